@@ -1,0 +1,194 @@
+// What every test needs: random data that is the same on every machine, error measures that a NaN
+// cannot slip through, copies to and from the device, and files to work on.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/device/device.h"
+
+namespace llmc_test {
+
+// ---- data ----------------------------------------------------------------------------------
+
+// n draws from a normal distribution with mean 0 and standard deviation `scale` (Box-Muller on a
+// Mersenne twister, both of which the standard pins down, unlike std::normal_distribution).
+inline std::vector<float> random_floats(std::int64_t n, std::uint64_t seed, double scale = 1.0) {
+  std::mt19937_64 bits(seed);
+  const auto uniform = [&] { return (static_cast<double>(bits() >> 11) + 0.5) * 0x1p-53; };
+  std::vector<float> out(static_cast<std::size_t>(n));
+  for (float& x : out) {
+    const double radius = std::sqrt(-2.0 * std::log(uniform()));
+    x = static_cast<float>(scale * radius * std::cos(2.0 * 3.14159265358979323846 * uniform()));
+  }
+  return out;
+}
+
+// n integers from 0 to limit - 1.
+inline std::vector<std::int32_t> random_ints(std::int64_t n, std::uint64_t seed,
+                                             std::int64_t limit) {
+  std::mt19937_64 bits(seed);
+  std::vector<std::int32_t> out(static_cast<std::size_t>(n));
+  for (std::int32_t& x : out) {
+    x = static_cast<std::int32_t>(bits() % static_cast<std::uint64_t>(limit));
+  }
+  return out;
+}
+
+// The nearest T of each value: how test data reaches a bf16 kernel.
+template <class T>
+std::vector<T> convert(const std::vector<float>& values) {
+  std::vector<T> out;
+  out.reserve(values.size());
+  for (const float x : values) out.push_back(llmc::from_float<T>(x));
+  return out;
+}
+
+template <class T>
+std::vector<float> to_floats(const std::vector<T>& values) {
+  std::vector<float> out;
+  out.reserve(values.size());
+  for (const T& x : values) out.push_back(llmc::to_float(x));
+  return out;
+}
+
+// ---- errors --------------------------------------------------------------------------------
+
+// Any number, bf16 too, as double.
+template <class T>
+double as_double(const T& x) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(x);
+  } else {
+    return static_cast<double>(llmc::to_float(x));
+  }
+}
+
+// ||got - want|| / ||want||. NaN in either gives NaN, which fails every `< tolerance`. Where `want`
+// is all zero: 0 if `got` is too, else infinity (such tensors want max_abs_error).
+template <class A, class B>
+double relative_l2(const std::vector<A>& got, const std::vector<B>& want) {
+  llmc::require(got.size() == want.size(), "relative_l2: the vectors differ in length");
+  double error = 0.0;
+  double norm = 0.0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double w = as_double(want[i]);
+    const double d = as_double(got[i]) - w;
+    error += d * d;
+    norm += w * w;
+  }
+  if (norm == 0.0) return error == 0.0 ? 0.0 : std::numeric_limits<double>::infinity();
+  return std::sqrt(error / norm);
+}
+
+// max |got - want|; NaN where any difference is NaN.
+template <class A, class B>
+double max_abs_error(const std::vector<A>& got, const std::vector<B>& want) {
+  llmc::require(got.size() == want.size(), "max_abs_error: the vectors differ in length");
+  double worst = 0.0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(as_double(got[i]) - as_double(want[i]));
+    if (std::isnan(d)) return d;
+    worst = std::max(worst, d);
+  }
+  return worst;
+}
+
+// ---- device --------------------------------------------------------------------------------
+
+// Device memory with these values. The copy is finished on return, so `values` may go at once.
+template <class T>
+llmc::Buffer<T> upload(const std::vector<T>& values, llmc::Stream& stream) {
+  llmc::Buffer<T> out(static_cast<std::int64_t>(values.size()));
+  llmc::copy_to_device(out.data(), values.data(), static_cast<std::int64_t>(values.size()), stream);
+  stream.synchronize();
+  return out;
+}
+
+// n values from device memory, after all work already on `stream`.
+template <class T>
+auto download(const T* device, std::int64_t n, llmc::Stream& stream) {
+  std::vector<std::remove_const_t<T>> out(static_cast<std::size_t>(n));
+  llmc::copy_to_host(out.data(), device, n, stream);
+  stream.synchronize();
+  return out;
+}
+
+template <class T>
+std::vector<T> download(const llmc::Buffer<T>& buffer, llmc::Stream& stream) {
+  return download(static_cast<const T*>(buffer.data()), static_cast<std::int64_t>(buffer.size()),
+                  stream);
+}
+
+// ---- surroundings --------------------------------------------------------------------------
+
+// True under the sanitizers, where everything is tens of times slower: use the smallest shapes that
+// still reach every branch.
+inline bool tiny() {
+  const char* value = std::getenv("LLMC_TINY");
+  return value != nullptr && std::string(value) == "1";
+}
+
+// Say that the running test case cannot be decided here, then `return` from it. The runner counts
+// the printed line as one skipped test.
+inline void skip(const std::string& why) {
+  std::cout << "[skipped] " << doctest::getContextOptions()->currentTest->m_name << ": " << why
+            << std::endl;
+}
+
+// The top of the source tree: the nearest folder above the current one, or above the test binary,
+// that holds the engine.
+inline std::string root_dir() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (fs::path at : {fs::current_path(ignored), fs::read_symlink("/proc/self/exe", ignored)}) {
+    for (; at.has_relative_path(); at = at.parent_path()) {
+      if (fs::exists(at / "llmc/device/device.h", ignored)) return at.string();
+    }
+  }
+  llmc::fail("the source tree was not found", "run the tests inside it");
+}
+
+// The folder of texts and tokenizers that tests may use: $LLMC_DATA, else shared/data beside the
+// source tree. Empty where there is none; the test then calls `skip`.
+inline std::string data_dir() {
+  if (const char* value = std::getenv("LLMC_DATA"); value != nullptr) return value;
+  const auto beside = std::filesystem::path(root_dir()).parent_path() / "shared/data";
+  std::error_code ignored;
+  return std::filesystem::is_directory(beside, ignored) ? beside.string() : std::string();
+}
+
+// A fresh folder that goes, with all in it, at the end of the scope.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "llmc-test-XXXXXX").string();
+    llmc::require(mkdtemp(name.data()) != nullptr, "no temporary folder could be made: " + name);
+    path_ = name;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace llmc_test
