@@ -1,0 +1,477 @@
+// Every operation of GPT-2 in double precision, as plain loops that read like the definition.
+//
+// This is what kernels are compared with. Nothing here is shared with the engine, nothing is fast
+// on purpose, and every gradient is checked against central finite differences in
+// test_oracle.cpp. Tensors are contiguous row-major vectors; the shapes stand beside them. Sizes:
+// B batch, T time, C channels, NH heads, HS head size (C = NH * HS), V vocabulary, M or N rows.
+//
+// Activation gradients and parameter gradients are both returned fresh (the engine adds to its
+// parameter gradients; the caller of the oracle adds where it wants to).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace llmc::oracle {
+
+using Index = std::int64_t;
+using Vec = std::vector<double>;
+using Ints = std::vector<int>;
+
+constexpr double kLayerNormEps = 1e-5;  // GPT-2's layer_norm_epsilon
+
+// Throws std::invalid_argument when a vector is not as long as its shape says.
+inline void expect_size(const char* name, std::size_t size, Index wanted) {
+  if (static_cast<Index>(size) != wanted) {
+    throw std::invalid_argument(std::string("oracle: ") + name + " has " + std::to_string(size) +
+                                " elements, wanted " + std::to_string(wanted));
+  }
+}
+
+// Any vector of numbers (float, or a storage type that converts to float) as doubles.
+template <class T>
+Vec to_double(const std::vector<T>& values) {
+  Vec out;
+  out.reserve(values.size());
+  for (const T& v : values) out.push_back(static_cast<double>(v));
+  return out;
+}
+
+// sum += addend, element by element: how gradients from two paths meet.
+inline void add_to(Vec& sum, const Vec& addend) {
+  expect_size("addend", addend.size(), static_cast<Index>(sum.size()));
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
+}
+
+// ---- token and position embedding ----------------------------------------------------------
+
+// out (B, T, C) = wte[token] + wpe[t]. tokens (B, T); wte (V, C); wpe (at least T, C).
+inline Vec embedding_forward(const Ints& tokens, const Vec& wte, const Vec& wpe, Index B, Index T,
+                             Index C) {
+  expect_size("tokens", tokens.size(), B * T);
+  Vec out(B * T * C);
+  for (Index row = 0; row < B * T; ++row) {
+    const Index t = row % T;
+    for (Index c = 0; c < C; ++c) {
+      out[row * C + c] = wte.at(tokens[row] * C + c) + wpe.at(t * C + c);
+    }
+  }
+  return out;
+}
+
+struct EmbeddingGradients {
+  Vec wte;  // (V, C)
+  Vec wpe;  // (T_max, C); rows from T on are zero
+};
+
+// d_out (B, T, C).
+inline EmbeddingGradients embedding_backward(const Vec& d_out, const Ints& tokens, Index B, Index T,
+                                             Index C, Index V, Index T_max) {
+  expect_size("d_out", d_out.size(), B * T * C);
+  EmbeddingGradients d{Vec(V * C), Vec(T_max * C)};
+  for (Index row = 0; row < B * T; ++row) {
+    for (Index c = 0; c < C; ++c) {
+      d.wte.at(tokens[row] * C + c) += d_out[row * C + c];
+      d.wpe.at((row % T) * C + c) += d_out[row * C + c];
+    }
+  }
+  return d;
+}
+
+// ---- LayerNorm -----------------------------------------------------------------------------
+
+struct LayerNorm {
+  Vec out;         // (N, C)
+  Vec mean, rstd;  // (N)
+};
+
+// out = (x - mean) * rstd * weight + bias over rows of x (N, C), with the biased variance:
+// rstd = 1 / sqrt(mean((x - mean)^2) + eps). Ba, Kiros, Hinton 2016.
+inline LayerNorm layernorm_forward(const Vec& x, const Vec& weight, const Vec& bias, Index N,
+                                   Index C, double eps = kLayerNormEps) {
+  expect_size("x", x.size(), N * C);
+  LayerNorm y{Vec(N * C), Vec(N), Vec(N)};
+  for (Index n = 0; n < N; ++n) {
+    double sum = 0;
+    for (Index c = 0; c < C; ++c) sum += x[n * C + c];
+    const double mean = sum / static_cast<double>(C);
+    double squares = 0;
+    for (Index c = 0; c < C; ++c) squares += (x[n * C + c] - mean) * (x[n * C + c] - mean);
+    const double rstd = 1 / std::sqrt(squares / static_cast<double>(C) + eps);
+    for (Index c = 0; c < C; ++c) {
+      y.out[n * C + c] = (x[n * C + c] - mean) * rstd * weight.at(c) + bias.at(c);
+    }
+    y.mean[n] = mean;
+    y.rstd[n] = rstd;
+  }
+  return y;
+}
+
+struct LayerNormGradients {
+  Vec x;             // (N, C)
+  Vec weight, bias;  // (C)
+};
+
+// d_out (N, C). With z = (x - mean) * rstd and g = d_out * weight, each row's gradient is
+// rstd * (g - mean(g) - z * mean(g * z)): g less its parts along the two directions, 1 and z, that
+// normalising removed.
+inline LayerNormGradients layernorm_backward(const Vec& d_out, const Vec& x, const Vec& weight,
+                                             Index N, Index C, double eps = kLayerNormEps) {
+  expect_size("d_out", d_out.size(), N * C);
+  const LayerNorm plain = layernorm_forward(x, Vec(C, 1.0), Vec(C, 0.0), N, C, eps);
+  LayerNormGradients d{Vec(N * C), Vec(C), Vec(C)};
+  for (Index n = 0; n < N; ++n) {
+    double along_one = 0;
+    double along_z = 0;
+    for (Index c = 0; c < C; ++c) {
+      const double z = plain.out[n * C + c];
+      const double g = d_out[n * C + c] * weight.at(c);
+      along_one += g / static_cast<double>(C);
+      along_z += g * z / static_cast<double>(C);
+      d.weight[c] += d_out[n * C + c] * z;
+      d.bias[c] += d_out[n * C + c];
+    }
+    for (Index c = 0; c < C; ++c) {
+      const double g = d_out[n * C + c] * weight.at(c);
+      d.x[n * C + c] = plain.rstd[n] * (g - along_one - plain.out[n * C + c] * along_z);
+    }
+  }
+  return d;
+}
+
+// ---- residual ------------------------------------------------------------------------------
+
+// a + b, element by element. Its backward hands d_out to both sides unchanged.
+inline Vec residual_forward(const Vec& a, const Vec& b) {
+  Vec sum = a;
+  add_to(sum, b);
+  return sum;
+}
+
+// The fused op: sum = a + b (N, C), then LayerNorm of the sum.
+struct ResidualLayerNorm {
+  Vec sum;  // (N, C)
+  LayerNorm norm;
+};
+
+inline ResidualLayerNorm residual_layernorm_forward(const Vec& a, const Vec& b, const Vec& weight,
+                                                    const Vec& bias, Index N, Index C,
+                                                    double eps = kLayerNormEps) {
+  ResidualLayerNorm y{residual_forward(a, b), {}};
+  y.norm = layernorm_forward(y.sum, weight, bias, N, C, eps);
+  return y;
+}
+
+// d_out (N, C) reaches the LayerNorm's output, d_sum (N, C) the sum by the skip connection. The
+// result's x is the gradient of the sum, so of both a and b.
+inline LayerNormGradients residual_layernorm_backward(const Vec& d_out, const Vec& d_sum,
+                                                      const Vec& sum, const Vec& weight, Index N,
+                                                      Index C, double eps = kLayerNormEps) {
+  LayerNormGradients d = layernorm_backward(d_out, sum, weight, N, C, eps);
+  add_to(d.x, d_sum);
+  return d;
+}
+
+// ---- linear --------------------------------------------------------------------------------
+
+// y (M, N) = x (M, K) . w (K, N) + b (N), w as Hugging Face's Conv1D has it: (in, out). An empty
+// b is no bias.
+inline Vec linear_forward(const Vec& x, const Vec& w, const Vec& b, Index M, Index K, Index N) {
+  expect_size("x", x.size(), M * K);
+  expect_size("w", w.size(), K * N);
+  Vec y(M * N);
+  for (Index m = 0; m < M; ++m) {
+    if (!b.empty()) std::copy_n(b.begin(), N, y.begin() + m * N);
+    for (Index k = 0; k < K; ++k) {
+      for (Index n = 0; n < N; ++n) y[m * N + n] += x[m * K + k] * w[k * N + n];
+    }
+  }
+  return y;
+}
+
+// d_b (N): the column sums of d_y (M, N).
+inline Vec bias_backward(const Vec& d_y, Index M, Index N) {
+  expect_size("d_y", d_y.size(), M * N);
+  Vec d_b(N);
+  for (Index m = 0; m < M; ++m) {
+    for (Index n = 0; n < N; ++n) d_b[n] += d_y[m * N + n];
+  }
+  return d_b;
+}
+
+struct LinearGradients {
+  Vec x;  // (M, K) = d_y . w^T
+  Vec w;  // (K, N) = x^T . d_y
+  Vec b;  // (N)
+};
+
+inline LinearGradients linear_backward(const Vec& d_y, const Vec& x, const Vec& w, Index M, Index K,
+                                       Index N) {
+  expect_size("x", x.size(), M * K);
+  expect_size("w", w.size(), K * N);
+  LinearGradients d{Vec(M * K), Vec(K * N), bias_backward(d_y, M, N)};
+  for (Index m = 0; m < M; ++m) {
+    for (Index k = 0; k < K; ++k) {
+      double sum = 0;
+      for (Index n = 0; n < N; ++n) {
+        sum += d_y[m * N + n] * w[k * N + n];
+        d.w[k * N + n] += x[m * K + k] * d_y[m * N + n];
+      }
+      d.x[m * K + k] = sum;
+    }
+  }
+  return d;
+}
+
+// ---- the language-model head: logits (N, V) = h (N, C) . wte^T, wte (V, C) ------------------
+
+inline Vec lm_head_forward(const Vec& h, const Vec& wte, Index N, Index C, Index V) {
+  expect_size("h", h.size(), N * C);
+  expect_size("wte", wte.size(), V * C);
+  Vec logits(N * V);
+  for (Index n = 0; n < N; ++n) {
+    for (Index v = 0; v < V; ++v) {
+      double sum = 0;
+      for (Index c = 0; c < C; ++c) sum += h[n * C + c] * wte[v * C + c];
+      logits[n * V + v] = sum;
+    }
+  }
+  return logits;
+}
+
+struct LmHeadGradients {
+  Vec h;    // (N, C)
+  Vec wte;  // (V, C): the head's share; the embedding's comes on top
+};
+
+inline LmHeadGradients lm_head_backward(const Vec& d_logits, const Vec& h, const Vec& wte, Index N,
+                                        Index C, Index V) {
+  expect_size("d_logits", d_logits.size(), N * V);
+  LmHeadGradients d{Vec(N * C), Vec(V * C)};
+  for (Index n = 0; n < N; ++n) {
+    for (Index v = 0; v < V; ++v) {
+      for (Index c = 0; c < C; ++c) {
+        d.h[n * C + c] += d_logits[n * V + v] * wte[v * C + c];
+        d.wte[v * C + c] += d_logits[n * V + v] * h[n * C + c];
+      }
+    }
+  }
+  return d;
+}
+
+// ---- GELU, tanh approximation (Hendrycks, Gimpel 2016; transformers' gelu_new) --------------
+
+// x / 2 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3).
+inline double gelu(double x) {
+  const double root = std::sqrt(2 / std::acos(-1.0));
+  return x / 2 * (1 + std::tanh(root * (x + 0.044715 * x * x * x)));
+}
+
+// d gelu / d x = (1 + tanh u) / 2 + x / 2 * (1 - tanh(u)^2) * du/dx.
+inline double gelu_derivative(double x) {
+  const double root = std::sqrt(2 / std::acos(-1.0));
+  const double tanh_u = std::tanh(root * (x + 0.044715 * x * x * x));
+  const double du = root * (1 + 3 * 0.044715 * x * x);
+  return (1 + tanh_u) / 2 + x / 2 * (1 - tanh_u * tanh_u) * du;
+}
+
+inline Vec gelu_forward(const Vec& x) {
+  Vec y(x.size());
+  std::transform(x.begin(), x.end(), y.begin(), gelu);
+  return y;
+}
+
+inline Vec gelu_backward(const Vec& d_y, const Vec& x) {
+  expect_size("d_y", d_y.size(), static_cast<Index>(x.size()));
+  Vec d_x(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) d_x[i] = d_y[i] * gelu_derivative(x[i]);
+  return d_x;
+}
+
+// ---- causal self-attention -----------------------------------------------------------------
+
+// Where the parts of one head lie in qkv (B, T, 3C): row r = b * T + t holds q, k and v one after
+// the other, each C wide, head h in columns h * HS .. (h + 1) * HS - 1.
+struct PackedQkv {
+  Index T, NH, HS;
+  Index C() const { return NH * HS; }
+  Index q(Index b, Index t, Index h) const { return (b * T + t) * 3 * C() + h * HS; }
+  Index k(Index b, Index t, Index h) const { return q(b, t, h) + C(); }
+  Index v(Index b, Index t, Index h) const { return q(b, t, h) + 2 * C(); }
+  Index out(Index b, Index t, Index h) const { return (b * T + t) * C() + h * HS; }
+};
+
+// First key that query (b, i) may see: 0, or what doc_start (B, T) says.
+inline Index first_key(const Ints& doc_start, Index b, Index T, Index i) {
+  return doc_start.empty() ? 0 : doc_start.at(b * T + i);
+}
+
+struct AttentionRow {
+  Vec probability;  // (i + 1): softmax over keys 0 .. i, zero before the document's start
+  double log_sum_exp = 0;
+};
+
+// One query's softmax of q . k / sqrt(HS) over the keys it sees.
+inline AttentionRow attention_row(const Vec& qkv, const PackedQkv& at, Index b, Index h, Index i,
+                                  Index first) {
+  if (first < 0 || first > i) throw std::invalid_argument("oracle: doc_start beyond its query");
+  const double scale = 1 / std::sqrt(static_cast<double>(at.HS));
+  AttentionRow row{Vec(i + 1), 0};
+  double highest = -std::numeric_limits<double>::infinity();
+  for (Index j = first; j <= i; ++j) {
+    double dot = 0;
+    for (Index d = 0; d < at.HS; ++d) dot += qkv[at.q(b, i, h) + d] * qkv[at.k(b, j, h) + d];
+    row.probability[j] = dot * scale;
+    highest = std::max(highest, row.probability[j]);
+  }
+  double sum = 0;
+  for (Index j = first; j <= i; ++j) sum += std::exp(row.probability[j] - highest);
+  row.log_sum_exp = highest + std::log(sum);
+  for (Index j = first; j <= i; ++j) {
+    row.probability[j] = std::exp(row.probability[j] - row.log_sum_exp);
+  }
+  return row;
+}
+
+struct Attention {
+  Vec out;          // (B, T, C)
+  Vec log_sum_exp;  // (B, NH, T), natural logarithm, of the scaled scores
+};
+
+// qkv (B, T, 3C). Key j is visible to query i of the same batch row where
+// doc_start[b * T + i] <= j <= i; an empty doc_start is one document a row (all zeros).
+inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
+                                   const Ints& doc_start = {}) {
+  const PackedQkv at{T, NH, HS};
+  expect_size("qkv", qkv.size(), B * T * 3 * at.C());
+  Attention y{Vec(B * T * at.C()), Vec(B * NH * T)};
+  for (Index b = 0; b < B; ++b) {
+    for (Index h = 0; h < NH; ++h) {
+      for (Index i = 0; i < T; ++i) {
+        const Index first = first_key(doc_start, b, T, i);
+        const AttentionRow row = attention_row(qkv, at, b, h, i, first);
+        y.log_sum_exp[(b * NH + h) * T + i] = row.log_sum_exp;
+        for (Index j = first; j <= i; ++j) {
+          for (Index d = 0; d < HS; ++d) {
+            y.out[at.out(b, i, h) + d] += row.probability[j] * qkv[at.v(b, j, h) + d];
+          }
+        }
+      }
+    }
+  }
+  return y;
+}
+
+// d_out (B, T, C); returns d_qkv (B, T, 3C), packed as qkv is. Through the softmax:
+// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = d_out . v[j].
+inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH,
+                              Index HS, const Ints& doc_start = {}) {
+  const PackedQkv at{T, NH, HS};
+  expect_size("qkv", qkv.size(), B * T * 3 * at.C());
+  expect_size("d_out", d_out.size(), B * T * at.C());
+  const double scale = 1 / std::sqrt(static_cast<double>(HS));
+  Vec d_qkv(qkv.size());
+  for (Index b = 0; b < B; ++b) {
+    for (Index h = 0; h < NH; ++h) {
+      for (Index i = 0; i < T; ++i) {
+        const Index first = first_key(doc_start, b, T, i);
+        const Vec p = attention_row(qkv, at, b, h, i, first).probability;
+        const double* grad = &d_out[at.out(b, i, h)];
+        Vec d_p(i + 1);
+        double mean = 0;
+        for (Index j = first; j <= i; ++j) {
+          for (Index d = 0; d < HS; ++d) {
+            d_p[j] += grad[d] * qkv[at.v(b, j, h) + d];
+            d_qkv[at.v(b, j, h) + d] += p[j] * grad[d];
+          }
+          mean += p[j] * d_p[j];
+        }
+        for (Index j = first; j <= i; ++j) {
+          const double d_score = p[j] * (d_p[j] - mean) * scale;
+          for (Index d = 0; d < HS; ++d) {
+            d_qkv[at.q(b, i, h) + d] += d_score * qkv[at.k(b, j, h) + d];
+            d_qkv[at.k(b, j, h) + d] += d_score * qkv[at.q(b, i, h) + d];
+          }
+        }
+      }
+    }
+  }
+  return d_qkv;
+}
+
+// ---- softmax cross-entropy -----------------------------------------------------------------
+
+struct Classifier {
+  double loss = 0;  // sum over rows of weight * row loss
+  Vec row_loss;     // (N): -log softmax(logits)[target], without the weight
+  Vec d_logits;     // (N, V): d loss / d logits = weight * (softmax - one-hot)
+};
+
+// logits (N, V); targets (N) in 0 .. V-1; weights (N), or empty for the mean (each weight 1/N).
+inline Classifier classifier(const Vec& logits, const Ints& targets, Index N, Index V,
+                             const Vec& weights = {}) {
+  expect_size("logits", logits.size(), N * V);
+  expect_size("targets", targets.size(), N);
+  Classifier y{0, Vec(N), Vec(N * V)};
+  for (Index n = 0; n < N; ++n) {
+    const double* row = &logits[n * V];
+    const double weight = weights.empty() ? 1.0 / static_cast<double>(N) : weights.at(n);
+    const double highest = *std::max_element(row, row + V);
+    double sum = 0;
+    for (Index v = 0; v < V; ++v) sum += std::exp(row[v] - highest);
+    const double log_sum_exp = highest + std::log(sum);
+    for (Index v = 0; v < V; ++v) y.d_logits[n * V + v] = weight * std::exp(row[v] - log_sum_exp);
+    y.d_logits.at(n * V + targets[n]) -= weight;
+    y.row_loss[n] = log_sum_exp - row[targets[n]];
+    y.loss += weight * y.row_loss[n];
+  }
+  return y;
+}
+
+// ---- the update ----------------------------------------------------------------------------
+
+inline double sum_of_squares(const Vec& x) {
+  return std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+}
+
+// sqrt of the sum of squares of all elements of all tensors.
+inline double global_norm(const std::vector<Vec>& tensors) {
+  double sum = 0;
+  for (const Vec& x : tensors) sum += sum_of_squares(x);
+  return std::sqrt(sum);
+}
+
+// What gradients are multiplied by so that their norm is at most max_norm (0: no clipping). As in
+// torch.nn.utils.clip_grad_norm_, 1e-6 guards the division, so clipped norms end a hair below.
+inline double clip_factor(double norm, double max_norm) {
+  return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+}
+
+struct AdamW {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+};
+
+// One step, in place; step counts from 1. Loshchilov, Hutter 2019 in PyTorch's order: the decay
+// acts on the old parameter, then the bias-corrected update is taken away.
+inline void adamw_step(Vec& param, Vec& m, Vec& v, const Vec& grad, std::int64_t step,
+                       const AdamW& o) {
+  expect_size("grad", grad.size(), static_cast<Index>(param.size()));
+  const double correction1 = 1 - std::pow(o.beta1, static_cast<double>(step));
+  const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(step));
+  for (std::size_t i = 0; i < param.size(); ++i) {
+    m[i] = o.beta1 * m[i] + (1 - o.beta1) * grad[i];
+    v[i] = o.beta2 * v[i] + (1 - o.beta2) * grad[i] * grad[i];
+    const double m_hat = m[i] / correction1;
+    const double v_hat = v[i] / correction2;
+    param[i] -= o.lr * o.weight_decay * param[i];
+    param[i] -= o.lr * m_hat / (std::sqrt(v_hat) + o.eps);
+  }
+}
+
+}  // namespace llmc::oracle
