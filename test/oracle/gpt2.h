@@ -1,0 +1,255 @@
+// GPT-2 in double precision, forward, backward and training step, composed from ops.h.
+//
+// Readable as the definition of the model (Radford et al. 2019): pre-norm blocks, learned
+// positions, tanh-GELU, tied embedding. The parameters go by their Hugging Face names in a map, so
+// nothing is an index. Speed suits the small shapes of tests.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "test/oracle/ops.h"
+
+namespace llmc::oracle {
+
+struct Config {
+  Index T_max = 0;  // context: rows of wpe
+  Index V = 0, L = 0, NH = 0, C = 0;
+  Index HS() const { return C / NH; }
+};
+
+using Shape = std::vector<Index>;
+using Tensors = std::map<std::string, Vec>;  // by Hugging Face name
+
+struct NamedShape {
+  std::string name;
+  Shape shape;
+};
+
+inline Index element_count(const Shape& shape) {
+  Index n = 1;
+  for (const Index d : shape) n *= d;
+  return n;
+}
+
+inline std::string block_name(Index layer, const std::string& name) {
+  return "h." + std::to_string(layer) + "." + name;
+}
+
+// Every parameter in the order in which a token meets it.
+inline std::vector<NamedShape> parameter_shapes(const Config& config) {
+  const Index C = config.C;
+  std::vector<NamedShape> all = {{"wte.weight", {config.V, C}}, {"wpe.weight", {config.T_max, C}}};
+  const auto affine = [&](const std::string& name, Shape weight) {
+    all.push_back({name + ".weight", weight});
+    all.push_back({name + ".bias", {weight.back()}});
+  };
+  for (Index l = 0; l < config.L; ++l) {
+    affine(block_name(l, "ln_1"), {C});
+    affine(block_name(l, "attn.c_attn"), {C, 3 * C});
+    affine(block_name(l, "attn.c_proj"), {C, C});
+    affine(block_name(l, "ln_2"), {C});
+    affine(block_name(l, "mlp.c_fc"), {C, 4 * C});
+    affine(block_name(l, "mlp.c_proj"), {4 * C, C});
+  }
+  affine("ln_f", {C});
+  return all;
+}
+
+inline Tensors zeros_like_parameters(const Config& config) {
+  Tensors zeros;
+  for (const NamedShape& p : parameter_shapes(config)) zeros[p.name] = Vec(element_count(p.shape));
+  return zeros;
+}
+
+struct Batch {
+  Index B = 0, T = 0;
+  Ints tokens, targets;  // (B, T)
+  Ints doc_start;        // (B, T) first key each position sees, or empty
+};
+
+// What one block's backward needs. Rows are B * T.
+struct BlockActivations {
+  Vec input;            // (B, T, C) residual stream
+  LayerNorm ln_1;       // (B, T, C)
+  Vec qkv;              // (B, T, 3C)
+  Attention attention;  // (B, T, C)
+  Vec middle;           // (B, T, C) residual stream after attention
+  LayerNorm ln_2;       // (B, T, C)
+  Vec fc;               // (B, T, 4C) before the GELU
+  Vec gelu;             // (B, T, 4C)
+};
+
+struct Activations {
+  std::vector<BlockActivations> blocks;
+  Vec last;               // (B, T, C) residual stream after the last block
+  LayerNorm ln_f;         // (B, T, C)
+  Vec logits;             // (B, T, V)
+  Classifier classifier;  // mean loss over all B * T targets, d_logits
+};
+
+// Computes one block, keeps what backward needs in `a`, returns the residual stream.
+inline Vec block_forward(const Config& config, const Tensors& p, Index layer, const Batch& batch,
+                         BlockActivations& a) {
+  const Index N = batch.B * batch.T;
+  const Index C = config.C;
+  const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
+  a.ln_1 = layernorm_forward(a.input, w("ln_1.weight"), w("ln_1.bias"), N, C);
+  a.qkv = linear_forward(a.ln_1.out, w("attn.c_attn.weight"), w("attn.c_attn.bias"), N, C, 3 * C);
+  a.attention = attention_forward(a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start);
+  a.middle = residual_forward(a.input, linear_forward(a.attention.out, w("attn.c_proj.weight"),
+                                                      w("attn.c_proj.bias"), N, C, C));
+  a.ln_2 = layernorm_forward(a.middle, w("ln_2.weight"), w("ln_2.bias"), N, C);
+  a.fc = linear_forward(a.ln_2.out, w("mlp.c_fc.weight"), w("mlp.c_fc.bias"), N, C, 4 * C);
+  a.gelu = gelu_forward(a.fc);
+  return residual_forward(
+      a.middle, linear_forward(a.gelu, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"), N, 4 * C, C));
+}
+
+// The whole forward pass. With no targets (generation) the classifier stays empty.
+inline Activations forward(const Config& config, const Tensors& p, const Batch& batch) {
+  const Index N = batch.B * batch.T;
+  Activations a;
+  Vec x = embedding_forward(batch.tokens, p.at("wte.weight"), p.at("wpe.weight"), batch.B, batch.T,
+                            config.C);
+  a.blocks.resize(config.L);
+  for (Index l = 0; l < config.L; ++l) {
+    a.blocks[l].input = std::move(x);
+    x = block_forward(config, p, l, batch, a.blocks[l]);
+  }
+  a.last = std::move(x);
+  a.ln_f = layernorm_forward(a.last, p.at("ln_f.weight"), p.at("ln_f.bias"), N, config.C);
+  a.logits = lm_head_forward(a.ln_f.out, p.at("wte.weight"), N, config.C, config.V);
+  if (!batch.targets.empty()) a.classifier = classifier(a.logits, batch.targets, N, config.V);
+  return a;
+}
+
+// Takes d_out (B, T, C), the gradient of the block's output; adds the block's parameter gradients
+// to `d`; returns the gradient of the block's input.
+inline Vec block_backward(const Config& config, const Tensors& p, Index layer, const Batch& batch,
+                          const BlockActivations& a, const Vec& d_out, Tensors& d) {
+  const Index N = batch.B * batch.T;
+  const Index C = config.C;
+  const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
+  const auto keep = [&](const std::string& name, const Vec& weight, const Vec& bias) {
+    add_to(d.at(block_name(layer, name + ".weight")), weight);
+    add_to(d.at(block_name(layer, name + ".bias")), bias);
+  };
+  const LinearGradients proj = linear_backward(d_out, a.gelu, w("mlp.c_proj.weight"), N, 4 * C, C);
+  keep("mlp.c_proj", proj.w, proj.b);
+  const LinearGradients fc =
+      linear_backward(gelu_backward(proj.x, a.fc), a.ln_2.out, w("mlp.c_fc.weight"), N, C, 4 * C);
+  keep("mlp.c_fc", fc.w, fc.b);
+  const LayerNormGradients ln_2 =
+      residual_layernorm_backward(fc.x, d_out, a.middle, w("ln_2.weight"), N, C);
+  keep("ln_2", ln_2.weight, ln_2.bias);
+
+  const LinearGradients merge =
+      linear_backward(ln_2.x, a.attention.out, w("attn.c_proj.weight"), N, C, C);
+  keep("attn.c_proj", merge.w, merge.b);
+  const Vec d_qkv =
+      attention_backward(merge.x, a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start);
+  const LinearGradients split =
+      linear_backward(d_qkv, a.ln_1.out, w("attn.c_attn.weight"), N, C, 3 * C);
+  keep("attn.c_attn", split.w, split.b);
+  const LayerNormGradients ln_1 =
+      residual_layernorm_backward(split.x, ln_2.x, a.input, w("ln_1.weight"), N, C);
+  keep("ln_1", ln_1.weight, ln_1.bias);
+  return ln_1.x;
+}
+
+// The gradient of the mean loss with respect to every parameter. The tied wte.weight gets two
+// shares: from the head and from the embedding.
+inline Tensors backward(const Config& config, const Tensors& p, const Batch& batch,
+                        const Activations& a) {
+  const Index N = batch.B * batch.T;
+  Tensors d = zeros_like_parameters(config);
+  const LmHeadGradients head = lm_head_backward(a.classifier.d_logits, a.ln_f.out,
+                                                p.at("wte.weight"), N, config.C, config.V);
+  add_to(d.at("wte.weight"), head.wte);
+  const LayerNormGradients ln_f =
+      layernorm_backward(head.h, a.last, p.at("ln_f.weight"), N, config.C);
+  add_to(d.at("ln_f.weight"), ln_f.weight);
+  add_to(d.at("ln_f.bias"), ln_f.bias);
+  Vec d_x = ln_f.x;
+  for (Index l = config.L; l-- > 0;) {
+    d_x = block_backward(config, p, l, batch, a.blocks[l], d_x, d);
+  }
+  const EmbeddingGradients embedding =
+      embedding_backward(d_x, batch.tokens, batch.B, batch.T, config.C, config.V, config.T_max);
+  add_to(d.at("wte.weight"), embedding.wte);
+  add_to(d.at("wpe.weight"), embedding.wpe);
+  return d;
+}
+
+inline double mean_loss(const Config& config, const Tensors& p, const Batch& batch) {
+  return forward(config, p, batch).classifier.loss;
+}
+
+struct StepResult {
+  double loss = 0;       // mean over the micro-batches, before the update
+  double grad_norm = 0;  // before clipping
+};
+
+// AdamW with gradient accumulation, global-norm clipping, and weight decay on the matrices and
+// embeddings only (biases and LayerNorm parameters are vectors).
+class Trainer {
+ public:
+  Trainer(Config config, Tensors parameters, AdamW options, double max_norm)
+      : config_(config),
+        parameters_(std::move(parameters)),
+        options_(options),
+        max_norm_(max_norm) {
+    m_ = v_ = zeros_like_parameters(config_);
+  }
+
+  // One update from micro-batches of equal size: the gradient of the mean of their mean losses.
+  StepResult step(const std::vector<Batch>& micro_batches) {
+    StepResult result;
+    Tensors gradients = zeros_like_parameters(config_);
+    const double share = 1.0 / static_cast<double>(micro_batches.size());
+    for (const Batch& batch : micro_batches) {
+      const Activations a = forward(config_, parameters_, batch);
+      result.loss += share * a.classifier.loss;
+      for (const auto& [name, gradient] : backward(config_, parameters_, batch, a)) {
+        Vec& sum = gradients.at(name);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += share * gradient[i];
+      }
+    }
+    result.grad_norm = norm_of(gradients);
+    update(gradients, clip_factor(result.grad_norm, max_norm_));
+    return result;
+  }
+
+  const Tensors& parameters() const { return parameters_; }
+  const Tensors& first_moments() const { return m_; }
+  const Tensors& second_moments() const { return v_; }
+
+ private:
+  static double norm_of(const Tensors& tensors) {
+    double sum = 0;
+    for (const auto& [name, values] : tensors) sum += sum_of_squares(values);
+    return std::sqrt(sum);
+  }
+
+  void update(Tensors& gradients, double factor) {
+    ++step_;
+    for (const NamedShape& p : parameter_shapes(config_)) {
+      Vec& gradient = gradients.at(p.name);
+      for (double& g : gradient) g *= factor;
+      AdamW options = options_;
+      if (p.shape.size() < 2) options.weight_decay = 0;
+      adamw_step(parameters_.at(p.name), m_.at(p.name), v_.at(p.name), gradient, step_, options);
+    }
+  }
+
+  Config config_;
+  Tensors parameters_, m_, v_;
+  AdamW options_;
+  double max_norm_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace llmc::oracle
