@@ -1,0 +1,223 @@
+# One source, two targets: the host build runs kernels on CPU threads, the CUDA build on a GPU.
+# `make help` lists what there is; scripts/README.md explains the scripts behind it.
+
+# ---- choices --------------------------------------------------------------------------------
+CXX ?= g++## C++20 compiler of the host build
+DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setup.sh --prefix; ./deps is used by itself
+CUDA ?= auto## auto builds for CUDA where nvcc is found; 0 never does
+CUDA_HOME ?=## CUDA toolkit to take; else nvcc from PATH, else /usr/local/cuda
+CUDA_ARCH ?=## GPU architectures, such as "80 90a"; else those of the GPUs present, else "80 90a"
+HOST_ARCH ?= -march=native## instruction set of the host build
+SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
+DEVICE ?= host## host or cuda: what `make test` builds and runs
+SUITE ?=## run these test suites alone (* is a wildcard; programs means the end-to-end tests)
+TEST ?=## run these test cases alone (* is a wildcard)
+TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
+
+PROGRAMS := train_gpt2 infer_gpt2
+TOOLS    := toy_language
+# Collectives over several GPUs or ranks link here once they are built in.
+COMM_LIBS :=
+
+# ---- habits of this file --------------------------------------------------------------------
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+SHELL := /bin/bash
+, := ,
+# As many jobs as cores, unless a -j says otherwise.
+ifeq ($(MAKELEVEL),0)
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+endif
+
+# ---- libraries ------------------------------------------------------------------------------
+ROOT     := $(abspath $(DEPS))
+MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
+# Debian keeps each build of OpenBLAS in a folder of its own and links to one of them when the
+# package is installed; a folder that packages were only unpacked into has no such links.
+DEPS_INCLUDES := $(if $(ROOT),$(ROOT)/usr/include $(ROOT)/usr/include/$(MULTIARCH) \
+                   $(ROOT)/usr/include/$(MULTIARCH)/openblas-pthread)
+DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
+                   $(ROOT)/usr/lib/$(MULTIARCH))
+INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
+IO_LIBS   := -lpcre2-8 -lxxhash
+HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
+             $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS)
+SETUP     := scripts/setup.sh $(if $(ROOT),--prefix $(ROOT))
+
+# ---- the host target ------------------------------------------------------------------------
+ifeq ($(SANITIZE),)
+HOST      := build/host
+OPTIMIZE  := -O3 $(HOST_ARCH)
+TEST_OPTIMIZE := -O2 -g1 $(HOST_ARCH)
+else
+HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
+OPTIMIZE  := -O1 -g -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+TEST_OPTIMIZE := $(OPTIMIZE)
+endif
+HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
+
+# ---- the CUDA target ------------------------------------------------------------------------
+CUDA_OUT := build/cuda
+ifneq ($(CUDA),0)
+NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) \
+          $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+endif
+ifneq ($(NVCC),)
+TOOLKIT := $(patsubst %/bin/nvcc,%,$(NVCC))
+# 8.0 -> 80, 9.0 -> 90a: from Hopper on, the suffix opens the instructions of that one generation.
+GPUS_HERE := $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(,)noheader 2>/dev/null | \
+  sort -u | awk -F. '/^[0-9]+\.[0-9]+$$/ {print $$1 $$2 ($$1 >= 9 ? "a" : "")}')
+# A GPU newer than the toolkit gets the PTX of the list for all, which its driver compiles.
+CODES_KNOWN := $(if $(GPUS_HERE),$(shell $(NVCC) --list-gpu-code))
+GPUS_HERE := $(if $(filter-out $(CODES_KNOWN),$(addprefix sm_,$(GPUS_HERE))),,$(GPUS_HERE))
+ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
+# Tests with no GPU to run on need only show that they compile.
+TEST_ARCHS := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX)
+gencode = $(foreach a,$(1),-gencode arch=compute_$(a:+PTX=),code=$(if $(filter %+PTX,$(a)),[compute_$(a:+PTX=)$(,)sm_$(a:+PTX=)],sm_$(a)))
+NVCC_CXX  := $(NVCC) -ccbin $(CXX) -std=c++20 -O3 -Xcompiler=-Wall --expt-relaxed-constexpr \
+             --threads 2 $(INCLUDES)
+CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
+             $(if $(ROOT),-Xlinker --disable-new-dtags) \
+             $(if $(filter-out /usr,$(TOOLKIT)),-Xlinker -rpath=$(TOOLKIT)/lib64) \
+             -lcublasLt -lcublas $(IO_LIBS) $(COMM_LIBS)
+endif
+
+# ---- what there is to build -----------------------------------------------------------------
+MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
+HOST_BINS  := $(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(TOOLS:%=data/%.cpp)))))
+CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
+TEST_FILES := $(wildcard test/test_*.cpp test/test_*.cu)
+# test/test_host_*: about the host executor itself, so not for a GPU.
+HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,$(TEST_FILES) test/main.cpp)
+CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,$(filter-out test/test_host_%,$(TEST_FILES)) test/main.cpp)
+
+.PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
+        format clean help FORCE
+
+all: links ## build every program, for the host and, where nvcc is, for CUDA (the default)
+
+programs: $(HOST_BINS) $(CUDA_BINS)
+
+# ./train_gpt2 is the CUDA build where there is one; without a GPU it starts the host build itself.
+links: programs
+	@for p in $(MAINS); do \
+	  for target in host cuda; do \
+	    if [ $$target = host ] || [ -n "$(NVCC)" ]; then ln -sfn build/$$target/$$p $$p; fi; \
+	  done; \
+	done
+
+# ---- compiling ------------------------------------------------------------------------------
+# A file that changes only when the commands do: other flags, another compiler.
+define record
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
+endef
+
+$(HOST)/commands: FORCE
+	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(HOST_LIBS) $(shell $(CXX) -dumpfullversion))
+$(CUDA_OUT)/commands: FORCE
+	$(call record,$(NVCC_CXX) $(ARCHS) $(CUDA_LIBS))
+$(CUDA_OUT)/test-commands: FORCE
+	$(call record,$(NVCC_CXX) $(TEST_ARCHS) $(CUDA_LIBS))
+
+# Missing packages are named once, all together, before the first compilation.
+CHECKED      := build/checked-build$(subst /,_,$(ROOT))
+CHECKED_TEST := build/checked-test$(subst /,_,$(ROOT))
+$(CHECKED) $(CHECKED_TEST): build/checked-%$(subst /,_,$(ROOT)): scripts/setup.sh
+	@CXX="$(CXX)" $(SETUP) --check $*
+	@mkdir -p $(@D) && touch $@
+
+$(HOST)/%: %.cu $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+
+$(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
+
+$(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED)
+	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+
+$(HOST)/test/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
+	@mkdir -p $(@D)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -c -x c++ $< -o $@
+
+$(HOST)/tests: $(HOST_TESTS)
+	$(HOST_CXX) $(TEST_OPTIMIZE) $^ -o $@ $(HOST_LIBS)
+
+$(CUDA_OUT)/test/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
+	@mkdir -p $(@D)
+	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
+
+$(CUDA_OUT)/tests: $(CUDA_TESTS)
+	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) $^ -o $@ $(CUDA_LIBS)
+
+-include $(wildcard build/*/*.d build/*/test/*.d)
+
+# ---- testing --------------------------------------------------------------------------------
+ifeq ($(DEVICE),cuda)
+TEST_OUT := $(CUDA_OUT)
+TEST_PROGRAMS := $(CUDA_BINS) $(HOST_BINS)
+ifeq ($(NVCC),)
+test test-programs: no-nvcc
+.PHONY: no-nvcc
+no-nvcc:
+	@echo "DEVICE=cuda needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
+endif
+else
+TEST_OUT := $(HOST)
+TEST_PROGRAMS := $(if $(SANITIZE),,$(HOST_BINS))
+endif
+
+test-programs: $(TEST_OUT)/tests $(TEST_PROGRAMS)
+
+# Install first, then read this file anew: what it finds depends on what is installed.
+define ready
+	@CXX="$(CXX)" $(SETUP) --check >/dev/null 2>&1 || CXX="$(CXX)" $(SETUP)
+endef
+
+test: ## run all tests (DEVICE=cuda: on the GPU; SUITE= and TEST= choose some)
+	$(ready)
+	+@$(MAKE) --no-print-directory test-programs
+	@SANITIZE="$(SANITIZE)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
+
+test-long: ## run all tests, the slow ones of every combination included
+	+@LLMC_LONG=1 $(MAKE) --no-print-directory test
+
+test-sanitize: ## run the tests on tiny shapes: bad accesses (address,undefined), then races (thread)
+	$(ready)
+	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined LLMC_TINY=1
+	+@$(MAKE) --no-print-directory test SANITIZE=thread LLMC_TINY=1
+
+demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its loss
+	$(ready)
+	+@$(MAKE) --no-print-directory all
+	@scripts/demo.sh
+
+# ---- care -----------------------------------------------------------------------------------
+host-only: ## list every function outside llmc/device that exists only for the host
+	@CXX="$(CXX)" NVCC="$(NVCC)" DEPS="$(ROOT)" python3 scripts/host_only.py
+
+resources: ## registers, shared memory and spills of every kernel, from ptxas (needs nvcc)
+	@NVCC="$(NVCC)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+
+lint: ## check format, scripts, headers and the order of folders (TIDY=1: clang-tidy too)
+	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)
+
+headers: ## check that every header compiles alone
+	@CXX="$(CXX)" scripts/lint.sh headers $(INCLUDES)
+
+format: ## rewrite all sources in the style of .clang-format
+	@git ls-files -z '*.h' '*.cu' '*.cpp' | xargs -0 clang-format -i
+
+clean: ## remove all that was built
+	rm -rf build $(PROGRAMS)
+
+help: ## print this
+	@echo "make TARGET [VARIABLE=VALUE ...]"; echo; echo "Targets"
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	  awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+	@echo; echo "Variables (default in brackets)"
+	@sed -nE 's/^([A-Z_]+) \?= ?(.*)## (.*)/\1\t\2\t\3/p' $(firstword $(MAKEFILE_LIST)) | \
+	  awk -F'\t' '{gsub(/\$$\(.*\)/, "", $$2); printf "  %-14s %s%s\n", $$1, $$3, ($$2 == "" ? "" : " [" $$2 "]")}'

@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# Installs what the build, the tests and the demo need from Debian or Ubuntu packages, after saying
+# which. CUDA is not among them: where nvcc is present, it is used.
+#
+#   scripts/setup.sh                 install what is missing (as root, or through sudo)
+#   scripts/setup.sh --prefix DIR    needs no root: download and unpack into DIR, for `make DEPS=DIR`;
+#                                    DIR may be carried to a machine without a network
+#   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo, lint or all of
+#                                    build, test and demo (the default); exit code 2 if anything is
+#   --lint                           clang-format and clang-tidy as well
+#   --dry-run                        say what would be installed, and stop
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# for | what proves that it is there | package
+#   h:FILE  a header the compiler finds;  l:NAME  a library the linker finds;  p:NAME  a program
+NEEDS='
+build h:cblas.h                libopenblas-dev
+build l:openblas               libopenblas-dev
+build h:CLI/CLI.hpp            libcli11-dev
+build h:nlohmann/json.hpp      nlohmann-json3-dev
+build h:pcre2.h                libpcre2-dev
+build l:pcre2-8                libpcre2-dev
+build h:xxhash.h               libxxhash-dev
+build l:xxhash                 libxxhash-dev
+test  h:doctest/doctest.h      doctest-dev
+test  p:python3                python3
+demo  p:gnuplot                gnuplot-nox
+lint  p:clang-format           clang-format
+lint  p:clang-tidy             clang-tidy
+'
+
+usage_error() {
+  echo "setup.sh: $1" >&2
+  sed -n '/^#   /s/^#   /  /p' "$0" >&2
+  exit 2
+}
+
+prefix='' mode=install scope='build test demo' dry=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) [ $# -ge 2 ] || usage_error "--prefix needs a folder"; prefix=$2; shift ;;
+    --prefix=*) prefix=${1#*=} ;;
+    --check)
+      mode=check
+      case ${2-} in
+        build) scope=build; shift ;;
+        test) scope='build test'; shift ;;
+        demo) scope='build test demo'; shift ;;
+        lint) scope=lint; shift ;;
+        all) shift ;;
+      esac ;;
+    --lint) scope="$scope lint" ;;
+    --dry-run) dry=1 ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    *) usage_error "unknown option '$1'" ;;
+  esac
+  shift
+done
+case $prefix in '' | /*) ;; *) prefix=$PWD/$prefix ;; esac
+CXX=${CXX:-g++}
+
+# ---- what is missing ------------------------------------------------------------------------
+multiarch=$($CXX -print-multiarch 2>/dev/null || true)
+flags=() path=$PATH
+if [ -n "$prefix" ]; then
+  flags=(-isystem "$prefix/usr/include" -isystem "$prefix/usr/include/$multiarch"
+         -isystem "$prefix/usr/include/$multiarch/openblas-pthread"
+         -L"$prefix/usr/lib/$multiarch/openblas-pthread" -L"$prefix/usr/lib/$multiarch"
+         "-Wl,-rpath-link,$prefix/usr/lib/$multiarch")
+  path=$PATH:$prefix/usr/bin
+fi
+
+# Is the program here, or unpacked in the prefix (gnuplot has another name there)?
+has_program() {
+  PATH=$path command -v "$1" >/dev/null 2>&1 || { [ "$1" = gnuplot ] && PATH=$path command -v gnuplot-nox >/dev/null 2>&1; }
+}
+
+# One preprocessor run answers for all headers; libraries are linked together, and one by one only
+# when that fails.
+missing_needs() {
+  local headers libraries what
+  headers=$(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^h:/ {print substr($2, 3)}' <<<"$NEEDS")
+  libraries=$(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^l:/ {print substr($2, 3)}' <<<"$NEEDS")
+  for what in $headers; do
+    printf '#if !__has_include(<%s>)\nMISSING h:%s\n#endif\n' "$what" "$what"
+  done | $CXX "${flags[@]}" -x c++ -E -P - 2>/dev/null | sed -n 's/^MISSING //p'
+  if [ -n "$libraries" ] && ! links $libraries; then
+    for what in $libraries; do links "$what" || echo "l:$what"; done
+  fi
+  for what in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^p:/ {print substr($2, 3)}' <<<"$NEEDS"); do
+    has_program "$what" || echo "p:$what"
+  done
+}
+links() { echo 'int main() {}' | $CXX -x c++ - -o /dev/null "${flags[@]}" -Wl,--no-as-needed "${@/#/-l}" 2>/dev/null; }
+
+packages_for() { # the packages that supply the needs given, each once
+  local need
+  for need in "$@"; do awk -v n="$need" '$2 == n {print $3}' <<<"$NEEDS"; done | awk '!seen[$0]++'
+}
+
+if ! command -v "${CXX%% *}" >/dev/null 2>&1; then
+  if [ "$mode" = check ] || [ -n "$prefix" ]; then
+    echo "A C++ compiler is missing ('$CXX'): install the package g++ (11 or newer)." >&2
+    exit 2
+  fi
+  packages=(g++ make $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") {print $3}' <<<"$NEEDS" | sort -u))
+else
+  if ! echo '#include <source_location>
+             static_assert(std::source_location::current().line() == 2);' |
+       $CXX -std=c++20 -fsyntax-only -x c++ - 2>/dev/null; then
+    echo "'$CXX' ($($CXX -dumpfullversion)) cannot compile C++20: GCC 11 or newer is needed, as in Debian 12 or" \
+         "Ubuntu 22.04. Another compiler is named by CXX=." >&2
+    exit 2
+  fi
+  packages=($(packages_for $(missing_needs)))
+fi
+
+if [ ${#packages[@]} -eq 0 ]; then
+  [ "$mode" = check ] || echo "setup.sh: nothing is missing"
+  exit 0
+fi
+if [ "$mode" = check ]; then
+  {
+    echo "Packages are missing: ${packages[*]}"
+    echo "  scripts/setup.sh installs them (Debian, Ubuntu; as root or through sudo);"
+    echo "  scripts/setup.sh --prefix deps needs no root: it unpacks them into ./deps, where make finds them."
+  } >&2
+  exit 2
+fi
+command -v apt-get >/dev/null 2>&1 || {
+  echo "setup.sh: there is no apt-get here. By their Debian names, these are needed: ${packages[*]}" >&2
+  exit 1
+}
+
+# ---- install --------------------------------------------------------------------------------
+if [ -z "$prefix" ]; then
+  echo "setup.sh: will install: ${packages[*]}"
+  [ $dry -eq 0 ] || exit 0
+  sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null 2>&1 || {
+      echo "setup.sh: neither root nor sudo. Without them: scripts/setup.sh --prefix deps, then make DEPS=deps" >&2
+      exit 1
+    }
+    sudo=(sudo)
+  fi
+  apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120)
+  # A fresh machine has no package lists yet, an old one stale ones: fetch them when needed only.
+  apt-cache show "${packages[@]}" >/dev/null 2>&1 || "${apt[@]}" update
+  "${apt[@]}" install -y --no-install-recommends "${packages[@]}" || {
+    "${apt[@]}" update
+    "${apt[@]}" install -y --no-install-recommends "${packages[@]}"
+  }
+  exit 0
+fi
+
+# Into a folder: what these packages need beyond what git, make and g++ bring to any machine, so
+# that the folder also serves a machine with less on it than this one. Apt itself works that out,
+# told to suppose that nothing is installed.
+all=($(awk -v s=" $scope " 'NF && index(s, " " $1 " ") {print $3}' <<<"$NEEDS" | sort -u))
+echo "setup.sh: will download and unpack into $prefix: ${all[*]}, and what they depend on"
+[ $dry -eq 0 ] || exit 0
+work=$prefix/.setup
+mkdir -p "$work/archives/partial"
+: >"$work/status"
+suppose_nothing=(-o Dir::State::status="$work/status" -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o Acquire::Retries=3)
+if ! apt-cache show "${all[@]}" >/dev/null 2>&1; then
+  # No lists, and no right to fetch them for the whole machine: private ones.
+  mkdir -p "$work/lists/partial"
+  suppose_nothing+=(-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work")
+  apt-get -q "${suppose_nothing[@]}" update
+fi
+closure() {
+  apt-get -s "${suppose_nothing[@]}" install -y --no-install-recommends "$@" | awk '$1 == "Inst" {print $2}' | sort -u
+}
+wanted=($(comm -23 <(closure "${all[@]}") <(closure g++ make git)))
+[ ${#wanted[@]} -gt 0 ] || { echo "setup.sh: apt knows none of these packages: ${all[*]}" >&2; exit 1; }
+(cd "$work/archives" && apt-get -q "${suppose_nothing[@]}" download "${wanted[@]}")
+for deb in "$work"/archives/*.deb; do dpkg-deb -x "$deb" "$prefix"; done
+rm -rf "$work"
+if ! CXX=$CXX "$0" --check --prefix "$prefix"; then
+  echo "setup.sh: $prefix was filled but something is still not found in it" >&2
+  exit 1
+fi
+echo "setup.sh: ready; build with: make DEPS=$prefix"
