@@ -187,8 +187,8 @@ test-long: ## run all tests, the slow ones of every combination included
 
 test-sanitize: ## run the tests on tiny shapes: bad accesses (address,undefined), then races (thread)
 	$(ready)
-	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined LLMC_TINY=1
-	+@$(MAKE) --no-print-directory test SANITIZE=thread LLMC_TINY=1
+	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined
+	+@$(MAKE) --no-print-directory test SANITIZE=thread
 
 demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its loss
 	$(ready)

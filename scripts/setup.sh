@@ -116,7 +116,8 @@ else
   packages=($(packages_for $(missing_needs)))
 fi
 
-if [ ${#packages[@]} -eq 0 ]; then
+# A folder to carry elsewhere is filled even where this machine has all that it holds.
+if [ ${#packages[@]} -eq 0 ] && { [ "$mode" = check ] || [ -z "$prefix" ]; }; then
   [ "$mode" = check ] || echo "setup.sh: nothing is missing"
   exit 0
 fi
@@ -155,7 +156,7 @@ if [ -z "$prefix" ]; then
   exit 0
 fi
 
-# Into a folder: what these packages need beyond what git, make and g++ bring to any machine, so
+# Into a folder: what these packages need beyond what make and g++ bring to any machine, so
 # that the folder also serves a machine with less on it than this one. Apt itself works that out,
 # told to suppose that nothing is installed.
 all=($(awk -v s=" $scope " 'NF && index(s, " " $1 " ") {print $3}' <<<"$NEEDS" | sort -u))
@@ -174,11 +175,13 @@ fi
 closure() {
   apt-get -s "${suppose_nothing[@]}" install -y --no-install-recommends "$@" | awk '$1 == "Inst" {print $2}' | sort -u
 }
-wanted=($(comm -23 <(closure "${all[@]}") <(closure g++ make git)))
+everywhere() { { closure g++ make; dpkg-query -W -f '${Essential} ${Package}\n' | sed -n 's/^yes //p'; } | sort -u; }
+wanted=($(comm -23 <(closure "${all[@]}") <(everywhere)))
 [ ${#wanted[@]} -gt 0 ] || { echo "setup.sh: apt knows none of these packages: ${all[*]}" >&2; exit 1; }
 (cd "$work/archives" && apt-get -q "${suppose_nothing[@]}" download "${wanted[@]}")
 for deb in "$work"/archives/*.deb; do dpkg-deb -x "$deb" "$prefix"; done
 rm -rf "$work"
+printf '%s\n' "${wanted[@]}" >"$prefix/packages"
 if ! CXX=$CXX "$0" --check --prefix "$prefix"; then
   echo "setup.sh: $prefix was filled but something is still not found in it" >&2
   exit 1

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Runs the tests built in a folder (build/host, build/cuda, build/host-asan, ...): each suite of
+# the doctest binary in a process of its own, so that a crash costs one suite, then the end-to-end
+# tests of the programs. Ends with the line `N passed, N failed, N skipped`; exits 1 on a failure.
+#
+#   scripts/run_tests.sh build/host [SUITE [CASE]]    (* is a wildcard)
+#
+# From the environment: SANITIZE (what the build checks), LLMC_TINY, LLMC_LONG, LLMC_DATA,
+# TEST_TIMEOUT (seconds for one suite), TEST_LABEL (put before the last line).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$1 suite_filter=${2:-} case_filter=${3:-}
+tests=$out/tests
+logs=$out/test-logs
+passed=0 failed=0 skipped=0
+limit=${TEST_TIMEOUT:-900}
+rm -rf "$logs"
+mkdir -p "$logs"
+
+if [ -n "${SANITIZE:-}" ]; then
+  export LLMC_TINY=${LLMC_TINY:-1}
+  # BLAS threads are not instrumented: the race check sees their work only when there are none.
+  export OPENBLAS_NUM_THREADS=1
+  export ASAN_OPTIONS="detect_leaks=1:${ASAN_OPTIONS:-}"
+  export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
+  export TSAN_OPTIONS="history_size=4:${TSAN_OPTIONS:-}"
+fi
+
+finish() {
+  echo "$passed $failed $skipped" >"$out/test-summary"
+  echo "${TEST_LABEL:+$TEST_LABEL: }$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" -eq 0 ]
+  exit
+}
+
+# Older ThreadSanitizers cannot start where the kernel scatters addresses widely; without the
+# scattering they can.
+runner=()
+if [[ ${SANITIZE:-} == *thread* ]] && ! "$tests" --count >/dev/null 2>&1 &&
+   setarch -R true 2>/dev/null; then
+  runner=(setarch -R)
+fi
+
+# The number in doctest's "test cases: 5 | 4 passed | ..." and in its answer to --count.
+count_cases() {
+  "${runner[@]}" "$tests" --no-colors=true --count "$@" 2>&1 | sed -nE 's/^\[doctest\] unskipped test cases.*: ([0-9]+)$/\1/p'
+}
+field() { sed -nE "s/^\[doctest\] test cases:.* ([0-9]+) $1.*/\1/p" "$2" | tail -1; }
+
+filters=()
+[ -z "$case_filter" ] || filters=(--test-case="$case_filter")
+total=$(count_cases "${filters[@]}")
+if [ -z "$total" ]; then
+  echo "FAILED: $tests does not start:"
+  "${runner[@]}" "$tests" --count 2>&1 | head -20
+  failed=1
+  finish
+fi
+
+if [ "$(basename "$out")" = cuda ] && ! nvidia-smi -L >/dev/null 2>&1; then
+  echo "[skipped] all: no GPU here (nvidia-smi lists none); the tests were compiled, not run"
+  skipped=$total
+  finish
+fi
+
+mapfile -t suites < <("${runner[@]}" "$tests" --no-colors=true --list-test-suites 2>/dev/null | sed '/^\[doctest\]/d; /^===/d; /^$/d')
+seen=0
+for suite in "${suites[@]}"; do
+  expected=$(count_cases --test-suite="$suite" "${filters[@]}")
+  seen=$((seen + expected))
+  # shellcheck disable=SC2053  # the filter is a pattern
+  [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]] || continue
+  [ "$expected" -gt 0 ] || continue
+  log=$logs/${suite//[^A-Za-z0-9_-]/_}.log
+  start=$EPOCHREALTIME
+  timeout --kill-after=10 "$limit" "${runner[@]}" "$tests" --no-colors=true --no-version=true --test-suite="$suite" \
+    "${filters[@]}" >"$log" 2>&1
+  code=$?
+  seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $start}")
+  good=$(field passed "$log") bad=$(field failed "$log") skips=$(grep -c '^\[skipped\] ' "$log")
+  good=$((${good:-0} - skips)) bad=${bad:-0}
+  # A crash, a sanitizer's report or a timeout can leave no verdict, or a clean one.
+  [ $code -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skips))
+  if [ "$bad" -gt 0 ]; then
+    case $code in
+      124 | 137) why=" (stopped after $limit s)" ;;
+      *) why=" (exit code $code)" ;;
+    esac
+    lost=$((expected - good - bad - skips))
+    echo "FAILED $suite: $bad of $expected$why$([ "$lost" -le 0 ] || echo ", $lost never ran")"
+    sed 's/^/    /' "$log"
+  else
+    echo "ok     $suite: $good passed$([ "$skips" -eq 0 ] || echo ", $skips skipped"), $seconds s"
+    grep '^\[skipped\] ' "$log"
+  fi
+done
+if [ "$seen" -ne "$total" ]; then
+  echo "FAILED: $((total - seen)) test cases are in no TEST_SUITE (or in one named like another's pattern)"
+  failed=$((failed + 1))
+fi
+
+# The programs as a user runs them; sanitized builds check the kernels alone.
+if [ -f test/test_programs.py ] && [ -z "${SANITIZE:-}" ] && { [ -z "$suite_filter" ] || [[ programs == $suite_filter ]]; }; then
+  log=$logs/programs.log
+  timeout --kill-after=10 $((3 * limit)) python3 test/test_programs.py "$out" ${case_filter:+"$case_filter"} 2>&1 | tee "$log"
+  code=${PIPESTATUS[0]}
+  read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
+  [ "$code" -eq 0 ] || [ "${bad:-0}" -gt 0 ] || bad=1
+  [ -n "${good:-}" ] || bad=1
+  passed=$((passed + ${good:-0})) failed=$((failed + ${bad:-0})) skipped=$((skipped + ${skips:-0}))
+fi
+
+if [ $((passed + failed + skipped)) -eq 0 ]; then
+  echo "FAILED: no test has that name (suite '${suite_filter:-*}', case '${case_filter:-*}')"
+  failed=1
+fi
+finish
