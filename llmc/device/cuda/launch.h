@@ -1,0 +1,32 @@
+// Starting a kernel on the GPU, without <<<>>> so that any C++ compiler can read the callers.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "llmc/device/cuda/stream.h"
+
+namespace llmc {
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
+            Stream& stream, Arguments&&... arguments) {
+  if (!check_launch(grid, block_threads, shared_bytes)) return;
+  constexpr std::size_t kWithoutAsking = 48 * 1024;
+  if (shared_bytes > kWithoutAsking) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)),
+               "cudaFuncSetAttribute");
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                        static_cast<unsigned>(grid.z));
+  config.blockDim = dim3(static_cast<unsigned>(block_threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.handle();
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+             "cudaLaunchKernelEx");
+}
+
+}  // namespace llmc

@@ -1,0 +1,66 @@
+// Properties of the current GPU.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/device/cuda/stream.h"
+#include "llmc/device/dtype.h"
+
+namespace llmc {
+
+struct DeviceProperties {
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+  int processors = 0;                        // streaming multiprocessors
+  double clock_hz = 0;                       // highest clock of the multiprocessors
+  std::int64_t total_memory = 0, free_memory = 0;  // bytes
+};
+
+inline bool device_available(std::string* why_not) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return true;
+  cudaGetLastError();
+  if (why_not != nullptr) *why_not = status == cudaSuccess ? "no GPU" : cudaGetErrorString(status);
+  return false;
+}
+
+inline DeviceProperties device_properties() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  cudaDeviceProp found{};
+  check_cuda(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
+  int kilohertz = 0;
+  check_cuda(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device), "cudaDeviceGetAttribute");
+  std::size_t free_bytes = 0, total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  DeviceProperties properties;
+  properties.name = found.name;
+  properties.compute_major = found.major;
+  properties.compute_minor = found.minor;
+  properties.processors = found.multiProcessorCount;
+  properties.clock_hz = 1e3 * kilohertz;
+  properties.total_memory = static_cast<std::int64_t>(total_bytes);
+  properties.free_memory = static_cast<std::int64_t>(free_bytes);
+  return properties;
+}
+
+// Dense FLOP/s = processors × clock × FLOP per clock and processor. The last factor belongs to the
+// architecture (NVIDIA's architecture papers: 1024 bf16 multiply-adds on sm_80 and 2048 on sm_90,
+// 512 on sm_86 and sm_89; 64 or 128 fp32 lanes). 0 for an architecture not listed: measure it.
+inline double peak_flops(const DeviceProperties& properties, Dtype dtype) {
+  double multiply_adds = 0;
+  switch (properties.compute_major * 10 + properties.compute_minor) {
+    case 80: multiply_adds = dtype == Dtype::bf16 ? 1024 : 64; break;
+    case 86:
+    case 89: multiply_adds = dtype == Dtype::bf16 ? 512 : 128; break;
+    case 90: multiply_adds = dtype == Dtype::bf16 ? 2048 : 128; break;
+    default: return 0;
+  }
+  return 2.0 * multiply_adds * properties.processors * properties.clock_hz;
+}
+
+}  // namespace llmc

@@ -1,0 +1,69 @@
+// CUDA streams and events.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <source_location>
+#include <string>
+
+#include "llmc/device/error.h"
+
+namespace llmc {
+
+inline void check_cuda(cudaError_t status, const char* call,
+                       std::source_location where = std::source_location::current()) {
+  if (status == cudaSuccess) return;
+  std::string hint;
+  if (status == cudaErrorMemoryAllocation) hint = "a smaller batch, sequence or model needs less memory";
+  if (status == cudaErrorNoKernelImageForDevice) hint = "rebuild with CUDA_ARCH set to this GPU's";
+  fail(std::string(call) + " failed at " + where.file_name() + ":" + std::to_string(where.line()) +
+           ": " + cudaGetErrorName(status) + " (" + cudaGetErrorString(status) + ")",
+       hint, where);
+}
+
+class Event;
+
+class Stream {
+ public:
+  Stream() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  cudaStream_t handle() const { return stream_; }
+  void synchronize() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void wait(const Event& event);
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() { check_cuda(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(Stream& stream) { check_cuda(cudaEventRecord(event_, stream.handle()), "cudaEventRecord"); }
+  void synchronize() { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  friend class Stream;
+  friend double milliseconds_between(const Event& first, const Event& second);
+  cudaEvent_t event_ = nullptr;
+};
+
+inline void Stream::wait(const Event& event) {
+  check_cuda(cudaStreamWaitEvent(stream_, event.event_, 0), "cudaStreamWaitEvent");
+}
+
+inline double milliseconds_between(const Event& first, const Event& second) {
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, first.event_, second.event_), "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+}  // namespace llmc

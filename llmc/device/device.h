@@ -1,0 +1,19 @@
+// All of the device layer. README.md beside this file is its map.
+#pragma once
+
+#include "llmc/device/async_copy.h"
+#include "llmc/device/collectives.h"
+#include "llmc/device/dtype.h"
+#include "llmc/device/error.h"
+#include "llmc/device/launch.h"
+#include "llmc/device/math.h"
+#include "llmc/device/memory.h"
+#include "llmc/device/mma.h"
+#include "llmc/device/philox.h"
+#include "llmc/device/properties.h"
+#include "llmc/device/shared.h"
+#include "llmc/device/stream.h"
+#include "llmc/device/target.h"
+#include "llmc/device/tensor.h"
+#include "llmc/device/thread.h"
+#include "llmc/device/vec.h"

@@ -1,0 +1,60 @@
+// Memory and copies of the host target. "Device" memory is ordinary memory, filled with a
+// signalling NaN when it is fresh.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "llmc/device/error.h"
+#include "llmc/device/host/block.h"
+#include "llmc/device/host/stream.h"
+
+namespace llmc::host {
+
+inline constexpr std::size_t kAlignment = 256;
+
+// Fresh memory is written only where somebody looks for reads of it: a fill touches every page.
+inline void* allocate(std::size_t bytes) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) return nullptr;
+  fill_unwritten(memory, rounded);
+  // The tail up to the alignment is nobody's.
+  poison(static_cast<char*>(memory) + (bytes + 7) / 8 * 8, rounded - (bytes + 7) / 8 * 8);
+  return memory;
+}
+
+inline void release(void* memory, std::size_t bytes) {
+  if (memory == nullptr) return;
+  tsan_acquire(Stream::device_token());
+  unpoison(memory, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  std::free(memory);
+}
+
+inline void copy(void* destination, const void* source, std::size_t bytes, Stream& stream) {
+  stream.run([=] { std::memcpy(destination, source, bytes); });
+}
+
+}  // namespace llmc::host
+
+namespace llmc {
+namespace backend {
+inline void* allocate_device(std::size_t bytes) { return host::allocate(bytes); }
+inline void free_device(void* memory, std::size_t bytes) { host::release(memory, bytes); }
+inline void* allocate_pinned(std::size_t bytes) { return host::allocate(bytes); }
+inline void free_pinned(void* memory, std::size_t bytes) { host::release(memory, bytes); }
+inline void copy_to_device(void* d, const void* s, std::size_t n, Stream& stream) {
+  host::copy(d, s, n, stream);
+}
+inline void copy_to_host(void* d, const void* s, std::size_t n, Stream& stream) {
+  host::copy(d, s, n, stream);
+}
+inline void copy_on_device(void* d, const void* s, std::size_t n, Stream& stream) {
+  host::copy(d, s, n, stream);
+}
+inline void fill_zero(void* p, std::size_t n, Stream& stream) {
+  stream.run([=] { std::memset(p, 0, n); });
+}
+}  // namespace backend
+}  // namespace llmc

@@ -1,0 +1,48 @@
+// Properties of the machine the host executor runs on.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "llmc/device/dtype.h"
+
+namespace llmc {
+
+struct DeviceProperties {
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+  int processors = 0;  // cores
+  double clock_hz = 0;
+  std::int64_t total_memory = 0, free_memory = 0;  // bytes
+};
+
+inline bool device_available(std::string*) { return true; }
+
+inline DeviceProperties device_properties() {
+  DeviceProperties properties;
+  properties.name = "host CPU";
+  properties.processors = static_cast<int>(std::thread::hardware_concurrency());
+  std::ifstream cpu("/proc/cpuinfo");
+  for (std::string line; std::getline(cpu, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      properties.name = line.substr(colon + 2);
+      break;
+    }
+  }
+  std::ifstream memory("/proc/meminfo");
+  std::string key, unit;
+  for (std::int64_t kilobytes; memory >> key >> kilobytes >> unit;) {
+    if (key == "MemTotal:") properties.total_memory = kilobytes * 1024;
+    if (key == "MemAvailable:") properties.free_memory = kilobytes * 1024;
+    if (properties.free_memory > 0) break;
+  }
+  return properties;
+}
+
+// Nothing that the system says about a CPU gives its peak: it is measured.
+inline double peak_flops(const DeviceProperties&, Dtype) { return 0; }
+
+}  // namespace llmc

@@ -1,0 +1,102 @@
+// What the host executor tells the sanitizers, and nothing at all in an ordinary build.
+//
+// AddressSanitizer must know when the stack changes and which bytes are out of bounds.
+// ThreadSanitizer must believe that each CUDA thread is a thread of its own, ordered with others
+// only by what CUDA orders: every context is a TSan fiber, switched without synchronisation.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+extern "C" {
+void* __tsan_get_current_fiber(void);
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+void __tsan_read_range(void* address, unsigned long size);
+void __tsan_write_range(void* address, unsigned long size);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+#endif
+
+namespace llmc::host {
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kAddressSanitizer = true;
+inline void poison(const void* p, std::size_t bytes) { __asan_poison_memory_region(p, bytes); }
+inline void unpoison(const void* p, std::size_t bytes) { __asan_unpoison_memory_region(p, bytes); }
+inline void asan_start_switch(void** fake_stack, const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
+}
+inline void asan_finish_switch(void* fake_stack, const void** old_bottom, std::size_t* old_bytes) {
+  __sanitizer_finish_switch_fiber(fake_stack, old_bottom, old_bytes);
+}
+#else
+inline constexpr bool kAddressSanitizer = false;
+inline void poison(const void*, std::size_t) {}
+inline void unpoison(const void*, std::size_t) {}
+inline void asan_start_switch(void**, const void*, std::size_t) {}
+inline void asan_finish_switch(void*, const void**, std::size_t*) {}
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+inline void* tsan_current() { return __tsan_get_current_fiber(); }
+inline void* tsan_create() { return __tsan_create_fiber(0); }
+inline void tsan_destroy(void* fiber) { __tsan_destroy_fiber(fiber); }
+// Neither function may be instrumented itself: the call stack it would keep belongs to one context
+// on entry and to another on exit.
+[[gnu::no_sanitize_thread, gnu::always_inline]] inline void tsan_switch(void* fiber) {
+  constexpr unsigned kNoSynchronisation = 1;
+  __tsan_switch_to_fiber(fiber, kNoSynchronisation);
+}
+inline void tsan_acquire(void* token) { __tsan_acquire(token); }
+inline void tsan_release(void* token) { __tsan_release(token); }
+inline void tsan_reads(const void* p, std::size_t bytes) {
+  __tsan_read_range(const_cast<void*>(p), bytes);
+}
+inline void tsan_writes(void* p, std::size_t bytes) { __tsan_write_range(p, bytes); }
+inline void tsan_ignore(bool begin) {
+  if (begin) {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  } else {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+}
+#else
+inline constexpr bool kThreadSanitizer = false;
+inline void* tsan_current() { return nullptr; }
+inline void* tsan_create() { return nullptr; }
+inline void tsan_destroy(void*) {}
+inline void tsan_switch(void*) {}
+inline void tsan_acquire(void*) {}
+inline void tsan_release(void*) {}
+inline void tsan_reads(const void*, std::size_t) {}
+inline void tsan_writes(void*, std::size_t) {}
+inline void tsan_ignore(bool) {}
+#endif
+
+// While one lives, memory accesses are the executor's bookkeeping, not the kernel's, and take no
+// part in the race check. Memory allocated or freed meanwhile starts a new life for the checker.
+class Unobserved {
+ public:
+  Unobserved() { tsan_ignore(true); }
+  ~Unobserved() { tsan_ignore(false); }
+  Unobserved(const Unobserved&) = delete;
+  Unobserved& operator=(const Unobserved&) = delete;
+};
+
+inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
+
+}  // namespace llmc::host

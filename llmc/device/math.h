@@ -1,0 +1,37 @@
+// Small arithmetic that kernels and launchers share.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "llmc/device/target.h"
+
+namespace llmc {
+
+inline constexpr float kLog2E = 1.44269504088896340736f;  // log2(e)
+inline constexpr float kLn2 = 0.69314718055994530942f;    // ln(2)
+
+template <class A, class B>
+__host__ __device__ constexpr std::int64_t ceil_div(A a, B b) {
+  return (static_cast<std::int64_t>(a) + static_cast<std::int64_t>(b) - 1) /
+         static_cast<std::int64_t>(b);
+}
+
+template <class A, class B>
+__host__ __device__ constexpr std::int64_t round_up(A a, B b) {
+  return ceil_div(a, b) * static_cast<std::int64_t>(b);
+}
+
+// 2^x. On a GPU the hardware's approximation (relative error about 2^-22; results below the normal
+// range become 0), for half-precision paths; fp32 paths use std::exp2.
+__device__ __forceinline__ float fast_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::exp2(x);
+#endif
+}
+
+}  // namespace llmc

@@ -1,0 +1,68 @@
+// Philox4x32-10, a counter-based random generator (Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011): a pure function from (key, counter) to 128 random bits.
+// Keyed by what a number is for and by its global index, so no number depends on rank or layout.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "llmc/device/dtype.h"
+#include "llmc/device/target.h"
+
+namespace llmc {
+
+struct PhiloxKey {
+  std::uint32_t words[2];
+};
+
+struct PhiloxBits {
+  std::uint32_t words[4];
+};
+
+// What random numbers are drawn for: distinct purposes never share numbers.
+enum class RandomPurpose : std::uint32_t { initialisation = 1, sampling = 2, dropout = 3, rounding = 4 };
+
+__host__ __device__ __forceinline__ PhiloxBits philox(PhiloxKey key, PhiloxBits counter) {
+  constexpr std::uint32_t kRounds = 10;
+  constexpr std::uint64_t kMultiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
+  constexpr std::uint32_t kWeyl[2] = {0x9E3779B9u, 0xBB67AE85u};
+  std::uint32_t k0 = key.words[0], k1 = key.words[1];
+  PhiloxBits x = counter;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    const std::uint64_t p0 = kMultiplier[0] * x.words[0];
+    const std::uint64_t p1 = kMultiplier[1] * x.words[2];
+    x = {{static_cast<std::uint32_t>(p1 >> 32) ^ x.words[1] ^ k0, static_cast<std::uint32_t>(p1),
+          static_cast<std::uint32_t>(p0 >> 32) ^ x.words[3] ^ k1, static_cast<std::uint32_t>(p0)}};
+    k0 += kWeyl[0];
+    k1 += kWeyl[1];
+  }
+  return x;
+}
+
+// The 128 random bits of (seed, purpose, step, tensor) at `index`; each word is one number, so
+// element i of a tensor takes word i % 4 of index i / 4.
+__host__ __device__ __forceinline__ PhiloxBits random_bits(std::uint64_t seed, RandomPurpose purpose,
+                                                           std::uint32_t step, std::uint32_t tensor,
+                                                           std::uint64_t index) {
+  // 40 bits of index and 24 of tensor fit two words; step and purpose take one each.
+  const PhiloxKey key{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}};
+  const std::uint64_t place = (static_cast<std::uint64_t>(tensor) << 40) | index;
+  return philox(key, {{static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(place >> 32),
+                       step, static_cast<std::uint32_t>(purpose)}});
+}
+
+// In (0, 1): 23 bits, centred in their cell (exact in fp32), so neither end is reached.
+__host__ __device__ __forceinline__ float uniform_from_bits(std::uint32_t bits) {
+  return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
+}
+
+// Two standard normal numbers from two words (Box and Muller, 1958).
+__host__ __device__ __forceinline__ void normals_from_bits(std::uint32_t a, std::uint32_t b,
+                                                           float& first, float& second) {
+  const float radius = std::sqrt(-2.0f * std::log(uniform_from_bits(a)));
+  const float angle = 6.283185307179586f * uniform_from_bits(b);
+  first = radius * std::cos(angle);
+  second = radius * std::sin(angle);
+}
+
+}  // namespace llmc

@@ -1,0 +1,20 @@
+// What machine the kernels run on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/device/dtype.h"
+#include "llmc/device/target.h"
+#ifdef __CUDACC__
+#include "llmc/device/cuda/properties.h"
+#else
+#include "llmc/device/host/properties.h"
+#endif
+
+// Both targets define, in namespace llmc:
+//   struct DeviceProperties { name, compute_major, compute_minor, processors, total_memory,
+//                             free_memory (bytes) }
+//   DeviceProperties device_properties();
+//   bool device_available(std::string* why_not);
+//   double peak_flops(const DeviceProperties&, Dtype);  // FLOP/s from properties; 0: measure it

@@ -1,0 +1,31 @@
+// Which machine the kernels are compiled for. nvcc: the GPU. Any other compiler: the host executor,
+// where CUDA's function qualifiers mean nothing.
+#pragma once
+
+#ifdef __CUDACC__
+
+#include <cuda_runtime.h>
+
+#define LLMC_GEMM_HEADER "llmc/ops/gemm_cublaslt.h"
+
+namespace llmc {
+inline constexpr bool kCudaTarget = true;
+inline constexpr const char* kTargetName = "cuda";
+}  // namespace llmc
+
+#else
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+#define LLMC_GEMM_HEADER "llmc/ops/gemm_openblas.h"
+
+namespace llmc {
+inline constexpr bool kCudaTarget = false;
+inline constexpr const char* kTargetName = "host";
+}  // namespace llmc
+
+#endif

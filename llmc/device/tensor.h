@@ -1,0 +1,73 @@
+// Typed views with a shape. A view owns nothing; memory belongs to Buffers and arenas.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+
+#include "llmc/device/error.h"
+#include "llmc/device/target.h"
+
+namespace llmc {
+
+// Contiguous, row-major.
+template <class T, int R>
+struct Tensor {
+  T* data = nullptr;
+  std::int64_t shape[R] = {};
+
+  __host__ __device__ std::int64_t size() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < R; ++i) n *= shape[i];
+    return n;
+  }
+
+  operator Tensor<const T, R>() const
+    requires(!std::is_const_v<T>)
+  {
+    Tensor<const T, R> view;
+    view.data = data;
+    for (int i = 0; i < R; ++i) view.shape[i] = shape[i];
+    return view;
+  }
+};
+
+// An input: read only, and without part in template deduction (the outputs decide the type), so
+// that a Tensor<T, R> converts.
+template <class T, int R>
+using In = std::type_identity_t<Tensor<const T, R>>;
+
+// An output that follows another argument's type.
+template <class T, int R>
+using Out = std::type_identity_t<Tensor<T, R>>;
+
+template <class T, class... Sizes>
+Tensor<T, sizeof...(Sizes)> make_tensor(T* data, Sizes... sizes) {
+  return {data, {static_cast<std::int64_t>(sizes)...}};
+}
+
+inline std::string shape_text(const std::int64_t* shape, int rank) {
+  std::string text = "(";
+  for (int i = 0; i < rank; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + ")";
+}
+
+// Throws an Error that names the tensor, its shape and the shape wanted.
+template <class T, int R>
+void check_shape(const char* name, const Tensor<T, R>& tensor,
+                 std::initializer_list<std::int64_t> wanted,
+                 std::source_location where = std::source_location::current()) {
+  bool same = static_cast<int>(wanted.size()) == R;
+  for (int i = 0; same && i < R; ++i) same = tensor.shape[i] == wanted.begin()[i];
+  if (!same) {
+    fail("tensor '" + std::string(name) + "' has shape " + shape_text(tensor.shape, R) +
+             ", wanted " + shape_text(wanted.begin(), static_cast<int>(wanted.size())),
+         {}, where);
+  }
+  if (tensor.data == nullptr && tensor.size() > 0) {
+    fail("tensor '" + std::string(name) + "' has no memory", {}, where);
+  }
+}
+
+}  // namespace llmc

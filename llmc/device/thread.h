@@ -1,0 +1,33 @@
+// Where a kernel's thread is: in its warp, its block and the grid. Blocks are one-dimensional.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/target.h"
+#ifdef __CUDACC__
+namespace llmc {
+__device__ __forceinline__ int thread_index() { return static_cast<int>(threadIdx.x); }
+__device__ __forceinline__ int block_size() { return static_cast<int>(blockDim.x); }
+__device__ __forceinline__ std::int64_t block_x() { return blockIdx.x; }
+__device__ __forceinline__ std::int64_t block_y() { return blockIdx.y; }
+__device__ __forceinline__ std::int64_t block_z() { return blockIdx.z; }
+__device__ __forceinline__ std::int64_t grid_x() { return gridDim.x; }
+__device__ __forceinline__ std::int64_t grid_y() { return gridDim.y; }
+__device__ __forceinline__ std::int64_t grid_z() { return gridDim.z; }
+}  // namespace llmc
+#else
+#include "llmc/device/host/thread.h"
+#endif
+
+namespace llmc {
+
+inline constexpr int kWarp = 32;
+
+__device__ __forceinline__ int lane() { return thread_index() % kWarp; }
+__device__ __forceinline__ int warp_index() { return thread_index() / kWarp; }
+__device__ __forceinline__ int warps_per_block() { return block_size() / kWarp; }
+__device__ __forceinline__ std::int64_t global_thread() {
+  return block_x() * block_size() + thread_index();
+}
+
+}  // namespace llmc

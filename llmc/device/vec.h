@@ -1,0 +1,86 @@
+// Short vectors of stored numbers: the unit of a memory access. 16 bytes are the widest a thread
+// can move at once and what memory-bound kernels need to reach the copy bandwidth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "llmc/device/dtype.h"
+#include "llmc/device/target.h"
+
+namespace llmc {
+
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
+  static_assert((N & (N - 1)) == 0, "vector lengths are powers of two");
+  T values[N];
+  __host__ __device__ T& operator[](int i) { return values[i]; }
+  __host__ __device__ const T& operator[](int i) const { return values[i]; }
+};
+
+template <class T>
+inline constexpr int kVecSize = 16 / static_cast<int>(sizeof(T));
+
+namespace detail {
+// The machine word that one access of `Bytes` bytes moves.
+template <int Bytes>
+struct Word;
+#ifdef __CUDACC__
+template <> struct Word<16> { using type = int4; };
+template <> struct Word<8> { using type = int2; };
+#endif
+template <> struct Word<4> { using type = std::uint32_t; };
+template <> struct Word<2> { using type = std::uint16_t; };
+}  // namespace detail
+
+// p is aligned to the vector's size (16 bytes at most).
+template <int N, class T>
+__device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) * N <= 16) {
+    using W = typename detail::Word<sizeof(T) * N>::type;
+    Vec<T, N> v;
+    *reinterpret_cast<W*>(&v) = *reinterpret_cast<const W*>(p);
+    return v;
+  }
+#endif
+  return *reinterpret_cast<const Vec<T, N>*>(p);
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) * N <= 16) {
+    using W = typename detail::Word<sizeof(T) * N>::type;
+    *reinterpret_cast<W*>(p) = *reinterpret_cast<const W*>(&v);
+    return;
+  }
+#endif
+  *reinterpret_cast<Vec<T, N>*>(p) = v;
+}
+
+// For data that is read or written once and should not push other data out of the caches.
+template <int N, class T>
+__device__ __forceinline__ Vec<T, N> load_streaming(const T* p) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) * N == 16) {
+    Vec<T, N> v;
+    *reinterpret_cast<int4*>(&v) = __ldcs(reinterpret_cast<const int4*>(p));
+    return v;
+  }
+#endif
+  return load_vec<N>(p);
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_streaming(T* p, const Vec<T, N>& v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) * N == 16) {
+    __stcs(reinterpret_cast<int4*>(p), *reinterpret_cast<const int4*>(&v));
+    return;
+  }
+#endif
+  store_vec(p, v);
+}
+
+}  // namespace llmc

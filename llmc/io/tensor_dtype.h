@@ -1,0 +1,156 @@
+// The number types of tensors in files, by the names that safetensors gives them.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/device/dtype.h"
+#include "llmc/device/error.h"
+
+namespace llmc {
+
+static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
+
+// In the order of kTensorDtypes.
+enum class TensorDtype { f64, f32, f16, bf16, f8_e5m2, f8_e4m3, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
+
+struct TensorDtypeInfo {
+  std::string_view name;
+  std::int64_t bytes;
+};
+
+inline constexpr std::array<TensorDtypeInfo, 15> kTensorDtypes = {{{"F64", 8},
+                                                                   {"F32", 4},
+                                                                   {"F16", 2},
+                                                                   {"BF16", 2},
+                                                                   {"F8_E5M2", 1},
+                                                                   {"F8_E4M3", 1},
+                                                                   {"I64", 8},
+                                                                   {"I32", 4},
+                                                                   {"I16", 2},
+                                                                   {"I8", 1},
+                                                                   {"U64", 8},
+                                                                   {"U32", 4},
+                                                                   {"U16", 2},
+                                                                   {"U8", 1},
+                                                                   {"BOOL", 1}}};
+
+inline std::string tensor_dtype_name(TensorDtype dtype) {
+  return std::string(kTensorDtypes[static_cast<std::size_t>(dtype)].name);
+}
+
+// Bytes of one element.
+inline std::int64_t tensor_dtype_bytes(TensorDtype dtype) {
+  return kTensorDtypes[static_cast<std::size_t>(dtype)].bytes;
+}
+
+inline std::optional<TensorDtype> find_tensor_dtype(std::string_view name) {
+  for (std::size_t i = 0; i < kTensorDtypes.size(); ++i) {
+    if (kTensorDtypes[i].name == name) return static_cast<TensorDtype>(i);
+  }
+  return std::nullopt;
+}
+
+// How an engine's number type is stored.
+inline TensorDtype tensor_dtype(Dtype dtype) {
+  return dtype == Dtype::fp32 ? TensorDtype::f32 : TensorDtype::bf16;
+}
+
+// IEEE 754 half precision to fp32, exactly (every half is a float).
+inline float float_from_half_bits(std::uint16_t half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+  const std::uint32_t exponent = (half >> 10) & 0x1fu;
+  const std::uint32_t fraction = half & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormal: fraction · 2^-24, a product that is exact in fp32
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  // Infinity and NaN keep the largest exponent; all others move from bias 15 to bias 127.
+  const std::uint32_t wide = exponent == 31 ? 255u : exponent + (127u - 15u);
+  return float_from_bits(sign | (wide << 23) | (fraction << 13));
+}
+
+// dst[i] = the i-th element of `src` as float: exact for F32, BF16 and F16, rounded to nearest for
+// F64. Returns false, having written nothing, for other types. `src` need not be aligned.
+inline bool convert_to_float(TensorDtype dtype, std::span<const std::byte> src, float* dst) {
+  const auto each = [&]<class Stored>(Stored, auto&& convert) {
+    for (std::size_t i = 0; i < src.size() / sizeof(Stored); ++i) {
+      Stored value;
+      std::memcpy(&value, src.data() + i * sizeof(Stored), sizeof value);
+      dst[i] = convert(value);
+    }
+    return true;
+  };
+  switch (dtype) {
+    case TensorDtype::f32:
+      if (!src.empty()) std::memcpy(dst, src.data(), src.size());
+      return true;
+    case TensorDtype::bf16:
+      return each(std::uint16_t{}, [](std::uint16_t bits) { return to_float(bf16{bits}); });
+    case TensorDtype::f16:
+      return each(std::uint16_t{}, [](std::uint16_t bits) { return float_from_half_bits(bits); });
+    case TensorDtype::f64:
+      return each(double{}, [](double value) { return static_cast<float>(value); });
+    default:
+      return false;
+  }
+}
+
+// ---- shapes --------------------------------------------------------------------------------
+
+using Shape = std::vector<std::int64_t>;
+
+// "(2, 3)"; "()" for a single number.
+inline std::string shape_text(const Shape& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i != 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + ")";
+}
+
+// a·b, or nothing where that needs more than 63 bits. Both at least 0.
+inline std::optional<std::int64_t> checked_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+// The number of elements; nothing where a size is negative or the product leaves 63 bits.
+inline std::optional<std::int64_t> checked_count(const Shape& shape) {
+  std::optional<std::int64_t> count = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0) return std::nullopt;
+    count = checked_product(*count, size);
+    if (!count) return std::nullopt;
+  }
+  return count;
+}
+
+// A tensor as the header of a file describes it.
+struct TensorHeader {
+  std::string name;
+  TensorDtype dtype = TensorDtype::f32;
+  Shape shape;
+
+  bool operator==(const TensorHeader&) const = default;
+};
+
+// Its bytes; throws for a shape that cannot be.
+inline std::int64_t tensor_bytes(const TensorHeader& tensor) {
+  const auto count = checked_count(tensor.shape);
+  const auto bytes = count ? checked_product(*count, tensor_dtype_bytes(tensor.dtype)) : std::nullopt;
+  if (!bytes) fail("tensor " + tensor.name + ": impossible shape " + shape_text(tensor.shape));
+  return *bytes;
+}
+
+}  // namespace llmc

@@ -1,0 +1,99 @@
+// What every attention kernel shares: where the rows of a head lie in packed qkv, which keys a
+// query sees, and the checks on sizes.
+//
+// Sizes: B batch, T time, NH heads, HS head size, C = NH * HS.
+// qkv (B, T, 3C): row t of batch b holds q, k and v one after the other, each C wide; head h has the
+// columns h * HS .. (h + 1) * HS - 1 of each. Kernels read and write this layout, so that no
+// permuted copy of q, k or v ever exists.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/device/device.h"
+
+namespace llmc {
+
+inline constexpr std::int64_t kMaxHeadSize = 128;
+inline constexpr std::int64_t kMaxSharedBytes = 99 * 1024;  // what every GPU from sm_80 on offers
+
+// Offsets are 64-bit: B * T * 3C passes 2^31 at ordinary batch sizes.
+struct AttentionShape {
+  std::int64_t B, T, NH, HS;
+
+  __host__ __device__ std::int64_t C() const { return NH * HS; }
+  __host__ __device__ std::int64_t qkv_stride() const { return 3 * C(); }
+  // First element of q of (batch b, time t, head h); k lies C further on, v 2C.
+  __host__ __device__ std::int64_t qkv_offset(std::int64_t b, std::int64_t t,
+                                              std::int64_t h) const {
+    return (b * T + t) * 3 * C() + h * HS;
+  }
+  // The same place in out (B, T, C).
+  __host__ __device__ std::int64_t out_offset(std::int64_t b, std::int64_t t,
+                                              std::int64_t h) const {
+    return (b * T + t) * C() + h * HS;
+  }
+};
+
+// Query i of one batch row sees the keys doc_start[i] .. i: its own document up to itself.
+// Documents are contiguous, so doc_start never falls from one query to the next; the range tests
+// below rest on that and on doc_start[i] <= i. Queries at or beyond T exist only as padding of a
+// tile; they are treated as causal without documents.
+struct Visibility {
+  const std::int32_t* doc_start;  // (T) of this batch row, or nullptr: one document
+  int T;
+
+  __device__ int first_key(int query) const {
+    return doc_start == nullptr || query >= T ? 0 : doc_start[query];
+  }
+  __device__ bool sees(int query, int key) const {
+    return key <= query && key >= first_key(query);
+  }
+  // No query of q0..q1 sees any key of k0..k1. True also where all those queries are padding.
+  __device__ bool none_visible(int q0, int q1, int k0, int k1) const {
+    return k0 > q1 || q0 >= T || first_key(q0) > k1;
+  }
+  // Every query of q0..q1 sees every key of k0..k1: no mask is needed.
+  __device__ bool all_visible(int q0, int q1, int k0, int k1) const {
+    return k1 <= q0 && first_key(q1 < T ? q1 : T - 1) <= k0;
+  }
+};
+
+inline constexpr float kMinusInfinity = -__builtin_huge_valf();
+inline constexpr float kPlusInfinity = __builtin_huge_valf();
+
+// 1 / sqrt(HS), the scale of the scores.
+inline float attention_scale(std::int64_t HS) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(HS)));
+}
+
+// Throws an Error unless the flash kernels can take these sizes.
+inline void check_attention_shape(const AttentionShape& shape) {
+  require(shape.B >= 0 && shape.T >= 1 && shape.NH >= 1,
+          "attention: B = " + std::to_string(shape.B) + ", T = " + std::to_string(shape.T) +
+              ", heads = " + std::to_string(shape.NH),
+          "T and the number of heads are at least 1");
+  require(shape.HS >= 8 && shape.HS <= kMaxHeadSize && shape.HS % 8 == 0,
+          "attention: head size " + std::to_string(shape.HS),
+          "allowed are multiples of 8 from 8 to 128; head size is channels / heads");
+  require(shape.B <= 65535 && shape.NH <= 65535 && shape.T <= (1 << 24),
+          "attention: B = " + std::to_string(shape.B) + ", T = " + std::to_string(shape.T) +
+              ", heads = " + std::to_string(shape.NH) + " is more than one launch can cover",
+          "at most 65535 batch rows, 65535 heads and 2^24 positions");
+}
+
+// Kernels move 16 bytes at a time.
+inline void check_alignment(const char* name, const void* data) {
+  require(reinterpret_cast<std::uintptr_t>(data) % 16 == 0,
+          "attention: tensor '" + std::string(name) + "' does not start at a multiple of 16 bytes");
+}
+
+// Calls f.template operator()<kHeadTile>() with the narrowest tile that holds a head.
+template <class F>
+void dispatch_head_tile(std::int64_t HS, F&& f) {
+  if (HS <= 32) return f.template operator()<32>();
+  if (HS <= 64) return f.template operator()<64>();
+  return f.template operator()<128>();
+}
+
+}  // namespace llmc

@@ -1,0 +1,318 @@
+// Softmax cross-entropy over the vocabulary: losses, and the logits' gradients in their place.
+//
+// In two phases. *Statistics* of a row: its maximum m, the sum s of exp(logit - m), the target's
+// logit. *From statistics*: loss = log s + m - target's logit, and d_logit = (exp(logit - m) / s -
+// [is target]) * dloss. One rank runs both at once (fused_classifier); ranks that hold slices of
+// the vocabulary merge their statistics in between, and never gather logits.
+//
+// Logits lie in padded rows of Vp >= V numbers, Vp a multiple of 8. Columns from V on are never
+// read; their gradients are written as 0. A target of -1 leaves a row out: loss 0, gradients 0.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/checks.h"
+
+namespace llmc {
+
+struct SoftmaxStatistics {
+  float max;
+  float sum;  // of exp(logit - max)
+};
+
+// e^x; T is what the logits are stored as: fp32 asks for the accurate exponential.
+template <class T>
+__device__ __forceinline__ float logit_exp(float x) {
+  if constexpr (sizeof(T) < sizeof(float)) {
+    return fast_exp2(kLog2E * x);
+  } else {
+    return std::exp(x);
+  }
+}
+
+// Statistics of row[0 .. V), by the whole block; every thread gets them. One pass: a thread's sum
+// is rescaled whenever its maximum grows (Milakov and Gimelshein, 2018).
+template <class T>
+__device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, std::int64_t V,
+                                                                float* scratch) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t whole = V / N * N;  // columns in whole vectors
+  // Finite, so that a thread without columns, or with logits of -infinity, adds 0 and not NaN.
+  float max = std::numeric_limits<float>::lowest();
+  float sum = 0.0f;
+  const auto raise_max = [&](float to) {
+    if (to > max) {
+      sum *= logit_exp<T>(max - to);
+      max = to;
+    }
+  };
+  for (std::int64_t c = thread_index() * N; c < whole; c += block_size() * N) {
+    const Vec<T, N> x = load_vec<N>(row + c);
+    float highest = to_float(x[0]);
+    for (int k = 1; k < N; ++k) highest = std::fmax(highest, to_float(x[k]));
+    raise_max(highest);
+    for (int k = 0; k < N; ++k) sum += logit_exp<T>(to_float(x[k]) - max);
+  }
+  for (std::int64_t c = whole + thread_index(); c < V; c += block_size()) {
+    const float x = to_float(row[c]);
+    raise_max(x);
+    sum += logit_exp<T>(x - max);
+  }
+  const float row_max = block_max(max, scratch);
+  return {row_max, block_sum(sum * logit_exp<T>(max - row_max), scratch)};
+}
+
+__device__ __forceinline__ float cross_entropy(SoftmaxStatistics softmax, float target_logit) {
+  return std::log(softmax.sum) + softmax.max - target_logit;
+}
+
+// Logits to gradients in place, by the whole block. target is the row's column of the target, or
+// any number outside [0, V) where that lies in another slice.
+template <class T>
+__device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics softmax,
+                                                      std::int64_t target, float dloss,
+                                                      std::int64_t V, std::int64_t Vp) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t whole = V / N * N;
+  const float scale = dloss / softmax.sum;
+  const auto gradient = [=](T logit, std::int64_t c) {
+    const float probability = scale * logit_exp<T>(to_float(logit) - softmax.max);
+    return from_float<T>(c == target ? probability - dloss : probability);
+  };
+  for (std::int64_t c = thread_index() * N; c < whole; c += block_size() * N) {
+    Vec<T, N> x = load_vec<N>(row + c);
+    for (int k = 0; k < N; ++k) x[k] = gradient(x[k], c + k);
+    store_vec(row + c, x);
+  }
+  for (std::int64_t c = whole + thread_index(); c < Vp; c += block_size()) {
+    row[c] = c < V ? gradient(row[c], c) : from_float<T>(0.0f);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void write_zero_row(T* row, std::int64_t Vp) {
+  constexpr int N = kVecSize<T>;
+  for (std::int64_t c = thread_index() * N; c < Vp; c += block_size() * N) {
+    store_vec(row + c, Vec<T, N>{});
+  }
+}
+
+// ---- one rank: both phases in one kernel ---------------------------------------------------
+
+// One block per row. The second reading of a row comes from the L2 cache: the rows at work on a
+// whole GPU, two blocks to a multiprocessor, are about half of it.
+template <class T>
+__global__ __launch_bounds__(1024) void fused_classifier_kernel(T* logits, float* losses,
+                                                                const std::int32_t* targets,
+                                                                float dloss, std::int64_t V,
+                                                                std::int64_t Vp) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  T* row = logits + block_x() * Vp;
+  const std::int64_t target = targets[block_x()];
+  if (target < 0) {
+    write_zero_row(row, Vp);
+    if (thread_index() == 0) losses[block_x()] = 0.0f;
+    return;
+  }
+  // Read before the first barrier, after which others may have overwritten it.
+  const float target_logit = to_float(row[target]);
+  const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
+  if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, target_logit);
+  write_logit_gradients(row, softmax, target, dloss, V, Vp);
+}
+
+template <class T>
+__global__ __launch_bounds__(1024) void classifier_loss_kernel(float* losses, const T* logits,
+                                                               const std::int32_t* targets,
+                                                               std::int64_t V, std::int64_t Vp) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  const T* row = logits + block_x() * Vp;
+  const std::int64_t target = targets[block_x()];
+  if (target < 0) {
+    if (thread_index() == 0) losses[block_x()] = 0.0f;
+    return;
+  }
+  const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
+  if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, to_float(row[target]));
+}
+
+// Enough threads for one vector each, at most 1024.
+template <class T>
+int classifier_threads(std::int64_t Vp) {
+  return static_cast<int>(std::min<std::int64_t>(1024, round_up(ceil_div(Vp, kVecSize<T>), 32)));
+}
+
+inline std::int64_t classifier_shared() {
+  return SharedLayout().add<float>(kBlockScratch).bytes();
+}
+
+inline void check_classifier(const char* op, std::int64_t V, std::int64_t Vp) {
+  require_vector_rows(op, Vp);
+  require(V > 0 && V <= Vp, std::string(op) + ": the vocabulary does not fit a row of logits");
+}
+
+// logits (rows, Vp): logits in, d loss / d logits out, where the loss is dloss * the sum of the
+// rows' losses (for a mean over a step, dloss is 1 / (B * T * accumulation)). losses (rows) fp32
+// written, not scaled. targets (rows) in [0, V), or -1 to leave a row out; the data side checks
+// them. V <= Vp, any V.
+template <class T>
+void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
+                      Tensor<const std::int32_t, 1> targets, float dloss, std::int64_t V,
+                      Stream& stream) {
+  const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
+  check_classifier("fused_classifier", V, Vp);
+  check_shape("losses", losses, {rows});
+  check_shape("targets", targets, {rows});
+  launch(fused_classifier_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
+         classifier_shared(), stream, logits.data, losses.data, targets.data, dloss, V, Vp);
+}
+
+// As fused_classifier without gradients: losses (rows) written, logits (rows, Vp) left as they are.
+template <class T>
+void classifier_loss(Tensor<float, 1> losses, In<T, 2> logits,
+                     Tensor<const std::int32_t, 1> targets, std::int64_t V, Stream& stream) {
+  const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
+  check_classifier("classifier_loss", V, Vp);
+  check_shape("losses", losses, {rows});
+  check_shape("targets", targets, {rows});
+  launch(classifier_loss_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
+         classifier_shared(), stream, losses.data, logits.data, targets.data, V, Vp);
+}
+
+// ---- slices of the vocabulary: the two phases apart ----------------------------------------
+
+template <class T>
+__global__ __launch_bounds__(1024) void classifier_statistics_kernel(
+    float* row_max, float* row_sum, float* target_logit, const T* logits,
+    const std::int32_t* targets, std::int64_t v_begin, std::int64_t V, std::int64_t Vp) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  const T* row = logits + block_x() * Vp;
+  const std::int64_t target = targets[block_x()] - v_begin;
+  const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
+  if (thread_index() == 0) {
+    row_max[block_x()] = softmax.max;
+    row_sum[block_x()] = softmax.sum;
+    target_logit[block_x()] = target >= 0 && target < V ? to_float(row[target]) : 0.0f;
+  }
+}
+
+// One thread per row. all_x is (slices, rows).
+inline __global__ void merge_classifier_statistics_kernel(float* row_max, float* row_sum,
+                                                          float* target_logit, const float* all_max,
+                                                          const float* all_sum,
+                                                          const float* all_target,
+                                                          std::int64_t slices, std::int64_t rows) {
+  const std::int64_t row = global_thread();
+  if (row >= rows) return;
+  float max = all_max[row];
+  for (std::int64_t s = 1; s < slices; ++s) max = std::fmax(max, all_max[s * rows + row]);
+  float sum = 0.0f, logit = 0.0f;
+  for (std::int64_t s = 0; s < slices; ++s) {
+    sum += all_sum[s * rows + row] * std::exp(all_max[s * rows + row] - max);
+    logit += all_target[s * rows + row];
+  }
+  row_max[row] = max;
+  row_sum[row] = sum;
+  target_logit[row] = logit;
+}
+
+template <class T>
+__global__ __launch_bounds__(1024) void classifier_from_statistics_kernel(
+    T* logits, float* losses, const std::int32_t* targets, const float* row_max,
+    const float* row_sum, const float* target_logit, float dloss, std::int64_t v_begin,
+    std::int64_t V, std::int64_t Vp) {
+  const std::int64_t r = block_x();
+  T* row = logits + r * Vp;
+  if (targets[r] < 0) {
+    write_zero_row(row, Vp);
+    if (thread_index() == 0) losses[r] = 0.0f;
+    return;
+  }
+  const SoftmaxStatistics softmax{row_max[r], row_sum[r]};
+  if (thread_index() == 0) losses[r] = cross_entropy(softmax, target_logit[r]);
+  write_logit_gradients(row, softmax, targets[r] - v_begin, dloss, V, Vp);
+}
+
+// First phase on the slice [v_begin, v_end) of the vocabulary: column j of logits (rows, Vp) is
+// token v_begin + j; columns from v_end - v_begin on are padding. Written, all (rows) fp32: the
+// slice's row_max, row_sum (relative to that maximum) and target_logit (0 where another slice has
+// the target).
+template <class T>
+void classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
+                           Tensor<float, 1> target_logit, In<T, 2> logits,
+                           Tensor<const std::int32_t, 1> targets, std::int64_t v_begin,
+                           std::int64_t v_end, Stream& stream) {
+  const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
+  check_classifier("classifier_statistics", v_end - v_begin, Vp);
+  check_shape("row_max", row_max, {rows});
+  check_shape("row_sum", row_sum, {rows});
+  check_shape("target_logit", target_logit, {rows});
+  check_shape("targets", targets, {rows});
+  launch(classifier_statistics_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
+         classifier_shared(), stream, row_max.data, row_sum.data, target_logit.data, logits.data,
+         targets.data, v_begin, v_end - v_begin, Vp);
+}
+
+// Between the phases: statistics of all slices, each (slices, rows) in vocabulary order, become
+// those of the whole rows (rows), in a fixed order, so that every rank gets the same bits.
+inline void merge_classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
+                                        Tensor<float, 1> target_logit, In<float, 2> all_max,
+                                        In<float, 2> all_sum, In<float, 2> all_target,
+                                        Stream& stream) {
+  const std::int64_t slices = all_max.shape[0], rows = all_max.shape[1];
+  check_shape("row_max", row_max, {rows});
+  check_shape("row_sum", row_sum, {rows});
+  check_shape("target_logit", target_logit, {rows});
+  check_shape("all_sum", all_sum, {slices, rows});
+  check_shape("all_target", all_target, {slices, rows});
+  constexpr int kThreads = 128;
+  launch(merge_classifier_statistics_kernel, Grid{ceil_div(rows, kThreads), 1, 1}, kThreads, 0,
+         stream, row_max.data, row_sum.data, target_logit.data, all_max.data, all_sum.data,
+         all_target.data, slices, rows);
+}
+
+// Second phase on a slice, with the statistics of the whole rows: losses (rows) written, logits
+// (rows, Vp) become gradients, as in fused_classifier.
+template <class T>
+void classifier_from_statistics(Tensor<T, 2> logits, Tensor<float, 1> losses,
+                                Tensor<const std::int32_t, 1> targets, In<float, 1> row_max,
+                                In<float, 1> row_sum, In<float, 1> target_logit, float dloss,
+                                std::int64_t v_begin, std::int64_t v_end, Stream& stream) {
+  const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
+  check_classifier("classifier_from_statistics", v_end - v_begin, Vp);
+  check_shape("losses", losses, {rows});
+  check_shape("targets", targets, {rows});
+  check_shape("row_max", row_max, {rows});
+  check_shape("row_sum", row_sum, {rows});
+  check_shape("target_logit", target_logit, {rows});
+  launch(classifier_from_statistics_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp), 0,
+         stream, logits.data, losses.data, targets.data, row_max.data, row_sum.data,
+         target_logit.data, dloss, v_begin, v_end - v_begin, Vp);
+}
+
+// ---- the step's loss -----------------------------------------------------------------------
+
+inline __global__ void sum_losses_kernel(float* total, const float* losses, std::int64_t n,
+                                         float scale) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  float sum = 0.0f;
+  for (std::int64_t i = thread_index(); i < n; i += block_size()) sum += losses[i];
+  sum = block_sum(sum, scratch);
+  if (thread_index() == 0) total[0] += scale * sum;
+}
+
+// total (1) += scale * the sum of losses (n), in a fixed order. Adding lets micro-batches make up
+// one step; the caller sets total to 0 before the first.
+inline void sum_losses(Tensor<float, 1> total, In<float, 1> losses, float scale, Stream& stream) {
+  check_shape("total", total, {1});
+  launch(sum_losses_kernel, Grid{1, 1, 1}, 512, classifier_shared(), stream, total.data,
+         losses.data, losses.size(), scale);
+}
+
+}  // namespace llmc

@@ -1,0 +1,73 @@
+// Sums of rows in a fixed order: what the bias gradient, LayerNorm's parameter gradients and the
+// embedding's gradient have in common. The order depends on sizes alone, so results repeat bit for
+// bit, and no two threads ever add to the same number.
+#pragma once
+
+#include "llmc/device/device.h"
+
+namespace llmc {
+
+// Columns that one block sums: every lane of a warp holds one 16-byte vector of a row.
+template <class T>
+inline constexpr int kColumnTile = 32 * kVecSize<T>;
+
+// Shared memory that block_column_sum takes, in bytes.
+template <class T>
+std::int64_t column_sum_shared(int block_threads) {
+  return SharedLayout().add<float>(block_threads / 32 * kColumnTile<T>).bytes();
+}
+
+// For each column c of tile number `tile` (below `columns`): use(c, sum of x[row_of(i)][c] over
+// i < count), called by one thread. Warp w adds rows w, w + W, w + 2W, ... (W warps), then the
+// warps' sums are added in their order. `x` is row-major, `pitch` elements from row to row. Called
+// by the whole block, once in a kernel.
+template <class T, class RowOf, class Use>
+__device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
+                                                 std::int64_t columns, std::int64_t tile,
+                                                 std::int64_t count, RowOf row_of, Use use) {
+  constexpr int N = kVecSize<T>;
+  constexpr int kTile = kColumnTile<T>;
+  SharedMemory shared;
+  float* sums = shared.take<float>(warps_per_block() * kTile);  // (W, kTile)
+
+  const std::int64_t first = tile * kTile;
+  const std::int64_t mine = first + lane() * N;
+  Vec<float, N> sum{};
+  if (mine < columns) {
+    for (std::int64_t i = warp_index(); i < count; i += warps_per_block()) {
+      const Vec<T, N> row = load_vec<N>(x + row_of(i) * pitch + mine);
+      for (int k = 0; k < N; ++k) sum[k] += to_float(row[k]);
+    }
+  }
+  store_vec(sums + warp_index() * kTile + lane() * N, sum);
+  block_barrier();
+  for (int j = thread_index(); j < kTile && first + j < columns; j += block_size()) {
+    float total = 0.0f;
+    for (int w = 0; w < warps_per_block(); ++w) total += sums[w * kTile + j];
+    use(first + j, total);
+  }
+}
+
+inline constexpr int kPartialSumThreads = 512;
+
+// out_k[c] += sum over p of partials[p][k][c], for k < 2: block_y says which k.
+inline __global__ void add_partial_sums_kernel(float* out0, float* out1, const float* partials,
+                                               std::int64_t parts, std::int64_t columns) {
+  const std::int64_t outputs = grid_y();
+  float* out = block_y() == 0 ? out0 : out1;
+  block_column_sum<float>(
+      partials + block_y() * columns, outputs * columns, columns, block_x(), parts,
+      [](std::int64_t i) { return i; }, [=](std::int64_t c, float sum) { out[c] += sum; });
+}
+
+// The second stage of a column sum. out0 (C) and, unless it is null, out1 (C) are added to;
+// partials (parts, 1 or 2 outputs, C) were written by the first stage.
+inline void add_partial_sums(float* out0, float* out1, const float* partials, std::int64_t parts,
+                             std::int64_t columns, Stream& stream) {
+  launch(add_partial_sums_kernel,
+         Grid{ceil_div(columns, kColumnTile<float>), out1 == nullptr ? 1 : 2, 1},
+         kPartialSumThreads, column_sum_shared<float>(kPartialSumThreads), stream, out0, out1,
+         partials, parts, columns);
+}
+
+}  // namespace llmc

@@ -1,0 +1,115 @@
+// Token plus position embedding.
+#pragma once
+
+#include <algorithm>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/checks.h"
+#include "llmc/ops/column_sum.h"
+
+namespace llmc {
+
+// Which rows of a batch hold which token, in device memory (made on the host, see
+// token_buckets.h): distinct id i is token[i], at rows position[start[i]] ..
+// position[start[i+1]-1].
+struct TokenBucketsView {
+  const std::int32_t* token;     // (count), ascending
+  const std::int32_t* start;     // (count + 1)
+  const std::int32_t* position;  // (B*T), ascending within a bucket
+  std::int64_t count;            // distinct tokens
+};
+
+// One block per row.
+template <class T>
+__global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* wte,
+                                         const T* wpe, std::int64_t C, std::int64_t T_seq) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t row = block_x();
+  const T* word = wte + static_cast<std::int64_t>(tokens[row]) * C;
+  const T* place = wpe + row % T_seq * C;
+  for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
+    Vec<T, N> sum = load_vec<N>(word + c);
+    const Vec<T, N> add = load_vec<N>(place + c);
+    for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(add[k]));
+    store_vec(out + row * C + c, sum);
+  }
+}
+
+// Block (distinct token, tile of channels). The warps take turns with the bucket's rows, so that a
+// frequent token is not one long chain of additions.
+template <class T>
+__global__ void token_gradient_kernel(float* d_wte, const T* d_out, TokenBucketsView buckets,
+                                      std::int64_t C) {
+  const std::int64_t bucket = block_x();
+  const std::int64_t start = buckets.start[bucket];
+  const std::int32_t* position = buckets.position + start;
+  float* d_word = d_wte + static_cast<std::int64_t>(buckets.token[bucket]) * C;
+  block_column_sum<T>(
+      d_out, C, C, block_y(), buckets.start[bucket + 1] - start,
+      [=](std::int64_t i) { return static_cast<std::int64_t>(position[i]); },
+      [=](std::int64_t c, float sum) { d_word[c] += sum; });
+}
+
+// One block per time step; each thread adds its channels over the batch, in order.
+template <class T>
+__global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int64_t B,
+                                         std::int64_t T_seq, std::int64_t C) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t t = block_x();
+  for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
+    Vec<float, N> sum{};
+    for (std::int64_t b = 0; b < B; ++b) {
+      const Vec<T, N> row = load_vec<N>(d_out + (b * T_seq + t) * C + c);
+      for (int k = 0; k < N; ++k) sum[k] += to_float(row[k]);
+    }
+    Vec<float, N> d = load_vec<N>(d_wpe + t * C + c);
+    for (int k = 0; k < N; ++k) d[k] += sum[k];
+    store_vec(d_wpe + t * C + c, d);
+  }
+}
+
+// Threads of a block that walks one row of C channels.
+template <class T>
+int row_block_threads(std::int64_t C) {
+  return static_cast<int>(std::min<std::int64_t>(256, round_up(ceil_div(C, kVecSize<T>), 32)));
+}
+
+// Row r = b * T_seq + t of out is wte[tokens[r]] + wpe[t]. out (B*T_seq, C) written; tokens
+// (B*T_seq), all in [0, rows of wte), which the data side sees to; wte (V or more, C); wpe (at
+// least T_seq, C). C is a multiple of 8.
+template <class T>
+void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
+                       In<T, 2> wpe, std::int64_t T_seq, Stream& stream) {
+  const std::int64_t rows = out.shape[0], C = out.shape[1];
+  require_vector_rows("embedding_forward", C);
+  check_shape("tokens", tokens, {rows});
+  check_shape("wte", wte, {wte.shape[0], C});
+  check_shape("wpe", wpe, {wpe.shape[0], C});
+  require(T_seq > 0 && rows % T_seq == 0, "embedding_forward: rows are not whole sequences");
+  require(T_seq <= wpe.shape[0], "embedding_forward: sequences are longer than the context");
+  launch(embedding_forward_kernel<T>, Grid{rows, 1, 1}, row_block_threads<T>(C), 0, stream,
+         out.data, tokens.data, wte.data, wpe.data, C, T_seq);
+}
+
+// d_wte (V or more, C) and d_wpe (at least T_seq, C), both fp32, are added to: the sums of the rows
+// of d_out (B*T_seq, C) that hold each token, and each position. Rows of tokens that do not occur
+// and positions from T_seq on are not touched. `buckets` describes the same B*T_seq tokens that
+// embedding_forward read. Deterministic.
+template <class T>
+void embedding_backward(Tensor<float, 2> d_wte, Tensor<float, 2> d_wpe, In<T, 2> d_out,
+                        TokenBucketsView buckets, std::int64_t T_seq, Stream& stream) {
+  const std::int64_t rows = d_out.shape[0], C = d_out.shape[1];
+  require_vector_rows("embedding_backward", C);
+  check_shape("d_wte", d_wte, {d_wte.shape[0], C});
+  check_shape("d_wpe", d_wpe, {d_wpe.shape[0], C});
+  require(T_seq > 0 && rows % T_seq == 0, "embedding_backward: rows are not whole sequences");
+  require(T_seq <= d_wpe.shape[0], "embedding_backward: sequences are longer than the context");
+  if (rows == 0) return;
+  constexpr int kThreads = 256;
+  launch(token_gradient_kernel<T>, Grid{buckets.count, ceil_div(C, kColumnTile<T>), 1}, kThreads,
+         column_sum_shared<T>(kThreads), stream, d_wte.data, d_out.data, buckets, C);
+  launch(position_gradient_kernel<T>, Grid{T_seq, 1, 1}, row_block_threads<T>(C), 0, stream,
+         d_wpe.data, d_out.data, rows / T_seq, T_seq, C);
+}
+
+}  // namespace llmc

@@ -1,0 +1,82 @@
+// GELU in its tanh form (Hendrycks and Gimpel, 2016), as GPT-2 has it.
+//
+//   gelu(x) = x/2 (1 + tanh u),  u(x) = sqrt(2/pi) (x + 0.044715 x^3)
+//
+// Computed as x * s with s = 1 / (1 + exp(-2u)), which is the same, since (1 + tanh u) / 2 is the
+// logistic function of 2u. This form needs one exponential and keeps its relative accuracy where u
+// is far below zero and 1 + tanh u would cancel.
+#pragma once
+
+#include "llmc/device/device.h"
+#include "llmc/ops/elementwise.h"
+
+namespace llmc {
+
+inline constexpr float kGeluCubic = 0.044715f;
+inline constexpr float kGeluTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
+
+// 1 / (1 + exp(-2 u(x))). T is what x was stored as: fp32 asks for the accurate exponential.
+template <class T>
+__device__ __forceinline__ float gelu_gate(float x) {
+  const float minus_2u = -kGeluTwiceRoot * (x + kGeluCubic * x * x * x);
+  if constexpr (sizeof(T) < sizeof(float)) {
+    return 1.0f / (1.0f + fast_exp2(kLog2E * minus_2u));
+  } else {
+    return 1.0f / (1.0f + std::exp(minus_2u));
+  }
+}
+
+// d gelu / dx = s + x s' with s' = s (1 - s) 2 du/dx.
+template <class T>
+__device__ __forceinline__ float gelu_slope(float x) {
+  const float s = gelu_gate<T>(x);
+  const float twice_du = kGeluTwiceRoot * (1.0f + 3.0f * kGeluCubic * x * x);
+  return s + x * s * (1.0f - s) * twice_du;
+}
+
+template <class T>
+__global__ void gelu_forward_kernel(T* out, const T* inp, std::int64_t n) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t i = global_thread() * N;
+  if (i >= n) return;
+  Vec<T, N> x = load_up_to<N>(inp + i, n - i);
+  for (int k = 0; k < N; ++k) {
+    const float value = to_float(x[k]);
+    x[k] = from_float<T>(value * gelu_gate<T>(value));
+  }
+  store_up_to(out + i, x, n - i);
+}
+
+template <class T>
+__global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std::int64_t n) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t i = global_thread() * N;
+  if (i >= n) return;
+  const Vec<T, N> x = load_up_to<N>(inp + i, n - i);
+  Vec<T, N> d = load_up_to<N>(d_out + i, n - i);
+  for (int k = 0; k < N; ++k) {
+    d[k] = from_float<T>(to_float(d[k]) * gelu_slope<T>(to_float(x[k])));
+  }
+  store_up_to(d_inp + i, d, n - i);
+}
+
+// out = gelu(inp), element by element. out and inp (rows, C); out may be inp.
+template <class T>
+void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
+  check_shape("out", out, {inp.shape[0], inp.shape[1]});
+  const std::int64_t n = out.size();
+  launch(gelu_forward_kernel<T>, elementwise_grid<kVecSize<T>>(n), kElementwiseThreads, 0, stream,
+         out.data, inp.data, n);
+}
+
+// d_inp = d_out * gelu'(inp), written. All (rows, C); d_inp may be d_out or inp.
+template <class T>
+void gelu_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Stream& stream) {
+  check_shape("d_inp", d_inp, {inp.shape[0], inp.shape[1]});
+  check_shape("d_out", d_out, {inp.shape[0], inp.shape[1]});
+  const std::int64_t n = d_inp.size();
+  launch(gelu_backward_kernel<T>, elementwise_grid<kVecSize<T>>(n), kElementwiseThreads, 0, stream,
+         d_inp.data, d_out.data, inp.data, n);
+}
+
+}  // namespace llmc

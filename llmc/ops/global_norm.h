@@ -1,0 +1,77 @@
+// The norm of all gradients together, the clipping it leads to, and whether the step is sane.
+//
+// A tensor's squares are summed in fixed pieces of 1024 elements, one partial sum each, whoever
+// holds them; the partial sums of all tensors, in tensor order, are then added in one fixed order.
+// So the norm is the same to the last bit when shards cut the tensors between any two pieces.
+#pragma once
+
+#include <algorithm>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/elementwise.h"
+#include "llmc/ops/optimizer_state.h"
+
+namespace llmc {
+
+inline constexpr std::int64_t kNormPiece = 1024;
+
+// Partial sums that squared_norm_partials writes for n elements.
+inline std::int64_t squared_norm_count(std::int64_t n) {
+  return ceil_div(n, kNormPiece);
+}
+
+// One warp per piece.
+template <class T>
+__global__ void squared_norm_partials_kernel(float* partials, const T* x, std::int64_t n) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t piece = block_x() * warps_per_block() + warp_index();
+  const std::int64_t first = piece * kNormPiece;
+  if (first >= n) return;
+  float sum = 0.0f;
+  for (int i = lane() * N; i < kNormPiece; i += 32 * N) {
+    const std::int64_t left = n - first - i;
+    if (left <= 0) break;
+    const Vec<T, N> v = load_up_to<N>(x + first + i, left);
+    for (int k = 0; k < N; ++k) sum += to_float(v[k]) * to_float(v[k]);
+  }
+  sum = warp_sum(sum);
+  if (lane() == 0) partials[piece] = sum;
+}
+
+// partials[j] = sum of squares of x[1024 j .. min(1024 (j+1), n)) for j < squared_norm_count(n). x
+// is aligned to 16 bytes. A shard passes its part of a tensor, cut at multiples of 1024, and its
+// part of the tensor's partial sums.
+template <class T>
+void squared_norm_partials(float* partials, const T* x, std::int64_t n, Stream& stream) {
+  const std::int64_t warps = kElementwiseThreads / 32;
+  launch(squared_norm_partials_kernel<T>, Grid{ceil_div(squared_norm_count(n), warps), 1, 1},
+         kElementwiseThreads, 0, stream, partials, x, n);
+}
+
+inline __global__ void finish_global_norm_kernel(OptimizerState* state, const float* partials,
+                                                 std::int64_t count, float max_norm,
+                                                 const float* loss) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  float sum = 0.0f;
+  for (std::int64_t i = thread_index(); i < count; i += block_size()) sum += partials[i];
+  sum = block_sum(sum, scratch);
+  if (thread_index() > 0) return;
+  const float norm = std::sqrt(sum);
+  state->gradient_norm = norm;
+  // 1e-6 as in torch.nn.utils.clip_grad_norm_, whose training runs ours are compared with.
+  state->gradient_scale = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
+  state->finite = std::isfinite(norm) && (loss == nullptr || std::isfinite(*loss));
+}
+
+// Adds `count` partial sums, those of all tensors in order, and writes state's gradient_norm,
+// gradient_scale (so that the scaled gradients' norm is at most max_norm; 1 where max_norm is 0 or
+// less) and finite. loss is one number in device memory that must be finite too, or null.
+inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
+                               float max_norm, const float* loss, Stream& stream) {
+  launch(finish_global_norm_kernel, Grid{1, 1, 1}, 1024,
+         SharedLayout().add<float>(kBlockScratch).bytes(), stream, state, partials, count, max_norm,
+         loss);
+}
+
+}  // namespace llmc

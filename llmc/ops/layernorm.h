@@ -1,0 +1,314 @@
+// LayerNorm (Ba, Kiros and Hinton, 2016), alone and fused with the residual addition before it.
+//
+// Over each row x of C channels: z = (x - mean) * rstd, out = z * weight + bias, with the biased
+// variance and rstd = 1 / sqrt(variance + eps).
+//
+// A row is read from memory once and stays in registers: up to 1280 channels a warp has a row to
+// itself and sums need no barrier; wider rows are shared by a block. The variance is the mean of
+// (x - mean)^2 over those registers, not E[x^2] - mean^2, which cancels where |mean| is large.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/checks.h"
+#include "llmc/ops/column_sum.h"
+
+namespace llmc {
+
+inline constexpr std::int64_t kLayerNormMaxChannels = 8192;
+
+// How a row lies in registers: its team, a warp or a block of kThreads, holds kChunks vectors a
+// thread. Chunk i of thread r of a team of R is at channels (i*R + r) * N ... + N-1.
+template <int kChunksPerThread, bool kBlockPerRow>
+struct RowLayout {
+  static constexpr int kChunks = kChunksPerThread;
+  static constexpr bool kWholeBlock = kBlockPerRow;
+  static constexpr int kThreads = kBlockPerRow ? 256 : 128;
+  static constexpr int kRowsPerBlock = kBlockPerRow ? 1 : kThreads / 32;
+};
+
+// The calling thread's place in its team.
+template <class Layout>
+class RowTeam {
+ public:
+  __device__ explicit RowTeam(SharedMemory& shared) {
+    if constexpr (Layout::kWholeBlock) scratch_ = shared.take<float>(kBlockScratch);
+  }
+  __device__ std::int64_t first_row() const {
+    return block_x() * Layout::kRowsPerBlock + (Layout::kWholeBlock ? 0 : warp_index());
+  }
+  __device__ std::int64_t row_stride() const { return grid_x() * Layout::kRowsPerBlock; }
+  __device__ bool leader() const { return rank() == 0; }
+
+  // First channel of chunk i of this thread; the row has none there when this is not below C.
+  template <int N>
+  __device__ std::int64_t channel(int i) const {
+    return (i * kSize + rank()) * N;
+  }
+  __device__ float sum(float x) const {
+    if constexpr (Layout::kWholeBlock) {
+      return block_sum(x, scratch_);
+    } else {
+      return warp_sum(x);
+    }
+  }
+
+  static std::int64_t shared_bytes() {
+    return Layout::kWholeBlock ? SharedLayout().add<float>(kBlockScratch).bytes() : 0;
+  }
+
+ private:
+  static constexpr int kSize = Layout::kWholeBlock ? Layout::kThreads : 32;
+  __device__ int rank() const { return Layout::kWholeBlock ? thread_index() : lane(); }
+  float* scratch_ = nullptr;
+};
+
+// Calls f with the layout for rows of C channels. Spare vectors are skipped by a test, so a few
+// sizes serve all C; 768, 1024 and 1280 (GPT-2 small to large) fit exactly.
+template <class T, class F>
+void dispatch_row_layout(const char* op, std::int64_t C, F&& f) {
+  constexpr int k = 8 / kVecSize<T>;  // vectors that hold 8 channels
+  require_vector_rows(op, C);
+  require(C <= kLayerNormMaxChannels, std::string(op) + ": too many channels",
+          "LayerNorm takes up to 8192");
+  if (C <= 256) return f(RowLayout<k, false>());
+  if (C <= 768) return f(RowLayout<3 * k, false>());
+  if (C <= 1024) return f(RowLayout<4 * k, false>());
+  if (C <= 1280) return f(RowLayout<5 * k, false>());
+  if (C <= 2048) return f(RowLayout<k, true>());
+  f(RowLayout<4 * k, true>());
+}
+
+// ---- forward -------------------------------------------------------------------------------
+
+// inp2 and residual_out are null for plain LayerNorm.
+template <class T, class Layout>
+__global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_out, float* rstd_out,
+                                         const T* inp1, const T* inp2, const T* weight,
+                                         const T* bias, float eps, std::int64_t rows,
+                                         std::int64_t C) {
+  constexpr int N = kVecSize<T>;
+  SharedMemory shared;
+  const RowTeam<Layout> team(shared);
+  const std::int64_t row = team.first_row();
+  if (row >= rows) return;
+
+  float x[Layout::kChunks][N];
+  float sum = 0.0f;
+  for (int i = 0; i < Layout::kChunks; ++i) {
+    const std::int64_t c = team.template channel<N>(i);
+    if (c >= C) continue;
+    Vec<T, N> v = load_vec<N>(inp1 + row * C + c);
+    if (inp2 != nullptr) {
+      const Vec<T, N> add = load_vec<N>(inp2 + row * C + c);
+      for (int k = 0; k < N; ++k) v[k] = from_float<T>(to_float(v[k]) + to_float(add[k]));
+      store_vec(residual_out + row * C + c, v);
+    }
+    // The rounded sum is what the backward pass will see, so it is what is normalised.
+    for (int k = 0; k < N; ++k) sum += x[i][k] = to_float(v[k]);
+  }
+  const float mean = team.sum(sum) / static_cast<float>(C);
+
+  float squares = 0.0f;
+  for (int i = 0; i < Layout::kChunks; ++i) {
+    if (team.template channel<N>(i) >= C) continue;
+    for (int k = 0; k < N; ++k) squares += (x[i][k] - mean) * (x[i][k] - mean);
+  }
+  const float rstd = 1.0f / std::sqrt(team.sum(squares) / static_cast<float>(C) + eps);
+
+  for (int i = 0; i < Layout::kChunks; ++i) {
+    const std::int64_t c = team.template channel<N>(i);
+    if (c >= C) continue;
+    const Vec<T, N> w = load_vec<N>(weight + c);
+    const Vec<T, N> b = load_vec<N>(bias + c);
+    Vec<T, N> y;
+    for (int k = 0; k < N; ++k) {
+      y[k] = from_float<T>((x[i][k] - mean) * rstd * to_float(w[k]) + to_float(b[k]));
+    }
+    store_vec(out + row * C + c, y);
+  }
+  if (team.leader()) {
+    mean_out[row] = mean;
+    rstd_out[row] = rstd;
+  }
+}
+
+template <class T>
+void launch_layernorm_forward(const char* op, Tensor<T, 2> residual_out, Tensor<T, 2> out,
+                              Tensor<float, 1> mean, Tensor<float, 1> rstd, In<T, 2> inp1,
+                              In<T, 2> inp2, In<T, 1> weight, In<T, 1> bias, float eps,
+                              Stream& stream) {
+  const std::int64_t rows = out.shape[0], C = out.shape[1];
+  check_shape("inp", inp1, {rows, C});
+  check_shape("mean", mean, {rows});
+  check_shape("rstd", rstd, {rows});
+  check_shape("weight", weight, {C});
+  check_shape("bias", bias, {C});
+  dispatch_row_layout<T>(op, C, [&]<class Layout>(Layout) {
+    launch(layernorm_forward_kernel<T, Layout>, Grid{ceil_div(rows, Layout::kRowsPerBlock), 1, 1},
+           Layout::kThreads, RowTeam<Layout>::shared_bytes(), stream, residual_out.data, out.data,
+           mean.data, rstd.data, inp1.data, inp2.data, weight.data, bias.data, eps, rows, C);
+  });
+}
+
+// out (rows, C), mean (rows) and rstd (rows, fp32) written; inp (rows, C), weight, bias (C). C is a
+// multiple of 8, at most 8192. out may be inp where inp is not needed again.
+template <class T>
+void layernorm_forward(Tensor<T, 2> out, Tensor<float, 1> mean, Tensor<float, 1> rstd, In<T, 2> inp,
+                       In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
+  launch_layernorm_forward<T>("layernorm_forward", {}, out, mean, rstd, inp, {}, weight, bias, eps,
+                              stream);
+}
+
+// residual_out = inp1 + inp2 (rounded to T), out = LayerNorm(residual_out); all (rows, C). The rest
+// is as in layernorm_forward. residual_out may be inp1 or inp2.
+template <class T>
+void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Tensor<float, 1> mean,
+                                Tensor<float, 1> rstd, In<T, 2> inp1, In<T, 2> inp2,
+                                In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
+  check_shape("residual_out", residual_out, {out.shape[0], out.shape[1]});
+  check_shape("inp2", inp2, {out.shape[0], out.shape[1]});
+  launch_layernorm_forward<T>("residual_layernorm_forward", residual_out, out, mean, rstd, inp1,
+                              inp2, weight, bias, eps, stream);
+}
+
+// ---- backward ------------------------------------------------------------------------------
+
+// Rows of a block are far apart (block b of G takes the teams' rows b, b + G, ...), and there are
+// at most this many blocks, so that each can keep its share of d_weight and d_bias in registers
+// and the partial sums stay small.
+inline constexpr std::int64_t kLayerNormBackwardBlocks = 512;
+
+inline std::int64_t layernorm_backward_blocks(std::int64_t rows) {
+  constexpr std::int64_t kRowsPerBlock = 16;  // at least, where there are as many
+  return std::clamp<std::int64_t>(ceil_div(rows, kRowsPerBlock), 1, kLayerNormBackwardBlocks);
+}
+
+// Floats of scratch that layernorm_backward wants.
+inline std::int64_t layernorm_backward_scratch(std::int64_t rows, std::int64_t C) {
+  return layernorm_backward_blocks(rows) * 2 * C;
+}
+
+// A thread's shares of the gradients of weight and bias, over the rows its team has seen.
+template <class Layout, int N>
+struct ParameterGradients {
+  Vec<float, N> weight[Layout::kChunks];
+  Vec<float, N> bias[Layout::kChunks];
+};
+
+// Writes the block's sums over its rows: partial (2, C), the weight's and then the bias's.
+template <class Layout, int N>
+__device__ __forceinline__ void store_partial_sums(SharedMemory& shared, float* partial,
+                                                   const RowTeam<Layout>& team,
+                                                   const ParameterGradients<Layout, N>& d,
+                                                   std::int64_t C) {
+  // Where a block shares each row, a thread has met all of the block's rows in its channels.
+  // Else the warps' sums (W, 2, C) are added in their order.
+  float* mine = partial;
+  if constexpr (!Layout::kWholeBlock) {
+    mine = shared.take<float>(Layout::kRowsPerBlock * 2 * C) + warp_index() * 2 * C;
+  }
+  for (int i = 0; i < Layout::kChunks; ++i) {
+    const std::int64_t c = team.template channel<N>(i);
+    if (c >= C) continue;
+    store_vec(mine + c, d.weight[i]);
+    store_vec(mine + C + c, d.bias[i]);
+  }
+  if constexpr (!Layout::kWholeBlock) {
+    const float* sums = mine - warp_index() * 2 * C;
+    block_barrier();
+    for (std::int64_t j = thread_index(); j < 2 * C; j += block_size()) {
+      float total = 0.0f;
+      for (int w = 0; w < Layout::kRowsPerBlock; ++w) total += sums[w * 2 * C + j];
+      partial[j] = total;
+    }
+  }
+}
+
+// partials (blocks, 2, C). d_residual may be null.
+template <class T, class Layout>
+__global__ __launch_bounds__(Layout::kThreads) void layernorm_backward_kernel(
+    T* d_inp, float* partials, const T* d_out, const T* inp, const float* mean_in,
+    const float* rstd_in, const T* weight, const T* d_residual, std::int64_t rows, std::int64_t C) {
+  constexpr int N = kVecSize<T>;
+  SharedMemory shared;
+  const RowTeam<Layout> team(shared);
+  ParameterGradients<Layout, N> d{};
+
+  for (std::int64_t row = team.first_row(); row < rows; row += team.row_stride()) {
+    const float mean = mean_in[row];
+    const float rstd = rstd_in[row];
+    Vec<T, N> x[Layout::kChunks], dy[Layout::kChunks];
+    float sum_g = 0.0f, sum_gz = 0.0f;  // with g = dy * weight, the gradient of z
+    for (int i = 0; i < Layout::kChunks; ++i) {
+      const std::int64_t c = team.template channel<N>(i);
+      if (c >= C) continue;
+      x[i] = load_vec<N>(inp + row * C + c);
+      dy[i] = load_vec<N>(d_out + row * C + c);
+      const Vec<T, N> w = load_vec<N>(weight + c);
+      for (int k = 0; k < N; ++k) {
+        const float z = (to_float(x[i][k]) - mean) * rstd;
+        const float g = to_float(dy[i][k]) * to_float(w[k]);
+        sum_g += g;
+        sum_gz += g * z;
+        d.weight[i][k] += to_float(dy[i][k]) * z;
+        d.bias[i][k] += to_float(dy[i][k]);
+      }
+    }
+    // d_inp is rstd times what is left of g without its parts along 1 and z, the two directions in
+    // which moving x changes nothing.
+    const float mean_g = team.sum(sum_g) / static_cast<float>(C);
+    const float mean_gz = team.sum(sum_gz) / static_cast<float>(C);
+    for (int i = 0; i < Layout::kChunks; ++i) {
+      const std::int64_t c = team.template channel<N>(i);
+      if (c >= C) continue;
+      const Vec<T, N> w = load_vec<N>(weight + c);
+      Vec<T, N> skip{};
+      if (d_residual != nullptr) skip = load_vec<N>(d_residual + row * C + c);
+      for (int k = 0; k < N; ++k) {
+        const float z = (to_float(x[i][k]) - mean) * rstd;
+        const float g = to_float(dy[i][k]) * to_float(w[k]);
+        skip[k] = from_float<T>(to_float(skip[k]) + rstd * (g - mean_g - z * mean_gz));
+      }
+      store_vec(d_inp + row * C + c, skip);
+    }
+  }
+  store_partial_sums(shared, partials + block_x() * 2 * C, team, d, C);
+}
+
+// d_inp (rows, C) written: the gradient through LayerNorm, plus d_residual (rows, C) unless that is
+// empty (no data): the gradient that reaches inp past the LayerNorm. d_weight, d_bias (C) fp32 are
+// added to. d_out (rows, C); inp, mean and rstd as the forward pass had them. d_inp may be
+// d_residual, or d_out. scratch holds layernorm_backward_scratch(rows, C) floats. Deterministic:
+// orders of sums depend on rows and C alone.
+template <class T>
+void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<float, 1> d_bias,
+                        In<T, 2> d_out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
+                        In<T, 1> weight, In<T, 2> d_residual, Tensor<float, 1> scratch,
+                        Stream& stream) {
+  const std::int64_t rows = d_inp.shape[0], C = d_inp.shape[1];
+  check_shape("d_weight", d_weight, {C});
+  check_shape("d_bias", d_bias, {C});
+  check_shape("d_out", d_out, {rows, C});
+  check_shape("inp", inp, {rows, C});
+  check_shape("mean", mean, {rows});
+  check_shape("rstd", rstd, {rows});
+  check_shape("weight", weight, {C});
+  if (d_residual.data != nullptr) check_shape("d_residual", d_residual, {rows, C});
+  require_scratch("layernorm_backward", scratch, layernorm_backward_scratch(rows, C));
+  if (rows == 0) return;
+  const std::int64_t blocks = layernorm_backward_blocks(rows);
+  dispatch_row_layout<T>("layernorm_backward", C, [&]<class Layout>(Layout) {
+    const std::int64_t shared_bytes =
+        Layout::kWholeBlock ? RowTeam<Layout>::shared_bytes()
+                            : SharedLayout().add<float>(Layout::kRowsPerBlock * 2 * C).bytes();
+    launch(layernorm_backward_kernel<T, Layout>, Grid{blocks, 1, 1}, Layout::kThreads, shared_bytes,
+           stream, d_inp.data, scratch.data, d_out.data, inp.data, mean.data, rstd.data,
+           weight.data, d_residual.data, rows, C);
+  });
+  add_partial_sums(d_weight.data, d_bias.data, scratch.data, blocks, C, stream);
+}
+
+}  // namespace llmc
