@@ -34,7 +34,7 @@ inline void expect_size(const char* name, std::size_t size, Index wanted) {
   }
 }
 
-// Any vector of numbers (float, or a storage type that converts to float) as doubles.
+// Any vector of numbers as doubles.
 template <class T>
 Vec to_double(const std::vector<T>& values) {
   Vec out;

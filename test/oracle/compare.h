@@ -1,0 +1,198 @@
+// Compares an engine's loss, logits and gradients with PyTorch's fp64 results, and says what error
+// is allowed: a multiple of what PyTorch itself loses in that dtype on that case.
+//
+//   fp32: 3 x PyTorch fp32's error, at least 1e-6        bf16: 2 x PyTorch bf16's error
+//
+// PyTorch's error of a tensor is the greater of its error on this very case and its rms over 8
+// draws of the parameters (a short tensor may be lucky once); for the loss, a single number, the
+// largest of the draws.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "llmc/device/dtype.h"
+#include "test/oracle/fixture.h"
+
+namespace llmc::oracle {
+
+constexpr double kFp32Factor = 3, kHalfFactor = 2;
+constexpr double kFp32Floor = 1e-6;
+
+struct Comparison {
+  std::string name;
+  double error = 0, allowed = 0;
+  bool ok() const { return error <= allowed; }  // false for NaN
+};
+
+// "h.0.ln_1.bias: error 3.1e-06, allowed 2.0e-06".
+inline std::string describe(const Comparison& c) {
+  std::ostringstream out;
+  out << c.name << ": error " << c.error << ", allowed " << c.allowed;
+  return out.str();
+}
+
+// The allowed error of `what` (a parameter's name, "logits", "loss", "all", ...) in this dtype.
+inline double allowed_error(const Fixture& fixture, const std::string& what, Dtype dtype) {
+  const bool fp32 = dtype == Dtype::fp32;
+  const Vec own = fixture.doubles((fp32 ? "error.fp32." : "error.bf16.") + what);  // case, rms, max
+  const double yardstick = what == "loss" ? own.at(2) : std::max(own.at(0), own.at(1));
+  return fp32 ? std::max(kFp32Floor, kFp32Factor * yardstick) : kHalfFactor * yardstick;
+}
+
+inline double norm(const Vec& x) {
+  return std::sqrt(sum_of_squares(x));
+}
+
+inline Vec difference(const Vec& a, const Vec& b) {
+  expect_size("b", b.size(), static_cast<Index>(a.size()));
+  Vec d(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), d.begin(), std::minus<>());
+  return d;
+}
+
+// ||got - want|| / ||want||; NaN stays NaN; 0 where both are all zero.
+inline double relative_error(const Vec& got, const Vec& want) {
+  const double error = norm(difference(got, want));
+  return error == 0 ? 0 : error / norm(want);
+}
+
+// L2 norm of each run of 256 rows of a (rows, columns) matrix.
+inline Vec block_norms(const Vec& matrix, Index rows, Index columns) {
+  expect_size("matrix", matrix.size(), rows * columns);
+  Vec norms((rows + 255) / 256);
+  for (Index i = 0; i < rows * columns; ++i) norms[i / columns / 256] += matrix[i] * matrix[i];
+  for (double& x : norms) x = std::sqrt(x);
+  return norms;
+}
+
+// Root mean square of got / want - 1.
+inline double rms_ratio_error(const Vec& got, const Vec& want) {
+  expect_size("got", got.size(), static_cast<Index>(want.size()));
+  double sum = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) sum += std::pow(got[i] / want[i] - 1, 2);
+  return std::sqrt(sum / static_cast<double>(got.size()));
+}
+
+inline Vec rows_of(const Vec& matrix, const Ints& rows, Index columns) {
+  Vec out;
+  for (const int row : rows) {
+    out.insert(out.end(), matrix.begin() + row * columns, matrix.begin() + (row + 1) * columns);
+  }
+  return out;
+}
+
+inline Vec transposed(const Vec& matrix, Index rows, Index columns) {
+  expect_size("matrix", matrix.size(), rows * columns);
+  Vec out(matrix.size());
+  for (Index r = 0; r < rows; ++r) {
+    for (Index c = 0; c < columns; ++c) out[c * rows + r] = matrix[r * columns + c];
+  }
+  return out;
+}
+
+// A QKV bias (3C): q and v parts by relative L2. Adding a constant to all keys changes no softmax,
+// so the true gradient of the key part is zero and all that is there is rounding: its rms is
+// compared with the whole tensor's.
+inline std::vector<Comparison> compare_qkv_bias(const std::string& name, Vec got, Vec want) {
+  const auto third = static_cast<Index>(want.size()) / 3;
+  expect_size(name.c_str(), got.size(), 3 * third);
+  const Vec key(got.begin() + third, got.begin() + 2 * third);
+  const double key_error = std::sqrt(3.0) * norm(key) / norm(want);
+  got.erase(got.begin() + third, got.begin() + 2 * third);
+  want.erase(want.begin() + third, want.begin() + 2 * third);
+  return {{name, relative_error(got, want), 0}, {name + ".key", key_error, 0}};
+}
+
+// wte.weight's gradient (V, C) of a wide vocabulary: the stored rows, the column sums (against the
+// whole norm, as they nearly cancel) and the norms of blocks of rows, which stand for the rest.
+inline std::vector<Comparison> compare_sampled(const Fixture& fixture, const std::string& name,
+                                               const Vec& got) {
+  const Index V = fixture.integer("V");
+  const Index C = fixture.integer("C");
+  expect_size(name.c_str(), got.size(), V * C);
+  const std::string key = "grad." + name;
+  const Vec columns = bias_backward(got, V, C);
+  const Vec blocks = fixture.doubles(key + ".blocks");
+  return {
+      {name, relative_error(rows_of(got, fixture.ints(key + ".rows"), C), fixture.doubles(key)), 0},
+      {name + ".column_sums",
+       norm(difference(columns, fixture.doubles(key + ".column_sums"))) / norm(blocks), 0},
+      {name + ".blocks", rms_ratio_error(block_norms(got, V, C), blocks), 0}};
+}
+
+// Every parameter's gradient, of the mean loss, against the fixture. `gradients` maps Hugging Face
+// names to vectors of any number type, whole and unpadded, with the fixture's shapes. A parameter
+// that is missing throws std::out_of_range.
+template <class Vector>
+std::vector<Comparison> compare_gradients(const Fixture& fixture,
+                                          const std::map<std::string, Vector>& gradients,
+                                          Dtype dtype) {
+  std::vector<Comparison> all;
+  for (const NamedShape& p : fixture.shapes()) {
+    const Vec got = to_double(gradients.at(p.name));
+    std::vector<Comparison> some;
+    if (fixture.has("grad." + p.name + ".rows")) {
+      some = compare_sampled(fixture, p.name, got);
+    } else if (p.name.ends_with("c_attn.bias")) {
+      some = compare_qkv_bias(p.name, got, fixture.doubles("grad." + p.name));
+    } else {
+      some = {{p.name, relative_error(got, fixture.doubles("grad." + p.name)), 0}};
+    }
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  for (Comparison& c : all) c.allowed = allowed_error(fixture, c.name, dtype);
+  return all;
+}
+
+// logits: (B * T, V), unpadded. Of a wide vocabulary some columns, the norms of blocks of columns
+// and each row's log-sum-exp are compared.
+inline std::vector<Comparison> compare_logits(const Fixture& fixture, const Vec& logits,
+                                              Dtype dtype) {
+  const Index V = fixture.integer("V");
+  const auto N = fixture.integer("B") * fixture.integer("T");
+  expect_size("logits", logits.size(), N * V);
+  std::vector<Comparison> all;
+  if (fixture.has("logits.columns")) {
+    const Vec by_column = transposed(logits, N, V);
+    const Ints columns = fixture.ints("logits.columns");
+    const Vec picked =
+        transposed(rows_of(by_column, columns, N), static_cast<Index>(columns.size()), N);
+    // The first target's loss gives each row's log-sum-exp back.
+    Vec log_sum_exp = classifier(logits, Ints(N, 0), N, V).row_loss;
+    for (Index n = 0; n < N; ++n) log_sum_exp[n] += logits[n * V];
+    all = {{"logits", relative_error(picked, fixture.doubles("logits")), 0},
+           {"logits.blocks",
+            rms_ratio_error(block_norms(by_column, V, N), fixture.doubles("logits.blocks")), 0},
+           {"logits.log_sum_exp",
+            relative_error(log_sum_exp, fixture.doubles("logits.log_sum_exp")), 0}};
+  } else {
+    all = {{"logits", relative_error(logits, fixture.doubles("logits")), 0}};
+  }
+  for (Comparison& c : all) c.allowed = allowed_error(fixture, c.name, dtype);
+  return all;
+}
+
+inline Comparison compare_loss(const Fixture& fixture, double loss, Dtype dtype) {
+  const double want = fixture.number("loss");
+  return {"loss", std::abs(loss - want) / std::abs(want), allowed_error(fixture, "loss", dtype)};
+}
+
+// max over steps of |loss - want| / want against the fp64 losses of a training fixture
+// ("losses.fp64" or "losses.fp64_accumulated").
+inline double worst_loss_error(const Fixture& fixture, const std::string& key, const Vec& losses) {
+  const Vec want = fixture.doubles(key);
+  expect_size("losses", losses.size(), static_cast<Index>(want.size()));
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double error = std::abs(losses[i] / want[i] - 1);
+    if (std::isnan(error)) return error;
+    worst = std::max(worst, error);
+  }
+  return worst;
+}
+
+}  // namespace llmc::oracle

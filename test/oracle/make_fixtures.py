@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Remakes test/oracle/fixtures from PyTorch and transformers: small GPT-2s of odd shapes.
+
+    python3 test/oracle/make_fixtures.py [--out DIR] [case ...]
+
+Needs torch, transformers, safetensors and numpy; runs on the CPU in about two minutes. README.md
+beside this file says what is in the files and how tests use them.
+"""
+
+import argparse
+import pathlib
+
+import numpy as np
+import torch
+import transformers
+
+import hf_fixtures
+from fixture_writer import FixtureWriter
+from hashed import hashed_parameter, hashed_tokens
+
+DRAWS = 8  # parameter draws over which PyTorch's own error is averaged
+
+
+class Case:
+    """A model shape, a batch, and how large its hashed parameters are."""
+
+    def __init__(self, name, seed, L, NH, HS, V, T_max, T, B, amplitude, store=np.float64):
+        self.name, self.seed = name, seed
+        self.L, self.NH, self.C, self.V, self.T_max, self.T, self.B = L, NH, NH * HS, V, T_max, T, B
+        self.amplitude = amplitude  # of matrices and of wte; sharp enough that attention is not flat
+        self.sampled = V > 1000  # too wide to store whole
+        self.store = store  # dtype in which the fp64 gradients are stored
+
+    def config(self, **overrides):
+        settings = dict(
+            vocab_size=self.V, n_positions=self.T_max, n_embd=self.C, n_layer=self.L, n_head=self.NH,
+            activation_function="gelu_new", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            layer_norm_epsilon=1e-5, attn_implementation="eager", use_cache=False,
+            bos_token_id=None, eos_token_id=None)
+        return transformers.GPT2Config(**(settings | overrides))
+
+    def tokens(self, stream, rows):
+        """(rows, T) token ids; every fourth is drawn from seven ids, so that ids repeat in a batch,
+        and the first and last ids of the vocabulary occur."""
+        ids = hashed_tokens(self.seed, stream, rows * self.T, self.V)
+        ids[::4] %= 7
+        ids[-1] = self.V - 1
+        return torch.from_numpy(ids.reshape(rows, self.T).astype(np.int64))
+
+
+CASES = [
+    Case("odd", 1, L=3, NH=5, HS=8, V=211, T_max=24, T=17, B=3, amplitude=0.5),
+    Case("wide_vocab", 2, L=2, NH=3, HS=8, V=50257, T_max=16, T=13, B=2, amplitude=0.5),
+    Case("head64", 3, L=1, NH=2, HS=64, V=97, T_max=80, T=70, B=2, amplitude=0.25, store=np.float32),
+    Case("one_row", 4, L=2, NH=1, HS=16, V=29, T_max=4, T=1, B=1, amplitude=0.5),
+]
+
+
+def parameter_names(model):
+    """Hugging Face names without `transformer.`, in the order of the oracle's parameter_shapes."""
+    return [name.removeprefix("transformer.") for name, _ in model.named_parameters()]
+
+
+def recipe(case, name, shape):
+    """(amplitude, offset) of a parameter's hashed values."""
+    if len(shape) == 1:
+        return 0.25, float(name.endswith("weight"))  # LayerNorm weights lie around one
+    return (0.25 if name.endswith("wpe.weight") else case.amplitude), 0.0
+
+
+def build(case, seed, dtype, **overrides):
+    """The model with hashed parameters; rounding to `dtype` happens once, here."""
+    model = transformers.GPT2LMHeadModel(case.config(**overrides)).eval()
+    with torch.no_grad():
+        for index, (name, p) in enumerate(model.named_parameters()):
+            values = hashed_parameter(seed, index, p.shape, *recipe(case, name, p.shape))
+            assert np.array_equal(values, values.astype(np.float32))
+            p.copy_(torch.from_numpy(values))
+    if dtype != torch.float32:
+        model = model.to(dtype)
+    return model
+
+
+def mean_loss(logits, targets):
+    """Cross-entropy in the logits' dtype, in fp32 for half precision (transformers' own loss casts
+    to fp32 always, which would spoil the fp64 run)."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def run(case, seed, dtype, **overrides):
+    """(loss, logits, {name: gradient}) as fp64 numpy of one forward and backward in `dtype`."""
+    model = build(case, seed, dtype, **overrides)
+    tokens, targets = case.tokens(0, case.B), case.tokens(1, case.B)
+    logits = model(tokens).logits
+    assert logits.dtype == dtype
+    loss = mean_loss(logits, targets)
+    loss.backward()
+    gradients = {n: p.grad.double().numpy() for n, p in zip(parameter_names(model), model.parameters())}
+    return loss.item(), logits.detach().double().numpy(), gradients
+
+
+def relative(got, want):
+    """Relative L2, with 0/0 = 0."""
+    error = np.linalg.norm(got - want)
+    return 0.0 if error == 0 else error / np.linalg.norm(want)
+
+
+def block_norms(matrix):
+    """L2 norm of every 256 rows of (V, n): what stands for the rows that are not stored."""
+    squares = np.sum(matrix ** 2, axis=1)
+    return np.sqrt(np.add.reduceat(squares, np.arange(0, len(squares), 256)))
+
+
+def log_sum_exp(logits):
+    return torch.logsumexp(torch.from_numpy(logits), dim=-1).numpy()
+
+
+def sampled_errors(logits, want_logits, gradient, want_gradient):
+    """Errors of the sums that stand for a wide vocabulary's rows. Column sums are compared with the
+    whole tensor's norm, since they nearly cancel; block norms each with itself, as rms."""
+    V = len(want_gradient)
+    norms = [(block_norms(a), block_norms(b)) for a, b in
+             ((logits.reshape(-1, V).T, want_logits.reshape(-1, V).T), (gradient, want_gradient))]
+    blocks = [np.sqrt(np.mean((got / want - 1) ** 2)) for got, want in norms]
+    columns = np.linalg.norm((gradient - want_gradient).sum(axis=0)) / np.linalg.norm(want_gradient)
+    return {"logits.blocks": blocks[0], "wte.weight.blocks": blocks[1],
+            "wte.weight.column_sums": columns,
+            "logits.log_sum_exp": relative(log_sum_exp(logits), log_sum_exp(want_logits))}
+
+
+def own_errors(case, reference, other):
+    """{what: error} of a run in lower precision against the fp64 run: relative L2 of the loss, the
+    logits, every gradient, and all gradients as one vector (`all`). The key third of a QKV bias has
+    a true gradient of zero, so the relative error leaves it out, and `.key` is its rms over the
+    whole tensor's."""
+    loss, logits, gradients = reference
+    errors = {"loss": abs(other[0] - loss) / abs(loss), "logits": relative(other[1], logits)}
+    if case.sampled:
+        errors |= sampled_errors(other[1], logits, other[2]["wte.weight"], gradients["wte.weight"])
+    squares, total = 0.0, 0.0
+    for name, want in gradients.items():
+        got = other[2][name]
+        if name.endswith("c_attn.bias"):
+            key = slice(want.size // 3, 2 * want.size // 3)
+            errors[name + ".key"] = np.sqrt(np.mean(got[key] ** 2) / np.mean(want ** 2))
+            got, want = np.delete(got, key), np.delete(want, key)
+        errors[name] = relative(got, want)
+        squares += np.sum((got - want) ** 2)
+        total += np.sum(want ** 2)
+    errors["all"] = np.sqrt(squares / total)
+    return errors
+
+
+def measure_errors(case, dtype, **overrides):
+    """{what: (this case's error, rms over draws, maximum over draws)}; draw 0 is the case itself.
+    One small tensor may be lucky once; the rms over several draws of the parameters is a yardstick."""
+    draws = []
+    for d in range(DRAWS):
+        seed = case.seed * 16 + d
+        exact, rounded = run(case, seed, torch.float64), run(case, seed, dtype, **overrides)
+        draws.append(own_errors(case, exact, rounded))
+    return {k: (draws[0][k], np.sqrt(np.mean([e[k] ** 2 for e in draws])), max(e[k] for e in draws))
+            for k in draws[0]}
+
+
+def header(case):
+    out = FixtureWriter()
+    out.text("made_by", "test/oracle/make_fixtures.py")
+    out.text("torch", torch.__version__)
+    out.text("transformers", transformers.__version__)
+    for key in ("L", "NH", "C", "V", "T_max", "T", "B"):
+        out.number(key, getattr(case, key))
+    out.number("seed", case.seed * 16)
+    model = transformers.GPT2LMHeadModel(case.config())
+    for index, (name, p) in enumerate(zip(parameter_names(model), model.parameters())):
+        out.parameter(name, index, *recipe(case, name, p.shape), p.shape)
+    return out
+
+
+def write_logits(case, out, logits, columns):
+    """All logits (B * T, V), or of a wide vocabulary some columns and what stands for the rest."""
+    flat = logits.reshape(-1, case.V)
+    if columns is None:
+        out.tensor("logits", flat.astype(case.store))
+        return
+    out.tensor("logits.columns", columns.astype(np.int32))
+    out.tensor("logits", flat[:, columns].astype(case.store))
+    out.tensor("logits.log_sum_exp", log_sum_exp(flat))
+    out.tensor("logits.blocks", block_norms(flat.T))
+
+
+def write_gradient(case, out, name, gradient, rows):
+    """A whole gradient, or some of its rows and what stands for the rest."""
+    if rows is None or name != "wte.weight":
+        out.tensor(f"grad.{name}", gradient.astype(case.store))
+        return
+    out.tensor(f"grad.{name}.rows", rows.astype(np.int32))
+    out.tensor(f"grad.{name}", gradient[rows].astype(case.store))
+    out.tensor(f"grad.{name}.column_sums", gradient.sum(axis=0))
+    out.tensor(f"grad.{name}.blocks", block_norms(gradient))
+
+
+def make_case(case, directory):
+    out = header(case)
+    tokens, targets = case.tokens(0, case.B).numpy(), case.tokens(1, case.B).numpy()
+    out.tensor("tokens", tokens.astype(np.int32))
+    out.tensor("targets", targets.astype(np.int32))
+    loss, logits, gradients = run(case, case.seed * 16, torch.float64)
+    out.number("loss", loss)
+    rows = None
+    if case.sampled:
+        sample = hashed_tokens(case.seed, 2, 200, case.V)
+        rows = np.unique(np.concatenate([tokens.ravel(), targets.ravel(), sample, [case.V - 1]]))
+    write_logits(case, out, logits, rows)
+    for name, gradient in gradients.items():
+        write_gradient(case, out, name, gradient, rows)
+    for label, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        errors = measure_errors(case, dtype)
+        for key, (own, rms, worst) in errors.items():
+            out.tensor(f"error.{label}.{key}", np.array([own, rms, worst]))
+        print(f"{case.name:12} {label} own error: all gradients {errors['all'][0]:.2e}, "
+              f"rms of draws {errors['all'][1]:.2e}, worst tensor "
+              f"{max(v[0] for k, v in errors.items()):.2e}, loss {errors['loss'][1]:.2e}")
+    out.save(directory / f"{case.name}.fixture")
+
+
+# ---- training ----------------------------------------------------------------------------------
+
+# The shape of `odd`, less sharp: with larger weights the path itself is chaotic, and two correct
+# fp32 programs end 3e-6 apart.
+TRAINED = Case("adamw50", 5, L=3, NH=5, HS=8, V=211, T_max=24, T=17, B=4, amplitude=0.25)
+TRAINING = dict(steps=50, batches=5, micro_batches=4, lr=1e-3, beta1=0.9, beta2=0.95,
+                eps=1e-8, weight_decay=0.1, max_norm=1.0)
+
+
+def train(case, dtype, micro_batches, autocast=False):
+    """(losses, gradient norms, {name: update}) of the training run in `dtype`."""
+    s = TRAINING
+    model = build(case, case.seed * 16, dtype)
+    before = {n: p.detach().double().numpy().copy()
+              for n, p in zip(parameter_names(model), model.parameters())}
+    groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == decayed],
+                   weight_decay=s["weight_decay"] * decayed) for decayed in (True, False)]
+    adamw = torch.optim.AdamW(groups, lr=s["lr"], betas=(s["beta1"], s["beta2"]), eps=s["eps"])
+    losses, norms = [], []
+    for step in range(s["steps"]):
+        b = step % s["batches"]
+        tokens = case.tokens(10 + 2 * b, case.B).chunk(micro_batches)
+        targets = case.tokens(11 + 2 * b, case.B).chunk(micro_batches)
+        total = 0.0
+        for x, y in zip(tokens, targets):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                logits = model(x).logits
+            loss = mean_loss(logits, y) / micro_batches
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), s["max_norm"]).item())
+        adamw.step()
+        adamw.zero_grad()
+    updates = {n: p.detach().double().numpy() - before[n]
+               for n, p in zip(parameter_names(model), model.parameters())}
+    return np.array(losses), np.array(norms), updates
+
+
+def make_training(case, directory):
+    s = TRAINING
+    out = header(case)
+    for key, value in s.items():
+        out.number(key, value)
+    for stream, key in ((10, "tokens"), (11, "targets")):
+        ids = [case.tokens(stream + 2 * b, case.B).numpy() for b in range(s["batches"])]
+        out.tensor(key, np.stack(ids).astype(np.int32))
+    runs = {
+        "fp64": train(case, torch.float64, 1),
+        "fp64_accumulated": train(case, torch.float64, s["micro_batches"]),
+        "fp32": train(case, torch.float32, 1),
+        "fp32_accumulated": train(case, torch.float32, s["micro_batches"]),
+        "bf16_autocast": train(case, torch.float32, 1, autocast=True),
+    }
+    reference = runs["fp64"]
+    for label, (losses, norms, updates) in runs.items():
+        out.tensor(f"losses.{label}", losses)
+        out.tensor(f"grad_norms.{label}", norms)
+        for name, update in updates.items():
+            out.tensor(f"update.{label}.{name}",
+                       np.array([np.linalg.norm(update), relative(update, reference[2][name])]))
+        print(f"adamw50      {label:17} loss {losses[0]:.6f} -> {losses[-1]:.6f}, against fp64: loss "
+              f"{np.max(np.abs(losses / reference[0] - 1)):.2e}, norm "
+              f"{np.max(np.abs(norms / reference[1] - 1)):.2e}, worst update "
+              f"{max(relative(u, reference[2][n]) for n, u in updates.items()):.2e}")
+    out.save(directory / "adamw50.fixture")
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
+    parser.add_argument("--out", type=pathlib.Path, default=here / "fixtures")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # so that remaking gives the same bits
+    torch.use_deterministic_algorithms(True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    makers = {case.name: lambda case=case: make_case(case, arguments.out) for case in CASES}
+    makers["adamw50"] = lambda: make_training(TRAINED, arguments.out)
+    makers["hf_tiny"] = lambda: hf_fixtures.make(arguments.out)
+    for name in arguments.cases or makers:
+        makers[name]()
+
+
+if __name__ == "__main__":
+    main()
