@@ -2,8 +2,8 @@
 // query sees, and the checks on sizes.
 //
 // Sizes: B batch, T time, NH heads, HS head size, C = NH * HS.
-// qkv (B, T, 3C): row t of batch b holds q, k and v one after the other, each C wide; head h has the
-// columns h * HS .. (h + 1) * HS - 1 of each. Kernels read and write this layout, so that no
+// qkv (B, T, 3C): row t of batch b holds q, k and v one after the other, each C wide; head h has
+// the columns h * HS .. (h + 1) * HS - 1 of each. Kernels read and write this layout, so that no
 // permuted copy of q, k or v ever exists.
 #pragma once
 
@@ -15,7 +15,6 @@
 namespace llmc {
 
 inline constexpr std::int64_t kMaxHeadSize = 128;
-inline constexpr std::int64_t kMaxSharedBytes = 99 * 1024;  // what every GPU from sm_80 on offers
 
 // Offsets are 64-bit: B * T * 3C passes 2^31 at ordinary batch sizes.
 struct AttentionShape {
@@ -46,9 +45,7 @@ struct Visibility {
   __device__ int first_key(int query) const {
     return doc_start == nullptr || query >= T ? 0 : doc_start[query];
   }
-  __device__ bool sees(int query, int key) const {
-    return key <= query && key >= first_key(query);
-  }
+  __device__ bool sees(int query, int key) const { return key <= query && key >= first_key(query); }
   // No query of q0..q1 sees any key of k0..k1. True also where all those queries are padding.
   __device__ bool none_visible(int q0, int q1, int k0, int k1) const {
     return k0 > q1 || q0 >= T || first_key(q0) > k1;

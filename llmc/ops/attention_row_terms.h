@@ -1,6 +1,7 @@
 // What the backward pass of flash attention needs to know of each row of the score matrix.
 //
-// With P the probabilities, dP = dO V^T and s the scaled scores, the gradient through the softmax is
+// With P the probabilities, dP = dO V^T and s the scaled scores, the gradient through the softmax
+// is
 //     ds_ij = P_ij (dP_ij - D_i),   D_i = sum_j P_ij dP_ij = dO_i . O_i,
 // so D needs no scores, and P_ij = 2^(log2(e) (s_ij - lse_i)) comes back from the saved
 // log-sum-exp. Both terms are laid out in rows padded to kRowTermPadding, which makes every tile of
@@ -29,9 +30,8 @@ __host__ __device__ inline std::int64_t padded_rows(std::int64_t T) {
 // Four neighbouring lanes take one row of one head; rows of a head follow each other, so that the
 // lanes of a warp write neighbouring places. The number of rows is a multiple of the block's.
 template <class Element>
-__global__ void attention_row_terms_kernel(RowTerms terms, const Element* out,
-                                           const Element* d_out, const float* lse,
-                                           AttentionShape shape) {
+__global__ void attention_row_terms_kernel(RowTerms terms, const Element* out, const Element* d_out,
+                                           const float* lse, AttentionShape shape) {
   constexpr int kVec = kVecSize<Element>;
   const std::int64_t row = global_thread() / 4;  // (b, h, t), t padded
   const int part = lane() % 4;

@@ -18,9 +18,9 @@
 namespace llmc {
 
 // kRows x kColumns half-precision numbers in shared memory, in chunks of 8 (16 bytes). ldmatrix
-// reads the same chunk of 8 neighbouring rows at once; 8 rows apart by a multiple of 128 bytes would
-// fall on the same banks, so the chunk's place is its number xor the row's. Rows of 64 bytes (4
-// chunks) lie two to a 128-byte line: there the pair's number is what must differ.
+// reads the same chunk of 8 neighbouring rows at once; 8 rows apart by a multiple of 128 bytes
+// would fall on the same banks, so the chunk's place is its number xor the row's. Rows of 64 bytes
+// (4 chunks) lie two to a 128-byte line: there the pair's number is what must differ.
 template <class Element, int kRows_, int kColumns_>
 struct SharedTile {
   static constexpr int kRows = kRows_;
@@ -89,8 +89,8 @@ __device__ __forceinline__ void load_columns_as_b(OperandB (&b)[2], const Tile& 
                                                   int column) {
   const int matrix = lane() / 8;
   std::uint32_t r[4];
-  ldmatrix_x4_transposed(
-      r, tile.chunk(row + (matrix & 1) * 8 + lane() % 8, column / 8 + matrix / 2));
+  ldmatrix_x4_transposed(r,
+                         tile.chunk(row + (matrix & 1) * 8 + lane() % 8, column / 8 + matrix / 2));
   b[0] = {{r[0], r[1]}};
   b[1] = {{r[2], r[3]}};
 }
@@ -119,8 +119,8 @@ struct SharedOperands {
   }
 };
 
-// c += A * R^T, where R are the rows first_row .. first_row + 8N - 1 of the tile: scores of 16M rows
-// against 8N rows, summed over the 16K columns.
+// c += A * R^T, where R are the rows first_row .. first_row + 8N - 1 of the tile: scores of 16M
+// rows against 8N rows, summed over the 16K columns.
 template <class Element, int K, int M, int N, class A, class Tile>
 __device__ __forceinline__ void multiply_by_rows(Accumulator (&c)[M][N], const A& a,
                                                  const Tile& tile, int first_row) {
@@ -166,8 +166,7 @@ __device__ __forceinline__ OperandA as_operand(const Accumulator& left, const Ac
 }
 
 template <class Element, int M, int N>
-__device__ __forceinline__ void as_operands(OperandA (&a)[M][N / 2],
-                                            const Accumulator (&c)[M][N]) {
+__device__ __forceinline__ void as_operands(OperandA (&a)[M][N / 2], const Accumulator (&c)[M][N]) {
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; n += 2) a[m][n / 2] = as_operand<Element>(c[m][n], c[m][n + 1]);
   }
@@ -186,8 +185,8 @@ __device__ __forceinline__ void store_rows(Element* rows, std::int64_t row_strid
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
       for (int half = 0; half < 2; ++half) {
-        const Vec<Element, 2> pair = {
-            {from_float<Element>(c[m][n].v[2 * half]), from_float<Element>(c[m][n].v[2 * half + 1])}};
+        const Vec<Element, 2> pair = {{from_float<Element>(c[m][n].v[2 * half]),
+                                       from_float<Element>(c[m][n].v[2 * half + 1])}};
         store_vec(tile.chunk(first_row + 16 * m + 8 * half + g, n) + 2 * t, pair);
       }
     }

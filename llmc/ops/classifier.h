@@ -17,6 +17,10 @@
 
 namespace llmc {
 
+// Where maxima start. Finite, so that a thread without columns, or with logits of -infinity, adds 0
+// to a sum and not NaN.
+inline constexpr float kLowestLogit = std::numeric_limits<float>::lowest();
+
 struct SoftmaxStatistics {
   float max;
   float sum;  // of exp(logit - max)
@@ -39,8 +43,7 @@ __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, st
                                                                 float* scratch) {
   constexpr int N = kVecSize<T>;
   const std::int64_t whole = V / N * N;  // columns in whole vectors
-  // Finite, so that a thread without columns, or with logits of -infinity, adds 0 and not NaN.
-  float max = std::numeric_limits<float>::lowest();
+  float max = kLowestLogit;
   float sum = 0.0f;
   const auto raise_max = [&](float to) {
     if (to > max) {

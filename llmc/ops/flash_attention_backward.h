@@ -23,18 +23,15 @@ namespace llmc {
 // One head of one batch row: pointers to row 0, and the strides between rows.
 template <class Element>
 struct BackwardHead {
-  Element* d_qkv;        // d_q; d_k lies C further on, d_v 2C
   const Element* d_out;  // stride C
-  const Element* qkv;    // q, likewise
+  const Element* qkv;    // q; k lies C further on, v 2C
   const float* lse_log2;
   const float* dot;
   Visibility visibility;
 
-  __device__ BackwardHead(Element* d_qkv_all, const Element* d_out_all, const Element* qkv_all,
-                          const RowTerms& terms, const std::int32_t* doc_start,
-                          const AttentionShape& shape, int b, int h)
-      : d_qkv(d_qkv_all + shape.qkv_offset(b, 0, h)),
-        d_out(d_out_all + shape.out_offset(b, 0, h)),
+  __device__ BackwardHead(const Element* d_out_all, const Element* qkv_all, const RowTerms& terms,
+                          const std::int32_t* doc_start, const AttentionShape& shape, int b, int h)
+      : d_out(d_out_all + shape.out_offset(b, 0, h)),
         qkv(qkv_all + shape.qkv_offset(b, 0, h)),
         lse_log2(terms.lse_log2 + (b * shape.NH + h) * padded_rows(shape.T)),
         dot(terms.dot + (b * shape.NH + h) * padded_rows(shape.T)),
@@ -59,9 +56,14 @@ struct FlashBackwardKeyTiling {
 
   using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
   using QueryTile = SharedTile<Element, kQueries, kHeadTile>;
-  static constexpr std::int64_t kSharedBytes =
-      (2 * KeyTile::kElements + 4 * QueryTile::kElements) * sizeof(Element) +
-      4 * kQueries * sizeof(float);
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<Element>(KeyTile::kElements)
+                                                  .template add<Element>(KeyTile::kElements)
+                                                  .template add<Element>(2 * QueryTile::kElements)
+                                                  .template add<Element>(2 * QueryTile::kElements)
+                                                  .template add<float>(2 * kQueries)
+                                                  .template add<float>(2 * kQueries)
+                                                  .bytes();
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
@@ -125,8 +127,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
   float* lse_stages = shared.take<float>(2 * kQueries);
   float* dot_stages = shared.take<float>(2 * kQueries);
 
-  const BackwardHead<Element> head(d_qkv, d_out, qkv, terms, doc_start, shape, block_z(),
-                                   block_y());
+  const BackwardHead<Element> head(d_out, qkv, terms, doc_start, shape, block_z(), block_y());
   const Visibility& visibility = head.visibility;
   const std::int64_t C = shape.C();
   const std::int64_t stride = shape.qkv_stride();
@@ -177,7 +178,8 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
     block_barrier();
     if (needed(tile + 1)) load_queries(tile + 1, stage ^ 1);
 
-    for (int step = 0; step < kQueries; step += Tiling::kStep) {
+    const int rows = T - tile * kQueries;
+    for (int step = 0; step < (rows < kQueries ? rows : kQueries); step += Tiling::kStep) {
       const int q0 = tile * kQueries + step;
       const int q1 = q0 + Tiling::kStep - 1;
       if (visibility.none_visible(q0, q1, warp_k0, warp_k1)) continue;
@@ -204,7 +206,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
       for (int i = 0; i < 4; ++i) dk[m][n].v[i] *= scale;
     }
   }
-  Element* d_k = head.d_qkv + warp_k0 * stride + C;
+  Element* d_k = d_qkv + shape.qkv_offset(block_z(), warp_k0, block_y()) + C;
   store_rows(d_k, stride, T - warp_k0, HS, dk, keys, warp_row);
   store_rows(d_k + C, stride, T - warp_k0, HS, dv, values, warp_row);
 }
@@ -224,8 +226,12 @@ struct FlashBackwardQueryTiling {
 
   using QueryTile = SharedTile<Element, kQueries, kHeadTile>;
   using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
-  static constexpr std::int64_t kSharedBytes =
-      (2 * QueryTile::kElements + 4 * KeyTile::kElements) * sizeof(Element);
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<Element>(QueryTile::kElements)
+                                                  .template add<Element>(QueryTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .bytes();
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
@@ -271,8 +277,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
   Element* key_stages = shared.take<Element>(2 * KeyTile::kElements);
   Element* value_stages = shared.take<Element>(2 * KeyTile::kElements);
 
-  const BackwardHead<Element> head(d_qkv, d_out, qkv, terms, doc_start, shape, block_z(),
-                                   block_y());
+  const BackwardHead<Element> head(d_out, qkv, terms, doc_start, shape, block_z(), block_y());
   const Visibility& visibility = head.visibility;
   const std::int64_t C = shape.C();
   const std::int64_t stride = shape.qkv_stride();
@@ -284,9 +289,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
   const int last_tile = last_query / kKeys;
 
   const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
-  const auto values = [&](int stage) {
-    return KeyTile{value_stages + stage * KeyTile::kElements};
-  };
+  const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
   const auto load_keys = [&](int tile, int stage) {
     const Element* k = head.qkv + tile * kKeys * stride + C;
     const int rows = T - tile * kKeys;
@@ -345,7 +348,8 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
       for (int i = 0; i < 4; ++i) dq[m][n].v[i] *= scale;
     }
   }
-  store_rows(head.d_qkv + warp_q0 * stride, stride, T - warp_q0, HS, dq, queries, warp_row);
+  store_rows(d_qkv + shape.qkv_offset(block_z(), warp_q0, block_y()), stride, T - warp_q0, HS, dq,
+             queries, warp_row);
 }
 
 template <class Element>
@@ -355,26 +359,14 @@ void launch_flash_backward(Element* d_qkv, const Element* d_out, const Element* 
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
     using ByKey = FlashBackwardKeyTiling<Element, kHeadTile>;
-    const auto key_layout = SharedLayout()
-                                .add<Element>(ByKey::KeyTile::kElements)
-                                .template add<Element>(ByKey::KeyTile::kElements)
-                                .template add<Element>(2 * ByKey::QueryTile::kElements)
-                                .template add<Element>(2 * ByKey::QueryTile::kElements)
-                                .template add<float>(2 * ByKey::kQueries)
-                                .template add<float>(2 * ByKey::kQueries);
     launch(flash_attention_backward_key_kernel<Element, kHeadTile>,
            Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, ByKey::kThreads,
-           key_layout.bytes(), stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
 
     using ByQuery = FlashBackwardQueryTiling<Element, kHeadTile>;
-    const auto query_layout = SharedLayout()
-                                  .add<Element>(ByQuery::QueryTile::kElements)
-                                  .template add<Element>(ByQuery::QueryTile::kElements)
-                                  .template add<Element>(2 * ByQuery::KeyTile::kElements)
-                                  .template add<Element>(2 * ByQuery::KeyTile::kElements);
     launch(flash_attention_backward_query_kernel<Element, kHeadTile>,
            Grid{ceil_div(shape.T, ByQuery::kQueries), shape.NH, shape.B}, ByQuery::kThreads,
-           query_layout.bytes(), stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
   });
 }
 

@@ -40,8 +40,11 @@ struct FlashForwardTiling {
 
   using QueryTile = SharedTile<Element, kQueries, kHeadTile>;
   using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
-  static constexpr std::int64_t kSharedBytes =
-      (QueryTile::kElements + 4 * KeyTile::kElements) * sizeof(Element);
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<Element>(QueryTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .bytes();
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
@@ -54,8 +57,8 @@ struct SoftmaxRow {
 // Scores of 16 rows become p, the rows' state and output so far follow.
 template <int kKeyTiles, int kHeadTiles>
 __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
-                                             Accumulator (&o)[kHeadTiles],
-                                             SoftmaxRow (&rows)[2], float scale_log2) {
+                                             Accumulator (&o)[kHeadTiles], SoftmaxRow (&rows)[2],
+                                             float scale_log2) {
   for (int r = 0; r < 2; ++r) {
     float highest = rows[r].max;
     for (int n = 0; n < kKeyTiles; ++n) {
@@ -101,9 +104,11 @@ __device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibi
 
 // Grid (query tiles, NH, B).
 template <class Element, int kHeadTile>
-__global__ __launch_bounds__(128) void flash_attention_forward_kernel(
-    Element* out, float* lse, const Element* qkv, const std::int32_t* doc_start,
-    AttentionShape shape, float scale) {
+__global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* out, float* lse,
+                                                                      const Element* qkv,
+                                                                      const std::int32_t* doc_start,
+                                                                      AttentionShape shape,
+                                                                      float scale) {
   using Tiling = FlashForwardTiling<Element, kHeadTile>;
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
@@ -126,9 +131,7 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(
   const int first_tile = visibility.first_key(q0) / kKeys;
 
   const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
-  const auto values = [&](int stage) {
-    return KeyTile{value_stages + stage * KeyTile::kElements};
-  };
+  const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
   const auto load_keys = [&](int tile, int stage) {
     const Element* k = qkv + shape.qkv_offset(b, tile * kKeys, h) + shape.C();
     const int rows = T - tile * kKeys;
@@ -193,12 +196,10 @@ void launch_flash_forward(Element* out, float* lse, const Element* qkv,
                           Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     using Tiling = FlashForwardTiling<Element, kHeadTile>;
-    SharedLayout layout;
-    layout.add<Element>(Tiling::QueryTile::kElements);
-    for (int i = 0; i < 2; ++i) layout.add<Element>(2 * Tiling::KeyTile::kElements);
     launch(flash_attention_forward_kernel<Element, kHeadTile>,
            Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, Tiling::kThreads,
-           layout.bytes(), stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS));
+           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape,
+           attention_scale(shape.HS));
   });
 }
 

@@ -224,7 +224,8 @@ class Block {
 
   void clean_up() {
     if (!kThreadSanitizer) return;
-    for (int i = 0; i < thread_count_; ++i) {
+    // After a fault threads are still in the middle of something: the checker keeps them.
+    for (int i = 0; i < thread_count_ && fault_.empty(); ++i) {
       tsan_destroy(slots_[i].tsan_context);
       std::free(slots_[i].stack);
     }
@@ -250,15 +251,19 @@ class Block {
   }
 
   static void entry() {
-    Block& block = *current();
+    current()->arrive_on_new_stack();
+    current()->run_threads();
+  }
+
+  // The first thread of all comes from the executor's own stack: where that is, ASan says.
+  void arrive_on_new_stack() {
+    Unobserved bookkeeping;
     const void* bottom = nullptr;
     std::size_t bytes = 0;
     asan_finish_switch(nullptr, &bottom, &bytes);
-    if (block.main_stack_bytes_ == 0) {
-      block.main_stack_ = bottom;
-      block.main_stack_bytes_ = bytes;
-    }
-    block.run_threads();
+    if (main_stack_bytes_ != 0) return;
+    main_stack_ = bottom;
+    main_stack_bytes_ = bytes;
   }
 
   // The life of a stack: one thread after another until the block needs none any more.
@@ -368,6 +373,7 @@ class Block {
   // The calling thread is done with its stack. `to` null: back to the executor.
   [[noreturn, gnu::no_sanitize_thread, gnu::noinline]] void leave_to(ThreadSlot* to) {
     ThreadSlot& me = *thread();
+    tsan_ignore(false);  // the caller's Unobserved will never end
     if (!kThreadSanitizer && me.done) free_stacks_[free_stack_count_++] = me.stack;
     thread() = to;
     if (to != nullptr) {

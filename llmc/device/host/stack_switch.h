@@ -17,7 +17,7 @@
 namespace llmc::host {
 
 // A kernel's frames are small; the sanitizers' red zones and their reporting need more.
-inline constexpr std::size_t kStackBytes = (kAddressSanitizer ? 256 : kThreadSanitizer ? 128 : 64) * 1024;
+inline constexpr std::size_t kStackBytes = (kAddressSanitizer ? 256 : kThreadSanitizer ? 64 : 64) * 1024;
 
 // Memory of many stacks, each with an inaccessible page below it, so that an overflow stops the
 // program instead of writing into a neighbour. Pages that nothing touches cost nothing.
