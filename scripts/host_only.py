@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Lists every function outside llmc/device that exists only for the host, or only for the GPU.
+
+The claim under test: one source serves both targets. Every header of the engine and every main is
+preprocessed twice, as g++ and as nvcc see it (nvcc is told by its macro __CUDACC__; the toolkit's
+own headers say nothing about our functions and are replaced by empty ones, so no toolkit is
+needed). A line that only one of the two keeps belongs to that target alone.
+
+Only the GEMM may differ: it is a library call on both sides. Anything else host-only is an error,
+and so are conditional compilation and branches on the target, where a second body could hide.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from structure import CONDITIONAL, ROOT, without_comments
+
+ALLOWED = {"llmc/ops/gemm_openblas.h"}
+TARGET_HEADER = re.compile(r'#define\s+LLMC_\w+_HEADER\s+"([^"]+)"')
+MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"')
+BRANCH = re.compile(r"\bkCudaTarget\b")
+
+
+def translation_units():
+    """The text of everything to preprocess: each engine header that both targets share, each main."""
+    chosen = set(TARGET_HEADER.findall((ROOT / "llmc/device/target.h").read_text()))
+    headers = [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "llmc").rglob("*.h"))]
+    shared = [h for h in headers if h not in chosen and not h.startswith("llmc/device/")]
+    text = "".join(f'#include "{h}"\n' for h in ["llmc/device/device.h"] + shared)
+    yield "all headers of llmc/", text + "#include LLMC_GEMM_HEADER\n"
+    for main in sorted(ROOT.glob("*.cu")):
+        yield main.name, f'#include "{main.name}"\n'
+
+
+def preprocess(text, cuda, stubs):
+    """What the target's compiler sees, with markers of where each line comes from."""
+    deps = os.environ.get("DEPS", "")
+    includes = ["-I" + str(ROOT)]
+    if deps:
+        includes += ["-isystem", deps + "/usr/include", "-isystem", deps + "/usr/include/x86_64-linux-gnu",
+                     "-isystem", deps + "/usr/include/x86_64-linux-gnu/openblas-pthread"]
+    command = os.environ.get("CXX", "g++").split() + ["-std=c++20", "-E", "-x", "c++", *includes]
+    if cuda:
+        command += ["-D__CUDACC__", "-isystem", stubs]
+    while True:
+        run = subprocess.run(command + ["-"], input=text, capture_output=True, text=True, cwd=ROOT)
+        if run.returncode == 0:
+            return run.stdout
+        missing = re.search(r"fatal error: ([^:\s]+): No such file", run.stderr)
+        if not (cuda and missing and missing[1].startswith(("cu", "nccl", "nv"))):
+            sys.exit(f"host_only.py: preprocessing for {'CUDA' if cuda else 'the host'} failed:\n{run.stderr}")
+        stub = Path(stubs) / missing[1]
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        stub.write_text("")
+
+
+def lines_kept(preprocessed):
+    """The set of (file, line) outside llmc/device that carry text after preprocessing."""
+    kept, file, number = set(), None, 0
+    for line in preprocessed.splitlines():
+        marker = MARKER.match(line)
+        if marker:
+            number, path = int(marker[1]), Path(ROOT, marker[2])
+            inside = path.is_relative_to(ROOT) and "<" not in marker[2]
+            file = path.relative_to(ROOT).as_posix() if inside else None
+            if file is not None and (file.startswith("llmc/device/") or not path.is_file()):
+                file = None
+            continue
+        if file is not None and line.strip():
+            kept.add((file, number))
+        number += 1
+    return kept
+
+
+def functions(path):
+    """(first line, last line, name) of every function defined in a source file.
+
+    A brace opens a function when the text before it, back to the last ; { or }, has a parameter
+    list and the scope around it is a namespace, a class or the file.
+    """
+    code = without_comments(Path(ROOT, path).read_text())
+    code = re.sub(r"^[ \t]*#.*?(?<!\\)$", lambda m: re.sub(r"[^\n]", " ", m[0]), code, flags=re.M)
+    found, scopes, start, parentheses = [], [], 0, 0
+    for at, c in enumerate(code):
+        if c in "([":
+            parentheses += 1
+        elif c in ")]":
+            parentheses -= 1
+        elif parentheses > 0:
+            continue
+        elif c == ";":
+            start = at + 1
+        elif c == "{":
+            head = " ".join(code[start:at].split())
+            outer = all(kind == "scope" for kind, _, _ in scopes)
+            plain = re.sub(r"template\s*<[^{]*?>\s*(?=\w)", "", head)
+            first_line = code.count("\n", 0, start + len(code[start:at]) - len(code[start:at].lstrip())) + 1
+            if outer and re.match(r"(inline )?(namespace|class|struct|union|extern)\b", plain) and ")" not in plain:
+                scopes.append(("scope", None, None))
+            elif outer and "(" in head and not re.search(r"\benum\b", plain):
+                name = re.search(r"(operator\s*[^\s(]+|~?[\w:]+)\s*\(", plain)
+                scopes.append(("function", name[1] if name else head, first_line))
+            else:
+                scopes.append(("other", None, None))
+            start = at + 1
+        elif c == "}" and scopes:
+            kind, name, first_line = scopes.pop()
+            if kind == "function":
+                found.append((first_line, code.count("\n", 0, at) + 1, name))
+            start = at + 1
+    return found
+
+
+def only_in(one, other):
+    """{file: [(line, function)]} of functions with a line that only the first of two targets keeps."""
+    alone = {}
+    for file, number in sorted(one - other):
+        alone.setdefault(file, set()).add(number)
+    result = {}
+    for file, numbers in alone.items():
+        hits = [(a, name) for a, b, name in functions(file) if any(a <= n <= b for n in numbers)]
+        result[file] = hits or [(min(numbers), "(no function, but lines)")]
+    return result
+
+
+def show(title, listing):
+    print(title)
+    for file in sorted(listing):
+        for number, name in listing[file]:
+            print(f"  {file}:{number}: {name}")
+    if not listing:
+        print("  none")
+
+
+def hiding_places():
+    """Lines outside llmc/device where code for one target could hide."""
+    for path in sorted([*ROOT.glob("llmc/**/*.h"), *ROOT.glob("*.cu"), *ROOT.glob("dev/**/*.cu")]):
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith("llmc/device/"):
+            continue
+        for number, line in enumerate(without_comments(path.read_text()).splitlines(), 1):
+            if CONDITIONAL.match(line):
+                yield f"{name}:{number}: conditional compilation outside llmc/device"
+            if BRANCH.search(line):
+                yield f"{name}:{number}: a branch on the target outside llmc/device"
+
+
+def main():
+    host, cuda = set(), set()
+    with tempfile.TemporaryDirectory() as stubs:
+        for name, text in translation_units():
+            host |= lines_kept(preprocess(text, False, stubs))
+            cuda |= lines_kept(preprocess(text, True, stubs))
+    host_only = only_in(host, cuda)
+    show("Functions outside llmc/device that exist only for the host:", host_only)
+    show("Functions outside llmc/device that exist only for CUDA:", only_in(cuda, host))
+    wrong = [f"{file}: host-only code outside the GEMM" for file in sorted(host_only) if file not in ALLOWED]
+    wrong += hiding_places()
+    both = len({file for file, _ in host & cuda})
+    print(f"{both} files outside llmc/device serve both targets with the same lines.")
+    for line in wrong:
+        print("WRONG " + line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

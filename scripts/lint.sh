@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What a machine can say about the sources. `make lint` runs all of it.
+#
+#   scripts/lint.sh all|headers|format|scripts|structure|tidy [include flags]
+#
+# TIDY=1 adds clang-tidy to `all` (minutes). Each check says ok, skipped or what is wrong; exit code
+# 1 if anything is.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-all}
+shift || true
+includes=("$@")
+[ ${#includes[@]} -gt 0 ] || includes=(-I.)
+CXX=${CXX:-g++}
+jobs=$(nproc)
+bad=0
+
+say() { # name, output of the check, its exit code
+  if [ "$3" -eq 0 ]; then echo "ok     lint: $1"; else
+    echo "FAILED lint: $1"
+    sed 's/^/    /' <<<"$2"
+    bad=1
+  fi
+}
+wants() { [ "$what" = all ] || [ "$what" = "$1" ]; }
+tracked() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [ ! -f "$f" ] || echo "$f"; done; }
+
+if wants format; then
+  # Other versions lay out some corners differently; the one of Debian 12 decides.
+  version=$(clang-format --version 2>/dev/null | sed -nE 's/.*version ([0-9]+).*/\1/p')
+  if [ "$version" = 14 ]; then
+    found=$(tracked '*.h' '*.cu' '*.cpp' | xargs -P "$jobs" -I{} \
+      sh -c 'clang-format --dry-run -Werror "$1" >/dev/null 2>&1 || echo "$1: make format changes it"' _ {})
+    say "clang-format" "$found" "$([ -z "$found" ]; echo $?)"
+  else
+    echo "skipped lint: clang-format 14 is not here (found: ${version:-none})"
+  fi
+fi
+
+if wants scripts; then
+  found=$(tracked 'scripts/*.sh' '.ci/run' | while read -r f; do bash -n "$f" 2>&1 || echo "$f: does not parse"; done)
+  say "shell scripts parse" "$found" "$([ -z "$found" ]; echo $?)"
+  found=$(tracked '*.py' | while read -r f; do
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$f" 2>&1 || echo "$f: does not parse"; done)
+  say "Python scripts parse" "$found" "$([ -z "$found" ]; echo $?)"
+fi
+
+if wants structure; then
+  found=$(python3 scripts/structure.py 2>&1)
+  say "order of folders, includes, conditional compilation" "$found" $?
+fi
+
+if wants headers; then
+  # Headers of the CUDA side need nvcc; building the CUDA target compiles them.
+  check_header() {
+    echo "#include \"$1\"" | $CXX -std=c++20 -Wall -Wextra -fsyntax-only "${@:2}" -x c++ - 2>&1 || echo "$1: does not compile alone"
+  }
+  export -f check_header
+  export CXX
+  found=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' | grep -vE '^llmc/device/cuda/|/gemm_cublaslt\.h$' |
+    xargs -P "$jobs" -I{} bash -c 'check_header "$@"' _ {} "${includes[@]}")
+  say "every header compiles alone" "$found" "$([ -z "$found" ]; echo $?)"
+fi
+
+if [ "$what" = tidy ] || { [ "$what" = all ] && [ "${TIDY:-0}" = 1 ]; }; then
+  if command -v clang-tidy >/dev/null; then
+    found=$(tracked '*.cu' 'data/*.cpp' | grep -v '^test/' | xargs -P "$jobs" -I{} clang-tidy --quiet {} -- \
+      -std=c++20 -x c++ "${includes[@]}" 2>&1 | grep -vE '^[0-9]+ warnings? |^Suppressed|^Use -header-filter')
+    say "clang-tidy" "$found" "$([ -z "$found" ]; echo $?)"
+  else
+    echo "skipped lint: clang-tidy is not here"
+  fi
+fi
+exit $bad
