@@ -35,19 +35,33 @@ inline std::string checkpoint_name(std::int64_t step) {
   return "step_" + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits;
 }
 
+// The directories in `root`, sorted; none where there is no `root`. Throws when it cannot be read.
+inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(root, error);
+  for (const std::filesystem::directory_iterator end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->is_directory(ignored)) found.push_back(at->path());
+  }
+  if (error && error.value() != ENOENT) fail_file("read the directory", root, error.value());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 // ---- writing -------------------------------------------------------------------------------
 
 // Removes what saves that were killed have left in `root`, and returns the names. A save that still
 // runs, in this process or another, holds a lock and is left alone.
 inline std::vector<std::string> remove_unfinished_checkpoints(const std::filesystem::path& root) {
   std::vector<std::string> removed;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!is_temporary_name(name) || !entry.is_directory(error)) continue;
-    const FileDescriptor fd(::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (const std::filesystem::path& path : directories_in(root)) {
+    const std::string name = path.filename().string();
+    if (!is_temporary_name(name)) continue;
+    const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::filesystem::remove_all(entry.path(), error);
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
     if (!error) removed.push_back(name);
   }
   return removed;
@@ -65,11 +79,11 @@ class CheckpointWriter {
             "'" + name + "' cannot name a checkpoint");
     make_directory(root);
     remove_unfinished_checkpoints(root);
-    do {
-      directory_ = temporary_name(target_);
-      if (::mkdir(directory_.c_str(), 0777) == 0) break;
+    directory_ = temporary_name(target_);
+    while (::mkdir(directory_.c_str(), 0777) != 0) {
       if (errno != EEXIST) fail_file("make the directory", directory_, errno);
-    } while (true);
+      directory_ = temporary_name(target_);
+    }
     lock_ = FileDescriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // Where locks do not work, none is had by a later save either, which then removes nothing.
     if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
@@ -179,13 +193,15 @@ class CheckpointWriter {
 
 // ---- reading -------------------------------------------------------------------------------
 
-// A checkpoint by its manifest. The constructor checks the manifest alone; `verify` reads all files.
+// A checkpoint by its manifest. The constructor checks the manifest alone; `verify` reads all
+// files.
 class CheckpointReader {
  public:
   // Throws when the manifest is missing or not byte for byte what was written.
   explicit CheckpointReader(const std::filesystem::path& directory) : directory_(directory) {
     const std::filesystem::path path = directory / kManifestName;
-    if (!std::filesystem::exists(path)) {
+    std::error_code error;
+    if (!std::filesystem::exists(path, error) && !error) {
       fail(directory.string() + " is not a whole checkpoint: it has no " + kManifestName);
     }
     manifest_ = parse_manifest(read_file(path), path.string());
@@ -215,7 +231,9 @@ class CheckpointReader {
     for (const ManifestFile& file : manifest_.files) verify(file);
   }
 
-  std::string text(const std::string& file) const { return read_file(directory_ / known(file).name); }
+  std::string text(const std::string& file) const {
+    return read_file(directory_ / known(file).name);
+  }
 
   // A file of tensors; opened at the first call and kept open.
   const SafetensorsFile& open(const std::string& file) {
@@ -351,26 +369,27 @@ struct FoundCheckpoint {
 // not exist holds none.
 inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root) {
   FoundCheckpoint found;
+  const auto pass_over = [&](const std::filesystem::path& path, const std::string& why) {
+    found.warnings.push_back("passed over " + path.string() + ": " + why);
+  };
   std::vector<std::pair<std::int64_t, std::filesystem::path>> candidates;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!entry.is_directory(error)) continue;
+  for (const std::filesystem::path& path : directories_in(root)) {
+    const std::string name = path.filename().string();
     if (is_temporary_name(name)) {
-      found.warnings.push_back("passed over " + entry.path().string() +
-                               ": a save that was not finished");
+      pass_over(path, "a save that was not finished");
       continue;
     }
-    // Other directories may lie here too.
-    if (!name.starts_with("step_") && !std::filesystem::exists(entry.path() / kManifestName, error))
-      continue;
+    std::error_code ignored;
+    const bool manifest = std::filesystem::exists(path / kManifestName, ignored);
+    if (!manifest && !name.starts_with("step_")) continue;  // others may keep things here too
     try {
-      candidates.emplace_back(CheckpointReader(entry.path()).step(), entry.path());
+      candidates.emplace_back(CheckpointReader(path).step(), path);
     } catch (const Error& fault) {
-      found.warnings.push_back("passed over " + entry.path().string() + ": " + fault.what());
+      pass_over(path, fault.what());
     }
   }
-  std::sort(candidates.rbegin(), candidates.rend());
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const auto& [step, path] : candidates) {
     try {
       CheckpointReader(path).verify();
@@ -378,7 +397,7 @@ inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root)
       found.step = step;
       break;
     } catch (const Error& fault) {
-      found.warnings.push_back("passed over " + path.string() + ": " + fault.what());
+      pass_over(path, fault.what());
     }
   }
   return found;

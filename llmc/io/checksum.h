@@ -1,5 +1,5 @@
-// xxHash64 (https://xxhash.com) of a stream of bytes: what a manifest says about each file. It finds
-// damage, not malice.
+// xxHash64 (https://xxhash.com) of a stream of bytes: what a manifest says about each file. It
+// finds damage, not malice.
 #pragma once
 
 #define XXH_INLINE_ALL  // the library as a header: nothing to link

@@ -28,7 +28,9 @@ namespace llmc {
 
 // ---- errors --------------------------------------------------------------------------------
 
-inline std::string system_reason(int error) { return std::generic_category().message(error); }
+inline std::string system_reason(int error) {
+  return std::generic_category().message(error);
+}
 
 // Throws "cannot VERB PATH: REASON"; `error` is the errno of the call that failed.
 [[noreturn]] inline void fail_file(const std::string& verb, const std::filesystem::path& path,
@@ -125,9 +127,9 @@ inline std::string read_file(const std::filesystem::path& path) {
   return text;
 }
 
-// The bytes of a regular file, read by the kernel as they are touched. The file must keep its length
-// while it is mapped (what is written with AtomicFile does: a new file takes the name, the old one
-// lives until it is unmapped).
+// The bytes of a regular file, read by the kernel as they are touched. The file must keep its
+// length while it is mapped (what is written with AtomicFile does: a new file takes the name, the
+// old one lives until it is unmapped).
 class MappedFile {
  public:
   MappedFile() = default;
@@ -186,7 +188,8 @@ inline void sync_directory(const std::filesystem::path& path) {
 inline void make_directory(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (!error && !std::filesystem::is_directory(path, error)) error.assign(ENOTDIR, error.category());
+  if (!error && !std::filesystem::is_directory(path, error))
+    error.assign(ENOTDIR, error.category());
   if (error) fail_file("make the directory", path, error.value());
 }
 
@@ -204,8 +207,8 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string seed = std::to_string(now) + '/' + std::to_string(::getpid());
   std::filesystem::path name = path;
-  name += std::string(kTemporaryMark) +
-          checksum_text(checksum_of(seed)).substr(16 - kTemporaryDigits);
+  name +=
+      std::string(kTemporaryMark) + checksum_text(checksum_of(seed)).substr(16 - kTemporaryDigits);
   return name;
 }
 
@@ -235,8 +238,8 @@ class AtomicFile {
             "cannot write " + path.string() + ": it is there and not a regular file");
     do {
       temporary_ = temporary_name(path_);
-      fd_ = FileDescriptor(
-          ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      fd_ =
+          FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     } while (!fd_ && errno == EEXIST);
     if (!fd_) fail_file("write", path, errno);
   }
@@ -272,7 +275,7 @@ class AtomicFile {
   }
 
   const std::filesystem::path& path() const { return path_; }
-  std::int64_t size() const { return size_; }                           // bytes written so far
+  std::int64_t size() const { return size_; }                   // bytes written so far
   std::uint64_t checksum() const { return checksum_.value(); }  // of these bytes
 
  private:

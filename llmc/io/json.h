@@ -2,21 +2,23 @@
 // `Error`. For function bodies in io/ only; no interface speaks JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "llmc/device/error.h"
 #include "llmc/io/file.h"
+#include "llmc/io/scalar.h"
 
 namespace llmc {
 
-using Json = nlohmann::json;                // keys sorted
+using Json = nlohmann::json;                 // keys sorted
 using OrderedJson = nlohmann::ordered_json;  // keys as they came; slow for very many keys
 
 // Throws an `Error` that begins with `what` ("/path/config.json", "x.safetensors: the header") for
@@ -76,6 +78,26 @@ template <class J>
 std::string json_text(const J& value, const std::string& what) {
   if (!value.is_string()) fail(what + " is not a string");
   return value.template get<std::string>();
+}
+
+// A number that is not finite is dumped as null.
+inline OrderedJson scalar_json(const Scalar& scalar) {
+  return scalar.visit([](const auto& value) -> OrderedJson {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+      return nullptr;
+    } else {
+      return value;
+    }
+  });
+}
+
+inline Scalar json_scalar(const OrderedJson& json, const std::string& what) {
+  if (json.is_null()) return {};
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_unsigned()) return json.get<std::uint64_t>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number_float()) return json.get<double>();
+  return json_text(json, what);
 }
 
 // A string in quotes, escaped. Bytes that are not UTF-8 become U+FFFD.

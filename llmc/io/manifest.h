@@ -1,4 +1,5 @@
-// manifest.json, the last file of a checkpoint to be written: what must be there for it to be whole.
+// manifest.json, the last file of a checkpoint to be written: what must be there for it to be
+// whole.
 //
 //     {
 //       "format": "llmc checkpoint",
@@ -22,7 +23,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "llmc/device/error.h"
@@ -63,27 +63,16 @@ namespace manifest_detail {
 
 // JSON has no infinity and no NaN: {"number": "inf"}, "-inf" or "nan".
 inline OrderedJson scalar_to_json(const Scalar& scalar) {
-  return scalar.visit([](const auto& value) -> OrderedJson {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<T, std::monostate>) {
-      return nullptr;
-    } else {
-      if constexpr (std::is_same_v<T, double>) {
-        if (std::isnan(value)) return {{"number", "nan"}};
-        if (std::isinf(value)) return {{"number", value > 0 ? "inf" : "-inf"}};
-      }
-      return value;
-    }
-  });
+  if (scalar.is_number() && !scalar.is_integer()) {
+    const double value = scalar.number("");
+    if (std::isnan(value)) return {{"number", "nan"}};
+    if (std::isinf(value)) return {{"number", value > 0 ? "inf" : "-inf"}};
+  }
+  return scalar_json(scalar);
 }
 
 inline Scalar scalar_from_json(const OrderedJson& json, const std::string& what) {
-  if (json.is_null()) return {};
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_unsigned()) return json.get<std::uint64_t>();
-  if (json.is_number_integer()) return json.get<std::int64_t>();
-  if (json.is_number_float()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
+  if (!json.is_object()) return json_scalar(json, what);
   if (json == OrderedJson{{"number", "nan"}}) return std::numeric_limits<double>::quiet_NaN();
   if (json == OrderedJson{{"number", "inf"}}) return std::numeric_limits<double>::infinity();
   if (json == OrderedJson{{"number", "-inf"}}) return -std::numeric_limits<double>::infinity();

@@ -98,8 +98,8 @@ inline void check_cover(const std::vector<TensorEntry>& tensors, std::span<const
   for (const TensorEntry& tensor : tensors) {
     if (tensor.bytes.data() != at) {
       const bool gap = tensor.bytes.data() > at;
-      fail(about(file, tensor.name) + (gap ? ": a gap before its bytes"
-                                           : ": its bytes overlap those of another tensor"));
+      fail(about(file, tensor.name) +
+           (gap ? ": a gap before its bytes" : ": its bytes overlap those of another tensor"));
     }
     at += tensor.bytes.size();
   }
@@ -151,9 +151,11 @@ inline SafetensorsContent parse_safetensors(std::span<const std::byte> bytes,
     }
   }
   // Names come sorted from the parser; a stable sort keeps that order among empty tensors.
-  std::stable_sort(content.tensors.begin(), content.tensors.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.bytes.data(), a.bytes.size()) < std::pair(b.bytes.data(), b.bytes.size());
-  });
+  std::stable_sort(content.tensors.begin(), content.tensors.end(),
+                   [](const auto& a, const auto& b) {
+                     return std::pair(a.bytes.data(), a.bytes.size()) <
+                            std::pair(b.bytes.data(), b.bytes.size());
+                   });
   safetensors_detail::check_cover(content.tensors, data, file);
   return content;
 }
@@ -300,7 +302,7 @@ class SafetensorsWriter {
 
   bool finished() const { return finished_; }
   const std::filesystem::path& path() const { return file_.path(); }
-  std::int64_t size() const { return file_.size(); }               // bytes written so far
+  std::int64_t size() const { return file_.size(); }           // bytes written so far
   std::uint64_t checksum() const { return file_.checksum(); }  // of these
 
  private:

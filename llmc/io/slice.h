@@ -32,8 +32,8 @@ struct Slice {
     return box(tensor, Shape(tensor.shape.size(), 0), tensor.shape);
   }
   static Slice box(const TensorHeader& tensor, Shape offset, Shape extent) {
-    Slice slice{tensor.name,       tensor.dtype,      tensor.shape,
-                std::move(offset), std::move(extent), 0, 0};
+    Slice slice{
+        tensor.name, tensor.dtype, tensor.shape, std::move(offset), std::move(extent), 0, 0};
     slice.end = checked_count(slice.extent).value_or(0);
     slice.check();
     return slice;
@@ -112,8 +112,7 @@ inline void check_slices_cover(const std::vector<Slice>& slices) {
 
 // Copies the slice's elements from `part`, where they lie one after the other, to their places in
 // `whole`, the full tensor in host memory.
-inline void copy_slice_into(const Slice& slice, std::span<const std::byte> part,
-                            std::byte* whole) {
+inline void copy_slice_into(const Slice& slice, std::span<const std::byte> part, std::byte* whole) {
   const std::int64_t width = tensor_dtype_bytes(slice.dtype);
   require(static_cast<std::int64_t>(part.size()) == slice.count() * width,
           "slice of tensor " + slice.name + ": wrong number of bytes");

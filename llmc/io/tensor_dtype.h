@@ -20,7 +20,23 @@ namespace llmc {
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 
 // In the order of kTensorDtypes.
-enum class TensorDtype { f64, f32, f16, bf16, f8_e5m2, f8_e4m3, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
+enum class TensorDtype {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8_e5m2,
+  f8_e4m3,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean
+};
 
 struct TensorDtypeInfo {
   std::string_view name;
@@ -148,7 +164,8 @@ struct TensorHeader {
 // Its bytes; throws for a shape that cannot be.
 inline std::int64_t tensor_bytes(const TensorHeader& tensor) {
   const auto count = checked_count(tensor.shape);
-  const auto bytes = count ? checked_product(*count, tensor_dtype_bytes(tensor.dtype)) : std::nullopt;
+  const auto bytes =
+      count ? checked_product(*count, tensor_dtype_bytes(tensor.dtype)) : std::nullopt;
   if (!bytes) fail("tensor " + tensor.name + ": impossible shape " + shape_text(tensor.shape));
   return *bytes;
 }
