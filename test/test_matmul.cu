@@ -1,0 +1,176 @@
+// Matrix products against plain loops in fp64, and the linear layer against its oracle.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "llmc/ops/linear.h"
+#include "test/oracle/ops.h"
+#include "test/support.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+struct Shape {
+  std::int64_t M, N, K;
+};
+
+std::vector<Shape> shapes() {
+  if (tiny()) return {{3, 8, 16}};
+  return {{1, 8, 8}, {7, 40, 24}, {65, 120, 40}, {33, 211, 40}};
+}
+
+// op(a) (M, K) times op(b) (K, N) in fp64.
+std::vector<double> product(const std::vector<float>& a, bool ta, const std::vector<float>& b,
+                            bool tb, Shape s) {
+  std::vector<double> c(static_cast<std::size_t>(s.M * s.N));
+  for (std::int64_t i = 0; i < s.M; ++i) {
+    for (std::int64_t j = 0; j < s.N; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < s.K; ++k) {
+        sum += static_cast<double>(a[ta ? k * s.M + i : i * s.K + k]) *
+               static_cast<double>(b[tb ? j * s.K + k : k * s.N + j]);
+      }
+      c[i * s.N + j] = sum;
+    }
+  }
+  return c;
+}
+
+template <class T>
+Tensor<const T, 2> stored(const Buffer<T>& buffer, bool transposed, std::int64_t rows,
+                          std::int64_t columns) {
+  const T* data = buffer.data();
+  return transposed ? make_tensor(data, columns, rows) : make_tensor(data, rows, columns);
+}
+
+// fp32: sums of K products round to about sqrt(K) units; bf16 outputs round once, to 2^-9.
+template <class T>
+double tolerance() {
+  return std::is_same_v<T, float> ? 1e-6 : 4e-3;
+}
+
+template <class TO, class TI>
+void check_product(Shape s, bool ta, bool tb, float beta, bool with_bias) {
+  CAPTURE(s.M);
+  CAPTURE(s.N);
+  CAPTURE(s.K);
+  CAPTURE(ta);
+  CAPTURE(tb);
+  Stream stream;
+  Gemm gemm;
+  const auto a = convert<TI>(random_floats(s.M * s.K, 1)),
+             b = convert<TI>(random_floats(s.K * s.N, 2));
+  const auto start = convert<TO>(random_floats(s.M * s.N, 3));
+  const auto bias = convert<TI>(random_floats(s.N, 4));
+  const auto a_device = upload(a, stream), b_device = upload(b, stream),
+             bias_device = upload(bias, stream);
+  const auto out = upload(start, stream);
+  matmul(make_tensor(out.data(), s.M, s.N), stored(a_device, ta, s.M, s.K),
+         ta ? Transpose::yes : Transpose::no, stored(b_device, tb, s.K, s.N),
+         tb ? Transpose::yes : Transpose::no, beta,
+         with_bias ? static_cast<const TI*>(bias_device.data()) : nullptr, gemm, stream);
+  auto want = product(to_floats(a), ta, to_floats(b), tb, s);
+  for (std::int64_t i = 0; i < s.M * s.N; ++i) {
+    want[i] += static_cast<double>(beta) * static_cast<double>(to_float(start[i]));
+    if (with_bias) want[i] += static_cast<double>(to_float(bias[i % s.N]));
+  }
+  CHECK(relative_l2(download(out, stream), want) < tolerance<TO>());
+}
+
+}  // namespace
+
+TEST_SUITE("matmul") {
+  TEST_CASE("every transposition, with and without bias and accumulation") {
+    for (const Shape s : shapes()) {
+      for (const bool ta : {false, true}) {
+        for (const bool tb : {false, true}) {
+          // cuBLASLt wants rows that are multiples of 16 bytes in half precision, as ours all are.
+          const bool vector_rows = s.N % 8 == 0 && s.K % 8 == 0 && (!ta || s.M % 8 == 0);
+          check_product<float, float>(s, ta, tb, 0.0f, true);
+          check_product<float, float>(s, ta, tb, 1.0f, false);
+          if (kCudaTarget && !vector_rows) continue;
+          check_product<bf16, bf16>(s, ta, tb, 0.0f, true);
+          check_product<bf16, bf16>(s, ta, tb, 0.0f, false);
+          check_product<float, bf16>(s, ta, tb, 1.0f, false);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("repeated products are the same to the bit, also with a plan already made") {
+    const Shape s = tiny() ? Shape{4, 8, 8} : Shape{64, 96, 80};
+    Stream stream;
+    Gemm gemm;
+    const auto a = upload(random_floats(s.M * s.K, 1), stream),
+               b = upload(random_floats(s.K * s.N, 2), stream);
+    std::vector<float> first;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      Buffer<float> out(s.M * s.N);
+      matmul(make_tensor(out.data(), s.M, s.N), stored(a, false, s.M, s.K), Transpose::no,
+             stored(b, false, s.K, s.N), Transpose::no, 0.0f, static_cast<const float*>(nullptr),
+             gemm, stream);
+      const auto result = download(out, stream);
+      if (repeat == 0) first = result;
+      CHECK(result == first);
+    }
+  }
+
+  TEST_CASE_TEMPLATE("the linear layer against its oracle", T, float, bf16) {
+    const Shape s = tiny() ? Shape{3, 16, 8} : Shape{37, 120, 40};
+    Stream stream;
+    Gemm gemm;
+    const auto x = convert<T>(random_floats(s.M * s.K, 1)),
+               w = convert<T>(random_floats(s.K * s.N, 2));
+    const auto bias = convert<T>(random_floats(s.N, 3)),
+               dy = convert<T>(random_floats(s.M * s.N, 4));
+    const auto dw_start = random_floats(s.K * s.N, 5), db_start = random_floats(s.N, 6);
+    const auto as_doubles = [](const std::vector<T>& v) {
+      const auto floats = to_floats(v);
+      return std::vector<double>(floats.begin(), floats.end());
+    };
+    const auto want_y =
+        oracle::linear_forward(as_doubles(x), as_doubles(w), as_doubles(bias), s.M, s.K, s.N);
+    auto want =
+        oracle::linear_backward(as_doubles(dy), as_doubles(x), as_doubles(w), s.M, s.K, s.N);
+
+    const auto dx_device = Buffer<T>(s.M * s.K);
+    const auto y_device = Buffer<T>(s.M * s.N);
+    const auto x_device = upload(x, stream), w_device = upload(w, stream),
+               b_device = upload(bias, stream);
+    const auto dy_device = upload(dy, stream);
+    const auto dw_device = upload(dw_start, stream), db_device = upload(db_start, stream);
+    const Buffer<float> scratch(linear_backward_scratch(s.M, s.N));
+    linear_forward<T>(
+        make_tensor(y_device.data(), s.M, s.N), make_tensor(x_device.data(), s.M, s.K),
+        make_tensor(w_device.data(), s.K, s.N), make_tensor(b_device.data(), s.N), gemm, stream);
+    linear_backward<T>(
+        make_tensor(dx_device.data(), s.M, s.K), make_tensor(dw_device.data(), s.K, s.N),
+        make_tensor(db_device.data(), s.N), make_tensor(dy_device.data(), s.M, s.N),
+        make_tensor(x_device.data(), s.M, s.K), make_tensor(w_device.data(), s.K, s.N),
+        make_tensor(scratch.data(), scratch.size()), gemm, stream);
+    CHECK(relative_l2(download(y_device, stream), want_y) < tolerance<T>());
+    CHECK(relative_l2(download(dx_device, stream), want.x) < tolerance<T>());
+    for (std::size_t i = 0; i < dw_start.size(); ++i)
+      want.w[i] += static_cast<double>(dw_start[i]);
+    for (std::size_t i = 0; i < db_start.size(); ++i)
+      want.b[i] += static_cast<double>(db_start[i]);
+    CHECK(relative_l2(download(dw_device, stream), want.w) < 1e-6);  // fp32 whatever T is
+    CHECK(relative_l2(download(db_device, stream), want.b) < 1e-6);
+  }
+
+  TEST_CASE("shapes that do not fit are named") {
+    Stream stream;
+    Gemm gemm;
+    const Buffer<float> a(24), b(24), c(24);
+    const float* no_bias = nullptr;
+    CHECK_THROWS_WITH_AS(
+        matmul(make_tensor(c.data(), 3, 8), make_tensor((const float*)a.data(), 3, 8),
+               Transpose::no, make_tensor((const float*)b.data(), 3, 8), Transpose::no, 0.0f,
+               no_bias, gemm, stream),
+        "tensor 'b' has shape (3, 8), wanted (8, 8)", Error);
+  }
+}
