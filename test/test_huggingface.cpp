@@ -1,0 +1,351 @@
+// Hugging Face directories: every form that save_pretrained has, what cannot be used, and
+// transformers itself reading ours.
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "llmc/io/huggingface.h"
+#include "test/python.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("huggingface");
+
+namespace {
+
+namespace fs = std::filesystem;
+using llmc::TensorDtype;
+using llmc::TensorHeader;
+
+template <class Action>
+std::string complaint(Action&& action) {
+  try {
+    action();
+  } catch (const llmc::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+llmc::HuggingFaceConfig tiny_config() {
+  llmc::HuggingFaceConfig config;
+  config.vocab_size = 13;
+  config.n_positions = 8;
+  config.n_layer = 2;
+  config.n_head = 3;
+  config.n_embd = 6;
+  config.bos_token_id = 12;
+  config.eos_token_id = 12;
+  return config;
+}
+
+// The tensors of a GPT-2, without prefix.
+std::vector<TensorHeader> gpt2_tensors(const llmc::HuggingFaceConfig& config, TensorDtype dtype) {
+  const std::int64_t C = config.n_embd;
+  std::vector<TensorHeader> tensors = {{"wte.weight", dtype, {config.vocab_size, C}},
+                                       {"wpe.weight", dtype, {config.n_positions, C}}};
+  for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
+    const std::string h = "h." + std::to_string(layer) + ".";
+    const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+      tensors.push_back({h + name + ".weight", dtype, {in, out}});
+      tensors.push_back({h + name + ".bias", dtype, {out}});
+    };
+    const auto norm = [&](const std::string& name) {
+      tensors.push_back({h + name + ".weight", dtype, {C}});
+      tensors.push_back({h + name + ".bias", dtype, {C}});
+    };
+    norm("ln_1");
+    linear("attn.c_attn", C, 3 * C);
+    linear("attn.c_proj", C, C);
+    norm("ln_2");
+    linear("mlp.c_fc", C, 4 * C);
+    linear("mlp.c_proj", 4 * C, C);
+  }
+  tensors.push_back({"ln_f.weight", dtype, {C}});
+  tensors.push_back({"ln_f.bias", dtype, {C}});
+  return tensors;
+}
+
+std::vector<std::string> names_of(const std::vector<TensorHeader>& tensors) {
+  std::vector<std::string> names;
+  for (const TensorHeader& tensor : tensors) names.push_back(tensor.name);
+  return names;
+}
+
+// fp32 contents for tensor i.
+std::vector<float> content(const TensorHeader& tensor, std::size_t i) {
+  return llmc_test::random_floats(*llmc::checked_count(tensor.shape), i + 1, 0.3);
+}
+
+// A safetensors file of these fp32 tensors with the contents that `seeds` say.
+void write_weights(const fs::path& path, const std::vector<TensorHeader>& tensors,
+                   const std::vector<std::size_t>& seeds) {
+  llmc::SafetensorsWriter writer(path, tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto values = content(tensors[i], seeds[i]);
+    writer.write(tensors[i].name, std::as_bytes(std::span(values)));
+  }
+  writer.finish();
+}
+
+}  // namespace
+
+TEST_CASE("config.json comes back, and what this engine cannot compute is refused by name") {
+  llmc::HuggingFaceConfig config = tiny_config();
+  config.layer_norm_epsilon = 3e-6;
+  config.eos_token_id = std::nullopt;
+  const std::string text = llmc::huggingface_config_text(config, TensorDtype::f32);
+  CHECK(llmc::parse_huggingface_config(text, "c") == config);
+
+  const auto with = [&](const std::string& key, const std::string& value) {
+    auto json = llmc::OrderedJson::parse(text);
+    json[key] = llmc::OrderedJson::parse(value);
+    return complaint([&] { llmc::parse_huggingface_config(json.dump(), "dir/config.json"); });
+  };
+  const auto without = [&](const std::string& key) {
+    auto json = llmc::OrderedJson::parse(text);
+    json.erase(key);
+    return complaint([&] { llmc::parse_huggingface_config(json.dump(), "dir/config.json"); });
+  };
+  CHECK(with("n_inner", "24") == "");
+  CHECK(with("activation_function", "\"gelu_pytorch_tanh\"") == "");
+  CHECK(with("attn_pdrop", "0.1") == "");
+  CHECK(with("something_new", "[1]") == "");
+  CHECK(with("eos_token_id", "[12, 11]") == "");
+  CHECK(without("layer_norm_epsilon") == "");
+  CHECK(without("tie_word_embeddings") == "");
+
+  CHECK(with("model_type", "\"llama\"").starts_with("dir/config.json: model_type is llama\n"));
+  CHECK(without("model_type").starts_with("dir/config.json: model_type is absent\n"));
+  CHECK(with("activation_function", "\"gelu\"")
+            .starts_with("dir/config.json: activation_function is gelu\n"));
+  CHECK(with("tie_word_embeddings", "false") ==
+        "dir/config.json: tie_word_embeddings = false is not supported");
+  CHECK(with("scale_attn_by_inverse_layer_idx", "true") ==
+        "dir/config.json: scale_attn_by_inverse_layer_idx = true is not supported");
+  CHECK(contains(with("scale_attn_weights", "false"), "scale_attn_weights = false"));
+  CHECK(contains(with("scale_attn_weights", "0"), "scale_attn_weights is not true or false"));
+  CHECK(contains(with("add_cross_attention", "true"), "add_cross_attention = true"));
+  CHECK(contains(with("n_inner", "20"), "n_inner = 20 is not supported"));
+  CHECK(with("n_head", "4") == "dir/config.json: n_embd = 6 is not a multiple of n_head = 4");
+  CHECK(contains(with("n_head", "0"), "n_head = 0"));
+  CHECK(contains(with("vocab_size", "99999999999"), "vocab_size = 99999999999"));
+  CHECK(contains(with("n_embd", "6.0"), "n_embd is 6.0, not an integer"));
+  CHECK(contains(with("n_layer", "\"2\""), "n_layer is \"2\", not an integer"));
+  CHECK(contains(with("layer_norm_epsilon", "0"), "layer_norm_epsilon is not a number above 0"));
+  CHECK(contains(with("bos_token_id", "-1"), "bos_token_id is -1"));
+  for (const char* key : {"vocab_size", "n_positions", "n_layer", "n_head", "n_embd"}) {
+    CHECK(without(key) == std::string("dir/config.json has no ") + key);
+  }
+  CHECK(complaint([] { llmc::parse_huggingface_config("[]", "c"); }) == "c is not a JSON object");
+  CHECK(contains(complaint([] { llmc::parse_huggingface_config("{", "c"); }), "not valid JSON"));
+
+  const llmc_test::TemporaryDirectory directory;
+  CHECK(contains(complaint([&] { llmc::read_huggingface_config(directory.path()); }),
+                 directory.file("config.json") + " is missing"));
+}
+
+TEST_CASE("a mutated config is read or refused") {
+  const std::string good = llmc::huggingface_config_text(tiny_config(), TensorDtype::f32);
+  std::mt19937_64 random(2);
+  int read = 0;
+  const int rounds = llmc_test::tiny() ? 1000 : 5000;
+  for (int round = 0; round < rounds; ++round) {
+    std::string text = good;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
+      const std::size_t at = random() % text.size();
+      if (random() % 2 == 0)
+        text[at] = static_cast<char>(random());
+      else
+        text.erase(at, 1 + random() % 5);
+    }
+    read += complaint([&] { llmc::parse_huggingface_config(text, "c"); }).empty();
+  }
+  CHECK(read > 0);
+  CHECK(read < rounds);
+}
+
+TEST_CASE("a directory that was written is read bit for bit") {
+  const llmc_test::TemporaryDirectory directory;
+  const fs::path path = directory.path() / "new" / "model";
+  const auto config = tiny_config();
+  for (const TensorDtype dtype : {TensorDtype::f32, TensorDtype::bf16}) {
+    const auto tensors = gpt2_tensors(config, dtype);
+    std::vector<float> values;
+    std::vector<llmc::bf16> rounded;
+    llmc::write_huggingface(path, config, tensors, [&](std::size_t i) {
+      values = content(tensors[i], i);
+      rounded = llmc_test::convert<llmc::bf16>(values);
+      return dtype == TensorDtype::f32 ? std::as_bytes(std::span<const float>(values))
+                                       : std::as_bytes(std::span<const llmc::bf16>(rounded));
+    });
+    CHECK(llmc::read_huggingface_config(path) == config);
+    const llmc::HuggingFaceWeights weights(path);
+    weights.require_exactly(names_of(tensors));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      CAPTURE(tensors[i].name);
+      CHECK(weights.dtype(tensors[i].name) == dtype);
+      std::vector<float> want = content(tensors[i], i);
+      if (dtype == TensorDtype::bf16) {
+        want = llmc_test::to_floats(llmc_test::convert<llmc::bf16>(want));
+      }
+      std::vector<float> got(want.size());
+      weights.load(tensors[i].name, tensors[i].shape, got.data());
+      CHECK(got == want);
+    }
+  }
+}
+
+TEST_CASE("prefixes, masks, shards and a repeated head") {
+  const llmc_test::TemporaryDirectory directory;
+  const auto file = [&](const char* name) { return directory.path() / name; };
+  const auto f32 = TensorDtype::f32;
+  std::vector<float> got(6);
+
+  // Without the prefix, with the constants of old exports, and with the tied head.
+  write_weights(file("model.safetensors"),
+                {{"wte.weight", f32, {3, 2}},
+                 {"h.0.attn.c_attn.bias", f32, {6}},
+                 {"h.0.attn.bias", f32, {1, 1, 2, 2}},
+                 {"h.11.attn.masked_bias", f32, {}},
+                 {"lm_head.weight", f32, {3, 2}}},
+                {1, 2, 3, 4, 1});
+  {
+    const llmc::HuggingFaceWeights weights(directory.path());
+    CHECK(weights.names() == std::vector<std::string>{"h.0.attn.c_attn.bias", "wte.weight"});
+    weights.load("wte.weight", {3, 2}, got.data());
+    CHECK(got == content({"", f32, {6}}, 1));
+    CHECK(complaint([&] {
+            weights.load("wte.weight", {4, 2}, got.data());
+          }) == directory.file("model.safetensors") +
+                    ": tensor wte.weight has shape (3, 2), wanted is (4, 2)");
+    CHECK(complaint([&] {
+            weights.load("wpe.weight", {4, 2}, got.data());
+          }) == directory.path().string() + " has no tensor wpe.weight");
+    CHECK(contains(complaint([&] {
+                     weights.require_exactly({"wte.weight", "wpe.weight"});
+                   }),
+                   ": missing wpe.weight; unexpected h.0.attn.c_attn.bias"));
+  }
+  // A head of its own.
+  write_weights(file("model.safetensors"),
+                {{"transformer.wte.weight", f32, {3, 2}}, {"lm_head.weight", f32, {3, 2}}}, {1, 2});
+  CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
+                 "lm_head.weight differs from transformer.wte.weight"));
+  write_weights(file("model.safetensors"), {{"lm_head.weight", f32, {3, 2}}}, {1});
+  CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
+                 "has no tensor wte.weight"));
+  // One tensor under two names.
+  write_weights(file("model.safetensors"),
+                {{"transformer.wte.weight", f32, {3, 2}}, {"wte.weight", f32, {3, 2}}}, {1, 1});
+  CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
+                 "tensor wte.weight is there twice"));
+
+  // Shards.
+  fs::remove(file("model.safetensors"));
+  CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
+                 "no model.safetensors in " + directory.path().string()));
+  write_weights(file("one.safetensors"), {{"transformer.wte.weight", f32, {3, 2}}}, {1});
+  write_weights(file("two.safetensors"),
+                {{"transformer.wpe.weight", f32, {2, 2}}, {"transformer.ln_f.bias", f32, {2}}},
+                {2, 3});
+  const auto with_map = [&](const std::string& map) {
+    std::ofstream(file("model.safetensors.index.json"))
+        << "{\"metadata\": {\"total_size\": 48}, \"weight_map\": " << map << "}";
+    return complaint([&] {
+      const llmc::HuggingFaceWeights weights(directory.path());
+      weights.require_exactly({"wte.weight", "wpe.weight", "ln_f.bias"});
+      weights.load("wpe.weight", {2, 2}, got.data());
+      CHECK(got[0] == content({"", f32, {2, 2}}, 2)[0]);
+    });
+  };
+  const std::string first = "{\"transformer.wte.weight\": \"one.safetensors\", ";
+  const std::string last = "\"transformer.ln_f.bias\": \"two.safetensors\"}";
+  CHECK(with_map(first + "\"transformer.wpe.weight\": \"two.safetensors\", " + last) == "");
+  CHECK(contains(with_map(first + last), "missing wpe.weight"));
+  CHECK(contains(with_map(first + "\"transformer.wpe.weight\": \"one.safetensors\", " + last),
+                 "one.safetensors has no tensor transformer.wpe.weight, which the index says"));
+  CHECK(contains(with_map(first + "\"transformer.wpe.weight\": \"none.safetensors\", " + last),
+                 "cannot open " + directory.file("none.safetensors")));
+  CHECK(contains(with_map(first + "\"x\": \"../two.safetensors\", " + last),
+                 "bad file name ../two.safetensors"));
+  CHECK(contains(with_map("[]"), "has no weight_map"));
+}
+
+TEST_CASE("a directory made by transformers is read") {
+  const fs::path directory = fs::path(llmc_test::root_dir()) / "test/oracle/fixtures/hf_tiny";
+  if (!fs::exists(directory / "config.json")) {
+    llmc_test::skip("no " + directory.string());
+    return;
+  }
+  const auto config = llmc::read_huggingface_config(directory);
+  const llmc::HuggingFaceWeights weights(directory);
+  const auto tensors = gpt2_tensors(config, TensorDtype::f32);
+  weights.require_exactly(names_of(tensors));
+  for (const TensorHeader& tensor : tensors) {
+    CAPTURE(tensor.name);
+    std::vector<float> values(static_cast<std::size_t>(*llmc::checked_count(tensor.shape)),
+                              std::nanf(""));
+    weights.load(tensor.name, tensor.shape, values.data());
+    int wrong = 0;
+    for (const float x : values) wrong += !std::isfinite(x);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("transformers reads ours and saves what we read bit for bit, whole and in shards") {
+  if (!llmc_test::python_has("torch, transformers, safetensors")) {
+    llmc_test::skip("no Python with torch and transformers (set PYTHON)");
+    return;
+  }
+  const llmc_test::TemporaryDirectory directory;
+  const auto config = tiny_config();
+  const auto tensors = gpt2_tensors(config, TensorDtype::f32);
+  std::vector<float> values;
+  llmc::write_huggingface(directory.path() / "ours", config, tensors, [&](std::size_t i) {
+    values = content(tensors[i], i);
+    return std::as_bytes(std::span<const float>(values));
+  });
+  const std::string said = llmc_test::run_python(R"(
+import logging, torch
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2LMHeadModel
+m, info = GPT2LMHeadModel.from_pretrained('ours', output_loading_info=True)
+print({k: sorted(v) for k, v in info.items() if v})
+print(type(AutoModelForCausalLM.from_pretrained('ours')).__name__, m.dtype)
+c = AutoConfig.from_pretrained('ours')
+print(c.n_layer, c.n_head, c.n_embd, c.n_positions, c.vocab_size, c.activation_function,
+      c.attn_pdrop, c.layer_norm_epsilon, c.bos_token_id, c.eos_token_id)
+print(m.lm_head.weight.data_ptr() == m.transformer.wte.weight.data_ptr())
+m(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss.backward()
+m.save_pretrained('theirs')
+m.save_pretrained('shards', max_shard_size='1KB')
+m.to(torch.bfloat16).save_pretrained('halves')
+)",
+                                                 directory.path());
+  CHECK(said == "{}\nGPT2LMHeadModel torch.float32\n2 3 6 8 13 gelu_new 0.0 1e-05 12 12\nTrue\n");
+  for (const std::string name : {"theirs", "shards", "halves"}) {
+    CAPTURE(name);
+    const fs::path path = directory.path() / name;
+    CHECK(fs::exists(path / llmc::kWeightsIndexName) == (name == "shards"));
+    CHECK(llmc::read_huggingface_config(path) == config);
+    const llmc::HuggingFaceWeights weights(path);
+    weights.require_exactly(names_of(tensors));
+    int wrong = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      std::vector<float> want = content(tensors[i], i);
+      if (name == "halves") want = llmc_test::to_floats(llmc_test::convert<llmc::bf16>(want));
+      std::vector<float> got(want.size());
+      weights.load(tensors[i].name, tensors[i].shape, got.data());
+      wrong += got != want;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_SUITE_END();
