@@ -15,6 +15,7 @@
 namespace llmc {
 
 inline constexpr std::int64_t kMaxHeadSize = 128;
+inline constexpr std::int64_t kMaxAttentionTime = 1 << 24;  // positions are int in kernels
 
 // Offsets are 64-bit: B * T * 3C passes 2^31 at ordinary batch sizes.
 struct AttentionShape {
@@ -64,25 +65,36 @@ inline float attention_scale(std::int64_t HS) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(HS)));
 }
 
-// Throws an Error unless the flash kernels can take these sizes.
-inline void check_attention_shape(const AttentionShape& shape) {
-  require(shape.B >= 0 && shape.T >= 1 && shape.NH >= 1,
-          "attention: B = " + std::to_string(shape.B) + ", T = " + std::to_string(shape.T) +
-              ", heads = " + std::to_string(shape.NH),
-          "T and the number of heads are at least 1");
-  require(shape.HS >= 8 && shape.HS <= kMaxHeadSize && shape.HS % 8 == 0,
-          "attention: head size " + std::to_string(shape.HS),
-          "allowed are multiples of 8 from 8 to 128; head size is channels / heads");
-  require(shape.B <= 65535 && shape.NH <= 65535 && shape.T <= (1 << 24),
-          "attention: B = " + std::to_string(shape.B) + ", T = " + std::to_string(shape.T) +
-              ", heads = " + std::to_string(shape.NH) + " is more than one launch can cover",
-          "at most 65535 batch rows, 65535 heads and 2^24 positions");
-}
-
 // Kernels move 16 bytes at a time.
 inline void check_alignment(const char* name, const void* data) {
-  require(reinterpret_cast<std::uintptr_t>(data) % 16 == 0,
-          "attention: tensor '" + std::string(name) + "' does not start at a multiple of 16 bytes");
+  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) {
+    fail("attention: tensor '" + std::string(name) + "' does not start at a multiple of 16 bytes");
+  }
+}
+
+// The sizes that out (B, T, C) and the number of heads stand for. Throws an Error where attention
+// cannot take them.
+template <class T>
+AttentionShape check_attention(const char* name, const Tensor<T, 3>& out, std::int64_t NH) {
+  const auto [B, time, C] = out.shape;
+  if (NH < 1 || C % NH != 0) {
+    fail("attention: " + std::to_string(C) + " channels and " + std::to_string(NH) + " heads",
+         "the number of channels is a multiple of the number of heads");
+  }
+  const std::int64_t HS = C / NH;
+  if (HS < 8 || HS > kMaxHeadSize || HS % 8 != 0) {
+    fail("attention: head size " + std::to_string(HS) + " (" + std::to_string(C) + " channels / " +
+             std::to_string(NH) + " heads)",
+         "head sizes are multiples of 8 from 8 to 128");
+  }
+  if (time < 1 || time > kMaxAttentionTime || B > 65535 || NH > 65535) {
+    fail("attention: B = " + std::to_string(B) + ", T = " + std::to_string(time) +
+             ", heads = " + std::to_string(NH),
+         "T is from 1 to 2^24, batch rows and heads are at most 65535");
+  }
+  check_shape(name, out, {B, time, C});
+  check_alignment(name, out.data);
+  return {B, time, NH, HS};
 }
 
 // Calls f.template operator()<kHeadTile>() with the narrowest tile that holds a head.

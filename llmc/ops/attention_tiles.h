@@ -2,7 +2,7 @@
 // accumulators of mma m16n8k16 in registers, and the two products attention is made of.
 //
 // A lane's part of an operand or accumulator is fixed by the instruction (device/README.md). Below,
-// g = lane / 4 names the row of a 16-row tile a lane holds (rows g and g + 8) and t = lane % 4 the
+// g = lane / 4 names the rows of a 16-row tile a lane holds (g and g + 8) and t = lane % 4 the
 // column pair (2t, 2t + 1). Two facts carry the design:
 //  - the accumulators of two neighbouring 16x8 tiles are, once rounded, the A operand of a 16x16
 //    tile: a product feeds the next one from registers (`as_operand`);
@@ -16,6 +16,21 @@
 #include "llmc/ops/attention_layout.h"
 
 namespace llmc {
+
+// A thread's place in its warp and in an mma tile. Unsigned on the way: division of signed numbers
+// rounds towards zero, and allowing for that costs the kernels up to 30 registers.
+__device__ __forceinline__ int lane_part(unsigned divisor, unsigned modulus) {
+  return static_cast<int>(static_cast<unsigned>(thread_index()) / divisor % modulus);
+}
+__device__ __forceinline__ int tile_row() {
+  return lane_part(4, 8);
+}  // g
+__device__ __forceinline__ int tile_column() {
+  return 2 * lane_part(1, 4);
+}  // 2t
+__device__ __forceinline__ int warp_in_block() {
+  return lane_part(32, 32);
+}
 
 // kRows x kColumns half-precision numbers in shared memory, in chunks of 8 (16 bytes). ldmatrix
 // reads the same chunk of 8 neighbouring rows at once; 8 rows apart by a multiple of 128 bytes
@@ -66,9 +81,9 @@ struct Accumulator {  // 16 x 8, fp32: v[0], v[1] in row g, v[2], v[3] in row g 
 // Rows row .. row + 15, columns column .. column + 15 of the tile as an A operand.
 template <class Tile>
 __device__ __forceinline__ OperandA load_operand_a(const Tile& tile, int row, int column) {
-  const int matrix = lane() / 8;  // order of the four 8x8 parts: down first, then right
+  const int matrix = lane_part(8, 4);  // order of the four 8x8 parts: down first, then right
   OperandA a;
-  ldmatrix_x4(a.r, tile.chunk(row + (matrix & 1) * 8 + lane() % 8, column / 8 + matrix / 2));
+  ldmatrix_x4(a.r, tile.chunk(row + (matrix & 1) * 8 + lane_part(1, 8), column / 8 + matrix / 2));
   return a;
 }
 
@@ -76,9 +91,9 @@ __device__ __forceinline__ OperandA load_operand_a(const Tile& tile, int row, in
 template <class Tile>
 __device__ __forceinline__ void load_rows_as_b(OperandB (&b)[2], const Tile& tile, int row,
                                                int column) {
-  const int matrix = lane() / 8;
+  const int matrix = lane_part(8, 4);
   std::uint32_t r[4];
-  ldmatrix_x4(r, tile.chunk(row + (matrix / 2) * 8 + lane() % 8, column / 8 + (matrix & 1)));
+  ldmatrix_x4(r, tile.chunk(row + (matrix / 2) * 8 + lane_part(1, 8), column / 8 + (matrix & 1)));
   b[0] = {{r[0], r[1]}};
   b[1] = {{r[2], r[3]}};
 }
@@ -87,10 +102,10 @@ __device__ __forceinline__ void load_rows_as_b(OperandB (&b)[2], const Tile& til
 template <class Tile>
 __device__ __forceinline__ void load_columns_as_b(OperandB (&b)[2], const Tile& tile, int row,
                                                   int column) {
-  const int matrix = lane() / 8;
+  const int matrix = lane_part(8, 4);
   std::uint32_t r[4];
-  ldmatrix_x4_transposed(r,
-                         tile.chunk(row + (matrix & 1) * 8 + lane() % 8, column / 8 + matrix / 2));
+  ldmatrix_x4_transposed(
+      r, tile.chunk(row + (matrix & 1) * 8 + lane_part(1, 8), column / 8 + matrix / 2));
   b[0] = {{r[0], r[1]}};
   b[1] = {{r[2], r[3]}};
 }
@@ -179,20 +194,18 @@ __device__ __forceinline__ void store_rows(Element* rows, std::int64_t row_strid
                                            int valid_columns, const Accumulator (&c)[M][N],
                                            const Tile& tile, int first_row) {
   static_assert(8 * N == Tile::kColumns);
-  const int g = lane() / 4;
-  const int t = lane() % 4;
   warp_barrier();
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
       for (int half = 0; half < 2; ++half) {
         const Vec<Element, 2> pair = {{from_float<Element>(c[m][n].v[2 * half]),
                                        from_float<Element>(c[m][n].v[2 * half + 1])}};
-        store_vec(tile.chunk(first_row + 16 * m + 8 * half + g, n) + 2 * t, pair);
+        store_vec(tile.chunk(first_row + 16 * m + 8 * half + tile_row(), n) + tile_column(), pair);
       }
     }
   }
   warp_barrier();
-  for (int i = lane(); i < 16 * M * Tile::kChunks; i += 32) {
+  for (int i = lane_part(1, 32); i < 16 * M * Tile::kChunks; i += 32) {
     const int row = i / Tile::kChunks;
     const int column = i % Tile::kChunks * 8;
     if (row < valid_rows && column < valid_columns) {

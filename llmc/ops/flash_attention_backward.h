@@ -76,13 +76,13 @@ __device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N],
                                                          int first_query, int first_key) {
   for (int n = 0; n < N; ++n) {
     for (int i = 0; i < 2; ++i) {
-      const int column = 8 * n + 2 * (lane() % 4) + i;
+      const int column = 8 * n + tile_column() + i;
       const int query = first_query + column;
       const float row_lse = lse[column];
       const int lowest = masked ? visibility.first_key(query) : 0;
       for (int m = 0; m < M; ++m) {
         for (int r = 0; r < 2; ++r) {
-          const int key = first_key + 16 * m + 8 * r + lane() / 4;
+          const int key = first_key + 16 * m + 8 * r + tile_row();
           float& p = s[m][n].v[2 * r + i];
           p = fast_exp2(p * scale_log2 - row_lse);
           if (masked && (key > query || key < lowest)) p = 0.0f;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void score_gradients_transposed(Accumulator (&dp)[M][
                                                            const float* dot) {
   for (int n = 0; n < N; ++n) {
     for (int i = 0; i < 2; ++i) {
-      const float row_dot = dot[8 * n + 2 * (lane() % 4) + i];
+      const float row_dot = dot[8 * n + tile_column() + i];
       for (int m = 0; m < M; ++m) {
         for (int j = i; j < 4; j += 2) dp[m][n].v[j] = p[m][n].v[j] * (dp[m][n].v[j] - row_dot);
       }
@@ -164,7 +164,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
   const int first_tile = k0 / kQueries;
   load_queries(first_tile, 0);
 
-  const int warp_row = warp_index() * Tiling::kWarpRows;
+  const int warp_row = warp_in_block() * Tiling::kWarpRows;
   const int warp_k0 = k0 + warp_row;
   const int warp_k1 = warp_k0 + Tiling::kWarpRows - 1;
   const SharedOperands<KeyTile> key_rows{keys, warp_row};
@@ -244,11 +244,11 @@ __device__ __forceinline__ void score_gradients(Accumulator (&dp)[M][N],
                                                 bool masked, int first_query, int first_key) {
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
-      const int query = first_query + 16 * m + 8 * r + lane() / 4;
+      const int query = first_query + 16 * m + 8 * r + tile_row();
       const int lowest = masked ? visibility.first_key(query) : 0;
       for (int n = 0; n < N; ++n) {
         for (int i = 0; i < 2; ++i) {
-          const int key = first_key + 8 * n + 2 * (lane() % 4) + i;
+          const int key = first_key + 8 * n + tile_column() + i;
           float p = fast_exp2(s[m][n].v[2 * r + i] * scale_log2 - lse[m][r]);
           if (masked && (key > query || key < lowest)) p = 0.0f;
           float& d = dp[m][n].v[2 * r + i];
@@ -303,7 +303,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
   copy_async_wait<0>();
   block_barrier();
 
-  const int warp_row = warp_index() * Tiling::kWarpRows;
+  const int warp_row = warp_in_block() * Tiling::kWarpRows;
   const int warp_q0 = q0 + warp_row;
   const int warp_q1 = warp_q0 + Tiling::kWarpRows - 1;
   RegisterOperands<M, kHeadTile / 16> q;
@@ -314,7 +314,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
   float dot[M][2];
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
-      const int query = warp_q0 + 16 * m + 8 * r + lane() / 4;
+      const int query = warp_q0 + 16 * m + 8 * r + tile_row();
       lse[m][r] = head.lse_log2[query];
       dot[m][r] = head.dot[query];
     }

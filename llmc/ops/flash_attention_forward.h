@@ -90,11 +90,11 @@ __device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibi
                                             int first_query, int first_key) {
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
-      const int query = first_query + 16 * m + 8 * r + lane() / 4;
+      const int query = first_query + 16 * m + 8 * r + tile_row();
       const int lowest = visibility.first_key(query);
       for (int n = 0; n < N; ++n) {
         for (int i = 0; i < 2; ++i) {
-          const int key = first_key + 8 * n + 2 * (lane() % 4) + i;
+          const int key = first_key + 8 * n + tile_column() + i;
           if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
         }
       }
@@ -145,7 +145,7 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* o
   copy_async_wait<0>();
   block_barrier();
 
-  const int warp_row = warp_index() * Tiling::kWarpRows;  // in the tile
+  const int warp_row = warp_in_block() * Tiling::kWarpRows;  // in the tile
   const int warp_q0 = q0 + warp_row;
   RegisterOperands<M, kHeadTile / 16> q;
   q.load(queries, warp_row);
@@ -176,8 +176,8 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* o
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
       const float sum = quad_sum(rows[m][r].sum);
-      const int query = warp_q0 + 16 * m + 8 * r + lane() / 4;
-      if (query < T && lane() % 4 == 0) {
+      const int query = warp_q0 + 16 * m + 8 * r + tile_row();
+      if (query < T && tile_column() == 0) {
         row_lse[query] = rows[m][r].max * scale + std::log(sum);
       }
       for (int n = 0; n < kHeadTile / 8; ++n) {

@@ -1,0 +1,221 @@
+// Flash attention, backward, in IEEE fp32: the two kernels of flash_attention_backward.h with fused
+// multiply-adds and an exact exponential. Scores and their gradients pass through shared memory
+// from the threads that form them to those that sum over them.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention_layout.h"
+#include "llmc/ops/attention_row_terms.h"
+#include "llmc/ops/attention_tiles_fp32.h"
+#include "llmc/ops/flash_attention_backward.h"
+
+namespace llmc {
+
+// A thread's scores s and dp, rows queries from first_query, columns keys from first_key, become P
+// and dS = P o (dP - D). Rows beyond T have an infinite log-sum-exp, so P = 0 there.
+template <int R, int G>
+__device__ __forceinline__ void score_gradients_fp32(FmaBlock<R, G>& s, FmaBlock<R, G>& dp,
+                                                     const BackwardHead<float>& head,
+                                                     float scale_log2, bool masked, int first_query,
+                                                     int first_key) {
+  for (int r = 0; r < R; ++r) {
+    const int query = first_query + fma_thread_row() * R + r;
+    const int lowest = masked ? head.visibility.first_key(query) : 0;
+    const float lse = head.lse_log2[query];
+    const float dot = head.dot[query];
+    for (int g = 0; g < G; ++g) {
+      for (int j = 0; j < 4; ++j) {
+        const int key = first_key + fma_thread_column() + 32 * g + j;
+        const bool hidden = masked && (key > query || key < lowest);
+        float& p = s.v[r][g][j];
+        p = hidden ? 0.0f : std::exp2(p * scale_log2 - lse);
+        dp.v[r][g][j] = p * (dp.v[r][g][j] - dot);
+      }
+    }
+  }
+}
+
+template <int R, int G, class Tile>
+__device__ __forceinline__ void store_to_tile(const Tile& tile, const FmaBlock<R, G>& c) {
+  for (int r = 0; r < R; ++r) {
+    for (int g = 0; g < G; ++g) {
+      store_vec(tile.row(fma_thread_row() * R + r) + fma_thread_column() + 32 * g, c.v[r][g]);
+    }
+  }
+}
+
+// ---- dK and dV --------------------------------------------------------------------------------
+
+template <int kHeadTile>
+struct FlashBackwardKeyFp32Tiling {
+  static constexpr int kKeys = kHeadTile <= 64 ? 64 : 32;
+  static constexpr int kQueries = 32;
+  static_assert(kKeys % kQueries == 0 && kRowTermPadding % kQueries == 0);
+
+  using KeyTile = PaddedTile<kHeadTile, kKeys>;  // transposed; V too
+  using QueryTile = PaddedTile<kQueries, kHeadTile>;
+  using ScoreTile = PaddedTile<kQueries, kKeys>;
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<float>(KeyTile::kElements)
+                                                  .template add<float>(KeyTile::kElements)
+                                                  .template add<float>(QueryTile::kElements)
+                                                  .template add<float>(QueryTile::kElements)
+                                                  .template add<float>(ScoreTile::kElements)
+                                                  .template add<float>(ScoreTile::kElements)
+                                                  .bytes();
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+// Grid (key tiles, NH, B).
+template <int kHeadTile>
+__global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32_kernel(
+    float* d_qkv, const float* d_out, const float* qkv, RowTerms terms,
+    const std::int32_t* doc_start, AttentionShape shape, float scale) {
+  using Tiling = FlashBackwardKeyFp32Tiling<kHeadTile>;
+  constexpr int kKeys = Tiling::kKeys;
+  constexpr int kQueries = Tiling::kQueries;
+
+  SharedMemory shared;
+  const typename Tiling::KeyTile keys{shared.take<float>(Tiling::KeyTile::kElements)};
+  const typename Tiling::KeyTile values{shared.take<float>(Tiling::KeyTile::kElements)};
+  const typename Tiling::QueryTile queries{shared.take<float>(Tiling::QueryTile::kElements)};
+  const typename Tiling::QueryTile d_outs{shared.take<float>(Tiling::QueryTile::kElements)};
+  const typename Tiling::ScoreTile probabilities{shared.take<float>(Tiling::ScoreTile::kElements)};
+  const typename Tiling::ScoreTile d_scores{shared.take<float>(Tiling::ScoreTile::kElements)};
+
+  const BackwardHead<float> head(d_out, qkv, terms, doc_start, shape, static_cast<int>(block_z()),
+                                 static_cast<int>(block_y()));
+  const Visibility& visibility = head.visibility;
+  const std::int64_t C = shape.C();
+  const std::int64_t stride = shape.qkv_stride();
+  const int T = static_cast<int>(shape.T);
+  const int HS = static_cast<int>(shape.HS);
+  const int k0 = static_cast<int>(block_x()) * kKeys;
+  const int last_key = (k0 + kKeys < T ? k0 + kKeys : T) - 1;
+
+  load_tile_transposed(keys, head.qkv + k0 * stride + C, stride, T - k0, HS);
+  load_tile_transposed(values, head.qkv + k0 * stride + 2 * C, stride, T - k0, HS);
+  FmaBlock<kKeys / kFmaThreadRows, kHeadTile / 32> dk = {};
+  FmaBlock<kKeys / kFmaThreadRows, kHeadTile / 32> dv = {};
+
+  // Queries before k0 do not see the keys, nor do documents that begin after them.
+  for (int q0 = k0; q0 < T && visibility.first_key(q0) <= last_key; q0 += kQueries) {
+    block_barrier();  // the last tile has been read
+    load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
+    load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
+    block_barrier();
+    FmaBlock<kQueries / kFmaThreadRows, kKeys / 32> p = {};
+    FmaBlock<kQueries / kFmaThreadRows, kKeys / 32> ds = {};
+    multiply_add(p, queries, keys, HS);
+    multiply_add(ds, d_outs, values, HS);
+    const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
+    score_gradients_fp32(p, ds, head, scale * kLog2E, masked, q0, k0);
+    store_to_tile(probabilities, p);
+    store_to_tile(d_scores, ds);
+    block_barrier();
+    multiply_add_transposed(dv, probabilities, d_outs, kQueries);
+    multiply_add_transposed(dk, d_scores, queries, kQueries);
+  }
+
+  float* d_k = d_qkv + shape.qkv_offset(block_z(), k0, block_y()) + C;
+  store_block(d_k, stride, T - k0, HS, dk, scale);
+  store_block(d_k + C, stride, T - k0, HS, dv, 1.0f);
+}
+
+// ---- dQ ---------------------------------------------------------------------------------------
+
+template <int kHeadTile>
+struct FlashBackwardQueryFp32Tiling {
+  static constexpr int kQueries = kHeadTile <= 64 ? 64 : 32;
+  static constexpr int kKeys = 32;
+  static_assert(kRowTermPadding % kQueries == 0);
+
+  using QueryTile = PaddedTile<kQueries, kHeadTile>;
+  using TransposedKeyTile = PaddedTile<kHeadTile, kKeys>;  // for Q K^T and dO V^T
+  using KeyTile = PaddedTile<kKeys, kHeadTile>;            // for dS K
+  using ScoreTile = PaddedTile<kQueries, kKeys>;
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<float>(QueryTile::kElements)
+                                                  .template add<float>(QueryTile::kElements)
+                                                  .template add<float>(TransposedKeyTile::kElements)
+                                                  .template add<float>(TransposedKeyTile::kElements)
+                                                  .template add<float>(KeyTile::kElements)
+                                                  .template add<float>(ScoreTile::kElements)
+                                                  .bytes();
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+// Grid (query tiles, NH, B).
+template <int kHeadTile>
+__global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp32_kernel(
+    float* d_qkv, const float* d_out, const float* qkv, RowTerms terms,
+    const std::int32_t* doc_start, AttentionShape shape, float scale) {
+  using Tiling = FlashBackwardQueryFp32Tiling<kHeadTile>;
+  constexpr int kQueries = Tiling::kQueries;
+  constexpr int kKeys = Tiling::kKeys;
+  constexpr int R = kQueries / kFmaThreadRows;
+
+  SharedMemory shared;
+  const typename Tiling::QueryTile queries{shared.take<float>(Tiling::QueryTile::kElements)};
+  const typename Tiling::QueryTile d_outs{shared.take<float>(Tiling::QueryTile::kElements)};
+  const typename Tiling::TransposedKeyTile keys_transposed{
+      shared.take<float>(Tiling::TransposedKeyTile::kElements)};
+  const typename Tiling::TransposedKeyTile values_transposed{
+      shared.take<float>(Tiling::TransposedKeyTile::kElements)};
+  const typename Tiling::KeyTile keys{shared.take<float>(Tiling::KeyTile::kElements)};
+  const typename Tiling::ScoreTile d_scores{shared.take<float>(Tiling::ScoreTile::kElements)};
+
+  const BackwardHead<float> head(d_out, qkv, terms, doc_start, shape, static_cast<int>(block_z()),
+                                 static_cast<int>(block_y()));
+  const Visibility& visibility = head.visibility;
+  const std::int64_t C = shape.C();
+  const std::int64_t stride = shape.qkv_stride();
+  const int T = static_cast<int>(shape.T);
+  const int HS = static_cast<int>(shape.HS);
+  const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // long rows first
+  const int last_query = (q0 + kQueries < T ? q0 + kQueries : T) - 1;
+
+  load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
+  load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
+  FmaBlock<R, kHeadTile / 32> dq = {};
+
+  const int first_tile = visibility.first_key(q0) / kKeys;
+  for (int k0 = first_tile * kKeys; k0 <= last_query; k0 += kKeys) {
+    const float* k = head.qkv + k0 * stride + C;
+    block_barrier();  // the last tile has been read
+    load_tile_transposed(keys_transposed, k, stride, T - k0, HS);
+    load_tile_transposed(values_transposed, k + C, stride, T - k0, HS);
+    load_tile(keys, k, stride, T - k0, HS);
+    block_barrier();
+    FmaBlock<R, kKeys / 32> p = {};
+    FmaBlock<R, kKeys / 32> ds = {};
+    multiply_add(p, queries, keys_transposed, HS);
+    multiply_add(ds, d_outs, values_transposed, HS);
+    const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
+    score_gradients_fp32(p, ds, head, scale * kLog2E, masked, q0, k0);
+    store_to_tile(d_scores, ds);
+    block_barrier();
+    multiply_add(dq, d_scores, keys, kKeys);
+  }
+  store_block(d_qkv + shape.qkv_offset(block_z(), q0, block_y()), stride, T - q0, HS, dq, scale);
+}
+
+inline void launch_flash_backward_fp32(float* d_qkv, const float* d_out, const float* qkv,
+                                       const RowTerms& terms, const std::int32_t* doc_start,
+                                       const AttentionShape& shape, Stream& stream) {
+  dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
+    const float scale = attention_scale(shape.HS);
+    using ByKey = FlashBackwardKeyFp32Tiling<kHeadTile>;
+    launch(flash_attention_backward_key_fp32_kernel<kHeadTile>,
+           Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, kFmaThreads,
+           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+    using ByQuery = FlashBackwardQueryFp32Tiling<kHeadTile>;
+    launch(flash_attention_backward_query_fp32_kernel<kHeadTile>,
+           Grid{ceil_div(shape.T, ByQuery::kQueries), shape.NH, shape.B}, kFmaThreads,
+           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+  });
+}
+
+}  // namespace llmc

@@ -1,0 +1,264 @@
+// Attention against its definition in fp64: flash (bf16 on tensor cores, fp32) and standard,
+// forward and backward, with and without document boundaries, at sizes on both sides of every tile.
+//
+// Tolerances. Rounding a sum of n random terms in fp32 costs about u sqrt(n) / 2 of its size,
+// u = 2^-24. The longest sums are over the HS columns of a score and over the T keys or queries of
+// a row, so (4 + sqrt(HS) + sqrt(T)) u allows twice that and a few single roundings; scores of size
+// s > 1 multiply their own rounding into p. bf16 keeps 8 bits: one rounding costs 0.72 * 2^-8 /
+// sqrt(3) of a tensor's norm (0.72: mean over mantissas). A straightforward bf16 implementation
+// rounds the probabilities and the result (out, d_v: two roundings), or out (inside D), the score
+// gradients and the result (d_q, d_k: three), and we allow twice that.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "llmc/ops/attention.h"
+#include "test/oracle/ops.h"
+#include "test/support.h"
+
+namespace {
+
+using llmc::bf16;
+using llmc::Buffer;
+using llmc::make_tensor;
+using llmc::Stream;
+using llmc_test::relative_l2;
+
+struct Case {
+  std::int64_t B, T, NH, HS;
+  bool documents;
+  double q_scale = 1.0;  // > 1: sharp softmax
+
+  std::int64_t C() const { return NH * HS; }
+};
+
+std::string describe(const Case& c) {
+  return "B " + std::to_string(c.B) + " T " + std::to_string(c.T) + " NH " + std::to_string(c.NH) +
+         " HS " + std::to_string(c.HS) + (c.documents ? " documents" : "") +
+         (c.q_scale > 1 ? " sharp" : "");
+}
+
+// Every T and every HS at least once, on either side of the tiles' edges.
+std::vector<Case> cases() {
+  if (llmc_test::tiny()) {
+    return {{1, 1, 1, 8, false}, {1, 17, 1, 40, true}, {1, 66, 1, 32, true}, {1, 33, 1, 72, false}};
+  }
+  return {{2, 1, 3, 8, false},    {3, 2, 1, 128, true},       {2, 17, 3, 24, true},
+          {1, 63, 5, 32, false},  {2, 64, 1, 64, true},       {1, 65, 3, 40, true},
+          {1, 128, 1, 80, false}, {1, 200, 3, 64, false},     {1, 200, 1, 96, true},
+          {1, 300, 1, 64, true},  {1, 130, 1, 128, false},    {3, 65, 1, 64, false},
+          {1, 260, 1, 32, true},  {1, 100, 1, 64, false, 4.0}};
+}
+
+// Contiguous documents with lengths from 1 to about a third of T: their edges fall inside tiles, on
+// them and more than a tile from the diagonal.
+std::vector<std::int32_t> document_starts(const Case& c) {
+  std::vector<std::int32_t> starts;
+  const auto draws = llmc_test::random_ints(c.B * c.T, 77, c.T / 3 + 1);
+  for (std::int64_t b = 0; b < c.B; ++b) {
+    std::int64_t start = 0;
+    std::int64_t next = 1 + draws[b * c.T];
+    for (std::int64_t t = 0; t < c.T; ++t) {
+      if (t == next) {
+        start = t;
+        next = t + 1 + draws[b * c.T + t];
+      }
+      starts.push_back(static_cast<std::int32_t>(start));
+    }
+  }
+  return starts;
+}
+
+// Device memory for an output: NaN, so that what a kernel leaves out is seen, between guard bands.
+template <class T>
+class GuardedOutput {
+ public:
+  GuardedOutput(std::int64_t n, Stream& stream) : n_(n) {
+    std::vector<float> fill(n + 2 * kGuard, std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t i = 0; i < kGuard; ++i) fill[i] = fill[n + kGuard + i] = kSentinel;
+    buffer_ = llmc_test::upload(llmc_test::convert<T>(fill), stream);
+  }
+  T* data() const { return buffer_.data() + kGuard; }
+  bool guards_intact(Stream& stream) const {
+    const auto all = llmc_test::to_floats(llmc_test::download(buffer_, stream));
+    for (std::int64_t i = 0; i < kGuard; ++i) {
+      if (all[i] != kSentinel || all[n_ + kGuard + i] != kSentinel) return false;
+    }
+    return true;
+  }
+  std::vector<float> values(Stream& stream) const {
+    return llmc_test::to_floats(llmc_test::download(static_cast<const T*>(data()), n_, stream));
+  }
+
+ private:
+  static constexpr std::int64_t kGuard = 256;
+  static constexpr float kSentinel = 12288.0f;  // 3 * 2^12: the same number in bf16
+  std::int64_t n_;
+  Buffer<T> buffer_;
+};
+
+struct Problem {
+  std::vector<float> qkv, d_out;  // already representable in the dtype under test
+  std::vector<std::int32_t> doc_start;
+};
+
+template <class T>
+Problem make_problem(const Case& c) {
+  Problem p;
+  p.qkv = llmc_test::random_floats(c.B * c.T * 3 * c.C(), 1);
+  for (std::int64_t i = 0; i < std::ssize(p.qkv); ++i) {
+    if (i % (3 * c.C()) < c.C()) p.qkv[i] *= static_cast<float>(c.q_scale);
+  }
+  p.qkv = llmc_test::to_floats(llmc_test::convert<T>(p.qkv));
+  p.d_out =
+      llmc_test::to_floats(llmc_test::convert<T>(llmc_test::random_floats(c.B * c.T * c.C(), 2)));
+  if (c.documents) p.doc_start = document_starts(c);
+  return p;
+}
+
+struct Result {
+  std::vector<float> out, lse, d_qkv;
+  bool guards = false;
+};
+
+template <class T>
+Result run_flash(const Case& c, const Problem& p) {
+  Stream stream;
+  const auto qkv = llmc_test::upload(llmc_test::convert<T>(p.qkv), stream);
+  const auto d_out = llmc_test::upload(llmc_test::convert<T>(p.d_out), stream);
+  const auto doc_start = llmc_test::upload(p.doc_start, stream);
+  const std::int32_t* starts = c.documents ? doc_start.data() : nullptr;
+  GuardedOutput<T> out(c.B * c.T * c.C(), stream);
+  GuardedOutput<float> lse(c.B * c.NH * c.T, stream);
+  GuardedOutput<T> d_qkv(c.B * c.T * 3 * c.C(), stream);
+  const std::int64_t floats = llmc::flash_attention_backward_scratch(c.B, c.T, c.NH, c.HS);
+  GuardedOutput<float> scratch(floats, stream);
+
+  const auto qkv_view = make_tensor(qkv.data(), c.B, c.T, 3 * c.C());
+  const auto out_view = make_tensor(out.data(), c.B, c.T, c.C());
+  const auto lse_view = make_tensor(lse.data(), c.B, c.NH, c.T);
+  llmc::flash_attention_forward(out_view, lse_view, qkv_view, c.NH, starts, stream);
+  llmc::flash_attention_backward(
+      make_tensor(d_qkv.data(), c.B, c.T, 3 * c.C()), make_tensor(d_out.data(), c.B, c.T, c.C()),
+      qkv_view, out_view, lse_view, c.NH, starts, make_tensor(scratch.data(), floats), stream);
+  const bool guards = out.guards_intact(stream) && lse.guards_intact(stream) &&
+                      d_qkv.guards_intact(stream) && scratch.guards_intact(stream);
+  return {out.values(stream), lse.values(stream), d_qkv.values(stream), guards};
+}
+
+// One of q, k, v (0, 1, 2) out of a packed tensor.
+template <class Number>
+std::vector<Number> part_of(const std::vector<Number>& packed, std::int64_t C, int part) {
+  std::vector<Number> values;
+  for (std::size_t row = 0; row < packed.size(); row += 3 * C) {
+    const auto first = packed.begin() + row + part * C;
+    values.insert(values.end(), first, first + C);
+  }
+  return values;
+}
+
+struct Tolerance {
+  double out, d_qk, d_v, lse;
+};
+
+template <class T>
+Tolerance tolerance(const Case& c) {
+  const double roots = std::sqrt(static_cast<double>(c.HS)) + std::sqrt(static_cast<double>(c.T));
+  const double fp32 = c.q_scale * (4 + roots) * 0x1p-24;
+  const double lse = fp32 * 4;  // absolute: log-sum-exp are of order 1 to 10
+  if constexpr (std::is_same_v<T, float>) return {fp32, fp32, fp32, lse};
+  const double rounding = 0.72 * 0x1p-8 / std::sqrt(3.0);
+  const double exp2_error = 0x1p-22;  // of the hardware's approximation
+  return {2 * std::sqrt(2.0) * rounding, 2 * std::sqrt(3.0) * rounding,
+          2 * std::sqrt(2.0) * rounding, lse + 4 * exp2_error};
+}
+
+// Relative to the wanted gradient, or to 1, the size of its terms, where they cancel to zero: a
+// query that sees itself alone has no gradient of q or k.
+double gradient_error(const std::vector<float>& got, const std::vector<double>& want) {
+  double norm = 0;
+  for (const double w : want) norm += w * w;
+  const double ones = std::sqrt(static_cast<double>(want.size()));
+  if (std::sqrt(norm) > 0.01 * ones) return relative_l2(got, want);
+  std::vector<double> difference;
+  for (std::size_t i = 0; i < got.size(); ++i) difference.push_back(1 + got[i] - want[i]);
+  return relative_l2(difference, std::vector<double>(want.size(), 1.0));
+}
+
+void compare(const Case& c, const Problem& p, const Result& got, const Tolerance& allowed) {
+  const auto qkv = llmc::oracle::to_double(p.qkv);
+  const auto want = llmc::oracle::attention_forward(qkv, c.B, c.T, c.NH, c.HS, p.doc_start);
+  const auto d_qkv = llmc::oracle::attention_backward(llmc::oracle::to_double(p.d_out), qkv, c.B,
+                                                      c.T, c.NH, c.HS, p.doc_start);
+  CHECK(got.guards);
+  CHECK(relative_l2(got.out, want.out) < allowed.out);
+  if (!got.lse.empty()) CHECK(llmc_test::max_abs_error(got.lse, want.log_sum_exp) < allowed.lse);
+  double error[3];
+  for (int i = 0; i < 3; ++i) {
+    error[i] = gradient_error(part_of(got.d_qkv, c.C(), i), part_of(d_qkv, c.C(), i));
+  }
+  CHECK(error[0] < allowed.d_qk);
+  CHECK(error[1] < allowed.d_qk);
+  CHECK(error[2] < allowed.d_v);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("attention");
+
+TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16) {
+  for (const Case& c : cases()) {
+    CAPTURE(describe(c));
+    const Problem p = make_problem<T>(c);
+    compare(c, p, run_flash<T>(c, p), tolerance<T>(c));
+  }
+}
+
+TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16) {
+  const Case c = llmc_test::tiny() ? Case{1, 40, 2, 16, true} : Case{2, 150, 3, 64, true};
+  const Problem p = make_problem<T>(c);
+  const Result first = run_flash<T>(c, p);
+  const Result second = run_flash<T>(c, p);
+  CHECK(same_bits(first.out, second.out));
+  CHECK(same_bits(first.lse, second.lse));
+  CHECK(same_bits(first.d_qkv, second.d_qkv));
+}
+
+TEST_CASE("flash attention refuses what it cannot do") {
+  Stream stream;
+  Buffer<float> memory(1 << 16);
+  const auto forward = [&](std::int64_t T, std::int64_t C, std::int64_t NH, std::int64_t skip = 0) {
+    llmc::flash_attention_forward(make_tensor(memory.data() + skip, 1, T, C),
+                                  make_tensor(memory.data(), 1, NH, T),
+                                  make_tensor(memory.data(), 1, T, 3 * C), NH, nullptr, stream);
+  };
+  CHECK_THROWS_WITH_AS(forward(4, 24, 2), doctest::Contains("multiples of 8 from 8 to 128"),
+                       llmc::Error);
+  CHECK_THROWS_WITH_AS(forward(4, 136, 1), doctest::Contains("head size 136"), llmc::Error);
+  CHECK_THROWS_WITH_AS(forward(4, 32, 3), doctest::Contains("32 channels and 3 heads"),
+                       llmc::Error);
+  CHECK_THROWS_WITH_AS(forward(0, 32, 1), doctest::Contains("T = 0"), llmc::Error);
+  CHECK_THROWS_WITH_AS(forward(4, 32, 1, 1), doctest::Contains("16 bytes"), llmc::Error);
+  CHECK_THROWS_WITH_AS(
+      llmc::flash_attention_forward(make_tensor(memory.data(), 1, 4, 32),
+                                    make_tensor(memory.data(), 1, 1, 4),
+                                    make_tensor(memory.data(), 1, 4, 32), 1, nullptr, stream),
+      doctest::Contains("'qkv'"), llmc::Error);
+  const auto x = make_tensor(memory.data(), 1, 4, 32);
+  const auto packed = make_tensor(memory.data(), 1, 4, 96);
+  CHECK_THROWS_WITH_AS(
+      llmc::flash_attention_backward(packed, x, packed, x, make_tensor(memory.data(), 1, 1, 4), 1,
+                                     nullptr, make_tensor(memory.data(), 7), stream),
+      doctest::Contains("scratch"), llmc::Error);
+}
+
+TEST_SUITE_END();
