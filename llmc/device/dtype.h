@@ -34,7 +34,9 @@ __host__ __device__ __forceinline__ std::uint32_t bits_of(float value) {
   return bits;
 }
 
-__host__ __device__ __forceinline__ float to_float(float x) { return x; }
+__host__ __device__ __forceinline__ float to_float(float x) {
+  return x;
+}
 __host__ __device__ __forceinline__ float to_float(bf16 x) {
   return float_from_bits(std::uint32_t{x.bits} << 16);
 }
@@ -69,7 +71,9 @@ inline constexpr Dtype kDtypeOf = Dtype::fp32;
 template <>
 inline constexpr Dtype kDtypeOf<bf16> = Dtype::bf16;
 
-inline const char* dtype_name(Dtype dtype) { return dtype == Dtype::fp32 ? "fp32" : "bf16"; }
+inline const char* dtype_name(Dtype dtype) {
+  return dtype == Dtype::fp32 ? "fp32" : "bf16";
+}
 
 inline Dtype parse_dtype(std::string_view name) {
   if (name == "fp32") return Dtype::fp32;

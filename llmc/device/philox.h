@@ -20,7 +20,12 @@ struct PhiloxBits {
 };
 
 // What random numbers are drawn for: distinct purposes never share numbers.
-enum class RandomPurpose : std::uint32_t { initialisation = 1, sampling = 2, dropout = 3, rounding = 4 };
+enum class RandomPurpose : std::uint32_t {
+  initialisation = 1,
+  sampling = 2,
+  dropout = 3,
+  rounding = 4
+};
 
 __host__ __device__ __forceinline__ PhiloxBits philox(PhiloxKey key, PhiloxBits counter) {
   constexpr std::uint32_t kRounds = 10;
@@ -41,7 +46,8 @@ __host__ __device__ __forceinline__ PhiloxBits philox(PhiloxKey key, PhiloxBits 
 
 // The 128 random bits of (seed, purpose, step, tensor) at `index`; each word is one number, so
 // element i of a tensor takes word i % 4 of index i / 4.
-__host__ __device__ __forceinline__ PhiloxBits random_bits(std::uint64_t seed, RandomPurpose purpose,
+__host__ __device__ __forceinline__ PhiloxBits random_bits(std::uint64_t seed,
+                                                           RandomPurpose purpose,
                                                            std::uint32_t step, std::uint32_t tensor,
                                                            std::uint64_t index) {
   // 40 bits of index and 24 of tensor fit two words; step and purpose take one each.

@@ -18,7 +18,8 @@ class SharedLayout {
   template <class T>
   constexpr SharedLayout add(std::int64_t count) const {
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-    return SharedLayout(bytes_ + (bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment);
+    return SharedLayout(bytes_ +
+                        (bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment);
   }
   constexpr std::size_t bytes() const { return bytes_; }
   constexpr SharedLayout() = default;
@@ -38,8 +39,8 @@ class SharedMemory {
   __device__ __forceinline__ T* take(std::int64_t count) {
     extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
     T* piece = reinterpret_cast<T*>(dynamic_shared_memory + offset_);
-    offset_ += (static_cast<unsigned>(count) * sizeof(T) + kSharedAlignment - 1) / kSharedAlignment *
-               kSharedAlignment;
+    offset_ += (static_cast<unsigned>(count) * sizeof(T) + kSharedAlignment - 1) /
+               kSharedAlignment * kSharedAlignment;
     return piece;
   }
 

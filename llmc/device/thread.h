@@ -6,14 +6,30 @@
 #include "llmc/device/target.h"
 #ifdef __CUDACC__
 namespace llmc {
-__device__ __forceinline__ int thread_index() { return static_cast<int>(threadIdx.x); }
-__device__ __forceinline__ int block_size() { return static_cast<int>(blockDim.x); }
-__device__ __forceinline__ std::int64_t block_x() { return blockIdx.x; }
-__device__ __forceinline__ std::int64_t block_y() { return blockIdx.y; }
-__device__ __forceinline__ std::int64_t block_z() { return blockIdx.z; }
-__device__ __forceinline__ std::int64_t grid_x() { return gridDim.x; }
-__device__ __forceinline__ std::int64_t grid_y() { return gridDim.y; }
-__device__ __forceinline__ std::int64_t grid_z() { return gridDim.z; }
+__device__ __forceinline__ int thread_index() {
+  return static_cast<int>(threadIdx.x);
+}
+__device__ __forceinline__ int block_size() {
+  return static_cast<int>(blockDim.x);
+}
+__device__ __forceinline__ std::int64_t block_x() {
+  return blockIdx.x;
+}
+__device__ __forceinline__ std::int64_t block_y() {
+  return blockIdx.y;
+}
+__device__ __forceinline__ std::int64_t block_z() {
+  return blockIdx.z;
+}
+__device__ __forceinline__ std::int64_t grid_x() {
+  return gridDim.x;
+}
+__device__ __forceinline__ std::int64_t grid_y() {
+  return gridDim.y;
+}
+__device__ __forceinline__ std::int64_t grid_z() {
+  return gridDim.z;
+}
 }  // namespace llmc
 #else
 #include "llmc/device/host/thread.h"
@@ -23,9 +39,15 @@ namespace llmc {
 
 inline constexpr int kWarp = 32;
 
-__device__ __forceinline__ int lane() { return thread_index() % kWarp; }
-__device__ __forceinline__ int warp_index() { return thread_index() / kWarp; }
-__device__ __forceinline__ int warps_per_block() { return block_size() / kWarp; }
+__device__ __forceinline__ int lane() {
+  return thread_index() % kWarp;
+}
+__device__ __forceinline__ int warp_index() {
+  return thread_index() / kWarp;
+}
+__device__ __forceinline__ int warps_per_block() {
+  return block_size() / kWarp;
+}
 __device__ __forceinline__ std::int64_t global_thread() {
   return block_x() * block_size() + thread_index();
 }

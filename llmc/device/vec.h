@@ -26,11 +26,23 @@ namespace detail {
 template <int Bytes>
 struct Word;
 #ifdef __CUDACC__
-template <> struct Word<16> { using type = int4; };
-template <> struct Word<8> { using type = int2; };
+template <>
+struct Word<16> {
+  using type = int4;
+};
+template <>
+struct Word<8> {
+  using type = int2;
+};
 #endif
-template <> struct Word<4> { using type = std::uint32_t; };
-template <> struct Word<2> { using type = std::uint16_t; };
+template <>
+struct Word<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct Word<2> {
+  using type = std::uint16_t;
+};
 }  // namespace detail
 
 // p is aligned to the vector's size (16 bytes at most).

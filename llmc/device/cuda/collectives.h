@@ -32,17 +32,31 @@ __device__ __forceinline__ float butterfly_max(float x) {
 }
 }  // namespace cuda
 
-__device__ __forceinline__ float warp_sum(float x) { return cuda::butterfly_sum<32>(x); }
-__device__ __forceinline__ float warp_max(float x) { return cuda::butterfly_max<32>(x); }
-__device__ __forceinline__ float quad_sum(float x) { return cuda::butterfly_sum<4>(x); }
-__device__ __forceinline__ float quad_max(float x) { return cuda::butterfly_max<4>(x); }
+__device__ __forceinline__ float warp_sum(float x) {
+  return cuda::butterfly_sum<32>(x);
+}
+__device__ __forceinline__ float warp_max(float x) {
+  return cuda::butterfly_max<32>(x);
+}
+__device__ __forceinline__ float quad_sum(float x) {
+  return cuda::butterfly_sum<4>(x);
+}
+__device__ __forceinline__ float quad_max(float x) {
+  return cuda::butterfly_max<4>(x);
+}
 
 __device__ __forceinline__ bool warp_any(bool condition) {
   return __any_sync(kAllLanes, condition) != 0;
 }
-__device__ __forceinline__ void warp_barrier() { __syncwarp(); }
-__device__ __forceinline__ void block_barrier() { __syncthreads(); }
-__device__ __forceinline__ bool block_any(bool condition) { return __syncthreads_or(condition) != 0; }
+__device__ __forceinline__ void warp_barrier() {
+  __syncwarp();
+}
+__device__ __forceinline__ void block_barrier() {
+  __syncthreads();
+}
+__device__ __forceinline__ bool block_any(bool condition) {
+  return __syncthreads_or(condition) != 0;
+}
 
 // Warps first, then the warps' results, which every warp adds up for itself.
 __device__ __forceinline__ float block_sum(float x, float* scratch) {

@@ -19,14 +19,18 @@ inline void* allocate_device(std::size_t bytes) {
   check_cuda(status, "cudaMalloc");
   return memory;
 }
-inline void free_device(void* memory, std::size_t) { cudaFree(memory); }
+inline void free_device(void* memory, std::size_t) {
+  cudaFree(memory);
+}
 
 inline void* allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
   check_cuda(cudaMallocHost(&memory, bytes), "cudaMallocHost");
   return memory;
 }
-inline void free_pinned(void* memory, std::size_t) { cudaFreeHost(memory); }
+inline void free_pinned(void* memory, std::size_t) {
+  cudaFreeHost(memory);
+}
 
 inline void copy_to_device(void* d, const void* s, std::size_t n, Stream& stream) {
   check_cuda(cudaMemcpyAsync(d, s, n, cudaMemcpyHostToDevice, stream.handle()), "cudaMemcpyAsync");
@@ -35,7 +39,8 @@ inline void copy_to_host(void* d, const void* s, std::size_t n, Stream& stream) 
   check_cuda(cudaMemcpyAsync(d, s, n, cudaMemcpyDeviceToHost, stream.handle()), "cudaMemcpyAsync");
 }
 inline void copy_on_device(void* d, const void* s, std::size_t n, Stream& stream) {
-  check_cuda(cudaMemcpyAsync(d, s, n, cudaMemcpyDeviceToDevice, stream.handle()), "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(d, s, n, cudaMemcpyDeviceToDevice, stream.handle()),
+             "cudaMemcpyAsync");
 }
 inline void fill_zero(void* p, std::size_t n, Stream& stream) {
   check_cuda(cudaMemsetAsync(p, 0, n, stream.handle()), "cudaMemsetAsync");

@@ -14,8 +14,8 @@ namespace llmc {
 struct DeviceProperties {
   std::string name;
   int compute_major = 0, compute_minor = 0;
-  int processors = 0;                        // streaming multiprocessors
-  double clock_hz = 0;                       // highest clock of the multiprocessors
+  int processors = 0;                              // streaming multiprocessors
+  double clock_hz = 0;                             // highest clock of the multiprocessors
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
 };
 
@@ -34,7 +34,8 @@ inline DeviceProperties device_properties() {
   cudaDeviceProp found{};
   check_cuda(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
   int kilohertz = 0;
-  check_cuda(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device), "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device),
+             "cudaDeviceGetAttribute");
   std::size_t free_bytes = 0, total_bytes = 0;
   check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   DeviceProperties properties;
@@ -54,11 +55,18 @@ inline DeviceProperties device_properties() {
 inline double peak_flops(const DeviceProperties& properties, Dtype dtype) {
   double multiply_adds = 0;
   switch (properties.compute_major * 10 + properties.compute_minor) {
-    case 80: multiply_adds = dtype == Dtype::bf16 ? 1024 : 64; break;
+    case 80:
+      multiply_adds = dtype == Dtype::bf16 ? 1024 : 64;
+      break;
     case 86:
-    case 89: multiply_adds = dtype == Dtype::bf16 ? 512 : 128; break;
-    case 90: multiply_adds = dtype == Dtype::bf16 ? 2048 : 128; break;
-    default: return 0;
+    case 89:
+      multiply_adds = dtype == Dtype::bf16 ? 512 : 128;
+      break;
+    case 90:
+      multiply_adds = dtype == Dtype::bf16 ? 2048 : 128;
+      break;
+    default:
+      return 0;
   }
   return 2.0 * multiply_adds * properties.processors * properties.clock_hz;
 }

@@ -14,7 +14,8 @@ inline void check_cuda(cudaError_t status, const char* call,
                        std::source_location where = std::source_location::current()) {
   if (status == cudaSuccess) return;
   std::string hint;
-  if (status == cudaErrorMemoryAllocation) hint = "a smaller batch, sequence or model needs less memory";
+  if (status == cudaErrorMemoryAllocation)
+    hint = "a smaller batch, sequence or model needs less memory";
   if (status == cudaErrorNoKernelImageForDevice) hint = "rebuild with CUDA_ARCH set to this GPU's";
   fail(std::string(call) + " failed at " + where.file_name() + ":" + std::to_string(where.line()) +
            ": " + cudaGetErrorName(status) + " (" + cudaGetErrorString(status) + ")",
@@ -47,7 +48,9 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(Stream& stream) { check_cuda(cudaEventRecord(event_, stream.handle()), "cudaEventRecord"); }
+  void record(Stream& stream) {
+    check_cuda(cudaEventRecord(event_, stream.handle()), "cudaEventRecord");
+  }
   void synchronize() { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
 
  private:
@@ -62,7 +65,8 @@ inline void Stream::wait(const Event& event) {
 
 inline double milliseconds_between(const Event& first, const Event& second) {
   float milliseconds = 0;
-  check_cuda(cudaEventElapsedTime(&milliseconds, first.event_, second.event_), "cudaEventElapsedTime");
+  check_cuda(cudaEventElapsedTime(&milliseconds, first.event_, second.event_),
+             "cudaEventElapsedTime");
   return milliseconds;
 }
 
