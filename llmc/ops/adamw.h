@@ -22,8 +22,9 @@ struct AdamWOptions {
   float eps = 1e-8f;
 };
 
-// One thread.
+// The work of one thread.
 inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, double beta2) {
+  if (global_thread() > 0) return;
   if (state->finite == 0) {
     ++state->skipped;
     ++state->skipped_in_row;

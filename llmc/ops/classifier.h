@@ -10,29 +10,30 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/array_sum.h"
 #include "llmc/ops/checks.h"
 
 namespace llmc {
 
-// Where maxima start. Finite, so that a thread without columns, or with logits of -infinity, adds 0
-// to a sum and not NaN.
-inline constexpr float kLowestLogit = std::numeric_limits<float>::lowest();
+// Where maxima start, and below what a logit is as good as -infinity. Finite, so that a thread
+// without columns, or with logits of -infinity, adds 0 to a sum and not NaN.
+inline constexpr float kLowestLogit = -1e30f;
 
 struct SoftmaxStatistics {
   float max;
   float sum;  // of exp(logit - max)
 };
 
-// e^x; T is what the logits are stored as: fp32 asks for the accurate exponential.
+// exp(x - max). T is what the logits are stored as. fp32 asks for the accurate exponential; else
+// subtraction and change of base are one operation, which errs by the same factor for all of a row.
 template <class T>
-__device__ __forceinline__ float logit_exp(float x) {
+__device__ __forceinline__ float exp_below(float x, float max) {
   if constexpr (sizeof(T) < sizeof(float)) {
-    return fast_exp2(kLog2E * x);
+    return fast_exp2(std::fma(x, kLog2E, -kLog2E * max));
   } else {
-    return std::exp(x);
+    return std::exp(x - max);
   }
 }
 
@@ -47,7 +48,7 @@ __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, st
   float sum = 0.0f;
   const auto raise_max = [&](float to) {
     if (to > max) {
-      sum *= logit_exp<T>(max - to);
+      sum *= exp_below<T>(max, to);
       max = to;
     }
   };
@@ -56,15 +57,15 @@ __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, st
     float highest = to_float(x[0]);
     for (int k = 1; k < N; ++k) highest = std::fmax(highest, to_float(x[k]));
     raise_max(highest);
-    for (int k = 0; k < N; ++k) sum += logit_exp<T>(to_float(x[k]) - max);
+    for (int k = 0; k < N; ++k) sum += exp_below<T>(to_float(x[k]), max);
   }
   for (std::int64_t c = whole + thread_index(); c < V; c += block_size()) {
     const float x = to_float(row[c]);
     raise_max(x);
-    sum += logit_exp<T>(x - max);
+    sum += exp_below<T>(x, max);
   }
   const float row_max = block_max(max, scratch);
-  return {row_max, block_sum(sum * logit_exp<T>(max - row_max), scratch)};
+  return {row_max, block_sum(sum * exp_below<T>(max, row_max), scratch)};
 }
 
 __device__ __forceinline__ float cross_entropy(SoftmaxStatistics softmax, float target_logit) {
@@ -80,17 +81,23 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
   constexpr int N = kVecSize<T>;
   const std::int64_t whole = V / N * N;
   const float scale = dloss / softmax.sum;
-  const auto gradient = [=](T logit, std::int64_t c) {
-    const float probability = scale * logit_exp<T>(to_float(logit) - softmax.max);
-    return from_float<T>(c == target ? probability - dloss : probability);
+  const auto probability = [=](T logit) {  // times dloss
+    return scale * exp_below<T>(to_float(logit), softmax.max);
   };
   for (std::int64_t c = thread_index() * N; c < whole; c += block_size() * N) {
     Vec<T, N> x = load_vec<N>(row + c);
-    for (int k = 0; k < N; ++k) x[k] = gradient(x[k], c + k);
+    Vec<float, N> p;
+    for (int k = 0; k < N; ++k) p[k] = probability(x[k]);
+    if (target >= c && target < c + N) {
+      for (int k = 0; k < N; ++k) p[k] -= c + k == target ? dloss : 0.0f;
+    }
+    for (int k = 0; k < N; ++k) x[k] = from_float<T>(p[k]);
     store_vec(row + c, x);
   }
   for (std::int64_t c = whole + thread_index(); c < Vp; c += block_size()) {
-    row[c] = c < V ? gradient(row[c], c) : from_float<T>(0.0f);
+    float d = 0.0f;
+    if (c < V) d = probability(row[c]) - (c == target ? dloss : 0.0f);
+    row[c] = from_float<T>(d);
   }
 }
 
@@ -149,7 +156,7 @@ int classifier_threads(std::int64_t Vp) {
   return static_cast<int>(std::min<std::int64_t>(1024, round_up(ceil_div(Vp, kVecSize<T>), 32)));
 }
 
-inline std::int64_t classifier_shared() {
+inline std::size_t classifier_shared() {
   return SharedLayout().add<float>(kBlockScratch).bytes();
 }
 
@@ -304,9 +311,7 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
                                          float scale) {
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
-  float sum = 0.0f;
-  for (std::int64_t i = thread_index(); i < n; i += block_size()) sum += losses[i];
-  sum = block_sum(sum, scratch);
+  const float sum = array_sum(losses, n, scratch);
   if (thread_index() == 0) total[0] += scale * sum;
 }
 
@@ -314,7 +319,7 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
 // one step; the caller sets total to 0 before the first.
 inline void sum_losses(Tensor<float, 1> total, In<float, 1> losses, float scale, Stream& stream) {
   check_shape("total", total, {1});
-  launch(sum_losses_kernel, Grid{1, 1, 1}, 512, classifier_shared(), stream, total.data,
+  launch(sum_losses_kernel, Grid{1, 1, 1}, kArraySumThreads, array_sum_shared(), stream, total.data,
          losses.data, losses.size(), scale);
 }
 

@@ -7,13 +7,17 @@
 
 namespace llmc {
 
+// Rows that a warp asks for before it adds the first of them: memory takes hundreds of cycles to
+// answer, and adding has to wait for it.
+inline constexpr int kRowsAhead = 4;
+
 // Columns that one block sums: every lane of a warp holds one 16-byte vector of a row.
 template <class T>
 inline constexpr int kColumnTile = 32 * kVecSize<T>;
 
 // Shared memory that block_column_sum takes, in bytes.
 template <class T>
-std::int64_t column_sum_shared(int block_threads) {
+std::size_t column_sum_shared(int block_threads) {
   return SharedLayout().add<float>(block_threads / 32 * kColumnTile<T>).bytes();
 }
 
@@ -34,9 +38,15 @@ __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
   const std::int64_t mine = first + lane() * N;
   Vec<float, N> sum{};
   if (mine < columns) {
-    for (std::int64_t i = warp_index(); i < count; i += warps_per_block()) {
-      const Vec<T, N> row = load_vec<N>(x + row_of(i) * pitch + mine);
-      for (int k = 0; k < N; ++k) sum[k] += to_float(row[k]);
+    for (std::int64_t i = warp_index(); i < count; i += kRowsAhead * warps_per_block()) {
+      Vec<T, N> row[kRowsAhead]{};
+      for (int a = 0; a < kRowsAhead; ++a) {
+        const std::int64_t next = i + a * warps_per_block();
+        if (next < count) row[a] = load_vec<N>(x + row_of(next) * pitch + mine);
+      }
+      for (int a = 0; a < kRowsAhead; ++a) {
+        for (int k = 0; k < N; ++k) sum[k] += to_float(row[a][k]);
+      }
     }
   }
   store_vec(sums + warp_index() * kTile + lane() * N, sum);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/array_sum.h"
 #include "llmc/ops/elementwise.h"
 #include "llmc/ops/optimizer_state.h"
 
@@ -27,12 +28,15 @@ __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::i
   const std::int64_t piece = block_x() * warps_per_block() + warp_index();
   const std::int64_t first = piece * kNormPiece;
   if (first >= n) return;
+  constexpr int kVectors = kNormPiece / (32 * N);
+  Vec<T, N> v[kVectors]{};
+  for (int j = 0; j < kVectors; ++j) {
+    const std::int64_t i = first + (j * 32 + lane()) * N;
+    if (i < n) v[j] = load_up_to<N>(x + i, n - i);
+  }
   float sum = 0.0f;
-  for (int i = lane() * N; i < kNormPiece; i += 32 * N) {
-    const std::int64_t left = n - first - i;
-    if (left <= 0) break;
-    const Vec<T, N> v = load_up_to<N>(x + first + i, left);
-    for (int k = 0; k < N; ++k) sum += to_float(v[k]) * to_float(v[k]);
+  for (int j = 0; j < kVectors; ++j) {
+    for (int k = 0; k < N; ++k) sum += to_float(v[j][k]) * to_float(v[j][k]);
   }
   sum = warp_sum(sum);
   if (lane() == 0) partials[piece] = sum;
@@ -53,11 +57,8 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
                                                  const float* loss) {
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
-  float sum = 0.0f;
-  for (std::int64_t i = thread_index(); i < count; i += block_size()) sum += partials[i];
-  sum = block_sum(sum, scratch);
+  const float norm = std::sqrt(array_sum(partials, count, scratch));
   if (thread_index() > 0) return;
-  const float norm = std::sqrt(sum);
   state->gradient_norm = norm;
   // 1e-6 as in torch.nn.utils.clip_grad_norm_, whose training runs ours are compared with.
   state->gradient_scale = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
@@ -69,9 +70,8 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
 // less) and finite. loss is one number in device memory that must be finite too, or null.
 inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
                                float max_norm, const float* loss, Stream& stream) {
-  launch(finish_global_norm_kernel, Grid{1, 1, 1}, 1024,
-         SharedLayout().add<float>(kBlockScratch).bytes(), stream, state, partials, count, max_norm,
-         loss);
+  launch(finish_global_norm_kernel, Grid{1, 1, 1}, kArraySumThreads, array_sum_shared(), stream,
+         state, partials, count, max_norm, loss);
 }
 
 }  // namespace llmc

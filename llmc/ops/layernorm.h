@@ -3,7 +3,7 @@
 // Over each row x of C channels: z = (x - mean) * rstd, out = z * weight + bias, with the biased
 // variance and rstd = 1 / sqrt(variance + eps).
 //
-// A row is read from memory once and stays in registers: up to 1280 channels a warp has a row to
+// A row is read from memory once and stays in registers: up to 1024 channels a warp has a row to
 // itself and sums need no barrier; wider rows are shared by a block. The variance is the mean of
 // (x - mean)^2 over those registers, not E[x^2] - mean^2, which cancels where |mean| is large.
 #pragma once
@@ -19,14 +19,19 @@ namespace llmc {
 
 inline constexpr std::int64_t kLayerNormMaxChannels = 8192;
 
-// How a row lies in registers: its team, a warp or a block of kThreads, holds kChunks vectors a
-// thread. Chunk i of thread r of a team of R is at channels (i*R + r) * N ... + N-1.
+// How a row lies in registers: its team, a warp or a block, holds kChunks vectors a thread. Chunk i
+// of thread r of a team of R is at channels (i*R + r) * N ... + N-1.
 template <int kChunksPerThread, bool kBlockPerRow>
 struct RowLayout {
   static constexpr int kChunks = kChunksPerThread;
   static constexpr bool kWholeBlock = kBlockPerRow;
-  static constexpr int kThreads = kBlockPerRow ? 256 : 128;
-  static constexpr int kRowsPerBlock = kBlockPerRow ? 1 : kThreads / 32;
+  static constexpr int kRowsPerBlock = kBlockPerRow ? 1 : 4;
+  static constexpr int kMaxThreads = kBlockPerRow ? 256 : kRowsPerBlock * 32;
+
+  // Threads of a block for rows of `vectors` vectors.
+  static int block_threads(std::int64_t vectors) {
+    return kBlockPerRow ? static_cast<int>(round_up(ceil_div(vectors, kChunks), 32)) : kMaxThreads;
+  }
 };
 
 // The calling thread's place in its team.
@@ -45,7 +50,7 @@ class RowTeam {
   // First channel of chunk i of this thread; the row has none there when this is not below C.
   template <int N>
   __device__ std::int64_t channel(int i) const {
-    return (i * kSize + rank()) * N;
+    return (i * size() + rank()) * N;
   }
   __device__ float sum(float x) const {
     if constexpr (Layout::kWholeBlock) {
@@ -55,18 +60,19 @@ class RowTeam {
     }
   }
 
-  static std::int64_t shared_bytes() {
+  static std::size_t shared_bytes() {
     return Layout::kWholeBlock ? SharedLayout().add<float>(kBlockScratch).bytes() : 0;
   }
 
  private:
-  static constexpr int kSize = Layout::kWholeBlock ? Layout::kThreads : 32;
+  __device__ int size() const { return Layout::kWholeBlock ? block_size() : 32; }
   __device__ int rank() const { return Layout::kWholeBlock ? thread_index() : lane(); }
   float* scratch_ = nullptr;
 };
 
 // Calls f with the layout for rows of C channels. Spare vectors are skipped by a test, so a few
-// sizes serve all C; 768, 1024 and 1280 (GPT-2 small to large) fit exactly.
+// sizes serve all C; 768, 1024 and 1280 (GPT-2 small to large) fit exactly. More than 1024 channels
+// to a warp would cost so many registers that too few warps are left to hide the memory's latency.
 template <class T, class F>
 void dispatch_row_layout(const char* op, std::int64_t C, F&& f) {
   constexpr int k = 8 / kVecSize<T>;  // vectors that hold 8 channels
@@ -76,7 +82,6 @@ void dispatch_row_layout(const char* op, std::int64_t C, F&& f) {
   if (C <= 256) return f(RowLayout<k, false>());
   if (C <= 768) return f(RowLayout<3 * k, false>());
   if (C <= 1024) return f(RowLayout<4 * k, false>());
-  if (C <= 1280) return f(RowLayout<5 * k, false>());
   if (C <= 2048) return f(RowLayout<k, true>());
   f(RowLayout<4 * k, true>());
 }
@@ -95,26 +100,35 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
   const std::int64_t row = team.first_row();
   if (row >= rows) return;
 
-  float x[Layout::kChunks][N];
+  // All loads come before the first store, which might change what they read as far as a compiler
+  // can tell, and would make them wait.
+  Vec<T, N> x[Layout::kChunks]{}, add[Layout::kChunks]{};
+  for (int i = 0; i < Layout::kChunks; ++i) {
+    const std::int64_t c = team.template channel<N>(i);
+    if (c >= C) continue;
+    x[i] = load_vec<N>(inp1 + row * C + c);
+    if (inp2 != nullptr) add[i] = load_vec<N>(inp2 + row * C + c);
+  }
   float sum = 0.0f;
   for (int i = 0; i < Layout::kChunks; ++i) {
     const std::int64_t c = team.template channel<N>(i);
     if (c >= C) continue;
-    Vec<T, N> v = load_vec<N>(inp1 + row * C + c);
     if (inp2 != nullptr) {
-      const Vec<T, N> add = load_vec<N>(inp2 + row * C + c);
-      for (int k = 0; k < N; ++k) v[k] = from_float<T>(to_float(v[k]) + to_float(add[k]));
-      store_vec(residual_out + row * C + c, v);
+      // Rounded, since the backward pass normalises what is stored.
+      for (int k = 0; k < N; ++k) x[i][k] = from_float<T>(to_float(x[i][k]) + to_float(add[i][k]));
+      store_vec(residual_out + row * C + c, x[i]);
     }
-    // The rounded sum is what the backward pass will see, so it is what is normalised.
-    for (int k = 0; k < N; ++k) sum += x[i][k] = to_float(v[k]);
+    for (int k = 0; k < N; ++k) sum += to_float(x[i][k]);
   }
   const float mean = team.sum(sum) / static_cast<float>(C);
 
   float squares = 0.0f;
   for (int i = 0; i < Layout::kChunks; ++i) {
     if (team.template channel<N>(i) >= C) continue;
-    for (int k = 0; k < N; ++k) squares += (x[i][k] - mean) * (x[i][k] - mean);
+    for (int k = 0; k < N; ++k) {
+      const float centred = to_float(x[i][k]) - mean;
+      squares += centred * centred;
+    }
   }
   const float rstd = 1.0f / std::sqrt(team.sum(squares) / static_cast<float>(C) + eps);
 
@@ -125,7 +139,8 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
     const Vec<T, N> b = load_vec<N>(bias + c);
     Vec<T, N> y;
     for (int k = 0; k < N; ++k) {
-      y[k] = from_float<T>((x[i][k] - mean) * rstd * to_float(w[k]) + to_float(b[k]));
+      const float z = (to_float(x[i][k]) - mean) * rstd;
+      y[k] = from_float<T>(z * to_float(w[k]) + to_float(b[k]));
     }
     store_vec(out + row * C + c, y);
   }
@@ -148,8 +163,9 @@ void launch_layernorm_forward(const char* op, Tensor<T, 2> residual_out, Tensor<
   check_shape("bias", bias, {C});
   dispatch_row_layout<T>(op, C, [&]<class Layout>(Layout) {
     launch(layernorm_forward_kernel<T, Layout>, Grid{ceil_div(rows, Layout::kRowsPerBlock), 1, 1},
-           Layout::kThreads, RowTeam<Layout>::shared_bytes(), stream, residual_out.data, out.data,
-           mean.data, rstd.data, inp1.data, inp2.data, weight.data, bias.data, eps, rows, C);
+           Layout::block_threads(C / kVecSize<T>), RowTeam<Layout>::shared_bytes(), stream,
+           residual_out.data, out.data, mean.data, rstd.data, inp1.data, inp2.data, weight.data,
+           bias.data, eps, rows, C);
   });
 }
 
@@ -179,7 +195,7 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
 // Rows of a block are far apart (block b of G takes the teams' rows b, b + G, ...), and there are
 // at most this many blocks, so that each can keep its share of d_weight and d_bias in registers
 // and the partial sums stay small.
-inline constexpr std::int64_t kLayerNormBackwardBlocks = 512;
+inline constexpr std::int64_t kLayerNormBackwardBlocks = 768;
 
 inline std::int64_t layernorm_backward_blocks(std::int64_t rows) {
   constexpr std::int64_t kRowsPerBlock = 16;  // at least, where there are as many
@@ -229,7 +245,7 @@ __device__ __forceinline__ void store_partial_sums(SharedMemory& shared, float* 
 
 // partials (blocks, 2, C). d_residual may be null.
 template <class T, class Layout>
-__global__ __launch_bounds__(Layout::kThreads) void layernorm_backward_kernel(
+__global__ __launch_bounds__(Layout::kMaxThreads) void layernorm_backward_kernel(
     T* d_inp, float* partials, const T* d_out, const T* inp, const float* mean_in,
     const float* rstd_in, const T* weight, const T* d_residual, std::int64_t rows, std::int64_t C) {
   constexpr int N = kVecSize<T>;
@@ -240,13 +256,18 @@ __global__ __launch_bounds__(Layout::kThreads) void layernorm_backward_kernel(
   for (std::int64_t row = team.first_row(); row < rows; row += team.row_stride()) {
     const float mean = mean_in[row];
     const float rstd = rstd_in[row];
-    Vec<T, N> x[Layout::kChunks], dy[Layout::kChunks];
-    float sum_g = 0.0f, sum_gz = 0.0f;  // with g = dy * weight, the gradient of z
+    Vec<T, N> x[Layout::kChunks]{}, dy[Layout::kChunks]{}, skip[Layout::kChunks]{};
     for (int i = 0; i < Layout::kChunks; ++i) {
       const std::int64_t c = team.template channel<N>(i);
       if (c >= C) continue;
       x[i] = load_vec<N>(inp + row * C + c);
       dy[i] = load_vec<N>(d_out + row * C + c);
+      if (d_residual != nullptr) skip[i] = load_vec<N>(d_residual + row * C + c);
+    }
+    float sum_g = 0.0f, sum_gz = 0.0f;  // with g = dy * weight, the gradient of z
+    for (int i = 0; i < Layout::kChunks; ++i) {
+      const std::int64_t c = team.template channel<N>(i);
+      if (c >= C) continue;
       const Vec<T, N> w = load_vec<N>(weight + c);
       for (int k = 0; k < N; ++k) {
         const float z = (to_float(x[i][k]) - mean) * rstd;
@@ -265,14 +286,13 @@ __global__ __launch_bounds__(Layout::kThreads) void layernorm_backward_kernel(
       const std::int64_t c = team.template channel<N>(i);
       if (c >= C) continue;
       const Vec<T, N> w = load_vec<N>(weight + c);
-      Vec<T, N> skip{};
-      if (d_residual != nullptr) skip = load_vec<N>(d_residual + row * C + c);
+      Vec<T, N> dx;
       for (int k = 0; k < N; ++k) {
         const float z = (to_float(x[i][k]) - mean) * rstd;
         const float g = to_float(dy[i][k]) * to_float(w[k]);
-        skip[k] = from_float<T>(to_float(skip[k]) + rstd * (g - mean_g - z * mean_gz));
+        dx[k] = from_float<T>(to_float(skip[i][k]) + rstd * (g - mean_g - z * mean_gz));
       }
-      store_vec(d_inp + row * C + c, skip);
+      store_vec(d_inp + row * C + c, dx);
     }
   }
   store_partial_sums(shared, partials + block_x() * 2 * C, team, d, C);
@@ -301,12 +321,12 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
   if (rows == 0) return;
   const std::int64_t blocks = layernorm_backward_blocks(rows);
   dispatch_row_layout<T>("layernorm_backward", C, [&]<class Layout>(Layout) {
-    const std::int64_t shared_bytes =
+    const std::size_t shared_bytes =
         Layout::kWholeBlock ? RowTeam<Layout>::shared_bytes()
                             : SharedLayout().add<float>(Layout::kRowsPerBlock * 2 * C).bytes();
-    launch(layernorm_backward_kernel<T, Layout>, Grid{blocks, 1, 1}, Layout::kThreads, shared_bytes,
-           stream, d_inp.data, scratch.data, d_out.data, inp.data, mean.data, rstd.data,
-           weight.data, d_residual.data, rows, C);
+    launch(layernorm_backward_kernel<T, Layout>, Grid{blocks, 1, 1},
+           Layout::block_threads(C / kVecSize<T>), shared_bytes, stream, d_inp.data, scratch.data,
+           d_out.data, inp.data, mean.data, rstd.data, weight.data, d_residual.data, rows, C);
   });
   add_partial_sums(d_weight.data, d_bias.data, scratch.data, blocks, C, stream);
 }

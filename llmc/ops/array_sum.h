@@ -1,0 +1,34 @@
+// The sum of an array by one block, in a fixed order.
+#pragma once
+
+#include "llmc/device/device.h"
+#include "llmc/ops/elementwise.h"
+
+namespace llmc {
+
+inline constexpr int kArraySumThreads = 1024;
+
+inline std::size_t array_sum_shared() {
+  return SharedLayout().add<float>(kBlockScratch).bytes();
+}
+
+// x[0] + ... + x[n-1], called by all threads of a block; every thread gets it. x is aligned to 16
+// bytes. One block alone must have many loads under way at once, so a thread asks for several
+// vectors before it adds the first. The order depends on n and the block size.
+__device__ __forceinline__ float array_sum(const float* x, std::int64_t n, float* scratch) {
+  constexpr int N = 4;
+  constexpr int kAhead = 4;
+  const std::int64_t stride = block_size() * N;
+  float sum = 0.0f;
+  for (std::int64_t i = thread_index() * N; i < n; i += kAhead * stride) {
+    Vec<float, N> v[kAhead]{};
+    for (int a = 0; a < kAhead; ++a) {
+      const std::int64_t next = i + a * stride;
+      if (next < n) v[a] = load_up_to<N>(x + next, n - next);
+    }
+    for (int a = 0; a < kAhead; ++a) sum += (v[a][0] + v[a][1]) + (v[a][2] + v[a][3]);
+  }
+  return block_sum(sum, scratch);
+}
+
+}  // namespace llmc
