@@ -1,0 +1,124 @@
+// Token and position embedding, forward and backward, against the fp64 oracle.
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "llmc/ops/embedding.h"
+#include "test/guarded.h"
+#include "test/oracle/ops.h"
+
+namespace {
+
+using namespace llmc;
+using namespace llmc_test;
+
+struct Shape {
+  std::int64_t B, T, C, V, context;
+};
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all = {{1, 1, 8, 3, 1}, {2, 5, 40, 7, 9}, {3, 7, 264, 11, 7}};
+  if (!tiny())
+    all.insert(all.end(), {{2, 33, 768, 50, 64}, {1, 19, 1600, 29, 20}, {9, 101, 8, 5, 101}});
+  return all;
+}
+
+// Half of the tokens are number 1, so that one bucket is long, and 0 does not occur.
+std::vector<std::int32_t> skewed_tokens(std::int64_t n, std::int64_t V) {
+  std::vector<std::int32_t> tokens = random_ints(n, 31, 2 * (V - 1));
+  for (std::int32_t& t : tokens) t = t >= V - 1 ? 1 : t + 1;
+  return tokens;
+}
+
+struct Buckets {
+  Buffer<std::int32_t> token, start, position;
+
+  Buckets(const std::vector<std::int32_t>& tokens, Stream& stream) {
+    std::map<std::int32_t, std::vector<std::int32_t>> rows;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      rows[tokens[i]].push_back(static_cast<std::int32_t>(i));
+    }
+    std::vector<std::int32_t> ids, starts = {0}, positions;
+    for (const auto& [id, where] : rows) {
+      ids.push_back(id);
+      positions.insert(positions.end(), where.begin(), where.end());
+      starts.push_back(static_cast<std::int32_t>(positions.size()));
+    }
+    token = upload(ids, stream);
+    start = upload(starts, stream);
+    position = upload(positions, stream);
+  }
+  TokenBucketsView view() const {
+    return {token.data(), start.data(), position.data(), token.size()};
+  }
+};
+
+TEST_SUITE("embedding") {
+  TEST_CASE_TEMPLATE("forward", T, float, bf16) {
+    Stream stream;
+    for (const Shape s : shapes()) {
+      const std::vector<std::int32_t> tokens = skewed_tokens(s.B * s.T, s.V);
+      const Data<T> wte(s.V * s.C, 32), wpe(s.context * s.C, 33);
+      const Guarded<T> out(std::vector<T>(s.B * s.T * s.C), stream);
+      const Guarded<T> d_wte(wte.stored, stream), d_wpe(wpe.stored, stream);
+      const Guarded<std::int32_t> ids(tokens, stream);
+      embedding_forward<T>(make_tensor(out.data(), s.B * s.T, s.C),
+                           make_tensor(ids.data(), s.B * s.T), make_tensor(d_wte.data(), s.V, s.C),
+                           make_tensor(d_wpe.data(), s.context, s.C), s.T, stream);
+      const auto want = oracle::embedding_forward({tokens.begin(), tokens.end()}, wte.exact,
+                                                  wpe.exact, s.B, s.T, s.C);
+      CHECK(relative_l2(out.values(), want) < kTolerance<T>);
+      CHECK(out.intact());
+    }
+  }
+
+  TEST_CASE_TEMPLATE("backward adds, in a fixed order, and touches no other row", T, float, bf16) {
+    Stream stream;
+    for (const Shape s : shapes()) {
+      const std::int64_t padded_V = s.V + 3;
+      const std::vector<std::int32_t> tokens = skewed_tokens(s.B * s.T, s.V);
+      const Buckets buckets(tokens, stream);
+      const Data<T> dy(s.B * s.T * s.C, 34);
+      const Guarded<T> d_out(dy.stored, stream);
+      const std::vector<float> start_wte = random_floats(padded_V * s.C, 35);
+      const std::vector<float> start_wpe = random_floats(s.context * s.C, 36);
+      const auto run = [&] {
+        const Guarded<float> d_wte(start_wte, stream), d_wpe(start_wpe, stream);
+        embedding_backward<T>(
+            make_tensor(d_wte.data(), padded_V, s.C), make_tensor(d_wpe.data(), s.context, s.C),
+            make_tensor(d_out.data(), s.B * s.T, s.C), buckets.view(), s.T, stream);
+        CHECK(d_wte.intact());
+        CHECK(d_wpe.intact());
+        return std::pair(d_wte.values(), d_wpe.values());
+      };
+      const auto [got_wte, got_wpe] = run();
+      auto want = oracle::embedding_backward(dy.exact, {tokens.begin(), tokens.end()}, s.B, s.T,
+                                             s.C, padded_V, s.context);
+      oracle::add_to(want.wte, oracle::to_double(start_wte));
+      oracle::add_to(want.wpe, oracle::to_double(start_wpe));
+      CHECK(relative_l2(got_wte, want.wte) < 1e-6);
+      CHECK(relative_l2(got_wpe, want.wpe) < 1e-6);
+
+      // Token 0, the padding of the vocabulary and positions from T on.
+      for (std::int64_t c = 0; c < s.C; ++c) CHECK_EQ(got_wte[c], start_wte[c]);
+      for (std::int64_t i = s.V * s.C; i < padded_V * s.C; ++i) CHECK_EQ(got_wte[i], start_wte[i]);
+      for (std::int64_t i = s.T * s.C; i < s.context * s.C; ++i) CHECK_EQ(got_wpe[i], start_wpe[i]);
+
+      const auto [again_wte, again_wpe] = run();
+      CHECK(same_bits(again_wte, got_wte));
+      CHECK(same_bits(again_wpe, got_wpe));
+    }
+  }
+
+  TEST_CASE("sequences longer than the context") {
+    Stream stream;
+    float x[64];
+    std::int32_t tokens[4] = {};
+    CHECK_THROWS_WITH_AS(
+        embedding_forward<float>(make_tensor(x, 4, 8), make_tensor(tokens, 4), make_tensor(x, 1, 8),
+                                 make_tensor(x, 3, 8), 4, stream),
+        doctest::Contains("longer than the context"), Error);
+  }
+}
+
+}  // namespace

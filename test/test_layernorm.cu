@@ -1,0 +1,207 @@
+// LayerNorm, alone and after a residual addition, forward and backward, against the fp64 oracle.
+#include <doctest/doctest.h>
+
+#include "llmc/ops/layernorm.h"
+#include "test/guarded.h"
+#include "test/oracle/ops.h"
+
+namespace {
+
+using namespace llmc;
+using namespace llmc_test;
+
+constexpr float kEps = 1e-5f;
+
+struct Shape {
+  std::int64_t rows, C;
+};
+
+// Every layout of a row in registers, exactly filled and not; one row; rows that fill no block.
+std::vector<Shape> shapes() {
+  std::vector<Shape> all = {{1, 8}, {7, 40}, {3, 264}, {2, 1032}};
+  if (!tiny()) {
+    all.insert(all.end(),
+               {{130, 256}, {37, 768}, {5, 1024}, {5, 1280}, {3, 1600}, {2, 2056}, {2, 8192}});
+  }
+  return all;
+}
+
+struct Layer {
+  std::vector<float> weight, bias;
+  explicit Layer(std::int64_t C) : weight(random_floats(C, 41, 0.3)), bias(random_floats(C, 42)) {
+    for (float& w : weight) w += 1.0f;
+  }
+};
+
+// Rows whose mean is not zero.
+std::vector<float> shifted(std::int64_t n, std::uint64_t seed, float shift) {
+  std::vector<float> x = random_floats(n, seed, 1.5);
+  for (float& value : x) value += shift;
+  return x;
+}
+
+TEST_SUITE("layernorm") {
+  TEST_CASE_TEMPLATE("forward", T, float, bf16) {
+    Stream stream;
+    for (const auto [rows, C] : shapes()) {
+      CAPTURE(C);
+      const Layer layer(C);
+      const Data<T> x(shifted(rows * C, 43, 0.7f)), w(layer.weight), b(layer.bias);
+      const Guarded<T> inp(x.stored, stream), weight(w.stored, stream), bias(b.stored, stream);
+      const Guarded<T> out(std::vector<T>(rows * C), stream);
+      const Guarded<float> mean(std::vector<float>(rows), stream);
+      const Guarded<float> rstd(std::vector<float>(rows), stream);
+      layernorm_forward<T>(make_tensor(out.data(), rows, C), make_tensor(mean.data(), rows),
+                           make_tensor(rstd.data(), rows), make_tensor(inp.data(), rows, C),
+                           make_tensor(weight.data(), C), make_tensor(bias.data(), C), kEps,
+                           stream);
+      const auto want = oracle::layernorm_forward(x.exact, w.exact, b.exact, rows, C, kEps);
+      CHECK(relative_l2(out.values(), want.out) < kTolerance<T>);
+      CHECK(relative_l2(mean.values(), want.mean) < 1e-6);
+      CHECK(relative_l2(rstd.values(), want.rstd) < 1e-6);
+      CHECK(out.intact());
+      CHECK(mean.intact());
+      CHECK(rstd.intact());
+
+      layernorm_forward<T>(make_tensor(inp.data(), rows, C), make_tensor(mean.data(), rows),
+                           make_tensor(rstd.data(), rows), make_tensor(inp.data(), rows, C),
+                           make_tensor(weight.data(), C), make_tensor(bias.data(), C), kEps,
+                           stream);
+      CHECK(same_bits(inp.values(), out.values()));  // in place, and a second run
+    }
+  }
+
+  TEST_CASE("a large mean does not cancel the variance") {
+    Stream stream;
+    const std::int64_t rows = 3, C = 768;
+    const Layer layer(C);
+    const Data<float> x(shifted(rows * C, 44, 1000.0f)), w(layer.weight), b(layer.bias);
+    const Guarded<float> inp(x.stored, stream), weight(w.stored, stream), bias(b.stored, stream);
+    const Guarded<float> mean(std::vector<float>(rows), stream), rstd(mean.values(), stream);
+    layernorm_forward<float>(make_tensor(inp.data(), rows, C), make_tensor(mean.data(), rows),
+                             make_tensor(rstd.data(), rows), make_tensor(inp.data(), rows, C),
+                             make_tensor(weight.data(), C), make_tensor(bias.data(), C), kEps,
+                             stream);
+    const auto want = oracle::layernorm_forward(x.exact, w.exact, b.exact, rows, C, kEps);
+    // The mean is known to one fp32 step of 1000, 6e-5, in units of a deviation of 1.5.
+    CHECK(relative_l2(inp.values(), want.out) < 1e-4);
+    CHECK(relative_l2(rstd.values(), want.rstd) < 1e-6);
+  }
+
+  TEST_CASE_TEMPLATE("residual and forward", T, float, bf16) {
+    Stream stream;
+    for (const auto [rows, C] : shapes()) {
+      CAPTURE(C);
+      const Layer layer(C);
+      const Data<T> x1(shifted(rows * C, 45, 0.5f)), x2(rows * C, 46);
+      const Data<T> w(layer.weight), b(layer.bias);
+      const Guarded<T> inp1(x1.stored, stream), inp2(x2.stored, stream);
+      const Guarded<T> weight(w.stored, stream), bias(b.stored, stream);
+      const Guarded<T> sum(std::vector<T>(rows * C), stream), out(std::vector<T>(rows * C), stream);
+      const Guarded<float> mean(std::vector<float>(rows), stream);
+      const Guarded<float> rstd(std::vector<float>(rows), stream);
+      const auto run = [&, rows = rows, C = C](const Guarded<T>& to) {
+        residual_layernorm_forward<T>(
+            make_tensor(to.data(), rows, C), make_tensor(out.data(), rows, C),
+            make_tensor(mean.data(), rows), make_tensor(rstd.data(), rows),
+            make_tensor(inp1.data(), rows, C), make_tensor(inp2.data(), rows, C),
+            make_tensor(weight.data(), C), make_tensor(bias.data(), C), kEps, stream);
+      };
+      run(sum);
+      const std::vector<T> got_sum = sum.values(), got = out.values();
+      CHECK(relative_l2(got_sum, oracle::residual_forward(x1.exact, x2.exact)) < kTolerance<T>);
+      // What is normalised is the sum as it was stored.
+      std::vector<double> stored;
+      for (const T& value : got_sum) stored.push_back(as_double(value));
+      const auto want = oracle::layernorm_forward(stored, w.exact, b.exact, rows, C, kEps);
+      CHECK(relative_l2(got, want.out) < kTolerance<T>);
+      CHECK(relative_l2(mean.values(), want.mean) < 1e-6);
+      CHECK(relative_l2(rstd.values(), want.rstd) < 1e-6);
+      CHECK(sum.intact());
+      CHECK(out.intact());
+
+      run(inp1);
+      CHECK(same_bits(inp1.values(), got_sum));
+      CHECK(same_bits(out.values(), got));
+    }
+  }
+
+  TEST_CASE_TEMPLATE("backward", T, float, bf16) {
+    Stream stream;
+    std::vector<Shape> all = shapes();
+    if (!tiny()) all.push_back({1203, 8});
+    for (const auto [rows, C] : all) {
+      CAPTURE(C);
+      const Layer layer(C);
+      const Data<T> x(shifted(rows * C, 47, 0.7f)), dy(rows * C, 48), skip(rows * C, 49);
+      const Data<T> w(layer.weight), b(layer.bias);
+      const auto forward = oracle::layernorm_forward(x.exact, w.exact, b.exact, rows, C, kEps);
+      const Guarded<T> inp(x.stored, stream), d_out(dy.stored, stream), weight(w.stored, stream);
+      const Guarded<float> mean(std::vector<float>(forward.mean.begin(), forward.mean.end()),
+                                stream);
+      const Guarded<float> rstd(std::vector<float>(forward.rstd.begin(), forward.rstd.end()),
+                                stream);
+      const std::vector<float> start = random_floats(2 * C, 50);
+      const std::vector<float> start_weight(start.begin(), start.begin() + C);
+      const std::vector<float> start_bias(start.begin() + C, start.end());
+      const std::int64_t floats = layernorm_backward_scratch(rows, C);
+      const Guarded<float> scratch(std::vector<float>(floats, NAN), stream);
+
+      struct Result {
+        std::vector<T> x;
+        std::vector<float> weight, bias;
+      };
+      const auto run = [&, rows = rows, C = C](const Guarded<T>& d_inp, T* d_residual) {
+        const Guarded<float> d_weight(start_weight, stream), d_bias(start_bias, stream);
+        layernorm_backward<T>(make_tensor(d_inp.data(), rows, C), make_tensor(d_weight.data(), C),
+                              make_tensor(d_bias.data(), C), make_tensor(d_out.data(), rows, C),
+                              make_tensor(inp.data(), rows, C), make_tensor(mean.data(), rows),
+                              make_tensor(rstd.data(), rows), make_tensor(weight.data(), C),
+                              make_tensor(d_residual, rows, C), make_tensor(scratch.data(), floats),
+                              stream);
+        CHECK(d_inp.intact());
+        CHECK(d_weight.intact());
+        CHECK(d_bias.intact());
+        CHECK(scratch.intact());
+        return Result{d_inp.values(), d_weight.values(), d_bias.values()};
+      };
+
+      auto want = oracle::layernorm_backward(dy.exact, x.exact, w.exact, rows, C, kEps);
+      oracle::add_to(want.weight, oracle::to_double(start_weight));
+      oracle::add_to(want.bias, oracle::to_double(start_bias));
+      const Guarded<T> alone(std::vector<T>(rows * C), stream);
+      const Result got = run(alone, nullptr);
+      CHECK(relative_l2(got.x, want.x) <
+            2 * kTolerance<T>);  // three sums and a difference of terms
+      CHECK(relative_l2(got.weight, want.weight) < 1e-6);
+      CHECK(relative_l2(got.bias, want.bias) < 1e-6);
+
+      // With the skip connection's gradient, in its place; and the same bits for the rest.
+      oracle::add_to(want.x, skip.exact);
+      const Guarded<T> both(skip.stored, stream);
+      const Result with_skip = run(both, both.data());
+      CHECK(relative_l2(with_skip.x, want.x) < kTolerance<T>);
+      CHECK(same_bits(with_skip.weight, got.weight));
+      CHECK(same_bits(with_skip.bias, got.bias));
+
+      // In place of d_out.
+      const Guarded<T> d_residual(skip.stored, stream);
+      const Result in_place = run(d_out, d_residual.data());
+      CHECK(same_bits(in_place.x, with_skip.x));
+    }
+  }
+
+  TEST_CASE("what it refuses") {
+    Stream stream;
+    const Guarded<float> x(std::vector<float>(64), stream);
+    const auto with_channels = [&](std::int64_t C) {
+      layernorm_forward<float>(make_tensor(x.data(), 1, C), make_tensor(x.data(), 1),
+                               make_tensor(x.data(), 1), make_tensor(x.data(), 1, C),
+                               make_tensor(x.data(), C), make_tensor(x.data(), C), kEps, stream);
+    };
+    CHECK_THROWS_WITH_AS(with_channels(12), doctest::Contains("rows of 12 elements"), Error);
+    CHECK_THROWS_WITH_AS(with_channels(8200), doctest::Contains("too many channels"), Error);
+  }
+}
+
+}  // namespace
