@@ -172,17 +172,19 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* o
     multiply_by_columns<Element>(o, p, values(stage), 0);
   }
 
+  if (warp_q0 >= T) return;  // a warp of padding: it has seen no key and has nothing to write
   float* row_lse = lse + (b * shape.NH + h) * shape.T;
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
       const float sum = quad_sum(rows[m][r].sum);
+      const float inverse = 1.0f / sum;
       const int query = warp_q0 + 16 * m + 8 * r + tile_row();
       if (query < T && tile_column() == 0) {
         row_lse[query] = rows[m][r].max * scale + std::log(sum);
       }
       for (int n = 0; n < kHeadTile / 8; ++n) {
-        o[m][n].v[2 * r] /= sum;
-        o[m][n].v[2 * r + 1] /= sum;
+        o[m][n].v[2 * r] *= inverse;
+        o[m][n].v[2 * r + 1] *= inverse;
       }
     }
   }
