@@ -12,6 +12,7 @@ SANITIZE ?=## address,undefined or thread: a checked host build in a folder of i
 DEVICE ?= host## host or cuda: what `make test` builds and runs
 SUITE ?=## run these test suites alone (* is a wildcard; programs means the end-to-end tests)
 TEST ?=## run these test cases alone (* is a wildcard)
+FILE ?=## build and run this test file alone, such as test/test_gelu.cu
 TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
@@ -46,6 +47,12 @@ IO_LIBS   := -lpcre2-8 -lxxhash
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
              $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS)
 SETUP     := scripts/setup.sh $(if $(ROOT),--prefix $(ROOT))
+
+# Programs unpacked there (python3, gnuplot) serve where the machine has none.
+ifneq ($(ROOT),)
+export DEPS := $(ROOT)
+export PATH := $(PATH):$(ROOT)/usr/bin
+endif
 
 # ---- the host target ------------------------------------------------------------------------
 ifeq ($(SANITIZE),)
@@ -89,10 +96,11 @@ endif
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
 HOST_BINS  := $(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(TOOLS:%=data/%.cpp)))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
-TEST_FILES := $(wildcard test/test_*.cpp test/test_*.cu)
-# test/test_host_*: about the host executor itself, so not for a GPU.
-HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,$(TEST_FILES) test/main.cpp)
-CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,$(filter-out test/test_host_%,$(TEST_FILES)) test/main.cpp)
+TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
+# test/test_host_*: about the host executor itself, so not for a GPU. The race check is about kernels.
+HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,test/main.cpp $(if $(findstring thread,$(SANITIZE)),\
+                $(filter %.cu test/test_host_%,$(TEST_FILES)),$(TEST_FILES)))
+CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,test/main.cpp $(filter-out test/test_host_%,$(TEST_FILES)))
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -139,19 +147,26 @@ $(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED)
 $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
+# Microbenchmarks: `make build/host/bench_gelu` or build/cuda/bench_gelu from dev/bench_gelu.cu.
+$(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+
+$(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
+	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+
 $(HOST)/test/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -c -x c++ $< -o $@
 
 $(HOST)/tests: $(HOST_TESTS)
-	$(HOST_CXX) $(TEST_OPTIMIZE) $^ -o $@ $(HOST_LIBS)
+	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/test/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
 
 $(CUDA_OUT)/tests: $(CUDA_TESTS)
-	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) $^ -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) -o $@ $(CUDA_LIBS)
 
 -include $(wildcard build/*/*.d build/*/test/*.d)
 
@@ -170,7 +185,15 @@ TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(SANITIZE),,$(HOST_BINS))
 endif
 
-test-programs: $(TEST_OUT)/tests $(TEST_PROGRAMS)
+test-programs: $(TEST_OUT)/tests $(if $(FILE),,$(TEST_PROGRAMS))
+
+# The link line of a file list that changed: an object that went must not stay in the binary.
+$(HOST)/tests: $(HOST)/test-list
+$(HOST)/test-list: FORCE
+	$(call record,$(HOST_TESTS))
+$(CUDA_OUT)/tests: $(CUDA_OUT)/test-list
+$(CUDA_OUT)/test-list: FORCE
+	$(call record,$(CUDA_TESTS))
 
 # Install first, then read this file anew: what it finds depends on what is installed.
 define ready
@@ -180,7 +203,7 @@ endef
 test: ## run all tests (DEVICE=cuda: on the GPU; SUITE= and TEST= choose some)
 	$(ready)
 	+@$(MAKE) --no-print-directory test-programs
-	@SANITIZE="$(SANITIZE)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
+	@SANITIZE="$(SANITIZE)" FILE="$(FILE)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
 
 test-long: ## run all tests, the slow ones of every combination included
 	+@LLMC_LONG=1 $(MAKE) --no-print-directory test
@@ -197,7 +220,7 @@ demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its lo
 
 # ---- care -----------------------------------------------------------------------------------
 host-only: ## list every function outside llmc/device that exists only for the host
-	@CXX="$(CXX)" NVCC="$(NVCC)" DEPS="$(ROOT)" python3 scripts/host_only.py
+	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
 resources: ## registers, shared memory and spills of every kernel, from ptxas (needs nvcc)
 	@NVCC="$(NVCC)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)

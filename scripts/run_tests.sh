@@ -5,7 +5,8 @@
 #
 #   scripts/run_tests.sh build/host [SUITE [CASE]]    (* is a wildcard)
 #
-# From the environment: SANITIZE (what the build checks), LLMC_TINY, LLMC_LONG, LLMC_DATA,
+# From the environment: SANITIZE (what the build checks), FILE (not empty: the binary holds that test
+# file alone), LLMC_TINY, LLMC_LONG, LLMC_DATA,
 # TEST_TIMEOUT (seconds for one suite), TEST_LABEL (put before the last line).
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -101,9 +102,9 @@ if [ "$seen" -ne "$total" ]; then
 fi
 
 # The programs as a user runs them; sanitized builds check the kernels alone.
-if [ -f test/test_programs.py ] && [ -z "${SANITIZE:-}" ] && { [ -z "$suite_filter" ] || [[ programs == $suite_filter ]]; }; then
+if [ -f test/test_programs.py ] && [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ] && { [ -z "$suite_filter" ] || [[ programs == $suite_filter ]]; }; then
   log=$logs/programs.log
-  timeout --kill-after=10 $((3 * limit)) python3 test/test_programs.py "$out" ${case_filter:+"$case_filter"} 2>&1 | tee "$log"
+  timeout --kill-after=10 $((3 * limit)) python3 test/test_programs.py "$out" ${case_filter:+"$case_filter"} 2>&1 | tee "$log" | sed -uE 's/^([0-9]+ passed, [0-9]+ failed, [0-9]+ skipped)$/ok     programs: \1/'
   code=${PIPESTATUS[0]}
   read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
   [ "$code" -eq 0 ] || [ "${bad:-0}" -gt 0 ] || bad=1

@@ -5,9 +5,9 @@
 #   scripts/setup.sh                 install what is missing (as root, or through sudo)
 #   scripts/setup.sh --prefix DIR    needs no root: download and unpack into DIR, for `make DEPS=DIR`;
 #                                    DIR may be carried to a machine without a network
-#   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo, lint or all of
-#                                    build, test and demo (the default); exit code 2 if anything is
-#   --lint                           clang-format and clang-tidy as well
+#   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo or all of
+#                                    them (the default); exit code 2 if anything is
+#   --lint, --tidy                   clang-format, clang-tidy as well
 #   --dry-run                        say what would be installed, and stop
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ test  h:doctest/doctest.h      doctest-dev
 test  p:python3                python3
 demo  p:gnuplot                gnuplot-nox
 lint  p:clang-format           clang-format
-lint  p:clang-tidy             clang-tidy
+tidy  p:clang-tidy             clang-tidy
 '
 
 usage_error() {
@@ -47,10 +47,10 @@ while [ $# -gt 0 ]; do
         build) scope=build; shift ;;
         test) scope='build test'; shift ;;
         demo) scope='build test demo'; shift ;;
-        lint) scope=lint; shift ;;
         all) shift ;;
       esac ;;
     --lint) scope="$scope lint" ;;
+    --tidy) scope="$scope tidy" ;;
     --dry-run) dry=1 ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     *) usage_error "unknown option '$1'" ;;
