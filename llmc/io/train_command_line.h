@@ -1,0 +1,197 @@
+// The flags of train_gpt2, from one table: what --help prints is what the parser knows.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "llmc/io/train_settings.h"
+
+namespace llmc {
+
+inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
+
+namespace command_line_detail {
+
+inline void add_data_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Data";
+  app.add_option("--train", s.train, "training data: a text file or tokens (.bin) [a toy language]")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--val", s.val, "validation data [the last 5% of --train]")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--tokenizer", s.tokenizer,
+                 "bytes, words:FILE, or a directory with encoder.json and vocab.bpe [bytes]")
+      ->type_name("NAME|DIR")
+      ->group(group);
+}
+
+inline void add_model_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Model";
+  const auto size = [&](const char* flag, std::int64_t& value, const char* text) {
+    app.add_option(flag, value, text)->check(CLI::PositiveNumber)->type_name("N")->group(group);
+  };
+  app.add_option("--model", s.model,
+                 "d12 (124M), d24 (350M), d36 (774M), d48 (1558M) or another depth")
+      ->type_name("dN")
+      ->group(group);
+  size("--layers", s.layers, "transformer blocks [by --model]");
+  size("--heads", s.heads, "attention heads [by --model]");
+  size("--channels", s.channels, "width of the residual stream [by --model]");
+  size("--context", s.context,
+       "positions the model knows, in tokens [1024; small default models: 128]");
+  app.add_option("--init-from", s.init_from,
+                 "start from these weights: a directory saved by transformers, or a checkpoint")
+      ->type_name("DIR")
+      ->group(group);
+}
+
+inline void add_batch_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Batch";
+  const auto size = [&](const char* flag, std::int64_t& value, const char* text) {
+    return app.add_option(flag, value, text)
+        ->check(CLI::PositiveNumber)
+        ->type_name("N")
+        ->group(group);
+  };
+  size("--batch-size", s.batch_size, "sequences in a micro-batch [8]");
+  size("--seq-len", s.seq_len, "tokens in a sequence [--context]");
+  auto* accum = size("--grad-accum", s.grad_accum, "micro-batches in a step [1]");
+  size("--total-batch-tokens", s.total_batch_tokens,
+       "tokens in a step, a multiple of batch-size x seq-len [by --grad-accum]")
+      ->excludes(accum);
+}
+
+inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Optimisation (AdamW)";
+  const auto real = [&](const char* flag, double& value, const char* text,
+                        const CLI::Validator& check) {
+    app.add_option(flag, value, text)
+        ->check(check)
+        ->type_name("X")
+        ->capture_default_str()
+        ->group(group);
+  };
+  app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val [1000]")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->group(group);
+  real("--lr", s.lr, "highest learning rate", CLI::NonNegativeNumber);
+  app.add_option("--warmup", s.warmup, "steps of linear warm-up [a twentieth of --steps]")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--schedule", s.schedule, "of the learning rate after the warm-up")
+      ->check(CLI::IsMember({"cosine", "linear", "constant"}))
+      ->capture_default_str()
+      ->group(group);
+  real("--final-lr", s.final_lr, "learning rate at the last step, as a fraction of --lr",
+       CLI::Range(0.0, 1.0));
+  real("--weight-decay", s.weight_decay, "of matrices and embeddings, decoupled",
+       CLI::NonNegativeNumber);
+  real("--beta1", s.beta1, "decay of the first moment", CLI::Range(0.0, 0.999999));
+  real("--beta2", s.beta2, "decay of the second moment", CLI::Range(0.0, 0.999999));
+  real("--eps", s.eps, "added to the root of the second moment", CLI::NonNegativeNumber);
+  real("--clip", s.clip, "largest norm of all gradients together; 0: none", CLI::NonNegativeNumber);
+  app.add_option(
+         "--max-skipped", s.max_skipped,
+         "give up after this many updates in a row had a loss or gradient that is not finite")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+}
+
+inline void add_number_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Device and numbers";
+  app.add_option("--device", s.device, "auto: a GPU where there is one")
+      ->check(CLI::IsMember({"auto", "cuda", "host"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--dtype", s.dtype, "of weights in use and activations; masters and sums are fp32")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--attention", s.attention, "standard keeps the (T, T) matrix: a baseline")
+      ->check(CLI::IsMember({"flash", "standard"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--tf32", s.tf32, "let fp32 matrix products round to TF32 on a GPU");
+  app.add_option("--seed", s.seed, "of initialisation, shuffling and sampling")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+}
+
+inline void add_output_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Output";
+  const auto count = [&](const char* flag, std::int64_t& value, const char* text) {
+    return app.add_option(flag, value, text)
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("N")
+        ->group(group);
+  };
+  auto* out =
+      app.add_option("--out", s.out, "directory for checkpoints; without it nothing is saved")
+          ->type_name("DIR")
+          ->group(group);
+  count("--checkpoint-every", s.checkpoint_every, "steps; 0: only at the end [0]")->needs(out);
+  app.add_flag("--resume", s.resume, "go on from the newest good checkpoint in --out")
+      ->needs(out)
+      ->group(group);
+  count("--stop-after", s.stop_after,
+        "save and end after this many steps of this run; 0: never [0]");
+  app.add_option("--log", s.log, "run log, JSON lines")->type_name("FILE.jsonl")->group(group);
+  count("--eval-every", s.eval_every, "steps between validation losses; 0: never [steps/10]");
+  count("--eval-batches", s.eval_batches, "batches of each, while training; 0: all")
+      ->capture_default_str();
+  count("--sample-every", s.sample_every, "steps between samples of text; 0: never [steps/5]");
+  count("--sample-tokens", s.sample_tokens, "tokens in such a sample")->capture_default_str();
+  app.add_option("--prompt", s.prompt, "what samples begin with [a line break]")
+      ->type_name("TEXT")
+      ->group(group);
+  auto* file =
+      app.add_option("--samples-out", s.samples_out, "text sampled at the end goes to this file")
+          ->type_name("FILE")
+          ->group(group);
+  count("--samples-tokens", s.samples_tokens, "tokens in that file")
+      ->capture_default_str()
+      ->needs(file);
+}
+
+}  // namespace command_line_detail
+
+// Fills `settings`. A value: the program ends at once with that exit code (help was asked for, or
+// the flags are wrong, which has been said on stderr).
+inline std::optional<int> parse_command_line(int argc, char** argv, TrainSettings& settings) {
+  using namespace command_line_detail;
+  CLI::App app{
+      "Trains a GPT-2 from scratch or from given weights, on a GPU or on the CPU. Without "
+      "arguments: "
+      "a small model on a toy language.",
+      "train_gpt2"};
+  app.option_defaults()->always_capture_default(false);
+  app.set_help_flag("-h,--help", "print this and exit");
+  app.set_config("--config", "", "read flags from this file: a line `name = value` for each")
+      ->type_name("FILE.toml");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_data_flags(app, settings);
+  add_model_flags(app, settings);
+  add_batch_flags(app, settings);
+  add_optimizer_flags(app, settings);
+  add_number_flags(app, settings);
+  add_output_flags(app, settings);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help, std::cout, std::cerr);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "train_gpt2: " << error.what() << "\n  hint: train_gpt2 --help lists all flags\n";
+    return kExitUsage;
+  }
+  return std::nullopt;
+}
+
+}  // namespace llmc

@@ -1,0 +1,59 @@
+// What a training run is told, with the defaults. train_command_line.h reads it from flags and
+// files; the rest of the program knows only this.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace llmc {
+
+struct TrainSettings {
+  // Data.
+  std::string train, val;  // text or .bin; no val: the end of train; no train: the toy language
+  std::string tokenizer = "bytes";
+
+  // Model; 0: from `model`, from `init_from`, or a default that suits the device.
+  std::string model;
+  std::int64_t layers = 0, heads = 0, channels = 0, context = 0;
+  std::string init_from;
+
+  // Batch; 0: a default.
+  std::int64_t batch_size = 0;          // sequences in a micro-batch
+  std::int64_t seq_len = 0;             // tokens in a sequence
+  std::int64_t grad_accum = 0;          // micro-batches in a step
+  std::int64_t total_batch_tokens = 0;  // tokens in a step, instead of grad_accum
+
+  // Optimisation.
+  std::int64_t steps = -1;  // -1: a default
+  double lr = 6e-4;
+  std::int64_t warmup = -1;  // -1: a twentieth of the steps
+  std::string schedule = "cosine";
+  double final_lr = 0.1;  // fraction of lr at the last step
+  double weight_decay = 0.1;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double clip = 1.0;
+  std::int64_t max_skipped = 10;  // updates skipped in a row before the run gives up
+
+  // Numbers.
+  std::string dtype = "fp32";
+  std::string attention = "flash";
+  bool tf32 = false;
+  std::uint64_t seed = 1337;
+  std::string device = "auto";
+
+  // Output.
+  std::string out;
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  bool resume = false;
+  std::int64_t stop_after = 0;  // steps of this run; 0: no limit
+  std::string log;
+  std::int64_t eval_every = -1;    // steps; -1: ten times in the run; 0: never
+  std::int64_t eval_batches = 20;  // of each evaluation during training; 0: all
+  std::int64_t sample_every = -1;  // steps; -1: five times in the run; 0: never
+  std::int64_t sample_tokens = 48;
+  std::string prompt;
+  std::string samples_out;             // a file of text sampled at the end
+  std::int64_t samples_tokens = 4096;  // how much of it
+};
+
+}  // namespace llmc

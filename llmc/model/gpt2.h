@@ -1,0 +1,382 @@
+// GPT-2 (Radford et al., 2019) as a composition of ops, forward and backward.
+//
+//   x = wte[token] + wpe[position]
+//   for each block:  x += attention(ln_1(x));  x += mlp(ln_2(x))
+//   logits = ln_f(x) · wteᵀ
+//
+// Each addition to the residual stream x is fused with the LayerNorm that follows it, so a block
+// begins by adding the branch that the block before it left behind. The logits exist in chunks of
+// rows only: a chunk's loss and gradients are taken before the next chunk is computed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/model/activations.h"
+#include "llmc/model/config.h"
+#include "llmc/model/parameter_source.h"
+#include "llmc/model/parameters.h"
+#include "llmc/ops/attention.h"
+#include "llmc/ops/classifier.h"
+#include "llmc/ops/embedding.h"
+#include "llmc/ops/gelu.h"
+#include "llmc/ops/layernorm.h"
+#include "llmc/ops/linear.h"
+#include "llmc/ops/standard_attention.h"
+
+namespace llmc {
+
+// A batch in device memory.
+struct DeviceBatch {
+  std::int64_t B = 0, T = 0;
+  Tensor<const std::int32_t, 1> tokens;     // (B*T)
+  Tensor<const std::int32_t, 1> targets;    // (B*T), -1: no target; empty without a loss
+  TokenBucketsView buckets{};               // of the tokens; for the backward pass
+  const std::int32_t* doc_start = nullptr;  // (B*T) first visible key of each query; null: 0
+
+  std::int64_t rows() const { return B * T; }
+};
+
+template <class T>
+class Gpt2 {
+ public:
+  // Reserves memory in the plan; usable after plan.allocate(). `table` outlives the model.
+  Gpt2(const Gpt2Config& config, const ParameterTable& table, const RunShape& run, MemoryPlan& plan)
+      : config_(config),
+        run_(run),
+        wte_(table.find("wte.weight")),
+        wpe_(table.find("wpe.weight")),
+        ln_f_(norm_specs(table, "ln_f")) {
+    if (run.T > config.context) {
+      fail("sequences of " + std::to_string(run.T) + " tokens for a model with a context of " +
+               std::to_string(config.context),
+           "--seq-len is at most --context");
+    }
+    for (std::int64_t l = 0; l < config.layers; ++l) blocks_.push_back(block_specs(table, l));
+    activations_.reserve(plan, config, run);
+  }
+  Gpt2(const Gpt2&) = delete;
+  Gpt2& operator=(const Gpt2&) = delete;
+
+  const Gpt2Config& config() const { return config_; }
+
+  // Runs the stack: afterwards hidden() are the final, normalised states.
+  void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream) {
+    require(batch.B <= run_.B && batch.T <= run_.T, "a batch larger than the model was built for");
+    const Pass pass{source, batch, gemm, stream, batch.rows()};
+    source.acquire(0);
+    embedding_forward<T>(first_rows(activations_.blocks[0].input, pass.rows), batch.tokens,
+                         embedding(source), positions(source), batch.T, stream);
+    source.release(0);
+    for (std::int64_t l = 0; l < config_.layers; ++l) {
+      source.acquire(static_cast<int>(l) + 1);
+      block_forward(pass, l);
+      source.release(static_cast<int>(l) + 1);
+    }
+    const int last = static_cast<int>(config_.layers) + 1;
+    source.acquire(last);
+    const auto& top = activations_.blocks.back();
+    residual_layernorm_forward<T>(
+        rows_of(activations_.final, pass), rows_of(activations_.ln_f, pass),
+        rows_of(activations_.ln_f_mean, pass), rows_of(activations_.ln_f_rstd, pass),
+        rows_of(top.middle, pass), rows_of(activations_.branch, pass), weight(source, ln_f_.weight),
+        weight(source, ln_f_.bias), kLayerNormEpsilon, stream);
+    source.release(last);
+  }
+
+  // (B*T, C), of the last forward pass.
+  Tensor<const T, 2> hidden(const DeviceBatch& batch) const {
+    return first_rows(activations_.ln_f, batch.rows());
+  }
+
+  // losses (B*T) of the last forward pass, not summed: for evaluation.
+  Tensor<const float, 1> losses(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm,
+                                Stream& stream) {
+    const Pass pass{source, batch, gemm, stream, batch.rows()};
+    source.acquire(0);
+    for_each_chunk(pass, [&](const Chunk& chunk) {
+      classifier_loss<T>(chunk.losses, chunk.logits, chunk.targets, config_.vocabulary, stream);
+    });
+    source.release(0);
+    return first_rows(activations_.losses, pass.rows);
+  }
+
+  // The logits of one row of the last forward pass, (1, Vp); columns from V on mean nothing.
+  Tensor<const T, 2> logits_of_row(ParameterSource<T>& source, std::int64_t row, Gemm& gemm,
+                                   Stream& stream) {
+    source.acquire(0);
+    const Tensor<T, 2> logits = first_rows(activations_.logits, 1);
+    head(logits, some_rows(activations_.ln_f, row, 1), source, gemm, stream);
+    source.release(0);
+    return logits;
+  }
+
+  // Forward and backward of one micro-batch: gradients of dloss × the sum of the losses are added
+  // to the source's; loss_sum (1) += loss_scale × the sum of the losses.
+  void forward_backward(ParameterSource<T>& source, const DeviceBatch& batch, float dloss,
+                        Tensor<float, 1> loss_sum, float loss_scale, Gemm& gemm, Stream& stream) {
+    forward(source, batch, gemm, stream);
+    const Pass pass{source, batch, gemm, stream, batch.rows()};
+    head_backward(pass, dloss);
+    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_scale, stream);
+    final_norm_backward(pass);
+    for (std::int64_t l = config_.layers - 1; l >= 0; --l) {
+      const int block = static_cast<int>(l) + 1;
+      source.acquire(block);
+      mlp_backward(pass, l);
+      attention_branch_backward(pass, l);
+      source.release(block);
+      source.gradients_ready(block);
+    }
+    source.acquire(0);
+    embedding_backward<T>(gradient2(source, wte_), gradient2(source, wpe_),
+                          rows_of(activations_.d_residual, pass), batch.buckets, batch.T, stream);
+    source.release(0);
+    source.gradients_ready(0);
+  }
+
+ private:
+  struct NormSpecs {
+    const ParameterSpec &weight, &bias;
+  };
+  struct LinearSpecs {
+    const ParameterSpec &weight, &bias;
+  };
+  struct BlockSpecs {
+    NormSpecs ln_1;
+    LinearSpecs qkv, attention_out;
+    NormSpecs ln_2;
+    LinearSpecs mlp_in, mlp_out;
+  };
+  // What every step of a pass over the model needs.
+  struct Pass {
+    ParameterSource<T>& source;
+    const DeviceBatch& batch;
+    Gemm& gemm;
+    Stream& stream;
+    std::int64_t rows;
+  };
+  struct Chunk {
+    std::int64_t first, count;
+    Tensor<T, 2> logits;                    // (count, Vp)
+    Tensor<float, 1> losses;                // (count)
+    Tensor<const std::int32_t, 1> targets;  // (count)
+  };
+
+  static NormSpecs norm_specs(const ParameterTable& table, const std::string& name) {
+    return {table.find(name + ".weight"), table.find(name + ".bias")};
+  }
+  static LinearSpecs linear_specs(const ParameterTable& table, const std::string& name) {
+    return {table.find(name + ".weight"), table.find(name + ".bias")};
+  }
+  static BlockSpecs block_specs(const ParameterTable& table, std::int64_t l) {
+    const std::string h = "h." + std::to_string(l) + ".";
+    return {norm_specs(table, h + "ln_1"),          linear_specs(table, h + "attn.c_attn"),
+            linear_specs(table, h + "attn.c_proj"), norm_specs(table, h + "ln_2"),
+            linear_specs(table, h + "mlp.c_fc"),    linear_specs(table, h + "mlp.c_proj")};
+  }
+
+  template <class X>
+  static auto rows_of(X tensor, const Pass& pass) {
+    return first_rows(tensor, pass.rows);
+  }
+
+  // ---- weights and gradients as tensors ----
+
+  static Tensor<const T, 1> weight(ParameterSource<T>& source, const ParameterSpec& spec) {
+    return make_tensor(source.weight(spec), spec.shape[0]);
+  }
+  static Tensor<const T, 2> weight2(ParameterSource<T>& source, const ParameterSpec& spec) {
+    return make_tensor(source.weight(spec), spec.stored_rows, spec.shape[1]);
+  }
+  static Tensor<float, 1> gradient(ParameterSource<T>& source, const ParameterSpec& spec) {
+    return make_tensor(source.gradient(spec), spec.shape[0]);
+  }
+  static Tensor<float, 2> gradient2(ParameterSource<T>& source, const ParameterSpec& spec) {
+    return make_tensor(source.gradient(spec), spec.stored_rows, spec.shape[1]);
+  }
+  Tensor<const T, 2> embedding(ParameterSource<T>& source) const { return weight2(source, wte_); }
+  Tensor<const T, 2> positions(ParameterSource<T>& source) const { return weight2(source, wpe_); }
+
+  // ---- forward ----
+
+  void block_forward(const Pass& pass, std::int64_t l) {
+    BlockActivations<T>& a = activations_.blocks[l];
+    const BlockSpecs& specs = blocks_[l];
+    Stream& stream = pass.stream;
+    const auto branch = rows_of(activations_.branch, pass);
+    const auto w = [&](const ParameterSpec& spec) { return weight(pass.source, spec); };
+
+    if (l == 0) {
+      layernorm_forward<T>(rows_of(a.ln_1, pass), rows_of(a.ln_1_mean, pass),
+                           rows_of(a.ln_1_rstd, pass), rows_of(a.input, pass), w(specs.ln_1.weight),
+                           w(specs.ln_1.bias), kLayerNormEpsilon, stream);
+    } else {
+      residual_layernorm_forward<T>(
+          rows_of(a.input, pass), rows_of(a.ln_1, pass), rows_of(a.ln_1_mean, pass),
+          rows_of(a.ln_1_rstd, pass), rows_of(activations_.blocks[l - 1].middle, pass), branch,
+          w(specs.ln_1.weight), w(specs.ln_1.bias), kLayerNormEpsilon, stream);
+    }
+    apply_linear(pass, specs.qkv, rows_of(a.qkv, pass), rows_of(a.ln_1, pass));
+    attention_forward(pass, a);
+    apply_linear(pass, specs.attention_out, branch, rows_of(a.attention, pass));
+    residual_layernorm_forward<T>(rows_of(a.middle, pass), rows_of(a.ln_2, pass),
+                                  rows_of(a.ln_2_mean, pass), rows_of(a.ln_2_rstd, pass),
+                                  rows_of(a.input, pass), branch, w(specs.ln_2.weight),
+                                  w(specs.ln_2.bias), kLayerNormEpsilon, stream);
+    apply_linear(pass, specs.mlp_in, rows_of(a.hidden, pass), rows_of(a.ln_2, pass));
+    gelu_forward<T>(rows_of(a.gelu, pass), rows_of(a.hidden, pass), stream);
+    apply_linear(pass, specs.mlp_out, branch, rows_of(a.gelu, pass));
+  }
+
+  void apply_linear(const Pass& pass, const LinearSpecs& specs, Tensor<T, 2> out,
+                    Tensor<const T, 2> inp) const {
+    linear_forward<T>(out, inp, weight2(pass.source, specs.weight), weight(pass.source, specs.bias),
+                      pass.gemm, pass.stream);
+  }
+
+  // ---- attention, of either kind ----
+
+  template <class X>
+  static Tensor<X, 3> batched(Tensor<X, 2> tensor, const Pass& pass) {
+    return {tensor.data, {pass.batch.B, pass.batch.T, tensor.shape[1]}};
+  }
+  Tensor<float, 3> log_sum_exp(const BlockActivations<T>& a, const Pass& pass) const {
+    return {a.log_sum_exp.data, {pass.batch.B, config_.heads, pass.batch.T}};
+  }
+  Tensor<T, 4> probabilities(const BlockActivations<T>& a, const Pass& pass) const {
+    return {a.probabilities.data, {pass.batch.B, config_.heads, pass.batch.T, pass.batch.T}};
+  }
+
+  void attention_forward(const Pass& pass, const BlockActivations<T>& a) {
+    if (run_.attention == Attention::flash) {
+      flash_attention_forward<T>(batched(a.attention, pass), log_sum_exp(a, pass),
+                                 batched(a.qkv, pass), config_.heads, pass.batch.doc_start,
+                                 pass.stream);
+    } else {
+      standard_attention_forward<T>(batched(a.attention, pass), probabilities(a, pass),
+                                    batched(a.qkv, pass), config_.heads, pass.batch.doc_start,
+                                    pass.stream);
+    }
+  }
+
+  void attention_backward(const Pass& pass, const BlockActivations<T>& a, Tensor<T, 2> d_qkv,
+                          Tensor<const T, 2> d_out) {
+    if (run_.attention == Attention::flash) {
+      flash_attention_backward<T>(batched(d_qkv, pass), batched(d_out, pass), batched(a.qkv, pass),
+                                  batched(a.attention, pass), log_sum_exp(a, pass), config_.heads,
+                                  pass.batch.doc_start, activations_.scratch, pass.stream);
+    } else {
+      standard_attention_backward<T>(batched(d_qkv, pass), batched(d_out, pass),
+                                     batched(a.qkv, pass), probabilities(a, pass), config_.heads,
+                                     pass.batch.doc_start, pass.stream);
+    }
+  }
+
+  // ---- the head, in chunks of rows ----
+
+  void head(Tensor<T, 2> logits, Tensor<const T, 2> hidden, ParameterSource<T>& source, Gemm& gemm,
+            Stream& stream) const {
+    matmul(logits, hidden, Transpose::no, embedding(source), Transpose::yes, 0.0f,
+           static_cast<const T*>(nullptr), gemm, stream);
+  }
+
+  // use(chunk) with the logits of each chunk of rows in turn.
+  template <class Use>
+  void for_each_chunk(const Pass& pass, Use&& use) {
+    for (std::int64_t first = 0; first < pass.rows; first += run_.chunk_rows()) {
+      const std::int64_t count = std::min(run_.chunk_rows(), pass.rows - first);
+      const Chunk chunk{first, count, first_rows(activations_.logits, count),
+                        some_rows(activations_.losses, first, count),
+                        some_rows(pass.batch.targets, first, count)};
+      head(chunk.logits, some_rows(activations_.ln_f, first, count), pass.source, pass.gemm,
+           pass.stream);
+      use(chunk);
+    }
+  }
+
+  // Losses, and the gradient of ln_f's output in d_narrow.
+  void head_backward(const Pass& pass, float dloss) {
+    constexpr const T* kNoBias = nullptr;
+    pass.source.acquire(0);
+    const Tensor<float, 2> d_wte = gradient2(pass.source, wte_);
+    for_each_chunk(pass, [&](const Chunk& chunk) {
+      fused_classifier<T>(chunk.logits, chunk.losses, chunk.targets, dloss, config_.vocabulary,
+                          pass.stream);
+      const Tensor<const T, 2> d_logits = chunk.logits;
+      const Tensor<const T, 2> hidden = some_rows(activations_.ln_f, chunk.first, chunk.count);
+      if (d_wte.data != nullptr) {
+        matmul(d_wte, d_logits, Transpose::yes, hidden, Transpose::no, 1.0f, kNoBias, pass.gemm,
+               pass.stream);
+      }
+      matmul(some_rows(activations_.d_narrow, chunk.first, chunk.count), d_logits, Transpose::no,
+             embedding(pass.source), Transpose::no, 0.0f, kNoBias, pass.gemm, pass.stream);
+    });
+    pass.source.release(0);
+  }
+
+  // ---- backward: d_residual is the gradient of the residual stream at the place reached ----
+
+  void final_norm_backward(const Pass& pass) {
+    const int last = static_cast<int>(config_.layers) + 1;
+    pass.source.acquire(last);
+    norm_backward(pass, ln_f_, rows_of(activations_.final, pass), activations_.ln_f_mean,
+                  activations_.ln_f_rstd, false);
+    pass.source.release(last);
+    pass.source.gradients_ready(last);
+  }
+
+  void mlp_backward(const Pass& pass, std::int64_t l) {
+    const BlockActivations<T>& a = activations_.blocks[l];
+    const auto d_wide = rows_of(activations_.d_wide, pass);
+    unapply_linear(pass, blocks_[l].mlp_out, d_wide, rows_of(activations_.d_residual, pass),
+                   rows_of(a.gelu, pass));
+    gelu_backward<T>(d_wide, d_wide, rows_of(a.hidden, pass), pass.stream);
+    unapply_linear(pass, blocks_[l].mlp_in, rows_of(activations_.d_narrow, pass), d_wide,
+                   rows_of(a.ln_2, pass));
+    norm_backward(pass, blocks_[l].ln_2, rows_of(a.middle, pass), a.ln_2_mean, a.ln_2_rstd, true);
+  }
+
+  void attention_branch_backward(const Pass& pass, std::int64_t l) {
+    const BlockActivations<T>& a = activations_.blocks[l];
+    const auto d_narrow = rows_of(activations_.d_narrow, pass);
+    const Tensor<T, 2> d_qkv{activations_.d_wide.data, {pass.rows, 3 * config_.channels}};
+    unapply_linear(pass, blocks_[l].attention_out, d_narrow, rows_of(activations_.d_residual, pass),
+                   rows_of(a.attention, pass));
+    attention_backward(pass, a, d_qkv, d_narrow);
+    unapply_linear(pass, blocks_[l].qkv, d_narrow, d_qkv, rows_of(a.ln_1, pass));
+    norm_backward(pass, blocks_[l].ln_1, rows_of(a.input, pass), a.ln_1_mean, a.ln_1_rstd, true);
+  }
+
+  void unapply_linear(const Pass& pass, const LinearSpecs& specs, Tensor<T, 2> d_inp,
+                      Tensor<const T, 2> d_out, Tensor<const T, 2> inp) const {
+    linear_backward<T>(
+        d_inp, gradient2(pass.source, specs.weight), gradient(pass.source, specs.bias), d_out, inp,
+        weight2(pass.source, specs.weight), activations_.scratch, pass.gemm, pass.stream);
+  }
+
+  // From d_narrow, the gradient of a LayerNorm's output, to d_residual: written, or, past a branch,
+  // added to what the residual stream brings.
+  void norm_backward(const Pass& pass, const NormSpecs& specs, Tensor<const T, 2> inp,
+                     Tensor<float, 1> mean, Tensor<float, 1> rstd, bool past_branch) const {
+    const Tensor<T, 2> d_residual = rows_of(activations_.d_residual, pass);
+    layernorm_backward<T>(d_residual, gradient(pass.source, specs.weight),
+                          gradient(pass.source, specs.bias), rows_of(activations_.d_narrow, pass),
+                          inp, rows_of(mean, pass), rows_of(rstd, pass),
+                          weight(pass.source, specs.weight),
+                          past_branch ? Tensor<const T, 2>(d_residual) : Tensor<const T, 2>{},
+                          activations_.scratch, pass.stream);
+  }
+
+  Gpt2Config config_;
+  RunShape run_;
+  const ParameterSpec& wte_;
+  const ParameterSpec& wpe_;
+  NormSpecs ln_f_;
+  std::vector<BlockSpecs> blocks_;
+  Activations<T> activations_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,80 @@
+// All device memory is asked for once, before the first step: everyone says what they need, the
+// plan adds it up by segment, allocates one piece and hands out the addresses. So memory is steady
+// from the start, and when it does not fit, the error says what takes how much.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "llmc/device/device.h"
+
+namespace llmc {
+
+inline std::string megabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+class MemoryPlan {
+ public:
+  struct Segment {
+    std::string name;
+    std::int64_t bytes = 0;
+  };
+
+  // `tensor` gets its shape now and its address when allocate() is called; it must stay where it is
+  // until then. Segments are reported in the order of their first mention.
+  template <class T, int R, class... Sizes>
+  void reserve(const std::string& segment, Tensor<T, R>& tensor, Sizes... sizes) {
+    static_assert(sizeof...(Sizes) == R);
+    tensor = make_tensor(static_cast<T*>(nullptr), sizes...);
+    const std::int64_t offset = total_;
+    const std::int64_t bytes =
+        round_up(tensor.size() * static_cast<std::int64_t>(sizeof(T)), kAlignment);
+    total_ += bytes;
+    segment_named(segment).bytes += bytes;
+    bindings_.push_back([&tensor, offset](unsigned char* base) {
+      tensor.data = reinterpret_cast<T*>(base + offset);
+    });
+  }
+
+  std::int64_t total() const { return total_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+
+  // "parameters 474.7 MiB, gradients ...; in all 1.9 GiB"
+  std::string report() const {
+    std::string text;
+    for (const Segment& segment : segments_) {
+      text += (text.empty() ? "" : ", ") + segment.name + " " + megabytes(segment.bytes);
+    }
+    return text + "; in all " + megabytes(total_);
+  }
+
+  void allocate() {
+    memory_ = Buffer<unsigned char>(total_);
+    for (const auto& bind : bindings_) bind(memory_.data());
+    bindings_.clear();
+  }
+
+ private:
+  static constexpr std::int64_t kAlignment = 256;
+
+  Segment& segment_named(const std::string& name) {
+    for (Segment& segment : segments_) {
+      if (segment.name == name) return segment;
+    }
+    segments_.push_back({name, 0});
+    return segments_.back();
+  }
+
+  std::vector<Segment> segments_;
+  std::vector<std::function<void(unsigned char*)>> bindings_;
+  std::int64_t total_ = 0;
+  Buffer<unsigned char> memory_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,47 @@
+// Which rows of a batch hold which token: what makes the embedding's gradient deterministic. Made
+// on the host from the tokens alone, before they are copied.
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace llmc {
+
+struct TokenBuckets {
+  std::vector<std::int32_t> token;  // the distinct ids, ascending
+  std::vector<std::int32_t> start;  // one entry more; bucket i is position[start[i] .. start[i+1])
+  std::vector<std::int32_t> position;  // flat positions b*T + t, ascending within a bucket
+};
+
+// The ids are not negative. A stable radix sort, two passes of 16 bits at most: O(n) however large
+// the vocabulary is.
+inline TokenBuckets make_token_buckets(const std::vector<std::int32_t>& ids) {
+  constexpr int kBits = 16, kDigits = 1 << kBits;
+  TokenBuckets buckets;
+  const std::size_t n = ids.size();
+  buckets.position.resize(n);
+  std::iota(buckets.position.begin(), buckets.position.end(), 0);
+  std::int32_t all = 0;
+  for (const std::int32_t id : ids) all |= id;
+  std::vector<std::int32_t> sorted(n);
+  for (int shift = 0; shift < 32 && (shift == 0 || (all >> shift) != 0); shift += kBits) {
+    std::vector<std::int32_t> next(kDigits + 1);  // where the next id with this digit goes
+    for (const std::int32_t id : ids) ++next[((id >> shift) & (kDigits - 1)) + 1];
+    for (int digit = 0; digit < kDigits; ++digit) next[digit + 1] += next[digit];
+    for (const std::int32_t at : buckets.position) {
+      sorted[next[(ids[at] >> shift) & (kDigits - 1)]++] = at;
+    }
+    buckets.position.swap(sorted);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int32_t id = ids[buckets.position[i]];
+    if (!buckets.token.empty() && buckets.token.back() == id) continue;
+    buckets.token.push_back(id);
+    buckets.start.push_back(static_cast<std::int32_t>(i));
+  }
+  buckets.start.push_back(static_cast<std::int32_t>(n));
+  return buckets;
+}
+
+}  // namespace llmc

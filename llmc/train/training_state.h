@@ -1,0 +1,191 @@
+// All that training changes: the weights in use, their fp32 masters, gradients and AdamW's moments,
+// each one array laid out by the parameter table; and the optimizer step over them.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/parameter_source.h"
+#include "llmc/model/parameters.h"
+#include "llmc/ops/adamw.h"
+#include "llmc/ops/convert.h"
+#include "llmc/ops/global_norm.h"
+#include "llmc/ops/random_fill.h"
+
+namespace llmc {
+
+struct OptimizerOptions {
+  double learning_rate = 6e-4;
+  double weight_decay = 0.1;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double clip = 1.0;  // 0: no clipping
+};
+
+template <class T>
+class TrainingState {
+ public:
+  // Reserves memory in the plan; usable after plan.allocate(). Without training: weights only.
+  TrainingState(const ParameterTable& table, bool training, MemoryPlan& plan)
+      : table_(table), training_(training) {
+    const std::int64_t n = table.stored_size();
+    plan.reserve("weights", weights_, n);
+    plan.reserve("staging", loss_, 1);
+    if (!training) return;
+    if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
+    plan.reserve("gradients", gradients_, n);
+    plan.reserve("moments", first_moment_, n);
+    plan.reserve("moments", second_moment_, n);
+    plan.reserve("staging", optimizer_, 1);
+    plan.reserve("staging", norm_partials_, squared_norm_count(n));
+  }
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+
+  // After plan.allocate(): everything zero, gaps and padding too, which stay so.
+  void clear(Stream& stream) {
+    fill_zero(weights_.data, weights_.size(), stream);
+    fill_zero(loss_.data, 1, stream);
+    if (!training_) return;
+    if (master_.size() > 0) fill_zero(master_.data, master_.size(), stream);
+    fill_zero(gradients_.data, gradients_.size(), stream);
+    fill_zero(first_moment_.data, first_moment_.size(), stream);
+    fill_zero(second_moment_.data, second_moment_.size(), stream);
+    fill_zero(optimizer_.data, 1, stream);
+  }
+
+  // The initial values of the table. A number depends on the seed, its tensor and its place alone.
+  void initialise(std::uint64_t seed, Stream& stream) {
+    for (const ParameterSpec& spec : table_.specs()) initialise(spec, seed, stream);
+  }
+
+  ResidentParameters<T> source() { return {weights_.data, gradients_.data}; }
+  const ParameterTable& table() const { return table_; }
+  Tensor<float, 1> loss() const { return loss_; }  // (1) of the step, summed by the micro-batches
+
+  // ---- a step ----
+
+  void begin_step(Stream& stream) {
+    fill_zero(gradients_.data, gradients_.size(), stream);
+    fill_zero(loss_.data, 1, stream);
+  }
+
+  // Clips and applies the gradients; where they or the loss are not finite it only counts.
+  void apply_gradients(const OptimizerOptions& options, Stream& stream) {
+    squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
+    finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
+                       static_cast<float>(options.clip), loss_.data, stream);
+    AdamWOptions adam{.learning_rate = static_cast<float>(options.learning_rate),
+                      .weight_decay = 0,
+                      .beta1 = options.beta1,
+                      .beta2 = options.beta2,
+                      .eps = static_cast<float>(options.eps)};
+    begin_adamw(optimizer_.data, adam, stream);
+    for (const ParameterSpec& spec : table_.specs()) {
+      adam.weight_decay = spec.decayed ? static_cast<float>(options.weight_decay) : 0;
+      const std::int64_t at = spec.offset;
+      adamw<T>(master() + at, master_.data != nullptr ? weights_.data + at : nullptr,
+               first_moment_.data + at, second_moment_.data + at, gradients_.data + at,
+               spec.stored_size(), adam, optimizer_.data, stream);
+    }
+  }
+
+  // ---- from and to host memory; each copy is finished on return ----
+
+  // `values` has spec.size() fp32 numbers.
+  void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
+    if constexpr (std::is_same_v<T, float>) {
+      copy_to_device(weights_.data + spec.offset, values, spec.size(), stream);
+    } else if (training_) {
+      copy_to_device(master_.data + spec.offset, values, spec.size(), stream);
+      convert(weights_.data + spec.offset, static_cast<const float*>(master_.data + spec.offset),
+              spec.size(), stream);
+    } else {
+      std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
+      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+      copy_to_device(weights_.data + spec.offset, rounded.data(), spec.size(), stream);
+      stream.synchronize();
+      return;
+    }
+    stream.synchronize();
+  }
+  // The fp32 master weights.
+  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
+    get(master(), spec, values, stream);
+  }
+  void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) {
+    get(gradients_.data, spec, values, stream);
+  }
+  void get_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
+    get(first_moment_.data, spec, first, stream);
+    get(second_moment_.data, spec, second, stream);
+  }
+  void set_moments(const ParameterSpec& spec, const float* first, const float* second,
+                   Stream& stream) {
+    copy_to_device(first_moment_.data + spec.offset, first, spec.size(), stream);
+    copy_to_device(second_moment_.data + spec.offset, second, spec.size(), stream);
+    stream.synchronize();
+  }
+  OptimizerState optimizer_state(Stream& stream) {
+    OptimizerState state{};
+    copy_to_host(&state, optimizer_.data, 1, stream);
+    stream.synchronize();
+    return state;
+  }
+  void set_optimizer_state(const OptimizerState& state, Stream& stream) {
+    copy_to_device(optimizer_.data, &state, 1, stream);
+    stream.synchronize();
+  }
+  float loss_value(Stream& stream) {
+    float loss = 0;
+    copy_to_host(&loss, loss_.data, 1, stream);
+    stream.synchronize();
+    return loss;
+  }
+
+ private:
+  float* master() {
+    if constexpr (std::is_same_v<T, float>) {
+      return weights_.data;
+    } else {
+      return master_.data;
+    }
+  }
+
+  void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+    float* values = master() + spec.offset;
+    switch (spec.initial) {
+      case Initial::normal:
+        normal_fill(values, spec.size(), 0, seed, spec.number, 0.0f, spec.deviation, stream);
+        break;
+      case Initial::one:
+        constant_fill(values, spec.size(), 1.0f, stream);
+        break;
+      case Initial::zero:
+        constant_fill(values, spec.size(), 0.0f, stream);
+        break;
+    }
+    if constexpr (!std::is_same_v<T, float>) {
+      convert(weights_.data + spec.offset, static_cast<const float*>(values), spec.size(), stream);
+    }
+  }
+
+  static void get(const float* array, const ParameterSpec& spec, float* values, Stream& stream) {
+    copy_to_host(values, array + spec.offset, spec.size(), stream);
+    stream.synchronize();
+  }
+
+  const ParameterTable& table_;
+  bool training_;
+  Tensor<T, 1> weights_;
+  Tensor<float, 1> master_;  // empty when the weights are fp32 themselves
+  Tensor<float, 1> gradients_;
+  Tensor<float, 1> first_moment_, second_moment_;
+  Tensor<OptimizerState, 1> optimizer_;
+  Tensor<float, 1> norm_partials_;
+  Tensor<float, 1> loss_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,144 @@
+// A whole model with its memory, stream and data, as tests of the model and of training want it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/model/gpt2.h"
+#include "llmc/train/batch_stage.h"
+#include "llmc/train/training_state.h"
+#include "test/oracle/compare.h"
+#include "test/oracle/fixture.h"
+#include "test/support.h"
+
+namespace llmc_test {
+
+using NamedFloats = std::map<std::string, std::vector<float>>;
+
+inline llmc::Gpt2Config engine_config(const llmc::oracle::Config& config) {
+  return {.vocabulary = config.V,
+          .context = config.T_max,
+          .layers = config.L,
+          .heads = config.NH,
+          .channels = config.C};
+}
+
+template <class T>
+class ModelRig {
+ public:
+  ModelRig(const llmc::Gpt2Config& config, const llmc::RunShape& run)
+      : table_(config),
+        state_(table_, run.training, plan_),
+        model_(config, table_, run, plan_),
+        stage_(run.B, run.T, plan_) {
+    plan_.allocate();
+    state_.clear(stream_);
+  }
+
+  void set_parameters(const llmc::oracle::Tensors& parameters) {
+    for (const llmc::ParameterSpec& spec : table_.specs()) {
+      const auto& values = parameters.at(spec.name);
+      const std::vector<float> floats(values.begin(), values.end());
+      state_.set_weight(spec, floats.data(), stream_);
+    }
+  }
+
+  llmc::DeviceBatch put(const llmc::oracle::Batch& batch) {
+    return stage_.put(to_int32(batch.tokens), to_int32(batch.targets), batch.B, batch.T, stream_);
+  }
+
+  // Gradients of the mean loss over all batches together, added up; returns that loss.
+  float gradients_of(const std::vector<llmc::oracle::Batch>& batches) {
+    auto source = state_.source();
+    state_.begin_step(stream_);
+    std::int64_t tokens = 0;
+    for (const auto& batch : batches) tokens += batch.B * batch.T;
+    const float scale = 1.0f / static_cast<float>(tokens);
+    for (const auto& batch : batches) {
+      model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_);
+    }
+    return state_.loss_value(stream_);
+  }
+
+  // (B*T, V) of one batch, unpadded.
+  std::vector<double> logits(const llmc::oracle::Batch& batch) {
+    auto source = state_.source();
+    const llmc::DeviceBatch there = put(batch);
+    model_.forward(source, there, gemm_, stream_);
+    std::vector<double> all;
+    for (std::int64_t row = 0; row < there.rows(); ++row) {
+      const auto logits = model_.logits_of_row(source, row, gemm_, stream_);
+      const auto values = download(logits.data, model_.config().vocabulary, stream_);
+      for (const auto& x : values) all.push_back(as_double(x));
+    }
+    return all;
+  }
+
+  std::vector<float> losses(const llmc::oracle::Batch& batch) {
+    auto source = state_.source();
+    const llmc::DeviceBatch there = put(batch);
+    model_.forward(source, there, gemm_, stream_);
+    const auto losses = model_.losses(source, there, gemm_, stream_);
+    return download(losses.data, there.rows(), stream_);
+  }
+
+  NamedFloats gradients() {
+    NamedFloats all;
+    for (const llmc::ParameterSpec& spec : table_.specs()) {
+      auto& values = all[spec.name];
+      values.resize(static_cast<std::size_t>(spec.size()));
+      state_.get_gradient(spec, values.data(), stream_);
+    }
+    return all;
+  }
+
+  NamedFloats weights() {
+    NamedFloats all;
+    for (const llmc::ParameterSpec& spec : table_.specs()) {
+      auto& values = all[spec.name];
+      values.resize(static_cast<std::size_t>(spec.size()));
+      state_.get_weight(spec, values.data(), stream_);
+    }
+    return all;
+  }
+
+  llmc::TrainingState<T>& state() { return state_; }
+  llmc::Gpt2<T>& model() { return model_; }
+  llmc::Stream& stream() { return stream_; }
+  llmc::Gemm& gemm() { return gemm_; }
+  const llmc::MemoryPlan& plan() const { return plan_; }
+
+ private:
+  static std::vector<std::int32_t> to_int32(const llmc::oracle::Ints& ids) {
+    return {ids.begin(), ids.end()};
+  }
+
+  llmc::Stream stream_;
+  llmc::Gemm gemm_;
+  llmc::ParameterTable table_;
+  llmc::MemoryPlan plan_;
+  llmc::TrainingState<T> state_;
+  llmc::Gpt2<T> model_;
+  llmc::BatchStage stage_;
+};
+
+// The largest relative L2 difference between tensors of the same name. The key part of a QKV bias,
+// whose true gradient is zero, is left out.
+inline double worst_difference(const NamedFloats& a, const NamedFloats& b) {
+  double worst = 0;
+  for (const auto& [name, values] : a) {
+    auto one = values, other = b.at(name);
+    if (name.ends_with("c_attn.bias")) {
+      const auto third = static_cast<std::ptrdiff_t>(one.size()) / 3;
+      one.erase(one.begin() + third, one.begin() + 2 * third);
+      other.erase(other.begin() + third, other.begin() + 2 * third);
+    }
+    worst = std::max(worst, relative_l2(one, other));
+  }
+  return worst;
+}
+
+}  // namespace llmc_test

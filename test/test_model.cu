@@ -1,0 +1,158 @@
+// The whole model against PyTorch's fp64 results (fixtures), and against itself: however a step is
+// cut up, the gradients are those of the plain run.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "test/model_rig.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Comparison;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+RunShape run_for(const Fixture& fixture) {
+  RunShape run;
+  run.B = fixture.integer("B");
+  run.T = fixture.integer("T");
+  return run;
+}
+
+void check_all(const std::vector<Comparison>& comparisons) {
+  for (const Comparison& c : comparisons) CHECK_MESSAGE(c.ok(), describe(c));
+}
+
+std::vector<std::string> fixture_names() {
+  if (tiny()) return {"one_row"};
+  return {"odd", "wide_vocab", "head64", "one_row"};
+}
+
+// The batch of a fixture cut into `pieces` along B.
+std::vector<oracle::Batch> pieces_of(const oracle::Batch& batch, std::int64_t pieces) {
+  std::vector<oracle::Batch> all;
+  const std::int64_t B = batch.B / pieces, rows = B * batch.T;
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    const auto cut = [&](const oracle::Ints& ids) {
+      return oracle::Ints(ids.begin() + i * rows, ids.begin() + (i + 1) * rows);
+    };
+    all.push_back({B, batch.T, cut(batch.tokens), cut(batch.targets), {}});
+  }
+  return all;
+}
+
+struct Result {
+  float loss;
+  NamedFloats gradients;
+};
+
+Result result_of(const Fixture& fixture, const RunShape& run, std::int64_t pieces) {
+  ModelRig<float> rig(engine_config(fixture.config()), run);
+  rig.set_parameters(fixture.parameters());
+  const float loss = rig.gradients_of(pieces_of(fixture.batch(), pieces));
+  return {loss, rig.gradients()};
+}
+
+// What reordering an fp32 sum may change (test/oracle/README.md).
+constexpr double kReordering = 3e-6;
+
+}  // namespace
+
+TEST_SUITE("model") {
+  TEST_CASE_TEMPLATE("logits, loss and every gradient follow PyTorch", T, float, bf16) {
+    for (const std::string& name : fixture_names()) {
+      CAPTURE(name);
+      const Fixture fixture = load_fixture(name);
+      ModelRig<T> rig(engine_config(fixture.config()), run_for(fixture));
+      rig.set_parameters(fixture.parameters());
+      const float loss = rig.gradients_of({fixture.batch()});
+      const Comparison compared = compare_loss(fixture, loss, kDtypeOf<T>);
+      CHECK_MESSAGE(compared.ok(), describe(compared));
+      check_all(compare_gradients(fixture, rig.gradients(), kDtypeOf<T>));
+      check_all(compare_logits(fixture, rig.logits(fixture.batch()), kDtypeOf<T>));
+    }
+  }
+
+  TEST_CASE("evaluation gives the training pass's losses") {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    ModelRig<float> rig(engine_config(fixture.config()), run_for(fixture));
+    rig.set_parameters(fixture.parameters());
+    const float loss = rig.gradients_of({fixture.batch()});
+    double sum = 0;
+    const auto losses = rig.losses(fixture.batch());
+    for (const float x : losses) sum += static_cast<double>(x);
+    CHECK(sum / static_cast<double>(losses.size()) == doctest::Approx(loss).epsilon(1e-6));
+  }
+
+  TEST_CASE("micro-batches, chunks of logits and standard attention change nothing") {
+    if (tiny()) return;  // the kernels themselves are checked on tiny shapes in their own tests
+    const Fixture fixture = load_fixture("odd");
+    const RunShape plain = run_for(fixture);
+    const Result want = result_of(fixture, plain, 1);
+    const auto same = [&](const char* what, const Result& got) {
+      CAPTURE(what);
+      CHECK(got.loss == doctest::Approx(want.loss).epsilon(1e-6));
+      CHECK(worst_difference(got.gradients, want.gradients) < kReordering);
+    };
+    same("micro-batches", result_of(fixture, plain, fixture.integer("B")));
+    RunShape chunked = plain;
+    chunked.logits_rows = 7;
+    same("chunks of 7 rows", result_of(fixture, chunked, 1));
+    RunShape roomy = plain;
+    roomy.B += 2;
+    roomy.T += 3;
+    same("buffers larger than the batch", result_of(fixture, roomy, 1));
+    RunShape standard = plain;
+    standard.attention = Attention::standard;
+    same("standard attention", result_of(fixture, standard, 1));
+  }
+
+  TEST_CASE("two runs are equal to the bit") {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    const Result a = result_of(fixture, run_for(fixture), 1);
+    const Result b = result_of(fixture, run_for(fixture), 1);
+    CHECK(a.loss == b.loss);
+    CHECK(a.gradients == b.gradients);
+  }
+
+  TEST_CASE("the table names GPT-2's parameters and counts them") {
+    const auto count = [](const char* name) {
+      return ParameterTable(config_from_name(name)).count();
+    };
+    CHECK(count("d12") == 124439808);
+    CHECK(count("d24") == 354823168);
+    CHECK(count("d36") == 774030080);
+    CHECK(count("d48") == 1557611200);
+    CHECK(ParameterTable(config_from_name("d12")).find("h.11.mlp.c_fc.weight").shape ==
+          std::vector<std::int64_t>{768, 3072});
+    CHECK_THROWS_WITH_AS(config_from_name("gpt5"), doctest::Contains("--model 'gpt5'"), Error);
+  }
+
+  TEST_CASE("impossible shapes are named") {
+    Gpt2Config config;
+    config.heads = 7;
+    CHECK_THROWS_WITH_AS(check_config(config), doctest::Contains("--channels 768 with --heads 7"),
+                         Error);
+    config.heads = 0;
+    CHECK_THROWS_WITH_AS(check_config(config), doctest::Contains("--heads is 0"), Error);
+  }
+
+  TEST_CASE("flash attention needs less memory than standard attention") {
+    Gpt2Config config = config_from_name("d12");
+    const ParameterTable table(config);
+    RunShape run;
+    run.B = 4;
+    run.T = 1024;
+    const auto total = [&](Attention attention) {
+      MemoryPlan plan;
+      run.attention = attention;
+      const Gpt2<float> model(config, table, run, plan);
+      return plan.total();
+    };
+    // (T, T) probabilities against one number a row, in fp32: B·NH·T·(T - 1) a layer.
+    CHECK(total(Attention::standard) - total(Attention::flash) == 12LL * 4 * 12 * 1024 * 1023 * 4);
+  }
+}
