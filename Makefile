@@ -68,12 +68,22 @@ HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
 
 # ---- the CUDA target ------------------------------------------------------------------------
 CUDA_OUT := build/cuda
+NVCC :=
 ifneq ($(CUDA),0)
 NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) \
           $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
+TOOLKIT := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+# A compiler alone is not enough: the GEMMs are cuBLASLt's.
 ifneq ($(NVCC),)
-TOOLKIT := $(patsubst %/bin/nvcc,%,$(NVCC))
+ifeq ($(wildcard $(TOOLKIT)/include/cublasLt.h $(TOOLKIT)/targets/*/include/cublasLt.h),)
+ifeq ($(MAKELEVEL),0)
+$(info $(NVCC) is here but cublasLt.h is not (package libcublas-dev of the same CUDA): building for the host only)
+endif
+NVCC :=
+endif
+endif
+ifneq ($(NVCC),)
 # 8.0 -> 80, 9.0 -> 90a: from Hopper on, the suffix opens the instructions of that one generation.
 GPUS_HERE := $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(,)noheader 2>/dev/null | \
   sort -u | awk -F. '/^[0-9]+\.[0-9]+$$/ {print $$1 $$2 ($$1 >= 9 ? "a" : "")}')
@@ -84,7 +94,8 @@ ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
 # Tests with no GPU to run on need only show that they compile.
 TEST_ARCHS := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX)
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a:+PTX=),code=$(if $(filter %+PTX,$(a)),[compute_$(a:+PTX=)$(,)sm_$(a:+PTX=)],sm_$(a)))
-NVCC_CXX  := $(NVCC) -ccbin $(CXX) -std=c++20 -O3 -Xcompiler=-Wall --expt-relaxed-constexpr \
+# Without a CXX= the choice of host compiler is nvcc's own, or that of NVCC_CCBIN.
+NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 -O3 -Xcompiler=-Wall --expt-relaxed-constexpr \
              --threads 2 $(INCLUDES)
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
