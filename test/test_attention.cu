@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llmc/ops/attention.h"
+#include "llmc/ops/standard_attention.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"
 
@@ -151,6 +152,33 @@ Result run_flash(const Case& c, const Problem& p) {
   return {out.values(stream), lse.values(stream), d_qkv.values(stream), guards};
 }
 
+template <class T>
+Result run_standard(const Case& c, const Problem& p) {
+  Stream stream;
+  const auto qkv = llmc_test::upload(llmc_test::convert<T>(p.qkv), stream);
+  const auto d_out = llmc_test::upload(llmc_test::convert<T>(p.d_out), stream);
+  const auto doc_start = llmc_test::upload(p.doc_start, stream);
+  GuardedOutput<T> out(c.B * c.T * c.C(), stream);
+  GuardedOutput<float> lse(c.B * c.NH * c.T, stream);
+  GuardedOutput<T> probabilities(c.B * c.NH * c.T * c.T, stream);
+  GuardedOutput<T> d_qkv(c.B * c.T * 3 * c.C(), stream);
+  const std::int64_t floats = llmc::standard_attention_backward_scratch(c.B, c.T, c.NH);
+  Buffer<float> scratch(floats);
+
+  const auto qkv_view = make_tensor(qkv.data(), c.B, c.T, 3 * c.C());
+  const auto out_view = make_tensor(out.data(), c.B, c.T, c.C());
+  const auto lse_view = make_tensor(lse.data(), c.B, c.NH, c.T);
+  const auto p_view = make_tensor(probabilities.data(), c.B, c.NH, c.T, c.T);
+  llmc::standard_attention_forward(out_view, lse_view, p_view, qkv_view, c.NH,
+                                   c.documents ? doc_start.data() : nullptr, stream);
+  llmc::standard_attention_backward(make_tensor(d_qkv.data(), c.B, c.T, 3 * c.C()), p_view,
+                                    make_tensor(d_out.data(), c.B, c.T, c.C()), qkv_view, out_view,
+                                    lse_view, c.NH, make_tensor(scratch.data(), floats), stream);
+  const bool guards = out.guards_intact(stream) && lse.guards_intact(stream) &&
+                      d_qkv.guards_intact(stream) && probabilities.guards_intact(stream);
+  return {out.values(stream), lse.values(stream), d_qkv.values(stream), guards};
+}
+
 // One of q, k, v (0, 1, 2) out of a packed tensor.
 template <class Number>
 std::vector<Number> part_of(const std::vector<Number>& packed, std::int64_t C, int part) {
@@ -176,6 +204,21 @@ Tolerance tolerance(const Case& c) {
   const double exp2_error = 0x1p-22;  // of the hardware's approximation
   return {2 * std::sqrt(2.0) * rounding, 2 * std::sqrt(3.0) * rounding,
           2 * std::sqrt(2.0) * rounding, lse + 4 * exp2_error};
+}
+
+// The standard attention stores its scores and its probabilities too: one rounding more in out and
+// d_v, two more in d_q and d_k. That of a score is larger where scores are.
+template <class T>
+Tolerance standard_tolerance(const Case& c) {
+  Tolerance t = tolerance<T>(c);
+  if constexpr (!std::is_same_v<T, float>) {
+    t.out *= c.q_scale * std::sqrt(3.0 / 2.0);
+    t.d_v *= c.q_scale * std::sqrt(3.0 / 2.0);
+    t.d_qk *= c.q_scale * std::sqrt(5.0 / 3.0);
+    t.lse =
+        4 * c.q_scale * 0x1p-8;  // scores reach 4 q_scale, where they are rounded by 2^-8 of that
+  }
+  return t;
 }
 
 // Relative to the wanted gradient, or to 1, the size of its terms, where they cancel to zero: a
@@ -231,6 +274,30 @@ TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16) {
   CHECK(same_bits(first.out, second.out));
   CHECK(same_bits(first.lse, second.lse));
   CHECK(same_bits(first.d_qkv, second.d_qkv));
+}
+
+TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16) {
+  for (const Case& c : cases()) {
+    CAPTURE(describe(c));
+    const Problem p = make_problem<T>(c);
+    compare(c, p, run_standard<T>(c, p), standard_tolerance<T>(c));
+  }
+}
+
+TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, float, bf16) {
+  const Case c = llmc_test::tiny() ? Case{1, 35, 3, 8, true} : Case{2, 140, 3, 64, true};
+  const Problem p = make_problem<T>(c);
+  const Result flash = run_flash<T>(c, p);
+  const Result standard = run_standard<T>(c, p);
+  const Tolerance a = tolerance<T>(c);
+  const Tolerance b = standard_tolerance<T>(c);
+  CHECK(relative_l2(flash.out, standard.out) < a.out + b.out);
+  CHECK(llmc_test::max_abs_error(flash.lse, standard.lse) < a.lse + b.lse);
+  for (int i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    CHECK(relative_l2(part_of(flash.d_qkv, c.C(), i), part_of(standard.d_qkv, c.C(), i)) <
+          (i == 2 ? a.d_v + b.d_v : a.d_qk + b.d_qk));
+  }
 }
 
 TEST_CASE("flash attention refuses what it cannot do") {

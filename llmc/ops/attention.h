@@ -62,16 +62,10 @@ void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, 
   check_shape("d_qkv", d_qkv, {shape.B, shape.T, 3 * shape.C()});
   check_shape("qkv", qkv, {shape.B, shape.T, 3 * shape.C()});
   check_shape("lse", lse, {shape.B, NH, shape.T});
-  const std::int64_t floats =
-      flash_attention_backward_scratch(shape.B, shape.T, shape.NH, shape.HS);
-  if (scratch.size() < floats) {
-    fail("flash_attention_backward: scratch of " + std::to_string(scratch.size()) +
-         " floats, needs " + std::to_string(floats));
-  }
   check_alignment("d_qkv", d_qkv.data);
   check_alignment("d_out", d_out.data);
   check_alignment("qkv", qkv.data);
-  check_alignment("scratch", scratch.data);
+  check_row_terms_scratch(scratch, shape);
   const RowTerms terms =
       compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
   if constexpr (std::is_same_v<T, float>) {

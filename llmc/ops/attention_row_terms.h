@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention_layout.h"
@@ -58,6 +59,16 @@ __global__ void attention_row_terms_kernel(RowTerms terms, const Element* out, c
 
 inline std::int64_t row_terms_floats(std::int64_t B, std::int64_t T, std::int64_t NH) {
   return 2 * B * NH * padded_rows(T);
+}
+
+// Throws an Error unless the scratch holds the terms.
+inline void check_row_terms_scratch(const Tensor<float, 1>& scratch, const AttentionShape& shape) {
+  const std::int64_t floats = row_terms_floats(shape.B, shape.T, shape.NH);
+  if (scratch.size() < floats) {
+    fail("attention backward: scratch of " + std::to_string(scratch.size()) + " floats, needs " +
+         std::to_string(floats));
+  }
+  check_alignment("scratch", scratch.data);
 }
 
 // Fills the scratch (row_terms_floats) and returns where the terms lie in it.

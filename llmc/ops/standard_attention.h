@@ -1,0 +1,220 @@
+// Causal self-attention as it is written down, with the whole (T, T) matrix of probabilities of
+// every head in memory: the baseline that flash attention is compared with in memory, time and
+// gradients (`--attention standard`). Every score is formed, masked ones too.
+//
+//     S = scale Q K^T,   P = softmax(S),   out = P V                              forward
+//     dV = P^T dO,   dS = scale P o (dO V^T - D),   dQ = dS K,   dK = dS^T Q       backward
+//
+// D_i = dO_i . O_i (attention_row_terms.h). Scores and probabilities are stored in the dtype of
+// qkv, so in bf16 the scores are rounded once more than in flash attention. All sums are fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention_layout.h"
+#include "llmc/ops/attention_row_terms.h"
+#include "llmc/ops/attention_tiles_fp32.h"
+
+namespace llmc {
+
+// A matrix of each head: element (i, j) of (batch b, head h) lies at
+// data[b * batch + h * head + i * row + j * column]. A transposed view swaps row and column.
+template <class T>
+struct HeadMatrix {
+  T* data;
+  std::int64_t batch, head, row, column;
+
+  __host__ __device__ HeadMatrix transposed() const { return {data, batch, head, column, row}; }
+  __device__ T* of_head(std::int64_t b, std::int64_t h) const {
+    return data + b * batch + h * head;
+  }
+};
+
+// Fills a tile with the elements (i0 + r, j0 + c) of an (I, J) matrix, zeros beyond it.
+// Neighbouring threads read neighbouring memory, whichever way the matrix lies.
+template <class Tile, class T>
+__device__ __forceinline__ void load_matrix(const Tile& tile, const T* data,
+                                            const HeadMatrix<const T>& matrix, std::int64_t i0,
+                                            std::int64_t j0, std::int64_t I, std::int64_t J) {
+  const bool down = matrix.row == 1;
+  for (int n = thread_index(); n < Tile::kRows * Tile::kColumns; n += kFmaThreads) {
+    const int r = down ? n % Tile::kRows : n / Tile::kColumns;
+    const int c = down ? n / Tile::kRows : n % Tile::kColumns;
+    const bool inside = i0 + r < I && j0 + c < J;
+    tile.row(r)[c] =
+        inside ? to_float(data[(i0 + r) * matrix.row + (j0 + c) * matrix.column]) : 0.0f;
+  }
+}
+
+inline constexpr int kHeadMatmulTile = 64;
+inline constexpr int kHeadMatmulDepth = 32;
+using HeadMatmulLeft = PaddedTile<kHeadMatmulTile, kHeadMatmulDepth>;
+using HeadMatmulRight = PaddedTile<kHeadMatmulDepth, kHeadMatmulTile>;
+
+// c (I, J) = factor * a (I, K) b (K, J) for each head; with row_dot (B, NH, padded I) instead
+// c_ij = factor * c_ij * ((a b)_ij - row_dot_i), which turns probabilities into score gradients
+// where they lie. Grid (column tiles, row tiles, B * NH).
+template <class T>
+__global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadMatrix<const T> b,
+                                   const float* row_dot, std::int64_t NH, std::int64_t I,
+                                   std::int64_t J, std::int64_t K, float factor) {
+  SharedMemory shared;
+  const HeadMatmulLeft left{shared.take<float>(HeadMatmulLeft::kElements)};
+  const HeadMatmulRight right{shared.take<float>(HeadMatmulRight::kElements)};
+  constexpr int R = kHeadMatmulTile / kFmaThreadRows;
+  constexpr int G = kHeadMatmulTile / 32;
+
+  const std::int64_t batch = block_z() / NH;
+  const std::int64_t head = block_z() % NH;
+  const std::int64_t i0 = block_y() * kHeadMatmulTile;
+  const std::int64_t j0 = block_x() * kHeadMatmulTile;
+  FmaBlock<R, G> sum = {};
+  for (std::int64_t k0 = 0; k0 < K; k0 += kHeadMatmulDepth) {
+    block_barrier();  // the last tiles have been read
+    load_matrix(left, a.of_head(batch, head), a, i0, k0, I, K);
+    load_matrix(right, b.of_head(batch, head), b, k0, j0, K, J);
+    block_barrier();
+    multiply_add(sum, left, right, kHeadMatmulDepth);
+  }
+
+  T* out = c.of_head(batch, head);
+  for (int r = 0; r < R; ++r) {
+    const std::int64_t i = i0 + fma_thread_row() * R + r;
+    for (int g = 0; g < G; ++g) {
+      for (int n = 0; n < 4; ++n) {
+        const std::int64_t j = j0 + fma_thread_column() + 32 * g + n;
+        if (i >= I || j >= J) continue;
+        T* place = out + i * c.row + j * c.column;
+        float value = factor * sum.v[r][g][n];
+        if (row_dot != nullptr) {
+          const float dot = row_dot[block_z() * padded_rows(I) + i];
+          value = factor * to_float(*place) * (sum.v[r][g][n] - dot);
+        }
+        *place = from_float<T>(value);
+      }
+    }
+  }
+}
+
+// Scores become probabilities in place, zero where the query does not see the key; a warp takes a
+// row (b, h, i) of length T.
+template <class T>
+__global__ void causal_softmax_kernel(T* scores, float* lse, const std::int32_t* doc_start,
+                                      AttentionShape shape) {
+  const std::int64_t row = block_x() * warps_per_block() + warp_index();
+  if (row >= shape.B * shape.NH * shape.T) return;
+  const std::int64_t query = row % shape.T;
+  const std::int64_t b = row / (shape.NH * shape.T);
+  const std::int64_t first = doc_start == nullptr ? 0 : doc_start[b * shape.T + query];
+  T* s = scores + row * shape.T;
+
+  float highest = kMinusInfinity;
+  for (std::int64_t j = first + lane(); j <= query; j += kWarp) {
+    highest = std::fmax(highest, to_float(s[j]));
+  }
+  highest = warp_max(highest);
+  float sum = 0.0f;
+  for (std::int64_t j = first + lane(); j <= query; j += kWarp) {
+    sum += std::exp(to_float(s[j]) - highest);
+  }
+  sum = warp_sum(sum);
+  for (std::int64_t j = lane(); j < shape.T; j += kWarp) {
+    const bool visible = j >= first && j <= query;
+    s[j] = from_float<T>(visible ? std::exp(to_float(s[j]) - highest) / sum : 0.0f);
+  }
+  if (lane() == 0) lse[row] = highest + std::log(sum);
+}
+
+template <class T>
+void launch_head_matmul(HeadMatrix<T> c, std::type_identity_t<HeadMatrix<const T>> a,
+                        std::type_identity_t<HeadMatrix<const T>> b, const float* row_dot,
+                        const AttentionShape& shape, std::int64_t I, std::int64_t J, std::int64_t K,
+                        float factor, Stream& stream) {
+  constexpr std::size_t kBytes = SharedLayout()
+                                     .add<float>(HeadMatmulLeft::kElements)
+                                     .add<float>(HeadMatmulRight::kElements)
+                                     .bytes();
+  launch(head_matmul_kernel<T>,
+         Grid{ceil_div(J, kHeadMatmulTile), ceil_div(I, kHeadMatmulTile), shape.B * shape.NH},
+         kFmaThreads, kBytes, stream, c, a, b, row_dot, shape.NH, I, J, K, factor);
+}
+
+// The heads' (T, HS) matrices in a packed tensor: part 0 is q, 1 k, 2 v.
+template <class T>
+HeadMatrix<T> packed_heads(T* qkv, const AttentionShape& shape, int part) {
+  return {qkv + part * shape.C(), shape.T * shape.qkv_stride(), shape.HS, shape.qkv_stride(), 1};
+}
+// The same of out (B, T, C), and the (T, T) matrices of probabilities.
+template <class T>
+HeadMatrix<T> out_heads(T* out, const AttentionShape& shape) {
+  return {out, shape.T * shape.C(), shape.HS, shape.C(), 1};
+}
+template <class T>
+HeadMatrix<T> square_heads(T* matrix, const AttentionShape& shape) {
+  return {matrix, shape.NH * shape.T * shape.T, shape.T * shape.T, shape.T, 1};
+}
+
+// out (B, T, C), lse (B, NH, T) and probabilities (B, NH, T, T) are written from qkv (B, T, 3C).
+// doc_start, lse and errors as in flash_attention_forward (attention.h).
+template <class T>
+void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4> probabilities,
+                                In<T, 3> qkv, std::int64_t NH, const std::int32_t* doc_start,
+                                Stream& stream) {
+  const AttentionShape shape = check_attention("out", out, NH);
+  const std::int64_t T_ = shape.T;
+  check_shape("qkv", qkv, {shape.B, T_, 3 * shape.C()});
+  check_shape("lse", lse, {shape.B, NH, T_});
+  check_shape("probabilities", probabilities, {shape.B, NH, T_, T_});
+
+  const auto p = square_heads(probabilities.data, shape);
+  const auto p_read = square_heads<const T>(probabilities.data, shape);
+  launch_head_matmul(p, packed_heads(qkv.data, shape, 0),
+                     packed_heads(qkv.data, shape, 1).transposed(), nullptr, shape, T_, T_,
+                     shape.HS, attention_scale(shape.HS), stream);
+  constexpr int kThreads = 128;
+  launch(causal_softmax_kernel<T>, Grid{ceil_div(shape.B * NH * T_, kThreads / kWarp), 1, 1},
+         kThreads, 0, stream, probabilities.data, lse.data, doc_start, shape);
+  launch_head_matmul(out_heads(out.data, shape), p_read, packed_heads(qkv.data, shape, 2), nullptr,
+                     shape, T_, shape.HS, T_, 1.0f, stream);
+}
+
+// Floats of scratch for standard_attention_backward.
+inline std::int64_t standard_attention_backward_scratch(std::int64_t B, std::int64_t T,
+                                                        std::int64_t NH) {
+  return row_terms_floats(B, T, NH);
+}
+
+// d_qkv (B, T, 3C) is written. probabilities hold the forward's and are overwritten with the score
+// gradients; documents are in them already, as zeros. The rest as in flash_attention_backward.
+template <class T>
+void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In<T, 3> d_out,
+                                 In<T, 3> qkv, In<T, 3> out, In<float, 3> lse, std::int64_t NH,
+                                 Tensor<float, 1> scratch, Stream& stream) {
+  const AttentionShape shape = check_attention("out", out, NH);
+  const std::int64_t T_ = shape.T;
+  check_shape("d_out", d_out, {shape.B, T_, shape.C()});
+  check_shape("d_qkv", d_qkv, {shape.B, T_, 3 * shape.C()});
+  check_shape("qkv", qkv, {shape.B, T_, 3 * shape.C()});
+  check_shape("lse", lse, {shape.B, NH, T_});
+  check_shape("probabilities", probabilities, {shape.B, NH, T_, T_});
+  check_alignment("d_out", d_out.data);
+  check_row_terms_scratch(scratch, shape);
+
+  const RowTerms terms =
+      compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
+  const auto p = square_heads(probabilities.data, shape);
+  const auto p_read = square_heads<const T>(probabilities.data, shape);
+  const auto g = out_heads(d_out.data, shape);
+  launch_head_matmul(packed_heads(d_qkv.data, shape, 2), p_read.transposed(), g, nullptr, shape, T_,
+                     shape.HS, T_, 1.0f, stream);
+  launch_head_matmul(p, g, packed_heads(qkv.data, shape, 2).transposed(), terms.dot, shape, T_, T_,
+                     shape.HS, attention_scale(shape.HS), stream);
+  launch_head_matmul(packed_heads(d_qkv.data, shape, 0), p_read, packed_heads(qkv.data, shape, 1),
+                     nullptr, shape, T_, shape.HS, T_, 1.0f, stream);
+  launch_head_matmul(packed_heads(d_qkv.data, shape, 1), p_read.transposed(),
+                     packed_heads(qkv.data, shape, 0), nullptr, shape, T_, shape.HS, T_, 1.0f,
+                     stream);
+}
+
+}  // namespace llmc
