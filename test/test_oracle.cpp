@@ -12,6 +12,7 @@
 #include "test/oracle/fixture.h"
 #include "test/oracle/gpt2.h"
 #include "test/oracle/ops.h"
+#include "test/oracle/transformers.h"
 #include "test/support.h"
 
 using namespace llmc::oracle;
@@ -60,24 +61,6 @@ std::vector<std::string> case_names() {
 // The fixture's rounding where it is stored in fp32, else fp64's own over a few thousand additions.
 double stored_precision(const std::string& case_name) {
   return case_name == "head64" ? 1e-7 : 1e-12;
-}
-
-// Step `step` of the training fixture, cut into `pieces` micro-batches.
-std::vector<Batch> training_batches(const Fixture& fixture, Index step, Index pieces) {
-  const Index T = fixture.integer("T");
-  const Index B = fixture.integer("B") / pieces;
-  const Ints tokens = fixture.ints("tokens");
-  const Ints targets = fixture.ints("targets");
-  const Index start = step % fixture.integer("batches") * pieces * B * T;
-  std::vector<Batch> batches;
-  for (Index i = 0; i < pieces; ++i) {
-    const Index from = start + i * B * T;
-    const auto cut = [&](const Ints& all) {
-      return Ints(all.begin() + from, all.begin() + from + B * T);
-    };
-    batches.push_back({B, T, cut(tokens), cut(targets), {}});
-  }
-  return batches;
 }
 
 Trainer fixture_trainer(const Fixture& f) {
@@ -279,12 +262,23 @@ TEST_SUITE("oracle") {
       const Vec losses = fixture.doubles("losses." + key);
       const Vec norms = fixture.doubles("grad_norms." + key);
       Trainer trainer = fixture_trainer(fixture);
+      Vec got_losses, got_norms;
       for (Index step = 0; step < steps; ++step) {
         const StepResult r = trainer.step(training_batches(fixture, step, pieces));
+        got_losses.push_back(r.loss);
+        got_norms.push_back(r.grad_norm);
         CHECK(r.loss == doctest::Approx(losses[step]).epsilon(1e-11));
         CHECK(r.grad_norm == doctest::Approx(norms[step]).epsilon(1e-10));
       }
       if (steps < fixture.integer("steps")) continue;
+      for (const llmc::Dtype dtype : {llmc::Dtype::fp32, llmc::Dtype::bf16}) {
+        for (const Comparison& c : compare_training(fixture, got_losses, got_norms, dtype)) {
+          CHECK_MESSAGE(c.ok(), describe(c));
+          CHECK(c.allowed < 0.1);
+        }
+      }
+      got_losses.back() *= 1.000003;
+      CHECK(!compare_training(fixture, got_losses, got_norms, llmc::Dtype::fp32)[0].ok());
       const Tensors before = fixture.parameters();
       for (const auto& [name, values] : trainer.parameters()) {
         const double update = fixture.doubles("update." + key + "." + name)[0];
@@ -342,6 +336,20 @@ TEST_SUITE("oracle") {
       if (!c.ok()) failed += c.name + ";";
     }
     CHECK(failed == "wte.weight.column_sums;wte.weight.blocks;");
+  }
+
+  TEST_CASE("the oracle's loss on the Hugging Face directories is transformers'") {
+    const std::string tiny = fixtures_dir() + "/hf_tiny";
+    const Fixture expected(tiny + "/expected.fixture");
+    const double loss = mean_loss(expected.config(), expected.parameters(), expected.batch());
+    CHECK(loss == doctest::Approx(expected.number("loss")).epsilon(1e-13));
+    if (llmc_test::tiny()) return;
+    const std::string openai = fixtures_dir() + "/hf_tiny_openai";
+    const TransformersCheck live =
+        check_transformers({openai, "--tokens", tiny + "/tokens.txt", "--tensors", tiny});
+    if (!live.available) return llmc_test::skip("transformers is not installed (live part only)");
+    CHECK_MESSAGE(live.passed, live.output);
+    CHECK(live.loss == doctest::Approx(loss).epsilon(1e-6));
   }
 
   TEST_CASE("a fixture that is missing, foreign or cut short is named") {

@@ -4,8 +4,9 @@
 //   fp32: 3 x PyTorch fp32's error, at least 1e-6        bf16: 2 x PyTorch bf16's error
 //
 // PyTorch's error of a tensor is the greater of its error on this very case and its rms over 8
-// draws of the parameters (a short tensor may be lucky once); for the loss, a single number, the
-// largest of the draws.
+// draws of the parameters (a short tensor may be lucky once); for the loss, a single number, and
+// for the losses and norms of training the largest of the draws. fp32 losses of training have a
+// bound of their own.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +22,7 @@ namespace llmc::oracle {
 
 constexpr double kFp32Factor = 3, kHalfFactor = 2;
 constexpr double kFp32Floor = 1e-6;
+constexpr double kFp32TrainingLoss = 2e-6;
 constexpr double kBf16KeyFloor =
     0x1p-9;  // one rounding: PyTorch may hit the key part's zero exactly
 
@@ -41,7 +43,9 @@ inline std::string describe(const Comparison& c) {
 inline double allowed_error(const Fixture& fixture, const std::string& what, Dtype dtype) {
   const bool fp32 = dtype == Dtype::fp32;
   const Vec own = fixture.doubles((fp32 ? "error.fp32." : "error.bf16.") + what);  // case, rms, max
-  const double yardstick = what == "loss" ? own.at(2) : std::max(own.at(0), own.at(1));
+  const bool single = what == "loss" || what == "losses" || what == "grad_norms";
+  const double yardstick = single ? own.at(2) : std::max(own.at(0), own.at(1));
+  if (fp32 && what == "losses") return kFp32TrainingLoss;
   if (fp32) return std::max(kFp32Floor, kFp32Factor * yardstick);
   return std::max(what.ends_with(".key") ? kBf16KeyFloor : 0.0, kHalfFactor * yardstick);
 }
@@ -184,18 +188,45 @@ inline Comparison compare_loss(const Fixture& fixture, double loss, Dtype dtype)
   return {"loss", std::abs(loss - want) / std::abs(want), allowed_error(fixture, "loss", dtype)};
 }
 
-// max over steps of |loss - want| / want against the fp64 losses of a training fixture
-// ("losses.fp64" or "losses.fp64_accumulated").
-inline double worst_loss_error(const Fixture& fixture, const std::string& key, const Vec& losses) {
-  const Vec want = fixture.doubles(key);
-  expect_size("losses", losses.size(), static_cast<Index>(want.size()));
+// max over i of |got[i] / want[i] - 1|; NaN if any is.
+inline double worst_ratio_error(const Vec& got, const Vec& want) {
+  expect_size("got", got.size(), static_cast<Index>(want.size()));
   double worst = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const double error = std::abs(losses[i] / want[i] - 1);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(got[i] / want[i] - 1);
     if (std::isnan(error)) return error;
     worst = std::max(worst, error);
   }
   return worst;
+}
+
+// The training fixture: every step's loss (before the update) and gradient norm (before clipping)
+// against PyTorch's fp64 run. Plain and accumulated runs have the same truth.
+inline std::vector<Comparison> compare_training(const Fixture& fixture, const Vec& losses,
+                                                const Vec& grad_norms, Dtype dtype) {
+  return {{"losses", worst_ratio_error(losses, fixture.doubles("losses.fp64")),
+           allowed_error(fixture, "losses", dtype)},
+          {"grad_norms", worst_ratio_error(grad_norms, fixture.doubles("grad_norms.fp64")),
+           allowed_error(fixture, "grad_norms", dtype)}};
+}
+
+// The micro-batches of step `step` (from 0) of a training fixture, whose global batches (B, T) are
+// taken in a cycle, cut into `pieces` along B.
+inline std::vector<Batch> training_batches(const Fixture& fixture, Index step, Index pieces) {
+  const Index T = fixture.integer("T");
+  const Index B = fixture.integer("B") / pieces;
+  const Ints tokens = fixture.ints("tokens");    // (batches, B, T)
+  const Ints targets = fixture.ints("targets");  // (batches, B, T)
+  const Index start = step % fixture.integer("batches") * pieces * B * T;
+  std::vector<Batch> batches;
+  for (Index i = 0; i < pieces; ++i) {
+    const Index from = start + i * B * T;
+    const auto cut = [&](const Ints& all) {
+      return Ints(all.begin() + from, all.begin() + from + B * T);
+    };
+    batches.push_back({B, T, cut(tokens), cut(targets), {}});
+  }
+  return batches;
 }
 
 }  // namespace llmc::oracle

@@ -3,7 +3,7 @@
 
     python3 test/oracle/make_fixtures.py [--out DIR] [case ...]
 
-Needs torch, transformers, safetensors and numpy; runs on the CPU in about two minutes. README.md
+Needs torch, transformers, safetensors and numpy; runs on the CPU in a minute or two. README.md
 beside this file says what is in the files and how tests use them.
 """
 
@@ -235,10 +235,29 @@ TRAINING = dict(steps=50, batches=5, micro_batches=4, lr=1e-3, beta1=0.9, beta2=
                 eps=1e-8, weight_decay=0.1, max_norm=1.0)
 
 
-def train(case, dtype, micro_batches, autocast=False):
-    """(losses, gradient norms, {name: update}) of the training run in `dtype`."""
+def accumulate_gradients(worker, master, batches):
+    """Mean loss over micro-batches run in `worker`; their gradients are added to `master`, which is
+    the same model or one in higher precision."""
+    total = 0.0
+    for x, y in batches:
+        loss = mean_loss(worker(x).logits, y) / len(batches)
+        loss.backward()
+        total += loss.item()
+        if worker is not master:
+            for p, q in zip(master.parameters(), worker.parameters()):
+                p.grad = q.grad.to(p.dtype) + (0 if p.grad is None else p.grad)
+                q.grad = None
+    return total
+
+
+def train(case, dtype, micro_batches, seed=None):
+    """(losses, gradient norms, {name: update}) of the training run in `dtype`; bf16 has fp32 master
+    weights, gradients and optimizer state, and a rounded copy of the weights to compute with."""
     s = TRAINING
-    model = build(case, case.seed * 16, dtype)
+    half = dtype == torch.bfloat16
+    seed = case.seed * 16 if seed is None else seed
+    model = build(case, seed, torch.float32 if half else dtype)
+    worker = build(case, seed, dtype) if half else model
     before = {n: p.detach().double().numpy().copy()
               for n, p in zip(parameter_names(model), model.parameters())}
     groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == decayed],
@@ -249,20 +268,33 @@ def train(case, dtype, micro_batches, autocast=False):
         b = step % s["batches"]
         tokens = case.tokens(10 + 2 * b, case.B).chunk(micro_batches)
         targets = case.tokens(11 + 2 * b, case.B).chunk(micro_batches)
-        total = 0.0
-        for x, y in zip(tokens, targets):
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                logits = model(x).logits
-            loss = mean_loss(logits, y) / micro_batches
-            loss.backward()
-            total += loss.item()
-        losses.append(total)
+        losses.append(accumulate_gradients(worker, model, list(zip(tokens, targets))))
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), s["max_norm"]).item())
         adamw.step()
         adamw.zero_grad()
+        if half:
+            worker.load_state_dict(model.state_dict())
     updates = {n: p.detach().double().numpy() - before[n]
                for n, p in zip(parameter_names(model), model.parameters())}
     return np.array(losses), np.array(norms), updates
+
+
+def worst_ratio(got, want):
+    return np.max(np.abs(got / want - 1))
+
+
+def measure_training_errors(case, dtype):
+    """{"losses", "grad_norms": (this case's error, rms over draws, maximum over draws)}, each the
+    worst of the steps; the greater of the plain and the accumulated run."""
+    draws = []
+    for d in range(DRAWS):
+        seed = case.seed * 16 + d
+        exact = train(case, torch.float64, 1, seed)
+        runs = [train(case, dtype, n, seed) for n in (1, TRAINING["micro_batches"])]
+        draws.append([max(worst_ratio(r[i], exact[i]) for r in runs) for i in (0, 1)])
+    return {key: np.array([draws[0][i], np.sqrt(np.mean([d[i] ** 2 for d in draws])),
+                           max(d[i] for d in draws)])
+            for i, key in enumerate(("losses", "grad_norms"))}
 
 
 def make_training(case, directory):
@@ -278,7 +310,8 @@ def make_training(case, directory):
         "fp64_accumulated": train(case, torch.float64, s["micro_batches"]),
         "fp32": train(case, torch.float32, 1),
         "fp32_accumulated": train(case, torch.float32, s["micro_batches"]),
-        "bf16_autocast": train(case, torch.float32, 1, autocast=True),
+        "bf16": train(case, torch.bfloat16, 1),
+        "bf16_accumulated": train(case, torch.bfloat16, s["micro_batches"]),
     }
     reference = runs["fp64"]
     for label, (losses, norms, updates) in runs.items():
@@ -288,9 +321,15 @@ def make_training(case, directory):
             out.tensor(f"update.{label}.{name}",
                        np.array([np.linalg.norm(update), relative(update, reference[2][name])]))
         print(f"adamw50      {label:17} loss {losses[0]:.6f} -> {losses[-1]:.6f}, against fp64: loss "
-              f"{np.max(np.abs(losses / reference[0] - 1)):.2e}, norm "
-              f"{np.max(np.abs(norms / reference[1] - 1)):.2e}, worst update "
+              f"{worst_ratio(losses, reference[0]):.2e}, norm "
+              f"{worst_ratio(norms, reference[1]):.2e}, worst update "
               f"{max(relative(u, reference[2][n]) for n, u in updates.items()):.2e}")
+    for label, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        errors = measure_training_errors(case, dtype)
+        for key, values in errors.items():
+            out.tensor(f"error.{label}.{key}", values)
+        print(f"adamw50      {label} own error, largest of {DRAWS} draws: losses "
+              f"{errors['losses'][2]:.2e}, gradient norms {errors['grad_norms'][2]:.2e}")
     out.save(directory / "adamw50.fixture")
 
 

@@ -1,0 +1,123 @@
+// Causal self-attention in double precision, forward and backward, with optional documents. One of
+// the ops of ops.h, which includes this file.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "test/oracle/vec.h"
+
+namespace llmc::oracle {
+
+// Where the parts of one head lie in qkv (B, T, 3C): row r = b * T + t holds q, k and v one after
+// the other, each C wide, head h in columns h * HS .. (h + 1) * HS - 1.
+struct PackedQkv {
+  Index T, NH, HS;
+  Index C() const { return NH * HS; }
+  Index q(Index b, Index t, Index h) const { return (b * T + t) * 3 * C() + h * HS; }
+  Index k(Index b, Index t, Index h) const { return q(b, t, h) + C(); }
+  Index v(Index b, Index t, Index h) const { return q(b, t, h) + 2 * C(); }
+  Index out(Index b, Index t, Index h) const { return (b * T + t) * C() + h * HS; }
+};
+
+// First key that query (b, i) may see: 0, or what doc_start (B, T) says.
+inline Index first_key(const Ints& doc_start, Index b, Index T, Index i) {
+  return doc_start.empty() ? 0 : doc_start.at(b * T + i);
+}
+
+struct AttentionRow {
+  Vec probability;  // (i + 1): softmax over keys 0 .. i, zero before the document's start
+  double log_sum_exp = 0;
+};
+
+// One query's softmax of q . k / sqrt(HS) over the keys it sees.
+inline AttentionRow attention_row(const Vec& qkv, const PackedQkv& at, Index b, Index h, Index i,
+                                  Index first) {
+  if (first < 0 || first > i) throw std::invalid_argument("oracle: doc_start beyond its query");
+  const double scale = 1 / std::sqrt(static_cast<double>(at.HS));
+  AttentionRow row{Vec(i + 1), 0};
+  double highest = -std::numeric_limits<double>::infinity();
+  for (Index j = first; j <= i; ++j) {
+    double dot = 0;
+    for (Index d = 0; d < at.HS; ++d) dot += qkv[at.q(b, i, h) + d] * qkv[at.k(b, j, h) + d];
+    row.probability[j] = dot * scale;
+    highest = std::max(highest, row.probability[j]);
+  }
+  double sum = 0;
+  for (Index j = first; j <= i; ++j) sum += std::exp(row.probability[j] - highest);
+  row.log_sum_exp = highest + std::log(sum);
+  for (Index j = first; j <= i; ++j) {
+    row.probability[j] = std::exp(row.probability[j] - row.log_sum_exp);
+  }
+  return row;
+}
+
+struct Attention {
+  Vec out;          // (B, T, C)
+  Vec log_sum_exp;  // (B, NH, T), natural logarithm, of the scaled scores
+};
+
+// qkv (B, T, 3C). Key j is visible to query i of the same batch row where
+// doc_start[b * T + i] <= j <= i; an empty doc_start is one document a row (all zeros).
+inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
+                                   const Ints& doc_start = {}) {
+  const PackedQkv at{T, NH, HS};
+  expect_size("qkv", qkv.size(), B * T * 3 * at.C());
+  Attention y{Vec(B * T * at.C()), Vec(B * NH * T)};
+  for (Index b = 0; b < B; ++b) {
+    for (Index h = 0; h < NH; ++h) {
+      for (Index i = 0; i < T; ++i) {
+        const Index first = first_key(doc_start, b, T, i);
+        const AttentionRow row = attention_row(qkv, at, b, h, i, first);
+        y.log_sum_exp[(b * NH + h) * T + i] = row.log_sum_exp;
+        for (Index j = first; j <= i; ++j) {
+          for (Index d = 0; d < HS; ++d) {
+            y.out[at.out(b, i, h) + d] += row.probability[j] * qkv[at.v(b, j, h) + d];
+          }
+        }
+      }
+    }
+  }
+  return y;
+}
+
+// d_out (B, T, C); returns d_qkv (B, T, 3C), packed as qkv is. Through the softmax:
+// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = d_out . v[j].
+inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH,
+                              Index HS, const Ints& doc_start = {}) {
+  const PackedQkv at{T, NH, HS};
+  expect_size("qkv", qkv.size(), B * T * 3 * at.C());
+  expect_size("d_out", d_out.size(), B * T * at.C());
+  const double scale = 1 / std::sqrt(static_cast<double>(HS));
+  Vec d_qkv(qkv.size());
+  for (Index b = 0; b < B; ++b) {
+    for (Index h = 0; h < NH; ++h) {
+      for (Index i = 0; i < T; ++i) {
+        const Index first = first_key(doc_start, b, T, i);
+        const Vec p = attention_row(qkv, at, b, h, i, first).probability;
+        const double* grad = &d_out[at.out(b, i, h)];
+        Vec d_p(i + 1);
+        double mean = 0;
+        for (Index j = first; j <= i; ++j) {
+          for (Index d = 0; d < HS; ++d) {
+            d_p[j] += grad[d] * qkv[at.v(b, j, h) + d];
+            d_qkv[at.v(b, j, h) + d] += p[j] * grad[d];
+          }
+          mean += p[j] * d_p[j];
+        }
+        for (Index j = first; j <= i; ++j) {
+          const double d_score = p[j] * (d_p[j] - mean) * scale;
+          for (Index d = 0; d < HS; ++d) {
+            d_qkv[at.q(b, i, h) + d] += d_score * qkv[at.k(b, j, h) + d];
+            d_qkv[at.k(b, j, h) + d] += d_score * qkv[at.q(b, i, h) + d];
+          }
+        }
+      }
+    }
+  }
+  return d_qkv;
+}
+
+}  // namespace llmc::oracle
