@@ -124,7 +124,7 @@ class CheckpointWriter {
     new_file(name);
     AtomicFile file(directory_ / name);
     file.write(text);
-    file.commit();
+    file.commit(false);
     manifest_.files.push_back({name, file.size(), checksum_text(file.checksum()), {}});
   }
 
@@ -133,7 +133,7 @@ class CheckpointWriter {
   void commit(std::int64_t step, const CheckpointState& state) {
     require(!committed_, target_.string() + " is committed already");
     for (const TensorFile& file : tensor_files_) {
-      if (!file.writer->finished()) file.writer->finish();
+      if (!file.writer->finished()) file.writer->finish(false);
       manifest_.files.push_back({file.writer->path().filename().string(), file.writer->size(),
                                  checksum_text(file.writer->checksum()), file.parts});
     }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -114,8 +115,9 @@ inline std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> byte
 template <class Each>
 void for_each_piece(const std::filesystem::path& path, Each&& each) {
   const FileDescriptor fd = open_for_reading(path);
-  std::string buffer(std::size_t{1} << 20, '\0');
-  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(buffer));
+  constexpr std::size_t kPiece = std::size_t{1} << 18;
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPiece);
+  const std::span bytes(buffer.get(), kPiece);
   while (const std::size_t n = read_some(fd, bytes, path)) each(bytes.first(n));
 }
 
@@ -265,13 +267,14 @@ class AtomicFile {
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
-  // Bytes on disk, then the name, then the directory.
-  void commit() {
+  // Bytes on disk, then the name, then the directory. Who names many files in one directory and
+  // syncs that at the end can do without the last part.
+  void commit(bool directory_too = true) {
     require(size_ >= reserved_, path_.string() + ": less was written than reserved");
     sync_file(fd_, path_);
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_file("name", path_, errno);
     if (::close(fd_.release()) != 0) fail_file("close", path_, errno);
-    sync_directory(parent_of(path_));
+    if (directory_too) sync_directory(parent_of(path_));
   }
 
   const std::filesystem::path& path() const { return path_; }

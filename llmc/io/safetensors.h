@@ -291,12 +291,12 @@ class SafetensorsWriter {
     write(name, bytes.data(), static_cast<std::int64_t>(bytes.size()));
   }
 
-  // Throws when a tensor is not complete.
-  void finish() {
+  // Throws when a tensor is not complete. `directory_too`: see AtomicFile::commit.
+  void finish(bool directory_too = true) {
     if (current_ != tensors_.size()) {
       fail(file_.path().string() + ": tensor " + tensors_[current_].name + " is not complete");
     }
-    file_.commit();
+    file_.commit(directory_too);
     finished_ = true;
   }
 
