@@ -61,7 +61,7 @@ OPTIMIZE  := -O3 $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
-OPTIMIZE  := -O1 -g -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+OPTIMIZE  := -O1 -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 TEST_OPTIMIZE := $(OPTIMIZE)
 endif
 HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
@@ -95,7 +95,7 @@ ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
 TEST_ARCHS := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX)
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a:+PTX=),code=$(if $(filter %+PTX,$(a)),[compute_$(a:+PTX=)$(,)sm_$(a:+PTX=)],sm_$(a)))
 # Without a CXX= the choice of host compiler is nvcc's own, or that of NVCC_CCBIN.
-NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 -O3 -Xcompiler=-Wall --expt-relaxed-constexpr \
+NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 -O3 -Xcompiler=-Wall -diag-suppress 20050 --expt-relaxed-constexpr \
              --threads 2 $(INCLUDES)
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
