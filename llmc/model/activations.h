@@ -10,6 +10,7 @@
 #include "llmc/ops/attention.h"
 #include "llmc/ops/layernorm.h"
 #include "llmc/ops/linear.h"
+#include "llmc/ops/standard_attention.h"
 
 namespace llmc {
 
@@ -54,7 +55,7 @@ struct BlockActivations {
   Tensor<float, 1> ln_1_mean, ln_1_rstd;  // (B*T)
   Tensor<T, 2> qkv;                       // (B*T, 3C)
   Tensor<T, 2> attention;                 // (B*T, C)
-  Tensor<float, 1> log_sum_exp;           // (B*NH*T), of flash attention
+  Tensor<float, 1> log_sum_exp;           // (B*NH*T)
   Tensor<T, 1> probabilities;             // (B*NH*T*T), of standard attention
   Tensor<T, 2> middle;                    // (B*T, C) the residual stream after attention
   Tensor<T, 2> ln_2;                      // (B*T, C)
@@ -109,9 +110,8 @@ struct Activations {
       plan.reserve(segment, block.ln_1_rstd, rows);
       plan.reserve(segment, block.qkv, rows, 3 * C);
       plan.reserve(segment, block.attention, rows, C);
-      if (run.attention == Attention::flash) {
-        plan.reserve(segment, block.log_sum_exp, rows * config.heads);
-      } else {
+      plan.reserve(segment, block.log_sum_exp, rows * config.heads);
+      if (run.attention == Attention::standard) {
         plan.reserve("attention matrices", block.probabilities, rows * config.heads * run.T);
       }
       plan.reserve(segment, block.middle, rows, C);
@@ -123,13 +123,18 @@ struct Activations {
     }
   }
 
+  static std::int64_t attention_scratch(const Gpt2Config& config, const RunShape& run) {
+    return run.attention == Attention::flash
+               ? flash_attention_backward_scratch(run.B, run.T, config.heads, config.head_size())
+               : standard_attention_backward_scratch(run.B, run.T, config.heads);
+  }
+
   // One scratch serves all ops in turn. Smaller batches never want more than the largest one.
   static std::int64_t scratch_size(const Gpt2Config& config, const RunShape& run) {
     const std::int64_t rows = run.rows(), C = config.channels;
-    return std::max(
-        {layernorm_backward_scratch(rows, C), linear_backward_scratch(rows, C),
-         linear_backward_scratch(rows, 3 * C), linear_backward_scratch(rows, 4 * C),
-         flash_attention_backward_scratch(run.B, run.T, config.heads, config.head_size())});
+    return std::max({layernorm_backward_scratch(rows, C), linear_backward_scratch(rows, C),
+                     linear_backward_scratch(rows, 3 * C), linear_backward_scratch(rows, 4 * C),
+                     attention_scratch(config, run)});
   }
 };
 

@@ -256,9 +256,9 @@ class Gpt2 {
                                  batched(a.qkv, pass), config_.heads, pass.batch.doc_start,
                                  pass.stream);
     } else {
-      standard_attention_forward<T>(batched(a.attention, pass), probabilities(a, pass),
-                                    batched(a.qkv, pass), config_.heads, pass.batch.doc_start,
-                                    pass.stream);
+      standard_attention_forward<T>(batched(a.attention, pass), log_sum_exp(a, pass),
+                                    probabilities(a, pass), batched(a.qkv, pass), config_.heads,
+                                    pass.batch.doc_start, pass.stream);
     }
   }
 
@@ -269,9 +269,10 @@ class Gpt2 {
                                   batched(a.attention, pass), log_sum_exp(a, pass), config_.heads,
                                   pass.batch.doc_start, activations_.scratch, pass.stream);
     } else {
-      standard_attention_backward<T>(batched(d_qkv, pass), batched(d_out, pass),
-                                     batched(a.qkv, pass), probabilities(a, pass), config_.heads,
-                                     pass.batch.doc_start, pass.stream);
+      standard_attention_backward<T>(batched(d_qkv, pass), probabilities(a, pass),
+                                     batched(d_out, pass), batched(a.qkv, pass),
+                                     batched(a.attention, pass), log_sum_exp(a, pass),
+                                     config_.heads, activations_.scratch, pass.stream);
     }
   }
 

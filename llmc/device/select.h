@@ -1,0 +1,43 @@
+// Where a program runs when it starts. A CUDA build that finds no GPU hands over to the host build,
+// which lies beside it (build/cuda/NAME and build/host/NAME), and says so.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "llmc/device/error.h"
+#include "llmc/device/properties.h"
+#include "llmc/device/target.h"
+
+namespace llmc {
+
+// `wanted` is auto, cuda or host. Returns when this build is the right one; otherwise becomes the
+// other one, or throws.
+inline void select_device(const std::string& wanted, char** argv) {
+  if (!kCudaTarget) {
+    if (wanted == "cuda") {
+      fail("--device cuda: this is the host build",
+           "run ./train_gpt2 of a build made where nvcc is");
+    }
+    return;
+  }
+  std::string why_not;
+  if (wanted != "host" && device_available(&why_not)) return;
+  if (wanted == "cuda") fail("--device cuda: no GPU can be used: " + why_not, "--device host");
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::filesystem::path other = self.parent_path().parent_path() / "host" / self.filename();
+  if (wanted == "auto") {
+    std::cerr << self.filename().string() << ": no GPU can be used (" << why_not
+              << "), running the host build on the CPU\n";
+  }
+  execv(other.c_str(), argv);
+  fail("the host build " + other.string() + " cannot be started: " + std::strerror(errno),
+       "make builds it");
+}
+
+}  // namespace llmc

@@ -1,0 +1,164 @@
+// A run's state to and from files. The weights go into a Hugging Face directory as fp32 masters,
+// the moments beside them under the same names, the counters into the manifest.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/io/checkpoint.h"
+#include "llmc/io/huggingface.h"
+#include "llmc/model/config.h"
+#include "llmc/train/training_state.h"
+
+namespace llmc {
+
+inline constexpr const char* kMomentsName = "optimizer.safetensors";
+
+// Where a run is: everything but tensors that a resumed run must know.
+struct RunPosition {
+  std::int64_t step = 0;     // done so far
+  std::int64_t samples = 0;  // sequences taken from the shuffled training text
+  std::int64_t tokens = 0;   // trained on
+};
+
+inline HuggingFaceConfig to_huggingface(const Gpt2Config& config,
+                                        std::optional<std::int64_t> end_of_text) {
+  HuggingFaceConfig out;
+  out.vocab_size = config.vocabulary;
+  out.n_positions = config.context;
+  out.n_layer = config.layers;
+  out.n_head = config.heads;
+  out.n_embd = config.channels;
+  out.bos_token_id = out.eos_token_id = end_of_text;
+  return out;
+}
+
+inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::string& directory) {
+  if (config.layer_norm_epsilon != 1e-5) {
+    fail(directory + ": layer_norm_epsilon is " + std::to_string(config.layer_norm_epsilon),
+         "GPT-2's 1e-05 is what is supported");
+  }
+  Gpt2Config out;
+  out.vocabulary = config.vocab_size;
+  out.context = config.n_positions;
+  out.layers = config.n_layer;
+  out.heads = config.n_head;
+  out.channels = config.n_embd;
+  check_config(out);
+  return out;
+}
+
+// Loads the weights of a directory that save_pretrained or this engine wrote.
+template <class T>
+void load_weights(const std::filesystem::path& directory, TrainingState<T>& state, Stream& stream) {
+  const HuggingFaceWeights weights(directory);
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : state.table().specs()) names.push_back(spec.name);
+  weights.require_exactly(names);
+  std::vector<float> values;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    values.resize(static_cast<std::size_t>(spec.size()));
+    weights.load(spec.name, spec.shape, values.data());
+    state.set_weight(spec, values.data(), stream);
+  }
+}
+
+namespace checkpointing_detail {
+
+inline std::vector<TensorHeader> headers(const ParameterTable& table, const std::string& prefix) {
+  std::vector<TensorHeader> all;
+  for (const ParameterSpec& spec : table.specs()) {
+    all.push_back({prefix + spec.name, TensorDtype::f32, spec.shape});
+  }
+  return all;
+}
+
+template <class T>
+void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream) {
+  const ParameterTable& table = state.table();
+  std::vector<TensorHeader> all = headers(table, "first_moment.");
+  const std::vector<TensorHeader> second = headers(table, "second_moment.");
+  all.insert(all.end(), second.begin(), second.end());
+  SafetensorsWriter& file = writer.tensor_file(kMomentsName, all);
+  std::vector<float> m, v;
+  for (const bool first : {true, false}) {
+    for (const ParameterSpec& spec : table.specs()) {
+      m.resize(static_cast<std::size_t>(spec.size()));
+      v.resize(m.size());
+      state.get_moments(spec, m.data(), v.data(), stream);
+      file.write((first ? "first_moment." : "second_moment.") + spec.name,
+                 first ? m.data() : v.data(), spec.size() * 4);
+    }
+  }
+  file.finish();
+}
+
+}  // namespace checkpointing_detail
+
+// Writes ROOT/step_NNNNNN; returns its path.
+template <class T>
+std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
+                            const RunPosition& position, std::uint64_t seed,
+                            TrainingState<T>& state, Stream& stream) {
+  CheckpointWriter writer(root, checkpoint_name(position.step));
+  writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
+  SafetensorsWriter& weights = writer.tensor_file(
+      kWeightsName, checkpointing_detail::headers(state.table(), "transformer."));
+  std::vector<float> values;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    values.resize(static_cast<std::size_t>(spec.size()));
+    state.get_weight(spec, values.data(), stream);
+    weights.write("transformer." + spec.name, values.data(), spec.size() * 4);
+  }
+  weights.finish();
+  checkpointing_detail::write_moments(writer, state, stream);
+  const OptimizerState optimizer = state.optimizer_state(stream);
+  writer.commit(position.step, {{"samples", position.samples},
+                                {"tokens", position.tokens},
+                                {"seed", seed},
+                                {"dtype", dtype_name(kDtypeOf<T>)},
+                                {"updates", optimizer.updates},
+                                {"skipped", optimizer.skipped},
+                                {"skipped_in_row", optimizer.skipped_in_row}});
+  return writer.path().string();
+}
+
+// Fills `state` from a checkpoint; returns where the run was.
+template <class T>
+RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed,
+                            TrainingState<T>& state, Stream& stream) {
+  CheckpointReader reader(path);
+  const auto check = [&](const char* flag, const std::string& asked, const std::string& saved) {
+    if (asked == saved) return;
+    fail(path.string() + " was written with " + flag + " " + saved + ", not " + asked,
+         "resume with the flags of the run");
+  };
+  check("--seed", std::to_string(seed),
+        std::to_string(reader.state("seed").unsigned_integer("seed")));
+  check("--dtype", dtype_name(kDtypeOf<T>), reader.state("dtype").text("dtype"));
+  std::vector<float> first, second;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    first.resize(static_cast<std::size_t>(spec.size()));
+    second.resize(first.size());
+    reader.load("transformer." + spec.name, spec.shape, first.data());
+    state.set_weight(spec, first.data(), stream);
+    reader.load("first_moment." + spec.name, spec.shape, first.data());
+    reader.load("second_moment." + spec.name, spec.shape, second.data());
+    state.set_moments(spec, first.data(), second.data(), stream);
+  }
+  OptimizerState optimizer{};
+  const auto counter = [&](const char* key) {
+    return static_cast<std::int32_t>(reader.state(key).integer(key));
+  };
+  optimizer.updates = counter("updates");
+  optimizer.skipped = counter("skipped");
+  optimizer.skipped_in_row = counter("skipped_in_row");
+  state.set_optimizer_state(optimizer, stream);
+  return {reader.step(), reader.state("samples").integer("samples"),
+          reader.state("tokens").integer("tokens")};
+}
+
+}  // namespace llmc

@@ -1,0 +1,122 @@
+// What a person sees while a run goes on (stderr), and what programs read (the log).
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "llmc/io/run_log.h"
+
+namespace llmc {
+
+struct StepRecord {
+  std::int64_t step = 0;  // done, this one included
+  double loss = 0, grad_norm = 0, lr = 0;
+  std::int64_t tokens = 0;  // trained on so far, in all runs
+  double tok_per_s = 0;
+  double mfu = 0;  // share of the peak
+  double step_ms = 0;
+};
+
+inline std::string duration_text(double seconds) {
+  const auto s = static_cast<long long>(seconds + 0.5);
+  char text[32];
+  if (s >= 3600) {
+    std::snprintf(text, sizeof text, "%lld h %02lld min", s / 3600, s / 60 % 60);
+  } else if (s >= 60) {
+    std::snprintf(text, sizeof text, "%lld min %02lld s", s / 60, s % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld s", s);
+  }
+  return text;
+}
+
+// On a terminal one line that changes; elsewhere a line every few seconds.
+class Progress {
+ public:
+  // `log_path` empty: no log. `append`: a resumed run.
+  Progress(const std::string& log_path, bool append, std::int64_t last_step)
+      : terminal_(isatty(STDERR_FILENO) != 0), last_step_(last_step), start_(Clock::now()) {
+    if (!log_path.empty()) log_ = std::make_unique<RunLog>(log_path, append);
+  }
+
+  void step(const StepRecord& r) {
+    if (log_) {
+      log_->write({{"step", r.step},
+                   {"loss", r.loss},
+                   {"grad_norm", r.grad_norm},
+                   {"lr", r.lr},
+                   {"tokens", r.tokens},
+                   {"tok_per_s", r.tok_per_s},
+                   {"mfu", r.mfu},
+                   {"step_ms", r.step_ms}});
+    }
+    if (first_step_ == 0) first_step_ = r.step;
+    const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();
+    const bool ends = r.step == first_step_ || r.step == last_step_;
+    if (ends || waited > (terminal_ ? 0.2 : 5.0)) show(r);
+  }
+
+  void validation(std::int64_t step, double loss) {
+    if (log_) log_->write({{"step", step}, {"val_loss", loss}});
+    char text[64];
+    std::snprintf(text, sizeof text, "step %lld: validation loss %.4f",
+                  static_cast<long long>(step), loss);
+    note(text);
+  }
+
+  // A line of its own.
+  void note(const std::string& text) {
+    end_line();
+    std::cerr << text << std::endl;
+  }
+
+  void end_line() {
+    if (line_open_) std::cerr << '\n';
+    line_open_ = false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void show(const StepRecord& r) {
+    shown_ = Clock::now();
+    const double elapsed = std::chrono::duration<double>(shown_ - start_).count();
+    const auto done = static_cast<double>(r.step - first_step_ + 1);
+    const double left = elapsed / done * static_cast<double>(last_step_ - r.step);
+    char text[256];
+    std::snprintf(text, sizeof text,
+                  "step %lld/%lld | loss %.4f | grad norm %.3f | lr %.2e | %.0f ms | %.0f tok/s | "
+                  "MFU %.1f%% | ETA %s",
+                  static_cast<long long>(r.step), static_cast<long long>(last_step_), r.loss,
+                  r.grad_norm, r.lr, r.step_ms, r.tok_per_s, 100 * r.mfu,
+                  duration_text(left).c_str());
+    if (terminal_) {
+      std::cerr << '\r' << bar(r.step) << ' ' << text << "\033[K" << std::flush;
+      line_open_ = true;
+    } else {
+      std::cerr << text << std::endl;
+    }
+  }
+
+  std::string bar(std::int64_t step) const {
+    constexpr std::int64_t kWidth = 20;
+    const std::int64_t full = last_step_ > 0 ? kWidth * step / last_step_ : kWidth;
+    return "[" + std::string(static_cast<std::size_t>(full), '#') +
+           std::string(static_cast<std::size_t>(kWidth - full), '.') + "]";
+  }
+
+  bool terminal_;
+  std::int64_t last_step_, first_step_ = 0;
+  Clock::time_point start_, shown_{};
+  bool line_open_ = false;
+  std::unique_ptr<RunLog> log_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,99 @@
+// What a run will do: the settings with every default filled in and everything checked.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "llmc/device/device.h"
+#include "llmc/io/train_settings.h"
+#include "llmc/model/activations.h"
+#include "llmc/model/config.h"
+#include "llmc/train/schedule.h"
+
+namespace llmc {
+
+struct RunPlan {
+  RunShape shape;
+  std::int64_t grad_accum = 1;
+  std::int64_t steps = 0;
+  std::int64_t eval_every = 0, sample_every = 0;
+  Schedule schedule;
+
+  std::int64_t global_batch() const { return shape.B * grad_accum; }  // sequences in a step
+  std::int64_t tokens_per_step() const { return global_batch() * shape.T; }
+};
+
+// The model that the flags ask for, where the weights do not come from a file. `fallback` has the
+// sizes nobody named; with --model, that model's.
+inline Gpt2Config requested_config(const TrainSettings& settings, const Gpt2Config& fallback) {
+  Gpt2Config config = settings.model.empty() ? fallback : config_from_name(settings.model);
+  config.vocabulary = fallback.vocabulary;
+  if (settings.layers > 0) config.layers = settings.layers;
+  if (settings.heads > 0) config.heads = settings.heads;
+  if (settings.channels > 0) config.channels = settings.channels;
+  if (settings.context > 0) config.context = settings.context;
+  check_config(config);
+  return config;
+}
+
+// Weights from a file bring their sizes: flags that say otherwise are a mistake. A shorter
+// --context is no mistake but is asked for with --seq-len.
+inline void check_flags_agree(const TrainSettings& settings, const Gpt2Config& loaded) {
+  const auto agree = [&](const char* flag, std::int64_t asked, std::int64_t found) {
+    if (asked == 0 || asked == found) return;
+    fail(std::string(flag) + " " + std::to_string(asked) + " does not agree with " +
+             std::to_string(found) + " in " + settings.init_from,
+         "leave the flag out: --init-from brings the model's sizes");
+  };
+  agree("--layers", settings.layers, loaded.layers);
+  agree("--heads", settings.heads, loaded.heads);
+  agree("--channels", settings.channels, loaded.channels);
+  agree("--context", settings.context, loaded.context);
+  if (settings.model.empty()) return;
+  const Gpt2Config named = config_from_name(settings.model);
+  agree(("--model " + settings.model + " with layers").c_str(), named.layers, loaded.layers);
+  agree(("--model " + settings.model + " with channels").c_str(), named.channels, loaded.channels);
+}
+
+inline std::int64_t micro_batches(const TrainSettings& settings, const RunShape& shape) {
+  if (settings.total_batch_tokens == 0) return std::max<std::int64_t>(1, settings.grad_accum);
+  const std::int64_t micro = shape.rows();
+  if (settings.total_batch_tokens % micro != 0) {
+    fail(
+        "--total-batch-tokens " + std::to_string(settings.total_batch_tokens) +
+            " is not a multiple of --batch-size x --seq-len = " + std::to_string(shape.B) + " x " +
+            std::to_string(shape.T) + " = " + std::to_string(micro),
+        "the nearest is " +
+            std::to_string(std::max<std::int64_t>(1, settings.total_batch_tokens / micro) * micro));
+  }
+  return settings.total_batch_tokens / micro;
+}
+
+inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& config) {
+  RunPlan plan;
+  plan.steps = settings.steps;
+  plan.shape.B = settings.batch_size > 0 ? settings.batch_size : 8;
+  plan.shape.T = settings.seq_len > 0 ? settings.seq_len : config.context;
+  if (plan.shape.T > config.context) {
+    fail("--seq-len " + std::to_string(plan.shape.T) + " is longer than the model's context of " +
+             std::to_string(config.context),
+         "at most --context");
+  }
+  plan.shape.training = plan.steps > 0;
+  plan.shape.attention = settings.attention == "standard" ? Attention::standard : Attention::flash;
+  plan.grad_accum = micro_batches(settings, plan.shape);
+  const auto every = [&](std::int64_t asked, std::int64_t times) {
+    return asked >= 0 ? asked : std::max<std::int64_t>(1, plan.steps / times);
+  };
+  plan.eval_every = every(settings.eval_every, 10);
+  plan.sample_every = every(settings.sample_every, 5);
+  plan.schedule = {.decay = parse_decay(settings.schedule),
+                   .peak = settings.lr,
+                   .final_fraction = settings.final_lr,
+                   .warmup = settings.warmup >= 0 ? settings.warmup : plan.steps / 20,
+                   .steps = plan.steps};
+  return plan;
+}
+
+}  // namespace llmc
