@@ -36,7 +36,7 @@ inline void set_defaults(TrainSettings& settings) {
 inline RunData make_data(const Language& language, const TrainSettings& settings,
                          const RunPlan& plan) {
   RunData data;
-  data.tokenizer = std::make_unique<WordTokenizer>(language.words());
+  data.tokenizer = std::make_unique<WordTokenizer>(language.words(), "the toy language");
   cut_windows(data, TokenData(language.generate(2 * settings.seed, kTrainTokens)),
               TokenData(language.generate(2 * settings.seed + 1, kValidationTokens)),
               "the toy language", "the toy language's validation text", settings, plan);

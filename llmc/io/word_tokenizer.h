@@ -32,6 +32,11 @@ class WordTokenizer : public Tokenizer {
     }
   }
 
+  // These words, id 0 first; `name` is what errors call the list.
+  WordTokenizer(const std::vector<std::string>& words, std::string name) : path_(std::move(name)) {
+    for (const std::string& word : words) add(word);
+  }
+
   std::int64_t vocabulary_size() const override { return static_cast<std::int64_t>(words_.size()); }
 
   // Words are what stands between white space (space, tab, line ends). One that is not in the list

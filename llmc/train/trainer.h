@@ -58,13 +58,13 @@ class Trainer {
   // Mean loss over the validation windows, `batches` batches at most (0: all).
   double validate(std::int64_t batches) {
     const ConsecutiveWindows& text = *data_.validation;
-    const std::int64_t B = plan_.shape.B, T = plan_.shape.T;
+    const std::int64_t B = plan_.shape.B;
     const std::int64_t end = batches > 0 ? std::min(text.windows(), batches * B) : text.windows();
     double sum = 0;
     std::vector<float> losses;
     for (std::int64_t first = 0; first < end; first += B) {
       const Batch batch = text.batch(first, std::min(B, end - first));
-      const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, T, stream_);
+      const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
       model_.forward(source_, there, gemm_, stream_);
       const auto found = model_.losses(source_, there, gemm_, stream_);
       losses.resize(static_cast<std::size_t>(there.rows()));
@@ -72,7 +72,7 @@ class Trainer {
       stream_.synchronize();
       for (const float loss : losses) sum += static_cast<double>(loss);
     }
-    return sum / static_cast<double>(end * T);
+    return sum / static_cast<double>(end * plan_.shape.T);
   }
 
   // Trains to the end of the plan, or of --stop-after.
