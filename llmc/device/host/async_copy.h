@@ -10,40 +10,59 @@ namespace llmc {
 
 inline constexpr int kAsyncBytes = 16;
 
-inline void copy_async_16(void* shared_destination, const void* source, bool valid = true) {
-  host::ThreadSlot& me = *host::Block::thread();
-  host::Unobserved bookkeeping;
-  auto* destination = static_cast<char*>(shared_destination);
-  if (reinterpret_cast<std::uintptr_t>(destination) % kAsyncBytes != 0 ||
-      (valid && reinterpret_cast<std::uintptr_t>(source) % kAsyncBytes != 0)) {
-    host::Block::current()->stop("copy_async_16 needs addresses that are multiples of 16");
-  }
-  me.copies.push_back({destination, static_cast<const char*>(source), valid, me.copy_group});
-  host::fill_unwritten(destination, kAsyncBytes);
-  host::poison(destination, kAsyncBytes);
+namespace host {
+// The copy may take place at any time between the request and the wait: for the sanitizers it
+// touches its memory at both ends.
+inline void touch(const PendingCopy& copy) {
+  if (copy.valid) tsan_reads(copy.source, kAsyncBytes);
+  tsan_writes(copy.destination, kAsyncBytes);
 }
 
-inline void copy_async_commit() { ++host::Block::thread()->copy_group; }
-
-namespace host {
-// Carries out, as the kernel's own accesses, the copies of all groups before `end`.
+// Carries out the copies of all groups before `end`.
 inline void finish_copies(ThreadSlot& me, int end) {
   std::size_t done = 0;
   for (; done < me.copies.size() && me.copies[done].group < end; ++done) {
     const PendingCopy& copy = me.copies[done];
+    touch(copy);
+    Unobserved bookkeeping;
     unpoison(copy.destination, kAsyncBytes);
     if (copy.valid) {
-      tsan_reads(copy.source, kAsyncBytes);
       std::memcpy(copy.destination, copy.source, kAsyncBytes);
     } else {
       std::memset(copy.destination, 0, kAsyncBytes);
     }
-    tsan_writes(copy.destination, kAsyncBytes);
   }
   Unobserved bookkeeping;
   me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
 }  // namespace host
+
+inline void copy_async_16(void* shared_destination, const void* source, bool valid = true,
+                          host::Where where = host::Where::current()) {
+  const auto aligned = [](const void* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % kAsyncBytes == 0;
+  };
+  if (!aligned(shared_destination) || (valid && !aligned(source))) {
+    host::Block::current()->stop([&] {
+      return host::Place{"copy_async_16", where}.text() +
+             " needs addresses that are multiples of 16";
+    });
+  }
+  host::ThreadSlot& me = *host::Block::thread();
+  const host::PendingCopy copy{static_cast<char*>(shared_destination),
+                               static_cast<const char*>(source), valid, me.copy_group, where};
+  host::touch(copy);
+  if (valid) host::check_readable(source, kAsyncBytes);
+  host::check_readable(shared_destination, kAsyncBytes);
+  host::Unobserved bookkeeping;
+  me.copies.push_back(copy);
+  host::fill_unwritten(shared_destination, kAsyncBytes);
+  host::poison(shared_destination, kAsyncBytes);
+}
+
+inline void copy_async_commit() {
+  ++host::Block::thread()->copy_group;
+}
 
 template <int Pending>
 void copy_async_wait() {

@@ -1,45 +1,44 @@
 // One thread block on one OS thread: its CUDA threads are fibers that meet at collectives.
 //
-// Thread 0 starts as a plain call. Only when a thread has to wait does the next one start on a
-// stack of its own, so a kernel without collectives is a loop of calls on a single stack. The last
-// thread to arrive at a collective carries it out for all and goes on; the others become ready.
-// When no thread is ready, none is left to start and some still wait, the block is stuck: the
-// barrier is divergent, and the error says who waits where.
+// A fiber runs one thread after another; only when a thread has to wait does another fiber take
+// over, so a kernel without collectives is a loop of calls on a single stack. The last thread to
+// arrive at a collective carries it out for all and goes on; the others become ready. When no
+// thread is ready, none is left to start and some still wait, the block is stuck: the barrier is
+// divergent, and the error says who waits where.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "llmc/device/error.h"
+#include "llmc/device/host/fiber.h"
 #include "llmc/device/host/sanitizer.h"
-#include "llmc/device/host/stack_switch.h"
+#include "llmc/device/host/unwritten.h"
 
 namespace llmc::host {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr int kMaxBlockThreads = 1024;
 
-// What fresh memory holds: a signalling NaN in fp32 and in bf16, an absurd index as an integer.
-inline constexpr std::uint16_t kUnwritten = 0x7FA1;
+using Where = std::source_location;
 
-inline void fill_unwritten(void* memory, std::size_t bytes) {
-  auto* words = static_cast<std::uint16_t*>(memory);
-  for (std::size_t i = 0; i < bytes / 2; ++i) words[i] = kUnwritten;
-}
-
+// Where in the kernel a thread is: in which function of the vocabulary, called from which line.
 struct Place {
   const char* what = "";
-  std::source_location where;
+  Where where;
 
   bool same_as(const Place& other) const {
-    return where.line() == other.where.line() && what == other.what &&
+    if (std::memcmp(this, &other, sizeof *this) == 0) return true;  // nearly always
+    return where.line() == other.where.line() && std::strcmp(what, other.what) == 0 &&
            std::strcmp(where.file_name(), other.where.file_name()) == 0;
   }
   std::string text() const {
@@ -50,12 +49,15 @@ struct Place {
 // Where threads meet: one for each warp, one for the block.
 struct Rendezvous {
   int arrived = 0;
-  bool barrier_only = false;  // those waiting exchange no values: threads that returned are not missed
+  bool barrier_only = false;  // nothing is exchanged: threads that have returned are not missed
+  int turn =
+      0;  // counts meetings modulo 2: which room, and which token of the race checker, is in use
   Place place;
-  // For the race checker. Two, used in turn: a fast thread that has already reached the next
-  // meeting must not tell a slow one, still leaving this one, what it did in between.
-  int turn = 0;
-  char tokens[2] = {};
+  // Where those who meet leave values for each other. Two, used in turn: a fast thread may leave
+  // its value for the next meeting while a slow one still reads those of this one, but nobody gets
+  // to the meeting after the next before all have left this one.
+  static constexpr std::size_t kRoomBytes = kMaxBlockThreads * sizeof(float) + 64;
+  alignas(64) std::byte rooms[2][kRoomBytes];
 };
 
 // A copy that cp.async has been asked for and that is carried out at the wait.
@@ -64,18 +66,15 @@ struct PendingCopy {
   const char* source;
   bool valid;
   int group;
+  Where where;
 };
 
 struct ThreadSlot {
   int index = 0;
   bool done = false;
+  Fiber* fiber = nullptr;
   Rendezvous* waiting = nullptr;
   Place place;
-  void* operand = nullptr;
-  char* stack = nullptr;
-  Context context;
-  void* fake_stack = nullptr;    // AddressSanitizer's
-  void* tsan_context = nullptr;  // ThreadSanitizer's
   int copy_group = 0;
   std::vector<PendingCopy> copies;
 };
@@ -84,9 +83,25 @@ struct Coordinates {
   std::int64_t x, y, z;
 };
 
+// A kernel with its arguments: call(closure) runs it for the thread that calls.
+struct KernelCall {
+  void (*call)(const void* closure);
+  const void* closure;
+};
+
+// What the blocks of one launch share.
+struct Launch {
+  KernelCall kernel;
+  Coordinates grid;
+  int threads;
+  std::size_t shared_bytes;
+};
+
 class Block {
  public:
-  Block() = default;
+  Block() : fibers_(&Block::run_threads), slots_(std::make_unique<ThreadSlot[]>(kMaxBlockThreads)) {
+    for (int i = 0; i < kMaxBlockThreads; ++i) slots_[i].index = i;
+  }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
   ~Block() { free_shared(); }
@@ -101,222 +116,230 @@ class Block {
     return slot;
   }
 
-  // Runs one block to its end; throws an Error for a fault the executor itself finds.
-  void run(const std::function<void()>& kernel, Coordinates grid, Coordinates place, int threads,
-           std::size_t shared_bytes) {
+  // Around the blocks of a launch: what the caller did before comes before every thread, and what
+  // the threads did comes before what the caller does next. Between, blocks have no order.
+  void start_launch(int threads) {
     Unobserved bookkeeping;
-    kernel_ = &kernel;
-    grid_ = grid;
+    fibers_.start_launch(threads);
+    tsan_release(&start_token_);
+  }
+  void end_launch() { tsan_acquire(&end_token_); }
+
+  // Runs one block to its end; throws an Error for a fault the executor itself finds.
+  void run(const Launch& launch, Coordinates place) {
+    Unobserved bookkeeping;
+    launch_ = &launch;
     place_ = place;
-    prepare(threads, shared_bytes);
-    Block* outer = current();
+    alive_ = launch.threads;
+    next_to_start_ = 0;
+    if (kThreadSanitizer) tokens_ = std::make_unique<Token[]>(2 * kMeetings);
+    prepare_shared();
     current() = this;
-    switch_to(nullptr, start_next());
-    current() = outer;
+    resume(main_, start_next());
+    current() = nullptr;
     thread() = nullptr;
-    clean_up();
-    if (!fault_.empty()) fail(fault_, "in block " + place_text());
+    if (kThreadSanitizer) free_shared();
+    if (!fault_.empty()) report_fault();
   }
 
-  // What follows in the caller's context comes after all blocks run so far. Not done block by block:
-  // blocks of one launch have no order, and the next block's threads inherit what the caller knows.
-  void join() { tsan_acquire(&end_token_); }
-
-  Coordinates grid() const { return grid_; }
+  Coordinates grid() const { return launch_->grid; }
   Coordinates place() const { return place_; }
-  int threads() const { return thread_count_; }
+  int threads() const { return launch_->threads; }
 
-  // The threads of the caller's warp (or block) meet. The last one calls combine(first, count) with
-  // every thread's `operand` set, then all go on. `synchronises`: memory is ordered too.
+  // What the threads of the caller's warp (or block) leave for each other at their next meeting.
+  // Readable until the caller's next meeting but one, writable before the meeting and in combine().
+  template <class Room>
+  Room& warp_room() {
+    return room_of<Room>(warps_[thread()->index / kWarpSize]);
+  }
+  template <class Room>
+  Room& block_room() {
+    return room_of<Room>(all_);
+  }
+
+  // The threads of the caller's warp (or block) meet. The last one calls combine(), then all go on.
+  // `synchronises`: memory is ordered too.
   template <class Combine>
-  void meet_warp(Place place, bool synchronises, void* operand, Combine&& combine) {
-    ThreadSlot& me = *thread();
-    const int warp = me.index / kWarpSize;
-    meet(warps_[warp], kWarpSize, false, place, synchronises, operand,
-         [&] { combine(&slots_[warp * kWarpSize], kWarpSize); });
+  void meet_warp(Place place, bool synchronises, Combine&& combine) {
+    const int first = thread()->index / kWarpSize * kWarpSize;
+    meet(warps_[first / kWarpSize], first, kWarpSize, kWarpSize, place, synchronises, combine);
   }
   template <class Combine>
-  void meet_block(Place place, bool barrier_only, void* operand, Combine&& combine) {
-    meet(all_, barrier_only ? alive_ : thread_count_, barrier_only, place, true, operand,
-         [&] { combine(&slots_[0], thread_count_); });
+  void meet_block(Place place, bool barrier_only, Combine&& combine) {
+    Unobserved bookkeeping;
+    all_.barrier_only = barrier_only;
+    meet(all_, 0, threads(), barrier_only ? alive_ : threads(), place, true, combine);
   }
 
   // A piece of the shared memory: `real_offset` is where it starts on a GPU, `padded_offset` here,
   // where a poisoned gap follows every piece.
   void* shared_piece(std::size_t real_offset, std::size_t padded_offset, std::size_t bytes) {
     Unobserved bookkeeping;
-    if (real_offset + bytes > shared_bytes_) {
-      stop("the kernel takes " + std::to_string(real_offset + bytes) +
-           " bytes of shared memory, its launch gave " + std::to_string(shared_bytes_));
+    if (real_offset + bytes > launch_->shared_bytes) {
+      stop([&] {
+        return "the kernel takes " + std::to_string(real_offset + bytes) +
+               " bytes of shared memory, its launch gave " + std::to_string(launch_->shared_bytes);
+      });
     }
-    if (padded_offset + bytes > shared_capacity()) stop("more than 64 pieces of shared memory");
+    if (padded_offset + bytes > shared_capacity()) {
+      stop([] { return std::string("more than 64 pieces of shared memory"); });
+    }
     char* piece = shared_ + padded_offset;
-    // Once for the block, or it would lift the poison off copies already under way.
+    // Once for the block: the piece may hold values, or copies under way, when others take it.
     if (padded_offset >= shared_taken_) {
       shared_taken_ = padded_offset + bytes;
       unpoison(piece, bytes);
+      fill_unwritten(piece, bytes);
     }
     return piece;
   }
 
-  // Ends the launch with an error; called by a kernel's thread, never returns.
-  [[noreturn]] void stop(const std::string& fault) {
+  // Ends the launch with the error whose text message() makes; called by a kernel's thread. The
+  // thread's stack is given up as it is, so nothing that owns memory may be left on it.
+  template <class Message>
+  [[noreturn]] void stop(Message&& message) {
     Unobserved bookkeeping;
-    fault_ = fault;
-    leave_to(nullptr);
+    fault_ = message();
+    resume(*thread()->fiber, nullptr);
+    std::abort();  // nobody comes back here
   }
 
  private:
   static constexpr std::size_t kGap = 128;
-  static constexpr int kMaxPieces = 64;
-  std::size_t shared_capacity() const { return shared_bytes_ + 2 * kGap * kMaxPieces; }
+  static constexpr std::size_t kMaxPieces = 64;
+  static constexpr int kMeetings = 1 + kMaxBlockThreads / kWarpSize;
+  struct Token {
+    char bytes[8];  // the unit in which the race checker tells addresses apart
+  };
 
-  std::string place_text() const {
-    return "(" + std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", " +
-           std::to_string(place_.z) + ")";
-  }
+  // ---- shared memory ----
 
-  void prepare(int threads, std::size_t shared_bytes) {
-    if (!slots_) {
-      slots_ = std::make_unique<ThreadSlot[]>(kMaxBlockThreads);
-      for (int i = 0; i < kMaxBlockThreads; ++i) slots_[i].index = i;
-    }
-    thread_count_ = alive_ = threads;
-    next_to_start_ = 0;
-    ready_first_ = ready_count_ = 0;
-    fault_.clear();
-    all_ = Rendezvous{};
-    for (auto& warp : warps_) warp = Rendezvous{};
-    prepare_stacks();
-    shared_bytes_ = shared_bytes;
+  // Every piece may need rounding up and has a gap after it.
+  std::size_t shared_capacity() const { return launch_->shared_bytes + 2 * kGap * kMaxPieces; }
+
+  void prepare_shared() {
     shared_taken_ = 0;
-    if (shared_bytes == 0) return;
-    if (kThreadSanitizer || shared_capacity() > shared_reserved_) {
+    if (launch_->shared_bytes == 0) return;
+    if (shared_ == nullptr || shared_capacity() > shared_reserved_) {
       free_shared();
-      shared_reserved_ = shared_capacity();
-      shared_ = static_cast<char*>(std::aligned_alloc(kGap, shared_reserved_ / kGap * kGap + kGap));
+      shared_reserved_ = (shared_capacity() + kGap - 1) / kGap * kGap;
+      shared_ = static_cast<char*>(std::aligned_alloc(kGap, shared_reserved_));
     }
-    unpoison(shared_, shared_capacity());
-    fill_unwritten(shared_, shared_capacity());
     poison(shared_, shared_capacity());
   }
 
-  // For the race checker every thread of every block is a new thread on memory nobody had before;
-  // otherwise stacks serve one thread after the other.
-  void prepare_stacks() {
-    free_stack_count_ = 0;
-    if (!kThreadSanitizer) stacks_.reserve(thread_count_);
-    for (int i = thread_count_ - 1; i >= 0; --i) {
-      ThreadSlot& slot = slots_[i];
-      slot.done = false;
-      slot.waiting = nullptr;
-      slot.copies.clear();
-      slot.copy_group = 0;
-      if (kThreadSanitizer) {
-        slot.stack = static_cast<char*>(std::malloc(kStackBytes));
-        slot.tsan_context = tsan_create();
-      } else {
-        free_stacks_[free_stack_count_++] = stacks_.bottom(i);
-      }
-    }
-    main_tsan_ = tsan_current();
-  }
-
-  void clean_up() {
-    if (!kThreadSanitizer) return;
-    // After a fault threads are still in the middle of something: the checker keeps them.
-    for (int i = 0; i < thread_count_ && fault_.empty(); ++i) {
-      tsan_destroy(slots_[i].tsan_context);
-      std::free(slots_[i].stack);
-    }
-    free_shared();
-  }
-
+  // For the race checker memory that is freed and allocated again is memory nobody ever touched:
+  // what each block gets.
   void free_shared() {
     if (shared_ == nullptr) return;
     unpoison(shared_, shared_reserved_);
     std::free(shared_);
     shared_ = nullptr;
-    shared_reserved_ = 0;
   }
 
   // ---- threads ----
 
-  ThreadSlot* start_next() {
-    ThreadSlot& slot = slots_[next_to_start_++];
-    if (!kThreadSanitizer) slot.stack = free_stacks_[--free_stack_count_];
-    unpoison(slot.stack, kStackBytes);
-    slot.context.start(slot.stack, &Block::entry);
-    return &slot;
+  // The life of a fiber.
+  static void run_threads() {
+    for (;;) current()->run_thread();
   }
 
-  static void entry() {
-    current()->arrive_on_new_stack();
-    current()->run_threads();
+  void run_thread() {
+    tsan_acquire(&start_token_);
+    const KernelCall kernel = launch_->kernel;
+    kernel.call(kernel.closure);
+    finish_thread();
   }
 
-  // The first thread of all comes from the executor's own stack: where that is, ASan says.
-  void arrive_on_new_stack() {
+  // Returns when this fiber has another thread to run.
+  void finish_thread() {
     Unobserved bookkeeping;
-    const void* bottom = nullptr;
-    std::size_t bytes = 0;
-    asan_finish_switch(nullptr, &bottom, &bytes);
-    if (main_stack_bytes_ != 0) return;
-    main_stack_ = bottom;
-    main_stack_bytes_ = bytes;
+    ThreadSlot& me = *thread();
+    me.done = true;
+    --alive_;
+    if (!me.copies.empty()) stop_for_copies(me.copies[0]);
+    tsan_release(&end_token_);
+    if (all_.arrived > 0 && all_.barrier_only && all_.arrived == alive_) open(all_, 0, threads());
+    if (!kThreadSanitizer && ready_count_ == 0 && next_to_start_ < threads()) {
+      start(me.fiber);
+      return;
+    }
+    fibers_.give_back(me.fiber);
+    leave(*me.fiber, alive_ > 0);
   }
 
-  // The life of a stack: one thread after another until the block needs none any more.
-  [[noreturn]] void run_threads() {
-    for (;;) {
-      (*kernel_)();
-      Unobserved bookkeeping;
-      finish(*thread());
-      if (ready_count_ > 0) leave_to(pop_ready());
-      if (next_to_start_ == thread_count_) {
-        if (alive_ > 0) report_stuck();
-        leave_to(nullptr);
-      }
-      if (kThreadSanitizer) leave_to(start_next());
-      ThreadSlot& next = slots_[next_to_start_++];
-      next.stack = thread()->stack;
-      thread() = &next;
+  [[noreturn]] void stop_for_copies(const PendingCopy& copy) {
+    stop([&] {
+      return "a thread returned and never waited for " + Place{"copy_async_16", copy.where}.text();
+    });
+  }
+
+  void start(Fiber* fiber) {
+    ThreadSlot& slot = slots_[next_to_start_++];
+    slot.done = false;
+    slot.copy_group = 0;
+    slot.fiber = fiber;
+    thread() = &slot;
+  }
+
+  ThreadSlot* start_next() {
+    start(fibers_.take());
+    return thread();
+  }
+
+  // Somebody else's turn: first those who can go on, then those who have not begun.
+  void leave(Fiber& from, bool others_wait) {
+    if (ready_count_ > 0) {
+      resume(from, pop_ready());
+    } else if (next_to_start_ < threads()) {
+      resume(from, start_next());
+    } else if (others_wait) {
+      report_stuck();
+    } else {
+      resume(from, nullptr);
     }
   }
 
-  void finish(ThreadSlot& me) {
-    me.done = true;
-    --alive_;
-    if (!me.copies.empty()) stop("a thread returned with asynchronous copies it never waited for");
-    tsan_release(&end_token_);
-    if (all_.barrier_only && all_.arrived > 0 && all_.arrived == alive_) open(all_, 0, thread_count_);
+  // `to` null: back to the executor.
+  void resume(Fiber& from, ThreadSlot* to) {
+    thread() = to;
+    Fiber::switch_to(from, to != nullptr ? *to->fiber : main_);
+  }
+
+  template <class Room>
+  static Room& room_of(Rendezvous& meeting) {
+    static_assert(sizeof(Room) <= Rendezvous::kRoomBytes && std::is_trivially_copyable_v<Room>);
+    return *reinterpret_cast<Room*>(meeting.rooms[meeting.turn]);
   }
 
   template <class Combine>
-  void meet(Rendezvous& meeting, int expected, bool barrier_only, Place place, bool synchronises,
-            void* operand, Combine&& combine) {
+  void meet(Rendezvous& meeting, int first, int count, int expected, Place place, bool synchronises,
+            Combine&& combine) {
     Unobserved bookkeeping;
     ThreadSlot& me = *thread();
-    me.operand = operand;
     me.place = place;
     if (meeting.arrived == 0) {
       meeting.place = place;
-      meeting.barrier_only = barrier_only;
     } else if (!meeting.place.same_as(place)) {
-      stop("divergent barrier: thread " + std::to_string(me.index) + " is in " + place.text() +
-           " while others of its group wait in " + meeting.place.text());
+      report_divergence(meeting);
     }
-    char* token = &meeting.tokens[meeting.turn];
+    Token* token = token_of(meeting);
     if (synchronises) tsan_release(token);
     if (++meeting.arrived == expected) {
       combine();
-      const int first = &meeting == &all_ ? 0 : me.index / kWarpSize * kWarpSize;
-      open(meeting, first, first + (&meeting == &all_ ? thread_count_ : kWarpSize));
+      open(meeting, first, first + count);
     } else {
       me.waiting = &meeting;
-      suspend(me);
+      leave(*me.fiber, true);
     }
     if (synchronises) tsan_acquire(token);
+  }
+
+  // Two, as there are two rooms: a fast thread that has already reached the next meeting must not
+  // tell a slow one, still leaving this one, what it did in between.
+  Token* token_of(const Rendezvous& meeting) {
+    const std::ptrdiff_t index = &meeting == &all_ ? 0 : 1 + (&meeting - warps_);
+    return tokens_.get() + 2 * index + meeting.turn;
   }
 
   // Everyone is here: those who waited may go on.
@@ -337,60 +360,52 @@ class Block {
     return slot;
   }
 
-  void suspend(ThreadSlot& me) {
-    if (ready_count_ > 0) {
-      switch_to(&me, pop_ready());
-    } else if (next_to_start_ < thread_count_) {
-      switch_to(&me, start_next());
-    } else {
-      report_stuck();
-    }
+  // ---- faults ----
+
+  [[noreturn]] void report_divergence(const Rendezvous& meeting) {
+    stop([&] {
+      return "divergent barrier: thread " + std::to_string(thread()->index) + " is in " +
+             thread()->place.text() + " while others of its group wait in " + meeting.place.text();
+    });
   }
 
   [[noreturn]] void report_stuck() {
-    std::map<std::string, int> waiting;
-    int returned = 0;
-    for (int i = 0; i < thread_count_; ++i) {
-      if (slots_[i].done) ++returned;
-      if (slots_[i].waiting != nullptr) ++waiting[slots_[i].place.text()];
-    }
-    std::string text = "divergent barrier: of " + std::to_string(thread_count_) + " threads";
-    for (const auto& [place, count] : waiting) {
-      text += ", " + std::to_string(count) + " wait for ever in " + place;
-    }
-    stop(text + ", " + std::to_string(returned) + " have returned");
+    stop([&] {
+      std::map<std::string, int> waiting;
+      int returned = 0;
+      for (int i = 0; i < threads(); ++i) {
+        if (slots_[i].done) ++returned;
+        if (slots_[i].waiting != nullptr) ++waiting[slots_[i].place.text()];
+      }
+      std::string text = "divergent barrier: of " + std::to_string(threads()) + " threads";
+      for (const auto& [place, count] : waiting) {
+        text += ", " + std::to_string(count) + " wait for ever in " + place;
+      }
+      return text + ", " + std::to_string(returned) + " have returned";
+    });
   }
 
-  // `from` null: the executor's own stack. Comes back when somebody switches to `from` again.
-  [[gnu::no_sanitize_thread, gnu::noinline]] void switch_to(ThreadSlot* from, ThreadSlot* to) {
-    thread() = to;
-    asan_start_switch(from ? &from->fake_stack : &main_fake_stack_, to->stack, kStackBytes);
-    tsan_switch(to->tsan_context);
-    Context::switch_stacks(from ? from->context : main_context_, to->context);
-    asan_finish_switch(from ? from->fake_stack : main_fake_stack_, nullptr, nullptr);
-  }
-
-  // The calling thread is done with its stack. `to` null: back to the executor.
-  [[noreturn, gnu::no_sanitize_thread, gnu::noinline]] void leave_to(ThreadSlot* to) {
-    ThreadSlot& me = *thread();
-    tsan_ignore(false);  // the caller's Unobserved will never end
-    if (!kThreadSanitizer && me.done) free_stacks_[free_stack_count_++] = me.stack;
-    thread() = to;
-    if (to != nullptr) {
-      asan_start_switch(nullptr, to->stack, kStackBytes);
-      tsan_switch(to->tsan_context);
-      Context::switch_stacks(me.context, to->context);
-    } else {
-      asan_start_switch(nullptr, main_stack_, main_stack_bytes_);
-      tsan_switch(main_tsan_);
-      Context::switch_stacks(me.context, main_context_);
+  // Leaves everything as if no block had run yet.
+  [[noreturn]] void report_fault() {
+    fibers_.discard(&end_token_);
+    end_launch();
+    for (int i = 0; i < kMaxBlockThreads; ++i) {
+      slots_[i].waiting = nullptr;
+      slots_[i].copies.clear();
     }
-    std::abort();  // nobody switches to a thread that is done
+    ready_first_ = ready_count_ = 0;
+    all_.arrived = 0;
+    for (Rendezvous& warp : warps_) warp.arrived = 0;
+    const std::string fault = std::exchange(fault_, {});
+    fail(fault, "in block (" + std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", " +
+                    std::to_string(place_.z) + ")");
   }
 
-  const std::function<void()>* kernel_ = nullptr;
-  Coordinates grid_{}, place_{};
-  int thread_count_ = 0, alive_ = 0, next_to_start_ = 0;
+  const Launch* launch_ = nullptr;
+  Coordinates place_{};
+  int alive_ = 0, next_to_start_ = 0;
+  Fiber main_;
+  FiberPool fibers_;
   std::unique_ptr<ThreadSlot[]> slots_;
   ThreadSlot* ready_[kMaxBlockThreads];
   int ready_first_ = 0, ready_count_ = 0;
@@ -398,18 +413,12 @@ class Block {
   Rendezvous warps_[kMaxBlockThreads / kWarpSize];
   std::string fault_;
 
-  StackMemory stacks_;
-  char* free_stacks_[kMaxBlockThreads];
-  int free_stack_count_ = 0;
-  Context main_context_;
-  void* main_fake_stack_ = nullptr;
-  const void* main_stack_ = nullptr;
-  std::size_t main_stack_bytes_ = 0;
-  void* main_tsan_ = nullptr;
-  char end_token_ = 0;
+  // The race checker's: its memory is new for each block, so that blocks do not meet.
+  std::unique_ptr<Token[]> tokens_;
+  char start_token_ = 0, end_token_ = 0;
 
   char* shared_ = nullptr;
-  std::size_t shared_bytes_ = 0, shared_reserved_ = 0, shared_taken_ = 0;
+  std::size_t shared_reserved_ = 0, shared_taken_ = 0;
 };
 
 }  // namespace llmc::host

@@ -1,11 +1,11 @@
-// Warp and block collectives of the host: the last thread to arrive computes for all. Sums take
-// the order a GPU's butterfly takes, so both targets add alike.
+// Warp and block collectives of the host. Each thread leaves its value in the room where its warp
+// or block meets; sums are added by the last to arrive, in the order of a GPU's butterfly, so that
+// both targets add alike.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <source_location>
+#include <type_traits>
 
 #include "llmc/device/host/block.h"
 
@@ -15,68 +15,76 @@ inline constexpr int kBlockScratch = 32;
 
 namespace host {
 
-using Where = std::source_location;
+inline constexpr auto kAdd = [](float a, float b) { return a + b; };
+// A NaN gives way to a number, as in a GPU's fmaxf.
+inline constexpr auto kMax = [](float a, float b) { return a > b || b != b ? a : b; };
 
-// What one thread brings to a collective and takes away.
-template <class T>
-struct Exchange {
-  T value;
-  int argument = 0;
-  T result{};
-};
-
-template <class T>
-Exchange<T>& exchange_of(ThreadSlot& slot) {
-  return *static_cast<Exchange<T>*>(slot.operand);
-}
-
-// In a butterfly, step m adds to each lane the value of lane ^ m; all lanes end with the same bits.
+// In a butterfly, step m adds to each lane the value of lane ^ m, and addition commutes: all lanes
+// end with the bits that lane 0 gets, which is this tree. Destroys the values.
 template <int Width, class Combine>
-void butterfly(float* values, Combine combine) {
-  for (int mask = Width / 2; mask > 0; mask /= 2) {
-    float next[Width];
-    for (int i = 0; i < Width; ++i) next[i] = combine(values[i], values[i ^ mask]);
-    std::copy(next, next + Width, values);
+float butterfly(float* values, Combine combine) {
+  for (int half = Width / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) values[i] = combine(values[i], values[i + half]);
   }
+  return values[0];
 }
+
+struct WarpValues {
+  float values[kWarpSize];
+  float results[kWarpSize];
+};
 
 template <int Width, class Combine>
 float reduce_lanes(float value, Combine combine, Place place) {
-  Exchange<float> mine{value};
-  Block::current()->meet_warp(place, false, &mine, [&](ThreadSlot* lanes, int count) {
-    for (int first = 0; first < count; first += Width) {
-      float values[Width];
-      for (int i = 0; i < Width; ++i) values[i] = exchange_of<float>(lanes[first + i]).value;
-      butterfly<Width>(values, combine);
-      for (int i = 0; i < Width; ++i) exchange_of<float>(lanes[first + i]).result = values[i];
+  Unobserved bookkeeping;
+  Block& block = *Block::current();
+  const int lane = Block::thread()->index % kWarpSize;
+  auto& room = block.warp_room<WarpValues>();
+  room.values[lane] = value;
+  block.meet_warp(place, false, [&] {
+    for (int first = 0; first < kWarpSize; first += Width) {
+      room.results[first] = butterfly<Width>(room.values + first, combine);
     }
   });
-  return mine.result;
+  return room.results[lane / Width * Width];
 }
+
+struct BlockValues {
+  float values[kMaxBlockThreads];
+  float result;
+};
 
 // First the warps, then the warps' results: as on a GPU.
 template <class Combine>
 float reduce_block(float value, float neutral, Combine combine, Place place) {
-  Exchange<float> mine{value};
-  Block::current()->meet_block(place, false, &mine, [&](ThreadSlot* threads, int count) {
-    float partials[kWarpSize];
-    std::fill(partials, partials + kWarpSize, neutral);
-    for (int warp = 0; warp < count / kWarpSize; ++warp) {
-      float values[kWarpSize];
-      for (int i = 0; i < kWarpSize; ++i) {
-        values[i] = exchange_of<float>(threads[warp * kWarpSize + i]).value;
-      }
-      butterfly<kWarpSize>(values, combine);
-      partials[warp] = values[0];
+  Unobserved bookkeeping;
+  Block& block = *Block::current();
+  auto& room = block.block_room<BlockValues>();
+  room.values[Block::thread()->index] = value;
+  block.meet_block(place, false, [&] {
+    float warps[kWarpSize];
+    std::fill(warps, warps + kWarpSize, neutral);
+    for (int first = 0; first < block.threads(); first += kWarpSize) {
+      warps[first / kWarpSize] = butterfly<kWarpSize>(room.values + first, combine);
     }
-    butterfly<kWarpSize>(partials, combine);
-    for (int i = 0; i < count; ++i) exchange_of<float>(threads[i]).result = partials[0];
+    room.result = butterfly<kWarpSize>(warps, combine);
   });
-  return mine.result;
+  return room.result;
 }
 
-inline constexpr auto kAdd = [](float a, float b) { return a + b; };
-inline constexpr auto kMax = [](float a, float b) { return a > b ? a : b; };
+// The value that the given lane brings.
+template <class T>
+T exchange(T value, int source_lane, Place place) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
+  struct Values {
+    T values[kWarpSize];
+  };
+  Unobserved bookkeeping;
+  auto& room = Block::current()->warp_room<Values>();
+  room.values[Block::thread()->index % kWarpSize] = value;
+  Block::current()->meet_warp(place, false, [] {});
+  return room.values[source_lane % kWarpSize];
+}
 
 }  // namespace host
 
@@ -95,60 +103,29 @@ inline float quad_max(float x, host::Where where = host::Where::current()) {
 
 template <class T>
 T shuffle(T value, int source_lane, host::Where where = host::Where::current()) {
-  host::Exchange<T> mine{value, source_lane};
-  host::Block::current()->meet_warp(
-      {"shuffle", where}, false, &mine, [](host::ThreadSlot* lanes, int count) {
-        for (int i = 0; i < count; ++i) {
-          auto& lane = host::exchange_of<T>(lanes[i]);
-          lane.result = host::exchange_of<T>(lanes[lane.argument & 31]).value;
-        }
-      });
-  return mine.result;
+  return host::exchange(value, source_lane & 31, {"shuffle", where});
 }
 
 template <class T>
 T shuffle_xor(T value, int mask, host::Where where = host::Where::current()) {
-  host::Exchange<T> mine{value, mask};
-  host::Block::current()->meet_warp(
-      {"shuffle_xor", where}, false, &mine, [](host::ThreadSlot* lanes, int count) {
-        for (int i = 0; i < count; ++i) {
-          auto& lane = host::exchange_of<T>(lanes[i]);
-          lane.result = host::exchange_of<T>(lanes[i ^ (lane.argument & 31)]).value;
-        }
-      });
-  return mine.result;
+  return host::exchange(value, (host::Block::thread()->index ^ mask) & 31, {"shuffle_xor", where});
 }
 
 inline bool warp_any(bool condition, host::Where where = host::Where::current()) {
-  host::Exchange<int> mine{condition};
-  host::Block::current()->meet_warp(
-      {"warp_any", where}, false, &mine, [](host::ThreadSlot* lanes, int count) {
-        int any = 0;
-        for (int i = 0; i < count; ++i) any |= host::exchange_of<int>(lanes[i]).value;
-        for (int i = 0; i < count; ++i) host::exchange_of<int>(lanes[i]).result = any;
-      });
-  return mine.result != 0;
+  return host::reduce_lanes<32>(condition ? 1.0f : 0.0f, host::kMax, {"warp_any", where}) != 0.0f;
 }
 
 inline void warp_barrier(host::Where where = host::Where::current()) {
-  host::Block::current()->meet_warp({"warp_barrier", where}, true, nullptr,
-                                    [](host::ThreadSlot*, int) {});
+  host::Block::current()->meet_warp({"warp_barrier", where}, true, [] {});
 }
 
 inline void block_barrier(host::Where where = host::Where::current()) {
-  host::Block::current()->meet_block({"block_barrier", where}, true, nullptr,
-                                     [](host::ThreadSlot*, int) {});
+  host::Block::current()->meet_block({"block_barrier", where}, true, [] {});
 }
 
 inline bool block_any(bool condition, host::Where where = host::Where::current()) {
-  host::Exchange<int> mine{condition};
-  host::Block::current()->meet_block(
-      {"block_any", where}, false, &mine, [](host::ThreadSlot* threads, int count) {
-        int any = 0;
-        for (int i = 0; i < count; ++i) any |= host::exchange_of<int>(threads[i]).value;
-        for (int i = 0; i < count; ++i) host::exchange_of<int>(threads[i]).result = any;
-      });
-  return mine.result != 0;
+  return host::reduce_block(condition ? 1.0f : 0.0f, 0.0f, host::kMax, {"block_any", where}) !=
+         0.0f;
 }
 
 // The scratch memory is for the GPU; here the threads' values meet in the executor.

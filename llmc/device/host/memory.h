@@ -7,28 +7,25 @@
 #include <cstring>
 
 #include "llmc/device/error.h"
-#include "llmc/device/host/block.h"
+#include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/stream.h"
+#include "llmc/device/host/unwritten.h"
 
 namespace llmc::host {
 
 inline constexpr std::size_t kAlignment = 256;
 
-// Fresh memory is written only where somebody looks for reads of it: a fill touches every page.
 inline void* allocate(std::size_t bytes) {
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
-  if (memory == nullptr) return nullptr;
-  fill_unwritten(memory, rounded);
-  // The tail up to the alignment is nobody's.
-  poison(static_cast<char*>(memory) + (bytes + 7) / 8 * 8, rounded - (bytes + 7) / 8 * 8);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, bytes) != 0) return nullptr;
+  Unobserved bookkeeping;
+  fill_unwritten(memory, bytes);
   return memory;
 }
 
-inline void release(void* memory, std::size_t bytes) {
-  if (memory == nullptr) return;
+// Freeing device memory waits for the device.
+inline void release(void* memory, std::size_t) {
   tsan_acquire(Stream::device_token());
-  unpoison(memory, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   std::free(memory);
 }
 
@@ -40,10 +37,18 @@ inline void copy(void* destination, const void* source, std::size_t bytes, Strea
 
 namespace llmc {
 namespace backend {
-inline void* allocate_device(std::size_t bytes) { return host::allocate(bytes); }
-inline void free_device(void* memory, std::size_t bytes) { host::release(memory, bytes); }
-inline void* allocate_pinned(std::size_t bytes) { return host::allocate(bytes); }
-inline void free_pinned(void* memory, std::size_t bytes) { host::release(memory, bytes); }
+inline void* allocate_device(std::size_t bytes) {
+  return host::allocate(bytes);
+}
+inline void free_device(void* memory, std::size_t bytes) {
+  host::release(memory, bytes);
+}
+inline void* allocate_pinned(std::size_t bytes) {
+  return host::allocate(bytes);
+}
+inline void free_pinned(void* memory, std::size_t bytes) {
+  host::release(memory, bytes);
+}
 inline void copy_to_device(void* d, const void* s, std::size_t n, Stream& stream) {
   host::copy(d, s, n, stream);
 }

@@ -3,85 +3,77 @@
 
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 
 #include "llmc/device/dtype.h"
 #include "llmc/device/host/block.h"
-#include "llmc/device/host/collectives.h"
 #include "llmc/device/vec.h"
 
 namespace llmc {
 
 namespace host {
 
-struct MatrixRow {
-  Vec<std::uint16_t, 8> row;  // the 16 bytes this lane's address points at
-  std::uint32_t result[4];
+struct MatrixRows {
+  std::uint16_t rows[kWarpSize][8];  // the 16 bytes that each lane's address points at
 };
 
-template <bool Transposed>
-void load_matrices(ThreadSlot* lanes) {
-  const auto row = [&](int matrix, int r) -> const Vec<std::uint16_t, 8>& {
-    return static_cast<MatrixRow*>(lanes[matrix * 8 + r].operand)->row;
-  };
-  for (int matrix = 0; matrix < 4; ++matrix) {
-    for (int l = 0; l < kWarpSize; ++l) {
-      const int g = l / 4, t = l % 4;
-      const std::uint32_t low = Transposed ? row(matrix, 2 * t)[g] : row(matrix, g)[2 * t];
-      const std::uint32_t high = Transposed ? row(matrix, 2 * t + 1)[g] : row(matrix, g)[2 * t + 1];
-      static_cast<MatrixRow*>(lanes[l].operand)->result[matrix] = low | high << 16;
-    }
-  }
-}
-
-// Each lane reads its own row, as its own access, then the warp exchanges.
+// Each lane reads its own row, as its own access, and picks its elements from all rows.
 template <bool Transposed>
 void ldmatrix(std::uint32_t (&registers)[4], const void* row, Place place) {
-  MatrixRow mine;
-  mine.row = *static_cast<const Vec<std::uint16_t, 8>*>(row);
-  Block::current()->meet_warp(place, false, &mine,
-                              [](ThreadSlot* lanes, int) { load_matrices<Transposed>(lanes); });
-  std::memcpy(registers, mine.result, sizeof registers);
+  const auto mine = *static_cast<const Vec<std::uint16_t, 8>*>(row);
+  Unobserved bookkeeping;
+  const int lane = Block::thread()->index % kWarpSize;
+  auto& room = Block::current()->warp_room<MatrixRows>();
+  std::memcpy(room.rows[lane], &mine, sizeof mine);
+  Block::current()->meet_warp(place, false, [] {});
+  const int g = lane / 4, t = lane % 4;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const auto* m = room.rows + 8 * matrix;
+    const std::uint32_t low = Transposed ? m[2 * t][g] : m[g][2 * t];
+    const std::uint32_t high = Transposed ? m[2 * t + 1][g] : m[g][2 * t + 1];
+    registers[matrix] = low | high << 16;
+  }
 }
 
-struct MmaOperands {
-  float* d;
-  const std::uint32_t* a;
-  const std::uint32_t* b;
+// The register that lane 4g + t brings holds elements 2t and 2t + 1 of row g of an 8x8 matrix: one
+// after the other, the lanes' registers are that matrix, row by row.
+struct MmaRoom {
+  std::uint32_t a[4][kWarpSize];  // A's quarters: upper left, lower left, upper right, lower right
+  std::uint32_t b[2][kWarpSize];  // the halves of B, transposed
+  float d[16][8];
 };
 
 template <class T>
-float half_of(std::uint32_t pair, int upper) {
-  T value;
-  value.bits = static_cast<std::uint16_t>(upper ? pair >> 16 : pair);
-  return to_float(value);
+void unpack(const std::uint32_t (&registers)[kWarpSize], float (&matrix)[8][8]) {
+  T stored[8][8];
+  static_assert(sizeof stored == sizeof registers);
+  std::memcpy(stored, registers, sizeof stored);
+  for (int i = 0; i < 8; ++i) {
+    for (int j = 0; j < 8; ++j) matrix[i][j] = to_float(stored[i][j]);
+  }
 }
 
+// Eight floats of a row at once: left to itself the compiler picks the wrong one of the loops.
+using Row [[gnu::vector_size(32), gnu::may_alias]] = float;
+
 template <class T>
-void multiply(ThreadSlot* lanes) {
-  float a[16][16], b[16][8], d[16][8] = {};
-  for (int l = 0; l < kWarpSize; ++l) {
-    const int g = l / 4, t = l % 4;
-    const auto& operands = *static_cast<MmaOperands*>(lanes[l].operand);
-    for (int r = 0; r < 4; ++r) {
-      for (int half = 0; half < 2; ++half) {
-        a[g + 8 * (r % 2)][2 * t + 8 * (r / 2) + half] = half_of<T>(operands.a[r], half);
+void multiply(MmaRoom& room) {
+  Row d[16] = {};
+  for (int half = 0; half < 2; ++half) {
+    float b_transposed[8][8];
+    unpack<T>(room.b[half], b_transposed);
+    Row b[8];
+    for (int k = 0; k < 8; ++k) {
+      for (int j = 0; j < 8; ++j) b[k][j] = b_transposed[j][k];
+    }
+    for (int part = 0; part < 2; ++part) {
+      float a[8][8];
+      unpack<T>(room.a[2 * half + part], a);
+      for (int i = 0; i < 8; ++i) {
+        for (int k = 0; k < 8; ++k) d[8 * part + i] += a[i][k] * b[k];
       }
     }
-    for (int r = 0; r < 2; ++r) {
-      for (int half = 0; half < 2; ++half) b[2 * t + 8 * r + half][g] = half_of<T>(operands.b[r], half);
-    }
   }
-  for (int i = 0; i < 16; ++i) {
-    for (int k = 0; k < 16; ++k) {
-      for (int j = 0; j < 8; ++j) d[i][j] += a[i][k] * b[k][j];
-    }
-  }
-  for (int l = 0; l < kWarpSize; ++l) {
-    const int g = l / 4, t = l % 4;
-    float* mine = static_cast<MmaOperands*>(lanes[l].operand)->d;
-    for (int e = 0; e < 4; ++e) mine[e] += d[g + 8 * (e / 2)][2 * t + e % 2];
-  }
+  std::memcpy(room.d, d, sizeof room.d);
 }
 
 }  // namespace host
@@ -98,10 +90,14 @@ inline void ldmatrix_x4_transposed(std::uint32_t (&r)[4], const void* row,
 template <class T>
 void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                   host::Where where = host::Where::current()) {
-  host::MmaOperands mine{d, a, b};
-  host::Block::current()->meet_warp(
-      {"mma_m16n8k16", where}, false, &mine,
-      [](host::ThreadSlot* lanes, int) { host::multiply<T>(lanes); });
+  const int lane = host::Block::thread()->index % host::kWarpSize;
+  auto& room = host::Block::current()->warp_room<host::MmaRoom>();
+  host::Unobserved bookkeeping;
+  for (int i = 0; i < 4; ++i) room.a[i][lane] = a[i];
+  for (int i = 0; i < 2; ++i) room.b[i][lane] = b[i];
+  host::Block::current()->meet_warp({"mma_m16n8k16", where}, false,
+                                    [&] { host::multiply<T>(room); });
+  for (int e = 0; e < 4; ++e) d[e] += room.d[lane / 4 + 8 * (e / 2)][lane % 4 * 2 + e % 2];
 }
 
 }  // namespace llmc

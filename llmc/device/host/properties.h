@@ -18,7 +18,9 @@ struct DeviceProperties {
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
 };
 
-inline bool device_available(std::string*) { return true; }
+inline bool device_available(std::string*) {
+  return true;
+}
 
 inline DeviceProperties device_properties() {
   DeviceProperties properties;
@@ -43,6 +45,8 @@ inline DeviceProperties device_properties() {
 }
 
 // Nothing that the system says about a CPU gives its peak: it is measured.
-inline double peak_flops(const DeviceProperties&, Dtype) { return 0; }
+inline double peak_flops(const DeviceProperties&, Dtype) {
+  return 0;
+}
 
 }  // namespace llmc

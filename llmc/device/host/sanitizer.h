@@ -7,11 +7,27 @@
 
 #include <cstddef>
 
+// g++ says so by a macro, clang by a feature.
 #if defined(__SANITIZE_ADDRESS__)
+#define LLMC_ADDRESS_SANITIZER
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define LLMC_THREAD_SANITIZER
+#endif
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LLMC_ADDRESS_SANITIZER
+#endif
+#if __has_feature(thread_sanitizer)
+#define LLMC_THREAD_SANITIZER
+#endif
+#endif
+
+#if defined(LLMC_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(LLMC_THREAD_SANITIZER)
 extern "C" {
 void* __tsan_get_current_fiber(void);
 void* __tsan_create_fiber(unsigned flags);
@@ -30,15 +46,22 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace llmc::host {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LLMC_ADDRESS_SANITIZER)
 inline constexpr bool kAddressSanitizer = true;
-inline void poison(const void* p, std::size_t bytes) { __asan_poison_memory_region(p, bytes); }
-inline void unpoison(const void* p, std::size_t bytes) { __asan_unpoison_memory_region(p, bytes); }
+inline void poison(const void* p, std::size_t bytes) {
+  __asan_poison_memory_region(p, bytes);
+}
+inline void unpoison(const void* p, std::size_t bytes) {
+  __asan_unpoison_memory_region(p, bytes);
+}
 inline void asan_start_switch(void** fake_stack, const void* bottom, std::size_t bytes) {
   __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
 }
 inline void asan_finish_switch(void* fake_stack, const void** old_bottom, std::size_t* old_bytes) {
   __sanitizer_finish_switch_fiber(fake_stack, old_bottom, old_bytes);
+}
+inline void asan_print_stack_trace() {
+  __sanitizer_print_stack_trace();
 }
 #else
 inline constexpr bool kAddressSanitizer = false;
@@ -46,25 +69,38 @@ inline void poison(const void*, std::size_t) {}
 inline void unpoison(const void*, std::size_t) {}
 inline void asan_start_switch(void**, const void*, std::size_t) {}
 inline void asan_finish_switch(void*, const void**, std::size_t*) {}
+inline void asan_print_stack_trace() {}
 #endif
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(LLMC_THREAD_SANITIZER)
 inline constexpr bool kThreadSanitizer = true;
-inline void* tsan_current() { return __tsan_get_current_fiber(); }
-inline void* tsan_create() { return __tsan_create_fiber(0); }
-inline void tsan_destroy(void* fiber) { __tsan_destroy_fiber(fiber); }
+inline void* tsan_current() {
+  return __tsan_get_current_fiber();
+}
+inline void* tsan_create() {
+  return __tsan_create_fiber(0);
+}
+inline void tsan_destroy(void* fiber) {
+  __tsan_destroy_fiber(fiber);
+}
 // Neither function may be instrumented itself: the call stack it would keep belongs to one context
 // on entry and to another on exit.
 [[gnu::no_sanitize_thread, gnu::always_inline]] inline void tsan_switch(void* fiber) {
   constexpr unsigned kNoSynchronisation = 1;
   __tsan_switch_to_fiber(fiber, kNoSynchronisation);
 }
-inline void tsan_acquire(void* token) { __tsan_acquire(token); }
-inline void tsan_release(void* token) { __tsan_release(token); }
+inline void tsan_acquire(void* token) {
+  __tsan_acquire(token);
+}
+inline void tsan_release(void* token) {
+  __tsan_release(token);
+}
 inline void tsan_reads(const void* p, std::size_t bytes) {
   __tsan_read_range(const_cast<void*>(p), bytes);
 }
-inline void tsan_writes(void* p, std::size_t bytes) { __tsan_write_range(p, bytes); }
+inline void tsan_writes(void* p, std::size_t bytes) {
+  __tsan_write_range(p, bytes);
+}
 inline void tsan_ignore(bool begin) {
   if (begin) {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
@@ -76,8 +112,12 @@ inline void tsan_ignore(bool begin) {
 }
 #else
 inline constexpr bool kThreadSanitizer = false;
-inline void* tsan_current() { return nullptr; }
-inline void* tsan_create() { return nullptr; }
+inline void* tsan_current() {
+  return nullptr;
+}
+inline void* tsan_create() {
+  return nullptr;
+}
 inline void tsan_destroy(void*) {}
 inline void tsan_switch(void*) {}
 inline void tsan_acquire(void*) {}
@@ -87,14 +127,32 @@ inline void tsan_writes(void*, std::size_t) {}
 inline void tsan_ignore(bool) {}
 #endif
 
+// Stops here when the first or last byte is out of bounds or poisoned.
+inline void check_readable(const void* p, std::size_t bytes) {
+  if (!kAddressSanitizer) return;
+  const auto* byte = static_cast<const volatile char*>(p);
+  static_cast<void>(byte[0]);
+  static_cast<void>(byte[bytes - 1]);
+}
+
 // While one lives, memory accesses are the executor's bookkeeping, not the kernel's, and take no
 // part in the race check. Memory allocated or freed meanwhile starts a new life for the checker.
 class Unobserved {
  public:
-  Unobserved() { tsan_ignore(true); }
-  ~Unobserved() { tsan_ignore(false); }
+  [[gnu::no_sanitize_thread]] Unobserved() {
+    if (kThreadSanitizer && depth()++ == 0) tsan_ignore(true);
+  }
+  [[gnu::no_sanitize_thread]] ~Unobserved() {
+    if (kThreadSanitizer && --depth() == 0) tsan_ignore(false);
+  }
   Unobserved(const Unobserved&) = delete;
   Unobserved& operator=(const Unobserved&) = delete;
+
+  // How many are alive on the current stack: who switches stacks keeps it.
+  [[gnu::no_sanitize_thread]] static int& depth() {
+    static thread_local int depth = 0;
+    return depth;
+  }
 };
 
 inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;

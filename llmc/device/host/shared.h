@@ -13,7 +13,8 @@ class SharedMemory {
   T* take(std::int64_t count) {
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
     void* piece = host::Block::current()->shared_piece(offset_, padded_offset_, bytes);
-    const std::size_t rounded = (bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
+    const std::size_t rounded =
+        (bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
     offset_ += rounded;
     padded_offset_ += rounded + kSharedAlignment;
     return static_cast<T*>(piece);

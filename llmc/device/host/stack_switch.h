@@ -1,5 +1,6 @@
 // Switching between call stacks. On x86-64 by hand (about 10 ns: six registers and the stack
-// pointer); elsewhere through ucontext (about 200 ns: it saves the signal mask too).
+// pointer); elsewhere, or with LLMC_USE_UCONTEXT, through ucontext (about 200 ns: it saves the
+// signal mask too).
 #pragma once
 
 #include <sys/mman.h>
@@ -7,65 +8,67 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "llmc/device/error.h"
 #include "llmc/device/host/sanitizer.h"
-#if !defined(__x86_64__)
+#if !defined(__x86_64__) || defined(LLMC_USE_UCONTEXT)
+#define LLMC_UCONTEXT
 #include <ucontext.h>
 #endif
 
 namespace llmc::host {
 
-// A kernel's frames are small; the sanitizers' red zones and their reporting need more.
-inline constexpr std::size_t kStackBytes = (kAddressSanitizer ? 256 : kThreadSanitizer ? 64 : 64) * 1024;
+// A kernel's frames are small; the sanitizers' red zones and their reports need more. Pages that
+// nothing touches cost nothing.
+inline constexpr std::size_t kStackBytes = (kSanitized ? 256 : 64) * 1024;
 
-// Memory of many stacks, each with an inaccessible page below it, so that an overflow stops the
-// program instead of writing into a neighbour. Pages that nothing touches cost nothing.
-class StackMemory {
+// Memory for one call stack, with an inaccessible page below it: an overflow stops the program
+// instead of writing into a neighbour.
+class Stack {
  public:
-  StackMemory() = default;
-  StackMemory(const StackMemory&) = delete;
-  StackMemory& operator=(const StackMemory&) = delete;
-  ~StackMemory() { release(); }
-
-  void reserve(int count) {
-    if (count <= count_) return;
-    release();
-    void* memory = mmap(nullptr, slot() * count, PROT_READ | PROT_WRITE,
+  Stack() = default;
+  explicit Stack(std::size_t bytes) : bytes_(bytes) {
+    void* memory = mmap(nullptr, bytes + page(), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) fail("no memory for the stacks of " + std::to_string(count) + " threads");
-    base_ = static_cast<char*>(memory);
-    count_ = count;
-    for (int i = 0; i < count; ++i) mprotect(base_ + slot() * i, guard(), PROT_NONE);
+    if (memory == MAP_FAILED) fail("no memory for the stack of a thread");
+    mprotect(memory, page(), PROT_NONE);
+    bottom_ = static_cast<char*>(memory) + page();
+  }
+  Stack(Stack&& other) noexcept
+      : bottom_(std::exchange(other.bottom_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Stack& operator=(Stack&&) = delete;
+  ~Stack() {
+    if (bottom_ == nullptr) return;
+    unpoison(bottom_, bytes_);  // frames that were left behind in the middle
+    munmap(bottom_ - page(), bytes_ + page());
   }
 
-  char* bottom(int index) const { return base_ + slot() * index + guard(); }
+  char* bottom() const { return bottom_; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
-  static std::size_t guard() {
-    static const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    return page;
-  }
-  static std::size_t slot() { return kStackBytes + guard(); }
-  void release() {
-    if (base_ != nullptr) munmap(base_, slot() * count_);
-    base_ = nullptr;
-    count_ = 0;
+  static std::size_t page() {
+    static const std::size_t bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return bytes;
   }
 
-  char* base_ = nullptr;
-  int count_ = 0;
+  char* bottom_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
-#if defined(__x86_64__)
+#if !defined(LLMC_UCONTEXT)
 
 extern "C" void llmc_switch_stack(void** save, void* load);
-// Saves what a call must preserve on this stack, then continues on the other. Weak: every
-// translation unit brings the same copy.
+// Saves what a call must preserve on this stack, then continues on the other. By a return, not a
+// jump: threads of a block mostly switch at the same line, so that the processor's guess of where a
+// return leads is right, and calls and returns must stay balanced for that. Weak: every translation
+// unit brings the same copy.
 asm(R"(
   .text
   .weak llmc_switch_stack
   .type llmc_switch_stack,@function
+  .p2align 4
 llmc_switch_stack:
   pushq %rbp
   pushq %rbx
@@ -88,18 +91,19 @@ llmc_switch_stack:
 // A suspended flow of control: where its stack ended.
 class Context {
  public:
-  // The next switch to this context calls entry() on the given stack; entry never returns.
-  void start(char* stack_bottom, void (*entry)()) {
-    auto* top = reinterpret_cast<void**>(stack_bottom + kStackBytes);
-    *--top = nullptr;  // a return address that is never used, and 16-byte alignment at entry
-    *--top = reinterpret_cast<void*>(entry);
+  // The next switch to this context calls entry() on the stack that ends at `top` (a multiple of
+  // 16) and has `bytes` below; entry never returns.
+  void start(char* top, std::size_t, void (*entry)()) {
+    auto* words = reinterpret_cast<void**>(top);
+    *--words = nullptr;  // in place of a return address, which also aligns the stack for entry
+    *--words = reinterpret_cast<void*>(entry);
     constexpr int kSavedRegisters = 6;
-    for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
-    stack_pointer_ = top;
+    for (int i = 0; i < kSavedRegisters; ++i) *--words = nullptr;
+    stack_pointer_ = words;
   }
 
-  [[gnu::no_sanitize_thread, gnu::always_inline]] static void switch_stacks(Context& from,
-                                                                           Context& to) {
+  [[gnu::no_sanitize_thread, gnu::always_inline]] static inline void switch_stacks(Context& from,
+                                                                                   Context& to) {
     llmc_switch_stack(&from.stack_pointer_, to.stack_pointer_);
   }
 
@@ -111,16 +115,16 @@ class Context {
 
 class Context {
  public:
-  void start(char* stack_bottom, void (*entry)()) {
+  void start(char* top, std::size_t bytes, void (*entry)()) {
     getcontext(&context_);
-    context_.uc_stack.ss_sp = stack_bottom;
-    context_.uc_stack.ss_size = kStackBytes;
+    context_.uc_stack.ss_sp = top - bytes;
+    context_.uc_stack.ss_size = bytes;
     context_.uc_link = nullptr;
     makecontext(&context_, entry, 0);
   }
 
-  [[gnu::no_sanitize_thread, gnu::always_inline]] static void switch_stacks(Context& from,
-                                                                           Context& to) {
+  [[gnu::no_sanitize_thread, gnu::always_inline]] static inline void switch_stacks(Context& from,
+                                                                                   Context& to) {
     swapcontext(&from.context_, &to.context_);
   }
 

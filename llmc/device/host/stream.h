@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include "llmc/device/host/sanitizer.h"
-#include "llmc/device/host/stack_switch.h"
+#include "llmc/device/host/block.h"
+#include "llmc/device/host/fiber.h"
 
 namespace llmc {
 
@@ -18,103 +18,136 @@ class Event;
 
 namespace host {
 
-// A context of the race checker's with a stack of its own, for work that is ordered with its caller
-// only by what the work itself acquires and releases.
+// A context of the race checker's, with a stack of its own, for the work of a stream: ordered with
+// its caller only by what the work itself acquires and releases. Its kernels run in its own block,
+// whose fibers they may use again, since what a stream does is in order.
 class SideContext {
  public:
   SideContext() {
     Unobserved bookkeeping;
-    stack_ = static_cast<char*>(std::malloc(kStackBytes));
-    checker_ = tsan_create();
-    own_.start(stack_, &SideContext::entry);
+    fiber_ = std::make_unique<Fiber>(&SideContext::serve, kBytes, 0);
+    block_ = std::make_unique<Block>();
   }
   ~SideContext() {
     Unobserved bookkeeping;
-    tsan_destroy(checker_);
-    std::free(stack_);
+    fiber_.reset();
+    block_.reset();
   }
-  SideContext(const SideContext&) = delete;
-  SideContext& operator=(const SideContext&) = delete;
 
-  // Returns when work() has; throws what it threw.
-  void run(std::function<void()> work) {
+  Block& block() { return *block_; }
+
+  // Returns when work() has; throws what it threw. From inside the context it is a plain call.
+  template <class Work>
+  void run(const Work& work) {
+    if (running_) return work();
     Unobserved bookkeeping;
-    work_ = std::make_unique<std::function<void()>>(std::move(work));
-    error_ = nullptr;
-    starting() = this;
-    enter();
-    work_.reset();
-    const std::exception_ptr error = std::exchange(error_, nullptr);
-    if (error) std::rethrow_exception(error);
+    // In memory of its own: the caller's stack is the caller's.
+    const auto copy = std::make_unique<const Work>(work);
+    call_ = [](const void* closure) { (*static_cast<const Work*>(closure))(); };
+    closure_ = copy.get();
+    running_ = true;
+    serving() = this;
+    Fiber::switch_to(caller_, *fiber_);
+    running_ = false;
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
  private:
-  static SideContext*& starting() {
+  static constexpr std::size_t kBytes = 1024 * 1024;  // host code runs here: a GEMM, a thrown error
+
+  static SideContext*& serving() {
     static thread_local SideContext* context = nullptr;
     return context;
   }
-  static void entry() {
-    SideContext& self = *starting();
+  static void serve() {
+    SideContext& self = *serving();
     for (;;) {
       self.call();
-      self.leave();
+      Unobserved bookkeeping;
+      Fiber::switch_to(*self.fiber_, self.caller_);
     }
   }
-  [[gnu::noinline]] void call() {
+  void call() {
     try {
-      (*work_)();
+      call_(closure_);
     } catch (...) {
       Unobserved bookkeeping;
       error_ = std::current_exception();
     }
   }
-  [[gnu::no_sanitize_thread, gnu::noinline]] void enter() {
-    caller_checker_ = tsan_current();
-    tsan_switch(checker_);
-    Context::switch_stacks(caller_, own_);
+
+  Fiber caller_;
+  std::unique_ptr<Fiber> fiber_;
+  std::unique_ptr<Block> block_;
+  void (*call_)(const void* closure) = nullptr;
+  const void* closure_ = nullptr;
+  bool running_ = false;
+  std::exception_ptr error_;
+};
+
+// Contexts of streams that are no more, for streams to come: making the fibers of a block costs the
+// race checker a second. Only of streams whose last work the host had waited for, or their heirs
+// would know what nobody told them.
+class SideContexts {
+ public:
+  static std::unique_ptr<SideContext> take() {
+    Unobserved bookkeeping;
+    if (spare().empty()) return std::make_unique<SideContext>();
+    std::unique_ptr<SideContext> context = std::move(spare().back());
+    spare().pop_back();
+    return context;
   }
-  [[gnu::no_sanitize_thread, gnu::noinline]] void leave() {
-    tsan_switch(caller_checker_);
-    Context::switch_stacks(own_, caller_);
+  static void give_back(std::unique_ptr<SideContext> context) {
+    Unobserved bookkeeping;
+    spare().push_back(std::move(context));
   }
 
-  char* stack_ = nullptr;
-  Context own_, caller_;
-  void* checker_ = nullptr;
-  void* caller_checker_ = nullptr;
-  std::unique_ptr<std::function<void()>> work_;
-  std::exception_ptr error_;
+ private:
+  static std::vector<std::unique_ptr<SideContext>>& spare() {
+    static thread_local std::vector<std::unique_ptr<SideContext>> contexts;
+    return contexts;
+  }
 };
 
 }  // namespace host
 
+// For one host thread at a time.
 class Stream {
  public:
   Stream() {
-    if (host::kThreadSanitizer) context_ = std::make_unique<host::SideContext>();
+    if (host::kThreadSanitizer) context_ = host::SideContexts::take();
+  }
+  ~Stream() {
+    if (host::kThreadSanitizer && idle_) host::SideContexts::give_back(std::move(context_));
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   // Every copy, fill, launch and GEMM comes through here. `work` owns what it needs by value.
   template <class Work>
-  void run(Work&& work) {
+  void run(const Work& work) {
     if constexpr (!host::kThreadSanitizer) {
       work();
     } else {
-      host::Unobserved bookkeeping;
       host::tsan_release(&submitted_);
-      context_->run([this, work = std::forward<Work>(work)] {
+      host::Unobserved bookkeeping;
+      idle_ = false;
+      context_->run([this, work] {
         host::tsan_acquire(&submitted_);
+        const Finish finish{*this};
         work();
-        host::tsan_release(&finished_);
-        host::tsan_release(device_token());
       });
     }
   }
 
-  void synchronize() { host::tsan_acquire(&finished_); }
+  void synchronize() {
+    host::tsan_acquire(&finished_);
+    idle_ = true;
+  }
   void wait(const Event& event);
+
+  // Where the race checker's kernels run.
+  host::Block& block() { return context_->block(); }
 
   // All streams' work: what freeing memory waits for, as cudaFree does.
   static void* device_token() {
@@ -123,7 +156,17 @@ class Stream {
   }
 
  private:
+  // Work that throws is over, too.
+  struct Finish {
+    Stream& stream;
+    ~Finish() {
+      host::tsan_release(&stream.finished_);
+      host::tsan_release(device_token());
+    }
+  };
+
   std::unique_ptr<host::SideContext> context_;
+  bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };
 
@@ -136,6 +179,7 @@ class Event {
   void record(Stream& stream) {
     stream.run([this] {
       host::tsan_release(&token_);
+      host::Unobserved bookkeeping;
       time_ = std::chrono::steady_clock::now();
     });
   }

@@ -7,13 +7,29 @@
 
 namespace llmc {
 
-inline int thread_index() { return host::Block::thread()->index; }
-inline int block_size() { return host::Block::current()->threads(); }
-inline std::int64_t block_x() { return host::Block::current()->place().x; }
-inline std::int64_t block_y() { return host::Block::current()->place().y; }
-inline std::int64_t block_z() { return host::Block::current()->place().z; }
-inline std::int64_t grid_x() { return host::Block::current()->grid().x; }
-inline std::int64_t grid_y() { return host::Block::current()->grid().y; }
-inline std::int64_t grid_z() { return host::Block::current()->grid().z; }
+inline int thread_index() {
+  return host::Block::thread()->index;
+}
+inline int block_size() {
+  return host::Block::current()->threads();
+}
+inline std::int64_t block_x() {
+  return host::Block::current()->place().x;
+}
+inline std::int64_t block_y() {
+  return host::Block::current()->place().y;
+}
+inline std::int64_t block_z() {
+  return host::Block::current()->place().z;
+}
+inline std::int64_t grid_x() {
+  return host::Block::current()->grid().x;
+}
+inline std::int64_t grid_y() {
+  return host::Block::current()->grid().y;
+}
+inline std::int64_t grid_z() {
+  return host::Block::current()->grid().z;
+}
 
 }  // namespace llmc

@@ -1,0 +1,67 @@
+// With TRAP_UNINITIALISED=1 in the environment the first arithmetic on fresh memory stops the
+// program, saying where.
+#pragma once
+
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <cfenv>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "llmc/device/host/block.h"
+
+namespace llmc::host {
+
+// While one lives, its OS thread stops at arithmetic on the signalling NaN that fresh memory holds.
+// Other invalid operations (inf - inf, 0 / 0) raise the same flag and stop it too.
+class UninitialisedTrap {
+ public:
+  UninitialisedTrap() {
+    if (!wanted()) return;
+    std::signal(SIGFPE, &UninitialisedTrap::report);
+    std::feclearexcept(FE_INVALID);
+    feenableexcept(FE_INVALID);
+  }
+  ~UninitialisedTrap() {
+    if (wanted()) fedisableexcept(FE_INVALID);
+  }
+  UninitialisedTrap(const UninitialisedTrap&) = delete;
+  UninitialisedTrap& operator=(const UninitialisedTrap&) = delete;
+
+ private:
+  static bool wanted() {
+    static const bool wanted = [] {
+      const char* value = std::getenv("TRAP_UNINITIALISED");
+      return value != nullptr && std::string(value) == "1";
+    }();
+    return wanted;
+  }
+
+  // Nothing goes on after this, so it may do what a signal handler should not.
+  static void report(int) {
+    std::string text = "uninitialised read (or inf - inf, 0 / 0): arithmetic on a signalling NaN";
+    if (Block::thread() != nullptr) {
+      const Coordinates at = Block::current()->place();
+      text += " in thread " + std::to_string(Block::thread()->index) + " of block (" +
+              std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) +
+              ")";
+    }
+    text += "\n";
+    if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(1);
+    print_stack_trace();
+    _exit(1);
+  }
+
+  static void print_stack_trace() {
+    if (kAddressSanitizer) {
+      asan_print_stack_trace();
+      return;
+    }
+    void* frames[32];
+    backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
+  }
+};
+
+}  // namespace llmc::host

@@ -1,0 +1,136 @@
+// The OS threads of the host executor.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "llmc/device/host/sanitizer.h"
+
+namespace llmc::host {
+
+// OS threads that share the pieces of one job at a time; the caller works along. One job's pieces
+// are handed out in order, one by one. LLMC_HOST_THREADS in the environment says how many threads,
+// otherwise there is one for each core.
+class WorkerPool {
+ public:
+  static WorkerPool& instance() {
+    static WorkerPool pool(wanted_threads());
+    return pool;
+  }
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // piece(i) for i in [0, count), on any thread in any order; returns when all are done. The first
+  // exception is thrown again here, after which the remaining pieces are not begun.
+  void run(std::int64_t count, const std::function<void(std::int64_t)>& piece) {
+    if (workers_.empty() || count <= 1) {
+      for (std::int64_t i = 0; i < count; ++i) piece(i);
+      return;
+    }
+    std::lock_guard<std::mutex> one_job(job_mutex_);
+    open_job(count, piece);
+    work();
+    close_job();
+  }
+
+ private:
+  explicit WorkerPool(int threads) {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  }
+  ~WorkerPool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  // The race checker sees every CUDA thread as a thread of its own already: one OS thread will do.
+  static int wanted_threads() {
+    if (kThreadSanitizer) return 1;
+    const char* value = std::getenv("LLMC_HOST_THREADS");
+    const int wanted = value != nullptr ? std::atoi(value) : 0;
+    return wanted > 0 ? wanted
+                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }
+
+  void open_job(std::int64_t count, const std::function<void(std::int64_t)>& piece) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      piece_ = &piece;
+      count_ = count;
+      next_.store(0);
+      error_ = nullptr;
+      open_ = true;
+      generation_.fetch_add(1);
+    }
+    wake_.notify_all();
+  }
+
+  // Waits for those who joined in. Who wakes up only now finds the job closed: a short job does not
+  // wait for sleepers.
+  void close_job() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    open_ = false;
+    done_.wait(lock, [&] { return busy_ == 0; });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  void serve() {
+    std::uint64_t seen = 0;
+    for (;;) {
+      // Launches follow each other within microseconds: look for a while before going to sleep.
+      constexpr int kLooks = 4000;
+      for (int look = 0; look < kLooks && generation_.load() == seen; ++look) pause();
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait(lock, [&] { return generation_.load() != seen; });
+      seen = generation_.load();
+      if (stopping_) return;
+      if (!open_) continue;
+      ++busy_;
+      lock.unlock();
+      work();
+      lock.lock();
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  void work() {
+    try {
+      for (std::int64_t i; (i = next_.fetch_add(1)) < count_;) (*piece_)(i);
+    } catch (...) {
+      next_.store(count_);
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex job_mutex_, mutex_;
+  std::condition_variable wake_, done_;
+  std::atomic<std::uint64_t> generation_{0};
+  std::atomic<std::int64_t> next_{0};
+  std::int64_t count_ = 0;
+  const std::function<void(std::int64_t)>* piece_ = nullptr;
+  int busy_ = 0;
+  bool open_ = false, stopping_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace llmc::host
