@@ -31,8 +31,9 @@ TEST_SUITE("bias_gradient") {
       std::int64_t M, N;
     };
     // One row; fewer rows than warps; rows that are not a multiple of the slabs; several tiles.
-    std::vector<Shape> shapes = {{1, 8}, {3, 40}, {67, 264}, {130, 768}};
-    if (!tiny()) shapes.insert(shapes.end(), {{1000, 40}, {257, 1600}, {129, 3072}, {70000, 8}});
+    std::vector<Shape> shapes = {{1, 8}, {3, 40}, {67, 264}};
+    if (!tiny())
+      shapes.insert(shapes.end(), {{130, 768}, {1000, 40}, {257, 1600}, {129, 3072}, {70000, 8}});
     for (const auto [M, N] : shapes) {
       const Data<T> d_out(M * N, 21);
       const std::vector<float> start = random_floats(N, 22);

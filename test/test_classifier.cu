@@ -226,7 +226,7 @@ TEST_SUITE("classifier") {
 
   TEST_CASE("sum_losses adds to the total") {
     Stream stream;
-    for (const std::int64_t n : {1, 3, 1000, 5001, 40003}) {
+    for (const std::int64_t n : {1, 3, 1001, tiny() ? 8 : 40003}) {
       std::vector<float> losses = random_floats(n, 63);
       double sum = 0.0;
       for (float& x : losses) sum += x = std::abs(x) + 5.0f;

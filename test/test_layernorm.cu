@@ -18,10 +18,11 @@ struct Shape {
 
 // Every layout of a row in registers, exactly filled and not; one row; rows that fill no block.
 std::vector<Shape> shapes() {
-  std::vector<Shape> all = {{1, 8}, {7, 40}, {3, 264}, {2, 1032}};
+  std::vector<Shape> all = {{1, 8}, {5, 40}, {2, 1032}};
   if (!tiny()) {
-    all.insert(all.end(),
-               {{130, 256}, {37, 768}, {5, 1024}, {5, 1280}, {3, 1600}, {2, 2056}, {2, 8192}});
+    all.insert(
+        all.end(),
+        {{3, 264}, {130, 256}, {37, 768}, {5, 1024}, {5, 1280}, {3, 1600}, {2, 2056}, {2, 8192}});
   }
   return all;
 }

@@ -17,6 +17,12 @@ OptimizerState read(const Guarded<OptimizerState>& state) {
   return state.values()[0];
 }
 
+std::vector<std::int64_t> sizes(std::vector<std::int64_t> always,
+                                std::vector<std::int64_t> unless_tiny) {
+  if (!tiny()) always.insert(always.end(), unless_tiny.begin(), unless_tiny.end());
+  return always;
+}
+
 // Partial sums of x, computed in one call or in pieces cut at `cuts`.
 template <class T>
 std::vector<float> partial_sums(const std::vector<T>& x, std::vector<std::int64_t> cuts,
@@ -38,7 +44,7 @@ std::vector<float> partial_sums(const std::vector<T>& x, std::vector<std::int64_
 TEST_SUITE("global_norm") {
   TEST_CASE_TEMPLATE("partial sums, whoever computes them", T, float, bf16) {
     Stream stream;
-    for (const std::int64_t n : {1, 7, 1023, 1024, 1025, 5000, 20480 + 9}) {
+    for (const std::int64_t n : sizes({1, 7, 1024, 5000}, {1023, 1025, 20480 + 9})) {
       const Data<T> x(n, 71);
       const std::vector<float> got = partial_sums(x.stored, {}, stream);
       std::vector<double> want(squared_norm_count(n));
@@ -52,7 +58,7 @@ TEST_SUITE("global_norm") {
 
   TEST_CASE("norm, clipping and sanity") {
     Stream stream;
-    for (const std::int64_t count : {1, 5, 1000, 20001}) {
+    for (const std::int64_t count : sizes({5, 601}, {1, 20001})) {
       std::vector<float> partials = random_floats(count, 72);
       double sum = 0.0;
       for (float& x : partials) sum += x = x * x;
@@ -87,9 +93,9 @@ TEST_SUITE("adamw") {
   // Several steps with clipping, one of them with a gradient that is not finite; n fills no vector.
   TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16) {
     Stream stream;
-    const std::int64_t n = 2 * kNormPiece + 5;
+    const std::int64_t n = tiny() ? 37 : 2 * kNormPiece + 5;
     const AdamWOptions options{.learning_rate = 1e-2f, .weight_decay = 0.1f, .beta2 = 0.999};
-    const float clip = 30.0f;
+    const float clip = 0.6f * std::sqrt(static_cast<float>(n));
     const Data<float> start(n, 73);
     oracle::Vec p = start.exact, m(n), v(n);
 
@@ -173,7 +179,7 @@ TEST_SUITE("adamw") {
 TEST_SUITE("convert") {
   TEST_CASE("to bf16 and back, any length") {
     Stream stream;
-    for (const std::int64_t n : {1, 8, 1003}) {
+    for (const std::int64_t n : {1, 8, 203}) {
       const std::vector<float> x = random_floats(n, 78);
       const Guarded<float> wide(x, stream), back(std::vector<float>(n), stream);
       const Guarded<bf16> narrow(std::vector<bf16>(n), stream);
@@ -190,7 +196,7 @@ TEST_SUITE("convert") {
 TEST_SUITE("random_fill") {
   TEST_CASE("normal numbers: moments, and no dependence on how the tensor is cut") {
     Stream stream;
-    const std::int64_t n = 40003;
+    const std::int64_t n = tiny() ? 803 : 40003;
     const auto fill = [&](std::uint64_t seed, std::uint32_t tensor,
                           std::vector<std::int64_t> cuts) {
       const Guarded<float> p(std::vector<float>(n, NAN), stream);
@@ -204,7 +210,7 @@ TEST_SUITE("random_fill") {
       return p.values();
     };
     const std::vector<float> whole = fill(7, 3, {});
-    CHECK(same_bits(fill(7, 3, {1, 2, 1027, 1028, 1030, 1030, 30001}), whole));
+    CHECK(same_bits(fill(7, 3, {1, 2, 427, 428, 430, 430, 701}), whole));
 
     double sum = 0.0, squares = 0.0, fourth = 0.0, neighbours = 0.0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -224,7 +230,7 @@ TEST_SUITE("random_fill") {
     const auto differs = [&](const std::vector<float>& other) {
       std::int64_t same = 0;
       for (std::int64_t i = 0; i < n; ++i) same += other[i] == whole[i];
-      return same < n / 1000;
+      return same <= n / 1000;
     };
     CHECK(differs(fill(8, 3, {})));
     CHECK(differs(fill(7, 4, {})));
@@ -232,7 +238,7 @@ TEST_SUITE("random_fill") {
 
   TEST_CASE_TEMPLATE("a constant", T, float, bf16) {
     Stream stream;
-    for (const std::int64_t n : {1, 16, 1003}) {
+    for (const std::int64_t n : {1, 16, 203}) {
       const Guarded<T> p(std::vector<T>(n), stream);
       constant_fill<T>(p.data(), n, 1.5f, stream);
       CHECK(to_floats(p.values()) == std::vector<float>(n, 1.5f));

@@ -95,8 +95,8 @@ void adamw(float* param, T* working, float* m, float* v, const float* gradient, 
       .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
       .eps = options.eps,
   };
-  launch(adamw_kernel<T>, elementwise_grid<kVecSize<T>>(n), kElementwiseThreads, 0, stream, param,
-         working, m, v, gradient, n, step, state);
+  launch_elementwise<kVecSize<T>>(adamw_kernel<T>, n, stream, param, working, m, v, gradient, n,
+                                  step, state);
 }
 
 }  // namespace llmc

@@ -1,12 +1,17 @@
 // The sum of an array by one block, in a fixed order.
 #pragma once
 
+#include <algorithm>
+
 #include "llmc/device/device.h"
 #include "llmc/ops/elementwise.h"
 
 namespace llmc {
 
-inline constexpr int kArraySumThreads = 1024;
+// Threads for the one block that sums n floats: 16 for each of a thread's steps.
+inline int array_sum_threads(std::int64_t n) {
+  return static_cast<int>(std::clamp<std::int64_t>(round_up(ceil_div(n, 16), 32), 32, 1024));
+}
 
 inline std::size_t array_sum_shared() {
   return SharedLayout().add<float>(kBlockScratch).bytes();

@@ -9,8 +9,6 @@
 
 namespace llmc {
 
-inline constexpr int kBiasGradientThreads = 256;
-
 // The rows are cut into slabs so that about a thousand blocks share the reading, but not into
 // slabs so thin that writing the partial sums would show.
 inline std::int64_t bias_gradient_slabs(std::int64_t M, std::int64_t N) {
@@ -48,8 +46,9 @@ void bias_gradient(Tensor<float, 1> d_bias, In<T, 2> d_out, Tensor<float, 1> scr
   if (M == 0) return;
   const std::int64_t slabs = bias_gradient_slabs(M, N);
   require_scratch("bias_gradient", scratch, slabs * N);
-  launch(bias_gradient_kernel<T>, Grid{ceil_div(N, kColumnTile<T>), slabs, 1}, kBiasGradientThreads,
-         column_sum_shared<T>(kBiasGradientThreads), stream, scratch.data, d_out.data, M, N);
+  const int threads = column_sum_threads(ceil_div(M, slabs), 256);
+  launch(bias_gradient_kernel<T>, Grid{ceil_div(N, kColumnTile<T>), slabs, 1}, threads,
+         column_sum_shared<T>(threads), stream, scratch.data, d_out.data, M, N);
   add_partial_sums(d_bias.data, nullptr, scratch.data, slabs, N, stream);
 }
 

@@ -319,8 +319,8 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
 // one step; the caller sets total to 0 before the first.
 inline void sum_losses(Tensor<float, 1> total, In<float, 1> losses, float scale, Stream& stream) {
   check_shape("total", total, {1});
-  launch(sum_losses_kernel, Grid{1, 1, 1}, kArraySumThreads, array_sum_shared(), stream, total.data,
-         losses.data, losses.size(), scale);
+  launch(sum_losses_kernel, Grid{1, 1, 1}, array_sum_threads(losses.size()), array_sum_shared(),
+         stream, total.data, losses.data, losses.size(), scale);
 }
 
 }  // namespace llmc

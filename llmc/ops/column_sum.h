@@ -3,6 +3,8 @@
 // bit, and no two threads ever add to the same number.
 #pragma once
 
+#include <algorithm>
+
 #include "llmc/device/device.h"
 
 namespace llmc {
@@ -14,6 +16,12 @@ inline constexpr int kRowsAhead = 4;
 // Columns that one block sums: every lane of a warp holds one 16-byte vector of a row.
 template <class T>
 inline constexpr int kColumnTile = 32 * kVecSize<T>;
+
+// Threads of a block that sums `rows` rows: a warp for every kRowsAhead of them, up to a limit.
+inline int column_sum_threads(std::int64_t rows, int max_threads) {
+  return static_cast<int>(
+      std::clamp<std::int64_t>(32 * ceil_div(rows, kRowsAhead), 32, max_threads));
+}
 
 // Shared memory that block_column_sum takes, in bytes.
 template <class T>
@@ -58,8 +66,6 @@ __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
   }
 }
 
-inline constexpr int kPartialSumThreads = 512;
-
 // out_k[c] += sum over p of partials[p][k][c], for k < 2: block_y says which k.
 inline __global__ void add_partial_sums_kernel(float* out0, float* out1, const float* partials,
                                                std::int64_t parts, std::int64_t columns) {
@@ -74,10 +80,10 @@ inline __global__ void add_partial_sums_kernel(float* out0, float* out1, const f
 // partials (parts, 1 or 2 outputs, C) were written by the first stage.
 inline void add_partial_sums(float* out0, float* out1, const float* partials, std::int64_t parts,
                              std::int64_t columns, Stream& stream) {
+  const int threads = column_sum_threads(parts, 512);
   launch(add_partial_sums_kernel,
-         Grid{ceil_div(columns, kColumnTile<float>), out1 == nullptr ? 1 : 2, 1},
-         kPartialSumThreads, column_sum_shared<float>(kPartialSumThreads), stream, out0, out1,
-         partials, parts, columns);
+         Grid{ceil_div(columns, kColumnTile<float>), out1 == nullptr ? 1 : 2, 1}, threads,
+         column_sum_shared<float>(threads), stream, out0, out1, partials, parts, columns);
 }
 
 }  // namespace llmc

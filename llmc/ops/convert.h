@@ -21,8 +21,7 @@ __global__ void convert_kernel(To* out, const From* inp, std::int64_t n) {
 // are aligned to 16 bytes; the arrays do not overlap.
 template <class To, class From>
 void convert(To* out, const From* inp, std::int64_t n, Stream& stream) {
-  launch(convert_kernel<To, From>, elementwise_grid<8>(n), kElementwiseThreads, 0, stream, out, inp,
-         n);
+  launch_elementwise<8>(convert_kernel<To, From>, n, stream, out, inp, n);
 }
 
 }  // namespace llmc

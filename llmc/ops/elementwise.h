@@ -1,19 +1,22 @@
 // What ops on flat arrays share: each thread handles N neighbouring elements, whatever the shape.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "llmc/device/device.h"
 
 namespace llmc {
 
-inline constexpr int kElementwiseThreads = 256;
-
-// Blocks of kElementwiseThreads threads for n elements, N to a thread. Thread i of the grid starts
-// at element i * N; the kernel leaves at once where that is not below n.
-template <int N>
-Grid elementwise_grid(std::int64_t n) {
-  return Grid{ceil_div(n, kElementwiseThreads * N), 1, 1};
+// Starts kernel(arguments...) with a thread for every N of n elements: thread i of the grid handles
+// elements i * N up to N more, and leaves at once where i * N is not below n.
+template <int N, class... Parameters, class... Arguments>
+void launch_elementwise(void (*kernel)(Parameters...), std::int64_t n, Stream& stream,
+                        Arguments... arguments) {
+  if (n == 0) return;
+  const std::int64_t threads = std::min<std::int64_t>(256, round_up(ceil_div(n, N), 32));
+  launch(kernel, Grid{ceil_div(n, threads * N), 1, 1}, static_cast<int>(threads), 0, stream,
+         arguments...);
 }
 
 // The first `count` elements at p, at most N; the rest of the vector is 0 and not read from memory.

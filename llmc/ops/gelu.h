@@ -65,8 +65,7 @@ template <class T>
 void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
   check_shape("out", out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = out.size();
-  launch(gelu_forward_kernel<T>, elementwise_grid<kVecSize<T>>(n), kElementwiseThreads, 0, stream,
-         out.data, inp.data, n);
+  launch_elementwise<kVecSize<T>>(gelu_forward_kernel<T>, n, stream, out.data, inp.data, n);
 }
 
 // d_inp = d_out * gelu'(inp), written. All (rows, C); d_inp may be d_out or inp.
@@ -75,8 +74,8 @@ void gelu_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Stream& str
   check_shape("d_inp", d_inp, {inp.shape[0], inp.shape[1]});
   check_shape("d_out", d_out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = d_inp.size();
-  launch(gelu_backward_kernel<T>, elementwise_grid<kVecSize<T>>(n), kElementwiseThreads, 0, stream,
-         d_inp.data, d_out.data, inp.data, n);
+  launch_elementwise<kVecSize<T>>(gelu_backward_kernel<T>, n, stream, d_inp.data, d_out.data,
+                                  inp.data, n);
 }
 
 }  // namespace llmc

@@ -47,9 +47,10 @@ __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::i
 // part of the tensor's partial sums.
 template <class T>
 void squared_norm_partials(float* partials, const T* x, std::int64_t n, Stream& stream) {
-  const std::int64_t warps = kElementwiseThreads / 32;
-  launch(squared_norm_partials_kernel<T>, Grid{ceil_div(squared_norm_count(n), warps), 1, 1},
-         kElementwiseThreads, 0, stream, partials, x, n);
+  const std::int64_t pieces = squared_norm_count(n);
+  const int warps = static_cast<int>(std::clamp<std::int64_t>(pieces, 1, 8));
+  launch(squared_norm_partials_kernel<T>, Grid{ceil_div(pieces, warps), 1, 1}, warps * 32, 0,
+         stream, partials, x, n);
 }
 
 inline __global__ void finish_global_norm_kernel(OptimizerState* state, const float* partials,
@@ -70,8 +71,8 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
 // less) and finite. loss is one number in device memory that must be finite too, or null.
 inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
                                float max_norm, const float* loss, Stream& stream) {
-  launch(finish_global_norm_kernel, Grid{1, 1, 1}, kArraySumThreads, array_sum_shared(), stream,
-         state, partials, count, max_norm, loss);
+  launch(finish_global_norm_kernel, Grid{1, 1, 1}, array_sum_threads(count), array_sum_shared(),
+         stream, state, partials, count, max_norm, loss);
 }
 
 }  // namespace llmc

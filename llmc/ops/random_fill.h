@@ -30,10 +30,9 @@ inline __global__ void normal_fill_kernel(float* p, std::int64_t n, std::int64_t
 // depends on that, on seed, mean and deviation alone: a slice is filled as the whole would be.
 inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64_t seed,
                         std::uint32_t tensor, float mean, float deviation, Stream& stream) {
-  if (n == 0) return;
   const std::int64_t groups = ceil_div(first_index + n, 4) - first_index / 4;
-  launch(normal_fill_kernel, elementwise_grid<1>(groups), kElementwiseThreads, 0, stream, p, n,
-         first_index, seed, tensor, mean, deviation);
+  launch_elementwise<1>(normal_fill_kernel, groups, stream, p, n, first_index, seed, tensor, mean,
+                        deviation);
 }
 
 template <class T>
@@ -49,8 +48,7 @@ __global__ void constant_fill_kernel(T* p, std::int64_t n, float value) {
 // p[i] = value for i < n; p is aligned to 16 bytes.
 template <class T>
 void constant_fill(T* p, std::int64_t n, float value, Stream& stream) {
-  launch(constant_fill_kernel<T>, elementwise_grid<kVecSize<T>>(n), kElementwiseThreads, 0, stream,
-         p, n, value);
+  launch_elementwise<kVecSize<T>>(constant_fill_kernel<T>, n, stream, p, n, value);
 }
 
 }  // namespace llmc
