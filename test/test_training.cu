@@ -1,0 +1,201 @@
+// Training: PyTorch's 50 AdamW steps, micro-batches, checkpoints and resuming, Hugging Face
+// directories.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "llmc/train/checkpointing.h"
+#include "test/model_rig.h"
+#include "test/oracle/transformers.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Comparison;
+using oracle::Fixture;
+using oracle::load_fixture;
+using oracle::training_batches;
+
+namespace {
+
+OptimizerOptions options_of(const Fixture& fixture) {
+  return {.learning_rate = fixture.number("lr"),
+          .weight_decay = fixture.number("weight_decay"),
+          .beta1 = fixture.number("beta1"),
+          .beta2 = fixture.number("beta2"),
+          .eps = fixture.number("eps"),
+          .clip = fixture.number("max_norm")};
+}
+
+template <class T>
+ModelRig<T> make_rig(const Fixture& fixture) {
+  RunShape run;
+  run.B = fixture.integer("B");
+  run.T = fixture.integer("T");
+  return ModelRig<T>(engine_config(fixture.config()), run);
+}
+
+struct Step {
+  double loss, grad_norm;
+};
+
+template <class T>
+Step train_step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t step, std::int64_t pieces) {
+  const float loss = rig.gradients_of(training_batches(fixture, step, pieces));
+  rig.state().apply_gradients(options_of(fixture), rig.stream());
+  const OptimizerState state = rig.state().optimizer_state(rig.stream());
+  return {static_cast<double>(loss), static_cast<double>(state.gradient_norm)};
+}
+
+// Everything a step changes, to the bit.
+template <class T>
+std::vector<NamedFloats> everything(ModelRig<T>& rig) {
+  std::vector<NamedFloats> all = {rig.weights(), {}, {}};
+  for (const ParameterSpec& spec : rig.state().table().specs()) {
+    auto &first = all[1][spec.name], &second = all[2][spec.name];
+    first.resize(static_cast<std::size_t>(spec.size()));
+    second.resize(first.size());
+    rig.state().get_moments(spec, first.data(), second.data(), rig.stream());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("training") {
+  TEST_CASE_TEMPLATE("50 AdamW steps follow PyTorch, in one batch and in micro-batches", T, float,
+                     bf16) {
+    const Fixture fixture = load_fixture("adamw50");
+    const std::int64_t steps = tiny() ? 1 : fixture.integer("steps");
+    for (const std::int64_t pieces :
+         {std::int64_t{1}, std::int64_t{fixture.integer("micro_batches")}}) {
+      auto rig = make_rig<T>(fixture);
+      rig.set_parameters(fixture.parameters());
+      std::vector<double> losses, norms;
+      for (std::int64_t step = 0; step < steps; ++step) {
+        const Step done = train_step(rig, fixture, step, pieces);
+        losses.push_back(done.loss);
+        norms.push_back(done.grad_norm);
+      }
+      if (tiny()) continue;
+      for (const Comparison& c : compare_training(fixture, losses, norms, kDtypeOf<T>)) {
+        CHECK_MESSAGE(c.ok(), describe(c));
+      }
+    }
+  }
+
+  TEST_CASE_TEMPLATE("a run stopped at any step and resumed is the uninterrupted run", T, float,
+                     bf16) {
+    const Fixture fixture = load_fixture("adamw50");
+    const std::int64_t steps = tiny() ? 2 : 4;
+    const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
+    TemporaryDirectory folder;
+    auto straight = make_rig<T>(fixture);
+    straight.set_parameters(fixture.parameters());
+    std::vector<double> losses;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      save_checkpoint(folder.path(), config, {step, step, step}, 1, straight.state(),
+                      straight.stream());
+      losses.push_back(train_step(straight, fixture, step, 1).loss);
+    }
+    for (std::int64_t stop = 0; stop < steps; ++stop) {
+      CAPTURE(stop);
+      auto resumed = make_rig<T>(fixture);
+      const RunPosition position = load_checkpoint(folder.path() / checkpoint_name(stop), 1,
+                                                   resumed.state(), resumed.stream());
+      CHECK(position.step == stop);
+      for (std::int64_t step = stop; step < steps; ++step) {
+        CHECK(train_step(resumed, fixture, step, 1).loss == losses[step]);
+      }
+      CHECK(everything(resumed) == everything(straight));
+    }
+    auto other = make_rig<T>(fixture);
+    CHECK_THROWS_WITH_AS(
+        load_checkpoint(folder.path() / checkpoint_name(0), 2, other.state(), other.stream()),
+        doctest::Contains("--seed 1, not 2"), Error);
+  }
+
+  TEST_CASE("an update with a loss or gradient that is not finite is skipped and counted") {
+    const Fixture fixture = load_fixture("one_row");
+    auto rig = make_rig<float>(fixture);
+    rig.set_parameters(fixture.parameters());
+    const OptimizerOptions options;
+    const auto skipped = [&] { return rig.state().optimizer_state(rig.stream()).skipped_in_row; };
+    rig.gradients_of({fixture.batch()});
+    rig.state().apply_gradients(options, rig.stream());
+    CHECK(skipped() == 0);
+    const auto before = everything(rig);
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      rig.gradients_of({fixture.batch()});
+      // One bad number in one gradient.
+      copy_to_device(rig.state().source().gradient(rig.state().table().find("ln_f.weight")), &bad,
+                     1, rig.stream());
+      rig.state().apply_gradients(options, rig.stream());
+      CHECK(everything(rig) == before);
+    }
+    CHECK(skipped() == 2);
+    rig.gradients_of({fixture.batch()});
+    rig.state().apply_gradients(options, rig.stream());
+    CHECK(skipped() == 0);
+    CHECK(everything(rig) != before);
+    CHECK(rig.state().optimizer_state(rig.stream()).updates == 2);
+  }
+
+  TEST_CASE("weights from transformers come back bit for bit, and give its loss") {
+    for (const char* name : {"hf_tiny", "hf_tiny_openai"}) {
+      CAPTURE(name);
+      const std::string directory = oracle::fixtures_dir() + "/" + name;
+      const Gpt2Config config = from_huggingface(read_huggingface_config(directory), directory);
+      RunShape run;
+      run.T = config.context;
+      ModelRig<float> rig(config, run);
+      load_weights(directory, rig.state(), rig.stream());
+      const NamedFloats weights = rig.weights();
+      TemporaryDirectory folder;
+      const std::string saved = save_checkpoint(folder.path(), to_huggingface(config, std::nullopt),
+                                                {}, 1, rig.state(), rig.stream());
+      const HuggingFaceWeights original(directory), again(saved);
+      CHECK(original.names() == again.names());
+      for (const auto& [tensor, values] : weights) {
+        std::vector<float> a(values.size()), b(values.size());
+        const Shape shape = rig.state().table().find(tensor).shape;
+        original.load(tensor, shape, a.data());
+        again.load(tensor, shape, b.data());
+        CHECK(a == b);
+        CHECK(a == values);
+      }
+    }
+  }
+
+  TEST_CASE("initial values have the wanted spread and depend on nothing but the seed") {
+    Gpt2Config config{.vocabulary = 257, .context = 32, .layers = 2, .heads = 2, .channels = 64};
+    const RunShape run{.B = 1, .T = 8};
+    ModelRig<float> rig(config, run);
+    rig.state().initialise(7, rig.stream());
+    const NamedFloats weights = rig.weights();
+    const auto deviation = [&](const std::string& name) {
+      double squares = 0;
+      for (const float x : weights.at(name))
+        squares += static_cast<double>(x) * static_cast<double>(x);
+      return std::sqrt(squares / static_cast<double>(weights.at(name).size()));
+    };
+    // n draws give their deviation within 1/sqrt(2n); five of these.
+    CHECK(deviation("wte.weight") == doctest::Approx(0.02).epsilon(5 / std::sqrt(2.0 * 257 * 64)));
+    CHECK(deviation("wpe.weight") == doctest::Approx(0.01).epsilon(5 / std::sqrt(2.0 * 32 * 64)));
+    CHECK(deviation("h.1.mlp.c_proj.weight") ==
+          doctest::Approx(0.02 / std::sqrt(2.0 * 2)).epsilon(5 / std::sqrt(2.0 * 64 * 256)));
+    CHECK(deviation("h.0.ln_1.weight") == 1);
+    CHECK(deviation("h.0.attn.c_attn.bias") == 0);
+    CHECK(weights.at("h.0.mlp.c_fc.weight") != weights.at("h.1.mlp.c_fc.weight"));
+    ModelRig<bf16> half(config, run);
+    half.state().initialise(7, half.stream());
+    CHECK(half.weights() == weights);
+    rig.state().initialise(8, rig.stream());
+    CHECK(rig.weights() != weights);
+  }
+}
