@@ -2,29 +2,21 @@
 // padded tiles in shared memory, and the small block of a product that one thread keeps in
 // registers.
 //
-// 128 threads stand in 16 rows of 8. Of a product with 16R rows and 32G columns, thread (y, x) owns
-// the rows y*R .. y*R + R - 1 and, in each of G groups of 32 columns, the four from 4x:
-// neighbouring threads read neighbouring 16 bytes. Each step of a product is R x 4G multiply-adds
-// on R + 4G numbers from shared memory; the right-hand side always has its columns side by side, so
-// that the same loop runs in vector registers on the host.
+// The 128 threads of a block stand in a grid over the product's columns, four columns each and at
+// most 16 threads across: neighbouring threads read neighbouring 16 bytes. A step of a product is
+// R rows x 4 columns of multiply-adds on R + 4 numbers from shared memory. The right-hand side
+// always has its columns side by side, so that four of them are one vector register on the host.
 #pragma once
 
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/device/vec_math.h"
 #include "llmc/ops/attention_layout.h"
 
 namespace llmc {
 
 inline constexpr int kFmaThreads = 128;
-inline constexpr int kFmaThreadRows = 16;
-
-__device__ __forceinline__ int fma_thread_row() {
-  return thread_index() / 8;
-}
-__device__ __forceinline__ int fma_thread_column() {
-  return thread_index() % 8 * 4;
-}
 
 // kRows x kColumns floats in shared memory. Rows are 4 floats longer than what they hold, so that
 // neighbouring rows start on other banks and still at a multiple of 16 bytes.
@@ -75,62 +67,84 @@ __device__ __forceinline__ void load_tile_transposed(const Tile& tile, const flo
   }
 }
 
-// A thread's part of a product.
-template <int R, int G>
+// A thread's part of a kRows x kColumns product: R rows that follow each other, and four columns in
+// each of G groups 64 columns apart.
+template <int kRows, int kColumns>
 struct FmaBlock {
+  static constexpr int kAcross = kColumns / 4 < 16 ? kColumns / 4 : 16;
+  static constexpr int kDown = kFmaThreads / kAcross;
+  static constexpr int R = kRows / kDown;
+  static constexpr int G = kColumns / (4 * kAcross);
+  static_assert(R * kDown == kRows && 4 * kAcross * G == kColumns);
+
   Vec<float, 4> v[R][G];
+
+  __device__ static int row(int r) { return thread_index() / kAcross * R + r; }
+  __device__ static int column(int g) { return thread_index() % kAcross * 4 + 4 * kAcross * g; }
 };
 
-// c += a * b summed over k = 0 .. depth - 1 (a multiple of 4), a[row][k] and b[k][column].
-template <int R, int G, class A, class B>
-__device__ __forceinline__ void multiply_add(FmaBlock<R, G>& c, const A& a, const B& b, int depth) {
-  const float* a_rows = a.row(fma_thread_row() * R);
-  const float* b_columns = b.data + fma_thread_column();
+// c += a * b summed over k = 0 .. depth - 1 (a multiple of 4), a[row][k] and b[k][column]. The
+// local copy tells the compiler that the sums are not in memory that a or b might lie in.
+template <int kRows, int kColumns, class A, class B>
+__device__ __forceinline__ void multiply_add(FmaBlock<kRows, kColumns>& c, const A& a, const B& b,
+                                             int depth) {
+  using Block = FmaBlock<kRows, kColumns>;
+  Block sums = c;
+  const float* a_rows = a.row(Block::row(0));
+  const float* b_columns = b.data + Block::column(0);
   for (int k = 0; k < depth; k += 4) {
-    Vec<float, 4> left[R];
-    for (int r = 0; r < R; ++r) left[r] = load_vec<4>(a_rows + r * A::kStride + k);
+    Vec<float, 4> left[Block::R];
+    for (int r = 0; r < Block::R; ++r) left[r] = load_vec<4>(a_rows + r * A::kStride + k);
     for (int i = 0; i < 4; ++i) {
-      for (int g = 0; g < G; ++g) {
-        const Vec<float, 4> right = load_vec<4>(b_columns + (k + i) * B::kStride + 32 * g);
-        for (int r = 0; r < R; ++r) {
-          for (int j = 0; j < 4; ++j) c.v[r][g][j] += left[r][i] * right[j];
-        }
+      for (int g = 0; g < Block::G; ++g) {
+        const Vec<float, 4> right = load_vec<4>(b_columns + (k + i) * B::kStride + 64 * g);
+        for (int r = 0; r < Block::R; ++r) add_product(sums.v[r][g], left[r][i], right);
       }
     }
   }
+  c = sums;
 }
 
 // The same with a transposed in memory: a[k][row].
-template <int R, int G, class A, class B>
-__device__ __forceinline__ void multiply_add_transposed(FmaBlock<R, G>& c, const A& a, const B& b,
-                                                        int depth) {
-  const float* a_columns = a.data + fma_thread_row() * R;
-  const float* b_columns = b.data + fma_thread_column();
+template <int kRows, int kColumns, class A, class B>
+__device__ __forceinline__ void multiply_add_transposed(FmaBlock<kRows, kColumns>& c, const A& a,
+                                                        const B& b, int depth) {
+  using Block = FmaBlock<kRows, kColumns>;
+  static_assert(Block::R % 4 == 0);
+  Block sums = c;
+  const float* a_columns = a.data + Block::row(0);
+  const float* b_columns = b.data + Block::column(0);
   for (int k = 0; k < depth; ++k) {
-    const Vec<float, R> left = load_vec<R>(a_columns + k * A::kStride);
-    for (int g = 0; g < G; ++g) {
-      const Vec<float, 4> right = load_vec<4>(b_columns + k * B::kStride + 32 * g);
-      for (int r = 0; r < R; ++r) {
-        for (int j = 0; j < 4; ++j) c.v[r][g][j] += left[r] * right[j];
-      }
+    Vec<float, 4> left[Block::R / 4];
+    for (int r = 0; r < Block::R; r += 4) left[r / 4] = load_vec<4>(a_columns + k * A::kStride + r);
+    for (int g = 0; g < Block::G; ++g) {
+      const Vec<float, 4> right = load_vec<4>(b_columns + k * B::kStride + 64 * g);
+      for (int r = 0; r < Block::R; ++r) add_product(sums.v[r][g], left[r / 4][r % 4], right);
+    }
+  }
+  c = sums;
+}
+
+// Writes a thread's part, times `factor`, to global memory.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void store_block(float* rows, std::int64_t row_stride, int valid_rows,
+                                            int valid_columns, const FmaBlock<kRows, kColumns>& c,
+                                            float factor) {
+  for (int r = 0; r < c.R; ++r) {
+    for (int g = 0; g < c.G; ++g) {
+      if (c.row(r) >= valid_rows || c.column(g) >= valid_columns) continue;
+      Vec<float, 4> scaled;
+      for (int j = 0; j < 4; ++j) scaled[j] = c.v[r][g][j] * factor;
+      store_vec(rows + c.row(r) * row_stride + c.column(g), scaled);
     }
   }
 }
 
-// Writes a thread's part, times `factor`, to global memory.
-template <int R, int G>
-__device__ __forceinline__ void store_block(float* rows, std::int64_t row_stride, int valid_rows,
-                                            int valid_columns, const FmaBlock<R, G>& c,
-                                            float factor) {
-  for (int r = 0; r < R; ++r) {
-    const int row = fma_thread_row() * R + r;
-    for (int g = 0; g < G; ++g) {
-      const int column = fma_thread_column() + 32 * g;
-      if (row >= valid_rows || column >= valid_columns) continue;
-      Vec<float, 4> scaled;
-      for (int j = 0; j < 4; ++j) scaled[j] = c.v[r][g][j] * factor;
-      store_vec(rows + row * row_stride + column, scaled);
-    }
+// Writes a thread's part to a shared tile.
+template <int kRows, int kColumns, class Tile>
+__device__ __forceinline__ void store_block(const Tile& tile, const FmaBlock<kRows, kColumns>& c) {
+  for (int r = 0; r < c.R; ++r) {
+    for (int g = 0; g < c.G; ++g) store_vec(tile.row(c.row(r)) + c.column(g), c.v[r][g]);
   }
 }
 

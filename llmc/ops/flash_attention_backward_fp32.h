@@ -15,33 +15,25 @@ namespace llmc {
 
 // A thread's scores s and dp, rows queries from first_query, columns keys from first_key, become P
 // and dS = P o (dP - D). Rows beyond T have an infinite log-sum-exp, so P = 0 there.
-template <int R, int G>
-__device__ __forceinline__ void score_gradients_fp32(FmaBlock<R, G>& s, FmaBlock<R, G>& dp,
+template <int kRows, int kColumns>
+__device__ __forceinline__ void score_gradients_fp32(FmaBlock<kRows, kColumns>& s,
+                                                     FmaBlock<kRows, kColumns>& dp,
                                                      const BackwardHead<float>& head,
                                                      float scale_log2, bool masked, int first_query,
                                                      int first_key) {
-  for (int r = 0; r < R; ++r) {
-    const int query = first_query + fma_thread_row() * R + r;
+  for (int r = 0; r < s.R; ++r) {
+    const int query = first_query + s.row(r);
     const int lowest = masked ? head.visibility.first_key(query) : 0;
     const float lse = head.lse_log2[query];
     const float dot = head.dot[query];
-    for (int g = 0; g < G; ++g) {
+    for (int g = 0; g < s.G; ++g) {
       for (int j = 0; j < 4; ++j) {
-        const int key = first_key + fma_thread_column() + 32 * g + j;
+        const int key = first_key + s.column(g) + j;
         const bool hidden = masked && (key > query || key < lowest);
         float& p = s.v[r][g][j];
         p = hidden ? 0.0f : std::exp2(p * scale_log2 - lse);
         dp.v[r][g][j] = p * (dp.v[r][g][j] - dot);
       }
-    }
-  }
-}
-
-template <int R, int G, class Tile>
-__device__ __forceinline__ void store_to_tile(const Tile& tile, const FmaBlock<R, G>& c) {
-  for (int r = 0; r < R; ++r) {
-    for (int g = 0; g < G; ++g) {
-      store_vec(tile.row(fma_thread_row() * R + r) + fma_thread_column() + 32 * g, c.v[r][g]);
     }
   }
 }
@@ -97,8 +89,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
 
   load_tile_transposed(keys, head.qkv + k0 * stride + C, stride, T - k0, HS);
   load_tile_transposed(values, head.qkv + k0 * stride + 2 * C, stride, T - k0, HS);
-  FmaBlock<kKeys / kFmaThreadRows, kHeadTile / 32> dk = {};
-  FmaBlock<kKeys / kFmaThreadRows, kHeadTile / 32> dv = {};
+  FmaBlock<kKeys, kHeadTile> dk = {};
+  FmaBlock<kKeys, kHeadTile> dv = {};
 
   // Queries before k0 do not see the keys, nor do documents that begin after them.
   for (int q0 = k0; q0 < T && visibility.first_key(q0) <= last_key; q0 += kQueries) {
@@ -106,14 +98,14 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
     load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
     load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
     block_barrier();
-    FmaBlock<kQueries / kFmaThreadRows, kKeys / 32> p = {};
-    FmaBlock<kQueries / kFmaThreadRows, kKeys / 32> ds = {};
-    multiply_add(p, queries, keys, HS);
-    multiply_add(ds, d_outs, values, HS);
+    FmaBlock<kQueries, kKeys> p = {};
+    FmaBlock<kQueries, kKeys> ds = {};
+    multiply_add(p, queries, keys, kHeadTile);
+    multiply_add(ds, d_outs, values, kHeadTile);
     const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     score_gradients_fp32(p, ds, head, scale * kLog2E, masked, q0, k0);
-    store_to_tile(probabilities, p);
-    store_to_tile(d_scores, ds);
+    store_block(probabilities, p);
+    store_block(d_scores, ds);
     block_barrier();
     multiply_add_transposed(dv, probabilities, d_outs, kQueries);
     multiply_add_transposed(dk, d_scores, queries, kQueries);
@@ -155,7 +147,6 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   using Tiling = FlashBackwardQueryFp32Tiling<kHeadTile>;
   constexpr int kQueries = Tiling::kQueries;
   constexpr int kKeys = Tiling::kKeys;
-  constexpr int R = kQueries / kFmaThreadRows;
 
   SharedMemory shared;
   const typename Tiling::QueryTile queries{shared.take<float>(Tiling::QueryTile::kElements)};
@@ -179,7 +170,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
 
   load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
   load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
-  FmaBlock<R, kHeadTile / 32> dq = {};
+  FmaBlock<kQueries, kHeadTile> dq = {};
 
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int k0 = first_tile * kKeys; k0 <= last_query; k0 += kKeys) {
@@ -189,13 +180,13 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
     load_tile_transposed(values_transposed, k + C, stride, T - k0, HS);
     load_tile(keys, k, stride, T - k0, HS);
     block_barrier();
-    FmaBlock<R, kKeys / 32> p = {};
-    FmaBlock<R, kKeys / 32> ds = {};
-    multiply_add(p, queries, keys_transposed, HS);
-    multiply_add(ds, d_outs, values_transposed, HS);
+    FmaBlock<kQueries, kKeys> p = {};
+    FmaBlock<kQueries, kKeys> ds = {};
+    multiply_add(p, queries, keys_transposed, kHeadTile);
+    multiply_add(ds, d_outs, values_transposed, kHeadTile);
     const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     score_gradients_fp32(p, ds, head, scale * kLog2E, masked, q0, k0);
-    store_to_tile(d_scores, ds);
+    store_block(d_scores, ds);
     block_barrier();
     multiply_add(dq, d_scores, keys, kKeys);
   }

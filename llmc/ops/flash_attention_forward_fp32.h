@@ -18,7 +18,6 @@ template <int kHeadTile>
 struct FlashForwardFp32Tiling {
   static constexpr int kQueries = 64;
   static constexpr int kKeys = kHeadTile <= 64 ? 64 : 32;
-  static constexpr int R = kQueries / kFmaThreadRows;
 
   using QueryTile = PaddedTile<kQueries, kHeadTile>;
   using KeyTile = PaddedTile<kHeadTile, kKeys>;  // transposed
@@ -76,6 +75,36 @@ struct RowSoftmax {
   }
 };
 
+// Scores, rows queries from q0 and columns keys from k0, in units of log2; -inf where not seen.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void scale_and_mask(FmaBlock<kRows, kColumns>& s, float scale_log2,
+                                               const Visibility& visibility, bool masked, int q0,
+                                               int k0) {
+  for (int r = 0; r < s.R; ++r) {
+    const int query = q0 + s.row(r);
+    const int lowest = masked ? visibility.first_key(query) : 0;
+    for (int g = 0; g < s.G; ++g) {
+      for (int j = 0; j < 4; ++j) {
+        const int key = k0 + s.column(g) + j;
+        const bool hidden = masked && (key > query || key < lowest);
+        s.v[r][g][j] = hidden ? kMinusInfinity : s.v[r][g][j] * scale_log2;
+      }
+    }
+  }
+}
+
+// Multiplies each row by its factor.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void multiply_rows(FmaBlock<kRows, kColumns>& c,
+                                              const float* row_factor) {
+  for (int r = 0; r < c.R; ++r) {
+    const float factor = row_factor[c.row(r)];
+    for (int g = 0; g < c.G; ++g) {
+      for (int j = 0; j < 4; ++j) c.v[r][g][j] *= factor;
+    }
+  }
+}
+
 // Grid (query tiles, NH, B).
 template <int kHeadTile>
 __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kernel(
@@ -84,7 +113,6 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   using Tiling = FlashForwardFp32Tiling<kHeadTile>;
   constexpr int kQueries = Tiling::kQueries;
   constexpr int kKeys = Tiling::kKeys;
-  constexpr int R = Tiling::R;
 
   SharedMemory shared;
   const typename Tiling::QueryTile queries{shared.take<float>(Tiling::QueryTile::kElements)};
@@ -103,7 +131,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   const float scale_log2 = scale * kLog2E;
 
   load_tile(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(), T - q0, HS);
-  FmaBlock<R, kHeadTile / 32> o = {};
+  FmaBlock<kQueries, kHeadTile> o = {};
   RowSoftmax<kQueries> softmax;
   softmax.clear();
 
@@ -116,31 +144,15 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
     load_tile(values, k + shape.C(), shape.qkv_stride(), T - k0, HS);
     block_barrier();
 
-    FmaBlock<R, kKeys / 32> s = {};
-    multiply_add(s, queries, keys, HS);
+    FmaBlock<kQueries, kKeys> s = {};
+    multiply_add(s, queries, keys, kHeadTile);
     const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    for (int r = 0; r < R; ++r) {
-      const int row = fma_thread_row() * R + r;
-      const int lowest = masked ? visibility.first_key(q0 + row) : 0;
-      for (int g = 0; g < kKeys / 32; ++g) {
-        const int column = fma_thread_column() + 32 * g;
-        for (int j = 0; j < 4; ++j) {
-          const int key = k0 + column + j;
-          const bool hidden = masked && (key > q0 + row || key < lowest);
-          s.v[r][g][j] = hidden ? kMinusInfinity : s.v[r][g][j] * scale_log2;
-        }
-        store_vec(scores.row(row) + column, s.v[r][g]);
-      }
-    }
+    scale_and_mask(s, scale_log2, visibility, masked, q0, k0);
+    store_block(scores, s);
     block_barrier();
     softmax.step(scores, row_factor);
     block_barrier();
-    for (int r = 0; r < R; ++r) {
-      const float factor = row_factor[fma_thread_row() * R + r];
-      for (int g = 0; g < kHeadTile / 32; ++g) {
-        for (int j = 0; j < 4; ++j) o.v[r][g][j] *= factor;
-      }
-    }
+    multiply_rows(o, row_factor);
     multiply_add(o, scores, values, kKeys);
   }
 
@@ -154,12 +166,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
     }
   }
   block_barrier();
-  for (int r = 0; r < R; ++r) {
-    const float factor = row_factor[fma_thread_row() * R + r];
-    for (int g = 0; g < kHeadTile / 32; ++g) {
-      for (int j = 0; j < 4; ++j) o.v[r][g][j] *= factor;
-    }
-  }
+  multiply_rows(o, row_factor);
   store_block(out + shape.out_offset(b, q0, h), shape.C(), T - q0, HS, o, 1.0f);
 }
 

@@ -62,14 +62,12 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   SharedMemory shared;
   const HeadMatmulLeft left{shared.take<float>(HeadMatmulLeft::kElements)};
   const HeadMatmulRight right{shared.take<float>(HeadMatmulRight::kElements)};
-  constexpr int R = kHeadMatmulTile / kFmaThreadRows;
-  constexpr int G = kHeadMatmulTile / 32;
 
   const std::int64_t batch = block_z() / NH;
   const std::int64_t head = block_z() % NH;
   const std::int64_t i0 = block_y() * kHeadMatmulTile;
   const std::int64_t j0 = block_x() * kHeadMatmulTile;
-  FmaBlock<R, G> sum = {};
+  FmaBlock<kHeadMatmulTile, kHeadMatmulTile> sum = {};
   for (std::int64_t k0 = 0; k0 < K; k0 += kHeadMatmulDepth) {
     block_barrier();  // the last tiles have been read
     load_matrix(left, a.of_head(batch, head), a, i0, k0, I, K);
@@ -79,11 +77,11 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   }
 
   T* out = c.of_head(batch, head);
-  for (int r = 0; r < R; ++r) {
-    const std::int64_t i = i0 + fma_thread_row() * R + r;
-    for (int g = 0; g < G; ++g) {
+  for (int r = 0; r < sum.R; ++r) {
+    const std::int64_t i = i0 + sum.row(r);
+    for (int g = 0; g < sum.G; ++g) {
       for (int n = 0; n < 4; ++n) {
-        const std::int64_t j = j0 + fma_thread_column() + 32 * g + n;
+        const std::int64_t j = j0 + sum.column(g) + n;
         if (i >= I || j >= J) continue;
         T* place = out + i * c.row + j * c.column;
         float value = factor * sum.v[r][g][n];
