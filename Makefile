@@ -159,6 +159,9 @@ $(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED)
 $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
+$(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+
 # Microbenchmarks: `make build/host/bench_gelu` or build/cuda/bench_gelu from dev/bench_gelu.cu.
 $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
@@ -173,6 +176,9 @@ $(HOST)/test/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 $(HOST)/tests: $(HOST_TESTS)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
 
+$(HOST)/faults: test/faults/faults.cu $(HOST)/commands | $(CHECKED_TEST)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -o $@
+
 $(CUDA_OUT)/test/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
@@ -185,7 +191,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 # ---- testing --------------------------------------------------------------------------------
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(CUDA_BINS) $(HOST_BINS)
+TEST_PROGRAMS := $(if $(filter-out programs,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -194,8 +200,15 @@ no-nvcc:
 endif
 else
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(HOST_BINS))
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs,$(SUITE)),,$(HOST_BINS)) \
+                   $(if $(filter-out faults,$(SUITE)),,faults))
 endif
+
+# One program with every fault that the executor and the sanitizers must report, in three builds.
+.PHONY: faults
+faults: $(HOST)/faults
+	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/faults
+	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/faults
 
 test-programs: $(TEST_OUT)/tests $(if $(FILE),,$(TEST_PROGRAMS))
 

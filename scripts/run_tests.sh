@@ -101,15 +101,24 @@ if [ "$seen" -ne "$total" ]; then
   failed=$((failed + 1))
 fi
 
-# The programs as a user runs them; sanitized builds check the kernels alone.
-if [ -f test/test_programs.py ] && [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ] && { [ -z "$suite_filter" ] || [[ programs == $suite_filter ]]; }; then
-  log=$logs/programs.log
-  timeout --kill-after=10 $((3 * limit)) python3 test/test_programs.py "$out" ${case_filter:+"$case_filter"} 2>&1 | tee "$log" | sed -uE 's/^([0-9]+ passed, [0-9]+ failed, [0-9]+ skipped)$/ok     programs: \1/'
+# script SUITE FILE ARGUMENTS...: a suite in Python, which prints a line for each test and sums up.
+script() {
+  local suite=$1 file=$2 log=$logs/$1.log code good bad skips
+  shift 2
+  # shellcheck disable=SC2053
+  [ -f "$file" ] && { [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]]; } || return 0
+  timeout --kill-after=10 $((3 * limit)) python3 "$file" "$@" 2>&1 | tee "$log" |
+    sed -uE "s/^([0-9]+ passed), 0 failed, ([0-9]+ skipped)$/ok     $suite: \1, \2/; s/^([0-9]+ passed, [0-9]+ failed.*)$/FAILED $suite: \1/"
   code=${PIPESTATUS[0]}
   read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
-  [ "$code" -eq 0 ] || [ "${bad:-0}" -gt 0 ] || bad=1
-  [ -n "${good:-}" ] || bad=1
+  [ "$code" -eq 0 ] && [ -n "${good:-}" ] || [ "${bad:-0}" -gt 0 ] || bad=1
   passed=$((passed + ${good:-0})) failed=$((failed + ${bad:-0})) skipped=$((skipped + ${skips:-0}))
+}
+# Planted faults that must be found, and the programs as a user runs them. Sanitized builds check
+# the kernels alone.
+if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
+  [ "$(basename "$out")" = cuda ] || script faults test/test_faults.py ${case_filter:+"$case_filter"}
+  script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
 fi
 
 if [ $((passed + failed + skipped)) -eq 0 ]; then
