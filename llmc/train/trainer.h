@@ -15,6 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/batches.h"
 #include "llmc/io/file.h"
+#include "llmc/io/readable_text.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/train_settings.h"
 #include "llmc/model/gpt2.h"
@@ -223,7 +224,7 @@ class Trainer {
         std::min(plan_.shape.T, static_cast<std::int64_t>(start.size()) + settings_.sample_tokens);
     const auto samples = sample_tokens(model_, source_, stage_, start, 1, length, settings_.seed,
                                        position_.step, gemm_, stream_);
-    progress.note("sample: " + data_.tokenizer->decode(samples[0]));
+    progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
   }
 
   // As many rounds of full sequences as give --samples-tokens tokens, one sequence a line.

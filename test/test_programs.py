@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""The programs as a user runs them: what they say, what they leave behind, and how they fail.
+
+    python3 test/test_programs.py build/host [PATTERN]
+
+Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each test, then
+`N passed, N failed, N skipped`; exits 1 when one failed.
+"""
+import fnmatch
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("LLMC_DATA", ROOT.parent / "shared" / "data"))
+SMALL = ["--layers", "2", "--heads", "2", "--channels", "16", "--context", "16", "--batch-size", "2"]
+TEXT = "".join(f"line {i}: the quick brown fox jumps over the lazy dog.\n" for i in range(200))
+
+
+class Skip(Exception):
+    pass
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+class Program:
+    """train_gpt2 in a folder of its own."""
+
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, Path(folder)
+        (self.folder / "text.txt").write_text(TEXT)
+
+    def run(self, *arguments, environment=None, code=0):
+        done = subprocess.run([str(self.binary), *map(str, arguments)], cwd=self.folder,
+                              capture_output=True, text=True, timeout=300,
+                              env={**os.environ, **(environment or {})})
+        expect(done.returncode == code, f"exit code {done.returncode}, not {code}: {done.stderr[-500:]}")
+        return done
+
+    def train(self, *arguments, code=0):
+        return self.run("--train", "text.txt", *SMALL, *arguments, code=code)
+
+    def fails(self, *arguments, says, code=1):
+        """The program must fail with one error that has all of `says`, and never crash."""
+        done = self.run(*arguments, code=code)
+        for part in says:
+            expect(part in done.stderr, f"'{part}' is not in: {done.stderr[-500:]}")
+
+    def log(self, name):
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+
+def read_safetensors(path):
+    data = Path(path).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    return {name: data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]]
+            for name, t in header.items()}
+
+
+def same_state(a, b):
+    return all(read_safetensors(a / name) == read_safetensors(b / name)
+               for name in ("model.safetensors", "optimizer.safetensors"))
+
+
+# ---- what works ----------------------------------------------------------------------------
+
+
+def test_help_names_every_flag(program):
+    text = program.run("--help").stdout
+    for flag in ("train val model layers heads channels context tokenizer batch-size seq-len grad-accum "
+                 "total-batch-tokens steps lr warmup schedule weight-decay beta1 beta2 eps clip dtype seed "
+                 "out checkpoint-every resume stop-after log eval-every sample-every init-from device "
+                 "config attention").split():
+        expect(f"--{flag} " in text or f"--{flag}\n" in text or f"--{flag}:" in text, f"--{flag} is missing")
+
+
+def test_without_arguments_learns_the_toy_language(program):
+    done = program.run("--steps", 2, "--eval-every", 0, "--sample-every", 0)
+    expect("toy language" in done.stderr, "it does not say what it trains on")
+
+
+def test_log_has_the_agreed_keys(program):
+    program.train("--steps", 4, "--log", "run.jsonl", "--eval-every", 2)
+    lines = program.log("run.jsonl")
+    steps = [line for line in lines if "loss" in line]
+    for key in "step loss grad_norm lr tokens tok_per_s mfu step_ms".split():
+        expect(all(key in line for line in steps), f"{key} is missing")
+    expect([line["step"] for line in steps] == [1, 2, 3, 4], "steps are not 1 to 4")
+    expect([line["tokens"] for line in steps] == [32, 64, 96, 128], "tokens do not add up")
+    expect(all("step" in line for line in lines if "val_loss" in line), "val_loss without a step")
+    expect(any("val_loss" in line for line in lines), "no val_loss")
+
+
+def test_resume_is_the_uninterrupted_run(program):
+    for dtype in ("fp32", "bf16"):
+        common = ["--steps", 6, "--dtype", dtype, "--eval-every", 0, "--sample-every", 0]
+        program.train(*common, "--out", f"a-{dtype}", "--log", f"a-{dtype}.jsonl")
+        for _ in range(3):
+            program.train(*common, "--out", f"b-{dtype}", "--log", f"b-{dtype}.jsonl", "--resume",
+                          "--stop-after", 2)
+        losses = [[line["loss"] for line in program.log(f"{run}-{dtype}.jsonl")] for run in "ab"]
+        expect(losses[0] == losses[1], f"losses differ: {losses}")
+        expect(same_state(program.folder / f"a-{dtype}/step_000006", program.folder / f"b-{dtype}/step_000006"),
+               "weights or moments differ")
+
+
+def test_micro_batches_give_the_same_run(program):
+    common = ["--train", "text.txt", "--layers", 1, "--heads", 2, "--channels", 16, "--context", 16,
+              "--steps", 3, "--eval-every", 0, "--sample-every", 0]
+    program.run(*common, "--batch-size", 4, "--log", "one.jsonl")
+    program.run(*common, "--batch-size", 1, "--total-batch-tokens", 64, "--log", "four.jsonl")
+    for a, b in zip(program.log("one.jsonl"), program.log("four.jsonl")):
+        expect(abs(a["loss"] / b["loss"] - 1) < 3e-6, f"step {a['step']}: {a['loss']} and {b['loss']}")
+
+
+def test_config_file_is_read_and_flags_override_it(program):
+    (program.folder / "run.toml").write_text('train = "text.txt"\nlayers = 1\nheads = 2\nchannels = 16\n'
+                                             "context = 16\nbatch-size = 2\nsteps = 5\nlr = 1e-3\n")
+    program.run("--config", "run.toml", "--steps", 2, "--log", "run.jsonl", "--eval-every", 0)
+    expect(len(program.log("run.jsonl")) == 2, "--steps did not override the file")
+    (program.folder / "bad.toml").write_text("layrs = 1\n")
+    program.fails("--config", "bad.toml", says=["layrs"], code=2)
+
+
+def test_steps_0_evaluates_all_of_val(program):
+    program.train("--steps", 2, "--out", "run", "--eval-every", 0)
+    (program.folder / "val.txt").write_text(TEXT[:400])
+    done = program.run("--init-from", "run/step_000002", "--val", "val.txt", "--steps", 0)
+    name, value = done.stdout.split()
+    expect(name == "val_loss" and 0 < float(value) < 10, done.stdout)
+    again = program.run("--init-from", "run/step_000002", "--val", "val.txt", "--steps", 0, "--batch-size", 3)
+    expect(abs(float(again.stdout.split()[1]) / float(value) - 1) < 1e-5, "the batch size changes val_loss")
+
+
+def test_transformers_loads_ours_and_gives_our_loss(program):
+    python = os.environ.get("PYTHON", "python3")
+    if subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode != 0:
+        raise Skip("transformers is not installed (PYTHON names the interpreter)")
+    program.train("--steps", 2, "--out", "run", "--eval-every", 0)
+    (program.folder / "val.txt").write_text(TEXT[:17 * 16 + 1])
+    ours = float(program.run("--init-from", "run/step_000002", "--val", "val.txt", "--steps", 0).stdout.split()[1])
+    script = ("import sys, torch\nfrom transformers import GPT2LMHeadModel\n"
+              "order = [*range(33, 127), *range(161, 173), *range(174, 256)]\n"
+              "order += [b for b in range(256) if b not in order]\n"
+              "ids = [order.index(b) for b in open('val.txt', 'rb').read()]\n"
+              "x = torch.tensor(ids[:-1]).view(17, 16); y = torch.tensor(ids[1:]).view(17, 16)\n"
+              "model = GPT2LMHeadModel.from_pretrained('run/step_000002').eval()\n"
+              "logits = model(x).logits\n"
+              "print(torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(), y.flatten()).item())\n")
+    done = subprocess.run([python, "-c", script], cwd=program.folder, capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, done.stderr[-800:])
+    theirs = float(done.stdout.split()[-1])
+    expect(abs(ours / theirs - 1) < 2e-6, f"ours {ours}, transformers' {theirs}")
+
+
+def test_attention_standard_follows_flash(program):
+    common = ["--steps", 3, "--eval-every", 0, "--sample-every", 0]
+    program.train(*common, "--log", "flash.jsonl")
+    program.train(*common, "--attention", "standard", "--log", "standard.jsonl")
+    for a, b in zip(program.log("flash.jsonl"), program.log("standard.jsonl")):
+        expect(abs(a["loss"] / b["loss"] - 1) < 3e-6, f"{a['loss']} and {b['loss']}")
+
+
+def test_gpt2_tokens_on_real_text(program):
+    text, vocabulary = DATA / "text" / "tinyshakespeare.txt", DATA / "gpt2"
+    if not text.exists() or not (vocabulary / "encoder.json").exists():
+        raise Skip("the shared texts are not here")
+    done = program.run("--train", text, "--tokenizer", vocabulary, "--layers", 1, "--heads", 1, "--channels", 16,
+                       "--context", 32, "--batch-size", 1, "--steps", 1, "--eval-batches", 1, "--sample-every", 0)
+    expect("vocabulary 50257" in done.stderr, done.stderr)
+
+
+# ---- what cannot work ----------------------------------------------------------------------
+
+
+def test_wrong_flags_are_named(program):
+    program.fails("--trian", "x", says=["--trian"], code=2)
+    program.fails("--steps", "many", says=["--steps", "many"], code=2)
+    program.fails("--lr", "-1", says=["--lr"], code=2)
+    program.fails("--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16"], code=2)
+    program.fails("--schedule", "sine", says=["--schedule", "cosine", "linear", "constant"], code=2)
+    program.fails("--layers", "0", says=["--layers"], code=2)
+    program.fails("--resume", says=["--out"], code=2)
+    program.fails("--grad-accum", "2", "--total-batch-tokens", "64", says=["--total-batch-tokens"], code=2)
+
+
+def test_impossible_sizes_are_named(program):
+    program.fails("--train", "text.txt", "--heads", 5, "--channels", 64, says=["--channels 64", "--heads 5"])
+    program.fails("--train", "text.txt", "--model", "gpt9", says=["--model", "gpt9", "d12"])
+    program.fails("--train", "text.txt", *SMALL, "--seq-len", 17, says=["--seq-len 17", "16"])
+    program.fails("--train", "text.txt", *SMALL, "--total-batch-tokens", 50, says=["--total-batch-tokens 50", "32"])
+    program.fails("--train", "text.txt", "--model", "d48", "--batch-size", 4096, "--steps", 1,
+                  says=["device memory", "free"])
+
+
+def test_missing_and_empty_files_are_named(program):
+    (program.folder / "empty.txt").write_text("")
+    (program.folder / "short.txt").write_text("abc")
+    program.fails("--train", "nowhere.txt", *SMALL, says=["nowhere.txt"])
+    program.fails("--train", "empty.txt", *SMALL, says=["empty.txt"])
+    program.fails("--train", "short.txt", *SMALL, says=["short.txt", "3 tokens"])
+    program.fails("--train", "text.txt", "--tokenizer", "nodir", says=["nodir"])
+    program.fails("--init-from", "nodir", "--train", "text.txt", says=["nodir"])
+    program.fails("--config", "nofile.toml", says=["nofile.toml"], code=2)
+    program.fails("--val", "text.txt", says=["--train"])
+
+
+def write_bin(path, tokens, magic=20240520, version=1, count=None):
+    header = [magic, version, len(tokens) if count is None else count] + [0] * 253
+    path.write_bytes(struct.pack("<256i", *header) + struct.pack(f"<{len(tokens)}H", *tokens))
+
+
+def test_token_files_are_checked(program):
+    good = [i % 250 for i in range(400)]
+    write_bin(program.folder / "good.bin", good)
+    program.run("--train", "good.bin", *SMALL, "--steps", 1, "--eval-every", 0, "--sample-every", 0)
+    write_bin(program.folder / "large.bin", good + [300])
+    program.fails("--train", "large.bin", *SMALL, says=["large.bin", "300", "257"])
+    write_bin(program.folder / "magic.bin", good, magic=7)
+    program.fails("--train", "magic.bin", *SMALL, says=["magic.bin"])
+    write_bin(program.folder / "short.bin", good, count=500)
+    program.fails("--train", "short.bin", *SMALL, says=["short.bin"])
+
+
+def test_damaged_weights_are_named(program):
+    program.train("--steps", 1, "--out", "run", "--eval-every", 0)
+    weights = program.folder / "run/step_000001/model.safetensors"
+    whole = weights.read_bytes()
+
+    def load(says):
+        program.fails("--init-from", "run/step_000001", "--val", "text.txt", "--steps", 0, says=says)
+
+    weights.write_bytes(whole[:len(whole) - 100])
+    load(["model.safetensors"])
+    weights.write_bytes(whole.replace(b'"shape":[16,48]', b'"shape":[48,16]'))
+    load(["model.safetensors", "c_attn.weight"])
+    weights.write_bytes(whole)
+    config = program.folder / "run/step_000001/config.json"
+    config.write_text(config.read_text().replace("gpt2", "llama"))
+    load(["config.json", "llama"])
+
+
+def test_torn_checkpoint_is_named_and_the_good_one_taken(program):
+    common = ["--steps", 4, "--eval-every", 0, "--sample-every", 0, "--out", "run", "--checkpoint-every", 2]
+    program.train(*common)
+    newest = program.folder / "run/step_000004/optimizer.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-8])
+    done = program.train("--steps", 4, "--eval-every", 0, "--out", "run2", "--resume")
+    expect("starting fresh" in done.stderr, done.stderr)
+    done = program.train(*common, "--resume", "--stop-after", 1)
+    expect("step_000004" in done.stderr and "resume: from run/step_000002" in done.stderr, done.stderr)
+
+
+def test_nothing_is_overwritten(program):
+    program.train("--steps", 1, "--out", "run", "--log", "run.jsonl", "--eval-every", 0)
+    before = {path: path.read_bytes() for path in program.folder.rglob("*") if path.is_file()}
+    program.fails("--train", "text.txt", *SMALL, "--steps", 1, "--out", "run", says=["--out run", "--resume"])
+    program.fails("--train", "text.txt", *SMALL, "--steps", 1, "--log", "run.jsonl", says=["--log run.jsonl"])
+    after = {path: path.read_bytes() for path in program.folder.rglob("*") if path.is_file()}
+    expect(before == after, "files changed")
+
+
+def test_a_diverging_run_stops(program):
+    done = program.train("--steps", 60, "--lr", "1e30", "--warmup", 0, "--clip", 0, "--max-skipped", 3,
+                         "--eval-every", 0, "--sample-every", 0, "--log", "run.jsonl", code=1)
+    expect("3 updates in a row were skipped" in done.stderr, done.stderr[-500:])
+    expect(program.log("run.jsonl")[-1]["step"] < 60, "it went on to the end")
+
+
+def test_every_rank_of_several_says_why_it_ends(program):
+    program_env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    done = program.run("--steps", 1, environment=program_env, code=1)
+    expect("rank 1 of 2" in done.stderr, done.stderr)
+
+
+def test_the_other_device_is_refused(program):
+    if program.binary.parent.name != "host":
+        raise Skip("about the host build")
+    program.fails("--device", "cuda", "--steps", 1, says=["--device cuda"])
+
+
+def main():
+    build, pattern = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "*"
+    binary = (ROOT / build / "train_gpt2").resolve()
+    passed = failed = skipped = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(Program(binary, folder))
+                passed += 1
+                print(f"ok {name[5:]}", flush=True)
+            except Skip as why:
+                skipped += 1
+                print(f"[skipped] {name[5:]}: {why}", flush=True)
+            except Exception as why:  # a test that breaks down has failed, the others go on
+                failed += 1
+                print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
