@@ -14,25 +14,26 @@ namespace host {
 // The copy may take place at any time between the request and the wait: for the sanitizers it
 // touches its memory at both ends.
 inline void touch(const PendingCopy& copy) {
+  Observed as_the_kernel;
   if (copy.valid) tsan_reads(copy.source, kAsyncBytes);
   tsan_writes(copy.destination, kAsyncBytes);
 }
 
-// Carries out the copies of all groups before `end`.
-inline void finish_copies(ThreadSlot& me, int end) {
+// Carries out the copies of all groups but the last `pending`.
+inline void finish_copies(int pending) {
+  Unobserved bookkeeping;
+  ThreadSlot& me = *Block::thread();
   std::size_t done = 0;
-  for (; done < me.copies.size() && me.copies[done].group < end; ++done) {
+  for (; done < me.copies.size() && me.copies[done].group < me.copy_group - pending; ++done) {
     const PendingCopy& copy = me.copies[done];
-    touch(copy);
-    Unobserved bookkeeping;
     unpoison(copy.destination, kAsyncBytes);
     if (copy.valid) {
       std::memcpy(copy.destination, copy.source, kAsyncBytes);
     } else {
       std::memset(copy.destination, 0, kAsyncBytes);
     }
+    touch(copy);
   }
-  Unobserved bookkeeping;
   me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
 }  // namespace host
@@ -48,26 +49,27 @@ inline void copy_async_16(void* shared_destination, const void* source, bool val
              " needs addresses that are multiples of 16";
     });
   }
-  host::ThreadSlot& me = *host::Block::thread();
-  const host::PendingCopy copy{static_cast<char*>(shared_destination),
-                               static_cast<const char*>(source), valid, me.copy_group, where};
+  host::PendingCopy copy{static_cast<char*>(shared_destination), static_cast<const char*>(source),
+                         valid, 0, where};
   host::touch(copy);
   if (valid) host::check_readable(source, kAsyncBytes);
   host::check_readable(shared_destination, kAsyncBytes);
   host::Unobserved bookkeeping;
+  host::ThreadSlot& me = *host::Block::thread();
+  copy.group = me.copy_group;
   me.copies.push_back(copy);
   host::fill_unwritten(shared_destination, kAsyncBytes);
   host::poison(shared_destination, kAsyncBytes);
 }
 
 inline void copy_async_commit() {
+  host::Unobserved bookkeeping;
   ++host::Block::thread()->copy_group;
 }
 
 template <int Pending>
 void copy_async_wait() {
-  host::ThreadSlot& me = *host::Block::thread();
-  host::finish_copies(me, me.copy_group - Pending);
+  host::finish_copies(Pending);
 }
 
 }  // namespace llmc

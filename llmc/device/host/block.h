@@ -132,7 +132,7 @@ class Block {
     place_ = place;
     alive_ = launch.threads;
     next_to_start_ = 0;
-    if (kThreadSanitizer) tokens_ = std::make_unique<Token[]>(2 * kMeetings);
+    if (kThreadSanitizer) prepare_checker();
     prepare_shared();
     current() = this;
     resume(main_, start_next());
@@ -261,11 +261,18 @@ class Block {
     tsan_release(&end_token_);
     if (all_.arrived > 0 && all_.barrier_only && all_.arrived == alive_) open(all_, 0, threads());
     if (!kThreadSanitizer && ready_count_ == 0 && next_to_start_ < threads()) {
-      start(me.fiber);
+      start()->fiber = me.fiber;
       return;
     }
     fibers_.give_back(me.fiber);
     leave(*me.fiber, alive_ > 0);
+  }
+
+  // A context inherits what its maker knows, and must not know other threads of the block: all are
+  // made here, before the first of them begins. Meetings get memory that blocks before did not use.
+  void prepare_checker() {
+    for (int i = 0; i < threads(); ++i) slots_[i].fiber = fibers_.take();
+    tokens_ = std::make_unique<Token[]>(2 * kMeetings);
   }
 
   [[noreturn]] void stop_for_copies(const PendingCopy& copy) {
@@ -274,17 +281,17 @@ class Block {
     });
   }
 
-  void start(Fiber* fiber) {
+  ThreadSlot* start() {
     ThreadSlot& slot = slots_[next_to_start_++];
     slot.done = false;
     slot.copy_group = 0;
-    slot.fiber = fiber;
-    thread() = &slot;
+    return thread() = &slot;
   }
 
   ThreadSlot* start_next() {
-    start(fibers_.take());
-    return thread();
+    ThreadSlot* const slot = start();
+    if (!kThreadSanitizer) slot->fiber = fibers_.take();
+    return slot;
   }
 
   // Somebody else's turn: first those who can go on, then those who have not begun.
@@ -413,7 +420,7 @@ class Block {
   Rendezvous warps_[kMaxBlockThreads / kWarpSize];
   std::string fault_;
 
-  // The race checker's: its memory is new for each block, so that blocks do not meet.
+  // The race checker's: new for each block, so that blocks do not meet.
   std::unique_ptr<Token[]> tokens_;
   char start_token_ = 0, end_token_ = 0;
 

@@ -6,6 +6,7 @@
 
 #include "llmc/device/host/executor.h"
 #include "llmc/device/host/stream.h"
+#include "llmc/device/launch.h"
 
 namespace llmc {
 

@@ -155,6 +155,19 @@ class Unobserved {
   }
 };
 
+// Within the bookkeeping, accesses that are the kernel's after all.
+class Observed {
+ public:
+  [[gnu::no_sanitize_thread]] Observed() {
+    if (kThreadSanitizer && Unobserved::depth() > 0) tsan_ignore(false);
+  }
+  [[gnu::no_sanitize_thread]] ~Observed() {
+    if (kThreadSanitizer && Unobserved::depth() > 0) tsan_ignore(true);
+  }
+  Observed(const Observed&) = delete;
+  Observed& operator=(const Observed&) = delete;
+};
+
 inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
 
 }  // namespace llmc::host

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "llmc/device/host/block.h"
+#include "llmc/device/shared.h"
 
 namespace llmc {
 

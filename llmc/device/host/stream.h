@@ -11,6 +11,7 @@
 
 #include "llmc/device/host/block.h"
 #include "llmc/device/host/fiber.h"
+#include "llmc/device/host/worker_pool.h"
 
 namespace llmc {
 
@@ -24,6 +25,9 @@ namespace host {
 class SideContext {
  public:
   SideContext() {
+    // The first to ask for the pool makes it, and whoever asks later comes, for the checker, after
+    // that: better the host than some stream.
+    WorkerPool::instance();
     Unobserved bookkeeping;
     fiber_ = std::make_unique<Fiber>(&SideContext::serve, kBytes, 0);
     block_ = std::make_unique<Block>();
@@ -103,10 +107,16 @@ class SideContexts {
   }
 
  private:
-  static std::vector<std::unique_ptr<SideContext>>& spare() {
-    static thread_local std::vector<std::unique_ptr<SideContext>> contexts;
-    return contexts;
+  ~SideContexts() {
+    Unobserved bookkeeping;
+    spare_.clear();
   }
+  static std::vector<std::unique_ptr<SideContext>>& spare() {
+    static thread_local SideContexts contexts;
+    return contexts.spare_;
+  }
+
+  std::vector<std::unique_ptr<SideContext>> spare_;
 };
 
 }  // namespace host
@@ -118,7 +128,9 @@ class Stream {
     if (host::kThreadSanitizer) context_ = host::SideContexts::take();
   }
   ~Stream() {
+    host::Unobserved bookkeeping;
     if (host::kThreadSanitizer && idle_) host::SideContexts::give_back(std::move(context_));
+    context_.reset();
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -14,31 +14,28 @@
 
 namespace llmc::host {
 
+inline const bool kTrapUninitialised = [] {
+  const char* value = std::getenv("TRAP_UNINITIALISED");
+  return value != nullptr && std::string(value) == "1";
+}();
+
 // While one lives, its OS thread stops at arithmetic on the signalling NaN that fresh memory holds.
 // Other invalid operations (inf - inf, 0 / 0) raise the same flag and stop it too.
 class UninitialisedTrap {
  public:
   UninitialisedTrap() {
-    if (!wanted()) return;
+    if (!kTrapUninitialised) return;
     std::signal(SIGFPE, &UninitialisedTrap::report);
     std::feclearexcept(FE_INVALID);
     feenableexcept(FE_INVALID);
   }
   ~UninitialisedTrap() {
-    if (wanted()) fedisableexcept(FE_INVALID);
+    if (kTrapUninitialised) fedisableexcept(FE_INVALID);
   }
   UninitialisedTrap(const UninitialisedTrap&) = delete;
   UninitialisedTrap& operator=(const UninitialisedTrap&) = delete;
 
  private:
-  static bool wanted() {
-    static const bool wanted = [] {
-      const char* value = std::getenv("TRAP_UNINITIALISED");
-      return value != nullptr && std::string(value) == "1";
-    }();
-    return wanted;
-  }
-
   // Nothing goes on after this, so it may do what a signal handler should not.
   static void report(int) {
     std::string text = "uninitialised read (or inf - inf, 0 / 0): arithmetic on a signalling NaN";

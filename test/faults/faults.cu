@@ -1,0 +1,355 @@
+// Kernels and stream programs with one fault each, for test_faults.py:
+//
+//   faults NAME            runs the fault; the right build reports it at the lines marked with
+//                          FAULT and its name
+//   faults NAME --mended   runs the same with the fault mended, which nothing must complain about
+//   faults --list          prints the names
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <vector>
+
+#include "llmc/device/device.h"
+
+namespace {
+
+using namespace llmc;
+
+constexpr int kThreads = 64;
+constexpr std::int64_t kBlocks = 3;
+constexpr std::int64_t kCount = kThreads * kBlocks;
+
+// ---- races ---------------------------------------------------------------------------------
+
+template <bool Mended>
+__global__ void race_in_block_kernel(float* out) {
+  SharedMemory shared;
+  float* values = shared.take<float>(kThreads);
+  values[thread_index()] = 1.0f;  // FAULT: race_in_block
+  if (Mended) block_barrier();
+  out[global_thread()] = values[(thread_index() + 1) % kThreads];  // FAULT: race_in_block
+}
+
+template <bool Mended>
+__global__ void race_in_warp_kernel(float* out) {
+  SharedMemory shared;
+  float* values = shared.take<float>(kThreads);
+  values[thread_index()] = 1.0f;  // FAULT: race_in_warp
+  // A collective lets the lanes meet, but promises nothing about memory.
+  const float sum = warp_sum(1.0f);
+  if (Mended) warp_barrier();
+  out[global_thread()] = sum + values[thread_index() ^ 1];  // FAULT: race_in_warp
+}
+
+template <bool Mended>
+__global__ void race_between_blocks_kernel(float* out) {
+  const float sum = block_sum(1.0f, SharedMemory().take<float>(kBlockScratch));
+  if (thread_index() != 0) return;
+  out[Mended ? block_x() : 0] = sum;  // FAULT: race_between_blocks
+}
+
+// Each block reads what its neighbour writes.
+template <bool Mended>
+__global__ void race_with_next_block_kernel(float* out) {
+  block_barrier();
+  const std::int64_t i = global_thread();
+  const std::int64_t source = Mended ? i : (i + kThreads) % kCount;
+  const float old = out[source];  // FAULT: race_with_next_block
+  block_barrier();
+  out[i] = old + 1.0f;  // FAULT: race_with_next_block
+}
+
+// A sum in shared memory. 0: no barrier before the loop; 1: none in it.
+template <int Missing>
+__global__ void reduction_kernel(float* out, const float* in) {
+  SharedMemory shared;
+  float* values = shared.take<float>(kThreads);
+  values[thread_index()] = in[global_thread()];  // FAULT: reduction_0
+  if (Missing != 0) block_barrier();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (thread_index() < half) {
+      values[thread_index()] += values[thread_index() + half];  // FAULT: reduction_0 reduction_1
+    }
+    if (Missing != 1) block_barrier();
+  }
+  if (thread_index() == 0) out[block_x()] = values[0];
+}
+
+// Tiles through two buffers that asynchronous copies fill. 0: no wait for the copies; 1: no barrier
+// between the wait and the use by others; 2: none between the use and the next copy.
+template <int Missing>
+__global__ void pipeline_kernel(float* out, const float* in, std::int64_t tiles) {
+  constexpr int kTile = 4 * kThreads;
+  SharedMemory shared;
+  float* buffers[2] = {shared.take<float>(kTile), shared.take<float>(kTile)};
+  const auto fetch = [&](std::int64_t tile) {
+    if (tile < tiles) {
+      const float* source = in + tile * kTile + 4 * thread_index();
+      copy_async_16(buffers[tile % 2] + 4 * thread_index(), source);  // FAULT: pipeline_2
+    }
+    copy_async_commit();
+  };
+  fetch(0);
+  float sum = 0;
+  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    fetch(tile + 1);
+    if (Missing != 0) copy_async_wait<1>();
+    if (Missing != 1) block_barrier();
+    for (int i = thread_index(); i < kTile; i += kThreads) {
+      sum += buffers[tile % 2][i];  // FAULT: pipeline_0 pipeline_1 pipeline_2
+    }
+    if (Missing != 2) block_barrier();
+  }
+  copy_async_wait<0>();
+  out[thread_index()] = sum;
+}
+
+// ---- accesses ------------------------------------------------------------------------------
+
+template <bool Mended>
+__global__ void out_of_bounds_global_kernel(float* out) {
+  const std::int64_t last = Mended ? kCount - 1 : kCount;
+  if (global_thread() == kCount - 1) out[last] = 1.0f;  // FAULT: out_of_bounds_global
+}
+
+// Past the first of two pieces: on a GPU it would land in the second.
+template <bool Mended>
+__global__ void out_of_bounds_shared_kernel(float* out) {
+  SharedMemory shared;
+  float* first = shared.take<float>(kThreads);
+  float* second = shared.take<float>(kThreads);
+  second[thread_index()] = 1.0f;
+  float* end = first + kThreads - (Mended ? 1 : 0);
+  if (thread_index() == 5) *end = 2.0f;  // FAULT: out_of_bounds_shared
+  out[global_thread()] = second[thread_index()];
+}
+
+template <bool Mended>
+__global__ void out_of_bounds_copy_kernel(float* out, const float* in) {
+  SharedMemory shared;
+  float* tile = shared.take<float>(4 * kThreads);
+  const std::int64_t from = 4 * thread_index();
+  const bool valid = !Mended || from < kCount;
+  copy_async_16(tile + 4 * thread_index(), in + from, valid);  // FAULT: out_of_bounds_copy
+  copy_async_commit();
+  copy_async_wait<0>();
+  out[global_thread()] = tile[4 * thread_index()];
+}
+
+template <bool Mended>
+__global__ void missing_copy_wait_kernel(float* out, const float* in) {
+  SharedMemory shared;
+  float* tile = shared.take<float>(4 * kThreads);
+  copy_async_16(tile + 4 * thread_index(), in);
+  copy_async_commit();
+  if (Mended) copy_async_wait<0>();
+  const float first = tile[4 * thread_index()];  // FAULT: missing_copy_wait
+  copy_async_wait<0>();
+  out[global_thread()] = first;
+}
+
+template <bool Mended>
+__global__ void copy_never_waited_for_kernel(float* out, const float* in) {
+  SharedMemory shared;
+  float* tile = shared.take<float>(4 * kThreads);
+  copy_async_16(tile + 4 * thread_index(), in);  // FAULT: copy_never_waited_for
+  copy_async_commit();
+  if (Mended) copy_async_wait<0>();
+  out[global_thread()] = 1.0f;
+}
+
+template <bool Mended>
+__global__ void uninitialised_shared_kernel(float* out) {
+  SharedMemory shared;
+  float* values = shared.take<float>(kThreads);
+  if (Mended || thread_index() != 7) values[thread_index()] = 1.0f;
+  block_barrier();
+  out[global_thread()] = 2.0f * values[thread_index()];  // FAULT: uninitialised_shared
+}
+
+template <class T>
+__global__ void uninitialised_global_kernel(float* out, const T* in) {
+  out[global_thread()] = 2.0f * to_float(in[global_thread()]);  // FAULT: uninitialised_global
+}
+
+// ---- barriers ------------------------------------------------------------------------------
+
+template <bool Mended>
+__global__ void divergent_barrier_kernel(float* out) {
+  if (Mended || lane() < 16) {
+    block_barrier();  // FAULT: divergent_barrier
+  } else {
+    block_barrier();  // FAULT: divergent_barrier
+  }
+  out[global_thread()] = 1.0f;
+}
+
+template <bool Mended>
+__global__ void divergent_collective_kernel(float* out) {
+  float sum = 1.0f;
+  if (Mended || lane() < 16) sum = warp_sum(sum);  // FAULT: divergent_collective
+  block_barrier();                                 // FAULT: divergent_collective
+  out[global_thread()] = sum;
+}
+
+template <bool Mended>
+__global__ void lane_returned_kernel(float* out) {
+  if (!Mended && thread_index() == 3) return;
+  out[global_thread()] = warp_sum(1.0f);  // FAULT: lane_returned
+}
+
+// ---- streams -------------------------------------------------------------------------------
+
+template <class = void>
+__global__ void write_kernel(float* out) {
+  out[global_thread()] = 1.0f;  // FAULT: missing_event missing_event_back
+}
+
+template <class = void>
+__global__ void read_kernel(float* out, const float* in) {
+  out[global_thread()] = in[global_thread()];  // FAULT: missing_event missing_event_back
+}
+
+template <bool Mended>
+void missing_event() {
+  Buffer<float> shared(kCount), out(kCount);
+  Stream producer, consumer;
+  Event written;
+  launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
+  written.record(producer);
+  if (Mended) consumer.wait(written);
+  launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
+}
+
+// The other way round: what is still being read is written again.
+template <bool Mended>
+void missing_event_back() {
+  Buffer<float> shared(kCount), out(kCount);
+  Stream producer, consumer;
+  Event written, read;
+  launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
+  written.record(producer);
+  consumer.wait(written);
+  launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
+  read.record(consumer);
+  if (Mended) producer.wait(read);
+  launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
+}
+
+template <bool Mended>
+void missing_synchronize() {
+  Buffer<float> device(kCount);
+  std::vector<float> host(kCount);
+  Stream stream;
+  launch(write_kernel<>, {kBlocks}, kThreads, 0, stream, device.data());
+  copy_to_host(host.data(), device.data(), kCount, stream);
+  if (Mended) stream.synchronize();
+  if (host[1] != 1.0f) std::puts("wrong");  // FAULT: missing_synchronize
+  stream.synchronize();
+}
+
+// ---- running them --------------------------------------------------------------------------
+
+// A kernel with `pieces` shared pieces for all threads, that writes out[kCount] and may read an
+// input as long.
+template <class... Inputs>
+void run(void (*kernel)(float*, Inputs...), int pieces) {
+  Buffer<float> out(kCount), in(kCount);
+  Stream stream;
+  fill_zero(in.data(), kCount, stream);
+  SharedLayout layout;
+  for (int i = 0; i < pieces; ++i) layout = layout.add<float>(4 * kThreads);
+  if constexpr (sizeof...(Inputs) == 0) {
+    launch(kernel, {kBlocks}, kThreads, layout.bytes(), stream, out.data());
+  } else {
+    launch(kernel, {kBlocks}, kThreads, layout.bytes(), stream, out.data(), in.data());
+  }
+  stream.synchronize();
+}
+
+template <bool Mended>
+void uninitialised_global() {
+  Buffer<float> out(kCount);
+  Buffer<bf16> in(kCount);
+  Stream stream;
+  if (Mended) fill_zero(in.data(), kCount, stream);
+  launch(uninitialised_global_kernel<bf16>, {kBlocks}, kThreads, 0, stream, out.data(), in.data());
+}
+
+template <int Missing>
+void pipeline() {
+  constexpr std::int64_t kTiles = 5, kSize = kTiles * 4 * kThreads;
+  Buffer<float> out(kThreads), in(kSize);
+  Stream stream;
+  fill_zero(in.data(), kSize, stream);
+  const std::size_t bytes =
+      SharedLayout().add<float>(4 * kThreads).add<float>(4 * kThreads).bytes();
+  launch(pipeline_kernel<Missing>, {1}, kThreads, bytes, stream, out.data(), in.data(), kTiles);
+}
+
+struct Fault {
+  const char* name;
+  void (*faulty)();
+  void (*mended)();
+};
+
+const Fault kFaults[] = {
+    {"race_in_block", [] { run(race_in_block_kernel<false>, 1); },
+     [] { run(race_in_block_kernel<true>, 1); }},
+    {"race_in_warp", [] { run(race_in_warp_kernel<false>, 1); },
+     [] { run(race_in_warp_kernel<true>, 1); }},
+    {"race_between_blocks", [] { run(race_between_blocks_kernel<false>, 1); },
+     [] { run(race_between_blocks_kernel<true>, 1); }},
+    {"race_with_next_block", [] { run(race_with_next_block_kernel<false>, 0); },
+     [] { run(race_with_next_block_kernel<true>, 0); }},
+    {"reduction_0", [] { run(reduction_kernel<0>, 1); }, [] { run(reduction_kernel<-1>, 1); }},
+    {"reduction_1", [] { run(reduction_kernel<1>, 1); }, [] { run(reduction_kernel<-1>, 1); }},
+    {"pipeline_0", pipeline<0>, pipeline<-1>},
+    {"pipeline_1", pipeline<1>, pipeline<-1>},
+    {"pipeline_2", pipeline<2>, pipeline<-1>},
+    {"out_of_bounds_global", [] { run(out_of_bounds_global_kernel<false>, 0); },
+     [] { run(out_of_bounds_global_kernel<true>, 0); }},
+    {"out_of_bounds_shared", [] { run(out_of_bounds_shared_kernel<false>, 2); },
+     [] { run(out_of_bounds_shared_kernel<true>, 2); }},
+    {"out_of_bounds_copy", [] { run(out_of_bounds_copy_kernel<false>, 1); },
+     [] { run(out_of_bounds_copy_kernel<true>, 1); }},
+    {"missing_copy_wait", [] { run(missing_copy_wait_kernel<false>, 1); },
+     [] { run(missing_copy_wait_kernel<true>, 1); }},
+    {"copy_never_waited_for", [] { run(copy_never_waited_for_kernel<false>, 1); },
+     [] { run(copy_never_waited_for_kernel<true>, 1); }},
+    {"uninitialised_shared", [] { run(uninitialised_shared_kernel<false>, 1); },
+     [] { run(uninitialised_shared_kernel<true>, 1); }},
+    {"uninitialised_global", uninitialised_global<false>, uninitialised_global<true>},
+    {"divergent_barrier", [] { run(divergent_barrier_kernel<false>, 0); },
+     [] { run(divergent_barrier_kernel<true>, 0); }},
+    {"divergent_collective", [] { run(divergent_collective_kernel<false>, 0); },
+     [] { run(divergent_collective_kernel<true>, 0); }},
+    {"lane_returned", [] { run(lane_returned_kernel<false>, 0); },
+     [] { run(lane_returned_kernel<true>, 0); }},
+    {"missing_event", missing_event<false>, missing_event<true>},
+    {"missing_event_back", missing_event_back<false>, missing_event_back<true>},
+    {"missing_synchronize", missing_synchronize<false>, missing_synchronize<true>},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const char* name = count > 1 ? arguments[1] : "";
+  const bool mended = count > 2 && std::strcmp(arguments[2], "--mended") == 0;
+  bool listing = std::strcmp(name, "--list") == 0;
+  for (const Fault& fault : kFaults) {
+    if (listing) std::puts(fault.name);
+    if (std::strcmp(fault.name, name) != 0) continue;
+    try {
+      mended ? fault.mended() : fault.faulty();
+    } catch (const llmc::Error& error) {
+      std::cerr << error.what() << std::endl;
+      return 1;
+    }
+    return 0;
+  }
+  if (listing) return 0;
+  std::cerr << "usage: faults NAME [--mended] | faults --list" << std::endl;
+  return 2;
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Plants one fault after another (test/faults/faults.cu) and checks that the host executor and the
+sanitizers report each at its lines, and say nothing once it is mended.
+
+    test/test_faults.py [NAME...]     builds with make what it needs; * is a wildcard
+
+Prints `ok NAME` or `FAILED NAME: why` and ends with `N passed, N failed, N skipped`.
+"""
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "test/faults/faults.cu"
+
+# What a build is called here: how make makes it, and where.
+BUILDS = {
+    "plain": ("", "build/host/faults"),
+    "address": ("address,undefined", "build/host-asan/faults"),
+    "thread": ("thread", "build/host-tsan/faults"),
+}
+RACE = ("thread", {}, "data race")
+ACCESS = ("address", {}, "AddressSanitizer")
+UNINITIALISED = ("address", {"TRAP_UNINITIALISED": "1"}, "uninitialised read")
+# The executor finds these itself, in every build.
+DIVERGENCE = [(build, {}, "divergent barrier") for build in BUILDS]
+UNFINISHED = [(build, {}, "never waited") for build in BUILDS]
+
+# For each fault: the builds that must find it, their environment, and the kind of their report.
+EXPECTED = {
+    "race_in_block": [RACE],
+    "race_in_warp": [RACE],
+    "race_between_blocks": [RACE],
+    "race_with_next_block": [RACE],
+    "reduction_0": [RACE],
+    "reduction_1": [RACE],
+    "pipeline_0": [ACCESS],
+    "pipeline_1": [RACE],
+    "pipeline_2": [RACE],
+    "out_of_bounds_global": [ACCESS],
+    "out_of_bounds_shared": [ACCESS],
+    "out_of_bounds_copy": [ACCESS],
+    "missing_copy_wait": [ACCESS],
+    "copy_never_waited_for": UNFINISHED,
+    "uninitialised_shared": [UNINITIALISED],
+    "uninitialised_global": [UNINITIALISED],
+    "divergent_barrier": DIVERGENCE,
+    "divergent_collective": DIVERGENCE,
+    "lane_returned": DIVERGENCE,
+    "missing_event": [RACE],
+    "missing_event_back": [RACE],
+    "missing_synchronize": [RACE],
+}
+
+
+def marked_lines():
+    """Fault name -> the lines of faults.cu that are marked with it."""
+    lines = {}
+    for number, text in enumerate(SOURCE.read_text().splitlines(), 1):
+        mark = re.search(r"// FAULT: (.*)$", text)
+        for name in mark[1].split() if mark else ():
+            lines.setdefault(name, []).append(number)
+    return lines
+
+
+def build(names):
+    """Makes the programs that the faults need; returns build -> command, or the error as text."""
+    commands = {}
+    for name in sorted({kind[0] for fault in names for kind in EXPECTED[fault]}):
+        sanitize, program = BUILDS[name]
+        made = subprocess.run(["make", "--no-print-directory", f"SANITIZE={sanitize}", program],
+                              cwd=ROOT, capture_output=True, text=True)
+        if made.returncode != 0:
+            return f"{program} was not built:\n{made.stdout}{made.stderr}"
+        commands[name] = [str(ROOT / program)]
+        # Older ThreadSanitizers cannot start where the kernel scatters addresses widely.
+        if subprocess.run(commands[name] + ["--list"], capture_output=True).returncode != 0:
+            commands[name] = ["setarch", "-R"] + commands[name]
+    return commands
+
+
+def run(command, name, environment, *flags):
+    """Exit code and all output."""
+    merged = {**os.environ, "LLMC_HOST_THREADS": "2", **environment}
+    done = subprocess.run(command + [name, *flags], env=merged, text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def complaint(name, command, kind, lines):
+    """What is wrong with the report of a fault and with the silence of its mended twin, or ''."""
+    build_name, environment, words = kind
+    code, report = run(command, name, environment)
+    if code == 0:
+        return f"{build_name}: not found\n{report}"
+    if words not in report:
+        return f"{build_name}: reported, but not as '{words}'\n{report}"
+    for line in lines:
+        if not re.search(rf"faults\.cu:{line}\b", report):
+            return f"{build_name}: the report does not name line {line}\n{report}"
+    code, report = run(command, name, environment, "--mended")
+    if code != 0 or report:
+        return f"{build_name}: the mended twin gives exit code {code} and\n{report}"
+    return ""
+
+
+def main(patterns):
+    os.environ.pop("MAKEFLAGS", None)
+    os.environ.pop("MAKELEVEL", None)
+    lines = marked_lines()
+    names = [name for name in EXPECTED if any(fnmatch.fnmatch(name, p) for p in patterns or ["*"])]
+    commands = build(names)
+    passed = failed = 0
+    for name in names:
+        why = commands if isinstance(commands, str) else ""
+        if not why and name not in lines:
+            why = "no line of faults.cu is marked with it"
+        for kind in [] if why else EXPECTED[name]:
+            why = why or complaint(name, commands[kind[0]], kind, lines[name])
+        if why:
+            failed += 1
+            print(f"FAILED {name}: {why}", flush=True)
+        else:
+            passed += 1
+            print(f"ok     {name}: {', '.join(kind[0] for kind in EXPECTED[name])}", flush=True)
+    unknown = sorted(set(lines) - set(EXPECTED))
+    if unknown:
+        failed += 1
+        print(f"FAILED: marked in faults.cu, but expected nowhere: {', '.join(unknown)}")
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed or not names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
