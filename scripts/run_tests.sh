@@ -111,6 +111,8 @@ script() {
     sed -uE "s/^([0-9]+ passed), 0 failed, ([0-9]+ skipped)$/ok     $suite: \1, \2/; s/^([0-9]+ passed, [0-9]+ failed.*)$/FAILED $suite: \1/"
   code=${PIPESTATUS[0]}
   read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
+  # That no test of a script has the wanted name is no fault of the script's.
+  [ -n "$case_filter" ] && [ "${good:-x}${bad:-x}${skips:-x}" = 000 ] && return 0
   [ "$code" -eq 0 ] && [ -n "${good:-}" ] || [ "${bad:-0}" -gt 0 ] || bad=1
   passed=$((passed + ${good:-0})) failed=$((failed + ${bad:-0})) skipped=$((skipped + ${skips:-0}))
 }
