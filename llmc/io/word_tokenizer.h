@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "llmc/io/file.h"
@@ -21,9 +22,9 @@ class WordTokenizer : public Tokenizer {
  public:
   // A file with one word on each line, without white space or repetition; the id of a word is the
   // number of its line, from 0. Throws an error that names the file and the line.
-  explicit WordTokenizer(const std::filesystem::path& path) : path_(path.string()) {
+  explicit WordTokenizer(const std::filesystem::path& path) : source_(path.string()) {
     const std::string list = read_file(path);
-    require(!list.empty(), path_ + " is empty", kWordList);
+    require(!list.empty(), source_ + " is empty", kWordList);
     std::string_view rest = list;
     while (!rest.empty()) {
       const std::size_t end = rest.find('\n');
@@ -32,8 +33,10 @@ class WordTokenizer : public Tokenizer {
     }
   }
 
-  // These words, id 0 first; `name` is what errors call the list.
-  WordTokenizer(const std::vector<std::string>& words, std::string name) : path_(std::move(name)) {
+  // These words; `source` is what errors call the list.
+  WordTokenizer(const std::vector<std::string>& words, std::string source)
+      : source_(std::move(source)) {
+    require(!words.empty(), source_ + " has no words", kWordList);
     for (const std::string& word : words) add(word);
   }
 
@@ -72,7 +75,7 @@ class WordTokenizer : public Tokenizer {
     return found->second;
   }
 
-  std::string name() const override { return "words:" + path_; }
+  std::string name() const override { return "words:" + source_; }
 
  private:
   static constexpr std::string_view kSpace = " \t\n\v\f\r";
@@ -88,7 +91,7 @@ class WordTokenizer : public Tokenizer {
   };
 
   void add(std::string_view word) {
-    const std::string line = path_ + ", line " + std::to_string(words_.size() + 1) + ": ";
+    const std::string line = source_ + ", line " + std::to_string(words_.size() + 1) + ": ";
     require(!word.empty(), line + "empty", kWordList);
     if (word.find_first_of(kSpace) != word.npos) {
       fail(line + "white space in \"" + printable(word) + "\"", std::string(kWordList));
@@ -103,11 +106,11 @@ class WordTokenizer : public Tokenizer {
     const auto line =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n') + 1;
     fail("line " + std::to_string(line) + ": the word \"" +
-             printable(text.substr(begin, end - begin)) + "\" is not in the word list " + path_,
+             printable(text.substr(begin, end - begin)) + "\" is not in the word list " + source_,
          "words are separated by white space, punctuation too");
   }
 
-  std::string path_;
+  std::string source_;
   std::vector<std::string> words_;
   std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
 };
