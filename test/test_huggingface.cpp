@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/io/checkpoint.h"
 #include "llmc/io/huggingface.h"
 #include "test/python.h"
 #include "test/support.h"
@@ -313,8 +314,19 @@ TEST_CASE("transformers reads ours and saves what we read bit for bit, whole and
     values = content(tensors[i], i);
     return std::as_bytes(std::span<const float>(values));
   });
+  // A checkpoint is such a directory too.
+  {
+    llmc::CheckpointWriter writer(directory.path(), "step_000001");
+    auto& file = writer.tensor_file(llmc::kWeightsName, llmc::huggingface_tensors(tensors));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      values = content(tensors[i], i);
+      file.write(file.tensors()[i].name, std::as_bytes(std::span(values)));
+    }
+    writer.text_file(llmc::kConfigName, llmc::huggingface_config_text(config, TensorDtype::f32));
+    writer.commit(1, {});
+  }
   const std::string said = llmc_test::run_python(R"(
-import logging, torch
+import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2LMHeadModel
 m, info = GPT2LMHeadModel.from_pretrained('ours', output_loading_info=True)
 print({k: sorted(v) for k, v in info.items() if v})
@@ -323,13 +335,16 @@ c = AutoConfig.from_pretrained('ours')
 print(c.n_layer, c.n_head, c.n_embd, c.n_positions, c.vocab_size, c.activation_function,
       c.attn_pdrop, c.layer_norm_epsilon, c.bos_token_id, c.eos_token_id)
 print(m.lm_head.weight.data_ptr() == m.transformer.wte.weight.data_ptr())
+k = GPT2LMHeadModel.from_pretrained('step_000001').state_dict()
+print(all(torch.equal(v, k[n]) for n, v in m.state_dict().items()))
 m(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss.backward()
 m.save_pretrained('theirs')
 m.save_pretrained('shards', max_shard_size='1KB')
 m.to(torch.bfloat16).save_pretrained('halves')
 )",
                                                  directory.path());
-  CHECK(said == "{}\nGPT2LMHeadModel torch.float32\n2 3 6 8 13 gelu_new 0.0 1e-05 12 12\nTrue\n");
+  CHECK(said ==
+        "{}\nGPT2LMHeadModel torch.float32\n2 3 6 8 13 gelu_new 0.0 1e-05 12 12\nTrue\nTrue\n");
   for (const std::string name : {"theirs", "shards", "halves"}) {
     CAPTURE(name);
     const fs::path path = directory.path() / name;
