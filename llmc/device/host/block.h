@@ -271,7 +271,10 @@ class Block {
   // A context inherits what its maker knows, and must not know other threads of the block: all are
   // made here, before the first of them begins. Meetings get memory that blocks before did not use.
   void prepare_checker() {
-    for (int i = 0; i < threads(); ++i) slots_[i].fiber = fibers_.take();
+    for (int i = 0; i < threads(); ++i) {
+      slots_[i].fiber = fibers_.take();
+      slots_[i].fiber->set_name("thread " + std::to_string(i) + " of block " + place_text());
+    }
     tokens_ = std::make_unique<Token[]>(2 * kMeetings);
   }
 
@@ -345,6 +348,7 @@ class Block {
   // Two, as there are two rooms: a fast thread that has already reached the next meeting must not
   // tell a slow one, still leaving this one, what it did in between.
   Token* token_of(const Rendezvous& meeting) {
+    if (!kThreadSanitizer) return nullptr;
     const std::ptrdiff_t index = &meeting == &all_ ? 0 : 1 + (&meeting - warps_);
     return tokens_.get() + 2 * index + meeting.turn;
   }
@@ -368,6 +372,11 @@ class Block {
   }
 
   // ---- faults ----
+
+  std::string place_text() const {
+    return "(" + std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", " +
+           std::to_string(place_.z) + ")";
+  }
 
   [[noreturn]] void report_divergence(const Rendezvous& meeting) {
     stop([&] {
@@ -404,8 +413,7 @@ class Block {
     all_.arrived = 0;
     for (Rendezvous& warp : warps_) warp.arrived = 0;
     const std::string fault = std::exchange(fault_, {});
-    fail(fault, "in block (" + std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", " +
-                    std::to_string(place_.z) + ")");
+    fail(fault, "in block " + place_text());
   }
 
   const Launch* launch_ = nullptr;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,9 @@ class Fiber {
     Context::switch_stacks(from.context_, to.context_);
     from.arrive();
   }
+
+  // What reports of the race checker call it, besides a number.
+  void set_name(const std::string& name) { tsan_set_name(checker_, name.c_str()); }
 
   // For the race checker: what this fiber did so far comes before what they do who acquire `token`.
   [[gnu::no_sanitize_thread, gnu::noinline]] void publish(void* token) {

@@ -16,16 +16,12 @@ void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::si
   if (!check_launch(grid, block_threads, shared_bytes)) return;
   std::tuple<std::decay_t<Parameters>...> values(
       static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...);
-  stream.run([=, &stream] {
+  stream.run([=, block = stream.block()] {
     const auto call = [&] { std::apply(kernel, values); };
     using Call = decltype(call);
     const host::KernelCall kernel_call{[](const void* f) { (*static_cast<Call*>(f))(); }, &call};
     const host::Launch all{kernel_call, {grid.x, grid.y, grid.z}, block_threads, shared_bytes};
-    if (host::kThreadSanitizer) {
-      host::run_grid_in(stream.block(), all);
-    } else {
-      host::run_grid(all);
-    }
+    block != nullptr ? host::run_grid_in(*block, all) : host::run_grid(all);
   });
 }
 

@@ -32,6 +32,7 @@ extern "C" {
 void* __tsan_get_current_fiber(void);
 void* __tsan_create_fiber(unsigned flags);
 void __tsan_destroy_fiber(void* fiber);
+void __tsan_set_fiber_name(void* fiber, const char* name);
 void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
@@ -83,6 +84,9 @@ inline void* tsan_create() {
 inline void tsan_destroy(void* fiber) {
   __tsan_destroy_fiber(fiber);
 }
+inline void tsan_set_name(void* fiber, const char* name) {
+  __tsan_set_fiber_name(fiber, name);
+}
 // Neither function may be instrumented itself: the call stack it would keep belongs to one context
 // on entry and to another on exit.
 [[gnu::no_sanitize_thread, gnu::always_inline]] inline void tsan_switch(void* fiber) {
@@ -119,6 +123,7 @@ inline void* tsan_create() {
   return nullptr;
 }
 inline void tsan_destroy(void*) {}
+inline void tsan_set_name(void*, const char*) {}
 inline void tsan_switch(void*) {}
 inline void tsan_acquire(void*) {}
 inline void tsan_release(void*) {}

@@ -30,6 +30,7 @@ class SideContext {
     WorkerPool::instance();
     Unobserved bookkeeping;
     fiber_ = std::make_unique<Fiber>(&SideContext::serve, kBytes, 0);
+    fiber_->set_name("a stream");
     block_ = std::make_unique<Block>();
   }
   ~SideContext() {
@@ -158,8 +159,8 @@ class Stream {
   }
   void wait(const Event& event);
 
-  // Where the race checker's kernels run.
-  host::Block& block() { return context_->block(); }
+  // Where kernels run for the race checker; null otherwise.
+  host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
   // All streams' work: what freeing memory waits for, as cudaFree does.
   static void* device_token() {
