@@ -75,8 +75,8 @@ class BpeTokenizer : public Tokenizer {
  private:
   static constexpr std::size_t kMostSeen = std::size_t{1} << 20;  // some 100 MB
 
-  using Ids =
-      std::unordered_map<std::string, std::int32_t>;  // by the name a token has in the files
+  // By the name a token has in the files.
+  using Ids = std::unordered_map<std::string, std::int32_t>;
 
   struct Merge {
     std::int32_t left, right, merged;
@@ -255,14 +255,19 @@ class BpeTokenizer : public Tokenizer {
   void check_complete(const std::vector<bool>& made, const Ids& ids,
                       const std::filesystem::path& vocabulary,
                       const std::filesystem::path& merges) const {
+    std::int32_t first = static_cast<std::int32_t>(bytes_.size());
+    std::string_view missing;
     for (const auto& [name, id] : ids) {
       const auto at = static_cast<std::size_t>(id);
       const bool special = name.starts_with('<') && name.ends_with('>');
-      if (made[at] || bytes_[at].size() == 1 || special) continue;
-      fail(merges.string() + " is truncated: no merge makes \"" + printable(name) + "\", token " +
-               std::to_string(id) + " of " + vocabulary.string(),
-           "or the two files belong to different tokenizers");
+      if (id > first || made[at] || bytes_[at].size() == 1 || special) continue;
+      first = id;
+      missing = name;
     }
+    if (missing.empty()) return;
+    fail(merges.string() + " is truncated: no merge makes \"" + printable(missing) + "\", token " +
+             std::to_string(first) + " of " + vocabulary.string(),
+         "or the two files belong to different tokenizers");
   }
 
   std::string name_;

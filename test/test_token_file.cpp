@@ -1,0 +1,247 @@
+// Token files: their bytes, faults of every kind, and the views that training reads through.
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "llmc/io/byte_tokenizer.h"
+#include "llmc/io/token_file.h"
+#include "llmc/io/word_tokenizer.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("token_file");
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using llmc::TokenData;
+using llmc_test::TemporaryDirectory;
+
+template <class Action>
+std::string complaint(Action&& action) {
+  try {
+    action();
+  } catch (const llmc::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A file as llm.c's own tools would write it, from the description of the format.
+std::string raw_file(std::int32_t magic, std::int32_t version, std::int32_t count,
+                     const std::vector<std::uint16_t>& tokens) {
+  std::array<std::int32_t, 256> header{};
+  header[0] = magic;
+  header[1] = version;
+  header[2] = count;
+  std::string bytes(sizeof header + 2 * tokens.size(), '\0');
+  std::memcpy(bytes.data(), header.data(), sizeof header);
+  if (!tokens.empty()) std::memcpy(bytes.data() + sizeof header, tokens.data(), 2 * tokens.size());
+  return bytes;
+}
+
+Ids all_of(const TokenData& tokens) {
+  Ids ids(static_cast<std::size_t>(tokens.size()));
+  for (std::int64_t i = 0; i < tokens.size(); ++i) ids[static_cast<std::size_t>(i)] = tokens[i];
+  return ids;
+}
+
+std::size_t files_in(const TemporaryDirectory& directory) {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(directory.path()),
+                    std::filesystem::directory_iterator()));
+}
+
+class TokenizerOfSize : public llmc::ByteTokenizer {
+ public:
+  explicit TokenizerOfSize(std::int64_t size) : size_(size) {}
+  std::int64_t vocabulary_size() const override { return size_; }
+
+ private:
+  std::int64_t size_;
+};
+
+}  // namespace
+
+TEST_CASE("a token file is llm.c's, byte for byte") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokens.bin");
+  const Ids ids = {0, 1, 50256, 65535, 7};
+  llmc::write_token_file(path, ids, 65536);
+  CHECK(llmc::read_file(path) == raw_file(20240520, 1, 5, {0, 1, 50256, 65535, 7}));
+  CHECK(all_of(llmc::read_token_file(path)) == ids);
+  CHECK(files_in(directory) == 1);
+}
+
+TEST_CASE("a token file in pieces") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokens.bin");
+  const Ids ids = llmc_test::random_ints(200'000, 3, 50257);
+  const std::span<const std::int32_t> all(ids);
+  llmc::TokenFileWriter writer(path, 50257, 200'000);
+  writer.append(all.first(1));
+  writer.append(all.subspan(1, 150'000));
+  writer.append({});
+  CHECK(!std::filesystem::exists(path));
+  writer.append(all.subspan(150'001));
+  writer.finish();
+  CHECK(all_of(llmc::read_token_file(path)) == ids);
+}
+
+TEST_CASE("what cannot be written replaces nothing") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokens.bin");
+  write(path, "kept");
+  const Ids ids = {1, 2, 300};
+  const auto said = [&](std::int64_t vocabulary, std::int64_t count, const Ids& tokens) {
+    return complaint([&] {
+      llmc::TokenFileWriter writer(path, vocabulary, count);
+      writer.append(tokens);
+      writer.finish();
+    });
+  };
+  CHECK(contains(said(65537, 3, ids), "a vocabulary of 65537 do not fit"));
+  CHECK(contains(said(65537, 3, ids), path));
+  CHECK(contains(said(400, 4, ids), path + ": 3 tokens of 4 were written"));
+  CHECK(contains(said(400, 2, ids), path + ": more tokens than 2"));
+  CHECK(contains(said(300, 3, ids), path + ": token 2 is 300, outside the vocabulary of 300"));
+  CHECK(contains(said(300, 3, {1, -5, 2}), path + ": token 1 is -5, outside"));
+  CHECK(contains(said(300, 0, {}), path + ": 0 tokens cannot be in one token file"));
+  CHECK(contains(said(300, std::int64_t{1} << 31, {}), path + ": 2147483648 tokens cannot"));
+  CHECK(contains(complaint([&] { llmc::write_token_file(path + "/x.bin", ids, 400); }),
+                 path + "/x.bin"));
+  CHECK(llmc::read_file(path) == "kept");
+  CHECK(files_in(directory) == 1);
+  CHECK(said(301, 3, ids).empty());
+  CHECK(all_of(llmc::read_token_file(path)) == ids);
+}
+
+TEST_CASE("token files that are wrong") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokens.bin");
+  const auto said = [&](const std::string& bytes) {
+    write(path, bytes);
+    return complaint([&] { llmc::load_tokens(path, llmc::ByteTokenizer()); });
+  };
+  const std::string good = raw_file(20240520, 1, 3, {1, 2, 256});
+  CHECK(said(good).empty());
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"", " is empty"},
+      {"abc", " is truncated: its 3 bytes are less than the header"},
+      {good.substr(0, 1023), " is truncated: its 1023 bytes are less than the header"},
+      {good.substr(0, 1024), " is truncated: its header says 3 tokens of 2 bytes, and 0 bytes"},
+      {good.substr(0, 1029), " is truncated: its header says 3 tokens of 2 bytes, and 5 bytes"},
+      {good + "x", " is garbled: its header says 3 tokens of 2 bytes, and 7 bytes"},
+      {"To be, or not to be", " is not a token file: it begins with"},
+      {raw_file(20240521, 1, 3, {1, 2, 3}), " is not a token file: it begins with 20240521"},
+      {raw_file(20240520, 7, 3, {1, 2, 3}), " is a token file of version 7"},
+      {raw_file(20240520, 1, 0, {}), " holds no tokens"},
+      {raw_file(20240520, 1, -3, {1, 2, 3}), " is garbled: its header says -3 tokens"},
+      {raw_file(20240520, 1, 3, {1, 257, 300}), ": token 1 is 257, outside the vocabulary of 257"}};
+  for (const auto& [bytes, why] : wrong) {
+    CAPTURE(why);
+    const std::string got = said(bytes);
+    CAPTURE(got);
+    CHECK(contains(got, path + why));
+  }
+  std::filesystem::remove(path);
+  CHECK(contains(complaint([&] { llmc::read_token_file(path); }), path));
+  std::filesystem::create_directory(path);
+  CHECK(contains(complaint([&] { llmc::read_token_file(path); }), path));
+
+  // The position of a bad token is right beyond the first piece that is checked too.
+  std::filesystem::remove(path);
+  std::vector<std::uint16_t> many(150'000, 1);
+  many[140'001] = 999;
+  CHECK(contains(said(raw_file(20240520, 1, 150'000, many)), path + ": token 140001 is 999"));
+}
+
+TEST_CASE("tokens in memory and in a file look the same") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokens.bin");
+  Ids ids(1000);
+  std::iota(ids.begin(), ids.end(), 60'000);
+  llmc::write_token_file(path, ids, 65536);
+  for (const TokenData& all : {TokenData(ids), llmc::read_token_file(path)}) {
+    CHECK(all.size() == 1000);
+    TokenData part;
+    CHECK(part.size() == 0);
+    CHECK(part.slice(0, 0).size() == 0);
+    {
+      const TokenData middle = all.slice(100, 900);
+      part = middle.slice(10, 20);
+    }
+    CHECK(part.size() == 10);
+    CHECK(part[0] == 60'110);
+    CHECK(all_of(part) == Ids(ids.begin() + 110, ids.begin() + 120));
+    Ids out(5, -1);
+    part.copy(6, 4, out.data());
+    CHECK(out == Ids{60'116, 60'117, 60'118, 60'119, -1});
+    part.copy(10, 0, nullptr);
+    CHECK(all.slice(1000, 1000).size() == 0);
+    for (const auto& [begin, end] : {std::pair{-1, 3}, {3, 11}, {5, 4}, {11, 11}}) {
+      CHECK(contains(complaint([&] { part.slice(begin, end); }), "of 10 were asked for"));
+      CHECK(contains(complaint([&] { part.copy(begin, end - begin, out.data()); }), "of 10 were"));
+    }
+  }
+}
+
+TEST_CASE("tokens outlive what they came from") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokens.bin");
+  const Ids ids = llmc_test::random_ints(5000, 4, 60'000);
+  llmc::write_token_file(path, ids, 60'000);
+  const TokenData half = llmc::read_token_file(path).slice(2500, 5000);
+  llmc::write_token_file(path, Ids(5000, 9), 60'000);  // takes the name; the old file lives on
+  CHECK(all_of(half) == Ids(ids.begin() + 2500, ids.end()));
+  std::filesystem::remove(path);
+  CHECK(all_of(half) == Ids(ids.begin() + 2500, ids.end()));
+  const TokenData kept = TokenData(ids).slice(1, 5000);
+  CHECK(all_of(kept) == Ids(ids.begin() + 1, ids.end()));
+}
+
+TEST_CASE("tokens of a text or of a token file, by its name") {
+  const TemporaryDirectory directory;
+  const llmc::ByteTokenizer bytes;
+  const std::string text = directory.file("text.txt");
+  write(text, "!\"#");
+  CHECK(all_of(llmc::load_tokens(text, bytes)) == Ids{0, 1, 2});
+  const std::string unnamed = directory.file("bin");
+  write(unnamed, "#");
+  CHECK(all_of(llmc::load_tokens(unnamed, bytes)) == Ids{2});
+  const std::string tokens = directory.file("tokens.bin");
+  llmc::write_token_file(tokens, Ids{256, 3}, 257);
+  CHECK(all_of(llmc::load_tokens(tokens, bytes)) == Ids{256, 3});
+  CHECK(contains(complaint([&] { llmc::load_tokens(tokens, TokenizerOfSize(256)); }),
+                 tokens + ": token 0 is 256, outside the vocabulary of 256"));
+  CHECK(llmc::load_tokens(tokens, TokenizerOfSize(65536)).size() == 2);
+  CHECK(contains(complaint([&] { llmc::load_tokens(tokens, TokenizerOfSize(65537)); }),
+                 "a vocabulary of 65537 do not fit"));
+
+  const auto said = [&](const std::string& path, const llmc::Tokenizer& tokenizer) {
+    return complaint([&] { llmc::load_tokens(path, tokenizer); });
+  };
+  CHECK(contains(said(directory.file("none.txt"), bytes),
+                 "cannot open " + directory.file("none.txt")));
+  CHECK(contains(said(directory.path().string(), bytes), directory.path().string()));
+  write(text, "");
+  CHECK(contains(said(text, bytes), text + " is empty"));
+  const llmc::WordTokenizer words({"a", "b"}, "two words");
+  write(text, "a b\na c\n");
+  CHECK(contains(said(text, words), text + ": line 2: the word \"c\""));
+  write(text, " \n");
+  CHECK(contains(said(text, words), text + " holds no tokens"));
+}
+
+TEST_SUITE_END();

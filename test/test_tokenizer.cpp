@@ -1,0 +1,442 @@
+// Tokenizers: known ids, byte pairs against a definition that is slow and short, texts of any
+// bytes, and files that are wrong in every way they can be.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/io/tokenizer.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("tokenizer");
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using Strings = std::vector<std::string>;
+using llmc_test::TemporaryDirectory;
+
+// What an action complains of; empty when it does not.
+template <class Action>
+std::string complaint(Action&& action) {
+  try {
+    action();
+  } catch (const llmc::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string all_bytes() {
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  return bytes;
+}
+
+// How GPT-2's files write a byte, from the words of their definition: printable Latin-1 characters
+// stand for themselves, the others are counted on from U+0100.
+std::string symbol_of(int byte) {
+  const auto printable = [](int b) {
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
+  };
+  int character = byte;
+  if (!printable(byte)) {
+    character = 256;
+    for (int other = 0; other < byte; ++other) character += printable(other) ? 0 : 1;
+  }
+  if (character < 0x80) return std::string(1, static_cast<char>(character));
+  return {static_cast<char>(0xc0 | character >> 6), static_cast<char>(0x80 | (character & 0x3f))};
+}
+
+std::string symbols_of(const std::string& bytes) {
+  std::string symbols;
+  for (const char c : bytes) symbols += symbol_of(static_cast<std::uint8_t>(c));
+  return symbols;
+}
+
+using Merges = std::vector<std::pair<std::string, std::string>>;  // in bytes
+
+// Ids: 0-255 the byte of that value (not GPT-2's order, which nothing may rely on), then the
+// merges, then the end of a text.
+struct Vocabulary {
+  std::map<std::string, int> ids;  // by bytes
+  Merges merges;
+
+  explicit Vocabulary(Merges list) : merges(std::move(list)) {
+    for (int byte = 0; byte < 256; ++byte)
+      ids.emplace(std::string(1, static_cast<char>(byte)), byte);
+    for (const auto& [left, right] : merges) ids.emplace(left + right, ids.size());
+    ids.emplace(std::string(llmc::kEndOfText), ids.size());
+  }
+
+  std::string json() const {
+    std::string text;
+    for (const auto& [bytes, id] : ids) {
+      text += (text.empty() ? "{" : ", ") + llmc::json_quoted(symbols_of(bytes)) + ": " +
+              std::to_string(id);
+    }
+    return text + "}";
+  }
+
+  std::string bpe() const {
+    std::string text = "#version: 0.2\n";
+    for (const auto& [left, right] : merges)
+      text += symbols_of(left) + " " + symbols_of(right) + "\n";
+    return text;
+  }
+
+  void save(const TemporaryDirectory& at) const {
+    write(at.file("encoder.json"), json());
+    write(at.file("vocab.bpe"), bpe());
+  }
+};
+
+// The definition: of all neighbours, those of the earliest merge, the first of them, again and
+// again.
+Ids merged_by_definition(const Vocabulary& vocabulary, const std::string& piece) {
+  Strings parts;
+  for (const char c : piece) parts.emplace_back(1, c);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& [left, right] : vocabulary.merges) {
+      for (std::size_t i = 0; !changed && i + 1 < parts.size(); ++i) {
+        if (parts[i] != left || parts[i + 1] != right) continue;
+        parts[i] += right;
+        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        changed = true;
+      }
+      if (changed) break;
+    }
+  }
+  Ids ids;
+  for (const std::string& part : parts) ids.push_back(vocabulary.ids.at(part));
+  return ids;
+}
+
+const Merges kFew = {{"h", "e"}, {"l", "l"},    {"he", "ll"},
+                     {" ", "w"}, {"hell", "o"}, {"\xc3", "\xa9"}};
+
+Strings pieces(const std::string& text) {
+  Strings out;
+  llmc::Gpt2Splitter().split(text, [&](std::string_view piece) { out.emplace_back(piece); });
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("bytes are numbered as GPT-2 lists them") {
+  const llmc::ByteTokenizer tokenizer;
+  CHECK(tokenizer.vocabulary_size() == 257);
+  CHECK(tokenizer.end_of_text() == 256);
+  CHECK(tokenizer.name() == "bytes");
+  CHECK(tokenizer.encode("!~\xa1\xac\xae\xff") == Ids{0, 93, 94, 105, 106, 187});
+  CHECK(tokenizer.encode(std::string("\0 \x7f\xa0\xad", 5)) == Ids{188, 220, 221, 254, 255});
+
+  const Ids ids = tokenizer.encode(all_bytes());
+  CHECK(tokenizer.decode(ids) == all_bytes());
+  CHECK(std::set<std::int32_t>(ids.begin(), ids.end()).size() == 256);
+  CHECK(tokenizer.encode("").empty());
+  CHECK(tokenizer.decode(Ids{39, 256}) == "H<|endoftext|>");
+  CHECK(tokenizer.encode("<|endoftext|>").size() == 13);
+  for (const std::int32_t bad : {-1, 257}) {
+    CHECK(
+        contains(complaint([&] { tokenizer.decode(Ids{bad}); }), "outside the vocabulary of 257"));
+  }
+}
+
+TEST_CASE("words of a list") {
+  const TemporaryDirectory directory;
+  const std::string list = directory.file("words.txt");
+  for (const std::string end : {"\n", ""}) {
+    write(list, "the\ncat\n.\nna\xc3\xafve" + end);
+    const llmc::WordTokenizer tokenizer(list);
+    CHECK(tokenizer.vocabulary_size() == 4);
+    CHECK(tokenizer.encode(" the\tcat\r\n . \n\nna\xc3\xafve") == Ids{0, 1, 2, 3});
+    CHECK(tokenizer.decode(Ids{3, 0, 1, 2}) == "na\xc3\xafve the cat .");
+    CHECK(tokenizer.encode(" \n").empty());
+    CHECK(tokenizer.decode(Ids{}).empty());
+    CHECK(!tokenizer.end_of_text());
+    CHECK(tokenizer.name() == "words:" + list);
+    const std::string unknown = complaint([&] { tokenizer.encode("the cat\nthe dog ."); });
+    CHECK(contains(unknown, "line 2"));
+    CHECK(contains(unknown, "\"dog\""));
+    CHECK(contains(unknown, list));
+    CHECK(contains(complaint([&] { tokenizer.decode(Ids{4}); }), "outside the vocabulary of 4"));
+  }
+  const llmc::WordTokenizer in_memory(Strings{"a", "<|endoftext|>"}, "two words");
+  CHECK(in_memory.end_of_text() == 1);
+  CHECK(contains(complaint([&] { in_memory.encode("b"); }), "two words"));
+}
+
+TEST_CASE("word lists that are wrong") {
+  const TemporaryDirectory directory;
+  const std::string list = directory.file("words.txt");
+  const auto said = [&](const std::string& text) {
+    write(list, text);
+    return complaint([&] { llmc::make_tokenizer("words:" + list); });
+  };
+  CHECK(said("a\nb\n").empty());
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"", " is empty"},
+      {"a\n\nb\n", ", line 2: empty"},
+      {"\n", ", line 1: empty"},
+      {"a\nb c\n", ", line 2: white space in \"b c\""},
+      {"a\r\n", ", line 1: white"},
+      {"a\nb\na\n", ", line 3: the word \"a\" again"}};
+  for (const auto& [text, why] : wrong) {
+    CAPTURE(text);
+    CHECK(contains(said(text), list + why));
+  }
+  CHECK(contains(complaint([&] { llmc::make_tokenizer("words:" + list + ".no"); }), list + ".no"));
+  CHECK(contains(complaint([&] { llmc::WordTokenizer(Strings{}, "none"); }), "none has no words"));
+}
+
+TEST_CASE("a tokenizer by name") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path().string();
+  CHECK(llmc::make_tokenizer("bytes")->vocabulary_size() == 257);
+  for (const std::string spec : {"", "gpt2", "byte", "/no/such/folder"}) {
+    const std::string said = complaint([&] { llmc::make_tokenizer(spec); });
+    CHECK(contains(said, "no tokenizer \"" + spec + "\""));
+    CHECK(contains(said, "bytes, words:FILE, or a directory"));
+  }
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), path + " has no files"));
+
+  Vocabulary(kFew).save(directory);
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(directory.file("encoder.json")); }),
+                 "is a file"));
+  CHECK(llmc::make_tokenizer(path)->name() == path);
+  std::filesystem::remove(directory.file("encoder.json"));
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), "vocab.bpe but no encoder.json"));
+  write(directory.file("vocab.json"), Vocabulary(kFew).json());
+  std::filesystem::rename(directory.file("vocab.bpe"), directory.file("merges.txt"));
+  CHECK(llmc::make_tokenizer(path)->vocabulary_size() == 263);
+}
+
+TEST_CASE("pieces that tokens stay within") {
+  CHECK(pieces("").empty());
+  CHECK(pieces("Hello, world!") == Strings{"Hello", ",", " world", "!"});
+  CHECK(pieces("they'd've 'LL o'er") == Strings{"they", "'d", "'ve", " '", "LL", " o", "'", "er"});
+  CHECK(pieces("we're I'm it's don't she'll") ==
+        Strings{"we", "'re", " I", "'m", " it", "'s", " don", "'t", " she", "'ll"});
+  CHECK(pieces("a1b 22\xc2\xb2 x") == Strings{"a", "1", "b", " 22\xc2\xb2", " x"});
+  CHECK(pieces("a   b\n\n c \t") == Strings{"a", "  ", " b", "\n\n", " c", " \t"});
+  CHECK(pieces("\xc3\xa9t\xc3\xa9 \xe6\x9d\xb1\xe4\xba\xac\xef\xbc\x81") ==
+        Strings{"\xc3\xa9t\xc3\xa9", " \xe6\x9d\xb1\xe4\xba\xac", "\xef\xbc\x81"});
+  // White space: U+0085, U+2003 and U+3000 are; U+180E, U+200B and U+001C are not.
+  CHECK(pieces("a\xc2\x85\xe2\x80\x83\xe3\x80\x80"
+               "b") == Strings{"a", "\xc2\x85\xe2\x80\x83", "\xe3\x80\x80", "b"});
+  for (const std::string other : {"\xe1\xa0\x8e", "\xe2\x80\x8b", "\x1c"}) {
+    CHECK(pieces("a " + other + ".'ll") == Strings{"a", " " + other + ".'", "ll"});
+  }
+}
+
+TEST_CASE("bytes that are not UTF-8 are pieces like other symbols") {
+  CHECK(pieces("a\xff!b") == Strings{"a", "\xff!", "b"});
+  CHECK(pieces(" \xff"
+               " 1") == Strings{" \xff", " 1"});
+  // A character cut short, a stray continuation, one too long, a surrogate, one beyond U+10FFFF.
+  for (const std::string bad :
+       {"\xc3", "\xa9", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xf0\x9f\x98"}) {
+    CAPTURE(bad);
+    CHECK(pieces("x" + bad + "y") == Strings{"x", bad, "y"});
+  }
+  // Valid neighbours of those are letters (or unassigned: U+10FFFF is a symbol anyway).
+  for (const std::string good : {"\xc3\xa9", "\xe0\xa6\x85", "\xed\x9e\xa3", "\xf0\x90\x80\x80"}) {
+    CAPTURE(good);
+    CHECK(pieces("x" + good + "y") == Strings{"x" + good + "y"});
+  }
+  CHECK(pieces("x\xf4\x8f\xbf\xbfy") == Strings{"x", "\xf4\x8f\xbf\xbf", "y"});
+}
+
+TEST_CASE("merges go by rank, not by place") {
+  const TemporaryDirectory directory;
+  const Vocabulary vocabulary(kFew);
+  vocabulary.save(directory);
+  const llmc::BpeTokenizer tokenizer(directory.path());
+  CHECK(tokenizer.vocabulary_size() == 263);
+  CHECK(tokenizer.end_of_text() == 262);
+  CHECK(tokenizer.encode("hello") == Ids{260});
+  CHECK(tokenizer.encode("hell llo") == Ids{258, ' ', 257, 'o'});
+  CHECK(tokenizer.encode("lll") == Ids{257, 'l'});
+  CHECK(tokenizer.encode("x world") == Ids{'x', 259, 'o', 'r', 'l', 'd'});
+  CHECK(tokenizer.encode("\xc3\xa9") == Ids{261});
+  // A byte alone is no part of a letter: the merge of both does not reach over pieces.
+  CHECK(tokenizer.encode("\xc3 \xa9") == Ids{0xc3, ' ', 0xa9});
+  CHECK(tokenizer.decode(Ids{260, 259, 262}) == "hello w<|endoftext|>");
+  CHECK(tokenizer.encode("").empty());
+  for (const std::int32_t id : tokenizer.encode("<|endoftext|>")) CHECK(id != 262);
+  CHECK(tokenizer.decode(tokenizer.encode(all_bytes())) == all_bytes());
+  CHECK(contains(complaint([&] { tokenizer.decode(Ids{263}); }), "outside the vocabulary of 263"));
+}
+
+TEST_CASE("byte pairs are those of the definition") {
+  std::mt19937_64 bits(7);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(bits() % n); };
+  for (int round = 0; round < (llmc_test::tiny() ? 3 : 30); ++round) {
+    Strings made = {"a", "b", "c"};
+    Merges merges;
+    while (merges.size() < 25) {
+      const std::pair merge(made[below(made.size())], made[below(made.size())]);
+      const std::string whole = merge.first + merge.second;
+      if (whole.size() > 12 || std::find(made.begin(), made.end(), whole) != made.end()) continue;
+      merges.push_back(merge);
+      made.push_back(whole);
+    }
+    const TemporaryDirectory directory;
+    const Vocabulary vocabulary(merges);
+    vocabulary.save(directory);
+    const llmc::BpeTokenizer tokenizer(directory.path());
+    std::string text;
+    Ids want;
+    for (int word = 0; word < 40; ++word) {
+      std::string piece = word == 0 ? "" : " ";
+      for (std::size_t left = 1 + below(20); left > 0; --left) piece += "abc"[below(3)];
+      CAPTURE(piece);
+      const Ids ids = merged_by_definition(vocabulary, piece);
+      CHECK(tokenizer.encode(piece) == ids);
+      // Twice in one text: the second time it is looked up.
+      for (int time = 0; time < (word == 0 ? 1 : 2); ++time) {
+        text += piece;
+        want.insert(want.end(), ids.begin(), ids.end());
+      }
+    }
+    CHECK(tokenizer.encode(text) == want);
+    CHECK(tokenizer.decode(want) == text);
+  }
+}
+
+TEST_CASE("a word of any length") {
+  const TemporaryDirectory directory;
+  Vocabulary({{"a", "a"}, {"aa", "aa"}}).save(directory);
+  const llmc::BpeTokenizer tokenizer(directory.path());
+  const std::size_t n = llmc_test::tiny() ? 10'000 : 1'000'000;
+  CHECK(tokenizer.encode(std::string(4 * n + 3, 'a')).size() == n + 2);
+  const Ids spaces = tokenizer.encode(std::string(n, ' ') + "a");
+  CHECK(spaces.size() == n + 1);
+  CHECK(tokenizer.decode(tokenizer.encode(std::string(n, '\xff'))) == std::string(n, '\xff'));
+}
+
+TEST_CASE("vocabularies that are wrong") {
+  const TemporaryDirectory directory;
+  const Vocabulary vocabulary(kFew);
+  const std::string json = vocabulary.json();
+  const std::string bpe = vocabulary.bpe();
+  const std::string encoder = directory.file("encoder.json");
+  const std::string merges = directory.file("vocab.bpe");
+  const auto said = [&](const std::string& encoder_text, const std::string& bpe_text) {
+    write(encoder, encoder_text);
+    write(merges, bpe_text);
+    return complaint([&] { llmc::BpeTokenizer(directory.path()); });
+  };
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != text.npos);
+    return text.replace(at, from.size(), to);
+  };
+  CHECK(said(json, bpe).empty());
+  CHECK(said(json, bpe.substr(0, bpe.size() - 1)).empty());   // no last line end
+  CHECK(said(json, bpe.substr(bpe.find('\n') + 1)).empty());  // no version
+
+  const std::string ll = "\"ll\": 257";
+  const Strings wrong_encoders[] = {
+      {"", encoder + " is not valid JSON"},
+      {json.substr(0, json.size() / 2), encoder + " is not valid JSON"},
+      {"[1, 2]", encoder + " is not a JSON object"},
+      {"{}", encoder + " is not a JSON object"},
+      {replaced(json, ll, "\"ll\": -1"), "the id of \"ll\" is -1, not an integer"},
+      {replaced(json, ll, "\"ll\": \"x\""), "the id of \"ll\" is \"x\", not an integer"},
+      {replaced(json, ll, "\"ll\": 263"), "the id of \"ll\" is 263, and there are only 263"},
+      {replaced(json, ll, "\"ll\": 256"), "is 256, which another token has too"},
+      {replaced(json, ll, ll + ", " + ll), "the key \"ll\" twice"},
+      {replaced(json, ll, "\"l l\": 257"), "the id of \"l l\" belongs to a name"},
+      {replaced(json, ll, "\"\": 257"), "the id of \"\" belongs to a name"},
+      {replaced(json, ll, "\"\xe6\x9d\xb1\": 257"),
+       "belongs to a name that does not stand for bytes"},
+      {replaced(json, "\"q\": 113", "\"qq\": 113"), encoder + " has no token for the byte 113"},
+      {replaced(json, ll, "\"lx\": 257"), merges + ", line 3: \"ll\" is not in " + encoder}};
+  for (const Strings& wrong : wrong_encoders) {
+    CAPTURE(wrong[1]);
+    CHECK(contains(said(wrong[0], bpe), wrong[1]));
+    CHECK(contains(said(wrong[0], bpe), directory.path().string()));
+  }
+  const Strings wrong_merges[] = {
+      {"", merges + " is truncated: no merge makes \"he\", token 256"},
+      {bpe.substr(0, bpe.find("hell o")),
+       merges + " is truncated: no merge makes \"hello\", token 260"},
+      {replaced(bpe, "l l\n", "l l\nl l\n"), merges + ", line 4: \"l l\" is there twice"},
+      {replaced(bpe, "l l\n", "ll\n"), merges + ", line 3: \"ll\" is not two tokens"},
+      {replaced(bpe, "l l\n", "l l l\n"), merges + ", line 3: \"l l l\" is not two tokens"},
+      {replaced(bpe, "l l\n", "\nl l\n"), merges + ", line 3: \"\" is not two tokens"},
+      {replaced(bpe, "l l\n", "l m\n"), merges + ", line 3: \"lm\" is not in " + encoder},
+      {replaced(bpe, "l l\n", "l l\r\n"), merges + ", line 3: \"l?\" is not in " + encoder},
+      {bpe + bpe, merges + ", line 8: \"#version:\" is not in"}};
+  for (const Strings& wrong : wrong_merges) {
+    CAPTURE(wrong[1]);
+    CAPTURE(said(json, wrong[0]));
+    CHECK(contains(said(json, wrong[0]), wrong[1]));
+  }
+}
+
+TEST_CASE("GPT-2's own tokens") {
+  const std::string data = llmc_test::data_dir();
+  const std::string gpt2 = data + "/gpt2";
+  if (data.empty() || !std::filesystem::exists(gpt2 + "/encoder.json")) {
+    return llmc_test::skip("GPT-2's vocabulary is not here");
+  }
+  const auto tokenizer = llmc::make_tokenizer(gpt2);
+  CHECK(tokenizer->vocabulary_size() == 50257);
+  CHECK(tokenizer->end_of_text() == 50256);
+  // As tiktoken 0.14 encodes these.
+  const std::vector<std::pair<std::string, Ids>> known = {
+      {"Hello, world!", {15496, 11, 995, 0}},
+      {"First Citizen:\nBefore we proceed", {5962, 22307, 25, 198, 8421, 356, 5120}},
+      {"  two  spaces   and\n\n\nlines \t ",
+       {220, 734, 220, 9029, 220, 220, 290, 628, 198, 6615, 220, 197, 220}},
+      {"I'll say it's theirs, they'd've; WE'LL",
+       {40, 1183, 910, 340, 338, 22021, 11, 484, 1549, 1053, 26, 12887, 6, 3069}},
+      {"aaaaaaaaaaaaaaaaaaaa", {24794, 24794, 24794, 24794, 24794}},
+      {"<|endoftext|>", {27, 91, 437, 1659, 5239, 91, 29}},
+      {"3.14159 and 1234567", {18, 13, 1415, 19707, 290, 17031, 2231, 3134}},
+      {"Z\xc3\xbcrich \xe2\x80\x93 \xe6\x9d\xb1\xe4\xba\xac \xf0\x9f\x98\x80",
+       {57, 9116, 7527, 784, 10545, 251, 109, 12859, 105, 30325, 222}},
+      {"a\xe1\xa0\x8e'll b\xe3\x80\x80\xe2\x80\x83"
+       "c",
+       {64, 157, 254, 236, 6, 297, 275, 5099, 222, 447, 225, 66}},
+      {"x\x1c'll", {87, 216, 6, 297}},
+      {"na\xc3\xafve caf\xc3\xa9", {2616, 38776, 40304}},
+      {"for (int i = 0; i < n; ++i) {",
+       {1640, 357, 600, 1312, 796, 657, 26, 1312, 1279, 299, 26, 19969, 72, 8, 1391}},
+      {"antidisestablishmentarianism", {415, 29207, 44390, 3699, 1042}},
+      {"\r\n\r\n x", {201, 198, 201, 198, 2124}},
+      {std::string("\0\x7f", 2), {188, 221}}};
+  for (const auto& [text, ids] : known) {
+    CAPTURE(text);
+    CHECK(tokenizer->encode(text) == ids);
+    CHECK(tokenizer->decode(ids) == text);
+  }
+  CHECK(tokenizer->decode(Ids{50256}) == "<|endoftext|>");
+
+  const std::string shakespeare = data + "/text/tinyshakespeare.txt";
+  if (llmc_test::tiny() || !std::filesystem::exists(shakespeare)) return;
+  const std::string text = llmc::read_file(shakespeare);
+  const Ids ids = tokenizer->encode(text);
+  CHECK(ids.size() == 338025);
+  CHECK(tokenizer->decode(ids) == text);
+}
+
+TEST_SUITE_END();
