@@ -5,8 +5,8 @@
 //
 // PyTorch's error of a tensor is the greater of its error on this very case and its rms over 8
 // draws of the parameters (a short tensor may be lucky once); for the loss, a single number, and
-// for the losses and norms of training the largest of the draws. fp32 losses of training have a
-// bound of their own.
+// for the losses and norms of training the largest of the draws. Each is the greater of eager and
+// flash attention's. fp32 losses of training have a bound of their own.
 #pragma once
 
 #include <algorithm>

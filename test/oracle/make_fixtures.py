@@ -13,12 +13,17 @@ import pathlib
 import numpy as np
 import torch
 import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hf_fixtures
 from fixture_writer import FixtureWriter
 from hashed import hashed_parameter, hashed_tokens
 
 DRAWS = 8  # parameter draws over which PyTorch's own error is averaged
+
+# PyTorch's two ways to attend, of which the worse is the yardstick. They round in different places:
+# flash attention's D = rowsum(dO * O) comes from a rounded O, so rows of its dS do not sum to zero.
+ATTENTIONS = ("eager", "sdpa")
 
 
 class Case:
@@ -81,6 +86,12 @@ def build(case, seed, dtype, **overrides):
     return model
 
 
+def logits_of(model, tokens):
+    """The model's logits; where its attention is `sdpa`, by the flash kernel or not at all."""
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return model(tokens).logits
+
+
 def mean_loss(logits, targets):
     """Cross-entropy in the logits' dtype, in fp32 for half precision (transformers' own loss casts
     to fp32 always, which would spoil the fp64 run)."""
@@ -93,7 +104,7 @@ def run(case, seed, dtype, **overrides):
     """(loss, logits, {name: gradient}) as fp64 numpy of one forward and backward in `dtype`."""
     model = build(case, seed, dtype, **overrides)
     tokens, targets = case.tokens(0, case.B), case.tokens(1, case.B)
-    logits = model(tokens).logits
+    logits = logits_of(model, tokens)
     assert logits.dtype == dtype
     loss = mean_loss(logits, targets)
     loss.backward()
@@ -153,16 +164,24 @@ def own_errors(case, reference, other):
     return errors
 
 
-def measure_errors(case, dtype, **overrides):
-    """{what: (this case's error, rms over draws, maximum over draws)}; draw 0 is the case itself.
+def worse_attention(errors):
+    """errors: (draws, ATTENTIONS) of one quantity. Its [error of draw 0, rms over draws, maximum
+    over draws], each the greater of the two attentions'."""
+    return np.max([[draws[0], np.sqrt(np.mean(np.square(draws))), max(draws)]
+                   for draws in zip(*errors)], axis=0)
+
+
+def measure_errors(case, dtype):
+    """{what: [this case's error, rms over draws, maximum over draws]}; draw 0 is the case itself.
     One small tensor may be lucky once; the rms over several draws of the parameters is a yardstick."""
     draws = []
     for d in range(DRAWS):
         seed = case.seed * 16 + d
-        exact, rounded = run(case, seed, torch.float64), run(case, seed, dtype, **overrides)
-        draws.append(own_errors(case, exact, rounded))
-    return {k: (draws[0][k], np.sqrt(np.mean([e[k] ** 2 for e in draws])), max(e[k] for e in draws))
-            for k in draws[0]}
+        exact = run(case, seed, torch.float64)
+        draws.append([own_errors(case, exact, run(case, seed, dtype, attn_implementation=attention))
+                      for attention in ATTENTIONS])
+    return {key: worse_attention([[errors[key] for errors in draw] for draw in draws])
+            for key in draws[0][0]}
 
 
 def header(case):
@@ -218,8 +237,8 @@ def make_case(case, directory):
         write_gradient(case, out, name, gradient, rows)
     for label, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         errors = measure_errors(case, dtype)
-        for key, (own, rms, worst) in errors.items():
-            out.tensor(f"error.{label}.{key}", np.array([own, rms, worst]))
+        for key, values in errors.items():
+            out.tensor(f"error.{label}.{key}", values)
         print(f"{case.name:12} {label} own error: all gradients {errors['all'][0]:.2e}, "
               f"rms of draws {errors['all'][1]:.2e}, worst tensor "
               f"{max(v[0] for k, v in errors.items()):.2e}, loss {errors['loss'][1]:.2e}")
@@ -240,7 +259,7 @@ def accumulate_gradients(worker, master, batches):
     the same model or one in higher precision."""
     total = 0.0
     for x, y in batches:
-        loss = mean_loss(worker(x).logits, y) / len(batches)
+        loss = mean_loss(logits_of(worker, x), y) / len(batches)
         loss.backward()
         total += loss.item()
         if worker is not master:
@@ -250,14 +269,14 @@ def accumulate_gradients(worker, master, batches):
     return total
 
 
-def train(case, dtype, micro_batches, seed=None):
+def train(case, dtype, micro_batches, seed=None, **overrides):
     """(losses, gradient norms, {name: update}) of the training run in `dtype`; bf16 has fp32 master
     weights, gradients and optimizer state, and a rounded copy of the weights to compute with."""
     s = TRAINING
     half = dtype == torch.bfloat16
     seed = case.seed * 16 if seed is None else seed
-    model = build(case, seed, torch.float32 if half else dtype)
-    worker = build(case, seed, dtype) if half else model
+    model = build(case, seed, torch.float32 if half else dtype, **overrides)
+    worker = build(case, seed, dtype, **overrides) if half else model
     before = {n: p.detach().double().numpy().copy()
               for n, p in zip(parameter_names(model), model.parameters())}
     groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == decayed],
@@ -284,16 +303,18 @@ def worst_ratio(got, want):
 
 
 def measure_training_errors(case, dtype):
-    """{"losses", "grad_norms": (this case's error, rms over draws, maximum over draws)}, each the
+    """{"losses", "grad_norms": [this case's error, rms over draws, maximum over draws]}, each the
     worst of the steps; the greater of the plain and the accumulated run."""
     draws = []
     for d in range(DRAWS):
         seed = case.seed * 16 + d
         exact = train(case, torch.float64, 1, seed)
-        runs = [train(case, dtype, n, seed) for n in (1, TRAINING["micro_batches"])]
-        draws.append([max(worst_ratio(r[i], exact[i]) for r in runs) for i in (0, 1)])
-    return {key: np.array([draws[0][i], np.sqrt(np.mean([d[i] ** 2 for d in draws])),
-                           max(d[i] for d in draws)])
+        draws.append([])
+        for attention in ATTENTIONS:
+            runs = [train(case, dtype, n, seed, attn_implementation=attention)
+                    for n in (1, TRAINING["micro_batches"])]
+            draws[-1].append([max(worst_ratio(r[i], exact[i]) for r in runs) for i in (0, 1)])
+    return {key: worse_attention([[errors[i] for errors in draw] for draw in draws])
             for i, key in enumerate(("losses", "grad_norms"))}
 
 
