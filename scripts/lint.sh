@@ -81,12 +81,14 @@ struct source_location {
 }
 HEADER
     version=$(clang-tidy --version | sed -nE 's/.*version ([0-9]+).*/\1/p')
-    [ "${version:-0}" -ge 16 ] || flags+=(-isystem "$shim")
+    # Nor do they know that a lambda may capture a structured binding.
+    unknown='^$'
+    [ "${version:-0}" -ge 16 ] || { flags+=(-isystem "$shim"); unknown='reference to local binding'; }
     # The engine is headers only: one file that includes them all, and each program.
     tracked 'llmc/*.h' | grep -vE '^llmc/device/(cuda|host)/|/gemm_cublaslt\.h$' | sed 's/.*/#include "&"/' >"$shim/all_headers.cpp"
     found=$({ echo "$shim/all_headers.cpp"; tracked '*.cu' 'data/*.cpp' | grep -v '^test/'; } |
       xargs -P "$jobs" -I{} clang-tidy --quiet --config-file=.clang-tidy {} -- "${flags[@]}" 2>&1 |
-      grep -E '(error|warning):' | sed "s|$PWD/||g; s|: \./|: |; s|^\./||" | sort -u)
+      grep -E '(error|warning):' | grep -v "$unknown" | sed "s|$PWD/||g; s|: \./|: |; s|^\./||" | sort -u)
     say "clang-tidy" "$found" "$([ -z "$found" ]; echo $?)"
   else
     echo "skipped lint: clang-tidy is not here"
