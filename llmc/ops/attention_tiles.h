@@ -187,6 +187,25 @@ __device__ __forceinline__ void as_operands(OperandA (&a)[M][N / 2], const Accum
   }
 }
 
+// Scores of keys the query does not see become -inf. first_query and first_key belong to the
+// accumulators' first row and column.
+template <int M, int N>
+__device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibility& visibility,
+                                            int first_query, int first_key) {
+  for (int m = 0; m < M; ++m) {
+    for (int r = 0; r < 2; ++r) {
+      const int query = first_query + 16 * m + 8 * r + tile_row();
+      const int lowest = visibility.first_key(query);
+      for (int n = 0; n < N; ++n) {
+        for (int i = 0; i < 2; ++i) {
+          const int key = first_key + 8 * n + tile_column() + i;
+          if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
+        }
+      }
+    }
+  }
+}
+
 // Writes a warp's 16M rows to global memory, rounded, `row_stride` elements apart: through the rows
 // first_row .. of a shared tile that no other warp uses any more, so that every store is 16 bytes.
 template <int M, int N, class Tile, class Element>

@@ -67,25 +67,36 @@ struct FlashBackwardKeyTiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// S^T of keys against queries becomes P^T = 2^(c S^T - lse), zero where the query does not see the
-// key. lse belongs to the accumulators' first column.
+// Scores of keys the query does not see become -inf: mask_scores, transposed.
 template <int M, int N>
-__device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N], const float* lse,
-                                                         float scale_log2,
-                                                         const Visibility& visibility, bool masked,
-                                                         int first_query, int first_key) {
+__device__ __forceinline__ void mask_scores_transposed(Accumulator (&s)[M][N],
+                                                       const Visibility& visibility,
+                                                       int first_query, int first_key) {
   for (int n = 0; n < N; ++n) {
     for (int i = 0; i < 2; ++i) {
-      const int column = 8 * n + tile_column() + i;
-      const int query = first_query + column;
-      const float row_lse = lse[column];
-      const int lowest = masked ? visibility.first_key(query) : 0;
+      const int query = first_query + 8 * n + tile_column() + i;
+      const int lowest = visibility.first_key(query);
       for (int m = 0; m < M; ++m) {
         for (int r = 0; r < 2; ++r) {
           const int key = first_key + 16 * m + 8 * r + tile_row();
-          float& p = s[m][n].v[2 * r + i];
-          p = fast_exp2(p * scale_log2 - row_lse);
-          if (masked && (key > query || key < lowest)) p = 0.0f;
+          if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
+        }
+      }
+    }
+  }
+}
+
+// S^T of keys against queries becomes P^T = 2^(c S^T - lse). lse belongs to the accumulators' first
+// column.
+template <int M, int N>
+__device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N], const float* lse,
+                                                         float scale_log2) {
+  for (int n = 0; n < N; ++n) {
+    for (int i = 0; i < 2; ++i) {
+      const float row_lse = lse[8 * n + tile_column() + i];
+      for (int m = 0; m < M; ++m) {
+        for (int j = i; j < 4; j += 2) {
+          s[m][n].v[j] = fast_exp2(s[m][n].v[j] * scale_log2 - row_lse);
         }
       }
     }
@@ -107,9 +118,9 @@ __device__ __forceinline__ void score_gradients_transposed(Accumulator (&dp)[M][
   }
 }
 
-// Grid (key tiles, NH, B).
+// Grid (key tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
 template <class Element, int kHeadTile>
-__global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
+__global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
     const std::int32_t* doc_start, AttentionShape shape, float scale) {
   using Tiling = FlashBackwardKeyTiling<Element, kHeadTile>;
@@ -146,7 +157,8 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
   const auto d_outs = [&](int stage) {
     return QueryTile{d_out_stages + stage * QueryTile::kElements};
   };
-  const auto load_queries = [&](int tile, int stage) {
+  const auto load_queries = [&](int tile) {  // into stage tile & 1
+    const int stage = tile & 1;
     const std::int64_t q0 = tile * kQueries;
     const int rows = T - tile * kQueries;
     load_tile_async<Tiling::kThreads>(queries(stage), head.qkv + q0 * stride, stride, rows, HS);
@@ -162,7 +174,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
   load_tile_async<Tiling::kThreads>(keys, k, stride, T - k0, HS);
   load_tile_async<Tiling::kThreads>(values, k + C, stride, T - k0, HS);
   const int first_tile = k0 / kQueries;
-  load_queries(first_tile, 0);
+  load_queries(first_tile);
 
   const int warp_row = warp_in_block() * Tiling::kWarpRows;
   const int warp_k0 = k0 + warp_row;
@@ -173,23 +185,23 @@ __global__ __launch_bounds__(128) void flash_attention_backward_key_kernel(
   Accumulator dv[M][kHeadTile / 8] = {};
 
   for (int tile = first_tile; needed(tile); ++tile) {
-    const int stage = (tile - first_tile) & 1;
+    const int stage = tile & 1;
     copy_async_wait<0>();
     block_barrier();
-    if (needed(tile + 1)) load_queries(tile + 1, stage ^ 1);
+    if (needed(tile + 1)) load_queries(tile + 1);
 
-    const int rows = T - tile * kQueries;
-    for (int step = 0; step < (rows < kQueries ? rows : kQueries); step += Tiling::kStep) {
+    for (int step = 0; step < kQueries; step += Tiling::kStep) {
       const int q0 = tile * kQueries + step;
       const int q1 = q0 + Tiling::kStep - 1;
       if (visibility.none_visible(q0, q1, warp_k0, warp_k1)) continue;
-      const bool masked = !visibility.all_visible(q0, q1, warp_k0, warp_k1);
       OperandA rounded[M][N / 2];
 
       Accumulator p[M][N] = {};
       multiply_by_rows<Element, kHeadTile / 16>(p, key_rows, queries(stage), step);
-      probabilities_transposed(p, lse_stages + stage * kQueries + step, scale * kLog2E, visibility,
-                               masked, q0, warp_k0);
+      if (!visibility.all_visible(q0, q1, warp_k0, warp_k1)) {
+        mask_scores_transposed(p, visibility, q0, warp_k0);
+      }
+      probabilities_transposed(p, lse_stages + stage * kQueries + step, scale * kLog2E);
       as_operands<Element>(rounded, p);
       multiply_by_columns<Element>(dv, rounded, d_outs(stage), step);
 
@@ -235,33 +247,25 @@ struct FlashBackwardQueryTiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// S and dP of the same rows and keys become dS, in dp's place.
+// S and dP of the same rows and keys become dS = P o (dP - D), in dp's place.
 template <int M, int N>
 __device__ __forceinline__ void score_gradients(Accumulator (&dp)[M][N],
                                                 const Accumulator (&s)[M][N],
                                                 const float (&lse)[M][2], const float (&dot)[M][2],
-                                                float scale_log2, const Visibility& visibility,
-                                                bool masked, int first_query, int first_key) {
+                                                float scale_log2) {
   for (int m = 0; m < M; ++m) {
-    for (int r = 0; r < 2; ++r) {
-      const int query = first_query + 16 * m + 8 * r + tile_row();
-      const int lowest = masked ? visibility.first_key(query) : 0;
-      for (int n = 0; n < N; ++n) {
-        for (int i = 0; i < 2; ++i) {
-          const int key = first_key + 8 * n + tile_column() + i;
-          float p = fast_exp2(s[m][n].v[2 * r + i] * scale_log2 - lse[m][r]);
-          if (masked && (key > query || key < lowest)) p = 0.0f;
-          float& d = dp[m][n].v[2 * r + i];
-          d = p * (d - dot[m][r]);
-        }
+    for (int n = 0; n < N; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        const float p = fast_exp2(s[m][n].v[i] * scale_log2 - lse[m][i / 2]);
+        dp[m][n].v[i] = p * (dp[m][n].v[i] - dot[m][i / 2]);
       }
     }
   }
 }
 
-// Grid (query tiles, NH, B).
+// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
 template <class Element, int kHeadTile>
-__global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
+__global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
     const std::int32_t* doc_start, AttentionShape shape, float scale) {
   using Tiling = FlashBackwardQueryTiling<Element, kHeadTile>;
@@ -290,7 +294,8 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
 
   const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
   const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
-  const auto load_keys = [&](int tile, int stage) {
+  const auto load_keys = [&](int tile) {  // into stage tile & 1
+    const int stage = tile & 1;
     const Element* k = head.qkv + tile * kKeys * stride + C;
     const int rows = T - tile * kKeys;
     load_tile_async<Tiling::kThreads>(keys(stage), k, stride, rows, HS);
@@ -299,7 +304,7 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
   };
   load_tile_async<Tiling::kThreads>(queries, head.qkv + q0 * stride, stride, T - q0, HS);
   load_tile_async<Tiling::kThreads>(d_outs, head.d_out + q0 * C, C, T - q0, HS);
-  load_keys(last_tile, 0);
+  load_keys(last_tile);
   copy_async_wait<0>();
   block_barrier();
 
@@ -322,21 +327,23 @@ __global__ __launch_bounds__(128) void flash_attention_backward_query_kernel(
   Accumulator dq[M][kHeadTile / 8] = {};
 
   for (int tile = last_tile; tile >= first_tile; --tile) {
-    const int stage = (last_tile - tile) & 1;
+    const int stage = tile & 1;
     copy_async_wait<0>();
     block_barrier();
-    if (tile > first_tile) load_keys(tile - 1, stage ^ 1);
+    if (tile > first_tile) load_keys(tile - 1);
 
     for (int step = 0; step < kKeys; step += Tiling::kStep) {
       const int k0 = tile * kKeys + step;
       const int k1 = k0 + Tiling::kStep - 1;
       if (visibility.none_visible(warp_q0, warp_q1, k0, k1)) continue;
-      const bool masked = !visibility.all_visible(warp_q0, warp_q1, k0, k1);
       Accumulator s[M][N] = {};
       Accumulator ds[M][N] = {};
       multiply_by_rows<Element, kHeadTile / 16>(s, q, keys(stage), step);
       multiply_by_rows<Element, kHeadTile / 16>(ds, g, values(stage), step);
-      score_gradients(ds, s, lse, dot, scale * kLog2E, visibility, masked, warp_q0, k0);
+      if (!visibility.all_visible(warp_q0, warp_q1, k0, k1)) {
+        mask_scores(s, visibility, warp_q0, k0);
+      }
+      score_gradients(ds, s, lse, dot, scale * kLog2E);
       OperandA rounded[M][N / 2];
       as_operands<Element>(rounded, ds);
       multiply_by_columns<Element>(dq, rounded, keys(stage), step);

@@ -83,32 +83,11 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
   }
 }
 
-// Scores of keys the query does not see become -inf. first_query and first_key belong to the
-// accumulators' first row and column.
-template <int M, int N>
-__device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibility& visibility,
-                                            int first_query, int first_key) {
-  for (int m = 0; m < M; ++m) {
-    for (int r = 0; r < 2; ++r) {
-      const int query = first_query + 16 * m + 8 * r + tile_row();
-      const int lowest = visibility.first_key(query);
-      for (int n = 0; n < N; ++n) {
-        for (int i = 0; i < 2; ++i) {
-          const int key = first_key + 8 * n + tile_column() + i;
-          if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
-        }
-      }
-    }
-  }
-}
-
-// Grid (query tiles, NH, B).
+// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
 template <class Element, int kHeadTile>
-__global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* out, float* lse,
-                                                                      const Element* qkv,
-                                                                      const std::int32_t* doc_start,
-                                                                      AttentionShape shape,
-                                                                      float scale) {
+__global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
+    Element* out, float* lse, const Element* qkv, const std::int32_t* doc_start,
+    AttentionShape shape, float scale) {
   using Tiling = FlashForwardTiling<Element, kHeadTile>;
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
@@ -132,7 +111,8 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* o
 
   const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
   const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
-  const auto load_keys = [&](int tile, int stage) {
+  const auto load_keys = [&](int tile) {  // into stage tile & 1
+    const int stage = tile & 1;
     const Element* k = qkv + shape.qkv_offset(b, tile * kKeys, h) + shape.C();
     const int rows = T - tile * kKeys;
     load_tile_async<Tiling::kThreads>(keys(stage), k, shape.qkv_stride(), rows, HS);
@@ -141,7 +121,7 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* o
   };
   load_tile_async<Tiling::kThreads>(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(),
                                     T - q0, HS);
-  load_keys(last_tile, 0);
+  load_keys(last_tile);
   copy_async_wait<0>();
   block_barrier();
 
@@ -153,10 +133,10 @@ __global__ __launch_bounds__(128) void flash_attention_forward_kernel(Element* o
   SoftmaxRow rows[M][2];
 
   for (int tile = last_tile; tile >= first_tile; --tile) {
-    const int stage = (last_tile - tile) & 1;
+    const int stage = tile & 1;
     copy_async_wait<0>();
     block_barrier();
-    if (tile > first_tile) load_keys(tile - 1, stage ^ 1);
+    if (tile > first_tile) load_keys(tile - 1);
 
     const int k0 = tile * kKeys;
     const int warp_q1 = warp_q0 + Tiling::kWarpRows - 1;

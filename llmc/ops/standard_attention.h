@@ -96,7 +96,8 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
 }
 
 // Scores become probabilities in place, zero where the query does not see the key; a warp takes a
-// row (b, h, i) of length T.
+// row (b, h, i) of length T. Every lane reads and writes the same keys throughout: a shuffle does
+// not order one lane's reads before another's writes.
 template <class T>
 __global__ void causal_softmax_kernel(T* scores, float* lse, const std::int32_t* doc_start,
                                       AttentionShape shape) {
@@ -108,13 +109,13 @@ __global__ void causal_softmax_kernel(T* scores, float* lse, const std::int32_t*
   T* s = scores + row * shape.T;
 
   float highest = kMinusInfinity;
-  for (std::int64_t j = first + lane(); j <= query; j += kWarp) {
-    highest = std::fmax(highest, to_float(s[j]));
+  for (std::int64_t j = lane(); j <= query; j += kWarp) {
+    if (j >= first) highest = std::fmax(highest, to_float(s[j]));
   }
   highest = warp_max(highest);
   float sum = 0.0f;
-  for (std::int64_t j = first + lane(); j <= query; j += kWarp) {
-    sum += std::exp(to_float(s[j]) - highest);
+  for (std::int64_t j = lane(); j <= query; j += kWarp) {
+    if (j >= first) sum += std::exp(to_float(s[j]) - highest);
   }
   sum = warp_sum(sum);
   for (std::int64_t j = lane(); j < shape.T; j += kWarp) {
