@@ -84,12 +84,12 @@ Result<T> run_fused(const Batch<T>& batch, float dloss, Stream& stream) {
 template <class T>
 void check_against_oracle(const Batch<T>& batch, const Result<T>& got, double dloss) {
   const oracle::Classifier want = batch.want(dloss);
-  // Each loss is a sum of numbers of the logits' size, with a handful of fp32 roundings.
+  // Each loss is a sum of numbers of the logits' size: about 8 fp32 roundings of 2^-24.
   double largest = 1.0;
   for (const double x : batch.logits) {
     if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
   }
-  CHECK(max_abs_error(got.losses, want.row_loss) < 0x1p-22 * largest);
+  CHECK(max_abs_error(got.losses, want.row_loss) < 0x1p-21 * largest);
   CHECK(relative_l2(got.losses, want.row_loss) < 1e-6);
   CHECK(relative_l2(batch.columns(got.d_logits, 0, batch.V), want.d_logits) < kTolerance<T>);
   for (const T& x : batch.columns(got.d_logits, batch.V, batch.Vp)) CHECK_EQ(to_float(x), 0.0f);
@@ -146,7 +146,8 @@ TEST_SUITE("classifier") {
                      bf16) {
     Stream stream;
     Batch<T> batch({6, 300, 304}, 200.0);
-    for (std::int64_t c = 0; c < 299; c += 2) {
+    // Whole vectors of nothing but -infinity, then single ones.
+    for (std::int64_t c = 0; c < 299; c += c < 48 ? 1 : 2) {
       batch.padded[c] = from_float<T>(-INFINITY);
       batch.logits[c] = -INFINITY;
     }

@@ -26,10 +26,10 @@ __device__ __forceinline__ float array_sum(const float* x, std::int64_t n, float
   const std::int64_t stride = block_size() * N;
   float sum = 0.0f;
   for (std::int64_t i = thread_index() * N; i < n; i += kAhead * stride) {
-    Vec<float, N> v[kAhead]{};
+    Vec<float, N> v[kAhead];
     for (int a = 0; a < kAhead; ++a) {
       const std::int64_t next = i + a * stride;
-      if (next < n) v[a] = load_up_to<N>(x + next, n - next);
+      v[a] = load_up_to<N>(x + next, n - next);
     }
     for (int a = 0; a < kAhead; ++a) sum += (v[a][0] + v[a][1]) + (v[a][2] + v[a][3]);
   }

@@ -150,10 +150,11 @@ __global__ __launch_bounds__(1024) void classifier_loss_kernel(float* losses, co
   if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, to_float(row[target]));
 }
 
-// Enough threads for one vector each, at most 1024.
+// At least four vectors for a thread, at most 1024 threads.
 template <class T>
 int classifier_threads(std::int64_t Vp) {
-  return static_cast<int>(std::min<std::int64_t>(1024, round_up(ceil_div(Vp, kVecSize<T>), 32)));
+  const std::int64_t wanted = ceil_div(Vp, 4 * kVecSize<T>);
+  return static_cast<int>(std::min<std::int64_t>(1024, round_up(wanted, 32)));
 }
 
 inline std::size_t classifier_shared() {

@@ -19,7 +19,8 @@ void launch_elementwise(void (*kernel)(Parameters...), std::int64_t n, Stream& s
          arguments...);
 }
 
-// The first `count` elements at p, at most N; the rest of the vector is 0 and not read from memory.
+// The first `count` elements at p, at most N and none where it is negative; the rest of the vector
+// is 0 and not read from memory.
 // p is aligned to 16 bytes.
 template <int N, class T>
 __device__ __forceinline__ Vec<T, N> load_up_to(const T* p, std::int64_t count) {

@@ -29,10 +29,10 @@ __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::i
   const std::int64_t first = piece * kNormPiece;
   if (first >= n) return;
   constexpr int kVectors = kNormPiece / (32 * N);
-  Vec<T, N> v[kVectors]{};
+  Vec<T, N> v[kVectors];
   for (int j = 0; j < kVectors; ++j) {
     const std::int64_t i = first + (j * 32 + lane()) * N;
-    if (i < n) v[j] = load_up_to<N>(x + i, n - i);
+    v[j] = load_up_to<N>(x + i, n - i);
   }
   float sum = 0.0f;
   for (int j = 0; j < kVectors; ++j) {
