@@ -1,0 +1,172 @@
+// The toy language as files, its figures, and a judge of sentences.
+//
+//   toy_language --out DIR [--tokens N --val-tokens N --seed S]   writes a text and says how hard
+//   it is toy_language --parse FILE [--sentences N --at-least SHARE]    counts the sentences that
+//   parse
+#include "data/toy_language.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "data/ngram.h"
+#include "llmc/io/file.h"
+#include "llmc/io/token_file.h"
+
+namespace llmc::toy {
+
+struct Settings {
+  std::int64_t tokens = 1'000'000, val_tokens = 100'000;
+  std::uint64_t seed = 1;
+  std::string out;
+  std::string parse;
+  std::int64_t sentences = 0;  // 0: all
+  double at_least = 0;
+};
+
+std::string as_text(const Language& language, std::span<const std::int32_t> tokens) {
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    text += language.words()[token];
+    text += language.ends_sentence(token) ? '\n' : ' ';
+  }
+  return text;
+}
+
+// The losses of n-gram models trained on one text, on the other; nats a token.
+nlohmann::ordered_json figures(const Language& language, std::span<const std::int32_t> train,
+                               std::span<const std::int32_t> validation) {
+  const auto vocabulary = static_cast<std::int64_t>(language.words().size());
+  const auto ngram_loss = [&](int order) {
+    return NgramModel(order, vocabulary, train).loss(validation);
+  };
+  const double entropy = language.entropy_per_token();
+  const double bigram = ngram_loss(2), trigram = ngram_loss(3);
+  return {{"vocabulary", vocabulary},
+          {"entropy", entropy},
+          {"bigram_loss", bigram},
+          {"trigram_loss", trigram},
+          {"bigram_ratio", bigram / entropy},
+          {"trigram_ratio", trigram / entropy}};
+}
+
+void write_language(const Settings& settings) {
+  const Language language;
+  const auto train = language.generate(2 * settings.seed, settings.tokens);
+  const auto validation = language.generate(2 * settings.seed + 1, settings.val_tokens);
+  const auto vocabulary = static_cast<std::int64_t>(language.words().size());
+  const std::filesystem::path out = settings.out;
+  make_directory(out);
+  write_token_file(out / "train.bin", train, vocabulary);
+  write_token_file(out / "val.bin", validation, vocabulary);
+  write_file(out / "train.txt", as_text(language, train));
+  std::string words;
+  for (const std::string& word : language.words()) words += word + "\n";
+  write_file(out / "words.txt", words);
+  const auto json = figures(language, train, validation);
+  write_file(out / "language.json", json.dump(2) + "\n");
+  std::printf(
+      "%lld words; entropy %.4f nats a token; bigram model %.4f (%.3f x), trigram model %.4f (%.3f "
+      "x)\n",
+      static_cast<long long>(vocabulary), json["entropy"].get<double>(),
+      json["bigram_loss"].get<double>(), json["bigram_ratio"].get<double>(),
+      json["trigram_loss"].get<double>(), json["trigram_ratio"].get<double>());
+}
+
+// The sentences of a text, a line at a time: what follows the last end of a sentence is a piece and
+// left out, and so is the end of one that a line begins with (where a sample was told to start).
+std::vector<std::string> whole_sentences(const std::string& text) {
+  std::vector<std::string> sentences;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string sentence;
+    for (std::string word; words >> word;) {
+      const bool ends = word == "." || word == "?";
+      if (ends && sentence.empty()) continue;
+      sentence += (sentence.empty() ? "" : " ") + word;
+      if (!ends) continue;
+      sentences.push_back(sentence);
+      sentence.clear();
+    }
+  }
+  return sentences;
+}
+
+int parse_file(const Settings& settings) {
+  const Language language;
+  std::vector<std::string> sentences = whole_sentences(
+      settings.parse == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {})
+                            : read_file(settings.parse));
+  if (settings.sentences > 0 && static_cast<std::int64_t>(sentences.size()) > settings.sentences) {
+    sentences.resize(static_cast<std::size_t>(settings.sentences));
+  }
+  if (sentences.empty()) fail(settings.parse + " holds no whole sentence");
+  std::size_t good = 0;
+  for (const std::string& sentence : sentences) {
+    if (language.parse(sentence)) {
+      ++good;
+    } else {
+      std::cerr << "no sentence: " << sentence << "\n";
+    }
+  }
+  std::printf("%zu of %zu sentences parse\n", good, sentences.size());
+  const double share = static_cast<double>(good) / static_cast<double>(sentences.size());
+  return share >= settings.at_least ? 0 : 1;
+}
+
+}  // namespace llmc::toy
+
+int main(int argc, char** argv) {
+  using namespace llmc;
+  toy::Settings settings;
+  CLI::App app{"The toy language: English-like sentences from a grammar whose entropy is known.",
+               "toy_language"};
+  app.add_option("--out", settings.out,
+                 "write train.bin, val.bin, train.txt, words.txt, language.json here")
+      ->type_name("DIR");
+  app.add_option("--tokens", settings.tokens, "of training text")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--val-tokens", settings.val_tokens, "of validation text")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seed", settings.seed, "chooses the text")->capture_default_str();
+  app.add_option("--parse", settings.parse,
+                 "count the whole sentences of this text (-: stdin) that parse")
+      ->type_name("FILE")
+      ->excludes("--out");
+  app.add_option("--sentences", settings.sentences, "look at the first N only; 0: all")
+      ->capture_default_str();
+  app.add_option("--at-least", settings.at_least, "exit 1 when a smaller share parses")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+    if (settings.out.empty() && settings.parse.empty()) {
+      throw CLI::RequiredError("--out or --parse");
+    }
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "toy_language: " << error.what()
+              << "\n  hint: toy_language --help lists all flags\n";
+    return 2;
+  }
+  try {
+    if (!settings.parse.empty()) return toy::parse_file(settings);
+    toy::write_language(settings);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "toy_language: " << error.what() << "\n";
+    return 1;
+  }
+}
