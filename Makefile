@@ -238,9 +238,10 @@ test-sanitize: ## run the tests on tiny shapes: bad accesses (address,undefined)
 	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined
 	+@$(MAKE) --no-print-directory test SANITIZE=thread
 
+# The model is small: without a GPU the CUDA build would only be waited for.
 demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its loss
 	$(ready)
-	+@$(MAKE) --no-print-directory all
+	+@$(MAKE) --no-print-directory all $(if $(GPUS_HERE),,CUDA=0)
 	@scripts/demo.sh
 
 # ---- care -----------------------------------------------------------------------------------
