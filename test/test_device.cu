@@ -1,0 +1,246 @@
+// The vocabulary of kernels, first part: number types, indices, vectors. The same cases run on a
+// GPU and on the host executor.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "test/support.h"
+
+using namespace llmc;
+using llmc_test::download;
+using llmc_test::random_floats;
+using llmc_test::upload;
+
+namespace {
+
+// ---- number types --------------------------------------------------------------------------
+
+template <class = void>
+__global__ void round_kernel(bf16* rounded, float* back, const float* in, std::int64_t n) {
+  const std::int64_t i = global_thread();
+  if (i >= n) return;
+  rounded[i] = from_float<bf16>(in[i]);
+  back[i] = to_float(rounded[i]);
+}
+
+struct Rounded {
+  std::vector<bf16> values;
+  std::vector<float> back;
+};
+
+Rounded round_on_device(const std::vector<float>& values) {
+  Stream stream;
+  const auto n = static_cast<std::int64_t>(values.size());
+  const auto in = upload(values, stream);
+  Buffer<bf16> rounded(n);
+  Buffer<float> back(n);
+  launch(round_kernel<>, {ceil_div(n, 64)}, 64, 0, stream, rounded.data(), back.data(), in.data(),
+         n);
+  return {download(rounded, stream), download(back, stream)};
+}
+
+bool is_nan(bf16 x) {
+  return (x.bits & 0x7fffu) > 0x7f80u;
+}
+
+// The nearest of the two neighbours, found in fp64, where both and their distances are exact.
+bf16 nearest_bf16(float x) {
+  const auto low = static_cast<std::uint16_t>(bits_of(x) >> 16);
+  const double down = to_float(bf16{low});
+  const auto high = static_cast<std::uint16_t>(low + 1);
+  // What would follow the largest finite number is where rounding to infinity begins to tie.
+  const double up = (high & 0x7fffu) == 0x7f80u ? std::copysign(0x1p128, x) : to_float(bf16{high});
+  const double below = std::abs(x - down), above = std::abs(up - x);
+  if (below != above) return bf16{below < above ? low : high};
+  return bf16{low % 2 == 0 ? low : high};
+}
+
+}  // namespace
+
+TEST_SUITE("device") {
+  TEST_CASE("bf16 rounds to nearest even, at every kind of number") {
+    struct Case {
+      std::uint32_t from;
+      std::uint16_t to;
+    };
+    const std::vector<Case> cases = {
+        {0x00000000, 0x0000}, {0x80000000, 0x8000},  // zeros keep their sign
+        {0x3f800000, 0x3f80},                        // 1
+        {0x3f807fff, 0x3f80},                        // just below a tie
+        {0x3f808000, 0x3f80},                        // a tie, down to even
+        {0x3f808001, 0x3f81},                        // just above
+        {0x3f818000, 0x3f82},                        // a tie, up to even
+        {0xbf818000, 0xbf82}, {0x3fffffff, 0x4000},  // carries into the exponent
+        {0x7f7f7fff, 0x7f7f},                        // the largest that stays finite
+        {0x7f7f8000, 0x7f80}, {0x7f7fffff, 0x7f80},  // overflow to infinity
+        {0x7f800000, 0x7f80}, {0xff800000, 0xff80},  // infinities
+        {0x00000001, 0x0000}, {0x00008000, 0x0000},  // denormal numbers round like others
+        {0x00008001, 0x0001}, {0x00018000, 0x0002}, {0x807fffff, 0x8080}};
+    std::vector<float> values;
+    for (const Case& c : cases) values.push_back(float_from_bits(c.from));
+    const auto on_device = round_on_device(values).values;
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      CAPTURE(cases[i].from);
+      CHECK(on_device[i].bits == cases[i].to);
+      CHECK(round_to_bf16(values[i]).bits == cases[i].to);
+    }
+  }
+
+  TEST_CASE("bf16 keeps NaN") {
+    std::vector<float> values;
+    for (const std::uint32_t bits :
+         {0x7fc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0x7fbfffffu}) {
+      values.push_back(float_from_bits(bits));
+    }
+    const Rounded on_device = round_on_device(values);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      CHECK(is_nan(on_device.values[i]));
+      CHECK(std::isnan(on_device.back[i]));
+      CHECK(is_nan(round_to_bf16(values[i])));
+    }
+  }
+
+  TEST_CASE("bf16 agrees with the nearest neighbour in fp64") {
+    std::mt19937 bits(7);
+    std::vector<float> values;
+    while (values.size() < (llmc_test::tiny() ? 500u : 50000u)) {
+      const float x = float_from_bits(static_cast<std::uint32_t>(bits()));
+      if (std::isfinite(x)) values.push_back(x);
+    }
+    const auto on_device = round_on_device(values).values;
+    int wrong = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bf16 want = nearest_bf16(values[i]);
+      wrong += on_device[i].bits != want.bits || round_to_bf16(values[i]).bits != want.bits;
+    }
+    CHECK(wrong == 0);
+  }
+
+  TEST_CASE("every bf16 number survives fp32") {
+    int wrong = 0;
+    for (std::uint32_t i = 0; i < 0x10000; ++i) {
+      const bf16 x{static_cast<std::uint16_t>(i)};
+      if (!is_nan(x)) wrong += round_to_bf16(to_float(x)).bits != x.bits;
+    }
+    CHECK(wrong == 0);
+  }
+
+  TEST_CASE("a dtype has a name and a type") {
+    CHECK(parse_dtype("bf16") == Dtype::bf16);
+    CHECK(parse_dtype(dtype_name(Dtype::fp32)) == Dtype::fp32);
+    CHECK_THROWS_WITH_AS(parse_dtype("fp8"), "unknown dtype 'fp8'\n  hint: allowed: fp32, bf16",
+                         Error);
+    const auto size = [](Dtype dtype) {
+      return dispatch_dtype(dtype, [&]<class T>() { return sizeof(T); });
+    };
+    CHECK(size(Dtype::fp32) == 4);
+    CHECK(size(Dtype::bf16) == 2);
+  }
+}
+
+// ---- threads and vectors -------------------------------------------------------------------
+
+namespace {
+
+constexpr int kIndices = 13;
+
+template <class = void>
+__global__ void index_kernel(std::int64_t* out) {
+  const std::int64_t block = (block_z() * grid_y() + block_y()) * grid_x() + block_x();
+  std::int64_t* mine = out + (block * block_size() + thread_index()) * kIndices;
+  const std::int64_t all[kIndices] = {
+      thread_index(), block_size(), lane(),   warp_index(), warps_per_block(), block_x(), block_y(),
+      block_z(),      grid_x(),     grid_y(), grid_z(),     global_thread(),   block};
+  for (int i = 0; i < kIndices; ++i) mine[i] = all[i];
+}
+
+template <class T, int N, bool Streaming>
+__global__ void vector_kernel(T* out, const T* in, std::int64_t n) {
+  const std::int64_t i = global_thread() * N;
+  if (i >= n) return;
+  Vec<T, N> v = Streaming ? load_streaming<N>(in + i) : load_vec<N>(in + i);
+  // Turned round, so that a vector in the wrong place or order shows.
+  for (int k = 0; k < N / 2; ++k) {
+    const T first = v[k];
+    v[k] = v[N - 1 - k];
+    v[N - 1 - k] = first;
+  }
+  Streaming ? store_streaming(out + i, v) : store_vec(out + i, v);
+}
+
+template <class T, int N, bool Streaming>
+void check_vectors() {
+  Stream stream;
+  const auto values = llmc_test::convert<T>(random_floats(16 * 37, 3));
+  const auto n = static_cast<std::int64_t>(values.size());
+  const auto in = upload(values, stream);
+  Buffer<T> out(n);
+  launch(vector_kernel<T, N, Streaming>, {ceil_div(n, 32 * N)}, 32, 0, stream, out.data(),
+         in.data(), n);
+  const auto got = download(out, stream);
+  int wrong = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t from = i / N * N + N - 1 - i % N;
+    wrong += std::memcmp(&got[static_cast<std::size_t>(i)], &values[static_cast<std::size_t>(from)],
+                         sizeof(T)) != 0;
+  }
+  CAPTURE(N);
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_SUITE("device") {
+  TEST_CASE("every thread knows its place") {
+    Stream stream;
+    const std::int64_t x = 3, y = 2, z = 2, threads = 64;
+    Buffer<std::int64_t> out(x * y * z * threads * kIndices);
+    launch(index_kernel<>, {x, y, z}, threads, 0, stream, out.data());
+    const auto got = download(out, stream);
+    int wrong = 0;
+    for (std::int64_t i = 0; i < x * y * z * threads; ++i) {
+      const std::int64_t block = i / threads, t = i % threads;
+      const std::int64_t want[kIndices] = {t,
+                                           threads,
+                                           t % 32,
+                                           t / 32,
+                                           2,
+                                           block % x,
+                                           block / x % y,
+                                           block / (x * y),
+                                           x,
+                                           y,
+                                           z,
+                                           block % x * threads + t,
+                                           block};
+      for (int k = 0; k < kIndices; ++k) {
+        wrong += got[static_cast<std::size_t>(i * kIndices + k)] != want[k];
+      }
+    }
+    CHECK(wrong == 0);
+  }
+
+  TEST_CASE("vectors load and store in one piece") {
+    static_assert(alignof(Vec<float, 4>) == 16 && alignof(Vec<bf16, 8>) == 16);
+    static_assert(alignof(Vec<bf16, 2>) == 4 && alignof(Vec<float, 8>) == 16);
+    static_assert(kVecSize<float> == 4 && kVecSize<bf16> == 8);
+    check_vectors<float, 1, false>();
+    check_vectors<float, 2, false>();
+    check_vectors<float, 4, false>();
+    check_vectors<float, 8, false>();
+    check_vectors<bf16, 1, false>();
+    check_vectors<bf16, 2, false>();
+    check_vectors<bf16, 4, false>();
+    check_vectors<bf16, 8, false>();
+    check_vectors<bf16, 16, false>();
+    check_vectors<float, 4, true>();
+    check_vectors<float, 2, true>();
+    check_vectors<bf16, 8, true>();
+    check_vectors<bf16, 4, true>();
+  }
+}

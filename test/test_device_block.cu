@@ -1,0 +1,312 @@
+// The vocabulary of kernels, second part: what the threads of a warp and of a block do together.
+// Collectives, barriers, shared memory, asynchronous copies.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "test/support.h"
+
+using namespace llmc;
+using llmc_test::download;
+using llmc_test::random_floats;
+using llmc_test::upload;
+
+// ---- collectives ---------------------------------------------------------------------------
+
+namespace {
+
+struct LaneResults {
+  float sum, max, quad_sum, quad_max, from_lane, across[6];
+  int from_int;
+  std::int64_t from_wide;
+  bool none, one, all;
+};
+
+template <class = void>
+__global__ void warp_kernel(LaneResults* out, const float* in) {
+  const float x = in[global_thread()];
+  LaneResults r;
+  r.sum = warp_sum(x);
+  r.max = warp_max(x);
+  r.quad_sum = quad_sum(x);
+  r.quad_max = quad_max(x);
+  r.from_lane = shuffle(x, (lane() * 7 + 3) % 32);
+  for (int bit = 0; bit < 5; ++bit) r.across[bit] = shuffle_xor(x, 1 << bit);
+  r.across[5] = shuffle_xor(x, 31);
+  r.from_int = shuffle(thread_index(), 5);
+  r.from_wide = shuffle_xor(global_thread() << 33, 2);
+  r.none = warp_any(false);
+  r.one = warp_any(thread_index() == 37);
+  r.all = warp_any(true);
+  out[global_thread()] = r;
+}
+
+// The sum that 2, 4, ... neighbours of the values make in a butterfly: step m adds value i ^ m.
+float butterfly_sum(std::vector<float> values) {
+  for (std::size_t mask = values.size() / 2; mask > 0; mask /= 2) {
+    const std::vector<float> old = values;
+    for (std::size_t i = 0; i < old.size(); ++i) values[i] = old[i] + old[i ^ mask];
+  }
+  return values[0];
+}
+
+struct BlockResults {
+  float sum, max, second_sum;
+  bool none, one;
+};
+
+template <class = void>
+__global__ void block_kernel(BlockResults* out, const float* in) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  const float x = in[global_thread()];
+  BlockResults r;
+  r.sum = block_sum(x, scratch);
+  r.max = block_max(x, scratch);  // the scratch may be used again at once
+  r.second_sum = block_sum(thread_index() == 0 ? 1.0f : 0.0f, scratch);
+  r.none = block_any(false);
+  r.one = block_any(thread_index() == block_size() - 1);
+  out[global_thread()] = r;
+}
+
+void check_block_collectives(int threads) {
+  Stream stream;
+  const std::int64_t blocks = 2;
+  auto values = random_floats(blocks * threads, 11);
+  for (float& x : values) x -= 100.0f;  // a maximum below zero: nothing may start from 0
+  const auto in = upload(values, stream);
+  Buffer<BlockResults> out(blocks * threads);
+  launch(block_kernel<>, {blocks}, threads, SharedLayout().add<float>(kBlockScratch).bytes(),
+         stream, out.data(), in.data());
+  const auto got = download(out, stream);
+  int wrong = 0;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const auto begin = values.begin() + block * threads, end = begin + threads;
+    std::vector<float> warps(32, 0.0f);
+    for (int w = 0; w < threads / 32; ++w) {
+      warps[static_cast<std::size_t>(w)] =
+          butterfly_sum(std::vector<float>(begin + w * 32, begin + (w + 1) * 32));
+    }
+    const float sum = butterfly_sum(warps), max = *std::max_element(begin, end);
+    for (int t = 0; t < threads; ++t) {
+      const BlockResults& r = got[static_cast<std::size_t>(block * threads + t)];
+      wrong += r.sum != sum || r.max != max || r.second_sum != 1.0f || r.none || !r.one;
+    }
+  }
+  CAPTURE(threads);
+  CHECK(wrong == 0);
+}
+
+// Values go round the warp and round the block through shared memory.
+template <class = void>
+__global__ void barrier_kernel(float* out, std::int64_t rounds) {
+  SharedMemory shared;
+  float* values = shared.take<float>(block_size());
+  float x = static_cast<float>(thread_index());
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    values[thread_index()] = x;
+    warp_barrier();
+    x = values[warp_index() * kWarp + (lane() + 1) % kWarp];
+    block_barrier();
+    values[thread_index()] = x;
+    block_barrier();
+    x = values[(thread_index() + kWarp) % block_size()];
+    block_barrier();
+  }
+  out[thread_index()] = x;
+}
+
+}  // namespace
+
+TEST_SUITE("device_block") {
+  TEST_CASE("warp collectives, bit by bit") {
+    Stream stream;
+    const std::int64_t n = 3 * 64;
+    const auto values = random_floats(n, 5);
+    const auto in = upload(values, stream);
+    Buffer<LaneResults> out(n);
+    launch(warp_kernel<>, {3}, 64, 0, stream, out.data(), in.data());
+    const auto got = download(out, stream);
+    for (std::int64_t i = 0; i < n; ++i) {
+      CAPTURE(i);
+      const auto warp = values.begin() + i / 32 * 32, quad = values.begin() + i / 4 * 4;
+      const auto l = i % 32;
+      const LaneResults& r = got[static_cast<std::size_t>(i)];
+      bool right = r.sum == butterfly_sum({warp, warp + 32});
+      right = right && r.max == *std::max_element(warp, warp + 32);
+      right = right && r.quad_sum == butterfly_sum({quad, quad + 4});
+      right = right && r.quad_max == *std::max_element(quad, quad + 4);
+      right = right && r.from_lane == warp[(l * 7 + 3) % 32];
+      for (int bit = 0; bit < 5; ++bit) right = right && r.across[bit] == warp[l ^ (1 << bit)];
+      right = right && r.across[5] == warp[l ^ 31];
+      right = right && r.from_int == i % 64 / 32 * 32 + 5;
+      right = right && r.from_wide == (i ^ 2) << 33;
+      right = right && !r.none && r.one == (i % 64 >= 32) && r.all;
+      CHECK(right);
+    }
+  }
+
+  TEST_CASE("block collectives for every number of warps") {
+    for (const int threads : {32, 64, 96, 256}) check_block_collectives(threads);
+    if (!llmc_test::tiny()) {
+      for (const int threads : {512, 992, 1024}) check_block_collectives(threads);
+    }
+  }
+
+  TEST_CASE("barriers order shared memory") {
+    Stream stream;
+    const int threads = 96, rounds = 7;
+    Buffer<float> out(threads);
+    launch(barrier_kernel<>, {1}, threads, SharedLayout().add<float>(threads).bytes(), stream,
+           out.data(), rounds);
+    const auto got = download(out, stream);
+    for (int t = 0; t < threads; ++t) {
+      // One lane on in each round, and one warp on.
+      const int warp = (t / 32 + rounds) % 3, l = (t + rounds) % 32;
+      CHECK(got[static_cast<std::size_t>(t)] == static_cast<float>(warp * 32 + l));
+    }
+  }
+}
+
+// ---- shared memory and asynchronous copies --------------------------------------------------
+
+namespace {
+
+template <class = void>
+__global__ void pieces_kernel(float* out, std::int64_t floats, std::int64_t halves) {
+  SharedMemory shared;
+  float* a = shared.take<float>(floats);
+  bf16* b = shared.take<bf16>(halves);
+  double* c = shared.take<double>(block_size());
+  for (std::int64_t i = thread_index(); i < floats; i += block_size()) a[i] = 1.0f;
+  for (std::int64_t i = thread_index(); i < halves; i += block_size())
+    b[i] = from_float<bf16>(2.0f);
+  c[thread_index()] = 3.0;
+  block_barrier();
+  float sum = 0;
+  for (std::int64_t i = thread_index(); i < floats; i += block_size()) sum += a[i];
+  for (std::int64_t i = thread_index(); i < halves; i += block_size()) sum += to_float(b[i]);
+  sum += static_cast<float>(c[block_size() - 1 - thread_index()]);
+  const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  const bool aligned = address(a) % 128 == 0 && address(b) % 128 == 0 && address(c) % 128 == 0;
+  out[thread_index()] = aligned ? sum : -1.0f;
+}
+
+// Tiles of 4 floats a thread through two buffers; odd groups of the last tile are past the end.
+template <class = void>
+__global__ void pipeline_kernel(float* out, const float* in, std::int64_t n) {
+  SharedMemory shared;
+  const int tile = 4 * block_size();
+  float* buffers[2] = {shared.take<float>(tile), shared.take<float>(tile)};
+  const std::int64_t tiles = ceil_div(n, tile);
+  const auto fetch = [&](std::int64_t index) {
+    if (index < tiles) {
+      const std::int64_t i = index * tile + 4 * thread_index();
+      copy_async_16(buffers[index % 2] + 4 * thread_index(), i < n ? in + i : nullptr, i < n);
+    }
+    copy_async_commit();
+  };
+  fetch(0);
+  float sum = 0;
+  for (std::int64_t index = 0; index < tiles; ++index) {
+    fetch(index + 1);
+    copy_async_wait<1>();
+    block_barrier();
+    // Another thread's elements.
+    const float* theirs = buffers[index % 2] + (thread_index() + 5) % block_size() * 4;
+    for (int i = 0; i < 4; ++i) sum += static_cast<float>(i + 1) * theirs[i];
+    block_barrier();
+  }
+  copy_async_wait<0>();
+  out[thread_index()] = sum;
+}
+
+// Three groups under way; each wait must leave at most so many.
+template <class = void>
+__global__ void groups_kernel(float* out, const float* in) {
+  SharedMemory shared;
+  float* tile = shared.take<float>(3 * 4 * block_size());
+  float* mine[3];
+  for (int group = 0; group < 3; ++group) {
+    mine[group] = tile + 4 * (group * block_size() + thread_index());
+    copy_async_16(mine[group], in + 4 * (group * block_size() + thread_index()));
+    copy_async_commit();
+  }
+  copy_async_wait<2>();
+  float sum = mine[0][3];
+  copy_async_wait<1>();
+  sum += 10.0f * mine[1][3];
+  copy_async_wait<0>();
+  out[thread_index()] = sum + 100.0f * mine[2][3];
+}
+
+}  // namespace
+
+TEST_SUITE("device_block") {
+  TEST_CASE("pieces of shared memory are aligned and apart") {
+    Stream stream;
+    const int threads = 64;
+    // The last takes the block to its 99 KB.
+    for (const std::int64_t floats :
+         {std::int64_t{1}, std::int64_t{100}, std::int64_t{24 * 1024}}) {
+      const std::int64_t halves = 77;
+      const std::size_t bytes =
+          SharedLayout().add<float>(floats).add<bf16>(halves).add<double>(threads).bytes();
+      REQUIRE(bytes <= kMaxSharedBytes);
+      Buffer<float> out(threads);
+      launch(pieces_kernel<>, {1}, threads, bytes, stream, out.data(), floats, halves);
+      const auto got = download(out, stream);
+      float sum = 0;
+      for (const float x : got) sum += x;
+      CHECK(sum == static_cast<float>(floats + 2 * halves + 3 * threads));
+      CHECK(*std::min_element(got.begin(), got.end()) > 0.0f);
+    }
+    CHECK(SharedLayout().bytes() == 0);
+    CHECK(SharedLayout().add<float>(1).add<bf16>(65).bytes() == 128 + 256);
+  }
+
+  TEST_CASE("asynchronous copies feed a pipeline") {
+    Stream stream;
+    const int threads = 64, tile = 4 * threads;
+    for (const std::int64_t n : {tile * 4, tile * 3 + 100, 4}) {
+      const auto values = random_floats(n, 9);
+      const auto in = upload(values, stream);
+      Buffer<float> out(threads);
+      launch(pipeline_kernel<>, {1}, threads,
+             SharedLayout().add<float>(tile).add<float>(tile).bytes(), stream, out.data(),
+             in.data(), n);
+      const auto got = download(out, stream);
+      for (int t = 0; t < threads; ++t) {
+        float want = 0;
+        for (std::int64_t base = 0; base < n; base += tile) {
+          for (int i = 0; i < 4; ++i) {
+            const std::int64_t at = base + (t + 5) % threads * 4 + i;
+            want += static_cast<float>(i + 1) * (at < n ? values[static_cast<std::size_t>(at)] : 0);
+          }
+        }
+        CHECK(got[static_cast<std::size_t>(t)] == doctest::Approx(want).epsilon(1e-5));
+      }
+    }
+  }
+
+  TEST_CASE("a wait leaves the youngest groups under way") {
+    Stream stream;
+    const int threads = 32;
+    const auto values = random_floats(3 * 4 * threads, 13);
+    const auto in = upload(values, stream);
+    Buffer<float> out(threads);
+    launch(groups_kernel<>, {1}, threads, SharedLayout().add<float>(3 * 4 * threads).bytes(),
+           stream, out.data(), in.data());
+    const auto got = download(out, stream);
+    for (int t = 0; t < threads; ++t) {
+      const auto last = [&](int group) {
+        return values[static_cast<std::size_t>(4 * (group * threads + t) + 3)];
+      };
+      CHECK(got[static_cast<std::size_t>(t)] ==
+            doctest::Approx(last(0) + 10 * last(1) + 100 * last(2)).epsilon(1e-5));
+    }
+  }
+}

@@ -1,0 +1,242 @@
+// Matrix instructions of a warp against plain products, fragments as README.md lays them out, and
+// the approximate functions of math.h.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "test/support.h"
+
+using namespace llmc;
+using llmc_test::download;
+using llmc_test::random_floats;
+using llmc_test::upload;
+
+namespace {
+
+// Where row i of the tile is kept: lanes must be able to point anywhere.
+__host__ __device__ constexpr int shelf(int row) {
+  return (row * 5 + 3) % 32;
+}
+
+// out: 4 registers a lane, plain, then 4 registers a lane, transposed.
+template <class = void>
+__global__ void ldmatrix_kernel(std::uint32_t* out, const bf16* in) {
+  SharedMemory shared;
+  bf16* tile = shared.take<bf16>(32 * 8);
+  for (int i = 0; i < 8; ++i) tile[shelf(lane()) * 8 + i] = in[lane() * 8 + i];
+  warp_barrier();
+  std::uint32_t plain[4], transposed[4];
+  ldmatrix_x4(plain, tile + shelf(lane()) * 8);
+  ldmatrix_x4_transposed(transposed, tile + shelf(lane()) * 8);
+  for (int r = 0; r < 4; ++r) {
+    out[lane() * 8 + r] = plain[r];
+    out[lane() * 8 + 4 + r] = transposed[r];
+  }
+}
+
+// d (16, 8) = c + a (16, 16) · b (16, 8), each lane filling its fragments by hand.
+template <class = void>
+__global__ void mma_kernel(float* d, const float* c, const bf16* a, const bf16* b) {
+  const int g = lane() / 4, t = lane() % 4;
+  const auto pair = [](const bf16* low, const bf16* high) {
+    return pack2<bf16>(to_float(*low), to_float(*high));
+  };
+  const auto of_a = [&](int row, int column) {
+    return pair(a + row * 16 + column, a + row * 16 + column + 1);
+  };
+  const auto of_b = [&](int row) { return pair(b + row * 8 + g, b + (row + 1) * 8 + g); };
+  const std::uint32_t fa[4] = {of_a(g, 2 * t), of_a(g + 8, 2 * t), of_a(g, 2 * t + 8),
+                               of_a(g + 8, 2 * t + 8)};
+  const std::uint32_t fb[2] = {of_b(2 * t), of_b(2 * t + 8)};
+  float sum[4];
+  for (int e = 0; e < 4; ++e) sum[e] = c[(g + e / 2 * 8) * 8 + 2 * t + e % 2];
+  mma_m16n8k16<bf16>(sum, fa, fb);
+  for (int e = 0; e < 4; ++e) d[(g + e / 2 * 8) * 8 + 2 * t + e % 2] = sum[e];
+}
+
+// d (16, 16) = a (16, K) · b (K, 16), both row-major, through shared memory and ldmatrix, as a GEMM
+// or attention does it: two products of 8 columns a step.
+template <class = void>
+__global__ void tile_product_kernel(float* d, const bf16* a, const bf16* b, std::int64_t depth) {
+  SharedMemory shared;
+  bf16* tile_a = shared.take<bf16>(16 * 16);
+  bf16* tile_b = shared.take<bf16>(16 * 16);
+  float sum[2][4] = {};
+  for (std::int64_t k = 0; k < depth; k += 16) {
+    const int row = lane() / 2, column = lane() % 2 * 8;
+    copy_async_16(tile_a + row * 16 + column, a + row * depth + k + column);
+    copy_async_16(tile_b + row * 16 + column, b + (k + row) * 16 + column);
+    copy_async_commit();
+    copy_async_wait<0>();
+    warp_barrier();
+    // Matrices 0 and 1 are the upper and lower half, 2 and 3 the same of the right half.
+    const int at = lane() % 16 * 16 + lane() / 16 * 8;
+    std::uint32_t fa[4], fb[4];
+    ldmatrix_x4(fa, tile_a + at);
+    ldmatrix_x4_transposed(fb, tile_b + at);
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t columns[2] = {fb[2 * half], fb[2 * half + 1]};
+      mma_m16n8k16<bf16>(sum[half], fa, columns);
+    }
+    warp_barrier();
+  }
+  for (int half = 0; half < 2; ++half) {
+    for (int e = 0; e < 4; ++e) {
+      d[(lane() / 4 + e / 2 * 8) * 16 + half * 8 + lane() % 4 * 2 + e % 2] = sum[half][e];
+    }
+  }
+}
+
+template <class = void>
+__global__ void pack_kernel(std::uint32_t* out, const float* in, std::int64_t n) {
+  const std::int64_t i = global_thread();
+  if (i < n) out[i] = pack2<bf16>(in[2 * i], in[2 * i + 1]);
+}
+
+template <class = void>
+__global__ void exp2_kernel(float* out, const float* in, std::int64_t n) {
+  if (global_thread() < n) out[global_thread()] = fast_exp2(in[global_thread()]);
+}
+
+float at(const std::vector<bf16>& m, std::int64_t row, std::int64_t column, std::int64_t columns) {
+  return to_float(m[static_cast<std::size_t>(row * columns + column)]);
+}
+
+// The largest |got - c - a·b| as a part of |c| + Σ|a·b|.
+double product_error(const std::vector<float>& got, const std::vector<float>& c,
+                     const std::vector<bf16>& a, const std::vector<bf16>& b, std::int64_t columns,
+                     std::int64_t depth) {
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / columns;
+    const std::int64_t column = static_cast<std::int64_t>(i) % columns;
+    double want = c[i], size = std::abs(c[i]);
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const double product = double{at(a, row, k, depth)} * at(b, k, column, columns);
+      want += product;
+      size += std::abs(product);
+    }
+    const double error = std::abs(got[i] - want) / size;
+    if (!(error <= worst)) worst = error;  // NaN too
+  }
+  return worst;
+}
+
+// Products of bf16 numbers are exact in fp32; what remains is 16 roundings to 24 bits a step, or
+// truncations on a GPU, which sums in its own order: 2^-23 each, of which few add up.
+constexpr double kSumError = 16 * 0x1p-23;
+
+}  // namespace
+
+TEST_SUITE("device_mma") {
+  TEST_CASE("ldmatrix gives each lane its two elements of each matrix") {
+    Stream stream;
+    std::vector<bf16> values(32 * 8);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = static_cast<std::uint16_t>(i);
+    const auto in = upload(values, stream);
+    Buffer<std::uint32_t> out(32 * 8);
+    launch(ldmatrix_kernel<>, {1}, 32, SharedLayout().add<bf16>(32 * 8).bytes(), stream, out.data(),
+           in.data());
+    const auto got = download(out, stream);
+    for (std::uint32_t l = 0; l < 32; ++l) {
+      const std::uint32_t g = l / 4, t = l % 4;
+      for (std::uint32_t m = 0; m < 4; ++m) {
+        const auto element = [&](std::uint32_t row, std::uint32_t column) {
+          return (m * 8 + row) * 8 + column;
+        };
+        CAPTURE(l);
+        CAPTURE(m);
+        CHECK(got[l * 8 + m] == (element(g, 2 * t) | element(g, 2 * t + 1) << 16));
+        CHECK(got[l * 8 + 4 + m] == (element(2 * t, g) | element(2 * t + 1, g) << 16));
+      }
+    }
+  }
+
+  TEST_CASE("mma multiplies and adds") {
+    Stream stream;
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      const auto a = llmc_test::convert<bf16>(random_floats(16 * 16, seed));
+      const auto b = llmc_test::convert<bf16>(random_floats(16 * 8, seed + 10));
+      const auto c = random_floats(16 * 8, seed + 20, 3.0);
+      const auto da = upload(a, stream), db = upload(b, stream);
+      const auto dc = upload(c, stream);
+      Buffer<float> d(16 * 8);
+      launch(mma_kernel<>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
+      CHECK(product_error(download(d, stream), c, a, b, 8, 16) < kSumError);
+    }
+  }
+
+  TEST_CASE("mma is exact where all sums are") {
+    Stream stream;
+    std::vector<bf16> a(16 * 16), b(16 * 8);
+    std::vector<float> c(16 * 8);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      a[i] = from_float<bf16>(static_cast<float>(static_cast<int>(i * 7 % 31) - 15));
+    }
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      b[i] = from_float<bf16>(static_cast<float>(static_cast<int>(i * 5 % 23) - 11));
+      c[i] = static_cast<float>(i);
+    }
+    const auto da = upload(a, stream), db = upload(b, stream);
+    const auto dc = upload(c, stream);
+    Buffer<float> d(16 * 8);
+    launch(mma_kernel<>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
+    CHECK(product_error(download(d, stream), c, a, b, 8, 16) == 0.0);
+  }
+
+  TEST_CASE("ldmatrix and mma make a product of row-major matrices") {
+    Stream stream;
+    for (const std::int64_t depth : {16, 48}) {
+      const auto a = llmc_test::convert<bf16>(random_floats(16 * depth, 4));
+      const auto b = llmc_test::convert<bf16>(random_floats(depth * 16, 5));
+      const auto da = upload(a, stream), db = upload(b, stream);
+      Buffer<float> d(16 * 16);
+      launch(tile_product_kernel<>, {1}, 32, SharedLayout().add<bf16>(256).add<bf16>(256).bytes(),
+             stream, d.data(), da.data(), db.data(), depth);
+      const std::vector<float> zero(16 * 16, 0.0f);
+      CHECK(product_error(download(d, stream), zero, a, b, 16, depth) < kSumError);
+    }
+  }
+
+  TEST_CASE("pack2 rounds both halves") {
+    Stream stream;
+    const std::vector<float> pairs = {1.0f, -2.0f, float_from_bits(0x3f818000),
+                                      float_from_bits(0x3f808000)};
+    const auto in = upload(pairs, stream);
+    Buffer<std::uint32_t> out(2);
+    launch(pack_kernel<>, {1}, 32, 0, stream, out.data(), in.data(), 2);
+    const auto got = download(out, stream);
+    CHECK(got[0] == 0xc0003f80u);
+    CHECK(got[1] == 0x3f803f82u);
+  }
+
+  TEST_CASE("fast_exp2 is close") {
+    Stream stream;
+    auto values = random_floats(500, 8, 20.0);
+    values.insert(values.end(), {0.0f, -1.0f, 10.0f, -200.0f, -INFINITY});
+    const auto n = static_cast<std::int64_t>(values.size());
+    const auto in = upload(values, stream);
+    Buffer<float> out(n);
+    launch(exp2_kernel<>, {ceil_div(n, 64)}, 64, 0, stream, out.data(), in.data(), n);
+    const auto got = download(out, stream);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double want = std::exp2(double{values[i]});
+      CAPTURE(values[i]);
+      // ex2.approx: 2 units in the last place (PTX ISA); results below 2^-126 may become zero.
+      CHECK(std::abs(got[i] - want) <= want * 0x1p-22 + 0x1p-126);
+    }
+  }
+
+  TEST_CASE("sizes round up") {
+    CHECK(ceil_div(0, 4) == 0);
+    CHECK(ceil_div(1, 4) == 1);
+    CHECK(ceil_div(8, 4) == 2);
+    CHECK(ceil_div(std::int64_t{1} << 40, 3) == 366503875926);
+    CHECK(round_up(5, 4) == 8);
+    CHECK(round_up(8, 4) == 8);
+  }
+}
