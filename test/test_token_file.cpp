@@ -94,6 +94,8 @@ TEST_CASE("a token file in pieces") {
   writer.append(all.subspan(1, 150'000));
   writer.append({});
   CHECK(!std::filesystem::exists(path));
+  // The position is that in the file, and a refused piece leaves the writer as it was.
+  CHECK(contains(complaint([&] { writer.append(Ids{1, 50257}); }), "token 150002 is 50257"));
   writer.append(all.subspan(150'001));
   writer.finish();
   CHECK(all_of(llmc::read_token_file(path)) == ids);

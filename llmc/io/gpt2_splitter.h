@@ -30,7 +30,7 @@ class Gpt2Splitter {
     PCRE2_SIZE at = 0;
     const std::string pattern = gpt2_pattern();
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &at, nullptr));
+                              PCRE2_UTF | PCRE2_ANCHORED, &error, &at, nullptr));
     if (!code_) fail_pcre2(error, "a PCRE2 library with Unicode (libpcre2-8) is needed");
     // Where it cannot compile to machine code, the library interprets: slower, and no error.
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
