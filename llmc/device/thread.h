@@ -37,7 +37,8 @@ __device__ __forceinline__ std::int64_t grid_z() {
 
 namespace llmc {
 
-inline constexpr int kWarp = 32;
+// Unsigned: dividing a number that might be negative costs instructions and registers.
+inline constexpr unsigned kWarp = 32;
 
 __device__ __forceinline__ int lane() {
   return thread_index() % kWarp;
