@@ -21,7 +21,7 @@ value() { python3 -c "import json, sys; print(json.load(open('$out/language/lang
 entropy=$(value entropy) bigram=$(value bigram_loss) trigram=$(value trigram_loss) words=$(value vocabulary)
 
 echo "== training" >&2
-./train_gpt2 --log "$out/log.jsonl" --out "$out/checkpoints" --eval-batches 0 \
+./train_gpt2 --log "$out/log.jsonl" --out "$out/checkpoints" --eval-batches 0 --eval-every 250 \
   --samples-out "$out/samples.txt" --samples-tokens 4096
 
 echo "== $out" >&2
