@@ -44,6 +44,7 @@ EXPECTED = {
     "out_of_bounds_shared": [ACCESS],
     "out_of_bounds_copy": [ACCESS],
     "missing_copy_wait": [ACCESS],
+    "wait_for_too_few": [ACCESS],
     "copy_never_waited_for": UNFINISHED,
     "uninitialised_shared": [UNINITIALISED],
     "uninitialised_global": [UNINITIALISED],

@@ -149,6 +149,22 @@ __global__ void missing_copy_wait_kernel(float* out, const float* in) {
   out[global_thread()] = first;
 }
 
+// Waits for all groups but the last, then reads the last.
+template <bool Mended>
+__global__ void wait_for_too_few_kernel(float* out, const float* in) {
+  SharedMemory shared;
+  float* tile = shared.take<float>(4 * kThreads);
+  float* mine = tile + thread_index() / 2 * 8;
+  for (int group = 0; group < 2; ++group) {
+    if (thread_index() % 2 == 0) copy_async_16(mine + 4 * group, in);
+    copy_async_commit();
+  }
+  if (Mended) copy_async_wait<0>();
+  copy_async_wait<1>();
+  if (thread_index() % 2 == 0) out[global_thread()] = mine[0] + mine[4];  // FAULT: wait_for_too_few
+  copy_async_wait<0>();
+}
+
 template <bool Mended>
 __global__ void copy_never_waited_for_kernel(float* out, const float* in) {
   SharedMemory shared;
@@ -316,6 +332,8 @@ const Fault kFaults[] = {
      [] { run(out_of_bounds_copy_kernel<true>, 1); }},
     {"missing_copy_wait", [] { run(missing_copy_wait_kernel<false>, 1); },
      [] { run(missing_copy_wait_kernel<true>, 1); }},
+    {"wait_for_too_few", [] { run(wait_for_too_few_kernel<false>, 1); },
+     [] { run(wait_for_too_few_kernel<true>, 1); }},
     {"copy_never_waited_for", [] { run(copy_never_waited_for_kernel<false>, 1); },
      [] { run(copy_never_waited_for_kernel<true>, 1); }},
     {"uninitialised_shared", [] { run(uninitialised_shared_kernel<false>, 1); },

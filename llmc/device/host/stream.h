@@ -145,11 +145,16 @@ class Stream {
       host::tsan_release(&submitted_);
       host::Unobserved bookkeeping;
       idle_ = false;
-      context_->run([this, work] {
-        host::tsan_acquire(&submitted_);
-        const Finish finish{*this};
-        work();
-      });
+      try {
+        context_->run([this, work] {
+          host::tsan_acquire(&submitted_);
+          const Finish finish{*this};
+          work();
+        });
+      } catch (...) {
+        host::tsan_acquire(&finished_);  // the error was made there and is read here
+        throw;
+      }
     }
   }
 
