@@ -1,0 +1,395 @@
+// The host executor itself: what it reports and how, that it survives its own errors, and how it
+// uses OS threads. test_faults.py plants the faults that the sanitizers find.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "test/support.h"
+
+using namespace llmc;
+using llmc_test::download;
+using llmc_test::tiny;
+using llmc_test::upload;
+
+namespace {
+
+const std::string kHere = std::string(" at ") + __FILE__ + ":";
+
+// What a launch throws.
+template <class... Parameters, class... Arguments>
+std::string fault(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes,
+                  Arguments... arguments) {
+  Stream stream;
+  try {
+    launch(kernel, grid, threads, shared_bytes, stream, arguments...);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// ---- kernels with faults that the executor finds ---------------------------------------------
+
+constexpr int kDivergentLine = __LINE__ + 3;
+__global__ void divergent_kernel(std::int64_t faulty_block) {
+  if (block_x() == faulty_block && lane() >= 16) {
+    block_barrier();
+  } else {
+    block_barrier();
+  }
+}
+
+// Warp 0 waits for its block, warp 1 for its own lanes, of which one has returned.
+constexpr int kStuckLine = __LINE__ + 4;
+__global__ void stuck_kernel() {
+  if (thread_index() == 40) return;
+  if (warp_index() == 0) {
+    block_barrier();
+  } else {
+    warp_sum(1.0f);
+  }
+}
+
+// The first half of the warp is one collective ahead.
+constexpr int kAheadLine = __LINE__ + 2;
+__global__ void ahead_kernel(float* out) {
+  if (lane() < 16) out[lane()] = shuffle(1.0f, 3);
+  out[lane()] = warp_max(2.0f);
+}
+
+constexpr int kReturnedLine = __LINE__ + 3;
+__global__ void exchange_after_return_kernel(float* out) {
+  if (thread_index() == 5) return;
+  out[thread_index()] = block_sum(1.0f, SharedMemory().take<float>(kBlockScratch));
+}
+
+__global__ void take_kernel(std::int64_t floats, std::int64_t pieces) {
+  SharedMemory shared;
+  for (std::int64_t i = 0; i < pieces; ++i) shared.take<float>(floats);
+}
+
+// The last lane to arrive goes on first: the others are ready to, when it fails.
+constexpr int kMisalignedLine = __LINE__ + 5;
+__global__ void misaligned_copy_kernel(const float* in) {
+  SharedMemory shared;
+  float* tile = shared.take<float>(64);
+  warp_barrier();
+  if (lane() == 31) copy_async_16(tile + 1, in);
+}
+
+// ---- kernels without ---------------------------------------------------------------------------
+
+// Only n threads from `first` on stay for the barrier, which counts the living.
+__global__ void sum_of_the_living_kernel(float* out, std::int64_t n, std::int64_t first) {
+  SharedMemory shared;
+  float* values = shared.take<float>(block_size());
+  const std::int64_t t = thread_index() - first;
+  if (t < 0 || t >= n) return;
+  values[t] = static_cast<float>(t + 1);
+  block_barrier();
+  if (t == 0) {
+    float sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += values[i];
+    out[block_x()] = sum;
+  }
+}
+
+// Warp and block meetings in turn, unequally many in each warp.
+__global__ void mixed_kernel(float* out) {
+  SharedMemory shared;
+  float* values = shared.take<float>(block_size());
+  float x = static_cast<float>(thread_index());
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i <= warp_index(); ++i) x = shuffle_xor(x, 1);
+    values[thread_index()] = x;
+    block_barrier();
+    x = values[thread_index() ^ kWarp];
+    block_barrier();
+  }
+  out[global_thread()] = x;
+}
+
+__global__ void plain_kernel(float* out, std::int64_t n) {
+  if (global_thread() < n) out[global_thread()] = static_cast<float>(block_x());
+}
+
+__global__ void fresh_shared_kernel(float* out) {
+  SharedMemory shared;
+  const float* values = shared.take<float>(block_size());
+  std::memcpy(out + global_thread(), values + thread_index(), sizeof(float));
+}
+
+__global__ void deep_stack_kernel(float* out) {
+  float large[6000];
+  for (int i = 0; i < 6000; ++i) large[i] = static_cast<float>(i);
+  block_barrier();
+  out[thread_index()] = large[(thread_index() * 37) % 6000];
+}
+
+constexpr std::size_t kSharedBytes = SharedLayout().add<float>(1024).bytes();
+
+void check_that_kernels_run() {
+  Stream stream;
+  const std::int64_t blocks = tiny() ? 3 : 40;
+  Buffer<float> out(blocks);
+  for (const std::int64_t first : {0, 14, 5}) {
+    launch(sum_of_the_living_kernel, {blocks}, 64, kSharedBytes, stream, out.data(), 50, first);
+    for (const float x : download(out, stream)) CHECK(x == 50.0f * 51.0f / 2.0f);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("host_executor") {
+  TEST_CASE("a divergent barrier is an error that names both places") {
+    // Threads 0 to 15 of the block arrive first, then thread 16 somewhere else.
+    CHECK(fault(divergent_kernel, {3}, 32, 0, 1) ==
+          "divergent barrier: thread 16 is in block_barrier" + kHere +
+              std::to_string(kDivergentLine) + " while others of its group wait in block_barrier" +
+              kHere + std::to_string(kDivergentLine + 2) + "\n  hint: in block (1, 0, 0)");
+  }
+
+  TEST_CASE("threads that wait for ever are counted for each place") {
+    const std::string text = fault(stuck_kernel, {1}, 64, 0);
+    CHECK(text.starts_with("divergent barrier: of 64 threads, "));
+    CHECK(text.find("32 wait for ever in block_barrier" + kHere + std::to_string(kStuckLine)) !=
+          std::string::npos);
+    CHECK(text.find("31 wait for ever in warp_sum" + kHere + std::to_string(kStuckLine + 2)) !=
+          std::string::npos);
+    CHECK(text.find(", 1 have returned") != std::string::npos);
+  }
+
+  TEST_CASE("two collectives at once in a warp") {
+    Buffer<float> out(32);
+    const std::string text = fault(ahead_kernel, {1}, 32, 0, out.data());
+    CHECK(text.starts_with("divergent barrier: thread 16 is in warp_max" + kHere +
+                           std::to_string(kAheadLine + 1)));
+    CHECK(text.find("wait in shuffle" + kHere + std::to_string(kAheadLine)) != std::string::npos);
+  }
+
+  TEST_CASE("who exchanges values misses those that returned") {
+    Buffer<float> out(64);
+    const std::string text = fault(exchange_after_return_kernel, {1}, 64, kSharedBytes, out.data());
+    CHECK(text.find("63 wait for ever in block_sum" + kHere + std::to_string(kReturnedLine)) !=
+          std::string::npos);
+  }
+
+  TEST_CASE("a barrier counts the living") {
+    check_that_kernels_run();
+  }
+
+  TEST_CASE("shared memory beyond what the launch gave") {
+    CHECK(fault(take_kernel, {2}, 32, 128, 32, 1) == "nothing was thrown");
+    CHECK(fault(take_kernel, {2}, 32, 128, 33, 1)
+              .starts_with("the kernel takes 132 bytes of shared memory, its launch gave 128"));
+    CHECK(fault(take_kernel, {2}, 32, 128, 16, 2)
+              .starts_with("the kernel takes 192 bytes of shared memory, its launch gave 128"));
+    CHECK(fault(take_kernel, {1}, 32, 0, 1, 1)
+              .starts_with("the kernel takes 4 bytes of shared memory, its launch gave 0"));
+    CHECK(fault(take_kernel, {1}, 32, 64 * 128, 1, 64) == "nothing was thrown");
+    CHECK(fault(take_kernel, {1}, 32, 66 * 128, 0, 200).starts_with("more than 64 pieces"));
+  }
+
+  TEST_CASE("an asynchronous copy to an odd address") {
+    Buffer<float> in(4);
+    CHECK(fault(misaligned_copy_kernel, {1}, 32, kSharedBytes, in.data())
+              .starts_with("copy_async_16" + kHere + std::to_string(kMisalignedLine) +
+                           " needs addresses that are multiples of 16"));
+  }
+
+  TEST_CASE("errors leave the executor as good as new") {
+    Buffer<float> out(64), in(4);
+    for (int round = 0; round < (tiny() ? 2 : 10); ++round) {
+      CHECK(fault(divergent_kernel, {16}, 64, 0, 10).starts_with("divergent barrier"));
+      check_that_kernels_run();
+      CHECK(fault(stuck_kernel, {1}, 64, 0).starts_with("divergent barrier"));
+      CHECK(fault(exchange_after_return_kernel, {2}, 64, kSharedBytes, out.data())
+                .starts_with("divergent barrier"));
+      CHECK(fault(misaligned_copy_kernel, {1}, 32, kSharedBytes, in.data()).starts_with("copy_"));
+      CHECK(fault(take_kernel, {5}, 32, 128, 33, 1).starts_with("the kernel takes"));
+      check_that_kernels_run();
+    }
+  }
+
+  TEST_CASE("the same stream and memory serve after an error") {
+    Stream stream;
+    Buffer<float> out(64);
+    CHECK_THROWS_AS(launch(exchange_after_return_kernel, {2}, 64, kSharedBytes, stream, out.data()),
+                    Error);
+    launch(plain_kernel, {2}, 32, 0, stream, out.data(), 64);
+    CHECK(download(out, stream)[63] == 1.0f);
+  }
+
+  TEST_CASE("blocks of every size, with and without collectives") {
+    Stream stream;
+    for (int threads = 64; threads <= (tiny() ? 128 : 1024); threads += 64) {
+      Buffer<float> out(2 * threads);
+      launch(mixed_kernel, {2}, threads, kSharedBytes, stream, out.data());
+      const auto got = download(out, stream);
+      int wrong = 0;
+      for (int i = 0; i < 2 * threads; ++i) {
+        // In each round the value moves to the neighbouring warp and, in warps of even index,
+        // to the neighbouring lane: three rounds, of which the first starts in its own warp.
+        const int t = i % threads, moves = t / 32 % 2 == 0 ? 1 : 2;
+        const int origin = (t ^ 32) ^ (moves % 2);
+        wrong += got[static_cast<std::size_t>(i)] != static_cast<float>(origin);
+      }
+      CAPTURE(threads);
+      CHECK(wrong == 0);
+    }
+  }
+
+  TEST_CASE("fresh memory is a NaN that nobody takes for a number") {
+    Stream stream;
+    Buffer<float> global(7), out(64);
+    Buffer<bf16> halves(3);
+    for (const float x : download(global, stream)) CHECK(std::isnan(x));
+    for (const bf16 x : download(halves, stream)) CHECK(std::isnan(to_float(x)));
+    for (int round = 0; round < 2; ++round) {
+      // What the launch before left in shared memory is gone.
+      launch(sum_of_the_living_kernel, {1}, 64, kSharedBytes, stream, out.data(), 64, 0);
+      launch(fresh_shared_kernel, {2}, 32, kSharedBytes, stream, out.data());
+      for (const float x : download(out, stream)) CHECK(std::isnan(x));
+    }
+  }
+
+  TEST_CASE("a thread has room for large arrays") {
+    Stream stream;
+    Buffer<float> out(64);
+    launch(deep_stack_kernel, {1}, 64, 0, stream, out.data());
+    CHECK(download(out, stream)[63] == static_cast<float>(63 * 37));
+  }
+
+  TEST_CASE("many small launches") {
+    Stream stream;
+    Buffer<float> out(96);
+    for (int i = 0; i < (tiny() ? 50 : 3000); ++i) {
+      launch(plain_kernel, {1 + i % 3}, 32, 0, stream, out.data(), 96);
+    }
+    CHECK(download(out, stream)[95] == 2.0f);
+  }
+}
+
+// ---- streams and OS threads --------------------------------------------------------------------
+
+namespace {
+
+// Adds up by blocks of 64, on however many OS threads.
+std::vector<float> block_sums() {
+  Stream stream;
+  const std::int64_t blocks = tiny() ? 10 : 100;
+  Buffer<float> out(blocks);
+  for (std::int64_t n = 1; n <= 64; n += 7) {
+    launch(sum_of_the_living_kernel, {blocks}, 64, kSharedBytes, stream, out.data(), n, 0);
+  }
+  return download(out, stream);
+}
+
+constexpr const char* kThreadsWanted = "LLMC_TEST_HOST_THREADS";
+
+}  // namespace
+
+TEST_SUITE("host_executor") {
+  TEST_CASE("work within a stream's work runs in its place") {
+    Stream stream;
+    std::vector<int> order;
+    stream.run([&] {
+      order.push_back(1);
+      stream.run([&] {
+        order.push_back(2);
+        stream.run([&] { order.push_back(3); });
+      });
+      order.push_back(4);
+    });
+    stream.synchronize();
+    CHECK(order == std::vector<int>{1, 2, 3, 4});
+  }
+
+  TEST_CASE("launches within a stream's work") {
+    Stream stream;
+    Buffer<float> out(64);
+    stream.run([&stream, data = out.data()] {
+      fill_zero(data, 64, stream);
+      launch(plain_kernel, {2}, 32, 0, stream, data, 64);
+    });
+    CHECK(download(out, stream)[63] == 1.0f);
+  }
+
+  TEST_CASE("what a stream's work throws arrives at the caller") {
+    Stream stream;
+    CHECK_THROWS_WITH_AS(stream.run([] { throw std::runtime_error("within"); }), "within",
+                         std::runtime_error);
+    int runs = 0;
+    stream.run([&] { ++runs; });
+    stream.synchronize();
+    CHECK(runs == 1);
+  }
+
+  TEST_CASE("host threads with a stream each launch at the same time") {
+    constexpr int kThreads = 3;
+    std::vector<std::vector<float>> got(kThreads);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < (tiny() ? 1 : kThreads); ++i) {
+      threads.emplace_back([&, i] { got[static_cast<std::size_t>(i)] = block_sums(); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const float x : got[0]) CHECK(x == 64.0f * 65.0f / 2.0f);
+    if (!tiny()) CHECK((got[1] == got[0] && got[2] == got[0]));
+  }
+
+  TEST_CASE("the pool does every piece once") {
+    auto& pool = host::WorkerPool::instance();
+    for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> done(static_cast<std::size_t>(count));
+      pool.run(count, [&](std::int64_t i) { ++done[static_cast<std::size_t>(i)]; });
+      for (const auto& times : done) CHECK(times == 1);
+    }
+  }
+
+  TEST_CASE("the pool throws the first error and goes on to serve") {
+    auto& pool = host::WorkerPool::instance();
+    for (int round = 0; round < 20; ++round) {
+      std::atomic<int> begun{0};
+      const auto piece = [&](std::int64_t i) {
+        ++begun;
+        if (i == 3) throw std::runtime_error("piece 3");
+      };
+      CHECK_THROWS_WITH_AS(pool.run(10000, piece), "piece 3", std::runtime_error);
+      CHECK(begun < 10000);
+    }
+    std::atomic<int> done{0};
+    pool.run(50, [&](std::int64_t) { ++done; });
+    CHECK(done == 50);
+  }
+
+  // Also run by the next one, in processes with other numbers of threads.
+  TEST_CASE("as many OS threads as the environment says") {
+    if (const char* wanted = std::getenv(kThreadsWanted); wanted != nullptr) {
+      const int threads = host::kThreadSanitizer ? 1 : std::atoi(wanted);
+      CHECK(host::WorkerPool::instance().threads() == threads);
+    }
+    for (const float x : block_sums()) CHECK(x == 64.0f * 65.0f / 2.0f);
+  }
+
+  TEST_CASE("LLMC_HOST_THREADS sets the number of OS threads") {
+    char self[4096];
+    REQUIRE(realpath("/proc/self/exe", self) != nullptr);
+    for (const std::string threads : {"1", "2", "5"}) {
+      const std::string command = "LLMC_HOST_THREADS=" + threads + " " + kThreadsWanted + "=" +
+                                  threads + " '" + self +
+                                  "' --test-case='as many OS threads*' >/dev/null";
+      CAPTURE(command);
+      CHECK(std::system(command.c_str()) == 0);
+    }
+  }
+}
