@@ -1,4 +1,5 @@
-// A probabilistic context-free grammar written as a table: sampling, exact entropy, exact membership.
+// A probabilistic context-free grammar written as a table: sampling, exact entropy, exact
+// membership.
 //
 // The table has one rule a line,
 //
@@ -8,9 +9,9 @@
 //
 // and stands for the plain context-free grammar in which every variable (`n`, `x`, `m`, after a
 // colon) is replaced by every value of its domain. A variable of the left side is a feature handed
-// down, which is how agreement is written; one that stands on the right side alone is a fresh choice,
-// uniform over its domain. An item that is the left side of a rule is a nonterminal, any other is a
-// word. Weights are relative among the rules of one left side.
+// down, which is how agreement is written; one that stands on the right side alone is a fresh
+// choice, uniform over its domain. An item that is the left side of a rule is a nonterminal, any
+// other is a word. Weights are relative among the rules of one left side.
 #pragma once
 
 #include <algorithm>
@@ -35,9 +36,9 @@ class Grammar {
   // The values of each variable, e.g. {"n", {"one", "many"}}.
   using Domains = std::map<std::string, std::vector<std::string>>;
 
-  // Expands `table`. The first rule's left side is the start symbol. Word ids are given in the order
-  // in which the words first occur. Throws on a malformed line, left recursion (which the recogniser
-  // could not follow) and on rules that derive infinitely long sentences.
+  // Expands `table`. The first rule's left side is the start symbol. Word ids are given in the
+  // order in which the words first occur. Throws on a malformed line, left recursion (which the
+  // recogniser could not follow) and on rules that derive infinitely long sentences.
   Grammar(std::string_view table, const Domains& domains) {
     for_each_line(table, [&](const std::string& line) { add_line(line, domains); });
     require(!rules_.empty(), "grammar: the table is empty");
@@ -60,8 +61,8 @@ class Grammar {
   // this is the entropy of the sentence.
   double entropy_per_sentence() const { return expectations_[0].entropy; }
 
-  // Appends one sentence. The same `key` gives the same sentence. Returns the log-probability of the
-  // derivation that was drawn (nats).
+  // Appends one sentence. The same `key` gives the same sentence. Returns the log-probability of
+  // the derivation that was drawn (nats).
   double sample(std::uint64_t key, std::vector<std::int32_t>& out) const {
     std::vector<Symbol> pending{Symbol{false, 0}};
     std::uint64_t draws = 0;
@@ -136,8 +137,9 @@ class Grammar {
     const auto& [name, values] = *variable;
     const auto next = std::next(variable);
     const bool on_left = mentions(rule.left_name, name);
-    const bool on_right = std::any_of(rule.right_names.begin(), rule.right_names.end(),
-                                      [&](const std::string& item) { return mentions(item, name); });
+    const bool on_right =
+        std::any_of(rule.right_names.begin(), rule.right_names.end(),
+                    [&](const std::string& item) { return mentions(item, name); });
     if (!on_left && !on_right) return expand(rule, next, domains);
     for (const std::string& value : values) {
       Rule one = rule;
@@ -203,9 +205,11 @@ class Grammar {
     double length = 0, entropy = 0;
   };
 
-  // With p(r) the probability of rule r: A -> ..., the expected length and entropy are the solution of
-  //     length(A)  = sum over r of p(r) (words in r + sum of length(B) over the nonterminals B in r)
-  //     entropy(A) = sum over r of p(r) (-log p(r)  + sum of entropy(B) over the nonterminals B in r)
+  // With p(r) the probability of rule r: A -> ..., the expected length and entropy are the solution
+  // of
+  //     length(A)  = sum over r of p(r) (words in r + sum of length(B) over the nonterminals B in
+  //     r) entropy(A) = sum over r of p(r) (-log p(r)  + sum of entropy(B) over the nonterminals B
+  //     in r)
   // (Grenander 1976; Chi 1999, "Statistical properties of probabilistic context-free grammars").
   // Both are linear; substitution converges at the rate with which derivations die out.
   void solve_expectations() {

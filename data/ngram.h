@@ -10,12 +10,12 @@
 namespace llmc::toy {
 
 // Maximum likelihood, interpolated with the next shorter context by the method of Witten and Bell
-// (1991; Chen and Goodman 1999, §2.5): a context seen n times with d different next words trusts its
-// own counts with weight n / (n + d).
+// (1991; Chen and Goodman 1999, §2.5): a context seen n times with d different next words trusts
+// its own counts with weight n / (n + d).
 class NgramModel {
  public:
-  // `order` words in all: 2 is a bigram model. Token ids are below `vocabulary`, which must be below
-  // 2^16 so that a context of three words fits a 64-bit key.
+  // `order` words in all: 2 is a bigram model. Token ids are below `vocabulary`, which must be
+  // below 2^16 so that a context of three words fits a 64-bit key.
   NgramModel(int order, std::int64_t vocabulary, std::span<const std::int32_t> text)
       : order_(order), vocabulary_(vocabulary), contexts_(order) {
     for (std::size_t at = 0; at < text.size(); ++at)

@@ -154,10 +154,8 @@ TEST_SUITE("matmul") {
         make_tensor(scratch.data(), scratch.size()), gemm, stream);
     CHECK(relative_l2(download(y_device, stream), want_y) < tolerance<T>());
     CHECK(relative_l2(download(dx_device, stream), want.x) < tolerance<T>());
-    for (std::size_t i = 0; i < dw_start.size(); ++i)
-      want.w[i] += static_cast<double>(dw_start[i]);
-    for (std::size_t i = 0; i < db_start.size(); ++i)
-      want.b[i] += static_cast<double>(db_start[i]);
+    for (std::size_t i = 0; i < dw_start.size(); ++i) want.w[i] += static_cast<double>(dw_start[i]);
+    for (std::size_t i = 0; i < db_start.size(); ++i) want.b[i] += static_cast<double>(db_start[i]);
     CHECK(relative_l2(download(dw_device, stream), want.w) < 1e-6);  // fp32 whatever T is
     CHECK(relative_l2(download(db_device, stream), want.b) < 1e-6);
   }

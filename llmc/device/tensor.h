@@ -24,8 +24,7 @@ struct Tensor {
   }
 
   template <class U>
-    requires(std::is_same_v<U, const T> && !std::is_const_v<T>)
-  operator Tensor<U, R>() const {
+  requires(std::is_same_v<U, const T> && !std::is_const_v<T>) operator Tensor<U, R>() const {
     Tensor<U, R> view;
     view.data = data;
     for (int i = 0; i < R; ++i) view.shape[i] = shape[i];
