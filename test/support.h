@@ -132,6 +132,23 @@ std::vector<T> download(const llmc::Buffer<T>& buffer, llmc::Stream& stream) {
                   stream);
 }
 
+// ---- complaints ----------------------------------------------------------------------------
+
+// What the Error says that `action` throws; empty when it throws none.
+template <class Action>
+std::string complaint(Action&& action) {
+  try {
+    action();
+  } catch (const llmc::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 // ---- surroundings --------------------------------------------------------------------------
 
 // True under the sanitizers, where everything is tens of times slower: use the smallest shapes that

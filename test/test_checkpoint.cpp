@@ -21,6 +21,8 @@ TEST_SUITE_BEGIN("checkpoint");
 
 namespace {
 
+using llmc_test::complaint;
+using llmc_test::contains;
 namespace fs = std::filesystem;
 using llmc::CheckpointReader;
 using llmc::CheckpointState;
@@ -28,20 +30,6 @@ using llmc::CheckpointWriter;
 using llmc::Slice;
 using llmc::TensorDtype;
 using llmc::TensorHeader;
-
-template <class Action>
-std::string complaint(Action&& action) {
-  try {
-    action();
-  } catch (const llmc::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != text.npos;
-}
 
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;

@@ -16,23 +16,11 @@ TEST_SUITE_BEGIN("huggingface");
 
 namespace {
 
+using llmc_test::complaint;
+using llmc_test::contains;
 namespace fs = std::filesystem;
 using llmc::TensorDtype;
 using llmc::TensorHeader;
-
-template <class Action>
-std::string complaint(Action&& action) {
-  try {
-    action();
-  } catch (const llmc::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != text.npos;
-}
 
 llmc::HuggingFaceConfig tiny_config() {
   llmc::HuggingFaceConfig config;

@@ -11,16 +11,7 @@ TEST_SUITE_BEGIN("run_log");
 
 namespace {
 
-template <class Action>
-std::string complaint(Action&& action) {
-  try {
-    action();
-  } catch (const llmc::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
+using llmc_test::complaint;
 }  // namespace
 
 TEST_CASE("keys keep their order, numbers their value, lines are there at once") {

@@ -17,22 +17,13 @@ TEST_SUITE_BEGIN("safetensors");
 
 namespace {
 
+using llmc_test::complaint;
 namespace fs = std::filesystem;
 using llmc::Shape;
 using llmc::TensorDtype;
 using llmc::TensorHeader;
 
 // What an action complains of; empty when it does not.
-template <class Action>
-std::string complaint(Action&& action) {
-  try {
-    action();
-  } catch (const llmc::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::size_t files_in(const fs::path& directory) {
   return static_cast<std::size_t>(
       std::distance(fs::directory_iterator(directory), fs::directory_iterator()));

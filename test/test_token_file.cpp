@@ -16,26 +16,14 @@ TEST_SUITE_BEGIN("token_file");
 
 namespace {
 
+using llmc_test::complaint;
+using llmc_test::contains;
 using Ids = std::vector<std::int32_t>;
 using llmc::TokenData;
 using llmc_test::TemporaryDirectory;
 
-template <class Action>
-std::string complaint(Action&& action) {
-  try {
-    action();
-  } catch (const llmc::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 void write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // A file as llm.c's own tools would write it, from the description of the format.

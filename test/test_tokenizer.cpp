@@ -17,27 +17,15 @@ TEST_SUITE_BEGIN("tokenizer");
 
 namespace {
 
+using llmc_test::complaint;
+using llmc_test::contains;
 using Ids = std::vector<std::int32_t>;
 using Strings = std::vector<std::string>;
 using llmc_test::TemporaryDirectory;
 
 // What an action complains of; empty when it does not.
-template <class Action>
-std::string complaint(Action&& action) {
-  try {
-    action();
-  } catch (const llmc::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 void write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string all_bytes() {
