@@ -35,6 +35,7 @@ EXPECTED = {
     "race_in_warp": [RACE],
     "race_between_blocks": [RACE],
     "race_with_next_block": [RACE],
+    "race_with_block_before": [RACE],
     "reduction_0": [RACE],
     "reduction_1": [RACE],
     "pipeline_0": [ACCESS],

@@ -60,6 +60,17 @@ __global__ void race_with_next_block_kernel(float* out) {
   out[i] = old + 1.0f;  // FAULT: race_with_next_block
 }
 
+// Each block reads what the one before wrote: a barrier of either orders only its own threads.
+template <bool Mended>
+__global__ void race_with_block_before_kernel(float* out) {
+  const std::int64_t i = global_thread();
+  out[i] = 1.0f;  // FAULT: race_with_block_before
+  const float all = block_sum(1.0f, SharedMemory().take<float>(kBlockScratch));
+  block_barrier();
+  const std::int64_t source = Mended || block_x() == 0 ? i : i - kThreads;
+  if (out[source] != 1.0f) out[i] = all;  // FAULT: race_with_block_before
+}
+
 // A sum in shared memory. 0: no barrier before the loop; 1: none in it.
 template <int Missing>
 __global__ void reduction_kernel(float* out, const float* in) {
@@ -319,6 +330,8 @@ const Fault kFaults[] = {
      [] { run(race_between_blocks_kernel<true>, 1); }},
     {"race_with_next_block", [] { run(race_with_next_block_kernel<false>, 0); },
      [] { run(race_with_next_block_kernel<true>, 0); }},
+    {"race_with_block_before", [] { run(race_with_block_before_kernel<false>, 1); },
+     [] { run(race_with_block_before_kernel<true>, 1); }},
     {"reduction_0", [] { run(reduction_kernel<0>, 1); }, [] { run(reduction_kernel<-1>, 1); }},
     {"reduction_1", [] { run(reduction_kernel<1>, 1); }, [] { run(reduction_kernel<-1>, 1); }},
     {"pipeline_0", pipeline<0>, pipeline<-1>},
