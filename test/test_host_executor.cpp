@@ -197,7 +197,8 @@ TEST_SUITE("host_executor") {
     CHECK(fault(take_kernel, {1}, 32, 0, 1, 1)
               .starts_with("the kernel takes 4 bytes of shared memory, its launch gave 0"));
     CHECK(fault(take_kernel, {1}, 32, 64 * 128, 1, 64) == "nothing was thrown");
-    CHECK(fault(take_kernel, {1}, 32, 66 * 128, 0, 200).starts_with("more than 64 pieces"));
+    CHECK(fault(take_kernel, {1}, 32, 130 * 128, 1, 130).starts_with("more than 64 pieces"));
+    CHECK(fault(take_kernel, {1}, 32, 0, 0, 3) == "nothing was thrown");
   }
 
   TEST_CASE("an asynchronous copy to an odd address") {

@@ -22,7 +22,7 @@
 #include "llmc/device/error.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/sanitizer.h"
-#include "llmc/device/host/unwritten.h"
+#include "llmc/device/host/shared_arena.h"
 
 namespace llmc::host {
 
@@ -52,7 +52,7 @@ struct Rendezvous {
   bool barrier_only = false;  // nothing is exchanged: threads that have returned are not missed
   int turn =
       0;  // counts meetings modulo 2: which room, and which token of the race checker, is in use
-  Place place;
+  const Place* place = nullptr;  // of the first to arrive, who waits meanwhile
   // Where those who meet leave values for each other. Two, used in turn: a fast thread may leave
   // its value for the next meeting while a slow one still reads those of this one, but nobody gets
   // to the meeting after the next before all have left this one.
@@ -74,7 +74,7 @@ struct ThreadSlot {
   bool done = false;
   Fiber* fiber = nullptr;
   Rendezvous* waiting = nullptr;
-  Place place;
+  const Place* place = nullptr;  // where it waits, if it does
   int copy_group = 0;
   std::vector<PendingCopy> copies;
 };
@@ -104,7 +104,6 @@ class Block {
   }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  ~Block() { free_shared(); }
 
   // The block and thread that the calling OS thread is in the middle of.
   static Block*& current() {
@@ -133,12 +132,12 @@ class Block {
     alive_ = launch.threads;
     next_to_start_ = 0;
     if (kThreadSanitizer) prepare_checker();
-    prepare_shared();
+    shared_.start_block(launch.shared_bytes);
     current() = this;
     resume(main_, start_next());
     current() = nullptr;
     thread() = nullptr;
-    if (kThreadSanitizer) free_shared();
+    shared_.end_block();
     if (!fault_.empty()) report_fault();
   }
 
@@ -160,12 +159,12 @@ class Block {
   // The threads of the caller's warp (or block) meet. The last one calls combine(), then all go on.
   // `synchronises`: memory is ordered too.
   template <class Combine>
-  void meet_warp(Place place, bool synchronises, Combine&& combine) {
+  void meet_warp(const Place& place, bool synchronises, Combine&& combine) {
     const int first = thread()->index / kWarpSize * kWarpSize;
     meet(warps_[first / kWarpSize], first, kWarpSize, kWarpSize, place, synchronises, combine);
   }
   template <class Combine>
-  void meet_block(Place place, bool barrier_only, Combine&& combine) {
+  void meet_block(const Place& place, bool barrier_only, Combine&& combine) {
     Unobserved bookkeeping;
     all_.barrier_only = barrier_only;
     meet(all_, 0, threads(), barrier_only ? alive_ : threads(), place, true, combine);
@@ -181,15 +180,9 @@ class Block {
                " bytes of shared memory, its launch gave " + std::to_string(launch_->shared_bytes);
       });
     }
-    if (padded_offset + bytes > shared_capacity()) {
+    char* piece = shared_.piece(padded_offset, bytes);
+    if (piece == nullptr && bytes > 0) {
       stop([] { return std::string("more than 64 pieces of shared memory"); });
-    }
-    char* piece = shared_ + padded_offset;
-    // Once for the block: the piece may hold values, or copies under way, when others take it.
-    if (padded_offset >= shared_taken_) {
-      shared_taken_ = padded_offset + bytes;
-      unpoison(piece, bytes);
-      fill_unwritten(piece, bytes);
     }
     return piece;
   }
@@ -205,37 +198,10 @@ class Block {
   }
 
  private:
-  static constexpr std::size_t kGap = 128;
-  static constexpr std::size_t kMaxPieces = 64;
   static constexpr int kMeetings = 1 + kMaxBlockThreads / kWarpSize;
   struct Token {
     char bytes[8];  // the unit in which the race checker tells addresses apart
   };
-
-  // ---- shared memory ----
-
-  // Every piece may need rounding up and has a gap after it.
-  std::size_t shared_capacity() const { return launch_->shared_bytes + 2 * kGap * kMaxPieces; }
-
-  void prepare_shared() {
-    shared_taken_ = 0;
-    if (launch_->shared_bytes == 0) return;
-    if (shared_ == nullptr || shared_capacity() > shared_reserved_) {
-      free_shared();
-      shared_reserved_ = (shared_capacity() + kGap - 1) / kGap * kGap;
-      shared_ = static_cast<char*>(std::aligned_alloc(kGap, shared_reserved_));
-    }
-    poison(shared_, shared_capacity());
-  }
-
-  // For the race checker memory that is freed and allocated again is memory nobody ever touched:
-  // what each block gets.
-  void free_shared() {
-    if (shared_ == nullptr) return;
-    unpoison(shared_, shared_reserved_);
-    std::free(shared_);
-    shared_ = nullptr;
-  }
 
   // ---- threads ----
 
@@ -323,14 +289,14 @@ class Block {
   }
 
   template <class Combine>
-  void meet(Rendezvous& meeting, int first, int count, int expected, Place place, bool synchronises,
-            Combine&& combine) {
+  void meet(Rendezvous& meeting, int first, int count, int expected, const Place& place,
+            bool synchronises, Combine&& combine) {
     Unobserved bookkeeping;
     ThreadSlot& me = *thread();
-    me.place = place;
+    me.place = &place;
     if (meeting.arrived == 0) {
-      meeting.place = place;
-    } else if (!meeting.place.same_as(place)) {
+      meeting.place = &place;
+    } else if (!meeting.place->same_as(place)) {
       report_divergence(meeting);
     }
     Token* token = token_of(meeting);
@@ -374,14 +340,16 @@ class Block {
   // ---- faults ----
 
   std::string place_text() const {
-    return "(" + std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", " +
-           std::to_string(place_.z) + ")";
+    std::string text = "(";
+    text += std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", ";
+    return text + std::to_string(place_.z) + ")";
   }
 
   [[noreturn]] void report_divergence(const Rendezvous& meeting) {
     stop([&] {
       return "divergent barrier: thread " + std::to_string(thread()->index) + " is in " +
-             thread()->place.text() + " while others of its group wait in " + meeting.place.text();
+             thread()->place->text() + " while others of its group wait in " +
+             meeting.place->text();
     });
   }
 
@@ -391,7 +359,7 @@ class Block {
       int returned = 0;
       for (int i = 0; i < threads(); ++i) {
         if (slots_[i].done) ++returned;
-        if (slots_[i].waiting != nullptr) ++waiting[slots_[i].place.text()];
+        if (slots_[i].waiting != nullptr) ++waiting[slots_[i].place->text()];
       }
       std::string text = "divergent barrier: of " + std::to_string(threads()) + " threads";
       for (const auto& [place, count] : waiting) {
@@ -426,14 +394,12 @@ class Block {
   int ready_first_ = 0, ready_count_ = 0;
   Rendezvous all_;
   Rendezvous warps_[kMaxBlockThreads / kWarpSize];
+  SharedArena shared_;
   std::string fault_;
 
   // The race checker's: new for each block, so that blocks do not meet.
   std::unique_ptr<Token[]> tokens_;
   char start_token_ = 0, end_token_ = 0;
-
-  char* shared_ = nullptr;
-  std::size_t shared_reserved_ = 0, shared_taken_ = 0;
 };
 
 }  // namespace llmc::host

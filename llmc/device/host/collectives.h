@@ -35,7 +35,7 @@ struct WarpValues {
 };
 
 template <int Width, class Combine>
-float reduce_lanes(float value, Combine combine, Place place) {
+float reduce_lanes(float value, Combine combine, const Place& place) {
   Unobserved bookkeeping;
   Block& block = *Block::current();
   const int lane = Block::thread()->index % kWarpSize;
@@ -56,7 +56,7 @@ struct BlockValues {
 
 // First the warps, then the warps' results: as on a GPU.
 template <class Combine>
-float reduce_block(float value, float neutral, Combine combine, Place place) {
+float reduce_block(float value, float neutral, Combine combine, const Place& place) {
   Unobserved bookkeeping;
   Block& block = *Block::current();
   auto& room = block.block_room<BlockValues>();
@@ -74,7 +74,7 @@ float reduce_block(float value, float neutral, Combine combine, Place place) {
 
 // The value that the given lane brings.
 template <class T>
-T exchange(T value, int source_lane, Place place) {
+T exchange(T value, int source_lane, const Place& place) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
   struct Values {
     T values[kWarpSize];

@@ -41,9 +41,9 @@ class Fiber {
   // Leaves `from`, the flow that is running, and goes on in `to`; comes back when somebody switches
   // to `from`.
   [[gnu::no_sanitize_thread, gnu::noinline]] static void switch_to(Fiber& from, Fiber& to) {
-    if (from.stack_.bottom() == nullptr) from.checker_ = tsan_current();
-    from.unobserved_ = std::exchange(Unobserved::depth(), to.unobserved_);
-    left() = &from;
+    if (kThreadSanitizer && from.stack_.bottom() == nullptr) from.checker_ = tsan_current();
+    if (kThreadSanitizer) from.unobserved_ = std::exchange(Unobserved::depth(), to.unobserved_);
+    if (kAddressSanitizer) left() = &from;
     arrived_at() = &to;
     asan_start_switch(&from.fake_stack_, to.bottom_, to.bytes_);
     tsan_switch(to.checker_);
@@ -81,7 +81,7 @@ class Fiber {
   // AddressSanitizer says where the stack is that we come from: how a stack which is not ours (the
   // operating system's thread's) becomes known before anybody has to go back to it.
   [[gnu::no_sanitize_thread, gnu::always_inline]] inline void arrive() {
-    asan_finish_switch(fake_stack_, &left()->bottom_, &left()->bytes_);
+    if (kAddressSanitizer) asan_finish_switch(fake_stack_, &left()->bottom_, &left()->bytes_);
   }
 
   // The checker wants no context to end while it ignores accesses, as one does that was left within

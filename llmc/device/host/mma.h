@@ -18,7 +18,7 @@ struct MatrixRows {
 
 // Each lane reads its own row, as its own access, and picks its elements from all rows.
 template <bool Transposed>
-void ldmatrix(std::uint32_t (&registers)[4], const void* row, Place place) {
+void ldmatrix(std::uint32_t (&registers)[4], const void* row, const Place& place) {
   const auto mine = *static_cast<const Vec<std::uint16_t, 8>*>(row);
   Unobserved bookkeeping;
   const int lane = Block::thread()->index % kWarpSize;
@@ -97,7 +97,11 @@ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_
   for (int i = 0; i < 2; ++i) room.b[i][lane] = b[i];
   host::Block::current()->meet_warp({"mma_m16n8k16", where}, false,
                                     [&] { host::multiply<T>(room); });
-  for (int e = 0; e < 4; ++e) d[e] += room.d[lane / 4 + 8 * (e / 2)][lane % 4 * 2 + e % 2];
+  for (int half = 0; half < 2; ++half) {
+    const float* row = room.d[lane / 4 + 8 * half] + lane % 4 * 2;
+    d[2 * half] += row[0];
+    d[2 * half + 1] += row[1];
+  }
 }
 
 }  // namespace llmc
