@@ -176,9 +176,6 @@ $(HOST)/test/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 $(HOST)/tests: $(HOST_TESTS)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
 
-$(HOST)/faults: test/faults/faults.cu $(HOST)/commands | $(CHECKED_TEST)
-	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -o $@
-
 $(CUDA_OUT)/test/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
