@@ -95,8 +95,9 @@ ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
 TEST_ARCHS := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX)
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a:+PTX=),code=$(if $(filter %+PTX,$(a)),[compute_$(a:+PTX=)$(,)sm_$(a:+PTX=)],sm_$(a)))
 # Without a CXX= the choice of host compiler is nvcc's own, or that of NVCC_CCBIN.
+# -O2 is for the host's part; kernels are at -O3 always.
 # 20050: `inline` on a kernel does nothing for nvcc, but makes it a proper inline function for g++.
-NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 -O3 \
+NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 -O2 \
              -Xcompiler=-Wall -diag-suppress 20050 --expt-relaxed-constexpr --threads 2 $(INCLUDES)
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
