@@ -44,6 +44,7 @@ class Grammar {
     require(!rules_.empty(), "grammar: the table is empty");
     name_symbols();
     normalise();
+    find_empty();
     for (std::size_t i = 0; i < alternatives_.size(); ++i) require_no_left_recursion(i);
     solve_expectations();
   }
@@ -307,6 +308,25 @@ class Grammar {
     }
   };
 
+  // A nonterminal may become empty by a rule of nothing but such nonterminals; repeated until no
+  // more are found.
+  void find_empty() {
+    may_be_empty_.resize(alternatives_.size());
+    for (bool found = true; found;) {
+      found = false;
+      for (std::size_t i = 0; i < alternatives_.size(); ++i) {
+        const bool empty =
+            std::any_of(alternatives_[i].begin(), alternatives_[i].end(), [&](std::int32_t rule) {
+              return std::all_of(
+                  rules_[rule].right.begin(), rules_[rule].right.end(),
+                  [&](const Symbol& s) { return !s.is_word && may_be_empty_[s.id]; });
+            });
+        found |= empty && !may_be_empty_[i];
+        may_be_empty_[i] = empty;
+      }
+    }
+  }
+
   // Depth-first search over the leftmost nonterminals; those that may become empty let the next one
   // be leftmost too.
   void require_no_left_recursion(std::size_t start) const {
@@ -322,22 +342,15 @@ class Grammar {
                   "grammar: " + rules_[alternatives_[start][0]].left_name + " is left recursive");
           if (!reached[symbol.id]) pending.push_back(symbol.id);
           reached[symbol.id] = 1;
-          if (!may_be_empty(symbol.id)) break;
+          if (!may_be_empty_[symbol.id]) break;
         }
       }
     }
   }
 
-  // Only a rule with nothing on its right side makes a nonterminal empty; a rule of nonterminals
-  // that may all be empty would be missed, so it is refused.
-  bool may_be_empty(std::int32_t nonterminal) const {
-    for (std::int32_t index : alternatives_[nonterminal])
-      if (rules_[index].right.empty()) return true;
-    return false;
-  }
-
   std::vector<Rule> rules_;
   std::vector<Alternatives> alternatives_;  // of each nonterminal; 0 is the start symbol
+  std::vector<char> may_be_empty_;          // of each nonterminal
   std::vector<std::string> words_;
   std::vector<Expectation> expectations_;
 };

@@ -2,7 +2,6 @@
 // known exactly, so that a model trained on it can be told how far from perfect it is.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <iterator>
 #include <span>
@@ -23,47 +22,42 @@ namespace llmc::toy {
 // number, its pronoun, what such a thing can do and be, the noun itself when it is named again)
 // follows from x. What comes between is about anybody, so the last two words tell little.
 inline constexpr std::string_view kRules = R"(
-   4 | sentence         | subject:x:n verb:x:n , and pronoun:x:n is:n state:x .
-   3 | sentence         | subject:x:n verb:x:n , but the person:m sees:m the noun:x:n .
-   2 | sentence         | if subject:x:n verb:x:n then pronoun:x:n is:n state:x .
-   2 | sentence         | the person:m says:m : " subject:x:n verb:x:n " .
-   2 | sentence         | does:n subject:x:n verb:x:many ?
+   3 | sentence    | subject:x:n verb:x:n and pronoun:x:n is:n state:x .
+   3 | sentence    | subject:x:n verb:x:n but name sees:one the noun:x:n .
+   2 | sentence    | if subject:x:n verb:x:n then pronoun:x:n is:n state:x .
+   2 | sentence    | name says : " subject:x:n verb:x:n " .
 
-   1 | subject:x:n      | the noun:x:n modifier:x
-   1 | subject:x:n      | the adjective noun:x:n modifier:x
-   6 | modifier:x       |
-   3 | modifier:x       | where the place
-   5 | modifier:x       | who:x other:n sees:n
-  10 | other:n          | the person:n
-   4 | other:n          | the adjective person:n
-   1 | other:n          | the person:n who other:m sees:m
+   2 | subject:x:n | the noun:x:n places relative
+   1 | subject:x:n | the adjective noun:x:n places relative
+   8 | places      |
+   1 | places      | where the place places
+   2 | relative    |
+   1 | relative    | that other:m sees:m
+   2 | other:n     | the person:n
+   1 | other:n     | the adjective person:n
 
-   1 | does:one         | does
-   1 | does:many        | do
-   1 | is:one           | is
-   1 | is:many          | are
-   1 | says:one         | says
-   1 | says:many        | say
+   1 | is:one      | is
+   1 | is:many     | are
 )";
 
 // Words that may stand in any sentence. All take a plain s, added in the number that is named.
 inline constexpr std::string_view kCommonWords = R"(
-  adjective   | old young tall small quiet clever kind strange
+  adjective   | old young tall small quiet clever kind strange busy happy
+  name        | Anna Bob Clara David Emma Felix Greta Hugo
   where       | near behind beside
-  place       | tower river garden market bridge gate fountain wall
-  person:many | uncle aunt boy girl doctor guest neighbor stranger cousin judge
+  place       | tower river garden market bridge gate fountain wall mill well
+  person:many | uncle aunt boy girl doctor guest neighbor stranger cousin teacher
   sees:one    | see hear know admire fear remember follow trust
 )";
 
-// Words that belong together: what each noun is (he, she or it, in the column that holds it) can do
-// and can be.
+// Words that belong together: a person, whose pronoun stands first, and a thing; what they can do
+// and what they can be.
 inline constexpr std::string_view kTopics = R"(
-  he       | she       | it     | people do              | things do                  | people are               | things are
-  king     | queen     | throne | reign rule command bow | gleam glitter dazzle shine | noble royal powerful     | golden jeweled precious
-  pirate   | mermaid   | boat   | swim dive row sail     | float drift sink rock      | seasick salty tattooed   | leaky rusty seaworthy
-  shepherd | milkmaid  | cow    | plow sow reap mow      | graze eat sleep chew       | sturdy sunburnt thrifty  | woolly gentle tame
-  actor    | ballerina | drum   | sing dance mime act    | resonate hum squeak boom   | famous graceful talented | loud tuneful shrill
-  monk     | nun       | bell   | pray chant kneel fast  | toll ring chime clang      | pious humble holy        | solemn ancient sacred
+  is  | person    | thing  | people do                    | things do                       | people are                    | things are
+  he  | king      | throne | reign rule command bow judge | gleam glitter dazzle shine glow | noble royal powerful wise     | golden jeweled precious carved
+  she | mermaid   | boat   | swim dive sail row float     | drift sink rock leak creak      | salty tattooed brave wild     | leaky rusty seaworthy wooden
+  he  | shepherd  | cow    | plow sow reap dig mow        | graze eat sleep moo chew        | sturdy sunburnt thrifty muddy | woolly gentle tame spotted
+  she | ballerina | drum   | dance leap spin twirl mime   | resonate hum boom rattle roll   | famous graceful talented slim | loud tuneful noisy round
 )";
 
 class Language {
@@ -84,9 +78,7 @@ class Language {
     return grammar_.entropy_per_sentence() / grammar_.expected_length();
   }
 
-  bool ends_sentence(std::int32_t token) const {
-    return words()[token] == "." || words()[token] == "?";
-  }
+  bool ends_sentence(std::int32_t token) const { return words()[token] == "."; }
 
   // The first n_tokens of an endless text of independent sentences: `seed` chooses the text.
   std::vector<std::int32_t> generate(std::uint64_t seed, std::int64_t n_tokens) const {
@@ -115,6 +107,9 @@ class Language {
   }
 
  private:
+  // Columns of kTopics; kDoes and kIs columns after a noun stands what it does and is.
+  enum Column { kPerson = 1, kThing = 2, kDoes = 2, kIs = 4 };
+
   using Row = std::vector<std::vector<std::string>>;  // columns of words
 
   static std::vector<Row> rows(std::string_view table) {
@@ -142,9 +137,9 @@ class Language {
 
   static std::vector<std::string> nouns() {
     std::vector<std::string> all;
-    for (const Row& topic : topics())
-      for (int gender = 0; gender < 3; ++gender)
-        all.insert(all.end(), topic[gender].begin(), topic[gender].end());
+    for (const Row& topic : topics()) {
+      for (const int kind : {kPerson, kThing}) all.push_back(topic[kind][0]);
+    }
     return all;
   }
 
@@ -171,17 +166,13 @@ class Language {
     };
     for (const Row& row : rows(kCommonWords)) forms(row[0][0], row[1]);
     for (const Row& topic : topics()) {
-      static constexpr std::array kPronouns{"he", "she", "it"};
-      for (int gender = 0; gender < 3; ++gender) {
-        const bool is_thing = gender == 2;
-        for (const std::string& noun : topic[gender]) {
-          forms("noun:" + noun + ":many", {noun});
-          forms("verb:" + noun + ":one", topic[is_thing ? 4 : 3]);
-          forms("state:" + noun, topic[is_thing ? 6 : 5]);
-          rule("who:" + noun, is_thing ? "that" : "who");
-          rule("pronoun:" + noun + ":one", kPronouns[gender]);
-          rule("pronoun:" + noun + ":many", "they");
-        }
+      for (const int kind : {kPerson, kThing}) {
+        const std::string& noun = topic[kind][0];
+        forms("noun:" + noun + ":many", {noun});
+        forms("verb:" + noun + ":one", topic[kind + kDoes]);
+        forms("state:" + noun, topic[kind + kIs]);
+        rule("pronoun:" + noun + ":one", kind == kThing ? "it" : topic[0][0]);
+        rule("pronoun:" + noun + ":many", "they");
       }
     }
     return out.str();

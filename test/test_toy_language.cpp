@@ -45,8 +45,20 @@ TEST_SUITE("toy_language") {
     CHECK_FALSE(grammar.parse(ids("b")).has_value());
   }
 
+  TEST_CASE("a choice on the right side shares out the weight of its rule") {
+    const Grammar grammar("1 | s | w:x\n1 | s | c\n1 | w:p | a\n1 | w:q | b\n",
+                          {{"x", {"p", "q"}}});
+    REQUIRE(grammar.words() == std::vector<std::string>{"c", "a", "b"});
+    for (const std::int32_t word : {0, 1, 2}) {
+      const double p = word == 0 ? 0.5 : 0.25;
+      CHECK(grammar.parse(std::span(&word, 1))->log_probability == doctest::Approx(std::log(p)));
+    }
+  }
+
   TEST_CASE("grammars that cannot be are refused") {
     CHECK(complaint([] { Grammar("1 | s | s a\n1 | s | a\n", {}); }) != "");
+    // Left recursion behind a nonterminal that is empty by way of another.
+    CHECK(complaint([] { Grammar("1 | s | e s\n1 | s | a\n1 | e | f f\n1 | f |\n", {}); }) != "");
     CHECK(complaint([] { Grammar("1 | s | a s\n", {}); }) != "");
     CHECK(complaint([] { Grammar("nonsense\n", {}); }) != "");
     CHECK(complaint([] { Grammar("", {}); }) != "");
@@ -80,13 +92,25 @@ TEST_SUITE("toy_language") {
 
   TEST_CASE("a wrong word makes it no sentence of the language") {
     const Language language;
-    const std::string good = "the queen who the old doctors see bows , and she is powerful .";
+    const std::string good = "the king that the old doctors see bows and he is powerful .";
     REQUIRE(language.parse(good));
-    CHECK_FALSE(language.parse("the queen who the old doctors see bow , and she is powerful ."));
-    CHECK_FALSE(language.parse("the queen who the old doctors see bows , and they are powerful ."));
-    CHECK_FALSE(language.parse("the queen who the old doctors see bows , and she is woolly ."));
-    CHECK_FALSE(language.parse("the queen who the old doctors see bows , and she is powerful"));
-    CHECK_FALSE(language.parse("the queen who the old doctors xyzzy bows , and she is powerful ."));
+    CHECK_FALSE(language.parse("the king that the old doctors see bow and he is powerful ."));
+    CHECK_FALSE(language.parse("the king that the old doctors see bows and they are powerful ."));
+    CHECK_FALSE(language.parse("the king that the old doctors see bows and he is woolly ."));
+    CHECK_FALSE(language.parse("the king that the old doctors see bows and he is powerful"));
+    CHECK_FALSE(
+        language.parse("the king that the old doctors see xyzzy bows and he is powerful ."));
+    CHECK_FALSE(language.parse("the king that the old doctors see bows and she is powerful ."));
+    CHECK_FALSE(language.parse("the king that the old doctors sees bows and he is powerful ."));
+    // A noun named again is the same noun, and a quotation is closed.
+    REQUIRE(language.parse("the cows near the mill moo but Anna fears the cows ."));
+    CHECK_FALSE(language.parse("the cows near the mill moo but Anna fears the cow ."));
+    CHECK_FALSE(language.parse("the cows near the mill moo but Anna fears the boats ."));
+    REQUIRE(language.parse("Bob says : \" the boats sink \" ."));
+    CHECK_FALSE(language.parse("Bob says : \" the boats sink ."));
+    // One sentence, not two.
+    CHECK_FALSE(
+        language.parse("Bob says : \" the boats sink \" . Bob says : \" the boats sink \" ."));
     CHECK_FALSE(language.parse(""));
   }
 
