@@ -90,7 +90,7 @@ std::vector<std::string> whole_sentences(const std::string& text) {
     std::istringstream words(line);
     std::string sentence;
     for (std::string word; words >> word;) {
-      const bool ends = word == "." || word == "?";
+      const bool ends = word == ".";
       if (ends && sentence.empty()) continue;
       sentence += (sentence.empty() ? "" : " ") + word;
       if (!ends) continue;
