@@ -27,7 +27,7 @@ inline void set_defaults(TrainSettings& settings) {
     set(settings.context, none, 64);
   }
   set(settings.batch_size, none, 16);
-  set(settings.steps, std::int64_t{-1}, 1500);
+  set(settings.steps, std::int64_t{-1}, 2000);
   set(settings.lr, TrainSettings{}.lr, 5e-3);
   set(settings.prompt, std::string(), ".");
 }
