@@ -104,7 +104,8 @@ def script(logs, levels, out, title):
             data.append(block(f"val{i}", val))
             # One run: the two curves in two colours; several: a colour a run.
             val_colour = COLOURS[1] if len(logs) == 1 else colour
-            plots.append(f"$val{i} with linespoints lw 2 pt 7 ps 0.6 lc rgb '{val_colour}' "
+            # Points alone: a line between evaluations far apart would show what nobody measured.
+            plots.append(f"$val{i} with points pt 7 ps 0.8 lc rgb '{val_colour}' "
                          f"title {quoted(prefix + 'validation')}")
     for i, (name, value) in enumerate(levels):
         colour = LEVEL_COLOURS[i % len(LEVEL_COLOURS)]
