@@ -20,6 +20,7 @@ inline void set_defaults(TrainSettings& settings) {
     if (value == unset) value = wanted;
   };
   const std::int64_t none = 0;
+  const double unsaid = -1;
   if (settings.model.empty()) {
     set(settings.layers, none, 2);
     set(settings.heads, none, 4);
@@ -28,7 +29,9 @@ inline void set_defaults(TrainSettings& settings) {
   }
   set(settings.batch_size, none, 16);
   set(settings.steps, std::int64_t{-1}, 2000);
-  set(settings.lr, TrainSettings{}.lr, 5e-3);
+  set(settings.lr, unsaid, 5e-3);
+  set(settings.final_lr, unsaid, 0.0);
+  set(settings.weight_decay, unsaid, 0.01);
   set(settings.prompt, std::string(), ".");
 }
 

@@ -88,6 +88,14 @@ def test_without_arguments_learns_the_toy_language(program):
     expect("toy language" in done.stderr, "it does not say what it trains on")
 
 
+def test_the_toy_run_takes_what_it_is_told(program):
+    quiet = ["--steps", 1, "--warmup", 0, "--schedule", "constant", "--eval-every", 0, "--sample-every", 0]
+    program.run(*quiet, "--log", "own.jsonl")
+    expect(program.log("own.jsonl")[0]["lr"] == 5e-3, "not the toy run's own learning rate")
+    program.run(*quiet, "--log", "told.jsonl", "--lr", "6e-4")  # the default of other runs
+    expect(program.log("told.jsonl")[0]["lr"] == 6e-4, "--lr was not obeyed")
+
+
 def test_log_has_the_agreed_keys(program):
     program.train("--steps", 4, "--log", "run.jsonl", "--eval-every", 2)
     lines = program.log("run.jsonl")

@@ -20,6 +20,7 @@ inline Launch launch_from_environment() {
   constexpr Variables kKnown[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                   {"PMI_RANK", "PMI_SIZE"},
                                   {"PMIX_RANK", "PMIX_SIZE"},
+                                  {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
                                   {"RANK", "WORLD_SIZE"}};
   for (const Variables& known : kKnown) {
     const char *rank = std::getenv(known.rank), *ranks = std::getenv(known.ranks);

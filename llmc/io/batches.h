@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llmc/device/error.h"
+#include "llmc/io/mix.h"
 #include "llmc/io/token_file.h"
 
 namespace llmc {
@@ -37,7 +38,7 @@ class Permutation {
   Permutation(std::int64_t n, std::uint64_t seed, std::uint64_t epoch) : n_(n) {
     while ((std::int64_t{1} << (2 * half_bits_)) < n) ++half_bits_;
     for (std::uint64_t round = 0; round < kRounds; ++round) {
-      keys_[round] = mix(seed ^ mix(epoch * kRounds + round + 1));
+      keys_[round] = mix64(seed, epoch, round);
     }
   }
 
@@ -51,20 +52,12 @@ class Permutation {
  private:
   static constexpr std::uint64_t kRounds = 6;
 
-  // The finaliser of splitmix64 (Steele, Lea and Flood, 2014).
-  static std::uint64_t mix(std::uint64_t x) {
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-  }
-
   std::int64_t once(std::int64_t i) const {
     const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
     std::uint64_t left = static_cast<std::uint64_t>(i) >> half_bits_;
     std::uint64_t right = static_cast<std::uint64_t>(i) & mask;
     for (const std::uint64_t key : keys_) {
-      const std::uint64_t mixed = left ^ (mix(right ^ key) & mask);
+      const std::uint64_t mixed = left ^ (mix64(right ^ key) & mask);
       left = right;
       right = mixed;
     }

@@ -68,17 +68,13 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
   const std::string group = "Optimisation (AdamW)";
   const auto real = [&](const char* flag, double& value, const char* text,
                         const CLI::Validator& check) {
-    app.add_option(flag, value, text)
-        ->check(check)
-        ->type_name("X")
-        ->capture_default_str()
-        ->group(group);
+    return app.add_option(flag, value, text)->check(check)->type_name("X")->group(group);
   };
   app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val [1000]")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->group(group);
-  real("--lr", s.lr, "highest learning rate", CLI::NonNegativeNumber);
+  real("--lr", s.lr, "highest learning rate [6e-4]", CLI::NonNegativeNumber);
   app.add_option("--warmup", s.warmup, "steps of linear warm-up [a twentieth of --steps]")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
@@ -87,14 +83,18 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
       ->check(CLI::IsMember({"cosine", "linear", "constant"}))
       ->capture_default_str()
       ->group(group);
-  real("--final-lr", s.final_lr, "learning rate at the last step, as a fraction of --lr",
+  real("--final-lr", s.final_lr, "learning rate at the last step, as a fraction of --lr [0.1]",
        CLI::Range(0.0, 1.0));
-  real("--weight-decay", s.weight_decay, "of matrices and embeddings, decoupled",
+  real("--weight-decay", s.weight_decay, "of matrices and embeddings, decoupled [0.1]",
        CLI::NonNegativeNumber);
-  real("--beta1", s.beta1, "decay of the first moment", CLI::Range(0.0, 0.999999));
-  real("--beta2", s.beta2, "decay of the second moment", CLI::Range(0.0, 0.999999));
-  real("--eps", s.eps, "added to the root of the second moment", CLI::NonNegativeNumber);
-  real("--clip", s.clip, "largest norm of all gradients together; 0: none", CLI::NonNegativeNumber);
+  real("--beta1", s.beta1, "decay of the first moment", CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  real("--beta2", s.beta2, "decay of the second moment", CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  real("--eps", s.eps, "added to the root of the second moment", CLI::NonNegativeNumber)
+      ->capture_default_str();
+  real("--clip", s.clip, "largest norm of all gradients together; 0: none", CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option(
          "--max-skipped", s.max_skipped,
          "give up after this many updates in a row had a loss or gradient that is not finite")

@@ -25,11 +25,11 @@ struct TrainSettings {
 
   // Optimisation.
   std::int64_t steps = -1;  // -1: a default
-  double lr = 6e-4;
+  double lr = -1;           // -1: a default
   std::int64_t warmup = -1;  // -1: a twentieth of the steps
   std::string schedule = "cosine";
-  double final_lr = 0.1;  // fraction of lr at the last step
-  double weight_decay = 0.1;
+  double final_lr = -1;      // fraction of lr at the last step; -1: a default
+  double weight_decay = -1;  // -1: a default
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;
   std::int64_t max_skipped = 10;  // updates skipped in a row before the run gives up

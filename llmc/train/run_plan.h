@@ -19,6 +19,7 @@ struct RunPlan {
   std::int64_t steps = 0;
   std::int64_t eval_every = 0, sample_every = 0;
   Schedule schedule;
+  double weight_decay = 0.1;
 
   std::int64_t global_batch() const { return shape.B * grad_accum; }  // sequences in a step
   std::int64_t tokens_per_step() const { return global_batch() * shape.T; }
@@ -89,10 +90,11 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
   plan.eval_every = every(settings.eval_every, 10);
   plan.sample_every = every(settings.sample_every, 5);
   plan.schedule = {.decay = parse_decay(settings.schedule),
-                   .peak = settings.lr,
-                   .final_fraction = settings.final_lr,
+                   .peak = settings.lr >= 0 ? settings.lr : 6e-4,
+                   .final_fraction = settings.final_lr >= 0 ? settings.final_lr : 0.1,
                    .warmup = settings.warmup >= 0 ? settings.warmup : plan.steps / 20,
                    .steps = plan.steps};
+  if (settings.weight_decay >= 0) plan.weight_decay = settings.weight_decay;
   return plan;
 }
 

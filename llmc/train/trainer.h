@@ -44,6 +44,8 @@ class Trainer {
         model_(config, table_, plan.shape, memory_),
         stage_(plan.shape.B, plan.shape.T, memory_),
         source_(nullptr, nullptr) {
+    // Before the model takes the memory that measuring needs.
+    if (plan.shape.training) peak_ = peak_of<T>(device_properties(), settings.tf32, gemm_, stream_);
     allocate();
     state_.clear(stream_);
     source_ = state_.source();
@@ -83,7 +85,6 @@ class Trainer {
     const std::int64_t last = settings_.stop_after > 0
                                   ? std::min(plan_.steps, position_.step + settings_.stop_after)
                                   : plan_.steps;
-    peak_ = peak_of<T>(device_properties(), gemm_, stream_);
     std::cerr << "MFU: 6N + 6LTC FLOP per token against " << teraflops(peak_.flops) << " ("
               << peak_.origin << ")\n";
     Progress progress(settings_.log, settings_.resume, last);
@@ -161,7 +162,7 @@ class Trainer {
       model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_);
     }
     state_.apply_gradients({.learning_rate = rate,
-                            .weight_decay = settings_.weight_decay,
+                            .weight_decay = plan_.weight_decay,
                             .beta1 = settings_.beta1,
                             .beta2 = settings_.beta2,
                             .eps = settings_.eps,

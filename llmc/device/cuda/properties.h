@@ -50,17 +50,15 @@ inline DeviceProperties device_properties() {
 }
 
 // Dense FLOP/s = processors × clock × FLOP per clock and processor. The last factor belongs to the
-// architecture (NVIDIA's architecture papers: 1024 bf16 multiply-adds on sm_80 and 2048 on sm_90,
-// 512 on sm_86 and sm_89; 64 or 128 fp32 lanes). 0 for an architecture not listed: measure it.
+// architecture (NVIDIA's architecture papers: 1024 bf16 multiply-adds on sm_80 and 2048 on sm_90;
+// 64 or 128 fp32 lanes). 0 for any other: measure it. On sm_86 and sm_89 the bf16 factor differs
+// from product to product (256 where accumulating in fp32 is throttled, else 512), which no
+// property says.
 inline double peak_flops(const DeviceProperties& properties, Dtype dtype) {
   double multiply_adds = 0;
   switch (properties.compute_major * 10 + properties.compute_minor) {
     case 80:
       multiply_adds = dtype == Dtype::bf16 ? 1024 : 64;
-      break;
-    case 86:
-    case 89:
-      multiply_adds = dtype == Dtype::bf16 ? 512 : 128;
       break;
     case 90:
       multiply_adds = dtype == Dtype::bf16 ? 2048 : 128;

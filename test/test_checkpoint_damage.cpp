@@ -1,0 +1,216 @@
+// Damaged checkpoints are found and named, and a save that fails or is cut off anywhere leaves the
+// older ones as they were.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "llmc/io/checkpoint.h"
+#include "test/checkpoint_samples.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("checkpoint");
+
+using namespace llmc_test;
+using llmc::Slice;
+
+TEST_CASE("every damaged byte of every file is found and the file is named") {
+  const llmc_test::TemporaryDirectory root;
+  const fs::path path = save(root.path(), 100);
+  for (const std::string& name : names_in(path)) {
+    CAPTURE(name);
+    const fs::path file = path / name;
+    const std::string good = llmc::read_file(file);
+    int missed = 0;
+    const auto try_bytes = [&](const std::string& bytes) {
+      overwrite(file, bytes);
+      missed += !contains(fault(path), file.string());
+    };
+    const std::size_t stride = llmc_test::tiny() ? 7 : 1;
+    for (std::size_t at = 0; at < good.size(); at += stride) {
+      std::string bytes = good;
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
+      try_bytes(bytes);
+      try_bytes(good.substr(0, at));
+    }
+    try_bytes(good + "x");
+    try_bytes(good + std::string(1, '\0'));
+    try_bytes("");
+    fs::remove(file);
+    const std::string said = fault(path);
+    CHECK((contains(said, file.string() + " is missing") ||
+           said == path.string() + " is not a whole checkpoint: it has no manifest.json"));
+    fs::create_directory(file);
+    missed += fault(path).empty();
+    fs::remove(file);
+    CHECK(missed == 0);
+    overwrite(file, good);
+    CHECK(fault(path) == "");
+  }
+}
+
+TEST_CASE("errors of the writer leave the older checkpoint as it was") {
+  const llmc_test::TemporaryDirectory root;
+  const fs::path path = save(root.path(), 1);
+  const auto attempt = [&](auto&& action) {
+    const std::string said = complaint([&] {
+      CheckpointWriter writer(root.path(), "step_000002");
+      action(writer);
+    });
+    CHECK(names_in(root.path()) == std::vector<std::string>{"step_000001"});
+    CHECK(fault(path) == "");
+    return said;
+  };
+  CHECK(contains(attempt([](CheckpointWriter& writer) {
+                   writer.tensor_file("model.safetensors", kModel);
+                   writer.commit(2, {});
+                 }),
+                 "model.safetensors: tensor transformer.wte.weight is not complete"));
+  CHECK(contains(attempt([](CheckpointWriter& writer) {
+                   writer.text_file("a", "");
+                   writer.text_file("a", "");
+                 }),
+                 "step_000002: a is made twice"));
+  for (const char* name : {"", ".", "..", "a/b", "manifest.json"}) {
+    CHECK(attempt([&](CheckpointWriter& writer) { writer.text_file(name, ""); }) ==
+          "'" + std::string(name) + "' cannot name a file of a checkpoint");
+  }
+  CHECK(complaint([&] { CheckpointWriter(root.path(), "../x"); }) ==
+        "'../x' cannot name a checkpoint");
+
+  // A limit on file sizes fails writes as a full disk does.
+  struct rlimit before {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit limited = before;
+  limited.rlim_cur = 300;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &limited) == 0);
+  const std::string tensors = complaint([&] { save(root.path(), 2); });
+  const std::string manifest = complaint([&] {
+    CheckpointWriter writer(root.path(), "step_000002");
+    writer.commit(2, {{"text", std::string(400, 'x')}});
+  });
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, handler);
+  CHECK(contains(tensors, "optimizer.safetensors: File too large\n  hint: "));
+  CHECK(contains(manifest, "manifest.json: File too large"));
+  CHECK(names_in(root.path()) == std::vector<std::string>{"step_000001"});
+  CHECK(fault(path) == "");
+
+  // No directory can be made below a file.
+  llmc::write_file(root.file("file"), "text");
+  CHECK(contains(complaint([&] { save(root.path() / "file", 2); }),
+                 "cannot make the directory " + root.file("file") + ": "));
+  CHECK(contains(complaint([&] { save(root.path() / "file" / "deeper", 2); }), "Not a directory"));
+  CHECK(llmc::read_file(root.file("file")) == "text");
+}
+
+TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from") {
+  const llmc_test::TemporaryDirectory root;
+  // How long a save takes depends on the disk; the kills are spread over the first two of each run.
+  const auto start = std::chrono::steady_clock::now();
+  save(root.path(), 1);
+  const auto one = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::steady_clock::now() - start);
+  std::mt19937_64 random(3);
+  std::int64_t last = 1;
+  const int rounds = llmc_test::tiny() ? 10 : 30;
+  for (int round = 0; round < rounds; ++round) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      try {
+        // Odd rounds write one name again and again, even ones new names.
+        for (std::int64_t step = last + 1;; ++step) {
+          if (round % 2 == 0) {
+            save(root.path(), step);
+            continue;
+          }
+          CheckpointWriter writer(root.path(), llmc::checkpoint_name(last));
+          write_tensors(writer.tensor_file("model.safetensors", kModel), step);
+          writer.commit(step, {});
+        }
+      } catch (...) {
+      }
+      _exit(1);
+    }
+    const auto most = static_cast<std::uint64_t>(2 * one.count() + 1);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFSIGNALED(status));  // it had not stopped by itself
+    const auto found = llmc::find_newest_checkpoint(root.path());
+    REQUIRE(found.path);
+    CHECK(found.step >= last);
+    last = found.step;
+    CHECK(fault(*found.path) == "");
+    for (const std::string& warning : found.warnings) {
+      CAPTURE(warning);
+      CHECK(contains(warning, "a save that was not finished"));
+    }
+  }
+  MESSAGE("reached step " << last << " in " << rounds << " killed runs");
+  save(root.path(), last + 1);
+  for (const std::string& name : names_in(root.path())) CHECK(!llmc::is_temporary_name(name));
+}
+
+TEST_CASE("a manifest that lies is refused, whatever it says") {
+  llmc::Manifest manifest;
+  manifest.step = 3;
+  manifest.state = {{"seed", 1}, {"inf", INFINITY}, {"text", "x"}};
+  manifest.files = {{"a.safetensors", 5, "00", {Slice::flat(kOptimizer[0], 1, 3)}}};
+  const std::string good = llmc::manifest_text(manifest);
+  const auto parsed = llmc::parse_manifest(good, "m");
+  CHECK(parsed.step == 3);
+  CHECK(parsed.files[0].slices[0].begin == 1);
+  CHECK(llmc::manifest_text(parsed) == good);
+
+  // With a right checksum, so that what is behind it is reached.
+  const std::size_t seal = llmc::manifest_detail::seal("").size();
+  const std::string body = good.substr(0, good.size() - seal);
+  const auto read = [](const std::string& text) {
+    return complaint([&] { llmc::parse_manifest(text + llmc::manifest_detail::seal(text), "m"); });
+  };
+  CHECK(read(body) == "");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = body;
+    REQUIRE(contains(text, from));
+    text.replace(text.find(from), from.size(), to);
+    return read(text);
+  };
+  CHECK(
+      with("\"version\": 1", "\"version\": 2").starts_with("m has version 2, this program reads"));
+  CHECK(with("llmc checkpoint", "other") == "m is of another format: other");
+  CHECK(with("a.safetensors", "../a") == "m: bad file name ../a");
+  CHECK(with("\"bytes\": 5", "\"bytes\": -5") ==
+        "m: bytes of a.safetensors is -5, not an integer "
+        "of 0 or more");
+  CHECK(with("\"inf\"\n", "\"big\"\n") == "m: state inf is no number, text or truth value");
+  CHECK(with("\"step\"", "\"stop\"") == "m has no \"step\"");
+
+  std::mt19937_64 random(4);
+  int accepted = 0;
+  const int rounds = llmc_test::tiny() ? 1000 : 5000;
+  for (int round = 0; round < rounds; ++round) {
+    std::string text = body;
+    for (int edits = 1 + static_cast<int>(random() % 2); edits > 0; --edits) {
+      const std::size_t at = random() % text.size();
+      if (random() % 2 == 0)
+        text[at] = static_cast<char>(random());
+      else
+        text.erase(at, 1 + random() % 5);
+    }
+    accepted += read(text).empty();
+    CHECK(complaint([&] { llmc::parse_manifest(text, "m"); }) ==
+          "m is damaged or cut short (its checksum differs)");
+  }
+  CHECK(accepted > 0);
+  CHECK(accepted < rounds);
+}
+
+TEST_SUITE_END();
