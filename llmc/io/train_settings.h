@@ -24,8 +24,8 @@ struct TrainSettings {
   std::int64_t total_batch_tokens = 0;  // tokens in a step, instead of grad_accum
 
   // Optimisation.
-  std::int64_t steps = -1;  // -1: a default
-  double lr = -1;           // -1: a default
+  std::int64_t steps = -1;   // -1: a default
+  double lr = -1;            // -1: a default
   std::int64_t warmup = -1;  // -1: a twentieth of the steps
   std::string schedule = "cosine";
   double final_lr = -1;      // fraction of lr at the last step; -1: a default
