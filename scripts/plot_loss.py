@@ -56,21 +56,19 @@ def smooth(points, share=0.02):
 def find_gnuplot():
     """The program and the environment to start it in."""
     environment = dict(os.environ)
-    for name in ("gnuplot", "gnuplot-nox"):
-        if shutil.which(name):
-            return shutil.which(name), environment
-    # Unpacked by setup.sh --prefix: its libraries lie beside it.
-    deps = Path(os.environ.get("DEPS") or Path(__file__).resolve().parent.parent / "deps")
-    unpacked = deps / "usr/bin/gnuplot-nox"
-    if unpacked.exists():
+    deps = Path(os.environ.get("DEPS") or Path(__file__).resolve().parent.parent / "deps").resolve()
+    found = Path(shutil.which("gnuplot") or shutil.which("gnuplot-nox") or deps / "usr/bin/gnuplot-nox")
+    if not found.exists():
+        sys.exit("plot_loss.py: gnuplot is missing: scripts/setup.sh installs it (package gnuplot-nox)")
+    # Unpacked by setup.sh --prefix: its libraries and fonts lie beside it. make puts it on PATH.
+    if deps in found.resolve().parents:
         libraries = [str(p) for p in (deps / "usr/lib").glob("*-linux-gnu")]
         environment["LD_LIBRARY_PATH"] = ":".join(libraries + [environment.get("LD_LIBRARY_PATH", "")])
         config = Path(tempfile.gettempdir(), f"llmc-fonts-{os.getuid()}.conf")
         config.write_text(f'<?xml version="1.0"?><fontconfig><dir>{deps}/usr/share/fonts</dir>'
                           "<dir>/usr/share/fonts</dir></fontconfig>\n")
         environment["FONTCONFIG_FILE"] = str(config)
-        return str(unpacked), environment
-    sys.exit("plot_loss.py: gnuplot is missing: scripts/setup.sh installs it (package gnuplot-nox)")
+    return str(found), environment
 
 
 def block(name, points):

@@ -7,6 +7,7 @@ Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each test, the
 `N passed, N failed, N skipped`; exits 1 when one failed.
 """
 import fnmatch
+import importlib.util
 import json
 import os
 import struct
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("LLMC_DATA", ROOT.parent / "shared" / "data"))
@@ -294,6 +296,22 @@ def test_the_other_device_is_refused(program):
     if program.binary.parent.name != "host":
         raise Skip("about the host build")
     program.fails("--device", "cuda", "--steps", 1, says=["--device cuda"])
+
+
+def test_an_unpacked_gnuplot_finds_its_libraries(program):
+    deps = program.folder.resolve() / "deps"
+    (deps / "usr/bin").mkdir(parents=True)
+    (deps / "usr/lib/x86_64-linux-gnu").mkdir(parents=True)
+    (deps / "usr/bin/gnuplot-nox").write_text("#!/bin/sh\n")
+    (deps / "usr/bin/gnuplot-nox").chmod(0o755)
+    spec = importlib.util.spec_from_file_location("plot_loss", ROOT / "scripts/plot_loss.py")
+    plot_loss = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plot_loss)
+    for path in (str(deps / "usr/bin"), "/nowhere"):  # as make starts it, and by hand
+        with mock.patch.dict(os.environ, {"DEPS": str(deps), "PATH": path}):
+            found, environment = plot_loss.find_gnuplot()
+        expect(found == str(deps / "usr/bin/gnuplot-nox"), f"found {found}")
+        expect(str(deps / "usr/lib/x86_64-linux-gnu") in environment.get("LD_LIBRARY_PATH", ""), "no libraries")
 
 
 def main():
