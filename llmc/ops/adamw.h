@@ -54,7 +54,7 @@ template <class T>
 __global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_inout,
                              const float* gradient, std::int64_t n, AdamWStep step,
                              const OptimizerState* state) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n || state->finite == 0) return;
   const float scale = state->gradient_scale;
@@ -95,8 +95,8 @@ void adamw(float* param, T* working, float* m, float* v, const float* gradient, 
       .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
       .eps = options.eps,
   };
-  launch_elementwise<kVecSize<T>>(adamw_kernel<T>, n, stream, param, working, m, v, gradient, n,
-                                  step, state);
+  launch_elementwise<kPerThread<T>>(adamw_kernel<T>, n, stream, param, working, m, v, gradient, n,
+                                    step, state);
 }
 
 }  // namespace llmc

@@ -8,6 +8,11 @@
 
 namespace llmc {
 
+// How many elements a thread handles: on a GPU as many as one access moves; on the host, where a
+// thread is a call of a function, a cache line of them, which its loops turn into vector registers.
+template <class T>
+inline constexpr int kPerThread = (kCudaTarget ? 16 : 64) / static_cast<int>(sizeof(T));
+
 // Starts kernel(arguments...) with a thread for every N of n elements: thread i of the grid handles
 // elements i * N up to N more, and leaves at once where i * N is not below n.
 template <int N, class... Parameters, class... Arguments>

@@ -36,7 +36,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
 
 template <class T>
 __global__ void gelu_forward_kernel(T* out, const T* inp, std::int64_t n) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
   Vec<T, N> x = load_up_to<N>(inp + i, n - i);
@@ -49,7 +49,7 @@ __global__ void gelu_forward_kernel(T* out, const T* inp, std::int64_t n) {
 
 template <class T>
 __global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std::int64_t n) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
   const Vec<T, N> x = load_up_to<N>(inp + i, n - i);
@@ -65,7 +65,7 @@ template <class T>
 void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
   check_shape("out", out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = out.size();
-  launch_elementwise<kVecSize<T>>(gelu_forward_kernel<T>, n, stream, out.data, inp.data, n);
+  launch_elementwise<kPerThread<T>>(gelu_forward_kernel<T>, n, stream, out.data, inp.data, n);
 }
 
 // d_inp = d_out * gelu'(inp), written. All (rows, C); d_inp may be d_out or inp.
@@ -74,8 +74,8 @@ void gelu_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Stream& str
   check_shape("d_inp", d_inp, {inp.shape[0], inp.shape[1]});
   check_shape("d_out", d_out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = d_inp.size();
-  launch_elementwise<kVecSize<T>>(gelu_backward_kernel<T>, n, stream, d_inp.data, d_out.data,
-                                  inp.data, n);
+  launch_elementwise<kPerThread<T>>(gelu_backward_kernel<T>, n, stream, d_inp.data, d_out.data,
+                                    inp.data, n);
 }
 
 }  // namespace llmc

@@ -24,7 +24,7 @@ inline std::int64_t squared_norm_count(std::int64_t n) {
 // One warp per piece.
 template <class T>
 __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::int64_t n) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kPerThread<T>;
   const std::int64_t piece = block_x() * warps_per_block() + warp_index();
   const std::int64_t first = piece * kNormPiece;
   if (first >= n) return;
@@ -34,10 +34,13 @@ __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::i
     const std::int64_t i = first + (j * 32 + lane()) * N;
     v[j] = load_up_to<N>(x + i, n - i);
   }
-  float sum = 0.0f;
+  Vec<float, N>
+      sums{};  // one for each place in a vector: additions that need not wait for each other
   for (int j = 0; j < kVectors; ++j) {
-    for (int k = 0; k < N; ++k) sum += to_float(v[j][k]) * to_float(v[j][k]);
+    for (int k = 0; k < N; ++k) sums[k] += to_float(v[j][k]) * to_float(v[j][k]);
   }
+  float sum = 0.0f;
+  for (int k = 0; k < N; ++k) sum += sums[k];
   sum = warp_sum(sum);
   if (lane() == 0) partials[piece] = sum;
 }

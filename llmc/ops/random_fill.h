@@ -37,7 +37,7 @@ inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std:
 
 template <class T>
 __global__ void constant_fill_kernel(T* p, std::int64_t n, float value) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
   Vec<T, N> v;
@@ -48,7 +48,7 @@ __global__ void constant_fill_kernel(T* p, std::int64_t n, float value) {
 // p[i] = value for i < n; p is aligned to 16 bytes.
 template <class T>
 void constant_fill(T* p, std::int64_t n, float value, Stream& stream) {
-  launch_elementwise<kVecSize<T>>(constant_fill_kernel<T>, n, stream, p, n, value);
+  launch_elementwise<kPerThread<T>>(constant_fill_kernel<T>, n, stream, p, n, value);
 }
 
 }  // namespace llmc
