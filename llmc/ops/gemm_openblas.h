@@ -1,5 +1,9 @@
 // Matrix products on the host: OpenBLAS, the one operation that exists for the host alone. Half
 // precision is widened to fp32, multiplied in fp32 and rounded once, as tensor cores do.
+//
+// The result is cut into tiles for the executor's own threads, each of which calls the library with
+// one thread: the library's threads, which spin for a while after every product, would take turns
+// with ours on the same cores.
 #pragma once
 
 #include <cblas.h>
@@ -19,7 +23,9 @@ namespace llmc {
 class Gemm {
  public:
   // TF32 is a GPU's format; the host always multiplies in fp32.
-  explicit Gemm(bool /*allow_tf32*/ = false) : scratch_(std::make_shared<Scratch>()) {}
+  explicit Gemm(bool /*allow_tf32*/ = false) : scratch_(std::make_shared<Scratch>()) {
+    openblas_set_num_threads(1);
+  }
 
   template <class TO, class TI>
   void run(const GemmCall<TO, TI>& call, Stream& stream) {
@@ -40,14 +46,59 @@ class Gemm {
     const float* b = widened(call.b, call.k * call.n, scratch.b);
     float beta = call.beta;
     float* c = start_of_output(call, scratch, beta);
-    const int m = static_cast<int>(call.m), n = static_cast<int>(call.n),
-              k = static_cast<int>(call.k);
-    cblas_sgemm(CblasRowMajor, call.transpose_a ? CblasTrans : CblasNoTrans,
-                call.transpose_b ? CblasTrans : CblasNoTrans, m, n, k, call.alpha, a,
-                call.transpose_a ? m : k, b, call.transpose_b ? k : n, beta, c, n);
+    const Tiling tiling = tile(call.m, call.n, call.k);
+    host::WorkerPool::instance().run(tiling.rows * tiling.columns, [&](std::int64_t i) {
+      multiply_tile(call, a, b, beta, c, piece(call.m, tiling.rows, i / tiling.columns),
+                    piece(call.n, tiling.columns, i % tiling.columns));
+    });
     if constexpr (!std::is_same_v<TO, float>) {
       in_parallel(call.m * call.n, [&](std::int64_t i) { call.c[i] = from_float<TO>(c[i]); });
     }
+  }
+
+  struct Tiling {
+    std::int64_t rows = 1, columns = 1;  // of tiles
+  };
+  struct Piece {
+    std::int64_t first, count;
+  };
+
+  // A tile for each thread, as square as can be, for a tile packs its share of both operands. Fewer
+  // where there is too little to do to wake somebody for it.
+  static Tiling tile(std::int64_t m, std::int64_t n, std::int64_t k) {
+    constexpr double kWorthAThread = 1 << 20;  // multiply-adds: about 20 us
+    const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    const std::int64_t threads = std::min<std::int64_t>(
+        host::WorkerPool::instance().threads(),
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(work / kWorthAThread)));
+    Tiling best{threads, 1};
+    for (std::int64_t rows = 1; rows <= threads; ++rows) {
+      if (threads % rows != 0) continue;
+      const Tiling next{rows, threads / rows};
+      if (m / next.rows + n / next.columns < m / best.rows + n / best.columns) best = next;
+    }
+    return best;
+  }
+
+  // Part i of `size` cut into `parts`, at multiples of the vector length.
+  static Piece piece(std::int64_t size, std::int64_t parts, std::int64_t i) {
+    const std::int64_t length = round_up(ceil_div(size, parts), 16);
+    const std::int64_t first = std::min(size, i * length);
+    return {first, std::min(length, size - first)};
+  }
+
+  template <class Call>
+  static void multiply_tile(const Call& call, const float* a, const float* b, float beta, float* c,
+                            Piece rows, Piece columns) {
+    if (rows.count == 0 || columns.count == 0) return;
+    const auto size = [](std::int64_t n) { return static_cast<int>(n); };
+    const std::int64_t lda = call.transpose_a ? call.m : call.k;
+    const std::int64_t ldb = call.transpose_b ? call.k : call.n;
+    cblas_sgemm(CblasRowMajor, call.transpose_a ? CblasTrans : CblasNoTrans,
+                call.transpose_b ? CblasTrans : CblasNoTrans, size(rows.count), size(columns.count),
+                size(call.k), call.alpha, a + rows.first * (call.transpose_a ? 1 : lda), size(lda),
+                b + columns.first * (call.transpose_b ? ldb : 1), size(ldb), beta,
+                c + rows.first * call.n + columns.first, size(call.n));
   }
 
   // Where fp32 results go. A bias (which excludes beta) is put there first and added to.
