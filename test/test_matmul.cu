@@ -19,8 +19,10 @@ struct Shape {
 };
 
 std::vector<Shape> shapes() {
-  if (tiny()) return {{3, 8, 16}};
-  return {{1, 8, 8}, {7, 40, 24}, {65, 120, 40}, {33, 211, 40}};
+  if (tiny()) return {{3, 8, 16}, {1, 16, 8}};
+  // The last three are enough work for the host to cut them into tiles.
+  return {{1, 8, 8},      {7, 40, 24},     {65, 120, 40},  {33, 211, 40},
+          {1, 2051, 528}, {130, 211, 120}, {1031, 24, 264}};
 }
 
 // op(a) (M, K) times op(b) (K, N) in fp64.

@@ -94,11 +94,19 @@ class Gemm {
     const auto size = [](std::int64_t n) { return static_cast<int>(n); };
     const std::int64_t lda = call.transpose_a ? call.m : call.k;
     const std::int64_t ldb = call.transpose_b ? call.k : call.n;
+    b += columns.first * (call.transpose_b ? ldb : 1);
+    c += rows.first * call.n + columns.first;
+    if (call.m == 1) {  // a product with a vector, for which sgemm would first copy all of b
+      cblas_sgemv(CblasRowMajor, call.transpose_b ? CblasNoTrans : CblasTrans,
+                  size(call.transpose_b ? columns.count : call.k),
+                  size(call.transpose_b ? call.k : columns.count), call.alpha, b, size(ldb), a, 1,
+                  beta, c, 1);
+      return;
+    }
     cblas_sgemm(CblasRowMajor, call.transpose_a ? CblasTrans : CblasNoTrans,
                 call.transpose_b ? CblasTrans : CblasNoTrans, size(rows.count), size(columns.count),
                 size(call.k), call.alpha, a + rows.first * (call.transpose_a ? 1 : lda), size(lda),
-                b + columns.first * (call.transpose_b ? ldb : 1), size(ldb), beta,
-                c + rows.first * call.n + columns.first, size(call.n));
+                b, size(ldb), beta, c, size(call.n));
   }
 
   // Where fp32 results go. A bias (which excludes beta) is put there first and added to.
