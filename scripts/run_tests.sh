@@ -124,6 +124,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
+  script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
 fi
 
 if [ $((passed + failed + skipped)) -eq 0 ]; then
