@@ -60,6 +60,8 @@ class Training:
         self.masters = [p.detach().clone() for p in model.parameters()] if self.recipe == "masters" else None
         if self.masters:
             model.to(torch.bfloat16)
+            for master in self.masters:
+                master.grad = torch.zeros_like(master)
         self.weights = list(model.parameters())
         optimized = self.masters or self.weights
         groups = [{"params": [p for p in optimized if p.dim() == 2], "weight_decay": options.weight_decay},
@@ -87,15 +89,16 @@ class Training:
         optimized = self.weights
         if self.masters:
             optimized = self.masters
-            for master, weight in zip(self.masters, self.weights):
-                master.grad = weight.grad.float()
+            torch._foreach_copy_([p.grad for p in self.masters], [p.grad for p in self.weights])
+            for weight in self.weights:
                 weight.grad = None
         norm = torch.nn.utils.clip_grad_norm_(optimized, self.options.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.masters:
+        if not self.masters:
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
             with torch.no_grad():
                 torch._foreach_copy_(self.weights, self.masters)
         return total, norm
