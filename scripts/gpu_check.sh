@@ -39,8 +39,6 @@ PHASE_SECONDS=480
 export PYTHON=${PYTHON:-python3}
 # Compiled kernels of PyTorch, inputs and whatever else is not a result.
 work=build/gpu_check/$phase
-rm -rf "$work"
-mkdir -p "$work"
 make=(make --no-print-directory "-j${JOBS:-$(nproc)}")
 [ -z "${DEPS:-}" ] || make+=("DEPS=$DEPS")
 if [ $dry -eq 1 ]; then
@@ -92,15 +90,15 @@ not_run() { # step, why
 ask_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1 || true; }
 
 describe_machine() {
-  local commit
+  local commit gpu
   commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
   if [ -z "${COMMIT:-}" ] && [ -n "$(git status --porcelain 2>/dev/null)" ]; then commit="$commit, with changes"; fi
   [ $dry -eq 0 ] || say "DRY RUN: no GPU figure in here"
   say "phase:   $phase"
   say "date:    $(date -u +%Y-%m-%dT%H:%M:%SZ)"
   say "commit:  $commit"
-  say "GPU:     $(ask_gpu name,memory.total,clocks.max.sm,power.limit)"
-  say "driver:  $(ask_gpu driver_version)"
+  gpu=$(ask_gpu name,memory.total,clocks.max.sm,power.limit,driver_version)
+  say "GPU:     ${gpu:-none} (name, memory, highest clock, power limit, driver)"
   say "CUDA:    $( { ${NVCC:-nvcc} --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -nE 's/.*, V([0-9.]+)$/\1/p' | head -1)"
   say "Python:  $("$PYTHON" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo none), PyTorch $(torch_version)"
   say "machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
@@ -116,12 +114,12 @@ phase_correct() {
   # One file of tests shows that the step works; all of them on a CPU are `make test`.
   [ $dry -eq 0 ] || only=(FILE=test/test_gelu.cu)
   step build 300 build.log "${make[@]}" "${only[@]}" test-programs "$build/train_gpt2"
-  step tests 240 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${only[@]}" test
+  step tests 300 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${only[@]}" test
   verdict=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out/tests.log" | tail -1)
   say "         $verdict"
   case $verdict in "" | "0 passed"*) stop_at tests "no test ran" ;; esac
-  step sanitizer 240 sanitizer.log "$PYTHON" scripts/gpu_check/sanitize.py --program "$build/train_gpt2" \
-    --device "$device" --seconds 230
+  step sanitizer 300 sanitizer.log "$PYTHON" scripts/gpu_check/sanitize.py --program "$build/train_gpt2" \
+    --device "$device" --seconds $((PHASE_SECONDS - SECONDS - 15))
 }
 
 # ---- phase: train -----------------------------------------------------------------------------
@@ -161,6 +159,8 @@ describe_machine
 if [ $dry -eq 0 ] && [ -z "$(ask_gpu name)" ]; then
   stop_at machine "nvidia-smi names no GPU (--dry tries the script without one)"
 fi
+rm -rf "$work"
+mkdir -p "$work"
 export TORCHINDUCTOR_CACHE_DIR=$PWD/$work/inductor
 "phase_$phase"
 say "passed: phase $phase in $SECONDS s$([ $dry -eq 0 ] || echo ' (DRY RUN: no GPU figure in here)')"

@@ -122,6 +122,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
+    script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
   script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
