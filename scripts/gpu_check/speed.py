@@ -58,7 +58,7 @@ class Ours:
 
     def run(self, B):
         """Starts train_gpt2 anew; returns what its log and its report say."""
-        o = self.options
+        o, start = self.options, time.monotonic()
         with tempfile.TemporaryDirectory() as folder, MemoryWatch() as watch:
             log = Path(folder) / "log.jsonl"
             done = subprocess.run(
@@ -77,7 +77,7 @@ class Ours:
         # MFU is a rate over a peak: their quotient is the same for every step, and for PyTorch.
         return {"batch_size": B, "step_ms": step_ms, "step_ms_median": statistics.median(line["step_ms"] for line in lines),
                 "tok_per_s": 1e3 * tokens / step_ms, "mfu_per_tok_per_s": lines[-1]["mfu"] / lines[-1]["tok_per_s"],
-                "memory_planned": planned[1] if planned else None, "memory_used_mib": watch.most,
+                "wall_s": time.monotonic() - start, "memory_planned": planned[1] if planned else None, "memory_used_mib": watch.most,
                 "mfu_convention": convention[1] if convention else None}
 
 
@@ -139,17 +139,25 @@ class Comparison:
             self.keep()
         return fastest(self.record["ours"])
 
-    def scan_theirs(self, theirs):
-        """All micro-batches with one recipe; then, while half of the time is left, the other choices."""
-        runs = self.record["pytorch"]
+    def seconds_of_rounds(self, ours, theirs):
+        steps = self.options.steps + self.options.warmup
+        return self.options.rounds * (ours["wall_s"] + 1e-3 * theirs["step_ms"] * steps + 2)
+
+    def scan_theirs(self, theirs, ours):
+        """All micro-batches with one recipe; then the other choices, as long as there is time for one
+        more compilation and all rounds. `ours` is our best run.
+        """
+        runs, longest = self.record["pytorch"], 0.0
         for B in self.options.batches:
+            start = time.monotonic()
             runs.append(theirs.run((B, "masters", "auto")))
+            longest = max(longest, time.monotonic() - start)
             self.keep()
         B = fastest(runs)["batch_size"]
         for recipe, attention in (("autocast", "auto"), ("masters", "cudnn")):
             if attention == "cudnn" and self.options.torch_device == "cpu":
                 continue
-            if self.left() > 0.5 * self.options.seconds:
+            if self.left() > longest + self.seconds_of_rounds(ours, fastest(runs)):
                 runs.append(theirs.run((B, recipe, attention)))
                 self.keep()
         return fastest(runs)
@@ -186,9 +194,9 @@ class Comparison:
         self.record["mfu_convention"] = ours["mfu_convention"]
         self.keep()
         print(f"result: ours, B {ours['batch_size']}: {line_of(spread, 'ours')}, memory {ours['memory_planned']} planned, "
-              f"{ours['memory_used_mib']} MiB in use")
+              f"{memory_of(ours)}")
         print(f"result: PyTorch {theirs['torch']}, B {theirs['batch_size']}, {theirs['recipe']}, attention "
-              f"{theirs['attention']}: {line_of(spread, 'pytorch')}, memory {theirs['memory_used_mib']} MiB in use")
+              f"{theirs['attention']}: {line_of(spread, 'pytorch')}, memory {memory_of(theirs)}")
         ratio = spread["ratio"]
         print(f"result: ratio ours / PyTorch: median {ratio['median']:.3f}, {ratio['min']:.3f} to {ratio['max']:.3f} "
               f"in {len(rounds)} rounds")
@@ -199,6 +207,11 @@ def line_of(spread, side):
     speed = spread[f"{side}_tok_per_s"]
     return (f"{speed['median']:.0f} tok/s ({speed['min']:.0f} to {speed['max']:.0f}), "
             f"MFU {100 * spread[f'{side}_mfu']:.1f}%")
+
+
+def memory_of(run):
+    used = run["memory_used_mib"]
+    return "in use not seen (no nvidia-smi)" if used is None else f"{used} MiB in use"
 
 
 def main():
@@ -218,7 +231,7 @@ def main():
     comparison, ours = Comparison(options), Ours(options)
     best = comparison.scan_ours(ours)  # before PyTorch's process takes memory
     theirs = Theirs(options)
-    best_theirs = comparison.scan_theirs(theirs)
+    best_theirs = comparison.scan_theirs(theirs, best)
     comparison.rounds(ours, theirs, best["batch_size"], variant_of(best_theirs))
     theirs.close()
     comparison.summary(best, best_theirs)
