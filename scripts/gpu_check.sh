@@ -91,8 +91,11 @@ ask_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head
 
 describe_machine() {
   local commit gpu
-  commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
-  if [ -z "${COMMIT:-}" ] && [ -n "$(git status --porcelain 2>/dev/null)" ]; then commit="$commit, with changes"; fi
+  commit=${COMMIT:-unknown}
+  if [ -z "${COMMIT:-}" ] && [ -e .git ]; then
+    commit=$(git rev-parse HEAD)
+    [ -z "$(git status --porcelain)" ] || commit="$commit, with changes"
+  fi
   [ $dry -eq 0 ] || say "DRY RUN: no GPU figure in here"
   say "phase:   $phase"
   say "date:    $(date -u +%Y-%m-%dT%H:%M:%SZ)"
