@@ -18,7 +18,9 @@ import torch
 import torch._functorch.config
 import torch.nn.functional as F
 
-torch._functorch.config.donated_buffer = False  # a backward pass is timed again and again
+# A backward pass is timed again and again: its inputs must outlive it. Older PyTorch never gave them up.
+if hasattr(torch._functorch.config, "donated_buffer"):
+    torch._functorch.config.donated_buffer = False
 
 MODELS = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}  # L, NH, C
 L2_FLUSH_BYTES = 256 << 20
