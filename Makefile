@@ -7,12 +7,14 @@ DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setu
 CUDA ?= auto## auto builds for CUDA where nvcc is found; 0 never does
 CUDA_HOME ?=## CUDA toolkit to take; else nvcc from PATH, else /usr/local/cuda
 CUDA_ARCH ?=## GPU architectures, such as "80 90a"; else those of the GPUs present, else "80 90a"
+HOST_BUILD ?= 1## 0 builds for CUDA alone, which needs no OpenBLAS
 HOST_ARCH ?= -march=native## instruction set of the host build
 SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
 DEVICE ?= host## host or cuda: what `make test` builds and runs
 SUITE ?=## run these test suites alone (* is a wildcard; programs means the end-to-end tests)
 TEST ?=## run these test cases alone (* is a wildcard)
 FILE ?=## build and run this test file alone, such as test/test_gelu.cu
+UPDATE ?= 0## 1 lets `make resources` write its table of budgets anew
 TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
@@ -46,7 +48,8 @@ INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
              $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS)
-SETUP     := scripts/setup.sh $(if $(ROOT),--prefix $(ROOT))
+CUDA_ONLY := $(filter 0,$(HOST_BUILD))
+SETUP     := scripts/setup.sh $(if $(CUDA_ONLY),--gpu) $(if $(ROOT),--prefix $(ROOT))
 
 # Programs unpacked there (python3, gnuplot) serve where the machine has none.
 ifneq ($(ROOT),)
@@ -106,9 +109,15 @@ CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LI
              -lcublasLt -lcublas $(IO_LIBS) $(COMM_LIBS)
 endif
 
+ifneq ($(CUDA_ONLY),)
+ifeq ($(NVCC),)
+$(error HOST_BUILD=0 leaves nothing to build: nvcc or cublasLt.h is missing, or CUDA=0 was given)
+endif
+endif
+
 # ---- what there is to build -----------------------------------------------------------------
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
-HOST_BINS  := $(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(TOOLS:%=data/%.cpp)))))
+HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(TOOLS:%=data/%.cpp))))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
 # test/test_host_*: about the host executor itself, so not for a GPU. The race check is about kernels.
@@ -126,8 +135,8 @@ programs: $(HOST_BINS) $(CUDA_BINS)
 # ./train_gpt2 is the CUDA build where there is one; without a GPU it starts the host build itself.
 links: programs
 	@for p in $(MAINS); do \
-	  for target in host cuda; do \
-	    if [ $$target = host ] || [ -n "$(NVCC)" ]; then ln -sfn build/$$target/$$p $$p; fi; \
+	  for target in $(if $(CUDA_ONLY),,host) $(if $(NVCC),cuda); do \
+	    ln -sfn build/$$target/$$p $$p; \
 	  done; \
 	done
 
@@ -146,9 +155,10 @@ $(CUDA_OUT)/test-commands: FORCE
 	$(call record,$(NVCC_CXX) $(TEST_ARCHS) $(CUDA_LIBS))
 
 # Missing packages are named once, all together, before the first compilation.
-CHECKED      := build/checked-build$(subst /,_,$(ROOT))
-CHECKED_TEST := build/checked-test$(subst /,_,$(ROOT))
-$(CHECKED) $(CHECKED_TEST): build/checked-%$(subst /,_,$(ROOT)): scripts/setup.sh
+CHECKED_WITH := $(if $(CUDA_ONLY),-gpu)$(subst /,_,$(ROOT))
+CHECKED      := build/checked-build$(CHECKED_WITH)
+CHECKED_TEST := build/checked-test$(CHECKED_WITH)
+$(CHECKED) $(CHECKED_TEST): build/checked-%$(CHECKED_WITH): scripts/setup.sh
 	@CXX="$(CXX)" $(SETUP) --check $*
 	@mkdir -p $(@D) && touch $@
 
@@ -190,7 +200,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 # ---- testing --------------------------------------------------------------------------------
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(if $(filter-out programs,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
+TEST_PROGRAMS := $(if $(filter-out programs peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -198,8 +208,11 @@ no-nvcc:
 	@echo "DEVICE=cuda needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
 endif
 else
+ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
+$(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
+endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs peers,$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 
@@ -247,8 +260,8 @@ demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its lo
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
-resources: ## registers, shared memory and spills of every kernel, from ptxas (needs nvcc)
-	@NVCC="$(NVCC)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+resources: ## registers, stack and spills of every kernel beside their budgets (needs nvcc, no GPU)
+	@NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: clang-tidy too)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What each kernel of the programs takes of a GPU, as ptxas reports it: registers a thread, bytes
-# spilled to local memory, bytes of stack, static shared memory (the dynamic part is the launcher's).
+# What each kernel of the programs takes of a GPU, as ptxas reports it, beside what it may take: the
+# budgets in dev/resources/sm_ARCH.txt. Exits 1, naming the kernel, where one spills or is over its
+# budget; scripts/resource_budgets.py says how that is judged.
 #
 #   scripts/resources.sh "80 90a" [include flags] [-- SOURCE.cu ...]     (default: the mains)
+#   UPDATE=1 scripts/resources.sh ...     write the tables anew, from what was compiled
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
@@ -20,21 +22,29 @@ if [ ${#sources[@]} -eq 0 ]; then
   sources=(*.cu)
 fi
 [ ${#sources[@]} -gt 0 ] || { echo "resources.sh: there is no program to compile" >&2; exit 2; }
+case ${UPDATE:-0} in
+  0) update=() ;;
+  1) update=(--update) ;;
+  *) echo "resources.sh: UPDATE=$UPDATE; allowed: 0, 1" >&2; exit 2 ;;
+esac
 
+toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+bad=0
 for arch in $archs; do
+  files=()
   for source in "${sources[@]}"; do
-    echo "$source, sm_$arch"
-    echo " registers  spill B  stack B  shared B  kernel"
-    "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$arch" -cubin -Xptxas -v -x cu "${includes[@]}" \
-      "$source" -o /dev/null 2>&1 | awk '
-      /Compiling entry function/ {split($0, q, "\047"); kernel = q[2]; spill = stack = shared = 0}
-      /bytes stack frame/ && kernel != "" {stack = $1; spill = $5 + $9}
-      /Used [0-9]+ registers/ && kernel != "" {
-        shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART) + 0 : 0
-        match($0, /Used [0-9]+/)
-        printf "%10d %8d %8d %9d  %s\n", substr($0, RSTART + 5, RLENGTH - 5), spill, stack, shared, kernel
-        kernel = ""
-      }
-      /error/ {print}' | c++filt | sed -E 's/  void /  /; s/llmc:://g; s/\(anonymous namespace\):://g; s/\([^()]*(\([^()]*\)[^()]*)*\)$//' | sort -k5
+    file=$reports/$(basename "$source")
+    if ! "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$arch" -cubin -Xptxas -v -x cu \
+         "${includes[@]}" "$source" -o /dev/null >"$file" 2>&1; then
+      grep -E 'error|fatal' "$file" >&2 || cat "$file" >&2
+      echo "resources.sh: $source does not compile for sm_$arch" >&2
+      exit 1
+    fi
+    files+=("$file")
   done
+  python3 scripts/resource_budgets.py --arch "sm_$arch" --toolkit "$toolkit" --table "dev/resources/sm_$arch.txt" \
+    "${update[@]}" "${files[@]}" || bad=1
 done
+exit $bad

@@ -119,8 +119,13 @@ script() {
 # Planted faults that must be found, and the programs as a user runs them. Sanitized builds check
 # the kernels alone.
 if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
-  [ "$(basename "$out")" = cuda ] || script faults test/test_faults.py ${case_filter:+"$case_filter"}
+  if [ "$(basename "$out")" = host ]; then
+    script faults test/test_faults.py ${case_filter:+"$case_filter"}
+    script resources test/test_resources.py ${case_filter:+"$case_filter"}
+    script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
+  fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
+  script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
 fi
 
 if [ $((passed + failed + skipped)) -eq 0 ]; then

@@ -7,6 +7,8 @@
 #                                    DIR may be carried to a machine without a network
 #   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo or all of
 #                                    them (the default); exit code 2 if anything is
+#   --gpu                            only what a CUDA build and its tests need: no OpenBLAS, gnuplot or
+#                                    Python; for a folder to carry, see scripts/GPU_CHECK.md
 #   --lint, --tidy                   clang-format, clang-tidy as well
 #   --dry-run                        say what would be installed, and stop
 set -euo pipefail
@@ -15,8 +17,8 @@ cd "$(dirname "$0")/.."
 # for | what proves that it is there | package
 #   h:FILE  a header the compiler finds;  l:NAME  a library the linker finds;  p:NAME  a program
 NEEDS='
-build h:cblas.h                libopenblas-dev
-build l:openblas               libopenblas-dev
+host  h:cblas.h                libopenblas-dev
+host  l:openblas               libopenblas-dev
 build h:CLI/CLI.hpp            libcli11-dev
 build h:nlohmann/json.hpp      nlohmann-json3-dev
 build h:pcre2.h                libpcre2-dev
@@ -24,7 +26,7 @@ build l:pcre2-8                libpcre2-dev
 build h:xxhash.h               libxxhash-dev
 build l:xxhash                 libxxhash-dev
 test  h:doctest/doctest.h      doctest-dev
-test  p:python3                python3
+tools p:python3                python3
 demo  p:gnuplot                gnuplot-nox
 lint  p:clang-format           clang-format
 tidy  p:clang-tidy             clang-tidy
@@ -36,7 +38,7 @@ usage_error() {
   exit 2
 }
 
-prefix='' mode=install scope='build test demo' dry=0
+prefix='' mode=install scope='host build test tools demo' gpu=0 dry=0
 while [ $# -gt 0 ]; do
   case $1 in
     --prefix) [ $# -ge 2 ] || usage_error "--prefix needs a folder"; prefix=$2; shift ;;
@@ -44,11 +46,12 @@ while [ $# -gt 0 ]; do
     --check)
       mode=check
       case ${2-} in
-        build) scope=build; shift ;;
-        test) scope='build test'; shift ;;
-        demo) scope='build test demo'; shift ;;
+        build) scope='host build'; shift ;;
+        test) scope='host build test tools'; shift ;;
+        demo) scope='host build test tools demo'; shift ;;
         all) shift ;;
       esac ;;
+    --gpu) gpu=1 ;;
     --lint) scope="$scope lint" ;;
     --tidy) scope="$scope tidy" ;;
     --dry-run) dry=1 ;;
@@ -57,6 +60,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+[ $gpu -eq 0 ] || scope=$(printf '%s\n' $scope | grep -vxE 'host|tools|demo' | tr '\n' ' ')
 case $prefix in '' | /*) ;; *) prefix=$PWD/$prefix ;; esac
 CXX=${CXX:-g++}
 
@@ -182,8 +186,10 @@ wanted=($(comm -23 <(closure "${all[@]}") <(everywhere)))
 for deb in "$work"/archives/*.deb; do dpkg-deb -x "$deb" "$prefix"; done
 rm -rf "$work"
 printf '%s\n' "${wanted[@]}" >"$prefix/packages"
-if ! CXX=$CXX "$0" --check --prefix "$prefix"; then
+narrowed=()
+[ $gpu -eq 0 ] || narrowed=(--gpu)
+if ! CXX=$CXX "$0" --check --prefix "$prefix" "${narrowed[@]}"; then
   echo "setup.sh: $prefix was filled but something is still not found in it" >&2
   exit 1
 fi
-echo "setup.sh: ready; build with: make DEPS=$prefix"
+echo "setup.sh: ready; build with: make DEPS=$prefix${narrowed:+ HOST_BUILD=0}"

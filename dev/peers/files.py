@@ -1,0 +1,74 @@
+"""The files that both sides of a comparison read: token files and Hugging Face directories."""
+import json
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+
+TOKEN_MAGIC, TOKEN_VERSION, TOKEN_HEADER = 20240520, 1, 256  # llm.c's .bin
+
+
+def replace_file(path, write):
+    """`write(file)` fills a temporary file, which then takes the name `path`."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        write(file)
+    os.replace(temporary, path)
+
+
+# ---- token files ---------------------------------------------------------------------------
+
+
+def write_tokens(path, tokens):
+    """`tokens`: integers below 65536."""
+    header = np.zeros(TOKEN_HEADER, dtype="<i4")
+    header[:3] = TOKEN_MAGIC, TOKEN_VERSION, len(tokens)
+    replace_file(path, lambda file: (header.tofile(file), np.asarray(tokens).astype("<u2").tofile(file)))
+
+
+def read_tokens(path):
+    """The tokens of a .bin file, as an array of 16-bit integers that lies in the file."""
+    header = np.fromfile(path, dtype="<i4", count=TOKEN_HEADER)
+    if len(header) < TOKEN_HEADER or header[0] != TOKEN_MAGIC or header[1] != TOKEN_VERSION:
+        raise SystemExit(f"{path} is no token file: llm.c's .bin, version 1, is wanted")
+    tokens = np.memmap(path, dtype="<u2", mode="r", offset=header.nbytes)
+    if len(tokens) != header[2]:
+        raise SystemExit(f"{path} has {len(tokens)} tokens, its header says {header[2]}")
+    return tokens
+
+
+# ---- weights -------------------------------------------------------------------------------
+
+
+def write_safetensors(path, tensors):
+    """`tensors`: name -> fp32 array."""
+    header, at = {}, 0
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [at, at + values.nbytes]}
+        at += values.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    def write(file):
+        file.write(struct.pack("<Q", len(text)) + text)
+        for values in tensors.values():
+            values.astype("<f4", copy=False).tofile(file)
+    replace_file(path, write)
+
+
+def read_safetensors(path):
+    """name -> fp32 array, each lying in the file."""
+    with open(path, "rb") as file:
+        length, = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, about in header.items():
+        if about["dtype"] != "F32":
+            raise SystemExit(f"{path}: {name} is {about['dtype']}; F32 is wanted")
+        tensors[name] = np.memmap(path, dtype="<f4", mode="r", offset=8 + length + about["data_offsets"][0],
+                                  shape=tuple(about["shape"]))
+    return tensors

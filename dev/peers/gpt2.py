@@ -1,0 +1,105 @@
+"""GPT-2 in PyTorch, as one writes it today: SDPA, the tanh GELU, a padded vocabulary, tied embeddings."""
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from files import read_safetensors
+
+
+class Config(NamedTuple):
+    vocabulary: int
+    context: int
+    layers: int
+    heads: int
+    channels: int
+
+    @property
+    def padded_vocabulary(self):
+        return -(-self.vocabulary // 128) * 128
+
+
+def read_config(directory):
+    """Of a Hugging Face directory."""
+    raw = json.loads((Path(directory) / "config.json").read_text())
+    return Config(raw["vocab_size"], raw["n_positions"], raw["n_layer"], raw["n_head"], raw["n_embd"])
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads = config.heads
+        self.c_attn = nn.Linear(config.channels, 3 * config.channels)
+        self.c_proj = nn.Linear(config.channels, config.channels)
+
+    def forward(self, x):  # (B, T, C)
+        B, T, C = x.shape
+        q, k, v = self.c_attn(x).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, NH, T, HS)
+        return self.c_proj(mixed.transpose(1, 2).reshape(B, T, C))
+
+
+class Mlp(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.c_fc = nn.Linear(config.channels, 4 * config.channels)
+        self.c_proj = nn.Linear(4 * config.channels, config.channels)
+
+    def forward(self, x):
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(config.channels), Attention(config)
+        self.ln_2, self.mlp = nn.LayerNorm(config.channels), Mlp(config)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt2(nn.Module):
+    """Parameters are called as in Hugging Face's files. The rows that pad the vocabulary are zero.
+    `exact_loss` leaves them out of the softmax, as they must be; without it they take part, which
+    spares PyTorch an unaligned view of the logits and changes no speed of ours.
+    """
+
+    def __init__(self, config, exact_loss=True):
+        super().__init__()
+        self.config, self.exact_loss = config, exact_loss
+        self.wte = nn.Embedding(config.padded_vocabulary, config.channels)
+        self.wpe = nn.Embedding(config.context, config.channels)
+        self.h = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.ln_f = nn.LayerNorm(config.channels)
+
+    def forward(self, tokens, targets):
+        """The mean loss over (B, T) tokens."""
+        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        for block in self.h:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)  # (B, T, padded V)
+        if self.exact_loss:
+            logits = logits[..., :self.config.vocabulary]
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def load(directory, exact_loss=True):
+    """The fp32 model in a Hugging Face directory."""
+    model = Gpt2(read_config(directory), exact_loss)
+    stored = read_safetensors(Path(directory) / "model.safetensors")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = torch.tensor(stored.pop("transformer." + name))
+            if ".c_" in name and values.dim() == 2:
+                values = values.T  # stored (in, out), kept (out, in)
+            if name == "wte.weight":
+                values = F.pad(values, (0, 0, 0, parameter.shape[0] - values.shape[0]))
+            parameter.copy_(values)
+    if stored:
+        raise SystemExit(f"{directory} has tensors nobody knows: {', '.join(sorted(stored))}")
+    return model

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Trains GPT-2 in PyTorch as train_gpt2 does: same weights, batches, schedule, AdamW, clipping.
+
+    dev/peers/train_pytorch.py --init-from DIR --train FILE.bin --log FILE.jsonl [flags as train_gpt2's]
+    dev/peers/train_pytorch.py --init-from DIR --train FILE.bin --serve
+
+The first writes a line a step (step, loss, grad_norm, lr). The second is for timing beside another
+program: it reads a request a line, such as {"batch_size": 16, "steps": 30, "warmup": 5}, runs it, and
+answers with a line; between requests it gives activations back. A request may name the recipe of
+bf16 and the attention kernel, "recipe": "masters" | "autocast", "attention": "auto" | "cudnn":
+
+- masters: weights and activations in bf16, fp32 masters for AdamW, gradients copied to fp32. The
+  numbers are kept as our engine keeps them.
+- autocast: fp32 weights, cast to bf16 where they are multiplied; the residual stream is fp32. What
+  most PyTorch programs do.
+
+Which is faster depends on versions; the comparison takes the faster one.
+"""
+import argparse
+import json
+import math
+import sys
+import time
+
+import torch
+
+import gpt2
+from files import read_tokens
+from windows import ShuffledWindows
+
+
+def learning_rate(step, peak, warmup, steps, final_fraction=0.1):
+    """Of llmc/train/schedule.h: linear warm-up, then a cosine. `step` counts from 0."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if steps <= warmup + 1:
+        return peak
+    done = min(1.0, (step - warmup) / (steps - 1 - warmup))
+    return peak * (final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def choose_attention(name):
+    """Which of PyTorch's kernels may serve; `auto` leaves the choice to it."""
+    torch.backends.cuda.enable_flash_sdp(name == "auto")
+    torch.backends.cuda.enable_mem_efficient_sdp(name == "auto")
+    torch.backends.cuda.enable_math_sdp(name == "auto")
+    torch.backends.cuda.enable_cudnn_sdp(name in ("auto", "cudnn"))
+
+
+class Training:
+    """A model and its optimizer on a device."""
+
+    def __init__(self, options, recipe, attention, exact_loss):
+        self.options, self.recipe = options, recipe if options.dtype == "bf16" else "fp32"
+        self.cuda = options.device.startswith("cuda")
+        if self.cuda:
+            choose_attention(attention)
+        model = gpt2.load(options.init_from, exact_loss).to(options.device)
+        self.config = model.config
+        self.masters = [p.detach().clone() for p in model.parameters()] if self.recipe == "masters" else None
+        if self.masters:
+            model.to(torch.bfloat16)
+            for master in self.masters:
+                master.grad = torch.zeros_like(master)
+        self.weights = list(model.parameters())
+        optimized = self.masters or self.weights
+        groups = [{"params": [p for p in optimized if p.dim() == 2], "weight_decay": options.weight_decay},
+                  {"params": [p for p in optimized if p.dim() == 1], "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95), eps=1e-8, fused=self.cuda)
+        if options.compile:
+            torch.compiler.reset()
+            self.loss_of = torch.compile(model, dynamic=False)
+        else:
+            self.loss_of = model
+
+    def stage(self, batch):
+        """A batch on its way to the device."""
+        pin = (lambda t: t.pin_memory()) if self.cuda else (lambda t: t)
+        return [pin(torch.from_numpy(part)).to(self.options.device, non_blocking=True) for part in batch]
+
+    def step(self, micro_batches, rate):
+        """One update; returns loss and gradient norm, still on the device."""
+        total = 0
+        for tokens, targets in micro_batches:
+            with torch.autocast(self.options.device.split(":")[0], torch.bfloat16, enabled=self.recipe == "autocast"):
+                loss = self.loss_of(tokens, targets) / len(micro_batches)
+            loss.backward()
+            total = total + loss.detach()
+        optimized = self.weights
+        if self.masters:
+            optimized = self.masters
+            torch._foreach_copy_([p.grad for p in self.masters], [p.grad for p in self.weights])
+            for weight in self.weights:
+                weight.grad = None
+        norm = torch.nn.utils.clip_grad_norm_(optimized, self.options.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        if not self.masters:
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
+            with torch.no_grad():
+                torch._foreach_copy_(self.weights, self.masters)
+        return total, norm
+
+    def synchronize(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+
+# ---- a loss curve --------------------------------------------------------------------------
+
+
+def train(options, windows):
+    training = Training(options, options.recipe, "auto", exact_loss=True)
+    B, accumulate = options.batch_size, options.grad_accum
+    with open(options.log, "w") as log:
+        for step in range(options.steps):
+            first = step * B * accumulate
+            batches = [training.stage(windows.batch(first + m * B, B)) for m in range(accumulate)]
+            rate = learning_rate(step, options.lr, options.warmup, options.steps)
+            loss, norm = training.step(batches, rate)
+            log.write(json.dumps({"step": step + 1, "loss": float(loss), "grad_norm": float(norm), "lr": rate}) + "\n")
+            log.flush()
+
+
+# ---- timing --------------------------------------------------------------------------------
+
+
+def timed(training, windows, B, warmup, steps):
+    """Runs warmup + steps steps; the clock runs over the last `steps`, with one wait at the end.
+    Batches are copied while the device works, losses stay on the device: nothing makes PyTorch wait.
+    """
+    losses = []
+    if training.cuda:
+        torch.cuda.reset_peak_memory_stats()
+    batch = training.stage(windows.batch(0, B))
+    start = time.perf_counter()
+    for step in range(warmup + steps):
+        if step == warmup:
+            training.synchronize()
+            warmed = time.perf_counter()
+        losses.append(training.step([batch], 1e-4)[0])
+        batch = training.stage(windows.batch((step + 1) * B, B))
+    training.synchronize()
+    seconds = time.perf_counter() - warmed
+    answer = {"step_ms": 1e3 * seconds / steps, "tok_per_s": B * windows.T * steps / seconds,
+              "warmup_s": warmed - start, "last_loss": float(losses[-1])}
+    if training.cuda:
+        answer["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+        answer["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+    return answer
+
+
+def serve(options, windows):
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not stand among answers
+    training, variant = None, None
+    for line in sys.stdin:
+        request = json.loads(line)
+        wanted = {"batch_size": request["batch_size"], "recipe": request.get("recipe", "masters"),
+                  "attention": request.get("attention", "auto")}
+        try:
+            if wanted != variant:
+                training = variant = None
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+                training = Training(options, wanted["recipe"], wanted["attention"], exact_loss=False)
+                variant = wanted
+            answer = timed(training, windows, wanted["batch_size"], request["warmup"], request["steps"])
+        except RuntimeError as error:  # out of memory, or no such kernel here
+            training = variant = None
+            answer = {"error": str(error).splitlines()[0][:300]}
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        print(json.dumps({**wanted, "torch": torch.__version__, **answer}), file=answers, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--init-from", required=True, metavar="DIR")
+    parser.add_argument("--train", required=True, metavar="FILE.bin")
+    parser.add_argument("--log", metavar="FILE.jsonl")
+    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--recipe", choices=("masters", "autocast"), default="masters", help="of bf16")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", type=int, choices=(0, 1), default=1)
+    for flag, kind, value in (("batch-size", int, 8), ("seq-len", int, 0), ("grad-accum", int, 1), ("steps", int, 200),
+                              ("warmup", int, None), ("lr", float, 6e-4), ("weight-decay", float, 0.1),
+                              ("clip", float, 1.0), ("seed", int, 1337)):
+        parser.add_argument(f"--{flag}", type=kind, default=value)
+    options = parser.parse_args()
+    if options.serve == bool(options.log):
+        parser.error("either --log FILE.jsonl or --serve")
+    if options.warmup is None:
+        options.warmup = options.steps // 20
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise SystemExit("train_pytorch.py: PyTorch finds no GPU; --device cpu runs on the CPU")
+    context = gpt2.read_config(options.init_from).context
+    windows = ShuffledWindows(read_tokens(options.train), options.seq_len or context, options.seed)
+    (serve if options.serve else train)(options, windows)
+
+
+if __name__ == "__main__":
+    main()

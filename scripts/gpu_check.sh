@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Proves the engine on a machine with a GPU, in phases of at most eight minutes, without a network.
+# scripts/GPU_CHECK.md is its manual.
+#
+#   scripts/gpu_check.sh [--dry] PHASE OUTDIR
+#
+#   correct   build, all tests on the GPU, compute-sanitizer on short training runs
+#   train     GPT-2 124M beside PyTorch: 200 losses from the same weights and batches, then speed
+#   --dry     the same steps, tiny and on the CPU, to try the script itself where there is no GPU
+#
+# OUTDIR gets at most eight files, each complete up to the step that ran last: report.txt (read this
+# one), steps.jsonl, and the logs and figures that the phase names. The first step that goes wrong ends
+# the phase: exit code 1, and the last line names the step.
+#
+# From the environment: DEPS (folder made by scripts/setup.sh --gpu --prefix DIR), PYTHON (default
+# python3; phase train needs PyTorch and NumPy in it), DATA (GPT-2 tokens, llm.c's .bin; default: made
+# up), COMMIT (default: asked of git), JOBS (default: as many as cores).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage_error() {
+  echo "gpu_check.sh: $1" >&2
+  sed -n '/^#   [a-z-]/s/^#   /  /p' "$0" >&2
+  exit 2
+}
+dry=0
+if [ "${1:-}" = --dry ]; then dry=1; shift; fi
+[ $# -eq 2 ] || usage_error "a phase and a folder for the results are wanted"
+phase=$1 out=$2
+case $phase in
+  correct | train) ;;
+  *) usage_error "phase '$phase' is not known; allowed: correct, train" ;;
+esac
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+[ -z "$(ls -A "$out")" ] || usage_error "$out is not empty: results of another run are not overwritten"
+
+PHASE_SECONDS=480
+export PYTHON=${PYTHON:-python3}
+# Compiled kernels of PyTorch, inputs and whatever else is not a result.
+work=build/gpu_check/$phase
+make=(make --no-print-directory "-j${JOBS:-$(nproc)}")
+[ -z "${DEPS:-}" ] || make+=("DEPS=$DEPS")
+if [ $dry -eq 1 ]; then
+  device=host torch_device=cpu build=build/host
+  make+=(CUDA=0)
+else
+  device=cuda torch_device=cuda build=build/cuda
+  make+=(HOST_BUILD=0 DEVICE=cuda)
+fi
+
+# ---- the record of a phase --------------------------------------------------------------------
+say() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
+
+stop_at() { # step, why
+  say "FAILED at step $1: $2"
+  exit 1
+}
+
+# step NAME SECONDS LOG COMMAND...: runs it, for that long at most and no longer than the phase may
+# last. Its output is added to LOG; lines that begin with `result: ` go into the report.
+step() {
+  local name=$1 limit=$2 log=$3 left code=0 begin size seconds
+  shift 3
+  left=$((PHASE_SECONDS - SECONDS))
+  [ $left -gt 0 ] || stop_at "$name" "the $PHASE_SECONDS s of the phase are over"
+  [ "$limit" -lt $left ] || limit=$left
+  printf '\n==== %s: %s\n' "$name" "$*" >>"$out/$log"
+  size=$(stat -c %s "$out/$log")
+  begin=$EPOCHREALTIME
+  timeout --kill-after=10 "$limit" "$@" >>"$out/$log" 2>&1 </dev/null || code=$?
+  seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $begin}")
+  printf '{"phase":"%s","step":"%s","seconds":%s,"limit":%d,"exit":%d,"log":"%s","dry":%s}\n' \
+    "$phase" "$name" "$seconds" "$limit" "$code" "$log" "$([ $dry -eq 1 ] && echo true || echo false)" >>"$out/steps.jsonl"
+  say "$([ $code -eq 0 ] && echo "ok    " || echo FAILED) $name: $seconds s (log: $log)"
+  tail -c "+$((size + 1))" "$out/$log" | sed -n 's/^result: /         /p' | tee -a "$out/report.txt"
+  [ $code -ne 0 ] || return 0
+  tail -c "+$((size + 1))" "$out/$log" | tail -n 25 | sed 's/^/    | /'
+  case $code in
+    124 | 137) stop_at "$name" "stopped after $limit s" ;;
+    *) stop_at "$name" "exit code $code" ;;
+  esac
+}
+
+not_run() { # step, why
+  printf '{"phase":"%s","step":"%s","not_run":"%s"}\n' "$phase" "$1" "$2" >>"$out/steps.jsonl"
+  say "not run $1: $2"
+}
+
+ask_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1 || true; }
+
+describe_machine() {
+  local commit gpu
+  commit=${COMMIT:-unknown}
+  if [ -z "${COMMIT:-}" ] && [ -e .git ]; then
+    commit=$(git rev-parse HEAD)
+    [ -z "$(git status --porcelain)" ] || commit="$commit, with changes"
+  fi
+  [ $dry -eq 0 ] || say "DRY RUN: no GPU figure in here"
+  say "phase:   $phase"
+  say "date:    $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+  say "commit:  $commit"
+  gpu=$(ask_gpu name,memory.total,clocks.max.sm,power.limit,driver_version)
+  say "GPU:     ${gpu:-none} (name, memory, highest clock, power limit, driver)"
+  say "CUDA:    $( { ${NVCC:-nvcc} --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -nE 's/.*, V([0-9.]+)$/\1/p' | head -1)"
+  say "Python:  $("$PYTHON" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo none), PyTorch $(torch_version)"
+  say "machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
+}
+
+torch_version() {
+  "$PYTHON" -c 'import numpy, torch; print(torch.__version__)' 2>/dev/null || echo none
+}
+
+# ---- phase: correct ---------------------------------------------------------------------------
+phase_correct() {
+  local only=() verdict
+  # One file of tests shows that the step works; all of them on a CPU are `make test`.
+  [ $dry -eq 0 ] || only=(FILE=test/test_gelu.cu)
+  step build 300 build.log "${make[@]}" "${only[@]}" test-programs "$build/train_gpt2"
+  step tests 300 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${only[@]}" test
+  verdict=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out/tests.log" | tail -1 || true)
+  say "         $verdict"
+  case $verdict in "" | "0 passed"*) stop_at tests "no test ran" ;; esac
+  step sanitizer 300 sanitizer.log "$PYTHON" scripts/gpu_check/sanitize.py --program "$build/train_gpt2" \
+    --device "$device" --seconds $((PHASE_SECONDS - SECONDS - 15))
+}
+
+# ---- phase: train -----------------------------------------------------------------------------
+phase_train() {
+  local V=50257 tokens=4000000 steps=200 last=50 B=16 sizes=() speed=() data=$work/data/tokens.bin
+  if [ $dry -eq 1 ]; then
+    V=300 tokens=20000 steps=20 last=5 B=2
+    sizes=(--layers 2 --heads 2 --channels 32 --context 32)
+    speed=(--batches "2,4" --rounds 3 --steps 3 --warmup 1)
+  fi
+  step build 300 build.log "${make[@]}" "$build/train_gpt2"
+  if [ "$(torch_version)" = none ]; then
+    [ $dry -eq 1 ] || stop_at inputs "PyTorch and NumPy are not in $PYTHON"
+    not_run "inputs, curves, speed" "PyTorch and NumPy are not in $PYTHON"
+    return
+  fi
+  step data 60 output.log "$PYTHON" dev/peers/make_data.py --out "$work/data" --tokens $tokens --vocabulary $V
+  [ -z "${DATA:-}" ] || data=$DATA
+  step weights 60 output.log "$PYTHON" dev/peers/make_weights.py --out "$work/gpt2" --vocabulary $V "${sizes[@]}"
+
+  local run=(--init-from "$work/gpt2" --train "$data" --dtype bf16 --batch-size "$B" --steps "$steps")
+  step curve-ours 120 output.log "$build/train_gpt2" "${run[@]}" --device $device --val "$data" \
+    --tokenizer "words:$work/data/words.txt" --eval-every 0 --sample-every 0 --log "$work/ours.jsonl"
+  # Not compiled: the losses do not need it, and the minute is better spent on timing.
+  step curve-pytorch 180 output.log "$PYTHON" dev/peers/train_pytorch.py "${run[@]}" --device $torch_device \
+    --compile 0 --log "$work/pytorch.jsonl"
+  step losses 30 output.log "$PYTHON" scripts/gpu_check/losses.py "$work/ours.jsonl" "$work/pytorch.jsonl" \
+    --steps $steps --last $last --limit 0.02 --out "$out/losses.jsonl"
+  step speed 300 output.log "$PYTHON" scripts/gpu_check/speed.py --program "$build/train_gpt2" --device $device \
+    --torch-device $torch_device --init-from "$work/gpt2" --train "$data" --words "$work/data/words.txt" \
+    --seconds $((PHASE_SECONDS - SECONDS - 20 < 290 ? PHASE_SECONDS - SECONDS - 20 : 290)) \
+    --out "$out/speed.json" "${speed[@]}"
+}
+
+# ---- run --------------------------------------------------------------------------------------
+# A later phase is a function phase_NAME of steps, and its name in the two lists at the top.
+describe_machine
+if [ $dry -eq 0 ] && [ -z "$(ask_gpu name)" ]; then
+  stop_at machine "nvidia-smi names no GPU (--dry tries the script without one)"
+fi
+rm -rf "$work"
+mkdir -p "$work"
+export TORCHINDUCTOR_CACHE_DIR=$PWD/$work/inductor
+"phase_$phase"
+say "passed: phase $phase in $SECONDS s$([ $dry -eq 0 ] || echo ' (DRY RUN: no GPU figure in here)')"

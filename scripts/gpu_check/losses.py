@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Do two training runs from the same weights on the same batches learn alike?
+
+    losses.py OURS.jsonl THEIRS.jsonl --steps N --last M --limit X --out FILE.jsonl
+
+Writes both losses of every step, a line each, and fails (exit code 1) unless both runs have all N
+steps and the mean absolute difference over the last M is at most X nats.
+"""
+import argparse
+import json
+import math
+import sys
+
+
+def read_losses(path):
+    """Step -> loss."""
+    lines = [json.loads(line) for line in open(path)]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ours")
+    parser.add_argument("theirs")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--last", type=int, required=True)
+    parser.add_argument("--limit", type=float, required=True)
+    parser.add_argument("--out", required=True)
+    arguments = parser.parse_args()
+    ours, theirs = read_losses(arguments.ours), read_losses(arguments.theirs)
+    wanted = list(range(1, arguments.steps + 1))
+    with open(arguments.out, "w") as out:
+        for step in wanted:
+            out.write(json.dumps({"step": step, "ours": ours.get(step), "pytorch": theirs.get(step)}) + "\n")
+    for name, losses in (("our", ours), ("PyTorch's", theirs)):
+        missing = [step for step in wanted if losses.get(step) is None or not math.isfinite(losses[step])]
+        if missing:
+            print(f"result: {name} run has no finite loss at step {missing[0]} ({len(missing)} steps in all)")
+            return 1
+    gaps = [abs(ours[step] - theirs[step]) for step in wanted[-arguments.last:]]
+    mean = sum(gaps) / len(gaps)
+    good = mean <= arguments.limit
+    last = wanted[-1]
+    print(f"result: loss {ours[1]:.4f} -> {ours[last]:.4f}, PyTorch's {theirs[1]:.4f} -> {theirs[last]:.4f}")
+    print(f"result: mean |difference| over the last {len(gaps)} of {last} steps: {mean:.5f}, largest {max(gaps):.5f}: "
+          f"{'passed' if good else 'FAILED'} (at most {arguments.limit})")
+    if not ours[last] < ours[1]:
+        print("result: FAILED: nothing was learnt, the comparison says little")
+        good = False
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

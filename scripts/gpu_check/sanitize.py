@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Short training runs under compute-sanitizer: memcheck, racecheck, synccheck and initcheck, in fp32
+and bf16.
+
+    sanitize.py --program build/cuda/train_gpt2 [--device cuda] [--seconds N]
+
+Fails (exit code 1) where a tool finds an error, or the run under it does not end well. What is no
+fault of the program is said and passed over: no tool, one that refuses this device, a run that was
+too slow under it, and what goes on inside NVIDIA's own GEMM kernels (but accesses out of bounds).
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+FOUND = 9  # exit code of the tool when it found something
+RUN_SECONDS = 60
+# Kernels that are not ours, by the names cuBLAS and cuBLASLt give theirs.
+LIBRARY_KERNEL = re.compile(r"cublas|cutlass|gemm|xmma|nvjet|splitK", re.IGNORECASE)
+REFUSALS = ("Device not supported", "not supported on this", "Unable to find injection library", "Failed to initialize")
+
+
+def reports(output):
+    """The errors and hazards in a tool's output: each a first line with what follows it."""
+    blocks, block = [], None
+    for line in output.splitlines():
+        if not line.startswith("========="):
+            continue
+        text = line.lstrip("=").rstrip()
+        if re.match(r" (?:ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY|COMPUTE-SANITIZER)", text) or not text.strip():
+            block = None
+        elif re.match(r" (?:Error|Warning|Invalid|Uninitialized|Barrier|Program hit|Fatal|Out-of-|Misaligned)", text):
+            block = [text.strip()]
+            blocks.append(block)
+        elif block is not None:
+            block.append(text.strip())
+    return ["\n".join(block) for block in blocks]
+
+
+def is_librarys(tool, report):
+    """Whether it is about the inside of a kernel of NVIDIA's; kernels of ours are in namespace llmc. An
+    access out of bounds is ours all the same: we gave the pointer.
+    """
+    return tool != "memcheck" and "llmc::" not in report and LIBRARY_KERNEL.search(report) is not None
+
+
+def judge(tool, code, output):
+    """(good, what to say) about a finished run."""
+    for refusal in REFUSALS:
+        if refusal in output:
+            return True, f"not run: {refusal}"
+    found = reports(output)
+    ours = [report for report in found if not is_librarys(tool, report)]
+    note = f", {len(found) - len(ours)} reports about library kernels passed over" if len(ours) < len(found) else ""
+    summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", output)
+    if ours:
+        return False, f"{len(ours)} reports, the first: {ours[0].splitlines()[0]}{note}"
+    if not summary:
+        return False, f"no summary, exit code {code}"
+    if code == FOUND and found:
+        return True, f"clean{note}"
+    if code != 0 or not re.match(r"0 (?:errors|hazards)", summary[1]):
+        return False, f"exit code {code}, {summary[1]}"
+    return True, "clean" + note
+
+
+def find_tool():
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    here = os.path.join(os.path.dirname(os.path.realpath(nvcc)), "compute-sanitizer")
+    return shutil.which("compute-sanitizer") or (here if os.access(here, os.X_OK) else None)
+
+
+def training_run(program, device, dtype):
+    """Three steps in which every kernel of training takes part; odd sizes leave tiles half full."""
+    return [program, "--device", device, "--dtype", dtype, "--layers", "2", "--heads", "3", "--channels", "72", "--context",
+            "50", "--batch-size", "2", "--grad-accum", "2", "--steps", "3", "--eval-every", "0", "--sample-every", "0"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=240, help="for all runs together")
+    arguments = parser.parse_args()
+    end = time.monotonic() + arguments.seconds
+    tool_path = find_tool() if arguments.device == "cuda" else None
+    bad = 0
+    for tool in TOOLS:
+        for dtype in ("bf16", "fp32"):
+            run = training_run(arguments.program, arguments.device, dtype)
+            if tool_path is None:
+                why = "compute-sanitizer is not here" if arguments.device == "cuda" else "no GPU in a dry run"
+                print(f"result: {tool} {dtype}: not run: {why}", flush=True)
+                continue
+            limit = min(RUN_SECONDS, end - time.monotonic())
+            if limit < 5:
+                print(f"result: {tool} {dtype}: not run: the {arguments.seconds:.0f} s are over", flush=True)
+                continue
+            command = [tool_path, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20",
+                       *(["--report-api-errors", "no"] if tool == "memcheck" else []), *run]
+            print(f"---- {' '.join(command)}", flush=True)
+            start = time.monotonic()
+            try:
+                done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
+            except subprocess.TimeoutExpired:
+                print(f"result: {tool} {dtype}: not run to its end: {limit:.0f} s were not enough", flush=True)
+                continue
+            print(done.stdout, flush=True)
+            good, text = judge(tool, done.returncode, done.stdout)
+            bad += not good
+            print(f"result: {tool} {dtype}: {text} ({time.monotonic() - start:.0f} s)", flush=True)
+    if arguments.device != "cuda":  # the run itself can be tried
+        done = subprocess.run(training_run(arguments.program, arguments.device, "bf16"), timeout=RUN_SECONDS)
+        print(f"result: the run that would be checked: exit code {done.returncode}", flush=True)
+        bad += done.returncode != 0
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Training speed beside PyTorch's, on the same GPU in the same minutes.
+
+First each side's best micro-batch is found (for PyTorch also the better way to train in bf16 and the
+better attention kernel, while there is time), then both run in turns, and the ratio of each round is
+taken: its median says who is faster, its least and greatest how sure that is.
+
+    speed.py --program build/cuda/train_gpt2 --init-from DIR --train FILE.bin --words FILE --out speed.json
+
+PyTorch's process lives through all rounds, so that it compiles each variant once; between its turns it
+gives its activations back. A step's time is, for us, what train_gpt2's log says (a wait for the device
+in every step), for PyTorch the wall time of all timed steps with a single wait at their end.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LEAST_ROUNDS = 3
+
+
+class MemoryWatch:
+    """The most device memory in use while it is open, in MiB, by nvidia-smi; None where that is not."""
+
+    COMMAND = ["nvidia-smi", "-i", os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0",
+               "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+
+    def __enter__(self):
+        self.most, self.stop = None, threading.Event()
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self
+
+    def _watch(self):
+        while not self.stop.wait(0.3):
+            try:
+                done = subprocess.run(self.COMMAND, capture_output=True, text=True, timeout=10)
+                self.most = max(self.most or 0, int(done.stdout.split()[0]))
+            except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+                return
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
+class Ours:
+    def __init__(self, options):
+        self.options = options
+
+    def run(self, B):
+        """Starts train_gpt2 anew; returns what its log and its report say."""
+        o, start = self.options, time.monotonic()
+        with tempfile.TemporaryDirectory() as folder, MemoryWatch() as watch:
+            log = Path(folder) / "log.jsonl"
+            done = subprocess.run(
+                [o.program, "--device", o.device, "--dtype", "bf16", "--init-from", o.init_from, "--train", o.train, "--val",
+                 o.train, "--tokenizer", f"words:{o.words}", "--batch-size", str(B), "--steps", str(o.warmup + o.steps),
+                 "--lr", "1e-4", "--eval-every", "0", "--sample-every", "0", "--log", str(log)],
+                capture_output=True, text=True)
+            print(done.stderr, flush=True)
+            if done.returncode != 0:
+                return {"batch_size": B, "error": done.stderr.strip().splitlines()[-1][:300]}
+            lines = [json.loads(line) for line in log.read_text().splitlines()][o.warmup:]
+        step_ms = statistics.fmean(line["step_ms"] for line in lines)
+        tokens = lines[-1]["tokens"] - lines[-2]["tokens"]
+        planned = re.search(r"^memory: .*in all (.*)$", done.stderr, re.MULTILINE)
+        convention = re.search(r"^MFU: (.*)$", done.stderr, re.MULTILINE)
+        # MFU is a rate over a peak: their quotient is the same for every step, and for PyTorch.
+        return {"batch_size": B, "step_ms": step_ms, "step_ms_median": statistics.median(line["step_ms"] for line in lines),
+                "tok_per_s": 1e3 * tokens / step_ms, "mfu_per_tok_per_s": lines[-1]["mfu"] / lines[-1]["tok_per_s"],
+                "wall_s": time.monotonic() - start, "memory_planned": planned[1] if planned else None, "memory_used_mib": watch.most,
+                "mfu_convention": convention[1] if convention else None}
+
+
+class Theirs:
+    def __init__(self, options):
+        o = self.options = options
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "dev/peers/train_pytorch.py"), "--init-from", o.init_from, "--train", o.train,
+             "--dtype", "bf16", "--device", o.torch_device, "--serve"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, variant):
+        B, recipe, attention = variant
+        request = {"batch_size": B, "recipe": recipe, "attention": attention, "steps": self.options.steps,
+                   "warmup": self.options.warmup}
+        with MemoryWatch() as watch:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"train_pytorch.py ended with exit code {self.process.wait()}")
+        return {**json.loads(answer), "memory_used_mib": watch.most}
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def fastest(runs):
+    good = [run for run in runs if "error" not in run]
+    if not good:
+        raise SystemExit(f"no run succeeded: {runs[-1]['error'] if runs else 'none was made'}")
+    return max(good, key=lambda run: run["tok_per_s"])
+
+
+def variant_of(run):
+    return run["batch_size"], run["recipe"], run["attention"]
+
+
+class Comparison:
+    def __init__(self, options):
+        self.options = options
+        self.end = time.monotonic() + options.seconds
+        self.record = {"ours": [], "pytorch": [], "rounds": [], "steps_timed": options.steps, "warmup": options.warmup}
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def keep(self):
+        """The file is whole after every run."""
+        out = Path(self.options.out)
+        temporary = out.with_name(out.name + ".tmp")
+        temporary.write_text(json.dumps(self.record, indent=1) + "\n")
+        os.replace(temporary, out)
+
+    def scan_ours(self, ours):
+        for B in self.options.batches:
+            self.record["ours"].append(ours.run(B))
+            self.keep()
+        return fastest(self.record["ours"])
+
+    def seconds_of_rounds(self, ours, theirs):
+        steps = self.options.steps + self.options.warmup
+        return self.options.rounds * (ours["wall_s"] + 1e-3 * theirs["step_ms"] * steps + 2)
+
+    def scan_theirs(self, theirs, ours):
+        """All micro-batches with one recipe; then the other choices, as long as there is time for one
+        more compilation and all rounds. `ours` is our best run.
+        """
+        runs, longest = self.record["pytorch"], 0.0
+        for B in self.options.batches:
+            start = time.monotonic()
+            runs.append(theirs.run((B, "masters", "auto")))
+            longest = max(longest, time.monotonic() - start)
+            self.keep()
+        B = fastest(runs)["batch_size"]
+        for recipe, attention in (("autocast", "auto"), ("masters", "cudnn")):
+            if attention == "cudnn" and self.options.torch_device == "cpu":
+                continue
+            if self.left() > longest + self.seconds_of_rounds(ours, fastest(runs)):
+                runs.append(theirs.run((B, recipe, attention)))
+                self.keep()
+        return fastest(runs)
+
+    def rounds(self, ours, theirs, B, variant):
+        longest = 0.0
+        for number in range(self.options.rounds):
+            if self.left() < longest:
+                break
+            start = time.monotonic()
+            turns = {"ours": lambda: ours.run(B), "pytorch": lambda: theirs.run(variant)}
+            order = list(turns) if number % 2 == 0 else list(reversed(turns))
+            result = {side: turns[side]() for side in order}
+            for side, run in result.items():
+                if "error" in run:
+                    raise SystemExit(f"round {number + 1}, {side}: {run['error']}")
+            longest = max(longest, time.monotonic() - start)
+            self.record["rounds"].append({"ours_tok_per_s": result["ours"]["tok_per_s"],
+                                          "pytorch_tok_per_s": result["pytorch"]["tok_per_s"],
+                                          "ratio": result["ours"]["tok_per_s"] / result["pytorch"]["tok_per_s"]})
+            self.keep()
+
+    def summary(self, ours, theirs):
+        rounds = self.record["rounds"]
+        if len(rounds) < LEAST_ROUNDS:
+            raise SystemExit(f"{len(rounds)} rounds in {self.options.seconds:.0f} s are too few to compare")
+        spread = {}
+        for key in ("ours_tok_per_s", "pytorch_tok_per_s", "ratio"):
+            values = [r[key] for r in rounds]
+            spread[key] = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+        for side in ("ours", "pytorch"):
+            spread[f"{side}_mfu"] = spread[f"{side}_tok_per_s"]["median"] * ours["mfu_per_tok_per_s"]
+        self.record["summary"] = spread
+        self.record["mfu_convention"] = ours["mfu_convention"]
+        self.keep()
+        print(f"result: ours, B {ours['batch_size']}: {line_of(spread, 'ours')}, memory {ours['memory_planned']} planned, "
+              f"{memory_of(ours)}")
+        print(f"result: PyTorch {theirs['torch']}, B {theirs['batch_size']}, {theirs['recipe']}, attention "
+              f"{theirs['attention']}: {line_of(spread, 'pytorch')}, memory {memory_of(theirs)}")
+        ratio = spread["ratio"]
+        print(f"result: ratio ours / PyTorch: median {ratio['median']:.3f}, {ratio['min']:.3f} to {ratio['max']:.3f} "
+              f"in {len(rounds)} rounds")
+        print(f"result: MFU: {ours['mfu_convention']}")
+
+
+def line_of(spread, side):
+    speed = spread[f"{side}_tok_per_s"]
+    return (f"{speed['median']:.0f} tok/s ({speed['min']:.0f} to {speed['max']:.0f}), "
+            f"MFU {100 * spread[f'{side}_mfu']:.1f}%")
+
+
+def memory_of(run):
+    used = run["memory_used_mib"]
+    return "in use not seen (no nvidia-smi)" if used is None else f"{used} MiB in use"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("program", "init-from", "train", "words", "out"):
+        parser.add_argument(f"--{flag}", required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--torch-device", default="cuda")
+    parser.add_argument("--batches", default="16,32,64", type=lambda text: [int(B) for B in text.split(",")])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=280)
+    options = parser.parse_args()
+    if options.steps < 2:
+        parser.error("--steps: at least 2")
+    comparison, ours = Comparison(options), Ours(options)
+    best = comparison.scan_ours(ours)  # before PyTorch's process takes memory
+    theirs = Theirs(options)
+    best_theirs = comparison.scan_theirs(theirs, best)
+    comparison.rounds(ours, theirs, best["batch_size"], variant_of(best_theirs))
+    theirs.close()
+    comparison.summary(best, best_theirs)
+
+
+if __name__ == "__main__":
+    main()

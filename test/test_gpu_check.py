@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""What scripts/gpu_check.sh says about what it sees, on invented output of the tools it starts.
+
+    python3 test/test_gpu_check.py [PATTERN]
+
+Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, N skipped`.
+"""
+import fnmatch
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "scripts/gpu_check.sh"
+
+CLEAN = "========= COMPUTE-SANITIZER\nstep 1/3\n========= ERROR SUMMARY: 0 errors\n"
+CLEAN_RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
+OUT_OF_BOUNDS = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at void {kernel}(float *)+0x130
+=========     by thread (32,0,0) in block (1,0,0)
+=========     Address 0x7f2a is out of bounds
+=========
+========= ERROR SUMMARY: 1 error
+"""
+RACE = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at void {kernel}(float *)+0x30
+=========     and Read access at void {kernel}(float *)+0x90 [4 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+UNWRITTEN = OUT_OF_BOUNDS.replace("Invalid __global__ write", "Uninitialized __global__ memory read")
+OURS, THEIRS = "llmc::gelu_forward_kernel<llmc::bf16>", "cutlass::Kernel2<cutlass_80_tensorop_gemm>"
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+def helper(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/gpu_check/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sanitizer_reports_are_read(folder):
+    judge = helper("sanitize").judge
+    cases = [("memcheck", 0, CLEAN, True), ("racecheck", 0, CLEAN_RACES, True),
+             ("memcheck", 9, OUT_OF_BOUNDS.format(kernel=OURS), False),
+             ("memcheck", 9, OUT_OF_BOUNDS.format(kernel=THEIRS), False),
+             ("racecheck", 9, RACE.format(kernel=OURS), False),
+             ("racecheck", 0, RACE.format(kernel=OURS).replace("Error: Race", "Warning: Race"), False),
+             ("initcheck", 9, UNWRITTEN.format(kernel=OURS), False),
+             ("initcheck", 9, UNWRITTEN.format(kernel=THEIRS), True),
+             ("initcheck", 9, UNWRITTEN.format(kernel=THEIRS) + UNWRITTEN.format(kernel=OURS), False),
+             ("memcheck", 1, CLEAN, False),        # the program failed under it
+             ("memcheck", -11, "", False),         # or broke down
+             ("memcheck", 9, CLEAN.replace("0 errors", "3 errors"), False)]
+    for tool, code, output, good in cases:
+        found, text = judge(tool, code, output)
+        expect(found == good, f"{tool}, exit code {code}: '{text}' for\n{output}")
+    good, text = judge("memcheck", 1, "========= Error: Device not supported. Please refer to ...\n")
+    expect(good and text.startswith("not run"), text)
+    _, text = judge("memcheck", 9, OUT_OF_BOUNDS.format(kernel=OURS))
+    expect("Invalid __global__ write of size 4 bytes" in text, text)
+
+
+def compare(folder, ours, theirs, steps, last):
+    for name, losses in (("ours", ours), ("theirs", theirs)):
+        lines = [json.dumps({"step": i + 1, "loss": loss}) for i, loss in enumerate(losses)]
+        (folder / name).write_text("\n".join(lines + ['{"step": 1, "val_loss": 3.0}']) + "\n")
+    done = subprocess.run([sys.executable, str(ROOT / "scripts/gpu_check/losses.py"), str(folder / "ours"),
+                           str(folder / "theirs"), "--steps", str(steps), "--last", str(last), "--limit", "0.02",
+                           "--out", str(folder / "both.jsonl")], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_losses_are_compared_over_the_last_steps(folder):
+    ours = [10.0 - i / 10 for i in range(20)]
+    code, text = compare(folder, ours, [loss + (0.5 if i < 10 else 0.019) for i, loss in enumerate(ours)], 20, 10)
+    expect(code == 0 and "passed" in text, text)
+    lines = [json.loads(line) for line in (folder / "both.jsonl").read_text().splitlines()]
+    expect(len(lines) == 20 and lines[19] == {"step": 20, "ours": ours[19], "pytorch": ours[19] + 0.019}, f"{lines}")
+    for i, shift in enumerate((0.021, -0.021)):
+        code, text = compare(folder, ours, [loss + shift for loss in ours], 20, 10)
+        expect(code == 1 and "FAILED" in text, text)
+
+
+def test_runs_that_end_early_or_learn_nothing_fail(folder):
+    ours = [10.0 - i / 10 for i in range(20)]
+    for theirs, says in ((ours[:19], "PyTorch's run has no finite loss at step 20"), (ours[:9] + [None] + ours[10:], "step 10")):
+        code, text = compare(folder, ours, theirs, 20, 10)
+        expect(code == 1 and says in text, text)
+    code, text = compare(folder, [10.0] * 20, [10.0] * 20, 20, 10)
+    expect(code == 1 and "nothing was learnt" in text, text)
+
+
+def start(folder, *arguments, **environment):
+    return subprocess.run(["bash", str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})
+
+
+def test_wrong_calls_are_named(folder):
+    for arguments, says in (((), "phase"), (("nonsense", folder / "out"), "nonsense"), (("correct",), "phase")):
+        done = start(folder, *arguments)
+        expect(done.returncode == 2 and says in done.stderr and "correct" in done.stderr, done.stderr)
+    (folder / "old").mkdir()
+    (folder / "old/report.txt").write_text("kept")
+    done = start(folder, "--dry", "correct", folder / "old")
+    expect(done.returncode == 2 and "not empty" in done.stderr, done.stderr)
+    expect((folder / "old/report.txt").read_text() == "kept", "results were overwritten")
+
+
+def test_a_machine_without_a_gpu_is_named(folder):
+    (folder / "bin").mkdir()
+    (folder / "bin/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    (folder / "bin/nvidia-smi").chmod(0o755)
+    done = start(folder, "correct", folder / "out", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="abc123")
+    last = done.stdout.splitlines()[-1]
+    expect(done.returncode == 1 and last.startswith("FAILED at step machine"), done.stdout)
+    report = (folder / "out/report.txt").read_text()
+    expect("commit:  abc123" in report and report.splitlines()[-1] == last, report)
+
+
+def main():
+    pattern = sys.argv[1] if len(sys.argv) > 1 else "*"
+    passed = failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(Path(folder))
+                passed += 1
+                print(f"ok {name[5:]}", flush=True)
+            except Exception as why:  # a test that breaks down has failed, the others go on
+                failed += 1
+                print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The PyTorch programs that ours are compared with (dev/peers): they must see the same weights, the
+same batches and the same optimizer, or the comparison means nothing.
+
+    PYTHON=python3 python3 test/test_peers.py build/host [PATTERN]
+
+PYTHON names an interpreter with PyTorch and NumPy; tests that need them are skipped without. Prints
+`ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
+"""
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / "dev/peers"
+PYTHON = os.environ.get("PYTHON", "python3")
+SIZES = ["--layers", 2, "--heads", 3, "--channels", 48, "--context", 32, "--vocabulary", 300]
+
+
+class Skip(Exception):
+    pass
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+def need(modules):
+    if subprocess.run([PYTHON, "-c", f"import {modules}"], capture_output=True).returncode != 0:
+        raise Skip(f"{modules} cannot be imported (PYTHON names the interpreter)")
+
+
+def run(command, folder, code=0):
+    done = subprocess.run([str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=600)
+    expect(done.returncode == code, f"{command[0]}: exit code {done.returncode}, not {code}: {done.stderr[-800:]}")
+    return done
+
+
+def peer(folder, script, *arguments, code=0):
+    return run([PYTHON, PEERS / script, *arguments], folder, code)
+
+
+def losses(path):
+    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+
+
+def make_inputs(folder, tokens):
+    peer(folder, "make_data.py", "--out", "data", "--tokens", tokens, "--vocabulary", 300)
+    peer(folder, "make_weights.py", "--out", "gpt2", *SIZES)
+
+
+def train_ours(program, folder, log, *arguments):
+    run([program, "--init-from", "gpt2", "--train", "data/tokens.bin", "--val", "data/tokens.bin",
+         "--tokenizer", "words:data/words.txt", "--eval-every", 0, "--sample-every", 0, "--log", log, *arguments], folder)
+    return losses(folder / log)
+
+
+def train_theirs(folder, log, *arguments):
+    peer(folder, "train_pytorch.py", "--init-from", "gpt2", "--train", "data/tokens.bin", "--device", "cpu",
+         "--compile", 0, "--log", log, *arguments)
+    return losses(folder / log)
+
+
+# 24 windows and 160 samples: the order of several epochs is seen.
+RUN = ["--batch-size", 4, "--grad-accum", 2, "--steps", 20, "--lr", 1e-3, "--seed", 7]
+
+
+def test_losses_are_pytorchs_in_fp32(program, folder):
+    need("torch, numpy")
+    make_inputs(folder, 24 * 32 + 5)
+    ours, theirs = train_ours(program, folder, "ours.jsonl", *RUN), train_theirs(folder, "theirs.jsonl", *RUN)
+    expect(len(ours) == len(theirs) == 20, f"{len(ours)} and {len(theirs)} steps")
+    worst = max(abs(a / b - 1) for a, b in zip(ours, theirs))
+    expect(worst < 2e-5, f"losses differ by {worst:.1e}: {ours}, {theirs}")
+    other = train_theirs(folder, "other.jsonl", *RUN[:-1], 8)
+    expect(max(abs(a / b - 1) for a, b in zip(ours, other)) > 1e-3, "other batches gave the same losses")
+
+
+def test_losses_follow_pytorchs_in_bf16(program, folder):
+    need("torch, numpy")
+    make_inputs(folder, 24 * 32 + 5)
+    ours = train_ours(program, folder, "ours.jsonl", *RUN, "--dtype", "bf16")
+    for recipe in ("masters", "autocast"):
+        theirs = train_theirs(folder, f"{recipe}.jsonl", *RUN, "--dtype", "bf16", "--recipe", recipe)
+        # bf16 has 8 bits: each loss is a mean over 256 tokens of values with errors of a few 2^-9.
+        worst = max(abs(a / b - 1) for a, b in zip(ours, theirs))
+        expect(worst < 2 ** -8, f"{recipe}: losses differ by {worst:.1e}")
+
+
+def test_timing_answers_requests(program, folder):
+    need("torch, numpy")
+    make_inputs(folder, 24 * 32 + 5)
+    requests = [{"batch_size": B, "steps": 2, "warmup": 1, "recipe": recipe}
+                for B, recipe in ((2, "masters"), (4, "autocast"))]
+    done = subprocess.run([PYTHON, PEERS / "train_pytorch.py", "--init-from", "gpt2", "--train", "data/tokens.bin",
+                           "--device", "cpu", "--compile", "0", "--dtype", "bf16", "--serve"], cwd=folder, text=True,
+                          input="".join(json.dumps(r) + "\n" for r in requests), capture_output=True, timeout=300)
+    expect(done.returncode == 0, done.stderr[-800:])
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    expect([(a["batch_size"], a["recipe"]) for a in answers] == [(2, "masters"), (4, "autocast")], f"{answers}")
+    for a in answers:
+        expect(abs(a["tok_per_s"] * a["step_ms"] / (1000 * a["batch_size"] * 32) - 1) < 1e-9, f"{a}")
+
+
+def test_made_files_repeat_and_wrong_ones_are_named(program, folder):
+    need("torch, numpy")
+    make_inputs(folder, 1000)
+    files = [folder / name for name in ("data/tokens.bin", "data/words.txt", "gpt2/model.safetensors", "gpt2/config.json")]
+    before = [file.read_bytes() for file in files]
+    make_inputs(folder, 1000)
+    expect(before == [file.read_bytes() for file in files], "the same seeds gave other files")
+    files[0].write_bytes(before[0][:-2])
+    done = peer(folder, "train_pytorch.py", "--init-from", "gpt2", "--train", "data/tokens.bin", "--log", "x",
+                "--device", "cpu", code=1)
+    expect("tokens.bin" in done.stderr and "999" in done.stderr, done.stderr[-300:])
+
+
+def main():
+    build, pattern = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "*"
+    program = (ROOT / build / "train_gpt2").resolve()
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(program, Path(folder))
+                outcome, text = "passed", f"ok {name[5:]}"
+            except Skip as why:
+                outcome, text = "skipped", f"[skipped] {name[5:]}: {why}"
+            except Exception as why:  # a test that breaks down has failed, the others go on
+                outcome, text = "failed", f"FAILED {name[5:]}: {type(why).__name__}: {why}"
+        counts[outcome] += 1
+        print(text, flush=True)
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

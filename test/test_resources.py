@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""The judge of `make resources` on invented ptxas output: no compiler and no GPU needed.
+
+    python3 test/test_resources.py [PATTERN]
+
+Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, N skipped`.
+"""
+import fnmatch
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLKIT = "13.0.88"
+PTXAS = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '{name}' for 'sm_80'
+ptxas info    : Function properties for {name}
+    {stack} bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads
+ptxas info    : Used {registers} registers, used 1 barriers{shared}, 400 bytes cmem[0]
+"""
+# void llmc::gelu_kernel<float>(float*, long), void llmc::fill_kernel<llmc::bf16>(llmc::bf16*)
+GELU, FILL = "_ZN4llmc11gelu_kernelIfEEvPT_l", "_ZN4llmc11fill_kernelINS_4bf16EEEvPT_"
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+def kernel(name, registers=40, stack=0, stores=0, loads=0, shared=0):
+    shared_text = f", {shared} bytes smem" if shared else ""
+    return PTXAS.format(name=name, registers=registers, stack=stack, stores=stores, loads=loads, shared=shared_text)
+
+
+class Judge:
+    """resource_budgets.py with a table in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.table = self.folder / "sm_80.txt"
+
+    def run(self, *kernels, toolkit=TOOLKIT, flags=()):
+        report = self.folder / "train.cu"
+        report.write_text("".join(kernels))
+        done = subprocess.run([sys.executable, str(ROOT / "scripts/resource_budgets.py"), "--arch", "sm_80", "--toolkit",
+                               toolkit, "--table", str(self.table), *flags, str(report)],
+                              capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    def update(self, *kernels):
+        code, output = self.run(*kernels, flags=["--update"])
+        expect(code == 0, f"--update ended with {code}: {output}")
+
+    def passes(self, *kernels, says=(), **options):
+        code, output = self.run(*kernels, **options)
+        expect(code == 0, f"exit code {code}: {output}")
+        for part in says:
+            expect(part in output, f"'{part}' is not in: {output}")
+
+    def fails(self, *kernels, says, **options):
+        code, output = self.run(*kernels, **options)
+        expect(code == 1, f"exit code {code}, not 1: {output}")
+        lines = [line for line in output.splitlines() if line.startswith("FAILED")]
+        expect(len(lines) == 1, f"one complaint was wanted: {output}")
+        for part in says:
+            expect(part in lines[0], f"'{part}' is not in: {lines[0]}")
+
+
+def test_the_table_it_wrote_is_kept(judge):
+    kernels = kernel(GELU, 58, stack=16, shared=128), kernel(FILL)
+    judge.update(*kernels)
+    judge.passes(*kernels, says=["gelu_kernel<float>", "fill_kernel<bf16>", "within budget"])
+
+
+def test_a_spill_fails_even_where_the_table_is_new(judge):
+    for spilled in ({"stores": 8}, {"loads": 4}):
+        judge.update(kernel(GELU))
+        judge.fails(kernel(GELU, **spilled), says=["train.cu", "gelu_kernel<float>", "spills"])
+    code, _ = judge.run(kernel(GELU, stores=8), flags=["--update"])
+    expect(code == 1, "a spill was taken into the table in silence")
+
+
+def test_registers_may_grow_until_they_cost_a_warp(judge):
+    # 65536 registers in four parts, steps of 8 a thread: 33..40 leave 12 warps each, 41..48 ten.
+    for registers, most in ((10, 32), (33, 40), (40, 40), (41, 48), (65, 72), (129, 168), (169, 255), (200, 255)):
+        judge.update(kernel(GELU, registers))
+        judge.passes(kernel(GELU, most))
+        if most < 255:
+            judge.fails(kernel(GELU, most + 1), says=["gelu_kernel<float>", f"{most + 1} registers", str(most)])
+
+
+def test_stack_and_static_shared_memory_must_not_grow(judge):
+    judge.update(kernel(GELU, stack=8, shared=128))
+    judge.fails(kernel(GELU, stack=16, shared=128), says=["gelu_kernel<float>", "stack of 16", "8"])
+    judge.fails(kernel(GELU, stack=8, shared=136), says=["gelu_kernel<float>", "136 bytes of static shared", "128"])
+    judge.passes(kernel(GELU, 32))
+
+
+def test_a_kernel_without_a_budget_fails(judge):
+    judge.update(kernel(GELU))
+    judge.fails(kernel(GELU), kernel(FILL), says=["fill_kernel<bf16>", "not in the table", "UPDATE=1"])
+
+
+def test_no_table_fails_once(judge):
+    judge.fails(kernel(GELU), kernel(FILL), says=["no table", "UPDATE=1"])
+
+
+def test_another_toolkit_only_warns_but_for_spills(judge):
+    judge.update(kernel(GELU))
+    judge.passes(kernel(GELU, 90, stack=8), kernel(FILL), toolkit="12.4.131",
+                 says=["is of nvcc 13.0.88", "warning: sm_80: train.cu: gelu_kernel<float> uses 90 registers",
+                       "warning: sm_80: train.cu: fill_kernel<bf16> is not in the table"])
+    judge.fails(kernel(GELU, 90, stores=8), toolkit="12.4.131", says=["spills 8 bytes"])
+
+
+def test_a_kernel_that_went_is_a_warning(judge):
+    judge.update(kernel(GELU), kernel(FILL))
+    judge.passes(kernel(GELU), says=["fill_kernel<bf16>", "was not compiled"])
+    judge.update(kernel(GELU))
+    expect("fill_kernel" not in judge.table.read_text(), "--update kept a kernel that went")
+
+
+def test_output_without_kernels_and_a_damaged_table_are_errors(judge):
+    code, output = judge.run("ptxas info    : 0 bytes gmem\n")
+    expect(code == 1 and "no kernel" in output, output)
+    judge.update(kernel(GELU))
+    judge.table.write_text(judge.table.read_text() + "nonsense\n")
+    code, output = judge.run(kernel(GELU))
+    expect(code == 1 and "sm_80.txt:7" in output and "nonsense" in output, output)
+
+
+def main():
+    pattern = sys.argv[1] if len(sys.argv) > 1 else "*"
+    passed = failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(Judge(folder))
+                passed += 1
+                print(f"ok {name[5:]}", flush=True)
+            except (AssertionError, subprocess.TimeoutExpired) as why:
+                failed += 1
+                print(f"FAILED {name[5:]}: {why}", flush=True)
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
