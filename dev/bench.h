@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,12 @@ struct CaseInfo {
   double bytes = 0, flops = 0;  // that one run must move and compute, whatever it really does
 };
 
+// What few variants have.
+struct Extras {
+  double kept_bytes = 0;                      // held until the backward pass, and scratch
+  std::function<void(int set)> prepare = {};  // before each run, outside the time
+};
+
 // One op at one shape in one dtype.
 class Case {
  public:
@@ -118,8 +125,8 @@ class Case {
   void restore_each_round() { restore_ = true; }
 
   // `run` starts the op on set number `set`.
-  void variant(const std::string& name, std::function<void(int set)> run, double kept_bytes = 0) {
-    if (wanted(name)) variants_.push_back({name, std::move(run), kept_bytes, {}});
+  void variant(const std::string& name, std::function<void(int set)> run, Extras extras = {}) {
+    if (wanted(name)) variants_.push_back({name, std::move(run), std::move(extras), {}});
   }
 
   // Whether this much device memory is left; says so where it is not, and the variant is skipped.
@@ -133,9 +140,23 @@ class Case {
     return false;
   }
 
-  // Checks all variants, then times them in turns. `check` compares the first set's outputs with
-  // the oracle.
-  void finish(const std::function<std::vector<Comparison>()>& check) {
+  // Checks all variants, then times them in turns. `check()` compares the first set's outputs with
+  // the oracle; where variants have different limits it takes the variant's name.
+  template <class Check>
+  void finish(const Check& check) {
+    finish_by_name([&]([[maybe_unused]] const std::string& variant) {
+      if constexpr (std::is_invocable_v<Check>) {
+        return check();
+      } else {
+        return check(variant);
+      }
+    });
+  }
+
+ private:
+  using NamedCheck = std::function<std::vector<Comparison>(const std::string& variant)>;
+
+  void finish_by_name(const NamedCheck& check) {
     std::vector<Line> lines;
     for (const Variant& variant : variants_) lines.push_back(verified(variant, check));
     if (bench_.timing()) time();
@@ -148,11 +169,10 @@ class Case {
     }
   }
 
- private:
   struct Variant {
     std::string name;
     std::function<void(int)> run;
-    double kept_bytes = 0;
+    Extras extras;
     std::vector<double> microseconds;
   };
 
@@ -182,7 +202,14 @@ class Case {
     return all;
   }
 
-  Line verified(const Variant& variant, const std::function<std::vector<Comparison>()>& check) {
+  void run_afresh(const Variant& variant) {
+    reset_outputs(0);
+    if (variant.extras.prepare) variant.extras.prepare(0);
+    variant.run(0);
+    bench_.stream().synchronize();
+  }
+
+  Line verified(const Variant& variant, const NamedCheck& check) {
     Line line;
     line.op = info_.op;
     line.variant = variant.name;
@@ -190,12 +217,10 @@ class Case {
     line.dtype = info_.dtype;
     line.bytes = info_.bytes;
     line.flops = info_.flops;
-    line.kept_bytes = variant.kept_bytes;
+    line.kept_bytes = variant.extras.kept_bytes;
 
-    reset_outputs(0);
-    variant.run(0);
-    bench_.stream().synchronize();
-    compare_with_oracle(line, check());
+    run_afresh(variant);
+    compare_with_oracle(line, check(variant.name));
     const std::vector<Digest> first = output_digests();
     for (const Digest& digest : first) {
       if (digest.not_finite == 0) continue;
@@ -205,8 +230,7 @@ class Case {
     line.repeatable = true;
     constexpr int kRepeats = 3;
     for (int i = 0; i < kRepeats; ++i) {
-      reset_outputs(0);
-      variant.run(0);
+      run_afresh(variant);
       line.repeatable = line.repeatable && output_digests() == first;
     }
     if (!line.repeatable) line.faults.push_back("runs differ in their bits");
@@ -219,7 +243,7 @@ class Case {
   static void compare_with_oracle(Line& line, const std::vector<Comparison>& outputs) {
     double worst = -1;
     for (const Comparison& output : outputs) {
-      const double ratio = output.rel_l2 / output.allowed;
+      const double ratio = output.rel_l2 == 0 ? 0 : output.rel_l2 / output.allowed;
       if (!(ratio <= worst) && !std::isnan(worst)) {
         worst = ratio;
         line.worst = output;
@@ -255,8 +279,9 @@ class Case {
   void time_round(Variant& variant, std::deque<llmc::Event>& starts,
                   std::deque<llmc::Event>& ends) {
     Stream& stream = bench_.stream();
-    if (restore_) {
-      for (int set = 0; set < sets_; ++set) reset_outputs(set);
+    for (int set = 0; set < sets_; ++set) {
+      if (restore_) reset_outputs(set);
+      if (variant.extras.prepare) variant.extras.prepare(set);
     }
     bench_.flush();
     for (int set = 0; set < sets_; ++set) {
