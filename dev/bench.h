@@ -103,12 +103,18 @@ class Case {
       wanted_.push_back(variant);
       if (bench.options().list) std::printf("%s\n", name.c_str());
     }
+    if (bench.options().list) wanted_.clear();
+    // What is moved is about what has to lie in memory.
+    const auto all = std::exchange(wanted_, {});
+    for (const std::string& variant : all) {
+      if (has_memory(variant, info_.bytes * sets_)) wanted_.push_back(variant);
+    }
   }
 
   // Whether anything of it is to run: if not, leave before memory and the oracle are asked for.
-  bool wanted() const { return !bench_.options().list && !wanted_.empty(); }
+  bool wanted() const { return !wanted_.empty(); }
   bool wanted(const std::string& variant) const {
-    return wanted() && std::find(wanted_.begin(), wanted_.end(), variant) != wanted_.end();
+    return std::find(wanted_.begin(), wanted_.end(), variant) != wanted_.end();
   }
 
   // n elements a set. Inputs and outputs alike lie between guards.
@@ -129,15 +135,11 @@ class Case {
     if (wanted(name)) variants_.push_back({name, std::move(run), std::move(extras), {}});
   }
 
-  // Whether this much device memory is left; says so where it is not, and the variant is skipped.
+  // Whether `bytes` more of device memory are left for a variant that is wanted; says so where they
+  // are not, and the variant is left out.
   bool fits(const std::string& variant, double bytes) {
-    const auto free = static_cast<double>(llmc::device_properties().free_memory);
-    if (!wanted(variant) || bytes < 0.95 * free) return wanted(variant);
-    char why[96];
-    std::snprintf(why, sizeof why, "needs %.1f GB of device memory, %.1f are free", bytes * 1e-9,
-                  free * 1e-9);
-    bench_.report().skipped(name_of(variant), why);
-    return false;
+    if (wanted(variant) && !has_memory(variant, bytes)) std::erase(wanted_, variant);
+    return wanted(variant);
   }
 
   // Checks all variants, then times them in turns. `check()` compares the first set's outputs with
@@ -182,6 +184,16 @@ class Case {
     DeviceArray<T>& added = *array;
     arrays_.push_back(std::move(array));
     return added;
+  }
+
+  bool has_memory(const std::string& variant, double bytes) {
+    const auto free = static_cast<double>(llmc::device_properties().free_memory);
+    if (bytes < 0.9 * free) return true;
+    char why[96];
+    std::snprintf(why, sizeof why, "needs %.1f GB of device memory, %.1f are free", bytes * 1e-9,
+                  free * 1e-9);
+    bench_.report().skipped(name_of(variant), why);
+    return false;
   }
 
   std::string name_of(const std::string& variant) const {

@@ -42,11 +42,9 @@ void finish(Bench& bench, std::int64_t count) {
   auto& norm_and_scale = c.output<float>(2);
   const Buffer<llmc::OptimizerState> state(1);
   llmc::fill_zero(state.data(), 1, bench.stream());
-  const double norm = std::sqrt([&] {
-    double sum = 0;
-    for (const double x : partials.values()) sum += x;
-    return sum;
-  }());
+  double sum = 0;
+  for (const double x : partials.values()) sum += x;
+  const double norm = std::sqrt(sum);
   constexpr float kClip = 1;
   c.variant("used", [&](int i) {
     llmc::finish_global_norm(state.data(), partials.at(i), count, kClip, nullptr, bench.stream());

@@ -10,7 +10,7 @@ using namespace llmc_bench;
 
 constexpr std::uint64_t kSeed = 7;
 constexpr std::uint32_t kTensor = 3;
-constexpr float kMean = 0.5f, kDeviation = 0.02f;
+constexpr float kMean = 0.5f, kDeviation = 2.0f;
 
 // Box and Muller's formula in fp64 on the bits that Philox gives for element i.
 double normal_number(std::int64_t i) {
