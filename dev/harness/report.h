@@ -108,11 +108,11 @@ class Report {
           "host executor: results are checked; its times would say nothing about a GPU, "
           "so none are taken\n");
     }
-    std::printf("%-4s  %-26s %-15s %-24s %-5s %8s %8s %8s %4s", "", "op", "variant", "shape",
-                "dtype", "rel-L2", "max abs", "allowed", "same");
+    std::printf("%-4s  %-26s %-15s %-24s %-5s %8s %8s %8s %4s %9s", "", "op", "variant", "shape",
+                "dtype", "rel-L2", "max abs", "allowed", "same", "keeps MB");
     if (timing) {
-      std::printf(" %10s %10s %10s %7s %8s %6s %9s", "median us", "p10", "p90", "GB/s", "TFLOP/s",
-                  "% roof", "keeps MB");
+      std::printf(" %10s %10s %10s %7s %8s %6s", "median us", "p10", "p90", "GB/s", "TFLOP/s",
+                  "% roof");
     }
     std::printf("\n");
   }
@@ -174,12 +174,12 @@ class Report {
                 line.op.c_str(), line.variant.c_str(), line.shape.c_str(),
                 llmc::dtype_name(line.dtype), line.worst.rel_l2, line.worst.max_abs,
                 line.worst.allowed, line.repeatable ? "y" : "n");
+    line.kept_bytes > 0 ? std::printf(" %9.3f", line.kept_bytes * 1e-6) : std::printf(" %9s", "-");
     if (line.timed) {
       const Speeds speed = speeds(line, roofs);
       std::printf(" %10.1f %10.1f %10.1f %7.0f %8.2f %6.1f", line.time.median, line.time.p10,
                   line.time.p90, speed.bytes * 1e-9, speed.flops * 1e-12, speed.percent);
     }
-    if (line.kept_bytes > 0) std::printf(" %9.1f", line.kept_bytes * 1e-6);
     std::printf("\n");
     for (const std::string& fault : line.faults) std::printf("      %s\n", fault.c_str());
   }

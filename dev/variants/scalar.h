@@ -41,7 +41,7 @@ __global__ void adamw_scalar_kernel(float* param, T* working, float* m, float* v
   const float root = std::sqrt(v[i]) / state->bias_correction2_root;
   const float rate = step.learning_rate / state->bias_correction1;
   param[i] = step.keep * param[i] - rate * m[i] / (root + step.eps);
-  working[i] = llmc::from_float<T>(param[i]);
+  if (working != nullptr) working[i] = llmc::from_float<T>(param[i]);
 }
 
 }  // namespace llmc_bench
