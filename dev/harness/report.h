@@ -82,9 +82,9 @@ class Report {
       std::printf(
           "{\"type\": \"device\", \"target\": \"%s\", \"name\": \"%s\", "
           "\"compute_capability\": \"%d.%d\", \"processors\": %d, "
-          "\"max_clock_mhz\": %.0f, \"l2_mib\": %.1f}\n",
+          "\"max_clock_mhz\": %.0f, \"l2_mib\": %.1f, \"timed\": %s}\n",
           llmc::kTargetName, escaped(properties.name).c_str(), properties.compute_major,
-          properties.compute_minor, properties.processors, mhz, mib);
+          properties.compute_minor, properties.processors, mhz, mib, timing ? "true" : "false");
       if (timing) {
         std::printf(
             "{\"type\": \"roofs\", \"copy_gb_s\": %.1f, \"gemm_bf16_tflop_s\": %.2f, "
