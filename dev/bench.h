@@ -162,7 +162,10 @@ class Case {
     std::vector<Line> lines;
     for (const Variant& variant : variants_) lines.push_back(verified(variant, check));
     if (bench_.timing()) time();
+    const bool guards = guards_intact();
     for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (!guards && lines[i].ok())
+        lines[i].faults.push_back("this or another variant wrote outside an array");
       if (bench_.timing()) {
         lines[i].timed = true;
         lines[i].time = summarize(variants_[i].microseconds);
@@ -204,6 +207,16 @@ class Case {
     for (const auto& array : arrays_) {
       if (array->role() == Role::output) array->reset(set);
     }
+  }
+
+  // Of all sets.
+  bool guards_intact() const {
+    for (const auto& array : arrays_) {
+      for (int set = 0; set < sets_; ++set) {
+        if (!array->guards_intact(set)) return false;
+      }
+    }
+    return true;
   }
 
   std::vector<Digest> output_digests() const {
