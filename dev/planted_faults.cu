@@ -30,7 +30,7 @@ void run(Bench& bench) {
                                                              {"left_out", Fault::left_out},
                                                              {"past_the_end", Fault::past_the_end},
                                                              {"differs", Fault::differs}};
-  for (const auto& [name, fault] : faults) {  // a case each: what is past the end stays there
+  for (const auto& [name, fault] : faults) {  // a case each, as if they were ops
     Case c(bench, {.op = "faulty_copy",
                    .shape = std::to_string(kCount),
                    .variants = {name},

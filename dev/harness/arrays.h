@@ -117,6 +117,7 @@ class AnyArray {
  public:
   virtual ~AnyArray() = default;
   virtual void reset(int set) = 0;
+  virtual void restore_guards(int set) = 0;
   virtual bool guards_intact(int set) const = 0;
   virtual Digest digest(int set) const = 0;
   virtual Role role() const = 0;
@@ -133,14 +134,10 @@ class DeviceArray : public AnyArray {
         fill_(fill),
         stream_(&stream),
         memory_(sets * pitch_ + kGuard) {
-    const std::vector<T> guard(kGuard, guard_value());
     for (int set = 0; set < sets; ++set) {
       reset(set);
-      for (T* place : {at(set) - kGuard, at(set) + n_}) {
-        llmc::copy_to_device(place, guard.data(), kGuard, stream);
-      }
+      restore_guards(set);
     }
-    stream.synchronize();  // the guard goes
   }
 
   T* at(int set) const { return memory_.data() + kGuard + set * pitch_; }
@@ -152,6 +149,14 @@ class DeviceArray : public AnyArray {
     if (fill_.kind == Fill::Kind::computed) return;
     llmc::launch_elementwise<1>(fill_kernel<T>, llmc::ceil_div(n_, 4), *stream_, at(set), n_,
                                 fill_);
+  }
+
+  void restore_guards(int set) override {
+    const std::vector<T> guard(kGuard, guard_value());
+    for (T* place : {at(set) - kGuard, at(set) + n_}) {
+      llmc::copy_to_device(place, guard.data(), kGuard, *stream_);
+    }
+    stream_->synchronize();  // the guard goes
   }
 
   bool guards_intact(int set) const override {
