@@ -48,5 +48,6 @@ if [ $((good + bad + ${#broken[@]})) -eq 0 ]; then
   exit 2
 fi
 for name in "${broken[@]}"; do echo "no verdict from $name" >&2; done
-echo "$good OK, $((bad + ${#broken[@]})) FAIL"
+sum="$good OK, $((bad + ${#broken[@]})) FAIL"
+if [[ " $* " == *" --json "* ]]; then echo "$sum" >&2; else echo "$sum"; fi
 [ $((bad + ${#broken[@]})) -eq 0 ]
