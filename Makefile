@@ -15,6 +15,8 @@ SUITE ?=## run these test suites alone (* is a wildcard; programs means the end-
 TEST ?=## run these test cases alone (* is a wildcard)
 FILE ?=## build and run this test file alone, such as test/test_gelu.cu
 UPDATE ?= 0## 1 lets `make resources` write its table of budgets anew
+BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
+NORES ?=## 1: `make bench` without a GPU leaves out the report of `make resources`
 TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
@@ -255,6 +257,21 @@ demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its lo
 	$(ready)
 	+@$(MAKE) --no-print-directory all $(if $(GPUS_HERE),,CUDA=0)
 	@scripts/demo.sh
+
+# Times need a GPU; without one the benchmarks check results alone. A DEVICE that is given decides.
+BENCHES      := $(basename $(notdir $(wildcard dev/bench_*.cu))) planted_faults
+BENCH_DEVICE = $(if $(filter file,$(origin DEVICE)),$(if $(and $(NVCC),$(shell nvidia-smi -L 2>/dev/null)),cuda,host),$(DEVICE))
+BENCH_REPORT = $(if $(filter 1,$(NORES)),,$(and $(NVCC),$(filter host,$(BENCH_DEVICE))))
+
+.PHONY: bench
+ifeq ($(DEVICE)$(NVCC),cuda)
+bench: no-nvcc
+endif
+bench: ## check every kernel against its oracle, and on a GPU time it beside its alternatives
+	$(ready)
+	+@$(MAKE) --no-print-directory $(BENCHES:%=build/$(BENCH_DEVICE)/%)
+	+@dev/run.sh build/$(BENCH_DEVICE) $(BENCH_FLAGS); code=$$?; \
+	  $(if $(BENCH_REPORT),$(MAKE) --no-print-directory resources || code=1;) exit $$code
 
 # ---- care -----------------------------------------------------------------------------------
 host-only: ## list every function outside llmc/device that exists only for the host

@@ -13,8 +13,8 @@
 #endif
 
 // Both targets define, in namespace llmc:
-//   struct DeviceProperties { name, compute_major, compute_minor, processors, total_memory,
-//                             free_memory (bytes) }
+//   struct DeviceProperties { name, compute_major, compute_minor, processors, clock_hz,
+//                             total_memory, free_memory, l2_bytes }
 //   DeviceProperties device_properties();
 //   bool device_available(std::string* why_not);
 //   double peak_flops(const DeviceProperties&, Dtype);  // FLOP/s from properties; 0: measure it

@@ -17,6 +17,7 @@ struct DeviceProperties {
   int processors = 0;                              // streaming multiprocessors
   double clock_hz = 0;                             // highest clock of the multiprocessors
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
+  std::int64_t l2_bytes = 0;                       // cache that all multiprocessors share
 };
 
 inline bool device_available(std::string* why_not) {
@@ -46,6 +47,7 @@ inline DeviceProperties device_properties() {
   properties.clock_hz = 1e3 * kilohertz;
   properties.total_memory = static_cast<std::int64_t>(total_bytes);
   properties.free_memory = static_cast<std::int64_t>(free_bytes);
+  properties.l2_bytes = found.l2CacheSize;
   return properties;
 }
 

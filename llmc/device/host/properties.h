@@ -1,6 +1,9 @@
 // Properties of the machine the host executor runs on.
 #pragma once
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -16,6 +19,7 @@ struct DeviceProperties {
   int processors = 0;  // cores
   double clock_hz = 0;
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
+  std::int64_t l2_bytes = 0;  // cache that all cores share; 0: the system does not say
 };
 
 inline bool device_available(std::string*) {
@@ -41,6 +45,7 @@ inline DeviceProperties device_properties() {
     if (key == "MemAvailable:") properties.free_memory = kilobytes * 1024;
     if (properties.free_memory > 0) break;
   }
+  properties.l2_bytes = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
   return properties;
 }
 

@@ -1,0 +1,368 @@
+// The benchmark of an op: dev/bench_NAME.cu describes cases (an op, a shape, a dtype), each with
+// variants that compute the same, and this checks, repeats and times them. README.md beside this
+// file says how to read what comes out, and how to write one.
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "dev/harness/arrays.h"
+#include "dev/harness/options.h"
+#include "dev/harness/report.h"
+#include "dev/harness/roofs.h"
+#include "llmc/device/select.h"
+
+namespace llmc_bench {
+
+using llmc::kDtypeOf;
+using llmc::make_tensor;
+
+// One program's state: flags, stream, roofs, report.
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options), properties_(llmc::device_properties()), report_(options.json) {
+    if (options.list) return;
+    if (timing()) {
+      roofs_ = measure_roofs(stream_);
+      // Reading four times the L2 cache empties it of what came before, and keeps the GPU busy
+      // while the host queues the runs that are to be timed.
+      flush_ = std::make_unique<DeviceArray<float>>(
+          std::max<std::int64_t>(properties_.l2_bytes, 1 << 26), 1, Role::input, normal(906),
+          stream_);
+      flush_pieces_ = Buffer<Digest>(kFlushThreads);
+    }
+    report_.device(properties_, timing(), roofs_);
+  }
+
+  const Options& options() const { return options_; }
+  const llmc::DeviceProperties& properties() const { return properties_; }
+  const Roofs& roofs() const { return roofs_; }
+  Report& report() { return report_; }
+  Stream& stream() { return stream_; }
+  bool timing() const { return llmc::kCudaTarget && !options_.verify_only; }
+
+  // Whether the shapes of `set` are asked for.
+  bool wants(ShapeSet set) const {
+    return options_.shapes == ShapeSet::all || options_.shapes == set;
+  }
+
+  // Input sets for runs that move `bytes` each: so many that a round moves four times the L2 cache,
+  // within reason, as every round begins with a flush.
+  int sets_for(double bytes) const {
+    constexpr double kMost = 256;
+    if (!timing()) return 1;
+    const double wanted = 4.0 * static_cast<double>(properties_.l2_bytes) / std::max(1.0, bytes);
+    return static_cast<int>(std::clamp(std::ceil(wanted), 1.0, kMost));
+  }
+
+  void flush() {
+    llmc::launch_elementwise<1>(digest_kernel<float>, kFlushThreads, stream_, flush_pieces_.data(),
+                                static_cast<const float*>(flush_->at(0)), flush_->size(),
+                                kFlushThreads);
+  }
+
+ private:
+  static constexpr std::int64_t kFlushThreads = 1 << 17;
+  Options options_;
+  llmc::DeviceProperties properties_;
+  Report report_;
+  Stream stream_;
+  Roofs roofs_;
+  std::unique_ptr<DeviceArray<float>> flush_;
+  Buffer<Digest> flush_pieces_;
+};
+
+struct CaseInfo {
+  std::string op, shape;
+  llmc::Dtype dtype = llmc::Dtype::fp32;
+  std::vector<std::string> variants = {"used"};
+  double bytes = 0, flops = 0;  // that one run must move and compute, whatever it really does
+};
+
+// What few variants have.
+struct Extras {
+  double kept_bytes = 0;                      // held until the backward pass, and scratch
+  std::function<void(int set)> prepare = {};  // before each run, outside the time
+};
+
+// One op at one shape in one dtype.
+class Case {
+ public:
+  Case(Bench& bench, CaseInfo info)
+      : bench_(bench), info_(std::move(info)), sets_(bench.sets_for(info_.bytes)) {
+    for (const std::string& variant : info_.variants) {
+      const std::string name = name_of(variant);
+      if (name.find(bench.options().filter) == std::string::npos) continue;
+      wanted_.push_back(variant);
+      if (bench.options().list) std::printf("%s\n", name.c_str());
+    }
+    if (bench.options().list) wanted_.clear();
+    // What is moved is about what has to lie in memory.
+    const auto all = std::exchange(wanted_, {});
+    for (const std::string& variant : all) {
+      if (has_memory(variant, info_.bytes * sets_)) wanted_.push_back(variant);
+    }
+  }
+
+  // Whether anything of it is to run: if not, leave before memory and the oracle are asked for.
+  bool wanted() const { return !wanted_.empty(); }
+  bool wanted(const std::string& variant) const {
+    return std::find(wanted_.begin(), wanted_.end(), variant) != wanted_.end();
+  }
+
+  // n elements a set. Inputs and outputs alike lie between guards.
+  template <class T>
+  DeviceArray<T>& input(std::int64_t n, Fill fill) {
+    return add<T>(n, Role::input, fill);
+  }
+  template <class T>
+  DeviceArray<T>& output(std::int64_t n, Fill fill = kUnwritten) {
+    return add<T>(n, Role::output, fill);
+  }
+
+  // The op works in place: outputs are put back before every round that is timed.
+  void restore_each_round() { restore_ = true; }
+
+  // `run` starts the op on set number `set`.
+  void variant(const std::string& name, std::function<void(int set)> run, Extras extras = {}) {
+    if (wanted(name)) variants_.push_back({name, std::move(run), std::move(extras), {}});
+  }
+
+  // Whether `bytes` more of device memory are left for a variant that is wanted; says so where they
+  // are not, and the variant is left out.
+  bool fits(const std::string& variant, double bytes) {
+    if (wanted(variant) && !has_memory(variant, bytes)) std::erase(wanted_, variant);
+    return wanted(variant);
+  }
+
+  // Checks all variants, then times them in turns. `check()` compares the first set's outputs with
+  // the oracle; where variants have different limits it takes the variant's name.
+  template <class Check>
+  void finish(const Check& check) {
+    finish_by_name([&]([[maybe_unused]] const std::string& variant) {
+      if constexpr (std::is_invocable_v<Check>) {
+        return check();
+      } else {
+        return check(variant);
+      }
+    });
+  }
+
+ private:
+  using NamedCheck = std::function<std::vector<Comparison>(const std::string& variant)>;
+
+  void finish_by_name(const NamedCheck& check) {
+    std::vector<Line> lines;
+    for (const Variant& variant : variants_) lines.push_back(verified(variant, check));
+    if (bench_.timing()) time();
+    const bool guards = guards_intact();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (!guards && lines[i].ok())
+        lines[i].faults.push_back("this or another variant wrote outside an array");
+      if (bench_.timing()) {
+        lines[i].timed = true;
+        lines[i].time = summarize(variants_[i].microseconds);
+      }
+      bench_.report().result(lines[i], bench_.roofs());
+    }
+  }
+
+  struct Variant {
+    std::string name;
+    std::function<void(int)> run;
+    Extras extras;
+    std::vector<double> microseconds;
+  };
+
+  template <class T>
+  DeviceArray<T>& add(std::int64_t n, Role role, Fill fill) {
+    auto array = std::make_unique<DeviceArray<T>>(n, sets_, role, fill, bench_.stream());
+    DeviceArray<T>& added = *array;
+    arrays_.push_back(std::move(array));
+    return added;
+  }
+
+  bool has_memory(const std::string& variant, double bytes) {
+    const auto free = static_cast<double>(llmc::device_properties().free_memory);
+    if (bytes < 0.9 * free) return true;
+    char why[96];
+    std::snprintf(why, sizeof why, "needs %.1f GB of device memory, %.1f are free", bytes * 1e-9,
+                  free * 1e-9);
+    bench_.report().skipped(name_of(variant), why);
+    return false;
+  }
+
+  std::string name_of(const std::string& variant) const {
+    return info_.op + "/" + variant + " " + info_.shape + " " + llmc::dtype_name(info_.dtype);
+  }
+
+  void reset_outputs(int set) {
+    for (const auto& array : arrays_) {
+      if (array->role() == Role::output) array->reset(set);
+    }
+  }
+
+  // Of all sets.
+  bool guards_intact() const {
+    for (const auto& array : arrays_) {
+      for (int set = 0; set < sets_; ++set) {
+        if (!array->guards_intact(set)) return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<Digest> output_digests() const {
+    std::vector<Digest> all;
+    for (const auto& array : arrays_) {
+      if (array->role() == Role::output) all.push_back(array->digest(0));
+    }
+    return all;
+  }
+
+  void run_afresh(const Variant& variant) {
+    reset_outputs(0);
+    if (variant.extras.prepare) variant.extras.prepare(0);
+    variant.run(0);
+    bench_.stream().synchronize();
+  }
+
+  Line verified(const Variant& variant, const NamedCheck& check) {
+    Line line;
+    line.op = info_.op;
+    line.variant = variant.name;
+    line.shape = info_.shape;
+    line.dtype = info_.dtype;
+    line.bytes = info_.bytes;
+    line.flops = info_.flops;
+    line.kept_bytes = variant.extras.kept_bytes;
+
+    // One variant's fault is not the next one's.
+    for (const auto& array : arrays_) array->restore_guards(0);
+    run_afresh(variant);
+    compare_with_oracle(line, check(variant.name));
+    const std::vector<Digest> first = output_digests();
+    for (const Digest& digest : first) {
+      if (digest.not_finite == 0) continue;
+      line.faults.push_back(std::to_string(digest.not_finite) +
+                            " numbers of an output are not finite, or were not written");
+    }
+    line.repeatable = true;
+    constexpr int kRepeats = 3;
+    for (int i = 0; i < kRepeats; ++i) {
+      run_afresh(variant);
+      line.repeatable = line.repeatable && output_digests() == first;
+    }
+    if (!line.repeatable) line.faults.push_back("runs differ in their bits");
+    for (const auto& array : arrays_) {
+      if (!array->guards_intact(0)) line.faults.push_back("wrote outside an array");
+    }
+    return line;
+  }
+
+  static void compare_with_oracle(Line& line, const std::vector<Comparison>& outputs) {
+    double worst = -1;
+    for (const Comparison& output : outputs) {
+      const double ratio = output.rel_l2 == 0 ? 0 : output.rel_l2 / output.allowed;
+      if (!(ratio <= worst) && !std::isnan(worst)) {
+        worst = ratio;
+        line.worst = output;
+      }
+      if (!output.ok()) {
+        char text[128];
+        std::snprintf(text, sizeof text, "%s: relative L2 error %.2e, allowed %.2e",
+                      output.name.c_str(), output.rel_l2, output.allowed);
+        line.faults.push_back(text);
+      }
+    }
+  }
+
+  // Rounds in which each variant runs once on every set, until all have enough samples.
+  void time() {
+    constexpr double kEnoughMilliseconds = 200;
+    constexpr std::size_t kFewest = 20, kMost = 2000;
+    std::deque<llmc::Event> starts(sets_), ends(sets_);  // an Event stays where it is
+    for (bool warm_up = true, enough = false; !enough; warm_up = false) {
+      enough = !warm_up;
+      for (Variant& variant : variants_) {
+        time_round(variant, starts, ends);
+        if (warm_up) variant.microseconds.clear();
+        double total = 0;
+        for (const double x : variant.microseconds) total += 1e-3 * x;
+        const std::size_t samples = variant.microseconds.size();
+        enough =
+            enough && (samples >= kMost || (samples >= kFewest && total > kEnoughMilliseconds));
+      }
+    }
+  }
+
+  void time_round(Variant& variant, std::deque<llmc::Event>& starts,
+                  std::deque<llmc::Event>& ends) {
+    Stream& stream = bench_.stream();
+    for (int set = 0; set < sets_; ++set) {
+      if (restore_) reset_outputs(set);
+      if (variant.extras.prepare) variant.extras.prepare(set);
+    }
+    bench_.flush();
+    for (int set = 0; set < sets_; ++set) {
+      starts[set].record(stream);
+      variant.run(set);
+      ends[set].record(stream);
+    }
+    stream.synchronize();
+    for (int set = 0; set < sets_; ++set) {
+      variant.microseconds.push_back(1e3 * llmc::milliseconds_between(starts[set], ends[set]));
+    }
+  }
+
+  Bench& bench_;
+  CaseInfo info_;
+  int sets_;
+  bool restore_ = false;
+  std::vector<std::string> wanted_;
+  std::vector<std::unique_ptr<AnyArray>> arrays_;
+  std::vector<Variant> variants_;
+};
+
+// "4096x768".
+inline std::string by(std::int64_t a, std::int64_t b) {
+  return std::to_string(a) + "x" + std::to_string(b);
+}
+
+// main of a benchmark. A CUDA build without a GPU hands over to the host build beside it.
+template <class Body>
+int bench_main(int argc, char** argv, const char* about, const Body& body) {
+  const std::string program = argc > 0 ? argv[0] : "bench";
+  try {
+    const Options options =
+        parse_options(argc, argv, llmc::kCudaTarget ? ShapeSet::gpt2 : ShapeSet::small);
+    if (options.help) {
+      std::printf("%s: %s\n%s", program.c_str(), about, kOptionsHelp);
+      return 0;
+    }
+    llmc::select_device("auto", argv);
+    Bench bench(options);
+    body(bench);
+    if (options.list) return 0;
+    if (bench.report().empty()) {
+      throw UsageError("--filter " + options.filter + " leaves no line; --list names them");
+    }
+    bench.report().finish();
+    return bench.report().failed() == 0 ? 0 : 1;
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace llmc_bench

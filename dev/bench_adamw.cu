@@ -1,0 +1,139 @@
+// AdamW over all parameters of a GPT-2: one launch for all, a launch for each tensor (as training
+// does, whose tensors differ in weight decay), and one number a thread.
+#include <numeric>
+
+#include "dev/bench.h"
+#include "dev/variants/scalar.h"
+#include "llmc/ops/adamw.h"
+#include "test/oracle/ops.h"
+
+namespace {
+
+using namespace llmc_bench;
+namespace oracle = llmc::oracle;
+
+struct Shape {
+  const char* name;
+  std::int64_t L, C, V, T;
+
+  // Elements of each tensor, all multiples of C.
+  std::vector<std::int64_t> tensors() const {
+    std::vector<std::int64_t> sizes = {V * C, T * C};
+    for (std::int64_t l = 0; l < L; ++l) {
+      sizes.insert(sizes.end(), {C, C, 3 * C * C, 3 * C, C * C, C});      // attention
+      sizes.insert(sizes.end(), {C, C, 4 * C * C, 4 * C, 4 * C * C, C});  // MLP
+    }
+    sizes.insert(sizes.end(), {C, C});
+    return sizes;
+  }
+};
+
+constexpr llmc::AdamWOptions kOptions{.learning_rate = 1e-3f, .weight_decay = 0.1f};
+constexpr int kUpdates = 10;
+constexpr float kGradientScale = 0.5f;
+
+llmc::OptimizerState state_after(int updates) {
+  const double t = updates;
+  return {.gradient_scale = kGradientScale,
+          .finite = 1,
+          .updates = updates,
+          .bias_correction1 = static_cast<float>(1 - std::pow(kOptions.beta1, t)),
+          .bias_correction2_root = static_cast<float>(std::sqrt(1 - std::pow(kOptions.beta2, t)))};
+}
+
+llmc::AdamWStep step_of(const llmc::AdamWOptions& o) {
+  return {.keep = static_cast<float>(1.0 - static_cast<double>(o.learning_rate) *
+                                               static_cast<double>(o.weight_decay)),
+          .learning_rate = o.learning_rate,
+          .beta2 = static_cast<float>(o.beta2),
+          .one_minus_beta1 = static_cast<float>(1 - o.beta1),
+          .one_minus_beta2 = static_cast<float>(1 - o.beta2),
+          .eps = o.eps};
+}
+
+// T: the dtype of the working weights; all else is fp32. As in training, fp32 works with the
+// masters themselves.
+template <class T>
+void adamw(Bench& bench, const Shape& s) {
+  constexpr bool kCopy = sizeof(T) < sizeof(float);
+  const std::vector<std::int64_t> tensors = s.tensors();
+  const std::int64_t n = std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0});
+  Case c(bench,
+         {.op = "adamw",
+          .shape = std::string(s.name) + " " + std::to_string(n),
+          .dtype = kDtypeOf<T>,
+          .variants = {"one_launch", "per_tensor", "scalar"},
+          .bytes = (7.0 * sizeof(float) + (kCopy ? sizeof(T) : 0)) * static_cast<double>(n)});
+  if (!c.wanted()) return;
+  auto& param = c.output<float>(n, normal(1, 0.02f));
+  auto& m = c.output<float>(n, normal(2, 0.1f));
+  auto& v = c.output<float>(n, positive(3, 0.1f));
+  DeviceArray<T>* working = kCopy ? &c.output<T>(n) : nullptr;
+  const auto copy_at = [=](int set, std::int64_t at) {
+    return working != nullptr ? working->at(set) + at : nullptr;
+  };
+  auto& gradient = c.input<float>(n, normal(4));
+  const Buffer<llmc::OptimizerState> state(1);
+  const llmc::OptimizerState now = state_after(kUpdates);
+  llmc::copy_to_device(state.data(), &now, 1, bench.stream());
+  bench.stream().synchronize();
+
+  c.variant("one_launch", [&](int i) {
+    llmc::adamw<T>(param.at(i), copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n, kOptions,
+                   state.data(), bench.stream());
+  });
+  c.variant("per_tensor", [&](int i) {
+    std::int64_t at = 0;
+    for (const std::int64_t size : tensors) {
+      llmc::adamw<T>(param.at(i) + at, copy_at(i, at), m.at(i) + at, v.at(i) + at,
+                     gradient.at(i) + at, size, kOptions, state.data(), bench.stream());
+      at += size;
+    }
+  });
+  c.variant("scalar", [&](int i) {
+    llmc::launch_elementwise<1>(adamw_scalar_kernel<T>, n, bench.stream(), param.at(i),
+                                copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n,
+                                step_of(kOptions), state.data());
+  });
+
+  const auto rows = sample(n / s.C, 500);
+  oracle::Vec want_p = param.rows(rows, s.C), want_m = m.rows(rows, s.C),
+              want_v = v.rows(rows, s.C);
+  oracle::Vec g = gradient.rows(rows, s.C);
+  for (double& x : g) x *= static_cast<double>(kGradientScale);
+  oracle::adamw_step(want_p, want_m, want_v, g, kUpdates,
+                     {.lr = static_cast<double>(kOptions.learning_rate),
+                      .beta1 = kOptions.beta1,
+                      .beta2 = kOptions.beta2,
+                      .eps = static_cast<double>(kOptions.eps),
+                      .weight_decay = static_cast<double>(kOptions.weight_decay)});
+  c.finish([&] {
+    std::vector all = {compare("param", param.rows(rows, s.C), want_p, tolerance<float>()),
+                       compare("m", m.rows(rows, s.C), want_m, tolerance<float>()),
+                       compare("v", v.rows(rows, s.C), want_v, tolerance<float>())};
+    if (working != nullptr) {
+      all.push_back(compare("working", working->rows(rows, s.C), want_p, tolerance<T>()));
+    }
+    return all;
+  });
+}
+
+void run(Bench& bench) {
+  std::vector<Shape> shapes;
+  if (bench.wants(ShapeSet::small)) {
+    shapes.insert(shapes.end(), {{"tiny", 1, 8, 11, 3}, {"small", 2, 40, 67, 9}});
+  }
+  if (bench.wants(ShapeSet::gpt2)) {
+    shapes.insert(shapes.end(), {{"124M", 12, 768, 50304, 1024}, {"1558M", 48, 1600, 50304, 1024}});
+  }
+  for (const Shape& s : shapes) {
+    adamw<float>(bench, s);
+    adamw<bf16>(bench, s);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench_main(argc, argv, "AdamW", run);
+}

@@ -1,0 +1,71 @@
+// The flags that every benchmark takes.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace llmc_bench {
+
+enum class ShapeSet { small, gpt2, all };
+
+struct Options {
+  bool help = false;
+  bool json = false;
+  bool list = false;         // name the lines, run nothing
+  bool verify_only = false;  // no timing
+  std::string filter;        // a part of "op/variant shape dtype"; empty: all lines
+  ShapeSet shapes = ShapeSet::small;
+};
+
+inline constexpr const char* kOptionsHelp =
+    "  --shapes SET    small: odd shapes that fill no tile (default on the host);\n"
+    "                  gpt2: GPT-2 124M and 1558M (default on a GPU); all: both\n"
+    "  --filter TEXT   only lines whose 'op/variant shape dtype' contains TEXT\n"
+    "  --verify        check results, measure no time\n"
+    "  --json          one JSON object a line\n"
+    "  --list          name the lines and run nothing\n"
+    "  --help          this text\n"
+    "Exit code: 0 all OK, 1 a FAIL or an error, 2 wrong flags.\n";
+
+// A flag that is wrong; what() says which, and what is allowed.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline ShapeSet parse_shape_set(const std::string& name) {
+  if (name == "small") return ShapeSet::small;
+  if (name == "gpt2") return ShapeSet::gpt2;
+  if (name == "all") return ShapeSet::all;
+  throw UsageError("--shapes " + name + ": allowed are small, gpt2 and all");
+}
+
+inline Options parse_options(int argc, char** argv, ShapeSet default_shapes) {
+  Options options;
+  options.shapes = default_shapes;
+  const auto value_of = [&](int& i) -> std::string {
+    if (i + 1 >= argc) throw UsageError(std::string(argv[i]) + " needs a value");
+    return argv[++i];
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--help" || flag == "-h") {
+      options.help = true;
+    } else if (flag == "--json") {
+      options.json = true;
+    } else if (flag == "--list") {
+      options.list = true;
+    } else if (flag == "--verify") {
+      options.verify_only = true;
+    } else if (flag == "--filter") {
+      options.filter = value_of(i);
+    } else if (flag == "--shapes") {
+      options.shapes = parse_shape_set(value_of(i));
+    } else {
+      throw UsageError("unknown flag " + flag + "; --help lists what there is");
+    }
+  }
+  return options;
+}
+
+}  // namespace llmc_bench

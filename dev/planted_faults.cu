@@ -1,0 +1,56 @@
+// A copy with faults put into it on purpose, one a variant: all but the first line must say FAIL.
+// dev/run.sh starts with this, since a check that cannot fail proves nothing.
+#include "dev/bench.h"
+
+namespace {
+
+using namespace llmc_bench;
+
+enum class Fault { none, wrong_number, left_out, past_the_end, differs };
+
+// A thread a number. `run` counts the runs.
+__global__ inline void faulty_copy_kernel(float* out, const float* inp, std::int64_t n, Fault fault,
+                                          int run) {
+  const std::int64_t i = llmc::global_thread();
+  if (i >= n) return;
+  if (fault == Fault::left_out && i == n - 1) return;
+  float x = inp[i];
+  if (fault == Fault::wrong_number && i == n / 2) x += 1.0f;
+  if (fault == Fault::differs && i == n / 2) {
+    x = llmc::float_from_bits(llmc::bits_of(x) + static_cast<std::uint32_t>(run % 2));
+  }
+  out[i] = x;
+  if (fault == Fault::past_the_end && i == n - 1) out[n] = x;
+}
+
+void run(Bench& bench) {
+  constexpr std::int64_t kCount = 1000;
+  const std::vector<std::pair<std::string, Fault>> faults = {{"none", Fault::none},
+                                                             {"wrong_number", Fault::wrong_number},
+                                                             {"left_out", Fault::left_out},
+                                                             {"past_the_end", Fault::past_the_end},
+                                                             {"differs", Fault::differs}};
+  for (const auto& [name, fault] : faults) {  // a case each, as if they were ops
+    Case c(bench, {.op = "faulty_copy",
+                   .shape = std::to_string(kCount),
+                   .variants = {name},
+                   .bytes = 8.0 * kCount});
+    if (!c.wanted()) continue;
+    auto& inp = c.input<float>(kCount, normal(1));
+    auto& out = c.output<float>(kCount);
+    int runs = 0;
+    c.variant(name, [&, fault = fault](int i) {
+      llmc::launch_elementwise<1>(faulty_copy_kernel, kCount, bench.stream(), out.at(i), inp.at(i),
+                                  kCount, fault, runs++);
+    });
+    c.finish([&] {
+      return std::vector{compare("out", out.values(), inp.values(), tolerance<float>())};
+    });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench_main(argc, argv, "faults that must be found: 1 OK, 4 FAIL, exit code 1", run);
+}

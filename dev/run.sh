@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Runs the benchmarks built in a folder, one after another, and sums up: the last line is
+# `N OK, N FAIL`; exit code 1 on a FAIL, or where a benchmark ended without a verdict.
+#
+#   dev/run.sh build/host [flags of the benchmarks]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$1
+shift
+good=0 bad=0 broken=()
+
+# The numbers of a last line, for people or in JSON.
+counts() { tail -n 1 | grep -E 'FAIL|summary' | sed -E 's/[^0-9]+/ /g'; }
+
+# First that the checks themselves find what they must.
+planted=$("$out/planted_faults" --verify 2>&1)
+code=$?
+read -r found_good found_bad < <(counts <<<"$planted")
+if [ "$code" -ne 1 ] || [ "${found_good:-}" != 1 ] || [ "${found_bad:-}" != 4 ]; then
+  echo "dev/run.sh: the planted faults were not all found (exit code $code):" >&2
+  echo "$planted" >&2
+  exit 1
+fi
+echo "planted faults: all 4 found" >&2
+
+for source in dev/bench_*.cu; do
+  name=$(basename "$source" .cu)
+  # A filter may leave some of them nothing to do; wrong flags show in the run.
+  if lines=$("$out/$name" --list "$@" 2>/dev/null) && [ -z "$lines" ]; then continue; fi
+  echo >&2
+  echo "== $name" >&2
+  log=$(mktemp)
+  "$out/$name" "$@" | tee "$log"
+  code=$?
+  read -r more_good more_bad < <(counts <"$log")
+  rm -f "$log"
+  [ "$code" -eq 2 ] && exit 2
+  if [ -z "${more_bad:-}" ]; then
+    broken+=("$name (exit code $code)")
+    continue
+  fi
+  good=$((good + more_good)) bad=$((bad + more_bad))
+done
+
+echo >&2
+if [ $((good + bad + ${#broken[@]})) -eq 0 ]; then
+  echo "dev/run.sh: no line is left to run; --list names them" >&2
+  exit 2
+fi
+for name in "${broken[@]}"; do echo "no verdict from $name" >&2; done
+sum="$good OK, $((bad + ${#broken[@]})) FAIL"
+if [[ " $* " == *" --json "* ]]; then echo "$sum" >&2; else echo "$sum"; fi
+[ $((bad + ${#broken[@]})) -eq 0 ]

@@ -1,0 +1,47 @@
+// GELU and AdamW with one number a thread: what 16-byte accesses are compared with. A warp then
+// asks memory for 64 or 128 bytes at a time instead of 512, and computes every index for one
+// number.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/adamw.h"
+#include "llmc/ops/gelu.h"
+
+namespace llmc_bench {
+
+template <class T>
+__global__ void gelu_forward_scalar_kernel(T* out, const T* inp, std::int64_t n) {
+  const std::int64_t i = llmc::global_thread();
+  if (i >= n) return;
+  const float x = llmc::to_float(inp[i]);
+  out[i] = llmc::from_float<T>(x * llmc::gelu_gate<T>(x));
+}
+
+template <class T>
+__global__ void gelu_backward_scalar_kernel(T* d_inp, const T* d_out, const T* inp,
+                                            std::int64_t n) {
+  const std::int64_t i = llmc::global_thread();
+  if (i >= n) return;
+  const float slope = llmc::gelu_slope<T>(llmc::to_float(inp[i]));
+  d_inp[i] = llmc::from_float<T>(llmc::to_float(d_out[i]) * slope);
+}
+
+template <class T>
+__global__ void adamw_scalar_kernel(float* param, T* working, float* m, float* v,
+                                    const float* gradient, std::int64_t n, llmc::AdamWStep step,
+                                    const llmc::OptimizerState* state) {
+  const std::int64_t i = llmc::global_thread();
+  if (i >= n || state->finite == 0) return;
+  const float g = state->gradient_scale * gradient[i];
+  m[i] += step.one_minus_beta1 * (g - m[i]);
+  v[i] = step.beta2 * v[i] + step.one_minus_beta2 * (g * g);
+  const float root = std::sqrt(v[i]) / state->bias_correction2_root;
+  const float rate = step.learning_rate / state->bias_correction1;
+  param[i] = step.keep * param[i] - rate * m[i] / (root + step.eps);
+  if (working != nullptr) working[i] = llmc::from_float<T>(param[i]);
+}
+
+}  // namespace llmc_bench
