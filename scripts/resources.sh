@@ -31,20 +31,30 @@ esac
 toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
+# Every program for every architecture, as many at a time as there are cores.
+compile() { # architecture, source: the report is $reports/ARCH/SOURCE
+  local report=$reports/$1/$(basename "$2")
+  "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$1" -cubin -Xptxas -v -x cu \
+    "${includes[@]}" "$2" -o /dev/null >"$report" 2>&1 || mv "$report" "$report.failed"
+}
+for arch in $archs; do
+  mkdir "$reports/$arch"
+  for source in "${sources[@]}"; do
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    compile "$arch" "$source" &
+  done
+done
+wait
+
 bad=0
 for arch in $archs; do
-  files=()
-  for source in "${sources[@]}"; do
-    file=$reports/$(basename "$source")
-    if ! "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$arch" -cubin -Xptxas -v -x cu \
-         "${includes[@]}" "$source" -o /dev/null >"$file" 2>&1; then
-      grep -E 'error|fatal' "$file" >&2 || cat "$file" >&2
-      echo "resources.sh: $source does not compile for sm_$arch" >&2
-      exit 1
-    fi
-    files+=("$file")
+  for failed in "$reports/$arch"/*.failed; do
+    [ -e "$failed" ] || continue
+    grep -E 'error|fatal' "$failed" >&2 || cat "$failed" >&2
+    echo "resources.sh: $(basename "$failed" .failed) does not compile for sm_$arch" >&2
+    exit 1
   done
   python3 scripts/resource_budgets.py --arch "sm_$arch" --toolkit "$toolkit" --table "dev/resources/sm_$arch.txt" \
-    "${update[@]}" "${files[@]}" || bad=1
+    "${update[@]}" "$reports/$arch"/* || bad=1
 done
 exit $bad
