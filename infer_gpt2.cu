@@ -2,57 +2,25 @@
 // unit: everything else is in llmc/.
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <iostream>
-#include <memory>
 #include <string>
 
 #include "llmc/device/select.h"          // select_device: GPU or host
 #include "llmc/infer/decoder.h"          // Decoder: the model with a key-value cache
 #include "llmc/infer/generate.h"         // generate: the loop over tokens
-#include "llmc/infer/prompt.h"           // choose_tokenizer, prompt_tokens
+#include "llmc/infer/job.h"              // make_job: model, tokenizer and prompt, all checked
 #include "llmc/infer/text_stream.h"      // TextStream: text of tokens as they come
-#include "llmc/io/generation_report.h"   // what --json prints
+#include "llmc/io/generation_report.h"   // report_json: what --json prints
 #include "llmc/io/infer_command_line.h"  // parse_command_line
 #include "llmc/model/pretrained.h"       // load_weights from a directory of transformers
 #include "llmc/model/weights.h"          // Weights: device memory for them
 
 namespace llmc {
 
-// A generation with everything decided.
-struct Job {
-  Gpt2Config config;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::vector<std::int32_t> prompt;
-  GenerationOptions options;
-
-  // The cache needs no place for the last token: nothing follows it.
-  DecoderShape shape() const {
-    const auto length = static_cast<std::int64_t>(prompt.size());
-    const std::int64_t room = config.context - length;
-    return {.B = 1, .prompt = length, .capacity = length + std::min(options.tokens, room) - 1};
-  }
-};
-
-Job make_job(const InferSettings& settings) {
-  Job job;
-  const HuggingFaceConfig config = read_huggingface_config(settings.model);
-  job.config = from_huggingface(config, settings.model);
-  job.tokenizer = choose_tokenizer(settings, job.config.vocabulary);
-  check_vocabulary(settings, *job.tokenizer, job.config.vocabulary);
-  const std::optional<std::int32_t> end = end_of_text(config, *job.tokenizer);
-  job.prompt =
-      prompt_tokens(prompt_text(settings, std::cin), *job.tokenizer, end, job.config.context);
-  job.options = {.tokens = settings.tokens,
-                 .sampling = {.temperature = settings.temperature, .top_k = settings.top_k},
-                 .seed = settings.seed,
-                 .stop = settings.ignore_eos ? std::nullopt : end};
-  return job;
-}
-
+// What will run and what memory it takes; throws when that is not there.
 void describe(const Job& job, const InferSettings& settings, const MemoryPlan& memory) {
   const DeviceProperties device = device_properties();
   std::cerr << "model: " << job.config.layers << " layers, " << job.config.heads << " heads, "

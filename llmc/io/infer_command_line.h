@@ -1,9 +1,13 @@
 // The flags of infer_gpt2, from one table: what --help prints is what the parser knows.
 #pragma once
 
+#include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <type_traits>
 
 #include "llmc/io/command_line.h"
 #include "llmc/io/infer_settings.h"
@@ -12,12 +16,25 @@ namespace llmc {
 
 namespace command_line_detail {
 
-// CLI11's own check lets NaN through.
-inline std::string check_temperature(const std::string& text) {
-  double value = 0;
-  const bool number = CLI::detail::lexical_cast(text, value);
-  if (number && std::isfinite(value) && value >= 0) return {};
-  return text + " is not a finite number of 0 or more";
+// All of `text` as a finite number.
+template <class Number>
+bool parse_number(const std::string& text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && at == end && std::isfinite(static_cast<double>(value));
+}
+
+// CLI11's own checks let NaN through, wrap negative seeds and spell out the largest double.
+template <class Number>
+CLI::Validator at_least(Number least) {
+  const std::string kind = std::is_integral_v<Number> ? "a whole number" : "a finite number";
+  const auto check = [=](const std::string& text) -> std::string {
+    Number value{};
+    if (parse_number(text, value) && value >= least) return {};
+    const std::string bound = std::to_string(static_cast<std::int64_t>(least));
+    return "'" + text + "' is not " + kind + " from " + bound + " up";
+  };
+  return CLI::Validator(check, "");
 }
 
 inline void add_text_flags(CLI::App& app, InferSettings& s) {
@@ -43,23 +60,24 @@ inline void add_sampling_flags(CLI::App& app, InferSettings& s) {
   app.add_option("-n,--tokens", s.tokens,
                  "tokens to generate; fewer where <|endoftext|> or the end of the context comes "
                  "first")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(std::int64_t{1}))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   app.add_flag("--ignore-eos", s.ignore_eos, "go on after <|endoftext|>")->group(group);
   app.add_option("--temp,--temperature", s.temperature,
                  "logits are divided by it; 0: always the likeliest token")
-      ->check(CLI::Validator(check_temperature, "X >= 0"))
+      ->check(at_least(0.0))
       ->type_name("X")
       ->capture_default_str()
       ->group(group);
   app.add_option("--top-k", s.top_k, "draw among the K likeliest tokens; 0: among all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(std::int64_t{0}))
       ->type_name("K")
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", s.seed, "the same seed draws the same tokens")
+      ->check(at_least(std::uint64_t{0}))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
