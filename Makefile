@@ -10,7 +10,7 @@ CUDA_ARCH ?=## GPU architectures, such as "80 90a"; else those of the GPUs prese
 HOST_ARCH ?= -march=native## instruction set of the host build
 SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
 DEVICE ?= host## host or cuda: what `make test` builds and runs
-SUITE ?=## run these test suites alone (* is a wildcard; programs means the end-to-end tests)
+SUITE ?=## run these test suites alone (* is a wildcard; programs and infer_programs are the end-to-end tests)
 TEST ?=## run these test cases alone (* is a wildcard)
 FILE ?=## build and run this test file alone, such as test/test_gelu.cu
 TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
@@ -189,7 +189,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 # ---- testing --------------------------------------------------------------------------------
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(if $(filter-out programs,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
+TEST_PROGRAMS := $(if $(filter-out programs infer_programs,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -198,7 +198,7 @@ no-nvcc:
 endif
 else
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs,$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 

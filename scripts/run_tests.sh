@@ -121,6 +121,7 @@ script() {
 if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   [ "$(basename "$out")" = cuda ] || script faults test/test_faults.py ${case_filter:+"$case_filter"}
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
+  script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}
 fi
 
 if [ $((passed + failed + skipped)) -eq 0 ]; then

@@ -13,11 +13,10 @@
 namespace llmc {
 
 struct GenerationOptions {
-  std::int64_t tokens = 128;      // to generate, at most
-  SamplingOptions sampling = {};  // how each is drawn
-  std::uint64_t seed = 1337;      // of the draws
-  std::optional<std::int32_t> stop =
-      std::nullopt;  // the token that ends the text; not generated itself
+  std::int64_t tokens = 128;              // to generate, at most
+  SamplingOptions sampling = {};          // how each is drawn
+  std::uint64_t seed = 1337;              // of the draws
+  std::optional<std::int32_t> stop = {};  // the token that ends the text; no part of it
 };
 
 // The random number in (0, 1) that decides the token at `position` of sequence b. It depends on
