@@ -74,15 +74,17 @@ void run(const Job& job, const InferSettings& settings) {
         say(stream_of_text.push(token));
       });
   say(stream_of_text.finish());
-  const double rest = seconds_since(start) - first;
+  const double all = seconds_since(start);
+  if (report.ids.empty()) first = all;
 
   if (settings.json) print(report_json(report) + "\n");
   if (!settings.json && isatty(STDOUT_FILENO) != 0) std::cerr << "\n";
   std::fprintf(stderr, "prompt: %lld tokens, first token after %.1f ms\n",
                static_cast<long long>(report.prompt_tokens), 1e3 * first);
-  std::fprintf(stderr, "generated: %zu tokens (%s), %.1f tok/s after the first\n",
-               report.ids.size(), finish_name(report.finish),
-               report.ids.size() > 1 ? static_cast<double>(report.ids.size() - 1) / rest : 0.0);
+  std::fprintf(
+      stderr, "generated: %zu tokens (%s), %.1f tok/s after the first\n", report.ids.size(),
+      finish_name(report.finish),
+      report.ids.size() > 1 ? static_cast<double>(report.ids.size() - 1) / (all - first) : 0.0);
 }
 
 }  // namespace llmc

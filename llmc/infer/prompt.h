@@ -35,8 +35,8 @@ inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferSettings& settings
   if (bytes->vocabulary_size() == vocabulary) return bytes;
   fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
            " tokens and no files of a tokenizer beside it",
-       "--tokenizer DIR names a directory with encoder.json and vocab.bpe (or vocab.json and "
-       "merges.txt); tokenizer.json alone is not read");
+       "--tokenizer DIR: a directory with encoder.json and vocab.bpe, or vocab.json and merges.txt "
+       "(tokenizer.json alone is not read); --tokenizer words:FILE: a model of words");
 }
 
 // A model knows exactly the tokens of its tokenizer.
