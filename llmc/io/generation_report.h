@@ -5,21 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "llmc/io/finish.h"
 #include "llmc/io/json.h"
 
 namespace llmc {
-
-// Why a generation ended.
-enum class Finish {
-  length,  // as many tokens as were asked for
-  stop,    // <|endoftext|> was drawn
-  context  // prompt and text fill the model's context
-};
-
-inline const char* finish_name(Finish finish) {
-  if (finish == Finish::stop) return "stop";
-  return finish == Finish::context ? "context" : "length";
-}
 
 struct GenerationReport {
   std::int64_t prompt_tokens = 0;
