@@ -33,7 +33,7 @@ def expect(condition, why):
 
 
 class Program:
-    """train_gpt2 in a folder of its own."""
+    """A program in a folder of its own."""
 
     def __init__(self, binary, folder):
         self.binary, self.folder = binary, Path(folder)
@@ -314,11 +314,12 @@ def test_an_unpacked_gnuplot_finds_its_libraries(program):
         expect(str(deps / "usr/lib/x86_64-linux-gnu") in environment.get("LD_LIBRARY_PATH", ""), "no libraries")
 
 
-def main():
+def run_tests(tests, program):
+    """Runs the functions named test_* of a module's globals(), each with `program` in a new folder."""
     build, pattern = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "*"
-    binary = (ROOT / build / "train_gpt2").resolve()
+    binary = (ROOT / build / program).resolve()
     passed = failed = skipped = 0
-    for name, test in list(globals().items()):
+    for name, test in list(tests.items()):
         if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -337,4 +338,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(globals(), "train_gpt2"))

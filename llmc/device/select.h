@@ -21,8 +21,7 @@ namespace llmc {
 inline void select_device(const std::string& wanted, char** argv) {
   if (!kCudaTarget) {
     if (wanted == "cuda") {
-      fail("--device cuda: this is the host build",
-           "run ./train_gpt2 of a build made where nvcc is");
+      fail("--device cuda: this is the host build", "run a build that was made where nvcc is");
     }
     return;
   }

@@ -1,16 +1,13 @@
 // The flags of train_gpt2, from one table: what --help prints is what the parser knows.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <iostream>
 #include <optional>
 #include <string>
 
+#include "llmc/io/command_line.h"
 #include "llmc/io/train_settings.h"
 
 namespace llmc {
-
-inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
 
 namespace command_line_detail {
 
@@ -172,26 +169,14 @@ inline std::optional<int> parse_command_line(int argc, char** argv, TrainSetting
       "arguments: "
       "a small model on a toy language.",
       "train_gpt2"};
-  app.option_defaults()->always_capture_default(false);
-  app.set_help_flag("-h,--help", "print this and exit");
-  app.set_config("--config", "", "read flags from this file: a line `name = value` for each")
-      ->type_name("FILE.toml");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_common_flags(app);
   add_data_flags(app, settings);
   add_model_flags(app, settings);
   add_batch_flags(app, settings);
   add_optimizer_flags(app, settings);
   add_number_flags(app, settings);
   add_output_flags(app, settings);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help, std::cout, std::cerr);
-  } catch (const CLI::ParseError& error) {
-    std::cerr << "train_gpt2: " << error.what() << "\n  hint: train_gpt2 --help lists all flags\n";
-    return kExitUsage;
-  }
-  return std::nullopt;
+  return parse_flags(app, argc, argv);
 }
 
 }  // namespace llmc

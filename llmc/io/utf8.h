@@ -7,23 +7,43 @@
 
 namespace llmc {
 
-// The bytes of the character that `text` begins with; 0 where that is no valid UTF-8 (the Unicode
-// Standard, table 3-7: what is too long, a surrogate or beyond U+10FFFF is not valid).
-inline std::size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
+// What a text begins with.
+struct Utf8Start {
+  enum class Kind {
+    character,  // `length` bytes long
+    broken,     // `length` bytes that belong to no character
+    cut         // the whole text, `length` bytes, is the beginning of a character
+  };
+  Kind kind;
+  std::size_t length;
+};
+
+// Reads the start of a text that is not empty (the Unicode Standard, table 3-7: what is too long, a
+// surrogate or beyond U+10FFFF is no character). Broken bytes are counted as by Unicode's
+// "substitution of maximal subparts" (3.9): as many as begin some character, else one.
+inline Utf8Start utf8_start(std::string_view text) {
+  using Kind = Utf8Start::Kind;
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  if (first < 0xc2 || first > 0xf4) return 0;
+  if (first < 0x80) return {Kind::character, 1};
+  if (first < 0xc2 || first > 0xf4) return {Kind::broken, 1};
   const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  if (text.size() < length) return 0;
-  const std::uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const std::uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (byte(1) < least || byte(1) > most) return 0;
-  for (std::size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
+  std::uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  std::uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (i == text.size()) return {Kind::cut, i};
+    if (byte(i) < least || byte(i) > most) return {Kind::broken, i};
+    least = 0x80;
+    most = 0xbf;
   }
-  return length;
+  return {Kind::character, length};
+}
+
+// The bytes of the character that `text` begins with; 0 where it begins with none.
+inline std::size_t utf8_length(std::string_view text) {
+  if (text.empty()) return 0;
+  const Utf8Start start = utf8_start(text);
+  return start.kind == Utf8Start::Kind::character ? start.length : 0;
 }
 
 }  // namespace llmc

@@ -1,4 +1,5 @@
-// What the forward pass leaves for the backward pass, and the buffers both work in.
+// What the forward pass leaves for the backward pass, and the buffers both work in. Without
+// training nothing is kept: all blocks work in the same buffers.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +67,7 @@ struct BlockActivations {
 
 template <class T>
 struct Activations {
-  std::vector<BlockActivations<T>> blocks;
+  std::vector<BlockActivations<T>> blocks;  // one of each block; without training one for all
   Tensor<T, 2> branch;  // (B*T, C) what a block's last branch adds to the residual
   Tensor<T, 2> final;   // (B*T, C) the residual stream at the end
   Tensor<T, 2> ln_f;    // (B*T, C)
@@ -79,6 +80,10 @@ struct Activations {
   Tensor<T, 2> d_narrow;    // (B*T, C)
   Tensor<T, 2> d_wide;      // (B*T, 4C)
   Tensor<float, 1> scratch;
+
+  BlockActivations<T>& block(std::int64_t l) {
+    return blocks[blocks.size() == 1 ? 0 : static_cast<std::size_t>(l)];
+  }
 
   void reserve(MemoryPlan& plan, const Gpt2Config& config, const RunShape& run) {
     reserve_blocks(plan, config, run);
@@ -102,7 +107,7 @@ struct Activations {
   void reserve_blocks(MemoryPlan& plan, const Gpt2Config& config, const RunShape& run) {
     const char* segment = "activations";
     const std::int64_t rows = run.rows(), C = config.channels;
-    blocks.resize(static_cast<std::size_t>(config.layers));
+    blocks.resize(run.training ? static_cast<std::size_t>(config.layers) : 1);
     for (BlockActivations<T>& block : blocks) {
       plan.reserve(segment, block.input, rows, C);
       plan.reserve(segment, block.ln_1, rows, C);

@@ -31,10 +31,11 @@ namespace llmc {
 // A batch in device memory.
 struct DeviceBatch {
   std::int64_t B = 0, T = 0;
-  Tensor<const std::int32_t, 1> tokens;     // (B*T)
-  Tensor<const std::int32_t, 1> targets;    // (B*T), -1: no target; empty without a loss
-  TokenBucketsView buckets{};               // of the tokens; for the backward pass
-  const std::int32_t* doc_start = nullptr;  // (B*T) first visible key of each query; null: 0
+  Tensor<const std::int32_t, 1> tokens;          // (B*T)
+  Tensor<const std::int32_t, 1> targets;         // (B*T), -1: no target; empty without a loss
+  TokenBucketsView buckets{};                    // of the tokens; for the backward pass
+  const std::int32_t* doc_start = nullptr;       // (B*T) first visible key of each query; null: 0
+  const std::int32_t* first_position = nullptr;  // (B) where each sequence begins; null: 0
 
   std::int64_t rows() const { return B * T; }
 };
@@ -64,15 +65,27 @@ class Gpt2 {
 
   // Runs the stack: afterwards hidden() are the final, normalised states.
   void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream) {
+    forward(source, batch, gemm, stream,
+            [&](std::int64_t l, Tensor<T, 3> out, Tensor<float, 3> lse, Tensor<const T, 3> qkv) {
+              attention_forward(batch, l, out, lse, qkv, stream);
+            });
+  }
+
+  // The same with the caller's attention, which may see more than this batch: attend(layer, out,
+  // lse, qkv) writes out (B, T, C) from qkv (B, T, 3C); lse (B, NH, T) is there for its use.
+  template <class Attend>
+  void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream,
+               Attend&& attend) {
     require(batch.B <= run_.B && batch.T <= run_.T, "a batch larger than the model was built for");
     const Pass pass{source, batch, gemm, stream, batch.rows()};
     source.acquire(0);
-    embedding_forward<T>(first_rows(activations_.blocks[0].input, pass.rows), batch.tokens,
-                         embedding(source), positions(source), batch.T, stream);
+    embedding_forward<T>(rows_of(activations_.block(0).input, pass), batch.tokens,
+                         embedding(source), positions(source), batch.first_position, batch.T,
+                         stream);
     source.release(0);
     for (std::int64_t l = 0; l < config_.layers; ++l) {
       source.acquire(static_cast<int>(l) + 1);
-      block_forward(pass, l);
+      block_forward(pass, l, attend);
       source.release(static_cast<int>(l) + 1);
     }
     const int last = static_cast<int>(config_.layers) + 1;
@@ -202,8 +215,9 @@ class Gpt2 {
 
   // ---- forward ----
 
-  void block_forward(const Pass& pass, std::int64_t l) {
-    BlockActivations<T>& a = activations_.blocks[l];
+  template <class Attend>
+  void block_forward(const Pass& pass, std::int64_t l, Attend& attend) {
+    BlockActivations<T>& a = activations_.block(l);
     const BlockSpecs& specs = blocks_[l];
     Stream& stream = pass.stream;
     const auto branch = rows_of(activations_.branch, pass);
@@ -216,11 +230,11 @@ class Gpt2 {
     } else {
       residual_layernorm_forward<T>(
           rows_of(a.input, pass), rows_of(a.ln_1, pass), rows_of(a.ln_1_mean, pass),
-          rows_of(a.ln_1_rstd, pass), rows_of(activations_.blocks[l - 1].middle, pass), branch,
+          rows_of(a.ln_1_rstd, pass), rows_of(activations_.block(l - 1).middle, pass), branch,
           w(specs.ln_1.weight), w(specs.ln_1.bias), kLayerNormEpsilon, stream);
     }
     apply_linear(pass, specs.qkv, rows_of(a.qkv, pass), rows_of(a.ln_1, pass));
-    attention_forward(pass, a);
+    attend(l, batched(a.attention, pass), log_sum_exp(a, pass), batched(a.qkv, pass));
     apply_linear(pass, specs.attention_out, branch, rows_of(a.attention, pass));
     residual_layernorm_forward<T>(rows_of(a.middle, pass), rows_of(a.ln_2, pass),
                                   rows_of(a.ln_2_mean, pass), rows_of(a.ln_2_rstd, pass),
@@ -246,19 +260,17 @@ class Gpt2 {
   Tensor<float, 3> log_sum_exp(const BlockActivations<T>& a, const Pass& pass) const {
     return {a.log_sum_exp.data, {pass.batch.B, config_.heads, pass.batch.T}};
   }
-  Tensor<T, 4> probabilities(const BlockActivations<T>& a, const Pass& pass) const {
-    return {a.probabilities.data, {pass.batch.B, config_.heads, pass.batch.T, pass.batch.T}};
+  Tensor<T, 4> probabilities(const BlockActivations<T>& a, const DeviceBatch& batch) const {
+    return {a.probabilities.data, {batch.B, config_.heads, batch.T, batch.T}};
   }
 
-  void attention_forward(const Pass& pass, const BlockActivations<T>& a) {
+  void attention_forward(const DeviceBatch& batch, std::int64_t l, Tensor<T, 3> out,
+                         Tensor<float, 3> lse, Tensor<const T, 3> qkv, Stream& stream) {
     if (run_.attention == Attention::flash) {
-      flash_attention_forward<T>(batched(a.attention, pass), log_sum_exp(a, pass),
-                                 batched(a.qkv, pass), config_.heads, pass.batch.doc_start,
-                                 pass.stream);
+      flash_attention_forward<T>(out, lse, qkv, config_.heads, batch.doc_start, stream);
     } else {
-      standard_attention_forward<T>(batched(a.attention, pass), log_sum_exp(a, pass),
-                                    probabilities(a, pass), batched(a.qkv, pass), config_.heads,
-                                    pass.batch.doc_start, pass.stream);
+      standard_attention_forward<T>(out, lse, probabilities(activations_.block(l), batch), qkv,
+                                    config_.heads, batch.doc_start, stream);
     }
   }
 
@@ -269,7 +281,7 @@ class Gpt2 {
                                   batched(a.attention, pass), log_sum_exp(a, pass), config_.heads,
                                   pass.batch.doc_start, activations_.scratch, pass.stream);
     } else {
-      standard_attention_backward<T>(batched(d_qkv, pass), probabilities(a, pass),
+      standard_attention_backward<T>(batched(d_qkv, pass), probabilities(a, pass.batch),
                                      batched(d_out, pass), batched(a.qkv, pass),
                                      batched(a.attention, pass), log_sum_exp(a, pass),
                                      config_.heads, activations_.scratch, pass.stream);
@@ -330,7 +342,7 @@ class Gpt2 {
   }
 
   void mlp_backward(const Pass& pass, std::int64_t l) {
-    const BlockActivations<T>& a = activations_.blocks[l];
+    const BlockActivations<T>& a = activations_.block(l);
     const auto d_wide = rows_of(activations_.d_wide, pass);
     unapply_linear(pass, blocks_[l].mlp_out, d_wide, rows_of(activations_.d_residual, pass),
                    rows_of(a.gelu, pass));
@@ -341,7 +353,7 @@ class Gpt2 {
   }
 
   void attention_branch_backward(const Pass& pass, std::int64_t l) {
-    const BlockActivations<T>& a = activations_.blocks[l];
+    const BlockActivations<T>& a = activations_.block(l);
     const auto d_narrow = rows_of(activations_.d_narrow, pass);
     const Tensor<T, 2> d_qkv{activations_.d_wide.data, {pass.rows, 3 * config_.channels}};
     unapply_linear(pass, blocks_[l].attention_out, d_narrow, rows_of(activations_.d_residual, pass),

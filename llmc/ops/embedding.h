@@ -19,14 +19,16 @@ struct TokenBucketsView {
   std::int64_t count;            // distinct tokens
 };
 
-// One block per row.
+// One block per row. Sequences begin at first_position, or at 0 where it is null.
 template <class T>
 __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* wte,
-                                         const T* wpe, std::int64_t C, std::int64_t T_seq) {
+                                         const T* wpe, const std::int32_t* first_position,
+                                         std::int64_t C, std::int64_t T_seq) {
   constexpr int N = kVecSize<T>;
   const std::int64_t row = block_x();
   const T* word = wte + static_cast<std::int64_t>(tokens[row]) * C;
-  const T* place = wpe + row % T_seq * C;
+  const std::int64_t first = first_position == nullptr ? 0 : first_position[row / T_seq];
+  const T* place = wpe + (first + row % T_seq) * C;
   for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
     Vec<T, N> sum = load_vec<N>(word + c);
     const Vec<T, N> add = load_vec<N>(place + c);
@@ -74,12 +76,14 @@ int row_block_threads(std::int64_t C) {
   return static_cast<int>(std::min<std::int64_t>(256, round_up(ceil_div(C, kVecSize<T>), 32)));
 }
 
-// Row r = b * T_seq + t of out is wte[tokens[r]] + wpe[t]. out (B*T_seq, C) written; tokens
-// (B*T_seq), all in [0, rows of wte), which the data side sees to; wte (V or more, C); wpe (at
-// least T_seq, C). C is a multiple of 8.
+// Row r = b * T_seq + t of out is wte[tokens[r]] + wpe[first_position[b] + t]. out (B*T_seq, C)
+// written; tokens (B*T_seq), all in [0, rows of wte), and first_position (B), all at most the rows
+// of wpe less T_seq, are in device memory, and the data side sees to their values; first_position
+// null: 0. wte (V or more, C); wpe (at least T_seq, C). C is a multiple of 8.
 template <class T>
 void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
-                       In<T, 2> wpe, std::int64_t T_seq, Stream& stream) {
+                       In<T, 2> wpe, const std::int32_t* first_position, std::int64_t T_seq,
+                       Stream& stream) {
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("embedding_forward", C);
   check_shape("tokens", tokens, {rows});
@@ -88,7 +92,14 @@ void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, I
   require(T_seq > 0 && rows % T_seq == 0, "embedding_forward: rows are not whole sequences");
   require(T_seq <= wpe.shape[0], "embedding_forward: sequences are longer than the context");
   launch(embedding_forward_kernel<T>, Grid{rows, 1, 1}, row_block_threads<T>(C), 0, stream,
-         out.data, tokens.data, wte.data, wpe.data, C, T_seq);
+         out.data, tokens.data, wte.data, wpe.data, first_position, C, T_seq);
+}
+
+// The same for sequences that begin at position 0.
+template <class T>
+void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
+                       In<T, 2> wpe, std::int64_t T_seq, Stream& stream) {
+  embedding_forward<T>(out, tokens, wte, wpe, nullptr, T_seq, stream);
 }
 
 // d_wte (V or more, C) and d_wpe (at least T_seq, C), both fp32, are added to: the sums of the rows

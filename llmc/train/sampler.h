@@ -2,35 +2,15 @@
 // long texts, but it is exactly what training computes.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/model/gpt2.h"
+#include "llmc/ops/sampling.h"
 #include "llmc/train/batch_stage.h"
 
 namespace llmc {
-
-// One id drawn from softmax(logits) with `uniform` in (0, 1): the first at which the cumulative
-// probability reaches it.
-template <class T>
-std::int32_t draw_token(const std::vector<T>& logits, float uniform) {
-  double highest = -INFINITY;
-  for (const T& x : logits) highest = std::fmax(highest, static_cast<double>(to_float(x)));
-  const auto weight = [&](const T& x) {
-    return std::exp(static_cast<double>(to_float(x)) - highest);
-  };
-  double total = 0;
-  for (const T& x : logits) total += weight(x);
-  double left = static_cast<double>(uniform) * total;
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    left -= weight(logits[id]);
-    if (left <= 0) return static_cast<std::int32_t>(id);
-  }
-  return static_cast<std::int32_t>(logits.size()) - 1;
-}
 
 // `count` continuations of the prompt, side by side, up to `length` tokens each with the prompt.
 // The random numbers depend on seed, step, sample and place alone.
@@ -55,7 +35,8 @@ std::vector<std::vector<std::int32_t>> sample_tokens(Gpt2<T>& model, ParameterSo
       const PhiloxBits bits =
           random_bits(seed, RandomPurpose::sampling, static_cast<std::uint32_t>(step),
                       static_cast<std::uint32_t>(i), static_cast<std::uint64_t>(t));
-      samples[i].push_back(draw_token(logits, uniform_from_bits(bits.words[0])));
+      samples[i].push_back(
+          sample_token(logits, {}, static_cast<double>(uniform_from_bits(bits.words[0]))));
     }
   }
   return samples;

@@ -10,6 +10,7 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/weights.h"
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/convert.h"
 #include "llmc/ops/global_norm.h"
@@ -29,9 +30,8 @@ class TrainingState {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). Without training: weights only.
   TrainingState(const ParameterTable& table, bool training, MemoryPlan& plan)
-      : table_(table), training_(training) {
+      : training_(training), weights_(table, plan) {
     const std::int64_t n = table.stored_size();
-    plan.reserve("weights", weights_, n);
     plan.reserve("staging", loss_, 1);
     if (!training) return;
     if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
@@ -46,7 +46,7 @@ class TrainingState {
 
   // After plan.allocate(): everything zero, gaps and padding too, which stay so.
   void clear(Stream& stream) {
-    fill_zero(weights_.data, weights_.size(), stream);
+    weights_.clear(stream);
     fill_zero(loss_.data, 1, stream);
     if (!training_) return;
     if (master_.size() > 0) fill_zero(master_.data, master_.size(), stream);
@@ -58,11 +58,11 @@ class TrainingState {
 
   // The initial values of the table. A number depends on the seed, its tensor and its place alone.
   void initialise(std::uint64_t seed, Stream& stream) {
-    for (const ParameterSpec& spec : table_.specs()) initialise(spec, seed, stream);
+    for (const ParameterSpec& spec : table().specs()) initialise(spec, seed, stream);
   }
 
-  ResidentParameters<T> source() { return {weights_.data, gradients_.data}; }
-  const ParameterTable& table() const { return table_; }
+  ResidentParameters<T> source() { return {weights_.data(), gradients_.data}; }
+  const ParameterTable& table() const { return weights_.table(); }
   Tensor<float, 1> loss() const { return loss_; }  // (1) of the step, summed by the micro-batches
 
   // ---- a step ----
@@ -83,10 +83,10 @@ class TrainingState {
                       .beta2 = options.beta2,
                       .eps = static_cast<float>(options.eps)};
     begin_adamw(optimizer_.data, adam, stream);
-    for (const ParameterSpec& spec : table_.specs()) {
+    for (const ParameterSpec& spec : table().specs()) {
       adam.weight_decay = spec.decayed ? static_cast<float>(options.weight_decay) : 0;
       const std::int64_t at = spec.offset;
-      adamw<T>(master() + at, master_.data != nullptr ? weights_.data + at : nullptr,
+      adamw<T>(master() + at, master_.data != nullptr ? weights_.of(spec) : nullptr,
                first_moment_.data + at, second_moment_.data + at, gradients_.data + at,
                spec.stored_size(), adam, optimizer_.data, stream);
     }
@@ -96,20 +96,16 @@ class TrainingState {
 
   // `values` has spec.size() fp32 numbers.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    if constexpr (std::is_same_v<T, float>) {
-      copy_to_device(weights_.data + spec.offset, values, spec.size(), stream);
-    } else if (training_) {
-      copy_to_device(master_.data + spec.offset, values, spec.size(), stream);
-      convert(weights_.data + spec.offset, static_cast<const float*>(master_.data + spec.offset),
-              spec.size(), stream);
-    } else {
-      std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
-      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
-      copy_to_device(weights_.data + spec.offset, rounded.data(), spec.size(), stream);
-      stream.synchronize();
-      return;
+    if constexpr (!std::is_same_v<T, float>) {
+      if (training_) {
+        copy_to_device(master_.data + spec.offset, values, spec.size(), stream);
+        convert(weights_.of(spec), static_cast<const float*>(master() + spec.offset), spec.size(),
+                stream);
+        stream.synchronize();
+        return;
+      }
     }
-    stream.synchronize();
+    weights_.set_weight(spec, values, stream);
   }
   // The fp32 master weights.
   void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
@@ -148,7 +144,7 @@ class TrainingState {
  private:
   float* master() {
     if constexpr (std::is_same_v<T, float>) {
-      return weights_.data;
+      return weights_.data();
     } else {
       return master_.data;
     }
@@ -168,7 +164,7 @@ class TrainingState {
         break;
     }
     if constexpr (!std::is_same_v<T, float>) {
-      convert(weights_.data + spec.offset, static_cast<const float*>(values), spec.size(), stream);
+      convert(weights_.of(spec), static_cast<const float*>(values), spec.size(), stream);
     }
   }
 
@@ -177,9 +173,8 @@ class TrainingState {
     stream.synchronize();
   }
 
-  const ParameterTable& table_;
   bool training_;
-  Tensor<T, 1> weights_;
+  Weights<T> weights_;
   Tensor<float, 1> master_;  // empty when the weights are fp32 themselves
   Tensor<float, 1> gradients_;
   Tensor<float, 1> first_moment_, second_moment_;

@@ -1,0 +1,105 @@
+// Continues a text with a GPT-2. `infer_gpt2 --help` lists what it can be told. One translation
+// unit: everything else is in llmc/.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "llmc/device/select.h"          // select_device: GPU or host
+#include "llmc/infer/decoder.h"          // Decoder: the model with a key-value cache
+#include "llmc/infer/generate.h"         // generate: the loop over tokens
+#include "llmc/infer/job.h"              // make_job: model, tokenizer and prompt, all checked
+#include "llmc/infer/text_stream.h"      // TextStream: text of tokens as they come
+#include "llmc/io/generation_report.h"   // report_json: what --json prints
+#include "llmc/io/infer_command_line.h"  // parse_command_line
+#include "llmc/model/pretrained.h"       // load_weights from a directory of transformers
+#include "llmc/model/weights.h"          // Weights: device memory for them
+
+namespace llmc {
+
+// What will run and what memory it takes; throws when that is not there.
+void describe(const Job& job, const InferSettings& settings, const MemoryPlan& memory) {
+  const DeviceProperties device = device_properties();
+  std::cerr << "model: " << job.config.layers << " layers, " << job.config.heads << " heads, "
+            << job.config.channels << " channels, context " << job.config.context << ", vocabulary "
+            << job.config.vocabulary << ", " << settings.dtype << "\n"
+            << "device: " << device.name << ", " << megabytes(device.free_memory) << " free\n"
+            << "memory: " << memory.report() << "\n";
+  if (memory.total() <= device.free_memory) return;
+  fail("the model needs " + megabytes(memory.total()) + " of device memory, " +
+           megabytes(device.free_memory) + " are free",
+       "--dtype bf16 takes half of what fp32 does; a shorter prompt and a smaller --tokens help");
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("stdout cannot be written");
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+template <class T>
+void run(const Job& job, const InferSettings& settings) {
+  Stream stream;
+  Gemm gemm;
+  MemoryPlan memory;
+  const ParameterTable table(job.config);
+  Weights<T> weights(table, memory);
+  Decoder<T> decoder(job.config, table, job.shape(), memory);
+  describe(job, settings, memory);
+  memory.allocate();
+  weights.clear(stream);
+  load_weights(settings.model, weights, stream);
+  ResidentParameters<T> source = weights.source();
+
+  GenerationReport report;
+  report.prompt_tokens = std::ssize(job.prompt);
+  report.seed = settings.seed;
+  TextStream stream_of_text(*job.tokenizer, job.prompt.back());
+  const auto say = [&](const std::string& text) {
+    report.text += text;
+    if (!settings.json) print(text);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  double first = 0;  // seconds to the first token
+  report.finish =
+      generate(decoder, source, job.prompt, job.options, gemm, stream, [&](std::int32_t token) {
+        if (report.ids.empty()) first = seconds_since(start);
+        report.ids.push_back(token);
+        say(stream_of_text.push(token));
+      });
+  say(stream_of_text.finish());
+  const double all = seconds_since(start);
+  if (report.ids.empty()) first = all;
+
+  if (settings.json) print(report_json(report) + "\n");
+  if (!settings.json && isatty(STDOUT_FILENO) != 0) std::cerr << "\n";
+  std::fprintf(stderr, "prompt: %lld tokens, first token after %.1f ms\n",
+               static_cast<long long>(report.prompt_tokens), 1e3 * first);
+  std::fprintf(
+      stderr, "generated: %zu tokens (%s), %.1f tok/s after the first\n", report.ids.size(),
+      finish_name(report.finish),
+      report.ids.size() > 1 ? static_cast<double>(report.ids.size() - 1) / (all - first) : 0.0);
+}
+
+}  // namespace llmc
+
+int main(int argc, char** argv) {
+  using namespace llmc;
+  InferSettings settings;
+  if (const auto exit_code = parse_command_line(argc, argv, settings)) return *exit_code;
+  try {
+    select_device(settings.device, argv);
+    const Job job = make_job(settings);
+    dispatch_dtype(parse_dtype(settings.dtype), [&]<class T>() { run<T>(job, settings); });
+    return kExitOk;
+  } catch (const std::exception& error) {
+    std::cerr << "infer_gpt2: " << error.what() << "\n";
+    return kExitFailed;
+  }
+}

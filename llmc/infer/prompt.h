@@ -1,0 +1,88 @@
+// What a generation starts from: the tokenizer that belongs to the weights, and the prompt in its
+// tokens. Everything a person can get wrong here is named.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <istream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/huggingface.h"
+#include "llmc/io/infer_settings.h"
+#include "llmc/io/tokenizer.h"
+#include "llmc/model/config.h"
+
+namespace llmc {
+
+// --tokenizer; without it, the one whose files lie beside the weights; without such files, bytes
+// for a model that has that many tokens.
+inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferSettings& settings,
+                                                   std::int64_t vocabulary) {
+  if (!settings.tokenizer.empty()) return make_tokenizer(settings.tokenizer);
+  std::error_code ignored;
+  for (const char* name : {"encoder.json", "vocab.bpe", "vocab.json", "merges.txt"}) {
+    if (std::filesystem::exists(std::filesystem::path(settings.model) / name, ignored)) {
+      return make_tokenizer(settings.model);
+    }
+  }
+  auto bytes = std::make_unique<ByteTokenizer>();
+  if (bytes->vocabulary_size() == vocabulary) return bytes;
+  fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
+           " tokens and no files of a tokenizer beside it",
+       "--tokenizer DIR: a directory with encoder.json and vocab.bpe, or vocab.json and merges.txt "
+       "(tokenizer.json alone is not read); --tokenizer words:FILE: a model of words");
+}
+
+// A model knows exactly the tokens of its tokenizer.
+inline void check_vocabulary(const InferSettings& settings, const Tokenizer& tokenizer,
+                             std::int64_t vocabulary) {
+  if (tokenizer.vocabulary_size() == vocabulary) return;
+  fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
+           " tokens, the tokenizer " + tokenizer.name() + " has " +
+           std::to_string(tokenizer.vocabulary_size()),
+       "give the --tokenizer that the weights were trained with");
+}
+
+// The token between documents: what config.json says, where the model has that token; else the
+// tokenizer's.
+inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
+                                               const Tokenizer& tokenizer) {
+  if (config.eos_token_id && *config.eos_token_id < config.vocab_size) {
+    return static_cast<std::int32_t>(*config.eos_token_id);
+  }
+  return tokenizer.end_of_text();
+}
+
+// --prompt, or all of `input` where it is "-".
+inline std::string prompt_text(const InferSettings& settings, std::istream& input) {
+  if (settings.prompt != "-") return settings.prompt;
+  std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+  require(!input.bad(), "--prompt -: stdin cannot be read");
+  return text;
+}
+
+// At least one token, and room for at least one more. An empty text is the end of another one.
+inline std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer,
+                                               std::optional<std::int32_t> end_of_text,
+                                               std::int64_t context) {
+  std::vector<std::int32_t> tokens = tokenizer.encode(text);
+  if (tokens.empty() && end_of_text) tokens.push_back(*end_of_text);
+  if (tokens.empty()) {
+    fail("--prompt is empty, and this model has no <|endoftext|> to start from",
+         "a text with at least one token");
+  }
+  if (std::ssize(tokens) >= context) {
+    fail("--prompt has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
+             std::to_string(context),
+         "at most " + std::to_string(context - 1) + ": one place is for what follows");
+  }
+  return tokens;
+}
+
+}  // namespace llmc

@@ -1,0 +1,60 @@
+// Between a model here and a directory of transformers: the config, both ways, and the weights in.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/io/huggingface.h"
+#include "llmc/model/config.h"
+#include "llmc/model/parameters.h"
+
+namespace llmc {
+
+inline HuggingFaceConfig to_huggingface(const Gpt2Config& config,
+                                        std::optional<std::int64_t> end_of_text) {
+  HuggingFaceConfig out;
+  out.vocab_size = config.vocabulary;
+  out.n_positions = config.context;
+  out.n_layer = config.layers;
+  out.n_head = config.heads;
+  out.n_embd = config.channels;
+  out.bos_token_id = out.eos_token_id = end_of_text;
+  return out;
+}
+
+inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::string& directory) {
+  if (config.layer_norm_epsilon != 1e-5) {
+    fail(directory + ": layer_norm_epsilon is " + std::to_string(config.layer_norm_epsilon),
+         "GPT-2's 1e-05 is what is supported");
+  }
+  Gpt2Config out;
+  out.vocabulary = config.vocab_size;
+  out.context = config.n_positions;
+  out.layers = config.n_layer;
+  out.heads = config.n_head;
+  out.channels = config.n_embd;
+  check_config(out);
+  return out;
+}
+
+// Loads the weights of a directory that save_pretrained or this engine wrote into `state`, which
+// has a table() and takes each tensor with set_weight(spec, values, stream).
+template <class State>
+void load_weights(const std::filesystem::path& directory, State& state, Stream& stream) {
+  const HuggingFaceWeights weights(directory);
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : state.table().specs()) names.push_back(spec.name);
+  weights.require_exactly(names);
+  std::vector<float> values;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    values.resize(static_cast<std::size_t>(spec.size()));
+    weights.load(spec.name, spec.shape, values.data());
+    state.set_weight(spec, values.data(), stream);
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,80 @@
+// The choice of the next token. On the host, in fp64: it is one row of logits, and a person may
+// want to follow it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "llmc/device/dtype.h"
+#include "llmc/device/error.h"
+
+namespace llmc {
+
+struct SamplingOptions {
+  double temperature = 1;  // 0: the likeliest token; the lowest id where several are
+  std::int64_t top_k = 0;  // only among the k likeliest (of equals, lower ids first); 0: among all
+};
+
+// The highest number; of equals the first.
+template <class T>
+std::int32_t likeliest_token(const std::vector<T>& logits) {
+  std::size_t best = 0;
+  for (std::size_t id = 1; id < logits.size(); ++id) {
+    if (to_float(logits[id]) > to_float(logits[best])) best = id;
+  }
+  return static_cast<std::int32_t>(best);
+}
+
+// The ids that compete, ascending.
+template <class T>
+std::vector<std::int32_t> top_k_tokens(const std::vector<T>& logits, std::int64_t k) {
+  std::vector<std::int32_t> ids(logits.size());
+  for (std::size_t id = 0; id < ids.size(); ++id) ids[id] = static_cast<std::int32_t>(id);
+  if (k <= 0 || k >= static_cast<std::int64_t>(ids.size())) return ids;
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const float x = to_float(logits[a]), y = to_float(logits[b]);
+    return x != y ? x > y : a < b;
+  };
+  std::nth_element(ids.begin(), ids.begin() + k, ids.end(), likelier);
+  ids.resize(static_cast<std::size_t>(k));
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+// One id drawn from softmax(logits / temperature), restricted to the top k, with `uniform` in
+// (0, 1): the first at which the cumulative probability reaches it. The same arguments always give
+// the same id. `logits` are finite and not empty.
+template <class T>
+std::int32_t sample_token(const std::vector<T>& logits, const SamplingOptions& options,
+                          double uniform) {
+  if (options.temperature == 0) return likeliest_token(logits);
+  const std::vector<std::int32_t> ids = top_k_tokens(logits, options.top_k);
+  const auto logit = [&](std::int32_t id) { return static_cast<double>(to_float(logits[id])); };
+  double highest = -INFINITY;
+  for (const std::int32_t id : ids) highest = std::fmax(highest, logit(id));
+  const auto weight = [&](std::int32_t id) {
+    return std::exp((logit(id) - highest) / options.temperature);
+  };
+  double total = 0;
+  for (const std::int32_t id : ids) total += weight(id);
+  double left = uniform * total;
+  for (const std::int32_t id : ids) {
+    left -= weight(id);
+    if (left <= 0) return id;
+  }
+  return ids.back();  // rounding left a little
+}
+
+// Throws an Error where a number is not finite: no token can be drawn then.
+template <class T>
+void require_finite(const std::vector<T>& logits) {
+  for (const T& x : logits) {
+    if (std::isfinite(to_float(x))) continue;
+    fail("the model's output is not finite",
+         "are the weights damaged, or too large for this --dtype?");
+  }
+}
+
+}  // namespace llmc

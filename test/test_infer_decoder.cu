@@ -1,0 +1,232 @@
+// The decoder against the definition in fp64 and against the model's own full pass: however a text
+// is cut into prompt and steps, every token's logits are those of the whole text.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "llmc/infer/decoder.h"
+#include "llmc/infer/generate.h"
+#include "llmc/model/weights.h"
+#include "test/guarded.h"
+#include "test/model_rig.h"
+#include "test/oracle/gpt2.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+template <class T>
+struct DecoderRig {
+  Stream stream;
+  Gemm gemm;
+  ParameterTable table;
+  MemoryPlan plan;
+  Weights<T> weights;
+  Decoder<T> decoder;
+  ResidentParameters<T> source{nullptr, nullptr};
+
+  DecoderRig(const Fixture& fixture, const DecoderShape& shape)
+      : table(engine_config(fixture.config())),
+        weights(table, plan),
+        decoder(engine_config(fixture.config()), table, shape, plan) {
+    plan.allocate();
+    weights.clear(stream);
+    const oracle::Tensors parameters = fixture.parameters();
+    for (const ParameterSpec& spec : table.specs()) {
+      const auto& values = parameters.at(spec.name);
+      const std::vector<float> floats(values.begin(), values.end());
+      weights.set_weight(spec, floats.data(), stream);
+    }
+    source = weights.source();
+  }
+
+  std::vector<T> logits(std::int64_t b) {
+    std::vector<T> values;
+    decoder.logits(b, values, source, gemm, stream);
+    return values;
+  }
+
+  // The logits after tokens prompt-1 .. of one sequence, a row for each: (tokens - prompt + 1, V).
+  std::vector<double> logits_along(const Ids& tokens, std::int64_t prompt) {
+    std::vector<double> all;
+    const auto keep = [&] {
+      for (const T& x : logits(0)) all.push_back(as_double(x));
+    };
+    decoder.prefill(source, Ids(tokens.begin(), tokens.begin() + prompt), gemm, stream);
+    keep();
+    for (auto at = tokens.begin() + prompt; at != tokens.end(); ++at) {
+      decoder.advance(source, {*at}, gemm, stream);
+      keep();
+    }
+    return all;
+  }
+
+  Ids greedy(const Ids& prompt, std::int64_t tokens) {
+    Ids ids;
+    const GenerationOptions options{.tokens = tokens, .sampling = {.temperature = 0}};
+    generate(decoder, source, prompt, options, gemm, stream, [&](auto id) { ids.push_back(id); });
+    return ids;
+  }
+};
+
+oracle::Batch as_batch(const Ids& tokens) {
+  return {1, std::ssize(tokens), oracle::Ints(tokens.begin(), tokens.end()), {}, {}};
+}
+
+// The logits (T, V) of a whole text, in fp64.
+std::vector<double> definition(const Fixture& fixture, const Ids& tokens) {
+  return oracle::forward(fixture.config(), fixture.parameters(), as_batch(tokens)).logits;
+}
+
+std::vector<double> from_row(const std::vector<double>& logits, std::int64_t row, std::int64_t V) {
+  return {logits.begin() + row * V, logits.end()};
+}
+
+Ids text_for(const Fixture& fixture) {
+  return random_ints(fixture.integer("T_max"), 11, fixture.integer("V"));
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("infer_decoder");
+
+TEST_CASE_TEMPLATE("a step with the cache gives the logits of the whole text", T, float, bf16) {
+  for (const char* name : {"odd", "head64"}) {
+    if (tiny() && std::string(name) == "head64") continue;
+    const Fixture fixture = load_fixture(name);
+    const std::int64_t V = fixture.integer("V");
+    Ids tokens = text_for(fixture);
+    if (tiny()) tokens.resize(4);
+    const auto want = definition(fixture, tokens);
+    RunShape whole{.B = 1, .T = std::ssize(tokens), .training = false};
+    ModelRig<T> model(engine_config(fixture.config()), whole);
+    model.set_parameters(fixture.parameters());
+    const auto full = model.logits(as_batch(tokens));
+    // What the fixture allows against fp64, and twice that between two results that may each err.
+    const double allowed = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
+    for (const std::int64_t prompt : {1, 2, 17}) {
+      if (prompt > std::ssize(tokens)) continue;
+      CAPTURE(std::string(name));
+      CAPTURE(prompt);
+      DecoderRig<T> rig(fixture, {1, prompt, std::ssize(tokens)});
+      const auto got = rig.logits_along(tokens, prompt);
+      CHECK(relative_l2(got, from_row(want, prompt - 1, V)) < allowed);
+      CHECK(relative_l2(got, from_row(full, prompt - 1, V)) < 2 * allowed);
+    }
+  }
+}
+
+TEST_CASE("greedy tokens are those of the definition") {
+  if (tiny()) return;  // the same kernels as above
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
+  for (const Ids& prompt : {Ids{5}, Ids{210, 0, 17}, random_ints(9, 4, V)}) {
+    Ids tokens = prompt;
+    double margin = 1;
+    while (std::ssize(tokens) < T_max) {
+      auto row = from_row(definition(fixture, tokens), std::ssize(tokens) - 1, V);
+      const auto best = std::max_element(row.begin(), row.end());
+      tokens.push_back(static_cast<std::int32_t>(best - row.begin()));
+      std::nth_element(row.begin(), row.begin() + 1, row.end(), std::greater<>());
+      margin = std::min(margin, row[0] - row[1]);
+    }
+    REQUIRE(margin > 1e-3);  // beyond what fp32 can confuse
+    DecoderRig<float> rig(fixture, {1, std::ssize(prompt), T_max});
+    CHECK(rig.greedy(prompt, T_max) == Ids(tokens.begin() + std::ssize(prompt), tokens.end()));
+  }
+}
+
+TEST_CASE_TEMPLATE("sequences side by side do not touch each other", T, float, bf16) {
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t length = tiny() ? 3 : 12, prompt = 2;
+  const Ids a = random_ints(length, 1, 211), b = random_ints(length, 2, 211);
+  DecoderRig<T> pair(fixture, {2, prompt, length});
+  pair.decoder.prefill(pair.source, {a[0], a[1], b[0], b[1]}, pair.gemm, pair.stream);
+  for (std::int64_t t = prompt; t < length; ++t) {
+    pair.decoder.advance(pair.source, {a[t], b[t]}, pair.gemm, pair.stream);
+  }
+  const double allowed = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
+  for (const bool first : {true, false}) {
+    DecoderRig<T> alone(fixture, {1, prompt, length});
+    const auto rows = alone.logits_along(first ? a : b, prompt);
+    const auto last = from_row(rows, length - prompt, 211);
+    CHECK(relative_l2(pair.logits(first ? 0 : 1), last) < 2 * allowed);
+  }
+}
+
+TEST_CASE_TEMPLATE("a decoder begins anew and repeats bit for bit", T, float, bf16) {
+  const Fixture fixture = load_fixture("odd");
+  const Ids tokens = random_ints(tiny() ? 3 : 20, 3, 211);
+  DecoderRig<T> rig(fixture, {1, 2, 24});
+  const auto first = rig.logits_along(tokens, 2);
+  rig.logits_along(random_ints(5, 9, 211), 1);  // leaves other keys and values behind
+  CHECK(same_bits(first, rig.logits_along(tokens, 2)));
+}
+
+TEST_CASE("generation stops where it should") {
+  if (tiny()) return;
+  const Fixture fixture = load_fixture("odd");
+  DecoderRig<float> rig(fixture, {1, 3, 24});
+  const Ids prompt = {210, 0, 17};
+  const auto run = [&](GenerationOptions options, Ids& ids) {
+    options.sampling.temperature = 0;
+    ids.clear();
+    return generate(rig.decoder, rig.source, prompt, options, rig.gemm, rig.stream,
+                    [&](std::int32_t id) { ids.push_back(id); });
+  };
+  Ids all, some;
+  CHECK(run({.tokens = 1000}, all) == Finish::context);
+  CHECK(all.size() == 21);  // with the prompt they fill the context of 24
+  CHECK(run({.tokens = 21}, some) == Finish::length);
+  CHECK(some == all);
+  CHECK(run({.tokens = 1}, some) == Finish::length);
+  CHECK(some == Ids{all[0]});
+  const std::int32_t stop = all[4];
+  const auto at = std::find(all.begin(), all.end(), stop);
+  CHECK(run({.tokens = 1000, .stop = stop}, some) == Finish::stop);
+  CHECK(some == Ids(all.begin(), at));
+}
+
+TEST_CASE("a decoder holds weights and cache, and nothing of training") {
+  const Gpt2Config config = config_from_name("d12");
+  const ParameterTable table(config);
+  MemoryPlan plan;
+  const Weights<bf16> weights(table, plan);
+  const Decoder<bf16> decoder(config, table, {.B = 1, .prompt = 8, .capacity = 1024}, plan);
+  const auto bytes = [&](const std::string& name) {
+    for (const auto& segment : plan.segments()) {
+      if (segment.name == name) return segment.bytes;
+    }
+    return std::int64_t{0};
+  };
+  CHECK(bytes("weights") == table.stored_size() * 2);
+  CHECK(bytes("key-value cache") == 2LL * 12 * 1024 * 768 * 2);
+  for (const char* name : {"gradients", "moments", "master weights", "backward buffers"}) {
+    CHECK(bytes(name) == 0);
+  }
+  CHECK(bytes("activations") < (1 << 20));  // of one block and 8 tokens, not of twelve blocks
+}
+
+TEST_CASE("what a decoder was not built for is refused") {
+  const Fixture fixture = load_fixture("odd");
+  CHECK_THROWS_WITH_AS(DecoderRig<float>(fixture, {1, 2, 25}), doctest::Contains("context"), Error);
+  CHECK_THROWS_WITH_AS(DecoderRig<float>(fixture, {1, 3, 2}), doctest::Contains("prompts of 3"),
+                       Error);
+  DecoderRig<float> rig(fixture, {1, 2, 3});
+  const auto advance = [&] { rig.decoder.advance(rig.source, {1}, rig.gemm, rig.stream); };
+  CHECK_THROWS_WITH_AS(advance(), doctest::Contains("before prefill"), Error);
+  CHECK_THROWS_AS(rig.decoder.prefill(rig.source, {1, 2, 3}, rig.gemm, rig.stream), Error);
+  CHECK_THROWS_AS(rig.decoder.prefill(rig.source, {}, rig.gemm, rig.stream), Error);
+  rig.decoder.prefill(rig.source, {1, 2}, rig.gemm, rig.stream);
+  advance();
+  CHECK_THROWS_WITH_AS(advance(), doctest::Contains("the cache is full: 3 tokens"), Error);
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""infer_gpt2 as a user runs it: what it writes where, that a seed repeats, that its likeliest tokens
+are those of transformers, and how it fails.
+
+    python3 test/test_infer_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import codecs
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
+import greedy  # noqa: E402
+from test_programs import DATA, Skip, expect, run_tests  # noqa: E402
+
+SHAPE = {"layers": 2, "heads": 3, "channels": 24, "context": 40}
+
+
+def model(program, name="model", **changes):
+    return greedy.write_model(program.folder / name, **{**SHAPE, **changes})
+
+
+def generate(program, *arguments, stdin=None):
+    """The object that --json prints."""
+    done = subprocess.run([str(program.binary), *map(str, arguments), "--json"], cwd=program.folder,
+                          input=stdin, capture_output=True, timeout=300)
+    expect(done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-500:]}")
+    lines = done.stdout.decode().splitlines()
+    expect(len(lines) == 1, f"{len(lines)} lines on stdout")
+    return json.loads(lines[0])
+
+
+def stream(program, *arguments):
+    """What stdout gets, in the pieces that could be read, and stderr."""
+    with subprocess.Popen([str(program.binary), *map(str, arguments)], cwd=program.folder, bufsize=0,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        pieces = list(iter(lambda: os.read(running.stdout.fileno(), 1 << 16), b""))
+        messages = running.stderr.read().decode()
+    expect(running.returncode == 0, f"exit code {running.returncode}: {messages[-500:]}")
+    return pieces, messages
+
+
+# ---- what works ----------------------------------------------------------------------------
+
+
+def test_help_names_every_flag_with_its_default(program):
+    text = program.run("--help").stdout
+    for flag in ("-m,--model", "-p,--prompt", "-n,--tokens N=128", "--temp,--temperature X=1", "--top-k K=0",
+                 "--seed N=1337", "--tokenizer", "--ignore-eos", "--json", "--dtype", "--device", "--config"):
+        expect(flag in text, f"{flag} is missing")
+
+
+def test_json_says_what_was_generated(program):
+    found = generate(program, "-m", model(program), "-p", "The king", "-n", 20, "--seed", 5)
+    expect(list(found) == ["prompt_tokens", "tokens", "text", "finish_reason", "seed", "ids"], list(found))
+    expect(found["prompt_tokens"] == 8 and found["tokens"] == 20 and len(found["ids"]) == 20, found)
+    expect(found["finish_reason"] == "length" and found["seed"] == 5, found)
+    expect(found["text"] == greedy.decode(found["ids"]).decode(errors="replace"), "text is not that of the ids")
+
+
+def test_streamed_text_is_the_json_text(program):
+    folder = model(program, context=200)
+    for seed in range(3):  # random bytes: most of them are no UTF-8
+        common = ["-m", folder, "-p", "x", "-n", 150, "--temp", 3, "--ignore-eos", "--seed", seed]
+        pieces, messages = stream(program, *common)
+        expect(b"".join(pieces).decode() == generate(program, *common)["text"], f"seed {seed} differs")
+        for word in ("prompt: 1 tokens", "generated: 150 tokens", "tok/s", "weights", "key-value cache"):
+            expect(word in messages, f"'{word}' is not in {messages}")
+
+
+def test_characters_are_never_split(program):
+    """A model that writes characters of two to four bytes, a byte a token."""
+    text = "\u00e9\u20ac\U0001f600"
+    (program.folder / "text.txt").write_text(text * 300, encoding="utf-8")
+    trainer = program.binary.parent / "train_gpt2"
+    subprocess.run([trainer, *"--train text.txt --layers 1 --heads 2 --channels 32 --context 64 --batch-size 4 "
+                    "--steps 60 --lr 1e-2 --warmup 2 --eval-every 0 --sample-every 0 --out run".split()],
+                   cwd=program.folder, check=True, capture_output=True, timeout=300)
+    common = ["-m", "run/step_000060", "-p", text, "--temp", 0, "-n"]
+    for count in range(9, 19):
+        pieces, _ = stream(program, *common, count)
+        for piece in pieces:
+            piece.decode()  # strict: throws where a character is cut
+        whole = greedy.decode(generate(program, *common, count)["ids"])
+        expect((text * 2).encode().startswith(whole), "the model has not learned its text")
+        expect(b"".join(pieces).decode() == whole.decode(errors="replace"), f"after {count} tokens")
+        if count < 18:
+            incremental = codecs.getincrementaldecoder("utf-8")()
+            held_back = incremental.decode(whole) + "\ufffd" * (incremental.getstate()[0] != b"")
+            expect(b"".join(pieces).decode() == held_back, f"the end after {count} tokens")
+
+
+def test_greedy_is_what_transformers_was_seen_to_generate(program):
+    folder = greedy.write_model(program.folder / "model", **greedy.FIXTURE_SHAPE, seed=greedy.FIXTURE_SEED)
+    cases = json.loads(greedy.FIXTURE.read_text())
+    expect(len(cases) == 5, "five prompts")
+    for case in cases:
+        expect(case["margin"] > 1e-3 and len(case["ids"]) == 64, "remake the fixture")
+        found = generate(program, "-m", folder, "-p", case["prompt"], "-n", 64, "--temp", 0, "--ignore-eos")
+        expect(found["ids"] == case["ids"], f"after {case['prompt']!r}: {found['ids']} not {case['ids']}")
+
+
+def test_greedy_is_what_transformers_generates(program):
+    python = os.environ.get("PYTHON", "python3")
+    if subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode != 0:
+        raise Skip("transformers is not installed (PYTHON names the interpreter)")
+    compared = 0
+    for seed, (layers, heads, head_size) in enumerate(((3, 5, 8), (2, 3, 24), (1, 2, 80), (2, 1, 128)), 10):
+        folder = model(program, f"model{seed}", layers=layers, heads=heads, channels=heads * head_size, context=90,
+                       seed=seed)
+        prompts = [f"{text} {seed}" for text in greedy.PROMPTS]
+        done = subprocess.run([python, greedy.__file__, folder, "64"], capture_output=True, text=True, timeout=300,
+                              input=json.dumps([greedy.encode(prompt) for prompt in prompts]))
+        expect(done.returncode == 0, done.stderr[-800:])
+        for prompt, theirs in zip(prompts, json.loads(done.stdout)):
+            if theirs["margin"] <= 1e-3:
+                continue  # closer than fp32 can tell on any machine
+            ours = generate(program, "-m", folder, "-p", prompt, "-n", 64, "--temp", 0, "--ignore-eos")
+            expect(ours["ids"] == theirs["ids"], f"seed {seed}, {prompt!r}: {ours['ids']} not {theirs['ids']}")
+            compared += 1
+    expect(compared >= 15, f"only {compared} of 20 texts had clear tokens")
+
+
+def test_seeds_repeat(program):
+    common = ["-m", model(program), "-p", "a", "--ignore-eos", "-n"]
+    ids = {seed: generate(program, *common, 30, "--seed", seed)["ids"] for seed in (1, 2)}
+    expect(ids[1] == generate(program, *common, 30, "--seed", 1)["ids"], "the same seed gave another text")
+    expect(ids[1] != ids[2], "two seeds gave one text")
+    expect(ids[1][:10] == generate(program, *common, 10, "--seed", 1)["ids"], "--tokens changes the text")
+    default = generate(program, *common, 30)
+    expect(default["seed"] == 1337 and default == generate(program, *common, 30, "--seed", 1337), "not 1337")
+
+
+def test_top_k_1_and_temperature_0_are_greedy(program):
+    common = ["-m", model(program), "-p", "a", "-n", 30, "--ignore-eos"]
+    want = generate(program, *common, "--temp", 0)["ids"]
+    expect(generate(program, *common, "--top-k", 1, "--seed", 3)["ids"] == want, "top-k 1")
+    expect(generate(program, *common, "--temperature", "1e-6", "--seed", 4)["ids"] == want, "temperature 1e-6")
+    expect(generate(program, *common, "--temp", 3, "--seed", 4)["ids"] != want, "temperature 3")
+
+
+def test_bf16_generates(program):
+    common = ["-m", model(program), "-p", "a", "-n", 20, "--temp", 0, "--ignore-eos", "--dtype", "bf16"]
+    found = generate(program, *common)
+    expect(found["tokens"] == 20 and found == generate(program, *common), found)
+
+
+def test_prompts_from_everywhere(program):
+    folder = model(program)
+    want = generate(program, "-m", folder, "-p", "two\nlines\n", "-n", 5)
+    expect(want == generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b"two\nlines\n"), "stdin differs")
+    (program.folder / "run.toml").write_text('model = "model"\nprompt = "one line"\ntokens = 9\n')
+    expect(generate(program, "--config", "run.toml", "--tokens", 5) ==
+           generate(program, "-m", folder, "-p", "one line", "-n", 5), "--config differs")
+    start = generate(program, "--model", folder, "-n", 5)
+    expect(start["prompt_tokens"] == 1, "an empty prompt is <|endoftext|> alone")
+    expect(start == generate(program, "-m", folder, "-p", "", "-n", 5), "no prompt and an empty one differ")
+    expect(start == generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b""), "empty stdin differs")
+    broken = generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b"\xff\xe2\x82")
+    expect(broken["prompt_tokens"] == 3, "a prompt may hold any bytes")
+
+
+def test_the_context_ends_a_text(program):
+    common = ["-m", model(program), "-p", "12345678", "--ignore-eos", "-n"]
+    full = generate(program, *common, 1000)
+    expect(full["finish_reason"] == "context" and full["tokens"] == 32, full)
+    expect(generate(program, *common, 32)["finish_reason"] == "length", "exactly the context is the length asked for")
+    one = generate(program, "-m", "model", "-p", "x" * 39, "-n", 5)
+    expect(one["tokens"] == 1 and one["finish_reason"] == "context", one)
+    program.fails("-m", "model", "-p", "x" * 40, says=["--prompt has 40 tokens", "context is 40", "at most 39"])
+
+
+def test_end_of_text_ends_it(program):
+    common = ["-m", model(program), "-p", "a", "--temp", 0, "-n", 30]
+    plain = generate(program, *common, "--ignore-eos")["ids"]
+    end = next(i for i in range(3, 30) if plain[i] not in plain[:i])
+    model(program, eos_token_id=plain[end])
+    found = generate(program, *common)
+    expect(found["finish_reason"] == "stop" and found["ids"] == plain[:end], found)
+    expect(found["tokens"] == end, "the end itself is not counted")
+    on = generate(program, *common, "--ignore-eos")
+    expect(on["finish_reason"] == "length" and on["ids"] == plain, on)
+
+
+def test_tokenizers_are_found(program):
+    (program.folder / "words").write_text("the\nking\nis\n.\n")
+    folder = model(program, "small", vocabulary=4)
+    found = generate(program, "-m", folder, "--tokenizer", "words:words", "-p", "the king", "-n", 4, "--ignore-eos")
+    words = "the king is .".split()
+    expect(found["text"] == "".join(" " + words[i] for i in found["ids"]), found)
+    program.fails("-m", folder, says=["small", "vocabulary of 4", "--tokenizer"])
+    program.fails("-m", folder, "--tokenizer", "bytes", says=["small", "4 tokens", "bytes has 257"])
+    vocabulary = DATA / "gpt2"
+    if not (vocabulary / "encoder.json").exists():
+        raise Skip("GPT-2's vocabulary is not here (words and bytes were tested)")
+    folder = model(program, "large", vocabulary=50257, layers=1, heads=1, channels=8)
+    named = generate(program, "-m", folder, "--tokenizer", vocabulary, "-p", "The quick brown fox", "-n", 8)
+    expect(named["prompt_tokens"] == 4, named)
+    for name in ("encoder.json", "vocab.bpe"):
+        shutil.copy(vocabulary / name, folder)
+    expect(generate(program, "-m", folder, "-p", "The quick brown fox", "-n", 8) == named, "files in --model")
+    (folder / "vocab.bpe").unlink()
+    program.fails("-m", folder, says=["encoder.json but no vocab.bpe"])
+
+
+# ---- what cannot work ----------------------------------------------------------------------
+
+
+def test_wrong_flags_are_named(program):
+    folder = model(program)
+    for flag, value in (("--tokens", "0"), ("-n", "-3"), ("-n", "1.5"), ("--temp", "-1"), ("--temp", "nan"),
+                        ("--temp", "hot"), ("--top-k", "-1"), ("--seed", "-1"), ("--seed", "2.5")):
+        name = "--tokens" if flag == "-n" else flag
+        program.fails("-m", folder, flag, value, says=[name, value], code=2)
+    program.fails("-m", folder, "--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16"], code=2)
+    program.fails("-m", folder, "--tempo", 1, says=["--tempo"], code=2)
+    program.fails("-p", "text", says=["--model"], code=2)
+    (program.folder / "bad.toml").write_text("promt = 1\n")
+    program.fails("-m", folder, "--config", "bad.toml", says=["promt"], code=2)
+
+
+def test_missing_and_damaged_models_are_named(program):
+    program.fails("-m", "nowhere", says=["nowhere", "no such directory"])
+    (program.folder / "run/step_000002").mkdir(parents=True)
+    program.fails("-m", "run", says=["run", "config.json", "run/step_000002"])
+    folder = model(program)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.unlink()
+    program.fails("-m", folder, says=["model.safetensors", "model"])
+    weights.write_bytes(whole[:-50])
+    program.fails("-m", folder, says=["model.safetensors"])
+    weights.write_bytes(whole.replace(b"ln_f.bias", b"ln_g.bias"))
+    program.fails("-m", folder, says=["ln_f.bias", "ln_g.bias"])
+    weights.write_bytes(whole[:-4] + b"\x00\x00\xc0\x7f")  # a NaN
+    program.fails("-m", folder, "-p", "a", says=["not finite"])
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace("gpt2", "llama"))
+    program.fails("-m", folder, says=["config.json", "llama"])
+
+
+def test_a_full_disk_is_noticed(program):
+    if not Path("/dev/full").exists():
+        raise Skip("no /dev/full here")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(program.binary), "-m", str(model(program)), "-n", "3", "--json"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=300)
+    expect(done.returncode == 1 and "stdout" in done.stderr, done.stderr)
+
+
+def test_the_other_device_is_refused(program):
+    if program.binary.parent.name != "host":
+        raise Skip("about the host build")
+    program.fails("-m", model(program), "--device", "cuda", says=["--device cuda"])
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(globals(), "infer_gpt2"))

@@ -1,0 +1,240 @@
+// From logits to text: how tokens are drawn, and that what is streamed is whole characters, however
+// tokens cut them.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "llmc/device/philox.h"
+#include "llmc/infer/generate.h"
+#include "llmc/infer/prompt.h"
+#include "llmc/infer/text_stream.h"
+#include "llmc/ops/sampling.h"
+#include "test/python.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("infer_text");
+
+namespace {
+
+using llmc::sampling_uniform;
+using llmc::SamplingOptions;
+using llmc::Utf8Stream;
+using Ids = std::vector<std::int32_t>;
+
+// ---- sampling ----
+
+// Pearson's statistic of `draws` ids from softmax(logits / temperature) against the probabilities
+// of softmax(wanted / temperature) over `allowed`.
+double chi_square(const std::vector<float>& logits, const std::vector<float>& wanted,
+                  const SamplingOptions& options, const Ids& allowed, std::uint64_t seed) {
+  constexpr std::int64_t kDraws = 20000;
+  const auto weight = [&](std::int32_t id) { return std::exp(wanted[id] / options.temperature); };
+  double total = 0;
+  for (const auto id : allowed) total += weight(id);
+  std::map<std::int32_t, double> counts;
+  for (std::int64_t t = 0; t < kDraws; ++t) {
+    counts[llmc::sample_token(logits, options, sampling_uniform(seed, 0, t))] += 1;
+  }
+  double statistic = 0;
+  for (const auto id : allowed) {
+    const double expected = kDraws * weight(id) / total;
+    statistic += (counts[id] - expected) * (counts[id] - expected) / expected;
+    counts.erase(id);
+  }
+  return counts.empty() ? statistic : INFINITY;  // an id that must not be drawn
+}
+
+const std::vector<float> kLogits = {0.5f, -1.0f, 2.0f, 0.0f, 1.25f, -0.25f};
+
+// ---- text ----
+
+// The pieces of `bytes` cut at the set bits of `cuts` (bit i: after byte i), joined.
+std::string streamed(const std::string& bytes, unsigned cuts) {
+  Utf8Stream stream;
+  std::string text, piece;
+  const auto take = [&](const std::string& out) {
+    // Each piece by itself is valid UTF-8: a second pass changes nothing.
+    Utf8Stream again;
+    CHECK(again.push(out) + again.finish() == out);
+    text += out;
+  };
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    piece += bytes[i];
+    if ((cuts >> i & 1) == 0) continue;
+    take(stream.push(piece));
+    piece.clear();
+  }
+  take(stream.push(piece));
+  take(stream.finish());
+  return text;
+}
+
+const std::string kBad = "\xEF\xBF\xBD";  // U+FFFD
+
+}  // namespace
+
+TEST_CASE("draws follow the distribution") {
+  // The 99.9% points of chi-square with 5 and 2 degrees of freedom; the seeds are fixed.
+  const Ids all = {0, 1, 2, 3, 4, 5};
+  CHECK(chi_square(kLogits, kLogits, {}, all, 1) < 20.52);
+  CHECK(chi_square(kLogits, kLogits, {.temperature = 0.6}, all, 2) < 20.52);
+  CHECK(chi_square(kLogits, kLogits, {.temperature = 1.7, .top_k = 3}, {0, 2, 4}, 3) < 13.82);
+  // The statistic can tell: a temperature of 1.1 is found out.
+  std::vector<float> warmer = kLogits;
+  for (float& x : warmer) x /= 1.1f;
+  CHECK(chi_square(warmer, kLogits, {}, all, 1) > 20.52);
+}
+
+TEST_CASE("temperature 0 and top-k 1 are greedy, and ties go to the lowest id") {
+  const std::vector<float> tied = {1, 3, -2, 3, 3};
+  for (const double uniform : {0.01, 0.5, 0.99}) {
+    CHECK(llmc::sample_token(kLogits, {.temperature = 0}, uniform) == 2);
+    CHECK(llmc::sample_token(kLogits, {.top_k = 1}, uniform) == 2);
+    CHECK(llmc::sample_token(kLogits, {.temperature = 1e-300}, uniform) == 2);
+    CHECK(llmc::sample_token(tied, {.temperature = 0}, uniform) == 1);
+    CHECK(llmc::sample_token(tied, {.top_k = 1}, uniform) == 1);
+  }
+  CHECK(llmc::sample_token(tied, {.top_k = 2}, 0.99) == 3);
+  CHECK(llmc::sample_token(tied, {.top_k = 3}, 0.99) == 4);
+}
+
+TEST_CASE("the whole range of random numbers finds a token") {
+  for (const double uniform : {0x1p-24, 1 - 0x1p-24}) {
+    for (const std::int64_t k : {0, 1, 3, 6, 100}) {
+      const auto id = llmc::sample_token(kLogits, {.top_k = k}, uniform);
+      CHECK((id >= 0 && id < 6));
+    }
+  }
+  CHECK(llmc::sample_token(std::vector<float>{7}, {}, 0.5) == 0);
+  const std::vector<float> wide = {-3e38f, 3e38f, 0};
+  CHECK(llmc::sample_token(wide, {}, 0.999) == 1);
+}
+
+TEST_CASE("random numbers depend on seed, sequence and position alone") {
+  CHECK(sampling_uniform(1, 0, 5) == sampling_uniform(1, 0, 5));
+  CHECK(sampling_uniform(1, 0, 5) != sampling_uniform(2, 0, 5));
+  CHECK(sampling_uniform(1, 0, 5) != sampling_uniform(1, 1, 5));
+  CHECK(sampling_uniform(1, 0, 5) != sampling_uniform(1, 0, 6));
+}
+
+TEST_CASE("logits that are not finite are refused") {
+  CHECK_NOTHROW(llmc::require_finite(kLogits));
+  CHECK_THROWS_WITH_AS(llmc::require_finite(std::vector<float>{0, NAN}),
+                       doctest::Contains("not finite"), llmc::Error);
+  CHECK_THROWS_AS(llmc::require_finite(std::vector<float>{INFINITY}), llmc::Error);
+}
+
+TEST_CASE("characters cut anywhere come out whole") {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z";  // a e-acute euro emoji z
+  for (unsigned cuts = 0; cuts < 1u << (text.size() - 1); ++cuts) {
+    CHECK(streamed(text, cuts) == text);
+  }
+  Utf8Stream stream;
+  CHECK(stream.push("\xF0\x9F\x98").empty());
+  CHECK(stream.push("\x80!") == "\xF0\x9F\x98\x80!");
+  CHECK(stream.finish().empty());
+}
+
+TEST_CASE("what is no character becomes U+FFFD, as in Python") {
+  const std::map<std::string, std::string> known = {
+      {"\x80", kBad},
+      {"\xC3", kBad},
+      {"\xC3(", kBad + "("},
+      {"\xE2\x82", kBad},
+      {"\xE2\x82z", kBad + "z"},
+      {"\xE2\x82\xE2\x82\xAC", kBad + "\xE2\x82\xAC"},
+      {"\xF0\x9F\x98", kBad},
+      {"\xF0\x9F\x98\xC3\xA9", kBad + "\xC3\xA9"},
+      {"\xE0\x80", kBad + kBad},                        // too long a form
+      {"\xC0\xAF", kBad + kBad},                        // likewise
+      {"\xED\xA0\x80", kBad + kBad + kBad},             // a surrogate
+      {"\xF4\x90\x80\x80", kBad + kBad + kBad + kBad},  // beyond U+10FFFF
+      {"\xFF\xFE", kBad + kBad},
+  };
+  for (const auto& [bytes, want] : known) {
+    for (unsigned cuts = 0; cuts < 1u << (bytes.size() - 1); ++cuts) {
+      CHECK(streamed(bytes, cuts) == want);
+    }
+  }
+}
+
+TEST_CASE("random bytes come out as Python's errors='replace' has them") {
+  if (!llmc_test::python_has("codecs")) return llmc_test::skip("no Python");
+  const llmc_test::TemporaryDirectory folder;
+  // Bytes from the edges of the encoding's classes, so that all kinds of damage occur.
+  const std::string edges(
+      "\x41\x7F\x80\x8F\x90\x9F\xA0\xBF\xC0\xC1\xC2\xDF\xE0\xE1\xEC\xED\xEE\xEF\xF0\xF1\xF3\xF4\xF5"
+      "\xFF",
+      24);
+  std::string bytes;
+  for (const auto i : llmc_test::random_ints(60000, 8, 24)) bytes += edges[i];
+  std::ofstream(folder.file("bytes"), std::ios::binary) << bytes;
+  llmc_test::run_python(
+      "data = open('bytes', 'rb').read()\n"
+      "open('text', 'wb').write(data.decode('utf-8', errors='replace').encode())\n",
+      folder.path());
+  const std::string want = llmc::read_file(folder.path() / "text");
+  Utf8Stream stream;
+  std::string got;
+  const auto lengths = llmc_test::random_ints(60000, 9, 4);
+  for (std::size_t at = 0, i = 0; at < bytes.size(); ++i) {
+    const std::size_t n = static_cast<std::size_t>(lengths[i % lengths.size()]) + 1;
+    got += stream.push(bytes.substr(at, n));
+    at += n;
+  }
+  got += stream.finish();
+  CHECK(got == want);
+}
+
+TEST_CASE("the text of tokens is the same streamed or decoded at once") {
+  const llmc_test::TemporaryDirectory folder;
+  std::ofstream(folder.file("words")) << "the\nking\nis\n.\n";
+  for (const std::string& spec : {std::string("bytes"), "words:" + folder.file("words")}) {
+    const auto tokenizer = llmc::make_tokenizer(spec);
+    const Ids prompt = tokenizer->encode("the king");
+    const Ids more =
+        spec == "bytes" ? tokenizer->encode(" \xF0\x9F\x98\x80\xE2\x82\xAC is") : Ids{2, 3, 0};
+    llmc::TextStream stream(*tokenizer, prompt.back());
+    std::string text = tokenizer->decode(prompt);
+    for (const auto token : more) text += stream.push(token);
+    text += stream.finish();
+    Ids all = prompt;
+    all.insert(all.end(), more.begin(), more.end());
+    CHECK(text == tokenizer->decode(all));
+  }
+}
+
+TEST_CASE("a prompt is a text, stdin, or the end of another text") {
+  const llmc::ByteTokenizer bytes;
+  std::istringstream input("from\nstdin\n");
+  llmc::InferSettings settings;
+  settings.prompt = "-";
+  CHECK(llmc::prompt_text(settings, input) == "from\nstdin\n");
+  settings.prompt = "text";
+  CHECK(llmc::prompt_text(settings, input) == "text");
+  CHECK(llmc::prompt_tokens("", bytes, 256, 8) == Ids{256});
+  CHECK(llmc::prompt_tokens("!!", bytes, 256, 8) == Ids{0, 0});
+  CHECK_THROWS_WITH_AS(llmc::prompt_tokens("", bytes, std::nullopt, 8), doctest::Contains("empty"),
+                       llmc::Error);
+  CHECK(llmc::prompt_tokens("1234567", bytes, 256, 8).size() == 7);
+  CHECK_THROWS_WITH_AS(llmc::prompt_tokens("12345678", bytes, 256, 8),
+                       doctest::Contains("8 tokens, the model's context is 8"), llmc::Error);
+}
+
+TEST_CASE("the end of text is the config's, else the tokenizer's") {
+  const llmc::ByteTokenizer bytes;
+  llmc::HuggingFaceConfig config;
+  config.vocab_size = 257;
+  config.eos_token_id = 9;
+  CHECK(llmc::end_of_text(config, bytes) == 9);
+  config.eos_token_id = 50256;  // what every config of transformers says unless told otherwise
+  CHECK(llmc::end_of_text(config, bytes) == 256);
+  config.eos_token_id.reset();
+  CHECK(llmc::end_of_text(config, bytes) == 256);
+}
+
+TEST_SUITE_END();
