@@ -6,6 +6,7 @@
 #
 #   correct   build, all tests on the GPU, compute-sanitizer on short training runs
 #   train     GPT-2 124M beside PyTorch: 200 losses from the same weights and batches, then speed
+#   bench     every kernel against the roofs measured here, then PyTorch's
 #   --dry     the same steps, tiny and on the CPU, to try the script itself where there is no GPU
 #
 # OUTDIR gets at most eight files, each complete up to the step that ran last: report.txt (read this
@@ -28,8 +29,8 @@ if [ "${1:-}" = --dry ]; then dry=1; shift; fi
 [ $# -eq 2 ] || usage_error "a phase and a folder for the results are wanted"
 phase=$1 out=$2
 case $phase in
-  correct | train) ;;
-  *) usage_error "phase '$phase' is not known; allowed: correct, train" ;;
+  correct | train | bench) ;;
+  *) usage_error "phase '$phase' is not known; allowed: correct, train, bench" ;;
 esac
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -155,6 +156,26 @@ phase_train() {
     --torch-device $torch_device --init-from "$work/gpt2" --train "$data" --words "$work/data/words.txt" \
     --seconds $((PHASE_SECONDS - SECONDS - 20 < 290 ? PHASE_SECONDS - SECONDS - 20 : 290)) \
     --out "$out/speed.json" "${speed[@]}"
+}
+
+# ---- phase: bench -----------------------------------------------------------------------------
+# Attention last: its oracle takes minutes for the longest sequences.
+phase_bench() {
+  local source names=() flags=(--shapes gpt2) peers=(--json "$out/pytorch.jsonl")
+  if [ $dry -eq 1 ]; then flags=(--verify) peers=(--dry); fi
+  for source in dev/bench_*.cu; do names+=("$(basename "$source" .cu)"); done
+  step build 240 build.log "${make[@]}" "${names[@]/#/$build/}" "$build/planted_faults"
+  # The checks must find what is wrong before their OK means anything.
+  step planted-faults 60 bench.log bash -c '"$0" --verify; [ $? -eq 1 ]' "$build/planted_faults"
+  for source in "${names[@]}"; do
+    [ "$source" = bench_attention ] || step "$source" 90 bench.log "$build/$source" "${flags[@]}"
+  done
+  if [ "$(torch_version)" = none ]; then
+    not_run pytorch "PyTorch and NumPy are not in $PYTHON"
+  else
+    step pytorch 150 pytorch.log "$PYTHON" dev/peers/bench_pytorch.py "${peers[@]}"
+  fi
+  step bench_attention 300 bench.log "$build/bench_attention" "${flags[@]}"
 }
 
 # ---- run --------------------------------------------------------------------------------------
