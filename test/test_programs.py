@@ -210,6 +210,20 @@ def test_impossible_sizes_are_named(program):
     program.fails("--train", "text.txt", *SMALL, "--total-batch-tokens", 50, says=["--total-batch-tokens 50", "32"])
     program.fails("--train", "text.txt", "--model", "d48", "--batch-size", 4096, "--steps", 1,
                   says=["device memory", "free"])
+    large = 2 ** 40  # products of these pass 2^63
+    program.fails("--train", "text.txt", "--batch-size", large, says=[f"--batch-size {large}", "at most"])
+    program.fails("--train", "text.txt", *SMALL, "--grad-accum", large, says=[f"--grad-accum {large}", "at most"])
+    program.fails("--train", "text.txt", "--layers", large, says=[f"--layers {large}", "at most 1000"])
+    program.fails("--train", "text.txt", "--context", large, says=[f"--context {large}", "at most"])
+    program.fails("--train", "text.txt", "--layers", 1000, "--heads", 64, "--channels", 8192, "--context", 16,
+                  "--batch-size", 10 ** 8, says=["device memory", "PiB"])
+
+
+def test_numbers_are_checked_whole(program):
+    for flag, value in (("--lr", "nan"), ("--lr", "inf"), ("--clip", "nan"), ("--final-lr", "nan"), ("--beta1", "1"),
+                        ("--eps", "-1e-8"), ("--seed", "-1"), ("--seed", "2e3"), ("--steps", "1x"),
+                        ("--batch-size", "99999999999999999999"), ("--batch-size", "0"), ("--warmup", "-1")):
+        program.fails("--steps", 1, flag, value, says=[flag, f"'{value}'"], code=2)
 
 
 def test_missing_and_empty_files_are_named(program):

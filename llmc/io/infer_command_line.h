@@ -1,13 +1,9 @@
 // The flags of infer_gpt2, from one table: what --help prints is what the parser knows.
 #pragma once
 
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <system_error>
-#include <type_traits>
 
 #include "llmc/io/command_line.h"
 #include "llmc/io/infer_settings.h"
@@ -15,27 +11,6 @@
 namespace llmc {
 
 namespace command_line_detail {
-
-// All of `text` as a finite number.
-template <class Number>
-bool parse_number(const std::string& text, Number& value) {
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && at == end && std::isfinite(static_cast<double>(value));
-}
-
-// CLI11's own checks let NaN through, wrap negative seeds and spell out the largest double.
-template <class Number>
-CLI::Validator at_least(Number least) {
-  const std::string kind = std::is_integral_v<Number> ? "a whole number" : "a finite number";
-  const auto check = [=](const std::string& text) -> std::string {
-    Number value{};
-    if (parse_number(text, value) && value >= least) return {};
-    const std::string bound = std::to_string(static_cast<std::int64_t>(least));
-    return "'" + text + "' is not " + kind + " from " + bound + " up";
-  };
-  return CLI::Validator(check, "");
-}
 
 inline void add_text_flags(CLI::App& app, InferSettings& s) {
   const std::string group = "Model and text";

@@ -28,7 +28,10 @@ inline void add_data_flags(CLI::App& app, TrainSettings& s) {
 inline void add_model_flags(CLI::App& app, TrainSettings& s) {
   const std::string group = "Model";
   const auto size = [&](const char* flag, std::int64_t& value, const char* text) {
-    app.add_option(flag, value, text)->check(CLI::PositiveNumber)->type_name("N")->group(group);
+    app.add_option(flag, value, text)
+        ->check(at_least(std::int64_t{1}))
+        ->type_name("N")
+        ->group(group);
   };
   app.add_option("--model", s.model,
                  "d12 (124M), d24 (350M), d36 (774M), d48 (1558M) or another depth")
@@ -49,7 +52,7 @@ inline void add_batch_flags(CLI::App& app, TrainSettings& s) {
   const std::string group = "Batch";
   const auto size = [&](const char* flag, std::int64_t& value, const char* text) {
     return app.add_option(flag, value, text)
-        ->check(CLI::PositiveNumber)
+        ->check(at_least(std::int64_t{1}))
         ->type_name("N")
         ->group(group);
   };
@@ -68,12 +71,12 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
     return app.add_option(flag, value, text)->check(check)->type_name("X")->group(group);
   };
   app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val [1000]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(std::int64_t{0}))
       ->type_name("N")
       ->group(group);
-  real("--lr", s.lr, "highest learning rate [6e-4]", CLI::NonNegativeNumber);
+  real("--lr", s.lr, "highest learning rate [6e-4]", at_least(0.0));
   app.add_option("--warmup", s.warmup, "steps of linear warm-up [a twentieth of --steps]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(std::int64_t{0}))
       ->type_name("N")
       ->group(group);
   app.add_option("--schedule", s.schedule, "of the learning rate after the warm-up")
@@ -81,21 +84,21 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str()
       ->group(group);
   real("--final-lr", s.final_lr, "learning rate at the last step, as a fraction of --lr [0.1]",
-       CLI::Range(0.0, 1.0));
+       between(0.0, 1.0));
   real("--weight-decay", s.weight_decay, "of matrices and embeddings, decoupled [0.1]",
-       CLI::NonNegativeNumber);
-  real("--beta1", s.beta1, "decay of the first moment", CLI::Range(0.0, 0.999999))
+       at_least(0.0));
+  real("--beta1", s.beta1, "decay of the first moment", between(0.0, 0.999999))
       ->capture_default_str();
-  real("--beta2", s.beta2, "decay of the second moment", CLI::Range(0.0, 0.999999))
+  real("--beta2", s.beta2, "decay of the second moment", between(0.0, 0.999999))
       ->capture_default_str();
-  real("--eps", s.eps, "added to the root of the second moment", CLI::NonNegativeNumber)
+  real("--eps", s.eps, "added to the root of the second moment", at_least(0.0))
       ->capture_default_str();
-  real("--clip", s.clip, "largest norm of all gradients together; 0: none", CLI::NonNegativeNumber)
+  real("--clip", s.clip, "largest norm of all gradients together; 0: none", at_least(0.0))
       ->capture_default_str();
   app.add_option(
          "--max-skipped", s.max_skipped,
          "give up after this many updates in a row had a loss or gradient that is not finite")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(std::int64_t{1}))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -117,6 +120,7 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->group(group);
   app.add_flag("--tf32", s.tf32, "let fp32 matrix products round to TF32 on a GPU");
   app.add_option("--seed", s.seed, "of initialisation, shuffling and sampling")
+      ->check(at_least(std::uint64_t{0}))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -126,7 +130,7 @@ inline void add_output_flags(CLI::App& app, TrainSettings& s) {
   const std::string group = "Output";
   const auto count = [&](const char* flag, std::int64_t& value, const char* text) {
     return app.add_option(flag, value, text)
-        ->check(CLI::NonNegativeNumber)
+        ->check(at_least(std::int64_t{0}))
         ->type_name("N")
         ->group(group);
   };

@@ -44,11 +44,13 @@ inline void check_config(const Gpt2Config& config) {
              " channels",
          "channels / heads must be one of 8, 16, 24 ... 128");
   }
-  constexpr std::int64_t kMaxChannels = 8192;  // LayerNorm keeps a row in registers
-  if (config.channels > kMaxChannels) {
-    fail("--channels " + std::to_string(config.channels),
-         "at most " + std::to_string(kMaxChannels));
-  }
+  const auto at_most = [](const char* flag, std::int64_t value, std::int64_t most) {
+    if (value > most)
+      fail(std::string(flag) + " " + std::to_string(value), "at most " + std::to_string(most));
+  };
+  at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
+  at_most("--layers", config.layers, 1000);
+  at_most("--context", config.context, 1 << 24);  // as attention
 }
 
 // "dN": N layers. The published sizes d12 (124M), d24 (350M), d36 (774M) and d48 (1558M); other

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,7 @@ class MemoryPlan {
     static_assert(sizeof...(Sizes) == R);
     tensor = make_tensor(static_cast<T*>(nullptr), sizes...);
     const std::int64_t offset = total_;
-    const std::int64_t bytes =
-        round_up(tensor.size() * static_cast<std::int64_t>(sizeof(T)), kAlignment);
+    const std::int64_t bytes = checked_bytes(sizeof(T), {static_cast<std::int64_t>(sizes)...});
     total_ += bytes;
     segment_named(segment).bytes += bytes;
     bindings_.push_back([&tensor, offset](unsigned char* base) {
@@ -62,6 +62,20 @@ class MemoryPlan {
 
  private:
   static constexpr std::int64_t kAlignment = 256;
+
+  // The product, rounded up. Sizes that somebody mistyped must not come around as small numbers.
+  std::int64_t checked_bytes(std::int64_t bytes, std::initializer_list<std::int64_t> sizes) const {
+    constexpr std::int64_t kMost = std::int64_t{1} << 55;
+    for (const std::int64_t size : sizes) {
+      if (size > 0 && bytes > kMost / size) {
+        fail("the run needs more than 32 PiB of device memory",
+             "a smaller batch, sequence or model");
+      }
+      bytes *= size;
+    }
+    if (total_ > kMost) fail("the run needs more than 32 PiB of device memory");
+    return round_up(bytes, kAlignment);
+  }
 
   Segment& segment_named(const std::string& name) {
     for (Segment& segment : segments_) {

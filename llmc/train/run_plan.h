@@ -71,6 +71,15 @@ inline std::int64_t micro_batches(const TrainSettings& settings, const RunShape&
   return settings.total_batch_tokens / micro;
 }
 
+// Rows of a micro-batch are counted in 32 bits by the libraries of matrix products.
+inline void check_rows(const RunShape& shape) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+  if (shape.B <= kMost / shape.T) return;
+  fail("--batch-size " + std::to_string(shape.B) + " with sequences of " + std::to_string(shape.T) +
+           " tokens",
+       "at most " + std::to_string(kMost / shape.T) + "; --grad-accum makes steps larger");
+}
+
 inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& config) {
   RunPlan plan;
   plan.steps = settings.steps;
@@ -81,9 +90,16 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
              std::to_string(config.context),
          "at most --context");
   }
+  check_rows(plan.shape);
   plan.shape.training = plan.steps > 0;
   plan.shape.attention = settings.attention == "standard" ? Attention::standard : Attention::flash;
   plan.grad_accum = micro_batches(settings, plan.shape);
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+  if (plan.grad_accum > kMostTokens / plan.shape.rows()) {
+    fail(
+        "--grad-accum " + std::to_string(plan.grad_accum) + " makes steps of more than 2^40 tokens",
+        "at most " + std::to_string(kMostTokens / plan.shape.rows()) + " for this micro-batch");
+  }
   const auto every = [&](std::int64_t asked, std::int64_t times) {
     return asked >= 0 ? asked : std::max<std::int64_t>(1, plan.steps / times);
   };
