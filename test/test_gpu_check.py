@@ -5,14 +5,14 @@
 
 Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, N skipped`.
 """
-import fnmatch
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from runner import expect, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts/gpu_check.sh"
@@ -37,11 +37,6 @@ RACE = """\
 """
 UNWRITTEN = OUT_OF_BOUNDS.replace("Invalid __global__ write", "Uninitialized __global__ memory read")
 OURS, THEIRS = "llmc::gelu_forward_kernel<llmc::bf16>", "cutlass::Kernel2<cutlass_80_tensorop_gemm>"
-
-
-def expect(condition, why):
-    if not condition:
-        raise AssertionError(why)
 
 
 def helper(name):
@@ -130,23 +125,5 @@ def test_a_machine_without_a_gpu_is_named(folder):
     expect("commit:  abc123" in report and report.splitlines()[-1] == last, report)
 
 
-def main():
-    pattern = sys.argv[1] if len(sys.argv) > 1 else "*"
-    passed = failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(Path(folder))
-                passed += 1
-                print(f"ok {name[5:]}", flush=True)
-            except Exception as why:  # a test that breaks down has failed, the others go on
-                failed += 1
-                print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(globals(), lambda folder: [folder], *sys.argv[1:2]))

@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
 import greedy  # noqa: E402
-from test_programs import DATA, Skip, expect, run_tests  # noqa: E402
+from runner import Skip, expect  # noqa: E402
+from test_programs import DATA, run_program_tests  # noqa: E402
 
 SHAPE = {"layers": 2, "heads": 3, "channels": 24, "context": 40}
 
@@ -259,4 +260,4 @@ def test_the_other_device_is_refused(program):
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(globals(), "infer_gpt2"))
+    sys.exit(run_program_tests(globals(), "infer_gpt2"))

@@ -7,27 +7,18 @@ same batches and the same optimizer, or the comparison means nothing.
 PYTHON names an interpreter with PyTorch and NumPy; tests that need them are skipped without. Prints
 `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
-import fnmatch
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from runner import Skip, expect, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "dev/peers"
 PYTHON = os.environ.get("PYTHON", "python3")
 SIZES = ["--layers", 2, "--heads", 3, "--channels", 48, "--context", 32, "--vocabulary", 300]
-
-
-class Skip(Exception):
-    pass
-
-
-def expect(condition, why):
-    if not condition:
-        raise AssertionError(why)
 
 
 def need(modules):
@@ -120,26 +111,6 @@ def test_made_files_repeat_and_wrong_ones_are_named(program, folder):
     expect("tokens.bin" in done.stderr and "999" in done.stderr, done.stderr[-300:])
 
 
-def main():
-    build, pattern = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "*"
-    program = (ROOT / build / "train_gpt2").resolve()
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(program, Path(folder))
-                outcome, text = "passed", f"ok {name[5:]}"
-            except Skip as why:
-                outcome, text = "skipped", f"[skipped] {name[5:]}: {why}"
-            except Exception as why:  # a test that breaks down has failed, the others go on
-                outcome, text = "failed", f"FAILED {name[5:]}: {type(why).__name__}: {why}"
-        counts[outcome] += 1
-        print(text, flush=True)
-    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return 1 if counts["failed"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    program = (ROOT / sys.argv[1] / "train_gpt2").resolve()
+    sys.exit(run_tests(globals(), lambda folder: [program, folder], *sys.argv[2:3]))

@@ -6,30 +6,21 @@
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each test, then
 `N passed, N failed, N skipped`; exits 1 when one failed.
 """
-import fnmatch
 import importlib.util
 import json
 import os
 import struct
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from unittest import mock
+
+from runner import Skip, expect, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("LLMC_DATA", ROOT.parent / "shared" / "data"))
 SMALL = ["--layers", "2", "--heads", "2", "--channels", "16", "--context", "16", "--batch-size", "2"]
 TEXT = "".join(f"line {i}: the quick brown fox jumps over the lazy dog.\n" for i in range(200))
-
-
-class Skip(Exception):
-    pass
-
-
-def expect(condition, why):
-    if not condition:
-        raise AssertionError(why)
 
 
 class Program:
@@ -328,28 +319,13 @@ def test_an_unpacked_gnuplot_finds_its_libraries(program):
         expect(str(deps / "usr/lib/x86_64-linux-gnu") in environment.get("LD_LIBRARY_PATH", ""), "no libraries")
 
 
-def run_tests(tests, program):
-    """Runs the functions named test_* of a module's globals(), each with `program` in a new folder."""
-    build, pattern = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "*"
-    binary = (ROOT / build / program).resolve()
-    passed = failed = skipped = 0
-    for name, test in list(tests.items()):
-        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(Program(binary, folder))
-                passed += 1
-                print(f"ok {name[5:]}", flush=True)
-            except Skip as why:
-                skipped += 1
-                print(f"[skipped] {name[5:]}: {why}", flush=True)
-            except Exception as why:  # a test that breaks down has failed, the others go on
-                failed += 1
-                print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+def run_program_tests(tests, program):
+    """Those of a module's globals(), each with `program` in a new folder; the build's folder and a
+    pattern are on the command line.
+    """
+    binary = (ROOT / sys.argv[1] / program).resolve()
+    return run_tests(tests, lambda folder: [Program(binary, folder)], *sys.argv[2:3])
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(globals(), "train_gpt2"))
+    sys.exit(run_program_tests(globals(), "train_gpt2"))

@@ -5,11 +5,11 @@
 
 Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, N skipped`.
 """
-import fnmatch
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from runner import expect, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLKIT = "13.0.88"
@@ -22,11 +22,6 @@ ptxas info    : Used {registers} registers, used 1 barriers{shared}, 400 bytes c
 """
 # void llmc::gelu_kernel<float>(float*, long), void llmc::fill_kernel<llmc::bf16>(llmc::bf16*)
 GELU, FILL = "_ZN4llmc11gelu_kernelIfEEvPT_l", "_ZN4llmc11fill_kernelINS_4bf16EEEvPT_"
-
-
-def expect(condition, why):
-    if not condition:
-        raise AssertionError(why)
 
 
 def kernel(name, registers=40, stack=0, stores=0, loads=0, shared=0):
@@ -131,23 +126,5 @@ def test_output_without_kernels_and_a_damaged_table_are_errors(judge):
     expect(code == 1 and "sm_80.txt:7" in output and "nonsense" in output, output)
 
 
-def main():
-    pattern = sys.argv[1] if len(sys.argv) > 1 else "*"
-    passed = failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(Judge(folder))
-                passed += 1
-                print(f"ok {name[5:]}", flush=True)
-            except (AssertionError, subprocess.TimeoutExpired) as why:
-                failed += 1
-                print(f"FAILED {name[5:]}: {why}", flush=True)
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(globals(), lambda folder: [Judge(folder)], *sys.argv[1:2]))

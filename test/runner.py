@@ -1,0 +1,38 @@
+"""Runs a module's test functions: `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each, then
+`N passed, N failed, N skipped`, as scripts/run_tests.sh reads them.
+"""
+import fnmatch
+import tempfile
+from pathlib import Path
+
+
+class Skip(Exception):
+    pass
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+def run_tests(tests, arguments, pattern="*"):
+    """Runs the functions named test_* of a module's globals() that `pattern` matches, each with
+    *arguments(a new folder). Returns the exit code.
+    """
+    passed = failed = skipped = 0
+    for name, test in list(tests.items()):
+        if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                test(*arguments(Path(folder)))
+                passed += 1
+                print(f"ok {name[5:]}", flush=True)
+            except Skip as why:
+                skipped += 1
+                print(f"[skipped] {name[5:]}: {why}", flush=True)
+            except Exception as why:  # a test that breaks down has failed, the others go on
+                failed += 1
+                print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
