@@ -16,6 +16,11 @@ namespace llmc {
 // The text that stands for the token between documents.
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
+// A small file: its name, without a folder, and all that is in it.
+struct TextFile {
+  std::string name, text;
+};
+
 // Unchanging once made: any number of threads may use one at the same time.
 class Tokenizer {
  public:
@@ -38,6 +43,10 @@ class Tokenizer {
 
   // What make_tokenizer is given to make this one.
   virtual std::string name() const = 0;
+
+  // The files from which transformers' AutoTokenizer, and make_tokenizer, make a tokenizer that
+  // gives the same tokens. Empty where there is no such form.
+  virtual std::vector<TextFile> files() const { return {}; }
 
  protected:
   std::size_t checked(std::int32_t token) const {
