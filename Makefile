@@ -180,6 +180,9 @@ $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
+# It looks up the names of its own functions.
+$(HOST)/launches: HOST_LIBS += -rdynamic
+
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
@@ -277,8 +280,8 @@ bench: ## check every kernel against its oracle, and on a GPU time it beside its
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
-resources: ## registers, stack and spills of every kernel beside their budgets (needs nvcc, no GPU)
-	@NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+resources: $(HOST)/launches ## registers, shared memory, spills of every kernel beside their budgets (nvcc, no GPU)
+	@LAUNCHES="$(HOST)/launches" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: clang-tidy too)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

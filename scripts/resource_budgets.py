@@ -2,17 +2,22 @@
 """Holds what ptxas says about kernels against a table of budgets.
 
     scripts/resource_budgets.py --arch sm_80 --toolkit 13.0.88 --table dev/resources/sm_80.txt \\
-        [--update] PTXAS_OUTPUT...
+        --launches LAUNCHES [--update] PTXAS_OUTPUT...
 
-Each PTXAS_OUTPUT is what `nvcc -Xptxas -v` printed and is named for its program. The rules:
+Each PTXAS_OUTPUT is what `nvcc -Xptxas -v` printed and is named for its program. LAUNCHES is what
+dev/launches.cu printed: the largest block and the most shared memory each kernel is launched with.
+The rules:
 
 - No kernel spills, whatever the table says.
 - Registers may grow as long as they cost no warps. Each of a multiprocessor's four schedulers has
   16384 registers, handed out to warps in steps of 8 a thread, and room for 16 warps: a thread with r
   registers leaves room for min(16, 512 / (r rounded up to 8)) warps. The budget is the largest r
   with as much room as the table's.
-- Stack and static shared memory do not grow. (Dynamic shared memory is chosen at launch.)
-- A kernel that is not in the table has no budget yet, which is an error too.
+- Stack and shared memory do not grow.
+- A kernel that is not in the table has no budget yet, which is an error too; so is one that is never
+  launched, since nothing says what it would ask for.
+
+The report also says how many warps of such blocks fit on a multiprocessor at once, of 64.
 
 Compilers allot registers differently: where the table was made by another toolkit, all but spills is
 only a warning. Exit codes: 0 good, 1 not, 2 usage.
@@ -31,16 +36,28 @@ MOST_REGISTERS = 255
 
 class Usage(NamedTuple):
     registers: int
-    spill: int   # bytes stored and loaded
-    stack: int   # bytes
-    shared: int  # bytes of static shared memory
+    spill: int    # bytes stored and loaded
+    stack: int    # bytes
+    shared: int   # bytes of shared memory, static and asked for at launch
+    threads: int  # of the largest block it is launched with; 0: it is not launched
+
+
+def scheduler_warps(registers):
+    return min(16, 512 // (8 * ((registers + 7) // 8)))
 
 
 def budget(registers):
     """The most registers a thread may use so that as many warps fit as with `registers`."""
-    def warps(r):
-        return min(16, 512 // (8 * ((r + 7) // 8)))
-    return max(r for r in range(registers, MOST_REGISTERS + 1) if warps(r) == warps(registers))
+    warps = scheduler_warps(registers)
+    return max(r for r in range(registers, MOST_REGISTERS + 1) if scheduler_warps(r) == warps)
+
+
+def warps_at_once(arch, usage):
+    """On a multiprocessor. A block takes 1 KB of its shared memory beside what it asks for."""
+    kilobytes = 228 if arch.startswith("sm_9") else 164
+    warps = (usage.threads + 31) // 32
+    blocks = min(4 * scheduler_warps(usage.registers) // warps, kilobytes * 1024 // (usage.shared + 1024), 32)
+    return blocks * warps
 
 
 # ---- what ptxas says -----------------------------------------------------------------------
@@ -56,9 +73,21 @@ def parse_ptxas(text):
             stack, spill = int(found[1]), int(found[2]) + int(found[3])
         elif kernel and (found := re.search(r"Used (\d+) registers", line)):
             shared = re.search(r"(\d+) bytes smem", line)
-            usages[kernel] = Usage(int(found[1]), spill, stack, int(shared[1]) if shared else 0)
+            usages[kernel] = Usage(int(found[1]), spill, stack, int(shared[1]) if shared else 0, 0)
             kernel = None
     return usages
+
+
+def parse_launches(text, path):
+    """Plain name -> (threads of the largest block, most bytes of dynamic shared memory)."""
+    lines = [line.split() for line in text.splitlines()]
+    if not lines or any(len(line) != 3 for line in lines):
+        sys.exit(f"{path}: lines of threads, bytes and a kernel's name were expected")
+    largest = {}
+    for name, (threads, shared, _) in zip(plain_names([line[2] for line in lines]), lines):
+        before = largest.get(name, (0, 0))
+        largest[name] = max(before[0], int(threads)), max(before[1], int(shared))
+    return largest
 
 
 def plain_names(mangled):
@@ -71,17 +100,22 @@ def plain_names(mangled):
     return names
 
 
-def read_reports(paths):
+def read_reports(paths, launches):
     """(program, kernel) -> Usage."""
     found = {}
     for path in paths:
         usages = parse_ptxas(path.read_text())
         for name, usage in zip(plain_names(usages), usages.values()):
-            found[path.name, name] = usage
+            threads, shared = launches.get(name, (0, 0))
+            found[path.name, name] = usage._replace(threads=threads, shared=usage.shared + shared)
     return found
 
 
 # ---- the table -----------------------------------------------------------------------------
+
+
+class DamagedTable(Exception):
+    """A table that cannot be read; says where."""
 
 
 def read_table(path):
@@ -94,14 +128,15 @@ def read_table(path):
             toolkit = found[1]
         elif found := re.fullmatch(r"\[(.+)\]", line):
             program = found[1]
-        elif found := re.fullmatch(r" *(\d+) +(\d+) +(\d+)  (.+)", line):
+        elif found := re.fullmatch(r" *(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line):
             if program is None:
-                sys.exit(f"{path}:{number}: a kernel before the first [program]")
-            table[program, found[4]] = Usage(int(found[1]), 0, int(found[2]), int(found[3]))
+                raise DamagedTable(f"{path}:{number}: a kernel before the first [program]")
+            registers, stack, shared, threads = (int(found[i]) for i in range(1, 5))
+            table[program, found[5]] = Usage(registers, 0, stack, shared, threads)
         elif line and not line.startswith("#"):
-            sys.exit(f"{path}:{number}: cannot be read: '{line}'; {HOW_TO_UPDATE}")
+            raise DamagedTable(f"{path}:{number}: cannot be read: '{line}'; {HOW_TO_UPDATE}")
     if toolkit is None:
-        sys.exit(f"{path}: the line '# nvcc VERSION' is missing; {HOW_TO_UPDATE}")
+        raise DamagedTable(f"{path}: the line '# nvcc VERSION' is missing; {HOW_TO_UPDATE}")
     return toolkit, table
 
 
@@ -109,13 +144,13 @@ def write_table(path, arch, toolkit, found):
     lines = [f"# What kernels take on {arch}; written by make resources UPDATE=1, judged by",
              "# scripts/resource_budgets.py. Nothing spills.",
              f"# nvcc {toolkit}",
-             "# registers, stack B, static shared B, kernel"]
+             "# registers, stack B, shared B, threads of a block, kernel"]
     program = None
     for (source, kernel), usage in sorted(found.items()):
         if source != program:
             program = source
             lines.append(f"[{program}]")
-        lines.append(f"{usage.registers:5d} {usage.stack:5d} {usage.shared:6d}  {kernel}")
+        lines.append(f"{usage.registers:5d} {usage.stack:5d} {usage.shared:6d} {usage.threads:5d}  {kernel}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text("\n".join(lines) + "\n")
@@ -135,7 +170,7 @@ def complaints(usage, allowed):
     if usage.stack > allowed.stack:
         wrong.append(f"has a stack of {usage.stack} bytes, the budget is {allowed.stack}")
     if usage.shared > allowed.shared:
-        wrong.append(f"has {usage.shared} bytes of static shared memory, the budget is {allowed.shared}")
+        wrong.append(f"takes {usage.shared} bytes of shared memory, the budget is {allowed.shared}")
     return wrong
 
 
@@ -144,10 +179,13 @@ def show(arch, found, table):
     for (source, kernel), usage in sorted(found.items()):
         if source != program:
             program = source
-            print(f"{program}, {arch}\n registers  budget  spill B  stack B  shared B  kernel")
+            print(f"{program}, {arch}\n registers  budget  spill B  stack B  shared B  budget  threads  warps of 64  kernel")
         allowed = table.get((source, kernel))
         most = budget(allowed.registers) if allowed else "-"
-        print(f"{usage.registers:10d} {most:>7} {usage.spill:8d} {usage.stack:8d} {usage.shared:9d}  {kernel}")
+        shared = allowed.shared if allowed else "-"
+        warps = warps_at_once(arch, usage) if usage.threads else "-"
+        print(f"{usage.registers:10d} {most:>7} {usage.spill:8d} {usage.stack:8d} {usage.shared:9d} {shared:>7} "
+              f"{usage.threads:8d} {warps:>12}  {kernel}")
 
 
 def judge(found, table, same_toolkit):
@@ -157,6 +195,8 @@ def judge(found, table, same_toolkit):
         name = f"{program}: {kernel}"
         if usage.spill > 0:
             errors.append(f"{name} spills {usage.spill} bytes")
+        if usage.threads == 0:
+            errors.append(f"{name} is never launched by dev/launches.cu: let it run there")
         for wrong in complaints(usage, table.get((program, kernel))):
             (errors if same_toolkit else warnings).append(f"{name} {wrong}")
     for program, kernel in sorted(set(table) - set(found)):
@@ -170,14 +210,22 @@ def main():
     parser.add_argument("--arch", required=True)
     parser.add_argument("--toolkit", required=True)
     parser.add_argument("--table", required=True, type=Path)
+    parser.add_argument("--launches", required=True, type=Path)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("reports", nargs="+", type=Path)
     arguments = parser.parse_args()
-    found = read_reports(arguments.reports)
+    launches = parse_launches(arguments.launches.read_text(), arguments.launches)
+    found = read_reports(arguments.reports, launches)
     if not found:
         print("resource_budgets.py: ptxas reported no kernel", file=sys.stderr)
         return 1
-    made_by, table = read_table(arguments.table)
+    try:
+        made_by, table = read_table(arguments.table)
+    except DamagedTable as damage:
+        if not arguments.update:
+            sys.exit(str(damage))
+        print(f"{damage}: nothing of it is kept")
+        made_by, table = None, {}
     if arguments.update:
         compiled = {program for program, _ in found}
         kept = {key: usage for key, usage in table.items() if key[0] not in compiled and Path(key[0]).exists()}

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What each kernel of the programs takes of a GPU, as ptxas reports it, beside what it may take: the
-# budgets in dev/resources/sm_ARCH.txt. Exits 1, naming the kernel, where one spills or is over its
-# budget; scripts/resource_budgets.py says how that is judged.
+# What each kernel of the programs takes of a GPU, as ptxas reports it and as it is launched, beside
+# what it may take: the budgets in dev/resources/sm_ARCH.txt. Exits 1, naming the kernel, where one
+# spills or is over its budget; scripts/resource_budgets.py says how that is judged.
 #
+#   make resources                        builds $LAUNCHES, which lists the launches, and calls this
 #   scripts/resources.sh "80 90a" [include flags] [-- SOURCE.cu ...]     (default: the mains)
 #   UPDATE=1 scripts/resources.sh ...     write the tables anew, from what was compiled
 set -euo pipefail
@@ -28,9 +29,13 @@ case ${UPDATE:-0} in
   *) echo "resources.sh: UPDATE=$UPDATE; allowed: 0, 1" >&2; exit 2 ;;
 esac
 
+LAUNCHES=${LAUNCHES:-build/host/launches}
+[ -x "$LAUNCHES" ] || { echo "resources.sh: $LAUNCHES is missing: make build/host/launches" >&2; exit 2; }
+
 toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
+"$LAUNCHES" >"$reports/launches" || { echo "resources.sh: $LAUNCHES failed" >&2; exit 1; }
 # Every program for every architecture, as many at a time as there are cores.
 compile() { # architecture, source: the report is $reports/ARCH/SOURCE
   local report=$reports/$1/$(basename "$2")
@@ -55,6 +60,6 @@ for arch in $archs; do
     exit 1
   done
   python3 scripts/resource_budgets.py --arch "sm_$arch" --toolkit "$toolkit" --table "dev/resources/sm_$arch.txt" \
-    "${update[@]}" "$reports/$arch"/* || bad=1
+    --launches "$reports/launches" "${update[@]}" "$reports/$arch"/* || bad=1
 done
 exit $bad

@@ -29,6 +29,9 @@ def kernel(name, registers=40, stack=0, stores=0, loads=0, shared=0):
     return PTXAS.format(name=name, registers=registers, stack=stack, stores=stores, loads=loads, shared=shared_text)
 
 
+LAUNCHES = {GELU: [(128, 0), (256, 0)], FILL: [(32, 0)]}  # threads, bytes of shared memory
+
+
 class Judge:
     """resource_budgets.py with a table in a folder of its own."""
 
@@ -36,11 +39,13 @@ class Judge:
         self.folder = Path(folder)
         self.table = self.folder / "sm_80.txt"
 
-    def run(self, *kernels, toolkit=TOOLKIT, flags=()):
+    def run(self, *kernels, toolkit=TOOLKIT, flags=(), launches=LAUNCHES):
         report = self.folder / "train.cu"
         report.write_text("".join(kernels))
+        (self.folder / "launches").write_text(
+            "".join(f"{threads} {shared} {name}\n" for name in launches for threads, shared in launches[name]))
         done = subprocess.run([sys.executable, str(ROOT / "scripts/resource_budgets.py"), "--arch", "sm_80", "--toolkit",
-                               toolkit, "--table", str(self.table), *flags, str(report)],
+                               toolkit, "--table", str(self.table), "--launches", str(self.folder / "launches"), *flags, str(report)],
                               capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout + done.stderr
 
@@ -86,11 +91,35 @@ def test_registers_may_grow_until_they_cost_a_warp(judge):
             judge.fails(kernel(GELU, most + 1), says=["gelu_kernel<float>", f"{most + 1} registers", str(most)])
 
 
-def test_stack_and_static_shared_memory_must_not_grow(judge):
+def test_stack_and_shared_memory_must_not_grow(judge):
     judge.update(kernel(GELU, stack=8, shared=128))
     judge.fails(kernel(GELU, stack=16, shared=128), says=["gelu_kernel<float>", "stack of 16", "8"])
-    judge.fails(kernel(GELU, stack=8, shared=136), says=["gelu_kernel<float>", "136 bytes of static shared", "128"])
+    judge.fails(kernel(GELU, stack=8, shared=136), says=["gelu_kernel<float>", "136 bytes of shared", "128"])
     judge.passes(kernel(GELU, 32))
+
+
+def test_shared_memory_of_launches_counts(judge):
+    launched = {GELU: [(256, 1000), (128, 2000)]}
+    judge.run(kernel(GELU, 40, shared=100), flags=["--update"], launches=launched)
+    expect("   40     0   2100   256  gelu_kernel<float>" in judge.table.read_text(), judge.table.read_text())
+    judge.passes(kernel(GELU, 40, shared=100), launches=launched)
+    judge.fails(kernel(GELU, 40, shared=100), launches={GELU: [(256, 2001)]}, says=["2101 bytes of shared", "2100"])
+
+
+def test_warps_at_once_are_bound_by_registers_threads_or_shared_memory(judge):
+    # sm_80: 65536 registers, 164 KB, 64 warps and 32 blocks on a multiprocessor, 1 KB taken by each block.
+    for registers, threads, shared, warps in ((32, 256, 0, 64), (128, 256, 0, 16), (255, 128, 0, 8), (32, 32, 0, 32),
+                                              (32, 128, 80 * 1024, 8), (32, 128, 81 * 1024, 8), (32, 128, 82 * 1024, 4)):
+        code, output = judge.run(kernel(GELU, registers), flags=["--update"], launches={GELU: [(threads, shared)]})
+        line = next(line for line in output.splitlines() if line.endswith("gelu_kernel<float>"))
+        expect(code == 0 and line.split()[-2] == str(warps), f"{warps} warps were expected: {line}")
+
+
+def test_a_kernel_that_is_never_launched_fails(judge):
+    judge.update(kernel(GELU), kernel(FILL))
+    judge.fails(kernel(GELU), kernel(FILL), launches={GELU: [(256, 0)]}, says=["fill_kernel<bf16>", "never launched"])
+    code, output = judge.run(kernel(GELU), launches={})
+    expect(code == 1 and "threads, bytes and a kernel's name" in output, output)
 
 
 def test_a_kernel_without_a_budget_fails(judge):
@@ -124,6 +153,8 @@ def test_output_without_kernels_and_a_damaged_table_are_errors(judge):
     judge.table.write_text(judge.table.read_text() + "nonsense\n")
     code, output = judge.run(kernel(GELU))
     expect(code == 1 and "sm_80.txt:7" in output and "nonsense" in output, output)
+    judge.update(kernel(GELU))
+    judge.passes(kernel(GELU))
 
 
 if __name__ == "__main__":

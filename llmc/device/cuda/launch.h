@@ -13,6 +13,9 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
             Stream& stream, Arguments&&... arguments) {
   if (!check_launch(grid, block_threads, shared_bytes)) return;
+  if (LaunchObserver* observer = stream.observer()) {
+    observer->launched(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
+  }
   constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

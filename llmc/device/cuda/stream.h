@@ -7,6 +7,7 @@
 #include <string>
 
 #include "llmc/device/error.h"
+#include "llmc/device/launch_observer.h"
 
 namespace llmc {
 
@@ -37,8 +38,13 @@ class Stream {
   void synchronize() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
   void wait(const Event& event);
 
+  // Told of each launch on this stream from now on, before it starts; null: nobody.
+  void observe(LaunchObserver* observer) { observer_ = observer; }
+  LaunchObserver* observer() const { return observer_; }
+
  private:
   cudaStream_t stream_ = nullptr;
+  LaunchObserver* observer_ = nullptr;
 };
 
 class Event {

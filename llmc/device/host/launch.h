@@ -14,6 +14,9 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
             Stream& stream, Arguments&&... arguments) {
   if (!check_launch(grid, block_threads, shared_bytes)) return;
+  if (LaunchObserver* observer = stream.observer()) {
+    observer->launched(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
+  }
   std::tuple<std::decay_t<Parameters>...> values(
       static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...);
   stream.run([=, block = stream.block()] {

@@ -12,6 +12,7 @@
 #include "llmc/device/host/block.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/worker_pool.h"
+#include "llmc/device/launch_observer.h"
 
 namespace llmc {
 
@@ -164,6 +165,10 @@ class Stream {
   }
   void wait(const Event& event);
 
+  // Told of each launch on this stream from now on, before it starts; null: nobody.
+  void observe(LaunchObserver* observer) { observer_ = observer; }
+  LaunchObserver* observer() const { return observer_; }
+
   // Where kernels run for the race checker; null otherwise.
   host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
@@ -184,6 +189,7 @@ class Stream {
   };
 
   std::unique_ptr<host::SideContext> context_;
+  LaunchObserver* observer_ = nullptr;
   bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };
