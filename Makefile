@@ -183,6 +183,9 @@ $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 # It looks up the names of its own functions.
 $(HOST)/launches: HOST_LIBS += -rdynamic
 
+$(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
+
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 

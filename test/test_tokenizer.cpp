@@ -11,86 +11,28 @@
 #include <vector>
 
 #include "llmc/io/tokenizer.h"
+#include "test/small_vocabulary.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("tokenizer");
 
 namespace {
 
-using llmc_test::complaint;
-using llmc_test::contains;
 using Ids = std::vector<std::int32_t>;
 using Strings = std::vector<std::string>;
+using llmc_test::complaint;
+using llmc_test::contains;
+using llmc_test::kFew;
+using llmc_test::Merges;
 using llmc_test::TemporaryDirectory;
-
-// What an action complains of; empty when it does not.
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using llmc_test::write;
+using Vocabulary = llmc_test::SmallVocabulary;
 
 std::string all_bytes() {
   std::string bytes;
   for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
   return bytes;
 }
-
-// How GPT-2's files write a byte, from the words of their definition: printable Latin-1 characters
-// stand for themselves, the others are counted on from U+0100.
-std::string symbol_of(int byte) {
-  const auto printable = [](int b) {
-    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
-  };
-  int character = byte;
-  if (!printable(byte)) {
-    character = 256;
-    for (int other = 0; other < byte; ++other) character += printable(other) ? 0 : 1;
-  }
-  if (character < 0x80) return std::string(1, static_cast<char>(character));
-  return {static_cast<char>(0xc0 | character >> 6), static_cast<char>(0x80 | (character & 0x3f))};
-}
-
-std::string symbols_of(const std::string& bytes) {
-  std::string symbols;
-  for (const char c : bytes) symbols += symbol_of(static_cast<std::uint8_t>(c));
-  return symbols;
-}
-
-using Merges = std::vector<std::pair<std::string, std::string>>;  // in bytes
-
-// Ids: 0-255 the byte of that value (not GPT-2's order, which nothing may rely on), then the
-// merges, then the end of a text.
-struct Vocabulary {
-  std::map<std::string, int> ids;  // by bytes
-  Merges merges;
-
-  explicit Vocabulary(Merges list) : merges(std::move(list)) {
-    for (int byte = 0; byte < 256; ++byte)
-      ids.emplace(std::string(1, static_cast<char>(byte)), byte);
-    for (const auto& [left, right] : merges) ids.emplace(left + right, ids.size());
-    ids.emplace(std::string(llmc::kEndOfText), ids.size());
-  }
-
-  std::string json() const {
-    std::string text;
-    for (const auto& [bytes, id] : ids) {
-      text += (text.empty() ? "{" : ", ") + llmc::json_quoted(symbols_of(bytes)) + ": " +
-              std::to_string(id);
-    }
-    return text + "}";
-  }
-
-  std::string bpe() const {
-    std::string text = "#version: 0.2\n";
-    for (const auto& [left, right] : merges)
-      text += symbols_of(left) + " " + symbols_of(right) + "\n";
-    return text;
-  }
-
-  void save(const TemporaryDirectory& at) const {
-    write(at.file("encoder.json"), json());
-    write(at.file("vocab.bpe"), bpe());
-  }
-};
 
 // The definition: of all neighbours, those of the earliest merge, the first of them, again and
 // again.
@@ -113,9 +55,6 @@ Ids merged_by_definition(const Vocabulary& vocabulary, const std::string& piece)
   for (const std::string& part : parts) ids.push_back(vocabulary.ids.at(part));
   return ids;
 }
-
-const Merges kFew = {{"h", "e"}, {"l", "l"},    {"he", "ll"},
-                     {" ", "w"}, {"hell", "o"}, {"\xc3", "\xa9"}};
 
 Strings pieces(const std::string& text) {
   Strings out;
@@ -183,7 +122,8 @@ TEST_CASE("word lists that are wrong") {
       {"\n", ", line 1: empty"},
       {"a\nb c\n", ", line 2: white space in \"b c\""},
       {"a\r\n", ", line 1: white"},
-      {"a\nb\na\n", ", line 3: the word \"a\" again"}};
+      {"a\nb\na\n", ", line 3: the word \"a\" again"},
+      {"a\n\xc3\n", ", line 2: \"?\" is not UTF-8"}};
   for (const auto& [text, why] : wrong) {
     CAPTURE(text);
     CHECK(contains(said(text), list + why));
@@ -199,13 +139,13 @@ TEST_CASE("a tokenizer by name") {
   for (const std::string spec : {"", "gpt2", "byte", "/no/such/folder"}) {
     const std::string said = complaint([&] { llmc::make_tokenizer(spec); });
     CHECK(contains(said, "no tokenizer \"" + spec + "\""));
-    CHECK(contains(said, "bytes, words:FILE, or a directory"));
+    CHECK(contains(said, "bytes, words:FILE, a tokenizer.json, or a directory"));
   }
   CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), path + " has no files"));
 
   Vocabulary(kFew).save(directory);
-  CHECK(contains(complaint([&] { llmc::make_tokenizer(directory.file("encoder.json")); }),
-                 "is a file"));
+  CHECK(
+      contains(complaint([&] { llmc::make_tokenizer(directory.file("vocab.bpe")); }), "is a file"));
   CHECK(llmc::make_tokenizer(path)->name() == path);
   std::filesystem::remove(directory.file("encoder.json"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), "vocab.bpe but no encoder.json"));
@@ -345,7 +285,7 @@ TEST_CASE("vocabularies that are wrong") {
       {"", encoder + " is not valid JSON"},
       {json.substr(0, json.size() / 2), encoder + " is not valid JSON"},
       {"[1, 2]", encoder + " is not a JSON object"},
-      {"{}", encoder + " is not a JSON object"},
+      {"{}", encoder + " has no token for the byte 0"},
       {replaced(json, ll, "\"ll\": -1"), "the id of \"ll\" is -1, not an integer"},
       {replaced(json, ll, "\"ll\": \"x\""), "the id of \"ll\" is \"x\", not an integer"},
       {replaced(json, ll, "\"ll\": 263"), "the id of \"ll\" is 263, and there are only 263"},

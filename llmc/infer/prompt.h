@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "llmc/device/error.h"
@@ -25,18 +24,13 @@ namespace llmc {
 inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferSettings& settings,
                                                    std::int64_t vocabulary) {
   if (!settings.tokenizer.empty()) return make_tokenizer(settings.tokenizer);
-  std::error_code ignored;
-  for (const char* name : {"encoder.json", "vocab.bpe", "vocab.json", "merges.txt"}) {
-    if (std::filesystem::exists(std::filesystem::path(settings.model) / name, ignored)) {
-      return make_tokenizer(settings.model);
-    }
-  }
+  if (has_tokenizer_files(settings.model)) return make_tokenizer(settings.model);
   auto bytes = std::make_unique<ByteTokenizer>();
   if (bytes->vocabulary_size() == vocabulary) return bytes;
   fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
            " tokens and no files of a tokenizer beside it",
-       "--tokenizer DIR: a directory with encoder.json and vocab.bpe, or vocab.json and merges.txt "
-       "(tokenizer.json alone is not read); --tokenizer words:FILE: a model of words");
+       "--tokenizer DIR: a directory with tokenizer.json, with encoder.json and vocab.bpe, or with "
+       "vocab.json and merges.txt; --tokenizer words:FILE: a model of words");
 }
 
 // A model knows exactly the tokens of its tokenizer.

@@ -2,7 +2,6 @@
 // the end of a text. Needs no files and knows every text.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,34 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/io/byte_names.h"
+#include "llmc/io/tokenizer_files.h"
 #include "llmc/io/tokenizer_interface.h"
 
 namespace llmc {
-
-// How many bytes are printable characters of Latin-1 (the soft hyphen is not). GPT-2 lets each of
-// these stand for itself in its vocabulary files.
-inline constexpr int kPrintableBytes = 188;
-
-// The byte of each id 0 .. 255: the printable ones ascending ('!' is 0), then the others ascending.
-inline constexpr std::array<std::uint8_t, 256> kByteOrder = [] {
-  const auto printable = [](int byte) {
-    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
-  };
-  std::array<std::uint8_t, 256> order{};
-  std::size_t printables = 0;
-  std::size_t others = kPrintableBytes;
-  for (int byte = 0; byte < 256; ++byte) {
-    order[printable(byte) ? printables++ : others++] = static_cast<std::uint8_t>(byte);
-  }
-  return order;
-}();
-
-// The inverse of kByteOrder: the place of each byte.
-inline constexpr std::array<std::int32_t, 256> kPlaceOfByte = [] {
-  std::array<std::int32_t, 256> place{};
-  for (std::size_t id = 0; id < 256; ++id) place[kByteOrder[id]] = static_cast<std::int32_t>(id);
-  return place;
-}();
 
 class ByteTokenizer : public Tokenizer {
  public:
@@ -66,6 +42,20 @@ class ByteTokenizer : public Tokenizer {
 
   std::optional<std::int32_t> end_of_text() const override { return 256; }
   std::string name() const override { return "bytes"; }
+  std::vector<SpecialToken> special_tokens() const override {
+    return {{std::string(kEndOfText), 256}};
+  }
+
+  // Byte pairs without a merge.
+  std::vector<TextFile> files() const override {
+    BpeVocabulary vocabulary{
+        .bytes = {}, .merges = {}, .special = special_tokens(), .byte_ids = kPlaceOfByte};
+    for (const std::uint8_t byte : kByteOrder) {
+      vocabulary.bytes.emplace_back(1, static_cast<char>(byte));
+    }
+    vocabulary.bytes.emplace_back(kEndOfText);
+    return bpe_files(vocabulary);
+  }
 };
 
 }  // namespace llmc

@@ -20,7 +20,8 @@ inline void add_text_flags(CLI::App& app, InferSettings& s) {
       ->required()
       ->group(group);
   app.add_option("--tokenizer", s.tokenizer,
-                 "bytes, words:FILE, or a directory with encoder.json and vocab.bpe [the files in "
+                 "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
+                 "and vocab.bpe, or with vocab.json and merges.txt [the files in "
                  "--model; without any, bytes where the model has 257 tokens]")
       ->type_name("NAME|DIR")
       ->group(group);

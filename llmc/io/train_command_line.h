@@ -20,7 +20,8 @@ inline void add_data_flags(CLI::App& app, TrainSettings& s) {
       ->type_name("FILE")
       ->group(group);
   app.add_option("--tokenizer", s.tokenizer,
-                 "bytes, words:FILE, or a directory with encoder.json and vocab.bpe [bytes]")
+                 "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
+                 "and vocab.bpe, or with vocab.json and merges.txt [bytes]")
       ->type_name("NAME|DIR")
       ->group(group);
 }

@@ -46,4 +46,13 @@ inline std::size_t utf8_length(std::string_view text) {
   return start.kind == Utf8Start::Kind::character ? start.length : 0;
 }
 
+inline bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace llmc

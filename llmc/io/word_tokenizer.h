@@ -14,15 +14,18 @@
 #include <vector>
 
 #include "llmc/io/file.h"
+#include "llmc/io/tokenizer_files.h"
 #include "llmc/io/tokenizer_interface.h"
+#include "llmc/io/utf8.h"
 
 namespace llmc {
 
 class WordTokenizer : public Tokenizer {
  public:
-  // A file with one word on each line, without white space or repetition; the id of a word is the
-  // number of its line, from 0. Throws an error that names the file and the line.
-  explicit WordTokenizer(const std::filesystem::path& path) : source_(path.string()) {
+  // A file with one word on each line, in UTF-8, without white space or repetition; the id of a
+  // word is the number of its line, from 0. Throws an error that names the file and the line.
+  explicit WordTokenizer(const std::filesystem::path& path)
+      : source_(path.string()), name_("words:" + source_) {
     const std::string list = read_file(path);
     require(!list.empty(), source_ + " is empty", kWordList);
     std::string_view rest = list;
@@ -33,12 +36,14 @@ class WordTokenizer : public Tokenizer {
     }
   }
 
-  // These words; `source` is what errors call the list.
-  WordTokenizer(const std::vector<std::string>& words, std::string source)
-      : source_(std::move(source)) {
+  // These words; `source` is what errors call the list, `name` what make_tokenizer is given.
+  WordTokenizer(const std::vector<std::string>& words, std::string source, std::string name)
+      : source_(std::move(source)), name_(std::move(name)) {
     require(!words.empty(), source_ + " has no words", kWordList);
     for (const std::string& word : words) add(word);
   }
+  WordTokenizer(const std::vector<std::string>& words, const std::string& source)
+      : WordTokenizer(words, source, "words:" + source) {}
 
   std::int64_t vocabulary_size() const override { return static_cast<std::int64_t>(words_.size()); }
 
@@ -75,12 +80,13 @@ class WordTokenizer : public Tokenizer {
     return found->second;
   }
 
-  std::string name() const override { return "words:" + source_; }
+  std::string name() const override { return name_; }
+  std::vector<TextFile> files() const override { return word_files(words_); }
 
  private:
-  static constexpr std::string_view kSpace = " \t\n\v\f\r";
+  static constexpr std::string_view kSpace = kWordSpace;
   static constexpr std::string_view kWordList =
-      "a word list has one word on each line, without white space or repetition";
+      "a word list has one word on each line, in UTF-8, without white space or repetition";
 
   // So that a piece of a text can be looked up without a copy of it.
   struct Hash {
@@ -95,6 +101,9 @@ class WordTokenizer : public Tokenizer {
     require(!word.empty(), line + "empty", kWordList);
     if (word.find_first_of(kSpace) != word.npos) {
       fail(line + "white space in \"" + printable(word) + "\"", std::string(kWordList));
+    }
+    if (!is_utf8(word)) {
+      fail(line + "\"" + printable(word) + "\" is not UTF-8", std::string(kWordList));
     }
     if (!ids_.emplace(word, static_cast<std::int32_t>(words_.size())).second) {
       fail(line + "the word \"" + printable(word) + "\" again", std::string(kWordList));
@@ -111,6 +120,7 @@ class WordTokenizer : public Tokenizer {
   }
 
   std::string source_;
+  std::string name_;
   std::vector<std::string> words_;
   std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
 };

@@ -1,0 +1,75 @@
+// How GPT-2's files write bytes: each as one printable character. The printable characters of
+// Latin-1 stand for themselves, the other bytes are U+0100 and up, in the order of kByteOrder.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "llmc/io/utf8.h"
+
+namespace llmc {
+
+// How many bytes are printable characters of Latin-1 (the soft hyphen is not).
+inline constexpr int kPrintableBytes = 188;
+
+// The byte of each id 0 .. 255 of GPT-2: the printable ones ascending ('!' is 0), then the others
+// ascending.
+inline constexpr std::array<std::uint8_t, 256> kByteOrder = [] {
+  const auto printable = [](int byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
+  };
+  std::array<std::uint8_t, 256> order{};
+  std::size_t printables = 0;
+  std::size_t others = kPrintableBytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    order[printable(byte) ? printables++ : others++] = static_cast<std::uint8_t>(byte);
+  }
+  return order;
+}();
+
+// The inverse of kByteOrder: the place of each byte.
+inline constexpr std::array<std::int32_t, 256> kPlaceOfByte = [] {
+  std::array<std::int32_t, 256> place{};
+  for (std::size_t id = 0; id < 256; ++id) place[kByteOrder[id]] = static_cast<std::int32_t>(id);
+  return place;
+}();
+
+// The name that these bytes have in the files: a character for each.
+inline std::string name_of_bytes(std::string_view bytes) {
+  std::string name;
+  for (const char c : bytes) {
+    const int byte = static_cast<std::uint8_t>(c);
+    const int place = kPlaceOfByte[static_cast<std::size_t>(byte)];
+    const int character = place < kPrintableBytes ? byte : 256 + place - kPrintableBytes;
+    if (character >= 0x80) name += static_cast<char>(0xc0 | character >> 6);
+    name += static_cast<char>(character < 0x80 ? character : 0x80 | (character & 0x3f));
+  }
+  return name;
+}
+
+// The bytes that a name stands for; nothing where it has a character that stands for no byte. All
+// that do have one or two bytes in UTF-8.
+inline std::optional<std::string> bytes_of_name(std::string_view name) {
+  std::string bytes;
+  while (!name.empty()) {
+    const std::size_t length = utf8_length(name);
+    if (length != 1 && length != 2) return std::nullopt;
+    std::size_t character = static_cast<std::uint8_t>(name[0]);
+    if (length == 2) {
+      character = (character & 0x1f) << 6 | (static_cast<std::uint8_t>(name[1]) & 0x3f);
+    }
+    const std::size_t place = character < 256 ? static_cast<std::size_t>(kPlaceOfByte[character])
+                                              : character - 256 + kPrintableBytes;
+    const bool stands = character < 256 ? place < kPrintableBytes : place < kByteOrder.size();
+    if (!stands) return std::nullopt;
+    bytes += static_cast<char>(kByteOrder[place]);
+    name.remove_prefix(length);
+  }
+  return bytes;
+}
+
+}  // namespace llmc

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The tokens that tiktoken and transformers give to texts, for test_tokenizer_peers.cpp.
+
+    tokenizer_peers.py tiktoken|transformers DIR GPT2 [TEXT...]
+
+DIR/assigned.txt: code points that may occur, a range "first last" a line.
+DIR/tokenizer:    the files our tokenizer wrote, with SPECIAL's tokens; read by AutoTokenizer, as are
+DIR/bytes, DIR/plain, DIR/words: those of the byte tokenizer, of one with no special tokens, of a word list.
+GPT2:             encoder.json and vocab.bpe as published; what tiktoken's encoding is made of.
+TEXT:             files to encode whole.
+
+Writes DIR/SET.bin for the sets of strings below, of records: bytes of the text (uint32), the text,
+number of tokens (uint32), the tokens (int32), little-endian. Needs tiktoken and regex, or transformers.
+"""
+import array
+import json
+import random
+import struct
+import sys
+import unicodedata
+from pathlib import Path
+
+PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+SPECIAL = {"<|endoftext|>": 50256, "<|pad|>": 50257, " <x> ": 50258}
+STRINGS = 20000
+SPACES = [*range(9, 14), *range(0x1C, 0x21), 0x85, 0xA0, 0x1680, 0x180E, *range(0x2000, 0x2010), 0x2028, 0x2029,
+          0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF]
+ENDINGS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "\u2019s", "'", "''", "'l", "'r", " 's", "'st"]
+EMOJI = ["\U0001F600", "\U0001F468\u200D\U0001F469\u200D\U0001F467", "\U0001F44D\U0001F3FD", "\U0001F1E8\U0001F1ED",
+         "\u2764\uFE0F", "1\uFE0F\u20E3", "\U0001FAE0"]
+WORDS = ["the", "Hello", "world", "don't", "antidisestablishmentarianism", "caf\u00e9", "cafe\u0301", "na\u00efve",
+         "x1", "42", "3.14", "1234567890", "http://a.b/c?d=e", "\u6771\u4eac\u90fd", "\ud55c\uad6d\uc5b4", "\u3053\u3093",
+         "\u0e44\u0e17\u0e22", "\u0939\u093f\u0928", "\u0639\u0631\u0628", "\u05e2\u05d1\u05e8", "...", "--", "\r\n", "\t"]
+
+
+def assigned(path):
+    """Characters by general category: those of the file that this Python knows too."""
+    by_category = {}
+    for line in path.read_text().splitlines():
+        first, last = map(int, line.split())
+        for code in range(first, last + 1):
+            category = unicodedata.category(chr(code))
+            if category not in ("Cn", "Cs"):
+                by_category.setdefault(category, []).append(chr(code))
+    return by_category
+
+
+def part(draw, by_category):
+    """A few characters of one kind."""
+    kind = draw.randrange(8)
+    if kind < 2:
+        return "".join(draw.choices(by_category[draw.choice(sorted(by_category))], k=draw.randint(1, 4)))
+    if kind == 2:
+        return "".join(chr(draw.choice(SPACES)) for _ in range(draw.randint(1, 5)))
+    if kind == 3:
+        return draw.choice(" \n") * draw.randint(1, 6)
+    return draw.choice((ENDINGS, EMOJI, WORDS, WORDS)[kind - 4])
+
+
+def generated(draw, by_category):
+    return ["".join(part(draw, by_category) for _ in range(draw.randint(0, 12))) for _ in range(STRINGS)]
+
+
+def with_special(draw, by_category):
+    def text():
+        parts = [draw.choice([*SPECIAL, "<|endoftext", "<x>", part(draw, by_category)]) for _ in range(draw.randint(1, 8))]
+        return "".join(parts)
+    return [text() for _ in range(STRINGS // 10)]
+
+
+def every_character(by_category):
+    """Each character beside letters, digits, white space, symbols and an apostrophe."""
+    every = [c for category, members in sorted(by_category.items()) for c in members[::1 if category != "Co" else 997]]
+    pieces = [f"a{c}'s {c}1{c} {c}{c}  {c}!{c}\n" for c in every]
+    return ["".join(pieces[i:i + 100]) for i in range(0, len(pieces), 100)]
+
+
+def broken(draw, by_category):
+    """Bytes that are no UTF-8, alone and amid text."""
+    def piece():
+        whole = part(draw, by_category).encode()
+        return draw.choice([whole, whole[:-1], whole[1:], bytes([draw.randrange(128, 256)]), draw.randbytes(3),
+                            b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b" \xff", b"'\xffs"])
+    return [b"".join(piece() for _ in range(draw.randint(1, 10))) for _ in range(STRINGS)]
+
+
+def sentences(draw, words):
+    return ["".join(draw.choice(words) + draw.choice([" ", "\n", " \t", "\r\n", "\v\f"]) for _ in range(draw.randint(1, 20)))
+            for _ in range(STRINGS // 20)]
+
+
+def write(path, texts, tokens):
+    with open(path, "wb") as file:
+        for text, ids in zip(texts, tokens):
+            data = text if isinstance(text, bytes) else text.encode()
+            file.write(struct.pack("<I", len(data)) + data + struct.pack("<I", len(ids)))
+            array.array("i", ids).tofile(file)
+
+
+def tiktoken_encoding(gpt2):
+    import tiktoken
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    byte_of = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    ids = json.loads((gpt2 / "encoder.json").read_text())
+    ranks = {bytes(byte_of[c] for c in name): id for name, id in ids.items() if name not in SPECIAL}
+    return tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
+
+
+def ask_tiktoken(folder, gpt2, draw, by_category, sets, special):
+    encoding = tiktoken_encoding(gpt2)
+    sets["every_character"] = every_character(by_category)
+    for name, texts in sets.items():
+        write(folder / f"{name}.bin", texts, [encoding.encode(text, disallowed_special=()) for text in texts])
+    write(folder / "special.bin", special, [encoding.encode(text, allowed_special="all") for text in special])
+    # tiktoken has no way in for bytes, so the pattern is applied here: a byte that is no UTF-8 is one
+    # character, neither letter nor number nor white space, as Python's lone surrogates are.
+    import regex
+    pattern = regex.compile(PATTERN)
+    texts = broken(draw, by_category)
+    tokens = [[id for piece in pattern.findall(text.decode(errors="surrogateescape"))
+               for id in encoding._encode_single_piece(piece.encode(errors="surrogateescape"))] for text in texts]
+    write(folder / "broken.bin", texts, tokens)
+
+
+def ask_transformers(folder, draw, sets, special):
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    for name, texts in sets.items():
+        write(folder / f"{name}.bin", texts, tokenizer(texts, split_special_tokens=True)["input_ids"])
+    write(folder / "special.bin", special, tokenizer(special)["input_ids"])
+    for kind in ("bytes", "plain"):
+        texts = sets["generated"][:STRINGS // 10] + special
+        tokenizer = AutoTokenizer.from_pretrained(folder / kind)
+        write(folder / f"{kind}.bin", texts, tokenizer(texts)["input_ids"])
+        tokenizer.save_pretrained(folder / f"{kind}_resaved")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "words")
+    texts = sentences(draw, sorted(tokenizer.get_vocab()))
+    tokens = tokenizer(texts)["input_ids"]
+    write(folder / "words.bin", texts, tokens)
+    write(folder / "words_decoded.bin", [tokenizer.decode(ids) for ids in tokens], tokens)
+    tokenizer.save_pretrained(folder / "words_resaved")
+
+
+def main(peer, folder, gpt2, files):
+    by_category = assigned(folder / "assigned.txt")
+    draw = random.Random(20)
+    sets = {"generated": generated(draw, by_category), "texts": [Path(file).read_bytes().decode() for file in files]}
+    special = with_special(draw, by_category)
+    if peer == "tiktoken":
+        ask_tiktoken(folder, gpt2, draw, by_category, sets, special)
+    else:
+        ask_transformers(folder, draw, sets, special)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

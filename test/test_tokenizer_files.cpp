@@ -1,0 +1,327 @@
+// Tokenizers as files: those a tokenizer writes make it again, tokenizer.json is read as Hugging
+// Face means it, and what is damaged or cannot be honoured is one error that names file and key.
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/io/tokenizer.h"
+#include "test/small_vocabulary.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("tokenizer_files");
+
+namespace {
+
+using llmc::Json;
+using llmc_test::complaint;
+using llmc_test::contains;
+using llmc_test::kFew;
+using llmc_test::TemporaryDirectory;
+using llmc_test::write;
+using Ids = std::vector<std::int32_t>;
+using Strings = std::vector<std::string>;
+using Change = std::function<void(Json&)>;
+
+void save(const llmc::Tokenizer& tokenizer, const TemporaryDirectory& at) {
+  for (const auto& [name, text] : tokenizer.files()) write(at.file(name), text);
+}
+
+// The tokenizer.json of kFew, parsed.
+Json few_json() {
+  const TemporaryDirectory directory;
+  llmc_test::SmallVocabulary(kFew).save(directory);
+  const auto tokenizer = llmc::make_tokenizer(directory.path().string());
+  return llmc::parse_json(tokenizer->files().front().text, "tokenizer.json");
+}
+
+Json words_json() {
+  return llmc::parse_json(llmc::WordTokenizer(Strings{"a", "b"}, "list").files().front().text, "");
+}
+
+// An entry of added_tokens.
+Json added(const std::string& content, std::int64_t id) {
+  return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", true}, {"special", false}};
+}
+
+const std::string kText = "hello w\xc3\xa9 <|endoftext|> \xff\xc3 llo\n";
+
+}  // namespace
+
+TEST_CASE("what a tokenizer writes makes it again") {
+  const TemporaryDirectory source;
+  llmc_test::SmallVocabulary(kFew).save(source);
+  for (const std::string& spec : {source.path().string(), std::string("bytes")}) {
+    CAPTURE(spec);
+    const auto tokenizer = llmc::make_tokenizer(spec);
+    const TemporaryDirectory copy;
+    save(*tokenizer, copy);
+    // The whole of it, then the pair without, then the file by its name.
+    const std::string whole = copy.file("tokenizer.json");
+    for (const std::string& from : {copy.path().string(), whole}) {
+      const auto again = llmc::make_tokenizer(from);
+      CHECK(again->name() == from);
+      CHECK(again->vocabulary_size() == tokenizer->vocabulary_size());
+      CHECK(again->end_of_text() == tokenizer->end_of_text());
+      CHECK(again->encode(kText) == tokenizer->encode(kText));
+      CHECK(again->decode(again->encode(kText)) == kText);
+      CHECK(again->encode_with_special(kText) == tokenizer->encode_with_special(kText));
+      CHECK(again->files().front().text == tokenizer->files().front().text);
+    }
+    std::filesystem::remove(whole);
+    const auto pair = llmc::make_tokenizer(copy.path().string());
+    CHECK(pair->encode_with_special(kText) == tokenizer->encode_with_special(kText));
+    CHECK(pair->files().front().text == tokenizer->files().front().text);
+  }
+}
+
+TEST_CASE("a word list's files make it again") {
+  const llmc::WordTokenizer words(Strings{"the", "<unk>", "na\xc3\xafve", "\"", "<|endoftext|>"},
+                                  "list");
+  const TemporaryDirectory copy;
+  save(words, copy);
+  const auto again = llmc::make_tokenizer(copy.path().string());
+  CHECK(again->name() == copy.path().string());
+  CHECK(again->vocabulary_size() == 5);
+  CHECK(again->end_of_text() == 4);
+  CHECK(again->encode("na\xc3\xafve\t<unk> \" <|endoftext|>\nthe") == Ids{2, 1, 3, 4, 0});
+  CHECK(again->decode(Ids{0, 2}) == "the na\xc3\xafve");
+  const std::string unknown = complaint([&] { again->encode("the dog"); });
+  CHECK(contains(unknown, "\"dog\" is not in the word list " + copy.file("tokenizer.json")));
+  CHECK(again->files().front().text == words.files().front().text);
+}
+
+TEST_CASE("special tokens are found only where they are asked for") {
+  const llmc::ByteTokenizer bytes;
+  CHECK(bytes.encode_with_special("!<|endoftext|>!") == Ids{0, 256, 0});
+  CHECK(bytes.encode_with_special("<|endoftext|") == bytes.encode("<|endoftext|"));
+  CHECK(bytes.encode_with_special("").empty());
+
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokenizer.json");
+  Json json = few_json();
+  // The longest of those that begin at one place, in whatever order they stand; text of any kind.
+  json["added_tokens"].insert(json["added_tokens"].end(), {added("<a>", 264), added("<a>b", 263),
+                                                           added(" \xe6\x9d\xb1 ", 265)});
+  write(path, json.dump());
+  const auto tokenizer = llmc::make_tokenizer(path);
+  CHECK(tokenizer->vocabulary_size() == 266);
+  CHECK(tokenizer->encode_with_special("<a>hello<a>b<a> \xe6\x9d\xb1  w<|endoftext|>") ==
+        Ids{264, 260, 263, 264, 265, 259, 262});
+  CHECK(tokenizer->decode(Ids{265, 263}) == " \xe6\x9d\xb1 <a>b");
+  CHECK(tokenizer->encode("<a>b") == Ids{'<', 'a', '>', 'b'});
+  const std::string all = "<a>b<|endoftext|> \xe6\x9d\xb1 ";
+  for (const std::int32_t id : tokenizer->encode(all)) CHECK(id < 256);
+  // And again from what this one writes.
+  const TemporaryDirectory copy;
+  save(*tokenizer, copy);
+  const auto again = llmc::make_tokenizer(copy.path().string());
+  CHECK(again->encode_with_special(all) == Ids{263, 262, 265});
+  CHECK(again->vocabulary_size() == 266);
+}
+
+TEST_CASE("the forms in which Hugging Face writes the same") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokenizer.json");
+  const Json json = few_json();
+  const Strings merges = {"h e", "l l", "he ll", "\xc4\xa0 w", "hell o", "\xc3\x83 \xc2\xa9"};
+  const Change changes[] = {
+      [](Json&) {}, [&](Json& j) { j["model"]["merges"] = merges; },
+      // GPT-2's own file is older than these keys.
+      [&](Json& j) { j["model"]["merges"] = merges, j["model"].erase("type"); },
+      [](Json& j) { j["pre_tokenizer"].erase("use_regex"); },
+      [](Json& j) { j["model"].erase("ignore_merges"), j["model"].erase("byte_fallback"); },
+      [](Json& j) { j.erase("truncation"), j.erase("padding"), j.erase("post_processor"); },
+      [](Json& j) { j["model"]["continuing_subword_prefix"] = nullptr; },
+      [](Json& j) {
+        j["post_processor"] = {
+            {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}};
+      },
+      [](Json& j) {
+        j["post_processor"] = {{"type", "TemplateProcessing"}, {"special_tokens", Json::object()}};
+      }};
+  for (const Change& change : changes) {
+    Json changed = json;
+    change(changed);
+    write(path, changed.dump());
+    const auto tokenizer = llmc::make_tokenizer(path);
+    CHECK(tokenizer->encode("hello w") == Ids{260, 259});
+    CHECK(tokenizer->end_of_text() == 262);
+  }
+}
+
+TEST_CASE("what cannot be honoured is named") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokenizer.json");
+  const auto said = [&](Json json, const Change& change) {
+    change(json);
+    write(path, json.dump());
+    return complaint([&] { llmc::make_tokenizer(directory.path().string()); });
+  };
+  CHECK(said(few_json(), [](Json&) {}).empty());
+  CHECK(said(words_json(), [](Json&) {}).empty());
+  const std::vector<std::pair<Change, std::string>> bpe = {
+      {[](Json& j) { j = Json::array(); }, " is [], not a JSON object"},
+      {[](Json& j) { j.erase("model"); }, " is not a tokenizer.json: it has no \"model\""},
+      {[](Json& j) { j["model"] = 5; }, ": model is 5, not a JSON object"},
+      {[](Json& j) { j["model"]["type"] = "Unigram"; }, ": model.type is \"Unigram\""},
+      {[](Json& j) { j["model"].erase("vocab"); }, ": model has no \"vocab\""},
+      {[](Json& j) { j["model"].erase("merges"); }, ": model has no \"merges\""},
+      {[](Json& j) { j["model"]["dropout"] = 0.1; }, ": model.dropout is 0.1"},
+      {[](Json& j) { j["model"]["ignore_merges"] = true; }, ": model.ignore_merges is true"},
+      {[](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
+       ": model.end_of_word_suffix is \"</w>\""},
+      {[](Json& j) { j["model"]["continuing_subword_prefix"] = "##"; },
+       ": model.continuing_subword_prefix is \"##\""},
+      {[](Json& j) { j["model"]["new"] = 1; }, ": model.new is 1: this key is not known"},
+      {[](Json& j) { j["new"] = 1; }, ": new is 1: this key is not known"},
+      {[](Json& j) {
+         j["normalizer"] = {{"type", "NFC"}};
+       },
+       ": normalizer is {\"type\":\"NFC\"}"},
+      {[](Json& j) {
+         j["truncation"] = {{"max_length", 8}};
+       },
+       ": truncation is {"},
+      {[](Json& j) { j["padding"] = 1; }, ": padding is 1"},
+      {[](Json& j) { j.erase("pre_tokenizer"); }, " has no \"pre_tokenizer\""},
+      {[](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; },
+       ": pre_tokenizer.type is \"Whitespace\""},
+      {[](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; },
+       ": pre_tokenizer.add_prefix_space is true"},
+      {[](Json& j) { j["pre_tokenizer"]["use_regex"] = false; },
+       ": pre_tokenizer.use_regex is false"},
+      {[](Json& j) { j["decoder"] = nullptr; }, " has no \"decoder\""},
+      {[](Json& j) {
+         j["post_processor"] = {{"type", "BertProcessing"}};
+       },
+       ": post_processor.type is \"BertProcessing\""},
+      {[](Json& j) {
+         j["post_processor"] = {{"type", "TemplateProcessing"}, {"special_tokens", {{"<s>", 1}}}};
+       },
+       ": post_processor.special_tokens is {\"<s>\":1}"},
+      {[](Json& j) { j["added_tokens"] = 3; }, ": added_tokens is not a list"},
+      {[](Json& j) { j["added_tokens"][0] = 3; }, ": added_tokens[0] is 3, not a JSON object"},
+      {[](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, ": added_tokens[0].lstrip is true"},
+      {[](Json& j) { j["added_tokens"][0]["content"] = ""; }, ": added_tokens[0].content is empty"},
+      {[](Json& j) { j["added_tokens"][0].erase("id"); }, ": added_tokens[0] has no \"id\""},
+      {[](Json& j) { j["added_tokens"][0]["id"] = 261; },
+       ": added_tokens: the id of \"<|endoftext|>\" is 261, but in " + path +
+           ": model.vocab it is 262"},
+      {[](Json& j) { j["added_tokens"].push_back(added("<s>", 264)); },
+       ": added_tokens: the id of \"<s>\" is 264, and there are only 264"},
+      {[](Json& j) { j["added_tokens"].push_back(added("<s>", 7)); },
+       ": added_tokens: the id of \"<s>\" is 7, which another token has too"},
+      {[](Json& j) { j["added_tokens"].push_back(j["added_tokens"][0]); },
+       ": added_tokens: a token is there twice"},
+      {[](Json& j) { j["added_tokens"].push_back(added("ll", 257)); },
+       ": added_tokens: \"ll\" is made by a merge too"},
+      {[](Json& j) { j["added_tokens"].push_back(added("q", 'q')); },
+       ": model.vocab has no token for the byte 113"},
+      {[](Json& j) { j["model"]["vocab"] = Json::array(); },
+       ": model.vocab is not a JSON object of tokens"},
+      {[](Json& j) { j["model"]["vocab"]["ll"] = 256; }, "which another token has too"},
+      {[](Json& j) { j["model"]["vocab"]["ll"] = 1000; },
+       ": model.vocab: the id of \"ll\" is 1000, and there are only 263"},
+      {[](Json& j) { j["model"]["merges"] = "l l"; }, ": model.merges is not a list"},
+      {[](Json& j) { j["model"]["merges"][1] = {"l"}; },
+       ": model.merges, merge 1: [\"l\"] is not two tokens"},
+      {[](Json& j) { j["model"]["merges"][1] = "ll"; },
+       ": model.merges, merge 1: \"ll\" is not two tokens"},
+      {[](Json& j) {
+         j["model"]["merges"][1] = {"l", "m"};
+       },
+       ": model.merges, merge 1: \"lm\" is not in " + path + ": model.vocab"},
+      {[](Json& j) {
+         j["model"]["merges"][1] = {"h", "e"};
+       },
+       ": model.merges, merge 1: \"h e\" is there twice"},
+      {[](Json& j) { j["model"]["merges"].erase(5); },
+       ": model.merges is truncated: no merge makes"}};
+  for (const auto& [change, why] : bpe) {
+    CAPTURE(why);
+    CAPTURE(said(few_json(), change));
+    CHECK(contains(said(few_json(), change), path));
+    CHECK(contains(said(few_json(), change), why));
+  }
+  const std::vector<std::pair<Change, std::string>> words = {
+      {[](Json& j) { j["pre_tokenizer"]["pattern"]["Regex"] = "\\s+"; }, ": pre_tokenizer is {"},
+      {[](Json& j) {
+         j["decoder"] = {{"type", "ByteLevel"}};
+       },
+       ": decoder is {"},
+      {[](Json& j) { j["added_tokens"].push_back(added("<s>", 2)); }, ": added_tokens is [{"},
+      {[](Json& j) { j["model"]["unk_token"] = "b"; }, ": model.unk_token is the word \"b\""},
+      {[](Json& j) { j["model"].erase("unk_token"); }, ": model has no \"unk_token\""},
+      {[](Json& j) { j["model"]["vocab"]["b"] = 2; },
+       ": model.vocab: the id of \"b\" is 2, and there are only 2"},
+      {[](Json& j) { j["model"]["vocab"]["b"] = 0; }, "is 0, which another word has too"},
+      {[](Json& j) { j["model"]["vocab"][""] = 2; },
+       ": model.vocab: the id of \"\" belongs to an empty word"},
+      {[](Json& j) { j["model"]["vocab"] = Json::object(); }, "has no words"},
+      {[](Json& j) {
+         j["model"]["vocab"] = {{"a b", 0}};
+       },
+       "white space in \"a b\""}};
+  for (const auto& [change, why] : words) {
+    CAPTURE(why);
+    CAPTURE(said(words_json(), change));
+    CHECK(contains(said(words_json(), change), path));
+    CHECK(contains(said(words_json(), change), why));
+  }
+}
+
+TEST_CASE("files that are damaged") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokenizer.json");
+  const auto said = [&](const std::string& text) {
+    write(path, text);
+    return complaint([&] { llmc::make_tokenizer(path); });
+  };
+  const std::string whole = few_json().dump();
+  for (std::size_t length = 0; length < whole.size(); length += llmc_test::tiny() ? 997 : 41) {
+    CAPTURE(length);
+    CHECK(contains(said(whole.substr(0, length)), path + " is not valid JSON"));
+  }
+  CHECK(contains(said(whole + whole), path + " is not valid JSON"));
+  std::string broken = whole;
+  broken[broken.find("endoftext")] = '\xff';
+  CHECK(contains(said(broken), path + " is not valid JSON"));
+  CHECK(contains(said("{\"model\": 1, \"model\": 2}"), path + " holds the key \"model\" twice"));
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(directory.file("no.json")); }),
+                 "no tokenizer \"" + directory.file("no.json")));
+}
+
+TEST_CASE("what lies beside the files counts") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path().string();
+  const llmc_test::SmallVocabulary few(kFew);
+  write(directory.file("vocab.json"), few.json());
+  write(directory.file("merges.txt"), few.bpe());
+  const std::string more = directory.file("added_tokens.json");
+  write(more, "{\"[new]\": 263}");
+  const auto tokenizer = llmc::make_tokenizer(path);
+  CHECK(tokenizer->vocabulary_size() == 264);
+  CHECK(tokenizer->encode_with_special("hello[new]<|endoftext|>") == Ids{260, 263, 262});
+  write(more, "{\"[new]\": 264}");
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }),
+                 more + ": the id of \"[new]\" is 264, and there are only 264"));
+  std::filesystem::remove(more);
+
+  const std::string config = directory.file("tokenizer_config.json");
+  for (const std::string key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
+    write(config, "{\"" + key + "\": true}");
+    CHECK(
+        contains(complaint([&] { llmc::make_tokenizer(path); }), config + ": " + key + " is true"));
+    write(config, "{\"" + key + "\": false}");
+    CHECK(complaint([&] { llmc::make_tokenizer(path); }).empty());
+  }
+  // A tokenizer.json goes before the pair.
+  std::filesystem::remove(config);
+  write(directory.file("tokenizer.json"), "{}");
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), "tokenizer.json"));
+}
+
+TEST_SUITE_END();
