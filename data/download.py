@@ -258,7 +258,7 @@ def _receive(part, response, whole, progress):
     got = part.size
     while True:
         try:
-            block = response.read(CHUNK)
+            block = response.read1(CHUNK)  # read would wait for a whole block, and lose it in a stall
         except socket.timeout:
             raise _Retry("nothing arrived any more") from None
         except (OSError, http.client.HTTPException) as error:
