@@ -95,7 +95,7 @@ def tinyshakespeare(paths, out, limit):
         speeches = path.read_text(encoding="utf-8").split("\n\n")
     except UnicodeDecodeError as error:
         raise ConvertError(f"{path}: not UTF-8 at byte {error.start}") from None
-    speeches = [speech + "\n\n" for speech in speeches[:-1]] + speeches[-1:]
+    speeches = [speech + "\n\n" for speech in speeches[:-1]] + [last for last in speeches[-1:] if last]
     speeches = speeches[:limit]
     total, taken = sum(map(len, speeches)), 0
     for speech in speeches:

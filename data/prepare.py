@@ -27,6 +27,7 @@ from unpack import ArchiveError
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = "prepared.json"
+EXPECTED = (sources.SourceError, ArchiveError, convert.ConvertError)
 
 
 class Refused(Exception):
@@ -273,4 +274,4 @@ def main():
 
 
 if __name__ == "__main__":
-    download.run(main, (sources.SourceError, ArchiveError, convert.ConvertError))
+    download.run(main, EXPECTED)

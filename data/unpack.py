@@ -77,6 +77,9 @@ def _tar_files(stream, path):
             if info.isfile():
                 yield info.name, archive.extractfile(info), info.size
             archive.members = []  # a tar of millions of files would otherwise be remembered whole
+    # A tar says where it ends; only behind that comes what shows that the stream around it is whole.
+    while stream.read(1 << 20):
+        pass
 
 
 def texts_in_nested_tars(path, limit):
