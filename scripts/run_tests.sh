@@ -123,6 +123,8 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
+    script download test/test_download.py ${case_filter:+"$case_filter"}
+    script prepare test/test_prepare.py ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Downloads that survive cut, stalled and lying connections.
+
+    data/download.py URL... PATH [--size BYTES] [--sha256 HEX] [--base-url URL]
+
+Several URLs are mirrors of one file, tried in order. Bytes go to PATH.part; what is there is taken
+up again (Range, with If-Range where the host names a version), PATH appears only when it is whole and
+its checksum is right. Proxies are taken from the environment (https_proxy, no_proxy, ...).
+Exit code 0: PATH is there; 1: it is not, and why; 2: the command line is wrong; 130: interrupted, run
+again to go on.
+"""
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+BASE_URL = "DATA_BASE_URL"       # environment: takes the place of every URL's scheme and host
+CHUNK = 1 << 20                  # bytes
+RESERVE = 64 << 20               # bytes of a disk that are left free
+LONGEST_PAUSE = 60               # seconds
+TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+
+
+class DownloadError(Exception):
+    """A file that could not be had. The text names it, says why and what helps."""
+
+
+class _Retry(Exception):
+    """What may pass: try the same URL again, after `pause` seconds if the host named them."""
+
+    def __init__(self, why, pause=None):
+        super().__init__(why)
+        self.pause = pause
+
+
+class _GiveUp(Exception):
+    """What will not pass: try the next mirror."""
+
+
+def human(count):
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+
+
+def sha256_of(path, say=None):
+    """The file's SHA-256 in hex. `say(bytes so far)` is called as it is read."""
+    digest = hashlib.sha256()
+    done = 0
+    with open(path, "rb") as file:
+        while block := file.read(CHUNK):
+            digest.update(block)
+            done += len(block)
+            if say:
+                say(done)
+    return digest.hexdigest()
+
+
+def require_space(folder, wanted):
+    """Throws DownloadError unless `wanted` bytes and a reserve are free where `folder` lies."""
+    free = shutil.disk_usage(folder).free
+    if wanted + RESERVE > free:
+        raise DownloadError(f"{folder}: {human(wanted)} are needed, and {human(RESERVE)} left over, but only "
+                            f"{human(free)} are free; choose another folder or make room")
+
+
+def rebased(url, base):
+    """The URL with the scheme and host of `base` (and below its path); unchanged where base is empty."""
+    if not base:
+        return url
+    parts = urllib.parse.urlsplit(url)
+    return base.rstrip("/") + parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+class Progress:
+    """One line on standard error: rewritten on a terminal, in a log a new one every ten seconds."""
+
+    def __init__(self, name, out=None):
+        self.name, self.out = name, out or sys.stderr
+        self.live = self.out.isatty()
+        self.every = 0.2 if self.live else 10.0
+        self.begun = self.last = time.monotonic()
+        self.first = None
+
+    def show(self, done, total, verb="got"):
+        now = time.monotonic()
+        if self.first is None:
+            self.first = done
+        if now - self.last < self.every:
+            return
+        self.last = now
+        speed = (done - self.first) / (now - self.begun)
+        line = f"{self.name}: {verb} {human(done)}"
+        if total:
+            line += f" of {human(total)} ({100 * done / total:.0f} %)"
+        line += f", {human(speed)}/s"
+        if total and speed > 0:
+            line += f", {(total - done) / speed:.0f} s to go"
+        self.out.write(f"\r\x1b[K{line}" if self.live else line + "\n")
+        self.out.flush()
+
+    def note(self, text):
+        self.out.write(("\r\x1b[K" if self.live else "") + f"{self.name}: {text}\n")
+        self.out.flush()
+
+    def clear(self):
+        if self.live:
+            self.out.write("\r\x1b[K")
+            self.out.flush()
+
+
+class _Part:
+    """PATH.part, and PATH.part.json, which says from where it is and in which version. Locked: of two
+    programs that fetch the same file one is refused."""
+
+    def __init__(self, path):
+        self.path = Path(f"{path}.part")
+        self.notes = Path(f"{path}.part.json")
+        try:
+            self.file = open(self.path, "ab", buffering=0)
+        except OSError as error:
+            raise DownloadError(f"{self.path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The other may have finished, and renamed the file, since it was opened here.
+            if not os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path)):
+                raise OSError
+        except OSError:
+            self.file.close()
+            raise DownloadError(f"{self.path}: another program is downloading this file; wait for it to end") from None
+        self.source = {}
+        with contextlib.suppress(OSError, ValueError):
+            read = json.loads(self.notes.read_text())
+            self.source = read if isinstance(read, dict) else {}
+
+    @property
+    def size(self):
+        return os.fstat(self.file.fileno()).st_size
+
+    def restart(self):
+        self.file.truncate(0)
+        self.source = {}
+
+    def comes_from(self, url, validator):
+        self.source = {"url": url, "validator": validator}
+        self.notes.write_text(json.dumps(self.source))
+
+    def append(self, block):
+        view = memoryview(block)
+        try:
+            while view:
+                view = view[self.file.write(view):]
+        except OSError as error:
+            raise DownloadError(f"{self.path}: {error.strerror} after {human(self.size)}; what is there is kept: make "
+                                "room and run again") from None
+
+    def become(self, path):
+        os.fsync(self.file.fileno())
+        os.replace(self.path, path)
+        self.notes.unlink(missing_ok=True)
+        folder = os.open(Path(path).parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def close(self):
+        if self.size == 0:
+            self.path.unlink(missing_ok=True)
+            self.notes.unlink(missing_ok=True)
+        self.file.close()
+
+
+def _validator(headers):
+    """What names a version of the file in If-Range: a strong ETag, else the time of its last change."""
+    etag = headers.get("ETag", "")
+    if etag.startswith('"'):
+        return etag
+    return headers.get("Last-Modified", "")
+
+
+def _content_range(text):
+    """(first byte or None, size of the whole file or None) of a Content-Range header."""
+    try:
+        unit, rest = text.split()
+        span, whole = rest.split("/")
+        first = None if span == "*" else int(span.split("-")[0])
+        return (first, None if whole == "*" else int(whole)) if unit == "bytes" else (None, None)
+    except (ValueError, AttributeError):
+        return None, None
+
+
+def _retry_after(headers):
+    try:
+        return min(max(float(headers.get("Retry-After", "")), 0.0), LONGEST_PAUSE)
+    except ValueError:
+        return None
+
+
+def _open(request, timeout):
+    try:
+        return urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:
+            return error
+        why = f"the host answers {error.code} {error.reason}"
+        error.close()
+        if error.code in TRY_AGAIN:
+            raise _Retry(why, _retry_after(error.headers)) from None
+        raise _GiveUp(why) from None
+    except urllib.error.URLError as error:
+        raise _Retry(f"no connection: {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _Retry(f"the connection broke: {error or type(error).__name__}") from None
+
+
+def _ask(part, url, sha256, timeout):
+    """Asks for what is missing. Returns (response, its first byte's place in the file, size of the whole
+    file or None); a response of None says that nothing is missing."""
+    headers = {"User-Agent": "llmc-data/1.0", "Accept-Encoding": "identity"}
+    validator = part.source.get("validator", "") if part.source.get("url") == url else ""
+    # Without a version or a checksum nobody could tell whether two pieces are of one file.
+    offset = part.size if validator or sha256 else 0
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+        if validator:
+            headers["If-Range"] = validator
+    response = _open(urllib.request.Request(url, headers=headers), timeout)
+    first, whole = _content_range(response.headers.get("Content-Range"))
+    if response.status == 416 and whole == offset:
+        response.close()
+        return None, offset, whole
+    if response.status == 416 or (response.status == 206 and first != offset):
+        response.close()
+        part.restart()
+        raise _Retry("the host has another file than the part that is here; starting again", 0)
+    length = response.headers.get("Content-Length", "")
+    length = int(length) if length.isdigit() else None
+    if response.status != 206:
+        return response, 0, length
+    return response, offset, whole if whole is not None or length is None else offset + length
+
+
+def _receive(part, response, whole, progress):
+    """Appends the body to the part. Throws _Retry where it ends before `whole` bytes, or stalls."""
+    got = part.size
+    while True:
+        try:
+            block = response.read1(CHUNK)  # read would wait for a whole block, and lose it in a stall
+        except socket.timeout:
+            raise _Retry("nothing arrived any more") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise _Retry(f"the connection broke: {type(error).__name__}") from None
+        if not block:
+            break
+        part.append(block)
+        got += len(block)
+        progress.show(got, whole)
+    if whole is not None and got < whole:
+        raise _Retry(f"the connection ended after {human(got)} of {human(whole)}")
+
+
+def _attempt(part, url, size, sha256, timeout, progress):
+    if sha256 is not None and size is not None and part.size == size:
+        return
+    response, first, whole = _ask(part, url, sha256, timeout)
+    if response is None:
+        return
+    with response:
+        if size is not None and whole is not None and whole != size:
+            raise _GiveUp(f"the host's file has {whole} bytes, not {size}: it is another file")
+        if whole is None and size is None and sha256 is None:
+            raise _GiveUp("the host does not say how long the file is, and no size or checksum is known: a cut "
+                          "file could not be told from a whole one")
+        if first == 0:
+            part.restart()
+        part.comes_from(url, _validator(response.headers))
+        require_space(part.path.parent, (whole or size or 0) - part.size)
+        _receive(part, response, whole or size, progress)
+
+
+def _check(part, size, sha256, progress):
+    """Empties the part and throws _GiveUp when it is not the file that is wanted."""
+    got = part.size
+    if size is not None and got != size:
+        part.restart()
+        raise _GiveUp(f"{got} bytes arrived, not {size}; they were removed")
+    if sha256 is None:
+        return
+    found = sha256_of(part.path, lambda done: progress.show(done, got, "checked"))
+    if found != sha256:
+        part.restart()
+        raise _GiveUp(f"the {got} bytes that arrived have the SHA-256 {found}, not {sha256}; they were removed")
+
+
+def _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress):
+    """The whole, checked file in `part`, or _GiveUp. Failures in a row are counted, those after which
+    the part had grown beyond what it ever was are not: a long download may break often."""
+    failures, longest, resumed = 0, part.size, part.size > 0
+    while True:
+        try:
+            _attempt(part, url, size, sha256, timeout, progress)
+            _check(part, size, sha256, progress)
+            return
+        except _GiveUp:
+            # Pieces of two versions make a wrong whole: once more, in one piece.
+            if not resumed or part.size > 0:
+                raise
+            resumed = False
+            progress.note("the pieces do not make the file; starting again")
+        except _Retry as why:
+            resumed = resumed or part.size > 0
+            if part.size > longest:
+                longest, failures = part.size, 0
+            failures += 1
+            if failures >= attempts:
+                raise _GiveUp(f"{why} ({attempts} attempts without a new byte)") from None
+            wait = why.pause if why.pause is not None else min(pause * 2 ** (failures - 1), LONGEST_PAUSE)
+            progress.note(f"{why}; again in {wait:.3g} s, from {human(part.size)}")
+            time.sleep(wait)
+
+
+def fetch(urls, path, size=None, sha256=None, base=None, attempts=5, timeout=30.0, pause=1.0, out=None):
+    """Downloads one file from the first of `urls` that has it to `path`, whose folder must exist.
+
+    size (bytes) and sha256 (hex), where known, must be the file's. `base` replaces scheme and host.
+    timeout: seconds without a byte; pause: seconds before the second attempt, doubled for each further
+    one. An existing `path` is replaced. Returns the number of bytes. Throws DownloadError.
+    """
+    path = Path(path)
+    progress = Progress(path.name, out)
+    part = _Part(path)
+    try:
+        refused = []
+        for url in urls:
+            url = rebased(url, base)
+            try:
+                _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress)
+                part.become(path)
+                return path.stat().st_size
+            except _GiveUp as why:
+                refused.append(f"{url}: {why}")
+            except ValueError as why:
+                raise DownloadError(f"'{url}' is no URL: {why}") from None
+        raise DownloadError(f"{path} could not be downloaded\n  " + "\n  ".join(refused))
+    finally:
+        progress.clear()
+        part.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("urls", metavar="URL", nargs="+", help="where the file is; further ones are mirrors")
+    parser.add_argument("path", metavar="PATH", help="the file to write")
+    parser.add_argument("--size", type=int, metavar="BYTES", help="what its size must be")
+    parser.add_argument("--sha256", metavar="HEX", help="what its SHA-256 must be")
+    parser.add_argument("--base-url", default=os.environ.get(BASE_URL), metavar="URL",
+                        help=f"takes the place of every URL's scheme and host [${BASE_URL}]")
+    parser.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds without a byte [30]")
+    parser.add_argument("--attempts", type=int, default=5, metavar="N", help="failures in a row [5]")
+    parser.add_argument("--pause", type=float, default=1.0, metavar="S",
+                        help="seconds before the second attempt, doubled for each further one [1]")
+    options = parser.parse_args()
+    Path(options.path).parent.mkdir(parents=True, exist_ok=True)
+    fetch(options.urls, options.path, options.size, options.sha256 and options.sha256.lower(), options.base_url,
+          options.attempts, options.timeout, options.pause)
+
+
+def run(program, expected=()):
+    """Calls program() and ends the process with the exit codes above. expected: further exceptions that are
+    a sentence for the user."""
+    try:
+        program()
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+    except (DownloadError, OSError, *expected) as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Downloads a set of data, checks it, and makes of it the files that train_gpt2 reads.
+
+    data/prepare.py --list                          what there is
+    data/prepare.py tinyshakespeare                 into datasets/tinyshakespeare
+    data/prepare.py openwebtext --dry-run           what would be fetched, how much, under which licence
+    data/prepare.py openwebtext --tokenizer DIR     and its tokens, by ./tokenize
+    data/prepare.py fineweb10b --shards 10          a tenth of it
+
+Run again after an interruption, it goes on where it was; run again after the end, it does nothing. A file
+that is in the folder already, copied from elsewhere, is checked and used. data/README.md describes the sets.
+Exit code 0: all is there; 1: it is not, and why; 2: the command line is wrong; 130: interrupted.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import convert
+import download
+import sources
+from download import DownloadError, human
+from unpack import ArchiveError
+
+ROOT = Path(__file__).resolve().parent.parent
+MANIFEST = "prepared.json"
+EXPECTED = (sources.SourceError, ArchiveError, convert.ConvertError)
+
+
+class Refused(Exception):
+    """The command line asks for what cannot be: exit code 2."""
+
+
+def expected_sha256(file, sums):
+    return file.sha256 or sums.of.get(file.name)
+
+
+def is_there(file, folder, sums):
+    """Whether the file was downloaded and checked before, and still has its size."""
+    path = folder / file.name
+    return path.is_file() and file.name in sums.of and file.size in (None, path.stat().st_size)
+
+
+def obtain(file, folder, sums, options, inspect=lambda path: None):
+    """Has the file in the folder, checked, and its checksum in SHA256SUMS. inspect(path) throws where the
+    contents are wrong: such a file is removed again. Returns the path."""
+    path = folder / file.name
+    wanted = expected_sha256(file, sums)
+    if is_there(file, folder, sums) and not options.verify:
+        return path
+    if path.exists():
+        found = download.sha256_of(path, lambda done: None)
+        size = path.stat().st_size
+        if wanted not in (None, found) or file.size not in (None, size):
+            raise DownloadError(f"{path}: {size} bytes with the SHA-256 {found}, which is not {file.name} as it is "
+                                "known; remove it to download it again")
+    else:
+        download.fetch(file.urls, path, file.size, wanted, options.base_url, options.attempts, options.timeout,
+                       options.pause)
+        found = wanted or download.sha256_of(path)
+        try:
+            inspect(path)
+        except Exception:
+            path.unlink()
+            raise
+    if wanted is None:
+        print(f"{path}: no checksum was known; {sources.SUMS} now has the one of what came", file=sys.stderr)
+    sums.record(file.name, found)
+    return path
+
+
+def describe(source, folder, options, sums):
+    """What --dry-run prints."""
+    print(f"{source.name}: {source.about}\nlicence: {source.licence}\ncite: {source.citation}\ninto: {folder}")
+    for file in source.files:
+        size = f"{file.size} bytes" if file.size is not None else f"about {human(file.weight)}"
+        known = expected_sha256(file, sums)
+        state = "here already" if is_there(file, folder, sums) else "to fetch"
+        print(f"  {file.name}: {size}, {state}, SHA-256 {known or 'not known: the first download will fix it'}")
+        for url in file.urls:
+            print(f"    {download.rebased(url, options.base_url)}")
+    missing = missing_bytes(source, folder, sums)
+    print(f"to fetch: {human(missing)}; to write from it: about {human(source.unpacked)}; free: "
+          f"{human(shutil.disk_usage(existing_parent(folder)).free)}")
+
+
+def existing_parent(folder):
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def missing_bytes(source, folder, sums):
+    """What is still to be fetched: without the files that are here, and the parts of others."""
+    def here(name):
+        return (folder / name).stat().st_size if (folder / name).is_file() else 0
+    return sum(max(0, file.weight - here(file.name) - here(f"{file.name}.part")) for file in source.files
+               if not is_there(file, folder, sums))
+
+
+def wanted_space(source, folder, sums, options):
+    """Bytes that a run will write. What a --limit makes is small, what was made before is there."""
+    made = options.limit or (folder / MANIFEST).exists()
+    return missing_bytes(source, folder, sums) + (0 if made else source.unpacked)
+
+
+def read_manifest(folder):
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return manifest if isinstance(manifest, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def is_prepared(manifest, folder, made_from, limit):
+    """Whether the manifest's files are made from these downloads, with this limit, and have their sizes."""
+    try:
+        return (manifest["made_from"] == made_from and manifest["limit"] == limit and bool(manifest["files"])
+                and all((folder / name).stat().st_size == file["bytes"] for name, file in manifest["files"].items()))
+    except (OSError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def convert_all(source, folder, paths, options, sums):
+    """Makes the texts, unless they are there. Returns the manifest."""
+    made_from = {name: sums.of[name] for name in paths}
+    before = read_manifest(folder)
+    if is_prepared(before, folder, made_from, options.limit):
+        return before
+    with convert.Outputs(folder) as out:
+        convert.CONVERTERS[source.name](paths, out, options.limit)
+        made = out.finish()
+    # What an earlier run made and this one does not would pass for a part of the set.
+    for name in [*before.get("files", {}), *before.get("tokens", {})]:
+        if name not in made:
+            (folder / Path(name).name).unlink(missing_ok=True)
+    manifest = {"source": source.name, "licence": source.licence, "citation": source.citation, "limit": options.limit,
+                "made_from": made_from, "files": made, "tokens": {}}
+    sources.replace_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    return manifest
+
+
+def tokenize(folder, manifest, options):
+    """Has a .bin beside each text, made by ./tokenize with the tokenizer asked for."""
+    directory = str(Path(options.tokenizer).absolute())
+    for name, file in manifest["files"].items():
+        tokens = Path(name).with_suffix(".bin").name
+        made = manifest["tokens"].get(tokens, {})
+        path = folder / tokens
+        if made.get("tokenizer") == directory and path.exists() and path.stat().st_size == made.get("bytes"):
+            continue
+        command = [options.tokenize, "--tokenizer", options.tokenizer, str(folder / name), "-o", str(path)]
+        command += ["--field", "text"] if name.endswith(".jsonl") else []
+        print(" ".join(command), file=sys.stderr)
+        code = subprocess.run(command).returncode
+        if code != 0 or not path.exists():
+            raise DownloadError(f"{options.tokenize} failed on {folder / name} (exit code {code}); the text is whole, "
+                                "run again once that is mended")
+        manifest["tokens"][tokens] = {"tokenizer": directory, "bytes": path.stat().st_size}
+        sources.replace_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+
+
+def report(source, folder, manifest, options):
+    for name, file in manifest["files"].items():
+        print(f"{folder / name}: {file['documents']} documents, {human(file['bytes'])}")
+    for name, file in manifest["tokens"].items():
+        print(f"{folder / name}: {(file['bytes'] - convert.TOKEN_HEADER.size) // 2} tokens")
+    trained = next((name for name in ("train.txt", "train.jsonl") if name in manifest["files"]), None)
+    if trained is None:
+        print("next: an evaluation reads this file")
+    elif "train.bin" in manifest["tokens"]:
+        print(f"next: ./train_gpt2 --train {folder}/train.bin --val {folder}/val.bin --tokenizer {options.tokenizer}")
+    elif trained == "train.txt":
+        print(f"next: ./train_gpt2 --train {folder}/train.txt --val {folder}/val.txt")
+    else:
+        print(f"next: data/prepare.py {source.name} --out {folder} --tokenizer DIR")
+
+
+def prepare_tokens(source, folder, options, sums):
+    """A source that is in tokens already: its files are used as they are."""
+    total = 0
+    for file in source.files:
+        path = obtain(file, folder, sums, options, convert.require_token_file)
+        total += convert.require_token_file(path)
+    print(f"{folder}: {len(source.files)} files, {total} tokens\nnext: ./train_gpt2 --train {folder}/{source.files[1].name} "
+          f"--val {folder}/{source.files[0].name} --tokenizer DIR")
+
+
+def check(options, source):
+    """Throws Refused for what does not go together."""
+    if source.name not in convert.CONVERTERS and not source.shards:
+        raise Refused(f"{source.name} is not a set of data")
+    if source.shards and (options.limit or options.tokenizer):
+        raise Refused(f"{source.name} comes as tokens: --shards N takes a part, and it needs no --tokenizer")
+    if options.shards and not 1 <= options.shards <= source.shards:
+        raise Refused(f"--shards {options.shards}: {source.name} has " +
+                      (f"1 to {source.shards}" if source.shards else "no shards; --limit takes a part of it"))
+    if options.tokenizer and source.name == "hellaswag":
+        raise Refused("--tokenizer: hellaswag is questions, which an evaluation reads as they are")
+    if options.tokenizer and not options.dry_run:
+        if not Path(options.tokenizer).is_dir():
+            raise Refused(f"--tokenizer {options.tokenizer}: no such folder; scripts/get_gpt2.sh fetches GPT-2's")
+        if not os.access(options.tokenize, os.X_OK):
+            raise Refused(f"--tokenizer needs {options.tokenize}, which is not there: run make first")
+
+
+def positive(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
+    return int(text)
+
+
+def add_download_flags(add):
+    add("--dry-run", action="store_true", help="only say what would be fetched")
+    add("--verify", action="store_true", help="compute the checksums of what is there anew")
+    add("--base-url", default=os.environ.get(download.BASE_URL), metavar="URL",
+        help=f"a mirror: takes the place of every address's scheme and host [${download.BASE_URL}]")
+    add("--timeout", type=float, default=30.0, metavar="S", help="seconds without a byte before trying again [30]")
+    add("--attempts", type=positive, default=5, metavar="N", help="failures in a row before giving up [5]")
+    add("--pause", type=float, default=1.0, metavar="S", help="seconds before the second attempt [1]")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("name", nargs="?", help="one of --list")
+    add("--list", action="store_true", help="name the sets, and stop")
+    add("--out", metavar="DIR", help="where to put it [datasets/NAME]")
+    add("--limit", type=positive, metavar="N", help="take this many documents of each text [all]")
+    add("--shards", type=positive, metavar="N", help="fineweb10b: how many files of 100 million tokens [all 103]")
+    add("--tokenizer", metavar="DIR", help="make .bin files too, with the vocabulary in this folder")
+    add_download_flags(add)
+    add("--sources", default=str(sources.TABLE), metavar="FILE", help="another table of sources [data/sources.json]")
+    add("--tokenize", default=str(ROOT / "tokenize"), metavar="PROGRAM", help="the tokenizing program [./tokenize]")
+    options = parser.parse_args()
+    if not options.list and options.name is None:
+        parser.error("name a set; --list shows them")
+    return options
+
+
+def main():
+    options = arguments()
+    if options.list:
+        for name in sources.names(options.sources):
+            source = sources.load_source(name, options.sources)
+            print(f"{name:16} {human(sum(file.weight for file in source.files)):>9}  {source.about}")
+        return
+    try:
+        source = sources.load_source(options.name, options.sources, options.shards)
+        check(options, source)
+    except (sources.SourceError, Refused) as error:
+        print(f"prepare.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    folder = Path(options.out or Path("datasets") / source.name)
+    sums = sources.Sums(folder)
+    if options.dry_run:
+        describe(source, folder, options, sums)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"{source.name}: licence: {source.licence}", file=sys.stderr)
+    download.require_space(folder, wanted_space(source, folder, sums, options))
+    if source.shards:
+        prepare_tokens(source, folder, options, sums)
+        return
+    paths = {file.name: obtain(file, folder, sums, options) for file in source.files}
+    manifest = convert_all(source, folder, paths, options, sums)
+    if options.tokenizer:
+        tokenize(folder, manifest, options)
+    report(source, folder, manifest, options)
+
+
+if __name__ == "__main__":
+    download.run(main, EXPECTED)

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# OpenAI's GPT-2, weights and vocabulary, as a folder that infer_gpt2 and train_gpt2 read. Prints the folder.
+#
+#   scripts/get_gpt2.sh [124M|355M|774M|1558M] [DIR]    into DIR, else models/gpt2-SIZE; goes on after a break
+#   GPT2_DIR=DIR scripts/get_gpt2.sh                    checks the copy in DIR; downloads nothing
+#   scripts/get_gpt2.sh --help                          mirrors, time limits, --dry-run, --verify
+set -euo pipefail
+command -v python3 >/dev/null || { echo "get_gpt2.sh: needs python3 (scripts/setup.sh installs it)" >&2; exit 1; }
+GET_GPT2_NAME=$(basename "$0") exec python3 "$(dirname "$(readlink -f "$0")")/../data/gpt2.py" "$@"
