@@ -1,5 +1,5 @@
-// What a run takes of the machine: figures of the host, and NVML's through a library of our own that
-// stands in for the driver's.
+// What a run takes of the machine: figures of the host, and NVML's through a library of our own
+// that stands in for the driver's.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -137,12 +137,11 @@ TEST_CASE("a line of the log has the keys that could be had, and no others") {
   llmc::append_usage(line, {.processors = 1.756, .host_memory = 100.04 * (1 << 20), .gpu = {}});
   CHECK(llmc::log_line(line) == R"({"step":1,"cpu_percent":175.6,"host_mem_mb":100.0})");
   line.clear();
-  llmc::append_usage(line, {.processors = {},
-                            .host_memory = {},
-                            .gpu = {.utilisation = 87,
-                                    .power = 312.5,
-                                    .memory = 11.0 * (1 << 30),
-                                    .temperature = 54}});
+  llmc::append_usage(
+      line,
+      {.processors = {},
+       .host_memory = {},
+       .gpu = {.utilisation = 87, .power = 312.5, .memory = 11.0 * (1 << 30), .temperature = 54}});
   CHECK(llmc::log_line(line) ==
         R"({"gpu_util":87.0,"gpu_power_w":312.5,"gpu_mem_mb":11264.0,"gpu_temp_c":54.0})");
 }

@@ -55,12 +55,12 @@ class Nvml {
   }
 
  private:
-  using Status = int;       // nvmlReturn_t
-  using Device = void*;     // nvmlDevice_t
-  struct Utilisation {      // nvmlUtilization_t
-    unsigned gpu, memory;   // per cent
+  using Status = int;      // nvmlReturn_t
+  using Device = void*;    // nvmlDevice_t
+  struct Utilisation {     // nvmlUtilization_t
+    unsigned gpu, memory;  // per cent
   };
-  struct Memory {           // nvmlMemory_t
+  struct Memory {                          // nvmlMemory_t
     unsigned long long total, free, used;  // bytes
   };
   static constexpr Status kSuccess = 0;

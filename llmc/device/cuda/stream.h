@@ -23,6 +23,7 @@ inline void check_cuda(cudaError_t status, const char* call,
 }
 
 class Event;
+class Profiler;
 
 class Stream {
  public:
@@ -37,8 +38,12 @@ class Stream {
   void synchronize() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
   void wait(const Event& event);
 
+  Profiler* profiler() const { return profiler_; }
+  void profile(Profiler* profiler) { profiler_ = profiler; }
+
  private:
   cudaStream_t stream_ = nullptr;
+  Profiler* profiler_ = nullptr;
 };
 
 class Event {

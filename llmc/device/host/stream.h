@@ -16,6 +16,7 @@
 namespace llmc {
 
 class Event;
+class Profiler;
 
 namespace host {
 
@@ -164,6 +165,9 @@ class Stream {
   }
   void wait(const Event& event);
 
+  Profiler* profiler() const { return profiler_; }
+  void profile(Profiler* profiler) { profiler_ = profiler; }
+
   // Where kernels run for the race checker; null otherwise.
   host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
@@ -184,6 +188,7 @@ class Stream {
   };
 
   std::unique_ptr<host::SideContext> context_;
+  Profiler* profiler_ = nullptr;
   bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };
