@@ -34,7 +34,10 @@ inline std::vector<ProfileRow> profile_rows(const Profiler& profiler) {
   const auto steps = static_cast<double>(profiler.steps());
   const auto add = [&](const std::string& path, int depth, double calls, double milliseconds,
                        const Work& work) {
-    rows.push_back({path, depth, calls / steps, milliseconds / steps,
+    rows.push_back({path,
+                    depth,
+                    calls / steps,
+                    milliseconds / steps,
                     milliseconds / entries[0].milliseconds,
                     {work.flops / steps, work.bytes / steps}});
   };
@@ -81,13 +84,15 @@ inline std::string profile_table(const Profiler& profiler) {
   char line[160];
   for (const ProfileRow& row : profile_rows(profiler)) {
     if (row.depth == 0) {
-      std::snprintf(line, sizeof line, "profile of %lld step%s, %.3f ms each\n%-34s %8s %10s %10s %7s",
+      std::snprintf(line, sizeof line,
+                    "profile of %lld step%s, %.3f ms each\n%-34s %8s %10s %10s %7s",
                     static_cast<long long>(profiler.steps()), profiler.steps() == 1 ? "" : "s",
                     row.milliseconds, "operation", "calls", "ms", "ms/call", "% step");
       table += line;
       continue;
     }
-    const std::string name = std::string(2 * static_cast<std::size_t>(row.depth - 1), ' ') + row.name();
+    const std::string name =
+        std::string(2 * static_cast<std::size_t>(row.depth - 1), ' ') + row.name();
     if (row.calls > 0) {
       std::snprintf(line, sizeof line, "\n%-34s %8.4g %10.3f %10.4f %7.2f", name.c_str(), row.calls,
                     row.milliseconds, row.milliseconds / row.calls, 100 * row.share);
@@ -144,7 +149,8 @@ class Profiling {
   std::optional<std::string> end_run() {
     if (profiler_.steps() == wanted_) return {};
     if (profiler_.steps() > 0) return report();
-    return "--profile: this run had no second step, so nothing was profiled (the first one warms up)";
+    return "--profile: this run had no second step, so nothing was profiled (the first one warms "
+           "up)";
   }
 
  private:
