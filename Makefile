@@ -48,8 +48,10 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash
+# dlopen is in libc since glibc 2.34; before, it is here.
+SYSTEM_LIBS := -ldl
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
-             $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS)
+             $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
 CUDA_ONLY := $(filter 0,$(HOST_BUILD))
 SETUP     := scripts/setup.sh $(if $(CUDA_ONLY),--gpu) $(if $(ROOT),--prefix $(ROOT))
 
@@ -108,7 +110,7 @@ NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -st
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
              $(if $(filter-out /usr,$(TOOLKIT)),-Xlinker -rpath=$(TOOLKIT)/lib64) \
-             -lcublasLt -lcublas $(IO_LIBS) $(COMM_LIBS)
+             -lcublasLt -lcublas $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
 endif
 
 ifneq ($(CUDA_ONLY),)
@@ -208,7 +210,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 # ---- testing --------------------------------------------------------------------------------
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(if $(filter-out programs infer_programs peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
+TEST_PROGRAMS := $(if $(filter-out programs infer_programs run_view peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -220,7 +222,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs peers,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs run_view peers,$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 

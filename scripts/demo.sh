@@ -26,7 +26,8 @@ echo "== training" >&2
 
 echo "== $out" >&2
 "$tool" --parse "$out/samples.txt" --sentences 200 | tee "$out/parsed.txt" >&2
-scripts/plot_loss.py "$out/log.jsonl" --out "$out/loss.svg" \
+scripts/plot "$out/log.jsonl" --out "$out/run.html" --line "entropy=$entropy"
+scripts/plot "$out/log.jsonl" --out "$out/loss.svg" --metrics loss \
   --line "entropy=$entropy" --line "trigram=$trigram" --line "bigram=$bigram"
 
 python3 - "$out" "$entropy" "$bigram" "$trigram" "$words" <<'EOF'
@@ -42,6 +43,6 @@ goals = [("words in the language", words, "at least 200", words >= 200),
 print(f"validation loss {losses[-1]:.4f} nats a token, entropy {entropy:.4f}")
 for name, value, goal, met in goals:
     print(f"{'ok    ' if met else 'MISSED'} {name}: {value:.4g} ({goal})")
-print(f"plot: {out}/loss.svg, samples: {out}/samples.txt, checkpoint: {out}/checkpoints")
+print(f"plots: {out}/loss.svg, {out}/run.html, samples: {out}/samples.txt, checkpoint: {out}/checkpoints")
 sys.exit(not all(met for *_, met in goals))
 EOF

@@ -6,14 +6,12 @@
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each test, then
 `N passed, N failed, N skipped`; exits 1 when one failed.
 """
-import importlib.util
 import json
 import os
 import struct
 import subprocess
 import sys
 from pathlib import Path
-from unittest import mock
 
 from runner import Skip, expect, run_tests
 
@@ -301,22 +299,6 @@ def test_the_other_device_is_refused(program):
     if program.binary.parent.name != "host":
         raise Skip("about the host build")
     program.fails("--device", "cuda", "--steps", 1, says=["--device cuda"])
-
-
-def test_an_unpacked_gnuplot_finds_its_libraries(program):
-    deps = program.folder.resolve() / "deps"
-    (deps / "usr/bin").mkdir(parents=True)
-    (deps / "usr/lib/x86_64-linux-gnu").mkdir(parents=True)
-    (deps / "usr/bin/gnuplot-nox").write_text("#!/bin/sh\n")
-    (deps / "usr/bin/gnuplot-nox").chmod(0o755)
-    spec = importlib.util.spec_from_file_location("plot_loss", ROOT / "scripts/plot_loss.py")
-    plot_loss = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plot_loss)
-    for path in (str(deps / "usr/bin"), "/nowhere"):  # as make starts it, and by hand
-        with mock.patch.dict(os.environ, {"DEPS": str(deps), "PATH": path}):
-            found, environment = plot_loss.find_gnuplot()
-        expect(found == str(deps / "usr/bin/gnuplot-nox"), f"found {found}")
-        expect(str(deps / "usr/lib/x86_64-linux-gnu") in environment.get("LD_LIBRARY_PATH", ""), "no libraries")
 
 
 def run_program_tests(tests, program):

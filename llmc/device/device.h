@@ -10,6 +10,7 @@
 #include "llmc/device/memory.h"
 #include "llmc/device/mma.h"
 #include "llmc/device/philox.h"
+#include "llmc/device/profiler.h"
 #include "llmc/device/properties.h"
 #include "llmc/device/shared.h"
 #include "llmc/device/stream.h"

@@ -17,4 +17,5 @@
 //                             total_memory, free_memory, l2_bytes }
 //   DeviceProperties device_properties();
 //   bool device_available(std::string* why_not);
+//   std::string device_bus_id();  // 0000:3b:00.0, where the current GPU is; empty: no GPU
 //   double peak_flops(const DeviceProperties&, Dtype);  // FLOP/s from properties; 0: measure it

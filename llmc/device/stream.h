@@ -4,6 +4,7 @@
 //   stream.wait(event)         later work of this stream follows that point
 //   event.synchronize()        the host waits for that point
 //   milliseconds_between(a, b)
+//   stream.profile(profiler)   from now on its operations are timed; null: not (profiler.h)
 #pragma once
 
 #ifdef __CUDACC__

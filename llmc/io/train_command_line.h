@@ -146,6 +146,13 @@ inline void add_output_flags(CLI::App& app, TrainSettings& s) {
   count("--stop-after", s.stop_after,
         "save and end after this many steps of this run; 0: never [0]");
   app.add_option("--log", s.log, "run log, JSON lines")->type_name("FILE.jsonl")->group(group);
+  auto* profile =
+      count("--profile", s.profile,
+            "time this many steps, from the run's second on, operation by operation [0]");
+  app.add_option("--profile-out", s.profile_out, "what --profile finds goes here too, JSON lines")
+      ->type_name("FILE.jsonl")
+      ->needs(profile)
+      ->group(group);
   count("--eval-every", s.eval_every, "steps between validation losses; 0: never [steps/10]");
   count("--eval-batches", s.eval_batches, "batches of each, while training; 0: all")
       ->capture_default_str();

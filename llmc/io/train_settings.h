@@ -47,6 +47,8 @@ struct TrainSettings {
   bool resume = false;
   std::int64_t stop_after = 0;  // steps of this run; 0: no limit
   std::string log;
+  std::int64_t profile = 0;        // steps to time operation by operation; 0: none
+  std::string profile_out;         // a file for what was found, JSON lines
   std::int64_t eval_every = -1;    // steps; -1: ten times in the run; 0: never
   std::int64_t eval_batches = 20;  // of each evaluation during training; 0: all
   std::int64_t sample_every = -1;  // steps; -1: five times in the run; 0: never

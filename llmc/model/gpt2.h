@@ -77,6 +77,7 @@ class Gpt2 {
   void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream,
                Attend&& attend) {
     require(batch.B <= run_.B && batch.T <= run_.T, "a batch larger than the model was built for");
+    const ProfileScope scope("forward", stream);
     const Pass pass{source, batch, gemm, stream, batch.rows()};
     source.acquire(0);
     embedding_forward<T>(rows_of(activations_.block(0).input, pass), batch.tokens,
@@ -132,8 +133,8 @@ class Gpt2 {
                         Tensor<float, 1> loss_sum, float loss_scale, Gemm& gemm, Stream& stream) {
     forward(source, batch, gemm, stream);
     const Pass pass{source, batch, gemm, stream, batch.rows()};
-    head_backward(pass, dloss);
-    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_scale, stream);
+    head_backward(pass, dloss, loss_sum, loss_scale);
+    const ProfileScope scope("backward", stream);
     final_norm_backward(pass);
     for (std::int64_t l = config_.layers - 1; l >= 0; --l) {
       const int block = static_cast<int>(l) + 1;
@@ -292,6 +293,7 @@ class Gpt2 {
 
   void head(Tensor<T, 2> logits, Tensor<const T, 2> hidden, ParameterSource<T>& source, Gemm& gemm,
             Stream& stream) const {
+    const ProfileScope scope("logits", stream);
     matmul(logits, hidden, Transpose::no, embedding(source), Transpose::yes, 0.0f,
            static_cast<const T*>(nullptr), gemm, stream);
   }
@@ -310,8 +312,9 @@ class Gpt2 {
     }
   }
 
-  // Losses, and the gradient of ln_f's output in d_narrow.
-  void head_backward(const Pass& pass, float dloss) {
+  // Losses, their sum, and the gradient of ln_f's output in d_narrow.
+  void head_backward(const Pass& pass, float dloss, Tensor<float, 1> loss_sum, float loss_scale) {
+    const ProfileScope scope("head", pass.stream);
     constexpr const T* kNoBias = nullptr;
     pass.source.acquire(0);
     const Tensor<float, 2> d_wte = gradient2(pass.source, wte_);
@@ -321,13 +324,16 @@ class Gpt2 {
       const Tensor<const T, 2> d_logits = chunk.logits;
       const Tensor<const T, 2> hidden = some_rows(activations_.ln_f, chunk.first, chunk.count);
       if (d_wte.data != nullptr) {
+        const ProfileScope part("logits weight gradient", pass.stream);
         matmul(d_wte, d_logits, Transpose::yes, hidden, Transpose::no, 1.0f, kNoBias, pass.gemm,
                pass.stream);
       }
+      const ProfileScope part("logits input gradient", pass.stream);
       matmul(some_rows(activations_.d_narrow, chunk.first, chunk.count), d_logits, Transpose::no,
              embedding(pass.source), Transpose::no, 0.0f, kNoBias, pass.gemm, pass.stream);
     });
     pass.source.release(0);
+    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_scale, pass.stream);
   }
 
   // ---- backward: d_residual is the gradient of the residual stream at the place reached ----

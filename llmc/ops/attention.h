@@ -20,6 +20,16 @@
 
 namespace llmc {
 
+// Of so many matrix products over all pairs of a query and a key that it sees. Which those are with
+// documents only the device knows: no work is counted then.
+inline Work attention_work(const AttentionShape& shape, const std::int32_t* doc_start,
+                           int products) {
+  if (doc_start != nullptr) return {};
+  const auto T = static_cast<double>(shape.T);
+  const double pairs = static_cast<double>(shape.B * shape.NH) * T * (T + 1) / 2;
+  return {.flops = 2.0 * products * pairs * static_cast<double>(shape.HS), .bytes = 0};
+}
+
 // out (B, T, C) and lse (B, NH, T) are written from qkv (B, T, 3C), C = NH * HS:
 //     out_i = sum_j p_ij v_j,  p_ij = exp(q_i . k_j / sqrt(HS) - lse_i),
 // over the keys j = doc_start[i] .. i of the same batch row. lse is the natural logarithm of the
@@ -36,6 +46,7 @@ void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qk
   check_shape("qkv", qkv, {shape.B, shape.T, 3 * shape.C()});
   check_shape("lse", lse, {shape.B, NH, shape.T});
   check_alignment("qkv", qkv.data);
+  const ProfileScope scope("attention forward", stream, attention_work(shape, doc_start, 2));
   if constexpr (std::is_same_v<T, float>) {
     launch_flash_forward_fp32(out.data, lse.data, qkv.data, doc_start, shape, stream);
   } else {
@@ -66,6 +77,7 @@ void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, 
   check_alignment("d_out", d_out.data);
   check_alignment("qkv", qkv.data);
   check_row_terms_scratch(scratch, shape);
+  const ProfileScope scope("attention backward", stream, attention_work(shape, doc_start, 5));
   const RowTerms terms =
       compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
   if constexpr (std::is_same_v<T, float>) {

@@ -174,6 +174,7 @@ template <class T>
 void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
                       Tensor<const std::int32_t, 1> targets, float dloss, std::int64_t V,
                       Stream& stream) {
+  const ProfileScope scope("classifier", stream);
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   check_classifier("fused_classifier", V, Vp);
   check_shape("losses", losses, {rows});
@@ -186,6 +187,7 @@ void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
 template <class T>
 void classifier_loss(Tensor<float, 1> losses, In<T, 2> logits,
                      Tensor<const std::int32_t, 1> targets, std::int64_t V, Stream& stream) {
+  const ProfileScope scope("classifier loss", stream);
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   check_classifier("classifier_loss", V, Vp);
   check_shape("losses", losses, {rows});
@@ -319,6 +321,7 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
 // total (1) += scale * the sum of losses (n), in a fixed order. Adding lets micro-batches make up
 // one step; the caller sets total to 0 before the first.
 inline void sum_losses(Tensor<float, 1> total, In<float, 1> losses, float scale, Stream& stream) {
+  const ProfileScope scope("sum of losses", stream);
   check_shape("total", total, {1});
   launch(sum_losses_kernel, Grid{1, 1, 1}, array_sum_threads(losses.size()), array_sum_shared(),
          stream, total.data, losses.data, losses.size(), scale);

@@ -84,6 +84,7 @@ template <class T>
 void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
                        In<T, 2> wpe, const std::int32_t* first_position, std::int64_t T_seq,
                        Stream& stream) {
+  const ProfileScope scope("embedding forward", stream);
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("embedding_forward", C);
   check_shape("tokens", tokens, {rows});
@@ -109,6 +110,7 @@ void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, I
 template <class T>
 void embedding_backward(Tensor<float, 2> d_wte, Tensor<float, 2> d_wpe, In<T, 2> d_out,
                         TokenBucketsView buckets, std::int64_t T_seq, Stream& stream) {
+  const ProfileScope scope("embedding backward", stream);
   const std::int64_t rows = d_out.shape[0], C = d_out.shape[1];
   require_vector_rows("embedding_backward", C);
   check_shape("d_wte", d_wte, {d_wte.shape[0], C});

@@ -11,6 +11,7 @@ namespace llmc {
 template <class T>
 void linear_forward(Tensor<T, 2> out, In<T, 2> inp, In<T, 2> weight, In<T, 1> bias, Gemm& gemm,
                     Stream& stream) {
+  const ProfileScope scope("linear forward", stream);
   if (bias.data != nullptr) check_shape("bias", bias, {out.shape[1]});
   matmul(out, inp, Transpose::no, weight, Transpose::no, 0.0f, bias.data, gemm, stream);
 }
@@ -30,9 +31,11 @@ void linear_backward(Tensor<T, 2> d_inp, Tensor<float, 2> d_weight, Tensor<float
   constexpr const T* kNoBias = nullptr;
   if (d_bias.data != nullptr) bias_gradient<T>(d_bias, d_out, scratch, stream);
   if (d_weight.data != nullptr) {
+    const ProfileScope scope("linear weight gradient", stream);
     matmul(d_weight, inp, Transpose::yes, d_out, Transpose::no, 1.0f, kNoBias, gemm, stream);
   }
   if (d_inp.data != nullptr) {
+    const ProfileScope scope("linear input gradient", stream);
     matmul(d_inp, d_out, Transpose::no, weight, Transpose::yes, 0.0f, kNoBias, gemm, stream);
   }
 }

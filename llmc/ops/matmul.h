@@ -37,6 +37,9 @@ void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Ten
   call.c = out.data;
   call.beta = beta;
   call.bias = bias;
+  const double multiply_adds =
+      static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+  count_work({.flops = 2 * multiply_adds}, stream);
   gemm.run(call, stream);
 }
 

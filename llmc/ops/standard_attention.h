@@ -160,6 +160,7 @@ template <class T>
 void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4> probabilities,
                                 In<T, 3> qkv, std::int64_t NH, const std::int32_t* doc_start,
                                 Stream& stream) {
+  const ProfileScope scope("attention forward", stream);
   const AttentionShape shape = check_attention("out", out, NH);
   const std::int64_t T_ = shape.T;
   check_shape("qkv", qkv, {shape.B, T_, 3 * shape.C()});
@@ -190,6 +191,7 @@ template <class T>
 void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In<T, 3> d_out,
                                  In<T, 3> qkv, In<T, 3> out, In<float, 3> lse, std::int64_t NH,
                                  Tensor<float, 1> scratch, Stream& stream) {
+  const ProfileScope scope("attention backward", stream);
   const AttentionShape shape = check_attention("out", out, NH);
   const std::int64_t T_ = shape.T;
   check_shape("d_out", d_out, {shape.B, T_, shape.C()});

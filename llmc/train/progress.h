@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
 
 namespace llmc {
@@ -23,6 +25,21 @@ struct StepRecord {
   double mfu = 0;  // share of the peak
   double step_ms = 0;
 };
+
+// What could be had of these, to a tenth: cpu_percent (100: one core), host_mem_mb and gpu_mem_mb
+// (MiB), gpu_util (per cent), gpu_power_w, gpu_temp_c.
+inline void append_usage(LogRecord& line, const ResourceUsage& usage) {
+  const auto append = [&](const char* key, std::optional<double> value, double factor) {
+    if (value) line.emplace_back(key, std::round(10 * factor * *value) / 10);
+  };
+  constexpr double kPerMebibyte = 1.0 / (1 << 20);
+  append("cpu_percent", usage.processors, 100);
+  append("host_mem_mb", usage.host_memory, kPerMebibyte);
+  append("gpu_util", usage.gpu.utilisation, 1);
+  append("gpu_power_w", usage.gpu.power, 1);
+  append("gpu_mem_mb", usage.gpu.memory, kPerMebibyte);
+  append("gpu_temp_c", usage.gpu.temperature, 1);
+}
 
 inline std::string duration_text(double seconds) {
   const auto s = static_cast<long long>(seconds + 0.5);
@@ -48,14 +65,11 @@ class Progress {
 
   void step(const StepRecord& r) {
     if (log_) {
-      log_->write({{"step", r.step},
-                   {"loss", r.loss},
-                   {"grad_norm", r.grad_norm},
-                   {"lr", r.lr},
-                   {"tokens", r.tokens},
-                   {"tok_per_s", r.tok_per_s},
-                   {"mfu", r.mfu},
-                   {"step_ms", r.step_ms}});
+      LogRecord line{{"step", r.step}, {"loss", r.loss},      {"grad_norm", r.grad_norm},
+                     {"lr", r.lr},     {"tokens", r.tokens},  {"tok_per_s", r.tok_per_s},
+                     {"mfu", r.mfu},   {"step_ms", r.step_ms}};
+      append_usage(line, meter_.read());
+      log_->write(line);
     }
     if (first_step_ == 0) first_step_ = r.step;
     const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();
@@ -117,6 +131,7 @@ class Progress {
   Clock::time_point start_, shown_{};
   bool line_open_ = false;
   std::unique_ptr<RunLog> log_;
+  ResourceMeter meter_;
 };
 
 }  // namespace llmc

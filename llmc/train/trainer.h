@@ -21,6 +21,7 @@
 #include "llmc/model/gpt2.h"
 #include "llmc/train/batch_stage.h"
 #include "llmc/train/checkpointing.h"
+#include "llmc/train/profiling.h"
 #include "llmc/train/progress.h"
 #include "llmc/train/run_data.h"
 #include "llmc/train/run_plan.h"
@@ -43,7 +44,8 @@ class Trainer {
         state_(table_, plan.shape.training, memory_),
         model_(config, table_, plan.shape, memory_),
         stage_(plan.shape.B, plan.shape.T, memory_),
-        source_(nullptr, nullptr) {
+        source_(nullptr, nullptr),
+        profiling_(settings.profile, settings.profile_out) {
     // Before the model takes the memory that measuring needs.
     if (plan.shape.training) peak_ = peak_of<T>(device_properties(), settings.tf32, gemm_, stream_);
     allocate();
@@ -90,13 +92,16 @@ class Trainer {
     Progress progress(settings_.log, settings_.resume, last);
     while (position_.step < last) {
       if (position_.step == 0 && plan_.eval_every > 0) evaluate(progress);
+      profiling_.begin_step(stream_);
       progress.step(run_step(progress));
+      if (const auto profile = profiling_.end_step(stream_)) progress.note(*profile);
       const std::int64_t step = position_.step;
       if (due(plan_.eval_every, last)) evaluate(progress);
       if (due(plan_.sample_every, last)) show_sample(progress);
       if (!settings_.out.empty() && (step == last || due(settings_.checkpoint_every, -1)))
         save(progress);
     }
+    if (const auto profile = profiling_.end_run()) progress.note(*profile);
     progress.end_line();
     if (!settings_.samples_out.empty()) write_samples();
   }
@@ -156,9 +161,7 @@ class Trainer {
     state_.begin_step(stream_);
     const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
     for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
-      const Batch batch =
-          data_.train->batch(position_.samples + micro * plan_.shape.B, plan_.shape.B);
-      const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
+      const DeviceBatch there = next_batch(micro);
       model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_);
     }
     state_.apply_gradients({.learning_rate = rate,
@@ -186,6 +189,13 @@ class Trainer {
         .tok_per_s = tok_per_s,
         .mfu = tok_per_s * flops_per_token(table_, model_.config(), plan_.shape.T) / peak_.flops,
         .step_ms = 1e3 * seconds};
+  }
+
+  DeviceBatch next_batch(std::int64_t micro) {
+    const ProfileScope scope("data", stream_);
+    const Batch batch =
+        data_.train->batch(position_.samples + micro * plan_.shape.B, plan_.shape.B);
+    return stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
   }
 
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
@@ -297,6 +307,7 @@ class Trainer {
   ResidentParameters<T> source_;
   RunPosition position_;
   Peak peak_;
+  Profiling profiling_;
 };
 
 }  // namespace llmc

@@ -68,20 +68,21 @@ class TrainingState {
   // ---- a step ----
 
   void begin_step(Stream& stream) {
+    const ProfileScope scope("zero gradients", stream, bytes_of(gradients_));
     fill_zero(gradients_.data, gradients_.size(), stream);
     fill_zero(loss_.data, 1, stream);
   }
 
   // Clips and applies the gradients; where they or the loss are not finite it only counts.
   void apply_gradients(const OptimizerOptions& options, Stream& stream) {
-    squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
-    finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
-                       static_cast<float>(options.clip), loss_.data, stream);
+    const ProfileScope scope("optimizer", stream);
+    measure_gradients(options, stream);
     AdamWOptions adam{.learning_rate = static_cast<float>(options.learning_rate),
                       .weight_decay = 0,
                       .beta1 = options.beta1,
                       .beta2 = options.beta2,
                       .eps = static_cast<float>(options.eps)};
+    const ProfileScope updates("adamw", stream, update_bytes());
     begin_adamw(optimizer_.data, adam, stream);
     for (const ParameterSpec& spec : table().specs()) {
       adam.weight_decay = spec.decayed ? static_cast<float>(options.weight_decay) : 0;
@@ -166,6 +167,20 @@ class TrainingState {
     if constexpr (!std::is_same_v<T, float>) {
       convert(weights_.of(spec), static_cast<const float*>(values), spec.size(), stream);
     }
+  }
+
+  void measure_gradients(const OptimizerOptions& options, Stream& stream) {
+    const ProfileScope scope("gradient norm", stream, bytes_of(gradients_));
+    squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
+    finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
+                       static_cast<float>(options.clip), loss_.data, stream);
+  }
+
+  // Gradients are read, moments and masters read and written, working copies written.
+  Work update_bytes() const {
+    const auto n = static_cast<double>(gradients_.size());
+    const bool copies = !std::is_same_v<T, float>;
+    return {.bytes = n * (7 * sizeof(float) + (copies ? sizeof(T) : 0))};
   }
 
   static void get(const float* array, const ParameterSpec& spec, float* values, Stream& stream) {

@@ -29,6 +29,14 @@ inline bool device_available(std::string* why_not) {
   return false;
 }
 
+inline std::string device_bus_id() {
+  int device = 0;
+  char text[32] = "";
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetPCIBusId(text, sizeof text, device), "cudaDeviceGetPCIBusId");
+  return text;
+}
+
 inline DeviceProperties device_properties() {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");

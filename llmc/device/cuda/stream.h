@@ -24,6 +24,7 @@ inline void check_cuda(cudaError_t status, const char* call,
 }
 
 class Event;
+class Profiler;
 
 class Stream {
  public:
@@ -42,9 +43,13 @@ class Stream {
   void observe(LaunchObserver* observer) { observer_ = observer; }
   LaunchObserver* observer() const { return observer_; }
 
+  Profiler* profiler() const { return profiler_; }
+  void profile(Profiler* profiler) { profiler_ = profiler; }
+
  private:
   cudaStream_t stream_ = nullptr;
   LaunchObserver* observer_ = nullptr;
+  Profiler* profiler_ = nullptr;
 };
 
 class Event {

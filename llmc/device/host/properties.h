@@ -26,6 +26,10 @@ inline bool device_available(std::string*) {
   return true;
 }
 
+inline std::string device_bus_id() {
+  return {};
+}
+
 inline DeviceProperties device_properties() {
   DeviceProperties properties;
   properties.name = "host CPU";

@@ -17,6 +17,7 @@
 namespace llmc {
 
 class Event;
+class Profiler;
 
 namespace host {
 
@@ -169,6 +170,9 @@ class Stream {
   void observe(LaunchObserver* observer) { observer_ = observer; }
   LaunchObserver* observer() const { return observer_; }
 
+  Profiler* profiler() const { return profiler_; }
+  void profile(Profiler* profiler) { profiler_ = profiler; }
+
   // Where kernels run for the race checker; null otherwise.
   host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
@@ -190,6 +194,7 @@ class Stream {
 
   std::unique_ptr<host::SideContext> context_;
   LaunchObserver* observer_ = nullptr;
+  Profiler* profiler_ = nullptr;
   bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };

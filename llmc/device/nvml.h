@@ -1,0 +1,118 @@
+// What NVIDIA's management library (NVML) knows about a GPU while it works. The library comes with
+// the driver, so it is opened when the program runs: a machine without it builds, links and runs
+// the same. The few declarations below are NVML's binary interface (NVML API reference, "Device
+// Queries"), which is why its header is not needed either.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace llmc {
+
+// What could not be had has no value.
+struct GpuUsage {
+  std::optional<double> utilisation;  // per cent of the time in which any kernel ran
+  std::optional<double> power;        // watts
+  std::optional<double> memory;       // bytes in use on the device, by all processes
+  std::optional<double> temperature;  // degrees Celsius
+};
+
+class Nvml {
+ public:
+  static constexpr const char* kLibrary = "libnvidia-ml.so.1";
+
+  // Opens the library and finds the GPU at `bus_id`, such as 0000:3b:00.0. By its place on the bus
+  // and not by number: CUDA_VISIBLE_DEVICES renumbers for CUDA alone. Null when either is not
+  // there, with the reason in `why_not`.
+  static std::unique_ptr<Nvml> open(const std::string& bus_id, std::string* why_not = nullptr,
+                                    const char* library = kLibrary) {
+    std::unique_ptr<Nvml> nvml(new Nvml);
+    const std::string why = nvml->start(bus_id, library);
+    if (why.empty()) return nvml;
+    if (why_not != nullptr) *why_not = why;
+    return nullptr;
+  }
+  ~Nvml() {
+    if (shutdown_ != nullptr) shutdown_();
+    if (library_ != nullptr) dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  GpuUsage read() const {
+    GpuUsage usage;
+    Utilisation utilisation{};
+    Memory memory{};
+    unsigned milliwatts = 0, celsius = 0;
+    if (answers(get_utilisation_, &utilisation)) usage.utilisation = utilisation.gpu;
+    if (answers(get_power_, &milliwatts)) usage.power = 1e-3 * milliwatts;
+    if (answers(get_memory_, &memory)) usage.memory = static_cast<double>(memory.used);
+    if (answers(get_temperature_, kSensorGpu, &celsius)) usage.temperature = celsius;
+    return usage;
+  }
+
+ private:
+  using Status = int;      // nvmlReturn_t
+  using Device = void*;    // nvmlDevice_t
+  struct Utilisation {     // nvmlUtilization_t
+    unsigned gpu, memory;  // per cent
+  };
+  struct Memory {                          // nvmlMemory_t
+    unsigned long long total, free, used;  // bytes
+  };
+  static constexpr Status kSuccess = 0;
+  static constexpr int kSensorGpu = 0;  // NVML_TEMPERATURE_GPU
+
+  Nvml() = default;
+
+  // Empty, or why it cannot be used.
+  std::string start(const std::string& bus_id, const char* library) {
+    library_ = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) return dlerror();
+    Status (*init)() = nullptr;
+    Status (*find)(const char* bus_id, Device* device) = nullptr;
+    Status (*shutdown)() = nullptr;
+    load(init, "nvmlInit_v2");
+    load(find, "nvmlDeviceGetHandleByPciBusId_v2");
+    load(shutdown, "nvmlShutdown");
+    if (init == nullptr || find == nullptr || shutdown == nullptr) {
+      return std::string(library) + " is not NVML";
+    }
+    if (const Status status = init(); status != kSuccess) {
+      return "nvmlInit_v2 failed with " + std::to_string(status);
+    }
+    shutdown_ = shutdown;
+    if (const Status status = find(bus_id.c_str(), &device_); status != kSuccess) {
+      return "NVML knows no GPU at " + bus_id + " (" + std::to_string(status) + ")";
+    }
+    load(get_utilisation_, "nvmlDeviceGetUtilizationRates");
+    load(get_power_, "nvmlDeviceGetPowerUsage");
+    load(get_memory_, "nvmlDeviceGetMemoryInfo");
+    load(get_temperature_, "nvmlDeviceGetTemperature");
+    return {};
+  }
+
+  template <class Function>
+  void load(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+
+  // Old drivers lack a function, some GPUs have no sensor: both are an answer that is not there.
+  template <class... Parameters, class... Arguments>
+  bool answers(Status (*get)(Device, Parameters...), Arguments... arguments) const {
+    return get != nullptr && get(device_, arguments...) == kSuccess;
+  }
+
+  void* library_ = nullptr;
+  Device device_ = nullptr;
+  Status (*shutdown_)() = nullptr;  // null until NVML has started
+  Status (*get_utilisation_)(Device, Utilisation*) = nullptr;
+  Status (*get_power_)(Device, unsigned* milliwatts) = nullptr;
+  Status (*get_memory_)(Device, Memory*) = nullptr;
+  Status (*get_temperature_)(Device, int sensor, unsigned* celsius) = nullptr;
+};
+
+}  // namespace llmc

@@ -1,0 +1,176 @@
+// Time by operation. Whoever wants it sets a profiler on a stream; every operation opens a
+// ProfileScope, which without a profiler looks at one pointer and does no more.
+//
+//   void gelu_forward(..., Stream& stream) {
+//     const ProfileScope scope("gelu forward", stream);
+//     ...
+//   }
+//
+// Scopes nest: those inside another are its parts. Time is the stream's, between two events around
+// the work, so nothing waits inside a step; on a GPU it includes gaps in which the stream had no
+// work yet. On the host, where work is done at once, the events are clock readings.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/device/ranges.h"
+#include "llmc/device/stream.h"
+#include "llmc/device/tensor.h"
+
+namespace llmc {
+
+// What an operation has to do, where its size alone says so.
+struct Work {
+  double flops = 0;
+  double bytes = 0;  // read and written once each
+};
+
+// Of an operation that reads or writes each of these once.
+template <class... Tensors>
+Work bytes_of(const Tensors&... tensors) {
+  return {.flops = 0,
+          .bytes = ((static_cast<double>(tensors.size()) * sizeof(*tensors.data)) + ...)};
+}
+
+class Profiler {
+ public:
+  // An operation inside another one: all its calls in all steps together.
+  struct Entry {
+    std::string name;
+    std::size_t parent = 0;
+    int depth = 0;  // 0: the step itself
+    std::int64_t calls = 0;
+    double milliseconds = 0;
+    Work work{};
+  };
+
+  Profiler() { entries_.push_back({.name = "step"}); }
+  Profiler(const Profiler&) = delete;
+  Profiler& operator=(const Profiler&) = delete;
+
+  // Between these two the stream's operations are timed. end_step waits for the stream.
+  void begin_step(Stream& stream) {
+    require(open_.empty(), "a profiled step inside another");
+    stream.profile(this);
+    open_.push_back(mark(0, stream));
+  }
+  void end_step(Stream& stream) {
+    require(open_.size() == 1, "a profiled step ends inside an operation");
+    end(stream);
+    stream.profile(nullptr);
+    stream.synchronize();
+    for (const Mark& mark : marks_) {
+      Entry& entry = entries_[mark.entry];
+      entry.calls += 1;
+      entry.milliseconds += milliseconds_between(events_[mark.begin], events_[mark.end]);
+    }
+    marks_.clear();
+    events_used_ = 0;
+    ++steps_;
+  }
+
+  // For ProfileScope, in pairs.
+  void begin(const char* name, Stream& stream) {
+    begin_range(name);
+    open_.push_back(mark(entry_of(name, marks_[open_.back()].entry), stream));
+  }
+  void end(Stream& stream) {
+    marks_[open_.back()].end = record(stream);
+    open_.pop_back();
+    if (!open_.empty()) end_range();
+  }
+  void add(const Work& work) {
+    Work& sum = entries_[marks_[open_.back()].entry].work;
+    sum.flops += work.flops;
+    sum.bytes += work.bytes;
+  }
+
+  std::int64_t steps() const { return steps_; }
+
+  // The step first, then each operation before its parts, in the order of their first calls.
+  std::vector<Entry> entries() const {
+    std::vector<Entry> sorted{entries_[0]};
+    append_parts(0, 0, sorted);
+    return sorted;
+  }
+
+ private:
+  // One call: where it belongs, and the numbers of its two events.
+  struct Mark {
+    std::size_t entry, begin, end;
+  };
+
+  std::size_t mark(std::size_t entry, Stream& stream) {
+    marks_.push_back({entry, record(stream), 0});
+    return marks_.size() - 1;
+  }
+
+  // Events are made once and used again in every step.
+  std::size_t record(Stream& stream) {
+    if (events_used_ == events_.size()) events_.emplace_back();
+    events_[events_used_].record(stream);
+    return events_used_++;
+  }
+
+  std::size_t entry_of(const char* name, std::size_t parent) {
+    for (std::size_t i = 1; i < entries_.size(); ++i) {
+      if (entries_[i].parent == parent && entries_[i].name == name) return i;
+    }
+    entries_.push_back(
+        {.name = name, .parent = parent, .depth = entries_[parent].depth + 1, .work = {}});
+    return entries_.size() - 1;
+  }
+
+  void append_parts(std::size_t of, std::size_t place, std::vector<Entry>& sorted) const {
+    for (std::size_t i = 1; i < entries_.size(); ++i) {
+      if (entries_[i].parent != of) continue;
+      sorted.push_back(entries_[i]);
+      sorted.back().parent = place;
+      append_parts(i, sorted.size() - 1, sorted);
+    }
+  }
+
+  std::vector<Entry> entries_;
+  std::vector<Mark> marks_;        // of the step under way
+  std::vector<std::size_t> open_;  // of these, the ones not ended, outermost first
+  std::deque<Event> events_;       // events do not move
+  std::size_t events_used_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+// The time from here to the end of the scope belongs to `name`, which is a literal.
+class ProfileScope {
+ public:
+  ProfileScope(const char* name, Stream& stream) : stream_(stream), profiler_(stream.profiler()) {
+    if (profiler_ != nullptr) profiler_->begin(name, stream_);
+  }
+  ProfileScope(const char* name, Stream& stream, const Work& work) : ProfileScope(name, stream) {
+    if (profiler_ != nullptr) profiler_->add(work);
+  }
+  ~ProfileScope() {
+    if (profiler_ == nullptr) return;
+    try {
+      profiler_->end(stream_);
+    } catch (const Error&) {
+      // A stream that can take no more work: whoever waits for it reports that.
+    }
+  }
+  ProfileScope(const ProfileScope&) = delete;
+  ProfileScope& operator=(const ProfileScope&) = delete;
+
+ private:
+  Stream& stream_;
+  Profiler* profiler_;
+};
+
+// Adds to the work of the innermost scope that is open.
+inline void count_work(const Work& work, Stream& stream) {
+  if (stream.profiler() != nullptr) stream.profiler()->add(work);
+}
+
+}  // namespace llmc

@@ -1,0 +1,79 @@
+// What the process takes of the machine: processor time and memory on the host (getrusage, /proc),
+// and on a GPU what its sensors say.
+#pragma once
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "llmc/device/gpu_sampler.h"
+#include "llmc/device/nvml.h"
+#include "llmc/device/properties.h"
+
+namespace llmc {
+
+// Seconds of processor time that all threads of this process took so far, in the kernel too.
+inline double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Bytes of this process that are in main memory now; nothing where /proc does not say.
+inline std::optional<double> resident_bytes() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/statm", "r"),
+                                                             &std::fclose);
+  long pages = 0;
+  if (!file || std::fscanf(file.get(), "%*s %ld", &pages) != 1) return {};
+  return static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+struct ResourceUsage {
+  std::optional<double> processors;   // processor seconds in a second; 1: one core
+  std::optional<double> host_memory;  // bytes
+  GpuUsage gpu;
+};
+
+// Usage between one read() and the next; the first counts from the beginning of the meter's life.
+class ResourceMeter {
+ public:
+  // Looks at the current device. Where there is no GPU, or no way to ask it, its figures are
+  // missing.
+  ResourceMeter() : ResourceMeter(device_bus_id()) {}
+  explicit ResourceMeter(const std::string& bus_id, const char* library = Nvml::kLibrary) {
+    if (bus_id.empty()) return;
+    if (auto nvml = Nvml::open(bus_id, nullptr, library)) {
+      gpu_ = std::make_unique<GpuSampler>(std::move(nvml));
+    }
+  }
+
+  ResourceUsage read() {
+    const auto now = Clock::now();
+    const double used = processor_seconds();
+    const double elapsed = std::chrono::duration<double>(now - time_).count();
+    ResourceUsage usage;
+    if (elapsed > 0) usage.processors = (used - used_) / elapsed;
+    usage.host_memory = resident_bytes();
+    if (gpu_) usage.gpu = gpu_->take();
+    time_ = now;
+    used_ = used;
+    return usage;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Clock::time_point time_ = Clock::now();
+  double used_ = processor_seconds();
+  std::unique_ptr<GpuSampler> gpu_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Run logs for other tools: TensorBoard's event files, or Weights & Biases.
+
+    scripts/export_run.py RUN.jsonl [RUN2.jsonl ...] --tensorboard DIR    then: tensorboard --logdir DIR
+    scripts/export_run.py RUN.jsonl --wandb PROJECT                       then: wandb sync wandb/offline-run-*
+
+Exporting again, while a run goes on or after it, adds what is new and nothing twice.
+"""
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from run_view import tensorboard, weights_and_biases  # noqa: E402
+from run_view.logs import LogError, load_runs  # noqa: E402
+
+
+def parse_command_line():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("logs", nargs="+", metavar="RUN.jsonl")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="event files go to DIR/NAME")
+    parser.add_argument("--wandb", metavar="PROJECT", help="a run of this project, written beside the log, offline")
+    parser.add_argument("--online", action="store_true", help="--wandb sends it at once (needs wandb login)")
+    parser.add_argument("--names", metavar="LIST", type=lambda text: text.split(","),
+                        help="comma-separated names of the runs [the files' names]")
+    options = parser.parse_args()
+    if not options.tensorboard and not options.wandb:
+        parser.error("nothing to do: --tensorboard DIR or --wandb PROJECT")
+    if options.online and not options.wandb:
+        parser.error("--online belongs to --wandb")
+    return options
+
+
+def export(run, options):
+    for warning in run.warnings:
+        print(f"export_run.py: warning: {warning}", file=sys.stderr)
+    if options.tensorboard:
+        path, scalars = tensorboard.write_events(run, options.tensorboard)
+        print(f"tensorboard: {path}, {scalars} values")
+    if options.wandb:
+        steps = weights_and_biases.export(run, options.wandb, options.online)
+        print(f"wandb: {run.name}, {steps} new steps")
+
+
+def main():
+    options = parse_command_line()
+    try:
+        for run in load_runs(options.logs, options.names):
+            export(run, options)
+    except LogError as error:
+        sys.exit(f"export_run.py: {error}")
+    except OSError as error:
+        what = os.strerror(error.errno) if error.errno else error
+        sys.exit(f"export_run.py: {error.filename or options.tensorboard or options.wandb}: {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Panels as SVG or PNG, drawn by gnuplot."""
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from run_view.panels import COLOURS, X_LABELS
+
+LEVEL_COLOURS = ["#444444", "#a03050", "#007070", "#806000"]
+WIDTH, ROW_HEIGHT, LONE_SIZE = 1200, 330, (900, 560)
+TITLE_SHARE = 34  # pixels for the title
+
+
+class GnuplotError(Exception):
+    """gnuplot is missing or failed."""
+
+
+def find_gnuplot():
+    """The program and the environment to start it in."""
+    environment = dict(os.environ)
+    root = Path(__file__).resolve().parent.parent.parent
+    deps = Path(os.environ.get("DEPS") or root / "deps").resolve()
+    found = Path(shutil.which("gnuplot") or shutil.which("gnuplot-nox") or deps / "usr/bin/gnuplot-nox")
+    if not found.exists():
+        raise GnuplotError("gnuplot is missing: scripts/setup.sh installs it (package gnuplot-nox); "
+                           "a page (--out X.html) needs none")
+    # Unpacked by setup.sh --prefix: its libraries and fonts lie beside it. make puts it on PATH.
+    if deps in found.resolve().parents:
+        libraries = [str(p) for p in (deps / "usr/lib").glob("*-linux-gnu")]
+        environment["LD_LIBRARY_PATH"] = ":".join(libraries + [environment.get("LD_LIBRARY_PATH", "")])
+        config = Path(tempfile.gettempdir(), f"llmc-fonts-{os.getuid()}.conf")
+        config.write_text(f'<?xml version="1.0"?><fontconfig><dir>{deps}/usr/share/fonts</dir>'
+                          "<dir>/usr/share/fonts</dir></fontconfig>\n")
+        environment["FONTCONFIG_FILE"] = str(config)
+    return str(found), environment
+
+
+def quoted(text):
+    return "'" + text.replace("'", "''").replace("\n", " ") + "'"
+
+
+def colour_of(curve, runs):
+    """One run: a colour for each kind of curve; several: a colour a run."""
+    return COLOURS[(curve.part if runs == 1 else curve.run) % len(COLOURS)]
+
+
+def data_block(name, points):
+    return f"${name} << EOD\n" + "".join(f"{x!r} {y!r}\n" for x, y in points) + "EOD\n"
+
+
+def plot_commands(panel, number, runs, levels):
+    """(data, what to plot) of a panel."""
+    data, plots = [], []
+    for i, curve in enumerate(panel.curves):
+        name, colour = f"p{number}c{i}", colour_of(curve, runs)
+        # Kinds of curve that share a run's colour differ in dashes.
+        dash = f"dt {curve.part + 1} " if runs > 1 and curve.part and not curve.dots else ""
+        data.append(data_block(name, curve.points))
+        title = f"title {quoted(curve.name)}"
+        if curve.dots:
+            plots.append(f"${name} with points pt 7 ps 0.8 lc rgb '{colour}' {title}")
+        elif curve.trend:
+            data.append(data_block(name + "t", curve.trend))
+            plots.append(f"${name} with lines lw 1 lc rgb '#a0{colour[1:]}' notitle")
+            plots.append(f"${name}t with lines {dash}lw 2 lc rgb '{colour}' {title}")
+        else:
+            # A lone point makes no line.
+            style = "lines" if len(curve.points) > 1 else "points pt 7 ps 0.6"
+            plots.append(f"${name} with {style} {dash}lw 2 lc rgb '{colour}' {title}")
+    for i, (name, value) in enumerate(levels):
+        colour = LEVEL_COLOURS[i % len(LEVEL_COLOURS)]
+        plots.append(f"{value!r} with lines dt 2 lw 2 lc rgb '{colour}' title {quoted(f'{name} = {value:.3f}')}")
+    return "".join(data), "plot " + ", \\\n  ".join(plots) + "\n"
+
+
+def value_range(panel, levels):
+    """What the vertical axis spans, with a little room."""
+    values = [point[1] for curve in panel.curves for point in curve.points] + [value for _, value in levels]
+    low, high = min(values), max(values)
+    if panel.from_zero:
+        low = min(low, 0.0)
+    if high - low <= 1e-12 * abs(high):
+        low, high = (low if panel.from_zero else low - 0.5), high + (abs(high) or 1.0)
+    room = 0.05 * (high - low)
+    return (0.0 if panel.from_zero and low == 0 else low - room), high + room
+
+
+def tick_list(low, high, count):
+    """Labels and places 1, 2 or 5 times a power of ten apart, about `count` of them."""
+    power = 10.0 ** math.floor(math.log10((high - low) / count))
+    step = next(f * power for f in (1, 2, 5, 10) if f * power >= 0.999 * (high - low) / count)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return ", ".join(f"'{short(i * step, high)}' {i * step!r}" for i in range(first, last + 1))
+
+
+def short(value, largest):
+    """A label in the unit that suits the largest of an axis."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if largest >= 10 * size and value:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def layout(count):
+    """(left, bottom, width, height) of each panel in shares of the picture: the first as wide as all."""
+    rows = 1 + count // 2
+    places = [(0.0, 1 - 1 / rows, 1.0, 1 / rows)]
+    for i in range(count - 1):
+        last_alone = i == count - 2 and i % 2 == 0
+        places.append((0.5 * (i % 2), 1 - (2 + i // 2) / rows, 1.0 if last_alone else 0.5, 1 / rows))
+    return rows, places
+
+
+def script(panels, runs, out, x, levels, title):
+    """The gnuplot program that draws it all. `levels`: (name, value) of dashed lines in the panel of losses."""
+    rows, places = layout(len(panels))
+    width, height = LONE_SIZE if len(panels) == 1 else (WIDTH, ROW_HEIGHT * rows + TITLE_SHARE * bool(title))
+    room = 1 - TITLE_SHARE / height if title else 1
+    png = out.suffix == ".png"
+    lines = [f"set terminal {'pngcairo' if png else 'svg'} size {width},{height} enhanced font 'DejaVu Sans,13'"
+             + ("" if png else " background '#ffffff'"),
+             f"set output {quoted(str(out))}", "set encoding utf8",
+             "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid ytics lc rgb '#e4e4e4' lt 1 lw 1",
+             "set key top right noenhanced spacing 1.2 samplen 2.5 opaque fillcolor '#ffffff'",
+             f"set xlabel {quoted(X_LABELS[x])}", "set lmargin 11", "set rmargin 4", "set bmargin 4"]
+    lines.append(f"set multiplot title {quoted(title)} noenhanced" if title else "set multiplot")
+    furthest = max(point[0] for panel in panels for curve in panel.curves for point in curve.points) or 1
+    for i, (panel, (left, bottom, w, h)) in enumerate(zip(panels, places)):
+        own_levels = levels if panel.key == "loss" else []
+        data, plot = plot_commands(panel, i, runs, own_levels)
+        # The first panel says which colour is which run; others only what differs inside them.
+        key = "set key" if i == 0 and (runs > 1 or panel.parts > 1 or own_levels) or panel.parts > 1 else "unset key"
+        low, high = value_range(panel, own_levels)
+        lines += [data + key, f"set origin {left},{bottom * room}", f"set size {w},{h * room}",
+                  f"set ylabel {quoted(panel.label)} noenhanced", f"set yrange [{low!r}:{high!r}]",
+                  f"set ytics ({tick_list(low, high, 6)})", f"set xrange [0:{furthest!r}]",
+                  f"set xtics ({tick_list(0, furthest, 10 if w == 1 else 6)})", plot]
+    return "\n".join(lines) + "\nunset multiplot\n"
+
+
+def draw(panels, runs, out, x="step", levels=(), title=""):
+    """Writes the picture; `runs` is how many there are. Throws GnuplotError."""
+    program, environment = find_gnuplot()
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        draft = Path(folder, "draft" + out.suffix)
+        done = subprocess.run([program], input=script(panels, runs, draft, x, list(levels), title), text=True,
+                              encoding="utf-8", env=environment, capture_output=True)
+        if done.returncode != 0 or not draft.exists() or draft.stat().st_size == 0:
+            raise GnuplotError(f"gnuplot failed:\n{done.stderr}")
+        os.replace(draft, out)

@@ -1,0 +1,113 @@
+"""What a picture of runs shows: panels of curves, the same for every kind of picture."""
+from dataclasses import dataclass, field
+
+from run_view.logs import LogError
+
+COLOURS = ["#1f5fa8", "#c44e1b", "#2f8f4e", "#7a4fa3", "#8a6d1a", "#0f8a94", "#b03a6b", "#5a6472"]
+MOST_POINTS = 4000  # of a curve: more than a screen has columns
+X_LABELS = {"step": "step", "tokens": "tokens", "hours": "hours of training steps"}
+
+
+@dataclass
+class Metric:
+    """A panel: what it is called, the keys of the log in it with a name each, and a factor for their values."""
+    label: str
+    keys: dict
+    factor: float = 1.0
+    noisy: bool = False  # a running mean is drawn over the values
+    from_zero: bool = False
+
+
+METRICS = {
+    "loss": Metric("loss (nats per token)", {"loss": "training", "val_loss": "validation"}, noisy=True),
+    "grad_norm": Metric("gradient norm", {"grad_norm": ""}, noisy=True, from_zero=True),
+    "lr": Metric("learning rate", {"lr": ""}, from_zero=True),
+    "tok_per_s": Metric("tokens per second", {"tok_per_s": ""}, noisy=True, from_zero=True),
+    "memory": Metric("memory in use (GiB)", {"gpu_mem_mb": "GPU", "host_mem_mb": "host"}, 1 / 1024, from_zero=True),
+    "mfu": Metric("MFU (%)", {"mfu": ""}, 100, noisy=True, from_zero=True),
+    "step_ms": Metric("time of a step (ms)", {"step_ms": ""}, noisy=True, from_zero=True),
+    "gpu": Metric("GPU utilisation (%)", {"gpu_util": ""}, from_zero=True),
+    "power": Metric("GPU power (W)", {"gpu_power_w": ""}, from_zero=True),
+    "temperature": Metric("GPU temperature (°C)", {"gpu_temp_c": ""}),
+    "cpu": Metric("CPU use (%, 100: one core)", {"cpu_percent": ""}, noisy=True, from_zero=True),
+}
+DEFAULT_METRICS = ["loss", "grad_norm", "lr", "tok_per_s", "memory"]
+
+
+@dataclass
+class Curve:
+    run: int  # which one
+    name: str  # for the legend
+    part: int  # which of the panel's keys
+    dots: bool  # evaluations: points without a line, which would show what nobody measured
+    points: list
+    trend: list  # a running mean, or empty
+
+
+@dataclass
+class Panel:
+    key: str
+    label: str
+    from_zero: bool
+    parts: int  # how many of the metric's keys have values
+    curves: list = field(default_factory=list)
+
+
+def running_mean(points, width):
+    """A centred mean over `width` points, fewer at the ends so that it stays centred."""
+    reach = max(0, (width - 1) // 2)
+    sums = [0.0]
+    for _, value in points:
+        sums.append(sums[-1] + value)
+    out = []
+    for i, (x, _) in enumerate(points):
+        r = min(reach, i, len(points) - 1 - i)
+        out.append((x, (sums[i + r + 1] - sums[i - r]) / (2 * r + 1)))
+    return out
+
+
+def thinned(points, most=MOST_POINTS):
+    """At most `most` points: of each stretch its lowest and its highest, so that no spike is lost."""
+    if len(points) <= most:
+        return points
+    stretch = -(-2 * len(points) // most)
+    out = []
+    for start in range(0, len(points), stretch):
+        part = points[start:start + stretch]
+        ends = {min(range(len(part)), key=lambda i: part[i][1]), max(range(len(part)), key=lambda i: part[i][1])}
+        out += [part[i] for i in sorted(ends)]
+    return out
+
+
+def make_panels(runs, metrics=None, x="step", smooth=None):
+    """The panels of these metrics, by default those with values. `smooth`: steps in a running mean (1: none;
+    None: a fiftieth of the run). Throws LogError for a metric that no run has.
+    """
+    panels = []
+    places = [run.axis(x) for run in runs]
+    for name in metrics or DEFAULT_METRICS:
+        metric = METRICS[name]
+        present = [key for key in metric.keys if any(run.series(key) for run in runs)]
+        if not present:
+            if metrics:
+                raise LogError(f"--metrics {name}: no line of these logs has {' or '.join(metric.keys)}")
+            continue
+        panel = Panel(name, metric.label, metric.from_zero, len(present))
+        for i, run in enumerate(runs):
+            for part, key in enumerate(present):
+                points = [(places[i](step), metric.factor * value) for step, value in run.series(key)]
+                if points:
+                    panel.curves.append(make_curve(i, run, metric, key, part, points, smooth, len(runs)))
+        panels.append(panel)
+    if not panels:
+        raise LogError("these logs have none of " + ", ".join(DEFAULT_METRICS))
+    return panels
+
+
+def make_curve(i, run, metric, key, part, points, smooth, runs):
+    dots = key == "val_loss"
+    width = smooth or max(3, len(points) // 50)
+    trend = running_mean(points, width) if metric.noisy and not dots and width > 1 else []
+    kind = metric.keys[key]
+    name = kind if runs == 1 and kind else f"{run.name}: {kind}" if kind else run.name
+    return Curve(i, name, part, dots, thinned(points), thinned(trend))

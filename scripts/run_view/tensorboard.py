@@ -1,0 +1,106 @@
+"""Runs as TensorBoard's event files, written without TensorFlow.
+
+An event file is a sequence of records (TFRecord): length as 64 bits, its checksum, the bytes, their checksum.
+Each record is a protocol buffer Event with a scalar. Both formats are simple enough to write by hand:
+tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe them.
+"""
+import os
+import struct
+
+EVENT_FILE = "events.out.tfevents.0000000000.run_log"
+TAGS = {"loss": "loss/training", "val_loss": "loss/validation", "grad_norm": "training/grad_norm", "lr": "training/lr",
+        "tokens": "training/tokens", "tok_per_s": "speed/tok_per_s", "mfu": "speed/mfu", "step_ms": "speed/step_ms"}
+
+
+def tag_of(key):
+    """Where a key of the log is found in TensorBoard; what it does not know is about the machine."""
+    return TAGS.get(key, f"machine/{key}")
+
+
+def crc_table():
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)  # CRC-32C (Castagnoli), bits reversed
+        table.append(byte)
+    return table
+
+
+CRC_TABLE = crc_table()
+
+
+def masked_crc(data):
+    """CRC-32C, rotated and shifted as TFRecord wants it, so that a checksum of checksums is none of its own."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def record(data):
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
+
+
+def varint(value):
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(number, wire_type, payload):
+    return varint(number << 3 | wire_type) + payload
+
+
+def text_field(number, data):
+    return field(number, 2, varint(len(data)) + data)
+
+
+def scalar_event(wall_time, step, values):
+    """Event {1: wall_time, 2: step, 5: Summary {1: Value {1: tag, 2: simple_value}}}."""
+    summary = b"".join(text_field(1, text_field(1, tag.encode()) + field(2, 5, struct.pack("<f", as_float(value))))
+                       for tag, value in values)
+    return field(1, 1, struct.pack("<d", wall_time)) + field(2, 0, varint(step)) + text_field(5, summary)
+
+
+def as_float(value):
+    largest = 3.4028234663852886e38  # of a 32-bit float
+    return max(-largest, min(largest, value))
+
+
+def version_event(wall_time):
+    return field(1, 1, struct.pack("<d", wall_time)) + text_field(3, b"brain.Event:2")
+
+
+def wall_times(run):
+    """{step: seconds since 1970}. The log has durations alone: its last line was written when the file was."""
+    at = run.path.stat().st_mtime - sum(ms for _, ms in run.series("step_ms")) / 1000
+    times = {0: at}
+    for step, row in sorted(run.rows.items()):
+        at += row.get("step_ms", 0) / 1000
+        times[step] = at
+    return times
+
+
+def write_events(run, directory):
+    """Writes the run's file in a folder of its own in `directory`, anew each time. Returns (path, scalars)."""
+    times = wall_times(run)
+    folder = directory / run.name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / EVENT_FILE
+    draft = path.with_name("." + EVENT_FILE + ".tmp")
+    scalars = 0
+    with open(draft, "wb") as file:
+        at = min(times.values())
+        file.write(record(version_event(at)))
+        for step, values in run.steps():
+            at = times.get(step, at)
+            tagged = [(tag_of(key), value) for key, value in values.items()]
+            file.write(record(scalar_event(at, step, tagged)))
+            scalars += len(tagged)
+    os.replace(draft, path)
+    return path, scalars

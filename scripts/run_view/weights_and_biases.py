@@ -1,0 +1,54 @@
+"""Runs into Weights & Biases, through its own package."""
+import hashlib
+import json
+import os
+
+from run_view.logs import LogError
+from run_view.tensorboard import tag_of
+
+
+def import_wandb():
+    try:
+        import wandb
+    except ImportError:
+        raise LogError("--wandb needs the package wandb: pip install wandb; --tensorboard needs nothing") from None
+    return wandb
+
+
+def state_path(run):
+    return run.path.with_name(run.path.name + ".wandb")
+
+
+def read_state(path):
+    """{id of a run: last step that was exported}."""
+    try:
+        state = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise LogError(f"{path} is damaged; without it the whole run is exported again") from None
+    return state if isinstance(state, dict) else {}
+
+
+def export(run, project, online):
+    """Logs the steps that an earlier export to this project did not have. Returns how many."""
+    wandb = import_wandb()
+    # The same log gives the same run. What was exported stands beside the log: offline, nobody else knows.
+    place = f"{project}\n{run.name}\n{run.path.resolve()}"
+    identity = hashlib.sha256(place.encode()).hexdigest()[:16]
+    path = state_path(run)
+    state = read_state(path)
+    last = state.get(identity, -1)
+    new = [(step, values) for step, values in run.steps() if step > last]
+    if not new:
+        return 0
+    mode = {"mode": "online", "resume": "allow"} if online else {"mode": "offline"}
+    session = wandb.init(project=project, name=run.name, id=identity, dir=str(run.path.parent), **mode)
+    for step, values in new:
+        session.log({tag_of(key): value for key, value in values.items()}, step=step)
+    session.finish()
+    state[identity] = new[-1][0]
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(json.dumps(state) + "\n")
+    os.replace(draft, path)
+    return len(new)

@@ -1,0 +1,149 @@
+// What a run takes of the machine: figures of the host, and NVML's through a library of our own
+// that stands in for the driver's.
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "llmc/device/resource_usage.h"
+#include "llmc/train/progress.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("resource_usage");
+
+namespace {
+
+using llmc::GpuUsage;
+using llmc::Nvml;
+using llmc_test::contains;
+
+// The functions as NVML's documentation declares them. `answers` leaves out what a GPU may lack.
+std::string fake_nvml(bool answers) {
+  const std::string other = answers ? "0" : "3 /* not supported */";
+  return R"(
+#include <string.h>
+static char handle;
+struct Utilization { unsigned gpu, memory; };
+struct Memory { unsigned long long total, free, used; };
+extern "C" {
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
+  if (strcmp(id, "0000:3b:00.0") != 0) return 6;
+  *device = &handle;
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(void* device, Utilization* u) {
+  u->gpu = 87; u->memory = 41;
+  return device == &handle ? 0 : 2;
+}
+int nvmlDeviceGetMemoryInfo(void* device, Memory* m) {
+  m->total = 80ull << 30; m->free = 69ull << 30; m->used = 11ull << 30;
+  return device == &handle ? 0 : 2;
+}
+int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { *milliwatts = 312500; return )" +
+         other + R"(; }
+int nvmlDeviceGetTemperature(void*, int sensor, unsigned* celsius) {
+  *celsius = 54;
+  return sensor == 0 ? )" +
+         other + R"( : 2;
+}
+})";
+}
+
+// Empty where there is no compiler.
+std::string compiled(const llmc_test::TemporaryDirectory& directory, const std::string& source) {
+  const std::string code = directory.file("nvml.cpp"), library = directory.file("libnvml.so");
+  std::ofstream(code) << source;
+  const std::string command = "g++ -shared -fPIC -o " + library + " " + code + " 2>/dev/null";
+  return std::system(command.c_str()) == 0 ? library : std::string();
+}
+
+bool empty(const GpuUsage& usage) {
+  return !usage.utilisation && !usage.power && !usage.memory && !usage.temperature;
+}
+
+}  // namespace
+
+TEST_CASE("the processor time and memory of this process are counted") {
+  llmc::ResourceMeter meter("");
+  const double before = llmc::processor_seconds();
+  volatile double sink = 0;
+  while (llmc::processor_seconds() - before < 0.02) sink = sink + 1;
+  const llmc::ResourceUsage usage = meter.read();
+  REQUIRE(usage.processors.has_value());
+  CHECK(*usage.processors > 0);
+  CHECK(empty(usage.gpu));
+
+  REQUIRE(usage.host_memory.has_value());
+  std::vector<char> more(64 << 20, 1);
+  CHECK(*llmc::resident_bytes() - *usage.host_memory > 0.9 * static_cast<double>(more.size()));
+}
+
+TEST_CASE("without the driver's library there are no figures, and it is said why") {
+  std::string why;
+  CHECK(Nvml::open("0000:3b:00.0", &why, "libno-such-library.so.1") == nullptr);
+  CHECK(contains(why, "libno-such-library.so.1"));
+  // A library that is something else.
+  CHECK(Nvml::open("0000:3b:00.0", &why, "libc.so.6") == nullptr);
+  CHECK(contains(why, "libc.so.6 is not NVML"));
+  CHECK(empty(llmc::ResourceMeter("0000:3b:00.0", "libno-such-library.so.1").read().gpu));
+}
+
+TEST_CASE("NVML's figures come in watts, bytes, degrees and per cent") {
+  const llmc_test::TemporaryDirectory directory;
+  const std::string library = compiled(directory, fake_nvml(true));
+  if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
+  const auto nvml = Nvml::open("0000:3b:00.0", nullptr, library.c_str());
+  REQUIRE(nvml != nullptr);
+  const GpuUsage usage = nvml->read();
+  CHECK(usage.utilisation == 87.0);
+  CHECK(usage.power == doctest::Approx(312.5));
+  CHECK(usage.memory == 11.0 * (1 << 30));
+  CHECK(usage.temperature == 54.0);
+
+  std::string why;
+  CHECK(Nvml::open("0000:5e:00.0", &why, library.c_str()) == nullptr);
+  CHECK(contains(why, "no GPU at 0000:5e:00.0"));
+}
+
+TEST_CASE("what a GPU does not answer is missing, the rest is there") {
+  const llmc_test::TemporaryDirectory directory;
+  const std::string library = compiled(directory, fake_nvml(false));
+  if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
+  const GpuUsage usage = Nvml::open("0000:3b:00.0", nullptr, library.c_str())->read();
+  CHECK(usage.utilisation == 87.0);
+  CHECK(usage.memory.has_value());
+  CHECK_FALSE(usage.power.has_value());
+  CHECK_FALSE(usage.temperature.has_value());
+}
+
+TEST_CASE("the sampler repeats its last figures between two samples") {
+  const llmc_test::TemporaryDirectory directory;
+  const std::string library = compiled(directory, fake_nvml(true));
+  if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
+  llmc::GpuSampler sampler(Nvml::open("0000:3b:00.0", nullptr, library.c_str()));
+  GpuUsage usage = sampler.take();
+  while (!usage.power) {  // until its thread has run once
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    usage = sampler.take();
+  }
+  for (int i = 0; i < 3; ++i) CHECK(sampler.take().power == doctest::Approx(312.5));
+}
+
+TEST_CASE("a line of the log has the keys that could be had, and no others") {
+  llmc::LogRecord line{{"step", 1}};
+  llmc::append_usage(line, {.processors = 1.756, .host_memory = 100.04 * (1 << 20), .gpu = {}});
+  CHECK(llmc::log_line(line) == R"({"step":1,"cpu_percent":175.6,"host_mem_mb":100.0})");
+  line.clear();
+  llmc::append_usage(
+      line,
+      {.processors = {},
+       .host_memory = {},
+       .gpu = {.utilisation = 87, .power = 312.5, .memory = 11.0 * (1 << 30), .temperature = 54}});
+  CHECK(llmc::log_line(line) ==
+        R"({"gpu_util":87.0,"gpu_power_w":312.5,"gpu_mem_mb":11264.0,"gpu_temp_c":54.0})");
+}
+
+TEST_SUITE_END();
