@@ -21,6 +21,8 @@ TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
+# Tools that stand at the top beside the programs.
+TOP_TOOLS := tokenize
 # Collectives over several GPUs or ranks link here once they are built in.
 COMM_LIBS :=
 
@@ -119,7 +121,7 @@ endif
 
 # ---- what there is to build -----------------------------------------------------------------
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
-HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(TOOLS:%=data/%.cpp))))))
+HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(patsubst %,data/%.cpp,$(TOOLS) $(TOP_TOOLS)))))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
 # test/test_host_*: about the host executor itself, so not for a GPU. The race check is about kernels.
@@ -141,6 +143,7 @@ links: programs
 	    ln -sfn build/$$target/$$p $$p; \
 	  done; \
 	done
+	@$(if $(CUDA_ONLY),,for p in $(TOP_TOOLS); do ln -sfn build/host/$$p $$p; done)
 
 # ---- compiling ------------------------------------------------------------------------------
 # A file that changes only when the commands do: other flags, another compiler.
@@ -290,7 +293,7 @@ format: ## rewrite all sources in the style of .clang-format
 	@git ls-files -z '*.h' '*.cu' '*.cpp' | xargs -0 clang-format -i
 
 clean: ## remove all that was built
-	rm -rf build $(PROGRAMS)
+	rm -rf build $(PROGRAMS) $(TOP_TOOLS)
 
 help: ## print this
 	@echo "make TARGET [VARIABLE=VALUE ...]"; echo; echo "Targets"
