@@ -58,8 +58,9 @@ inline void add_document_flags(CLI::App& app, TokenizeSettings& s, CLI::Option* 
       ->type_name("LINE")
       ->excludes(decode)
       ->group(group);
-  app.add_flag("!--no-end-of-text", s.end_of_text,
-               "no <|endoftext|>; without this flag it stands before each document")
+  app.add_flag_callback(
+         "--no-end-of-text", [&s] { s.end_of_text = false; },
+         "no <|endoftext|>; without this flag it stands before each document")
       ->excludes(decode)
       ->group(group);
   app.add_option("--dedup", s.dedup,
@@ -70,8 +71,9 @@ inline void add_document_flags(CLI::App& app, TokenizeSettings& s, CLI::Option* 
       ->capture_default_str()
       ->excludes(decode)
       ->group(group);
-  app.add_option("--dedup-threshold", s.dedup_threshold,
-                 "Jaccard index of sets of five words from which documents are nearly the same")
+  app.add_option(
+         "--dedup-threshold", s.dedup_threshold,
+         "documents are nearly the same from this Jaccard index of their sets of five words on")
       ->check(between(0.1, 1.0))
       ->type_name("X")
       ->capture_default_str()

@@ -56,15 +56,15 @@ class TokenizeProgress {
     cut(lines_.empty() ? 0 : text.rfind('\n') + 1);
   }
 
-  // A file in which nothing was begun is no use to anybody.
+  // While nothing is finished the file is no use to anybody.
   ~TokenizeProgress() {
-    if (fd_ && lines_.empty()) ::unlink(path_.c_str());
+    if (fd_ && !begun()) ::unlink(path_.c_str());
   }
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
 
-  // Whether an earlier run began something.
-  bool begun() const { return !lines_.empty(); }
+  // Whether there is a finished file to go on from.
+  bool begun() const { return lines_.size() > 1; }
 
   // The job of the earlier run, as JSON, and the files it finished of an output. Throw where the
   // file is damaged.
