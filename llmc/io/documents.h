@@ -1,10 +1,11 @@
 // Documents, one after another, from text files and JSON lines.
 //
-// Files are mapped and documents are views of them, so no file is ever in memory as a whole. An
+// Files are mapped and documents are views of them, so no file need be in memory as a whole. An
 // input must not be cut short while it is read.
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -54,7 +55,7 @@ class DocumentReader {
     }
   }
 
-  // The next document, which may be empty; false at the end of the last file.
+  // The next document, which may be empty (JSON only); false at the end of the last file.
   bool next(Document& document) {
     while (input_ < maps_.size()) {
       const std::string_view file = text_of_input(input_);
@@ -106,6 +107,17 @@ class DocumentReader {
   // How much of all files lies before the next document.
   std::int64_t bytes_read() const { return before_ + static_cast<std::int64_t>(at_); }
 
+  // Gives back the memory of what was read: of all documents so far, and of a whole file. What is
+  // looked at again is read again.
+  void release_read() {
+    for (; released_input_ < input_; ++released_input_, released_ = 0) {
+      release(released_input_, released_, maps_[released_input_].bytes().size());
+    }
+    if (input_ < maps_.size()) release(input_, released_, at_);
+    released_ = at_;
+  }
+  void release_input(std::size_t input) const { release(input, 0, maps_[input].bytes().size()); }
+
   // Throws where a file was written to, or replaced, since it was opened.
   void check_unchanged() const {
     for (std::size_t i = 0; i < paths_.size(); ++i) {
@@ -125,6 +137,14 @@ class DocumentReader {
     fail(path + " is neither .txt nor .jsonl",
          extension == ".bin" ? "--decode turns token files into text"
                              : "--format says what is in files of other names");
+  }
+
+  // Bytes begin .. end - 1; whole pages of them.
+  void release(std::size_t input, std::size_t begin, std::size_t end) const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t from = begin / page * page;
+    auto* data = const_cast<std::byte*>(maps_[input].bytes().data());
+    if (end > from) ::madvise(data + from, end - from, MADV_DONTNEED);
   }
 
   static std::filesystem::file_time_type time_of(const std::string& path) {
@@ -187,6 +207,8 @@ class DocumentReader {
   std::int64_t before_ = 0;  // bytes of earlier files
   std::size_t at_ = 0;
   std::int64_t line_ = 1;
+  std::size_t released_input_ = 0;  // what lies before was given back
+  std::size_t released_ = 0;
 };
 
 }  // namespace llmc

@@ -1,7 +1,9 @@
 // `tokenize` from the first check to the last file.
 #pragma once
 
-#include <algorithm>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -44,9 +46,7 @@ inline Paths results_there(const Paths& outputs) {
 }
 
 inline void remove_file(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::remove(path, error);
-  if (error) fail_file("remove", path, error.value());
+  if (::unlink(path.c_str()) != 0) fail_file("remove", path, errno);
 }
 
 // What a killed run left in the making. Nobody else is writing these outputs: the progress file is

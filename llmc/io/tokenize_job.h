@@ -113,6 +113,7 @@ inline std::string job_text(const TokenizeSettings& settings, const Tokenizer& t
   std::vector<std::string> checksums(reader.paths().size());
   for_each_parallel(checksums.size(), settings.threads, [&](std::size_t i) {
     checksums[i] = checksum_text(checksum_of(reader.text_of_input(i)));
+    reader.release_input(i);
   });
   OrderedJson inputs = OrderedJson::array();
   for (std::size_t i = 0; i < checksums.size(); ++i) {

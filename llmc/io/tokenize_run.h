@@ -54,6 +54,7 @@ class TokenizeRun {
       examine();
       for (Item& item : items_) decide(item);
       tokenize();
+      reader_.release_read();
     }
     return counts_;
   }
