@@ -21,6 +21,8 @@ TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
+# Tools that stand at the top beside the programs.
+TOP_TOOLS := tokenize
 # Collectives over several GPUs or ranks link here once they are built in.
 COMM_LIBS :=
 
@@ -121,7 +123,7 @@ endif
 
 # ---- what there is to build -----------------------------------------------------------------
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
-HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(TOOLS:%=data/%.cpp))))))
+HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(patsubst %,data/%.cpp,$(TOOLS) $(TOP_TOOLS)))))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
 # test/test_host_*: about the host executor itself, so not for a GPU. The race check is about kernels.
@@ -143,6 +145,7 @@ links: programs
 	    ln -sfn build/$$target/$$p $$p; \
 	  done; \
 	done
+	@$(if $(CUDA_ONLY),,for p in $(TOP_TOOLS); do ln -sfn build/host/$$p $$p; done)
 
 # ---- compiling ------------------------------------------------------------------------------
 # A file that changes only when the commands do: other flags, another compiler.
@@ -208,9 +211,11 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 -include $(wildcard build/*/*.d build/*/test/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
+# Suites that start the programs; they are in Python.
+PROGRAM_SUITES := programs infer_programs tokenize_program run_view peers
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(if $(filter-out programs infer_programs run_view peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
+TEST_PROGRAMS := $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -222,7 +227,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs run_view peers,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 
@@ -298,7 +303,7 @@ format: ## rewrite all sources in the style of .clang-format
 	@git ls-files -z '*.h' '*.cu' '*.cpp' | xargs -0 clang-format -i
 
 clean: ## remove all that was built
-	rm -rf build $(PROGRAMS)
+	rm -rf build $(PROGRAMS) $(TOP_TOOLS)
 
 help: ## print this
 	@echo "make TARGET [VARIABLE=VALUE ...]"; echo; echo "Targets"

@@ -267,6 +267,23 @@ class AtomicFile {
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
+  // Replaces what the file begins with, which was written before: for a header that counts what
+  // follows. `checksum` is that of the content no more.
+  void rewrite_start(std::span<const std::byte> bytes) {
+    require(static_cast<std::int64_t>(bytes.size()) <= size_,
+            path_.string() + ": more than was written cannot be rewritten");
+    for (off_t at = 0; !bytes.empty();) {
+      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), at);
+      if (n < 0 && errno != EINTR) fail_file("write", path_, errno);
+      if (n <= 0) continue;
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+      at += n;
+    }
+  }
+
+  // The name that `commit` will give, in the same folder.
+  void rename(const std::filesystem::path& path) { path_ = path; }
+
   // Bytes on disk, then the name, then the directory. Who names many files in one directory and
   // syncs that at the end can do without the last part.
   void commit(bool directory_too = true) {

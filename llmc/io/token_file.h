@@ -164,26 +164,21 @@ inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t voca
 // before that nothing of it is seen.
 class TokenFileWriter {
  public:
-  // `count` is the number of tokens to come: the header, which is written first, says it.
+  // `count` is the number of tokens to come, for which the space is taken at once.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
                   std::int64_t count)
-      : vocabulary_size_(vocabulary_size),
-        count_(count),
-        file_(checked(path, vocabulary_size, count)) {
-    file_.reserve(static_cast<std::int64_t>(sizeof(TokenFileHeader)) + 2 * count);
-    TokenFileHeader header{};
-    header[0] = kTokenFileMagic;
-    header[1] = kTokenFileVersion;
-    header[2] = static_cast<std::int32_t>(count);
-    file_.write(std::as_bytes(std::span(header)));
-  }
+      : TokenFileWriter(path, vocabulary_size, count, count) {}
+
+  // As many tokens as will come.
+  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size)
+      : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMost) {}
 
   // Throws for a token outside the vocabulary, and for more tokens than announced.
   void append(std::span<const std::int32_t> tokens) {
     const std::string path = file_.path().string();
     check_tokens(tokens, vocabulary_size_, path, written_);
     const auto n = static_cast<std::int64_t>(tokens.size());
-    if (n > count_ - written_) fail(path + ": more tokens than " + std::to_string(count_));
+    if (n > most_ - written_) fail(path + ": more tokens than " + std::to_string(most_));
     constexpr std::size_t kPiece = std::size_t{1} << 16;
     for (; !tokens.empty(); tokens = tokens.subspan(std::min(kPiece, tokens.size()))) {
       const std::span piece = tokens.first(std::min(kPiece, tokens.size()));
@@ -195,16 +190,48 @@ class TokenFileWriter {
     written_ += n;
   }
 
-  // Throws when fewer tokens came than announced; nothing is replaced then.
+  // Another name, in the same folder, that the file will take.
+  void rename(const std::filesystem::path& path) { file_.rename(path); }
+
+  std::int64_t written() const { return written_; }  // tokens
+
+  // Throws when fewer tokens came than announced, or none; nothing is replaced then.
   void finish() {
-    if (written_ != count_) {
+    if (written_ < least_) {
       fail(file_.path().string() + ": " + std::to_string(written_) + " tokens of " +
-           std::to_string(count_) + " were written");
+           std::to_string(least_) + " were written");
     }
+    if (least_ != written_) write_header(written_);
     file_.commit();
   }
 
  private:
+  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
+                  std::int64_t least, std::int64_t most)
+      : vocabulary_size_(vocabulary_size),
+        least_(least),
+        most_(most),
+        file_(checked(path, vocabulary_size, least)) {
+    if (least == most) file_.reserve(kHeaderBytes + 2 * most);
+    write_header(least);
+  }
+
+  static constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(TokenFileHeader));
+
+  // The second time, over the first.
+  void write_header(std::int64_t count) {
+    TokenFileHeader header{};
+    header[0] = kTokenFileMagic;
+    header[1] = kTokenFileVersion;
+    header[2] = static_cast<std::int32_t>(count);
+    const std::span bytes = std::as_bytes(std::span(header));
+    if (file_.size() == 0) {
+      file_.write(bytes);
+    } else {
+      file_.rewrite_start(bytes);
+    }
+  }
+
   // Before the file is made.
   static const std::filesystem::path& checked(const std::filesystem::path& path,
                                               std::int64_t vocabulary_size, std::int64_t count) {
@@ -216,7 +243,7 @@ class TokenFileWriter {
     return path;
   }
 
-  std::int64_t vocabulary_size_, count_;
+  std::int64_t vocabulary_size_, least_, most_;
   std::int64_t written_ = 0;
   std::vector<std::uint16_t> narrow_;
   AtomicFile file_;

@@ -1,0 +1,214 @@
+// Documents, one after another, from text files and JSON lines.
+//
+// Files are mapped and documents are views of them, so no file need be in memory as a whole. An
+// input must not be cut short while it is read.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/file.h"
+#include "llmc/io/json.h"
+
+namespace llmc {
+
+struct DocumentFormat {
+  enum class Kind { by_name, text, json_lines };
+  Kind kind = Kind::by_name;             // by_name: .txt is a text, .jsonl are JSON lines
+  std::string field = "text";            // of each JSON object
+  std::optional<std::string> separator;  // the line between documents of a text; none: one document
+};
+
+// A document where it lies in a file.
+struct Document {
+  std::string_view bytes;  // of the file: the text, or a line with a JSON object in it
+  std::size_t input = 0;   // number of the file
+  std::int64_t line = 1;   // of the file, where it begins
+  bool is_json = false;
+};
+
+// The documents of several files in their order.
+class DocumentReader {
+ public:
+  // Throws an error that names the file where one is missing, empty, or of no known kind.
+  DocumentReader(std::vector<std::string> paths, DocumentFormat format)
+      : paths_(std::move(paths)), format_(std::move(format)) {
+    for (const std::string& path : paths_) {
+      kinds_.push_back(kind_of(path));
+      maps_.emplace_back(path);
+      const auto bytes = maps_.back().bytes();
+      require(!bytes.empty(), path + " is empty", "a file with at least one document");
+      ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_SEQUENTIAL);
+      total_ += static_cast<std::int64_t>(bytes.size());
+      times_.push_back(time_of(path));
+    }
+  }
+
+  // The next document, which may be empty (JSON only); false at the end of the last file.
+  bool next(Document& document) {
+    while (input_ < maps_.size()) {
+      const std::string_view file = text_of_input(input_);
+      if (at_ < file.size()) {
+        document.input = input_;
+        document.line = line_;
+        document.is_json = kinds_[input_] == DocumentFormat::Kind::json_lines;
+        if (document.is_json ? next_line(file, document) : next_text(file, document)) return true;
+        continue;
+      }
+      ++input_;
+      before_ += std::ssize(file);
+      at_ = 0;
+      line_ = 1;
+    }
+    return false;
+  }
+
+  // The text of a document: itself, or the field of its object, then kept in `storage`. Any number
+  // of threads may call it. Throws an error with file and line for what is not a JSON object, and
+  // where the field is missing or no string.
+  std::string_view text_of(const Document& document, std::string& storage) const {
+    if (!document.is_json) return document.bytes;
+    const std::string where = place(document);
+    const Json json = parse_json(document.bytes, where);
+    require(json.is_object(), where + " is not a JSON object",
+            "a .jsonl file has an object on each line");
+    const Json* value = json_member(json, format_.field);
+    if (value == nullptr) {
+      fail(where + " has no field \"" + printable(format_.field) + "\"" + fields_text(json),
+           "--field NAME says which one holds the text");
+    }
+    storage = json_text(*value, where + ": the field \"" + printable(format_.field) + "\"");
+    return storage;
+  }
+
+  // "FILE:LINE".
+  std::string place(const Document& document) const {
+    return paths_[document.input] + ":" + std::to_string(document.line);
+  }
+
+  const std::vector<std::string>& paths() const { return paths_; }
+  std::string_view text_of_input(std::size_t input) const {
+    const auto bytes = maps_[input].bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  std::int64_t total_bytes() const { return total_; }
+
+  // How much of all files lies before the next document.
+  std::int64_t bytes_read() const { return before_ + static_cast<std::int64_t>(at_); }
+
+  // Gives back the memory of what was read: of all documents so far, and of a whole file. What is
+  // looked at again is read again.
+  void release_read() {
+    for (; released_input_ < input_; ++released_input_, released_ = 0) {
+      release(released_input_, released_, maps_[released_input_].bytes().size());
+    }
+    if (input_ < maps_.size()) release(input_, released_, at_);
+    released_ = at_;
+  }
+  void release_input(std::size_t input) const { release(input, 0, maps_[input].bytes().size()); }
+
+  // Throws where a file was written to, or replaced, since it was opened.
+  void check_unchanged() const {
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      require(time_of(paths_[i]) == times_[i], paths_[i] + " was changed while it was read",
+              "start again with --force");
+    }
+  }
+
+ private:
+  using Kind = DocumentFormat::Kind;
+
+  Kind kind_of(const std::string& path) const {
+    if (format_.kind != Kind::by_name) return format_.kind;
+    const std::string extension = std::filesystem::path(path).extension().string();
+    if (extension == ".txt") return Kind::text;
+    if (extension == ".jsonl") return Kind::json_lines;
+    fail(path + " is neither .txt nor .jsonl",
+         extension == ".bin" ? "--decode turns token files into text"
+                             : "--format says what is in files of other names");
+  }
+
+  // Bytes begin .. end - 1; whole pages of them.
+  void release(std::size_t input, std::size_t begin, std::size_t end) const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t from = begin / page * page;
+    auto* data = const_cast<std::byte*>(maps_[input].bytes().data());
+    if (end > from) ::madvise(data + from, end - from, MADV_DONTNEED);
+  }
+
+  static std::filesystem::file_time_type time_of(const std::string& path) {
+    std::error_code error;
+    const auto time = std::filesystem::last_write_time(path, error);
+    if (error) fail_file("examine", path, error.value());
+    return time;
+  }
+
+  // The line at at_, without its end, and past it.
+  std::string_view take_line(std::string_view file) {
+    const auto* begin = file.data() + at_;
+    const auto* end = static_cast<const char*>(std::memchr(begin, '\n', file.size() - at_));
+    const auto length = end == nullptr ? file.size() - at_ : static_cast<std::size_t>(end - begin);
+    at_ += length + (end == nullptr ? 0 : 1);
+    ++line_;
+    std::string_view line(begin, length);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    return line;
+  }
+
+  // False for a line of white space, which is no document.
+  bool next_line(std::string_view file, Document& document) {
+    document.bytes = take_line(file);
+    return document.bytes.find_first_not_of(" \t\r") != std::string_view::npos;
+  }
+
+  // Up to the next separator; the line breaks inside belong to the document.
+  bool next_text(std::string_view file, Document& document) {
+    const std::size_t begin = at_;
+    std::size_t end = file.size();
+    if (!format_.separator) {
+      at_ = file.size();
+    } else {
+      for (bool found = false; at_ < file.size() && !found;) {
+        const std::size_t line_begin = at_;
+        found = take_line(file) == *format_.separator;
+        if (found) end = line_begin;
+      }
+    }
+    document.bytes = file.substr(begin, end - begin);
+    // Nothing stands before a separator that begins the file, or between two of them.
+    return end > begin;
+  }
+
+  // " (it has: a, b)".
+  static std::string fields_text(const Json& json) {
+    std::string names;
+    for (const auto& [name, value] : json.items()) names += (names.empty() ? "" : ", ") + name;
+    return names.empty() ? " (it is empty)" : " (it has: " + printable(names) + ")";
+  }
+
+  std::vector<std::string> paths_;
+  DocumentFormat format_;
+  std::vector<Kind> kinds_;
+  std::vector<MappedFile> maps_;
+  std::vector<std::filesystem::file_time_type> times_;  // of the last change
+  std::int64_t total_ = 0;
+  std::size_t input_ = 0;    // where the next document begins
+  std::int64_t before_ = 0;  // bytes of earlier files
+  std::size_t at_ = 0;
+  std::int64_t line_ = 1;
+  std::size_t released_input_ = 0;  // what lies before was given back
+  std::size_t released_ = 0;
+};
+
+}  // namespace llmc

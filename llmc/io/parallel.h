@@ -1,0 +1,55 @@
+// Independent pieces of work on several threads.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace llmc {
+
+// The processors this process may run on, which can be fewer than the machine has.
+inline std::int64_t available_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// Calls work(0) .. work(count - 1), each once, on up to `threads` threads; returns when all are
+// done. Where some throw, the exception of the lowest number is rethrown, as a loop would: numbers
+// are taken in order, so whoever throws later has a higher one or was already under way.
+template <class Work>
+void for_each_parallel(std::size_t count, std::int64_t threads, Work&& work) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  std::size_t failed = count;
+  const auto run = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i < failed) {
+          failed = i;
+          error = std::current_exception();
+        }
+        next = count;
+      }
+    }
+  };
+  std::vector<std::jthread> helpers;
+  const auto wanted = std::min(static_cast<std::size_t>(std::max<std::int64_t>(1, threads)), count);
+  for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(run);
+  run();
+  helpers.clear();  // waits
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace llmc

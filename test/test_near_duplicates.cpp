@@ -1,0 +1,220 @@
+// Duplicates of documents: words, the estimate of the Jaccard index against its definition, the
+// probability that two documents are compared against its formula, and what is dropped.
+#include <cmath>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "llmc/io/near_duplicates.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("near_duplicates");
+
+namespace {
+
+using llmc::MinHash;
+using llmc::NearDuplicates;
+using Words = std::vector<int>;
+
+std::string text_of(const Words& words) {
+  std::string text;
+  for (const int word : words) text += "w" + std::to_string(word) + " ";
+  return text;
+}
+
+Words random_words(std::mt19937_64& random, std::size_t count, int most = 1'000'000) {
+  Words words(count);
+  for (int& word : words) word = static_cast<int>(random() % static_cast<std::uint64_t>(most));
+  return words;
+}
+
+std::set<Words> shingles_of(const Words& words) {
+  std::set<Words> shingles;
+  for (std::size_t i = 0; i + llmc::kShingleWords <= words.size(); ++i) {
+    const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
+    shingles.emplace(at, at + llmc::kShingleWords);
+  }
+  return shingles;
+}
+
+// |A n B| / |A u B|, as it is written.
+double jaccard(const Words& a, const Words& b) {
+  const auto A = shingles_of(a), B = shingles_of(b);
+  std::size_t both = 0;
+  for (const Words& shingle : A) both += B.count(shingle);
+  return static_cast<double>(both) / static_cast<double>(A.size() + B.size() - both);
+}
+
+std::size_t words_in(const std::string& text) {
+  std::size_t count = 0;
+  llmc::for_each_word(text, [&](std::uint64_t) { ++count; });
+  return count;
+}
+
+bool same_words(const std::string& a, const std::string& b) {
+  std::vector<std::uint64_t> x, y;
+  llmc::for_each_word(a, [&](std::uint64_t word) { x.push_back(word); });
+  llmc::for_each_word(b, [&](std::uint64_t word) { y.push_back(word); });
+  return x == y;
+}
+
+TEST_CASE("words: what counts and what does not") {
+  CHECK(same_words("The king's 2 ships -- sink.", "the KING s \n 2 ships \"sink\"!"));
+  CHECK(same_words("caf\xc3\xa9 \xe2\x80\x9cnoir\xe2\x80\x9d\xc2\xa0!", "caf\xc3\xa9, noir"));
+  CHECK(!same_words("caf\xc3\xa9", "cafe"));
+  CHECK(!same_words("ab", "a b"));
+  CHECK(!same_words("a b", "b a"));
+  CHECK(words_in("") == 0);
+  CHECK(words_in(" .,-\n") == 0);
+  CHECK(words_in("\xd0\xbc\xd0\xb8\xd1\x80 x1 2y") == 3);            // Cyrillic: one word
+  CHECK(words_in("\xe4\xb8\xad\xe6\x96\x87 x \xe4\xb8\xadx") == 5);  // Chinese: a word a character
+  CHECK(words_in("a\xff"
+                 "b\xc3") == 2);  // no UTF-8: separates
+}
+
+TEST_CASE("the same bytes are found, and only they") {
+  llmc::ExactDuplicates exact;
+  CHECK(!exact.seen(llmc::content_hash("a")));
+  CHECK(!exact.seen(llmc::content_hash("A")));
+  CHECK(!exact.seen(llmc::content_hash("")));
+  CHECK(exact.seen(llmc::content_hash("a")));
+  CHECK(exact.seen(llmc::content_hash("")));
+  CHECK(llmc::content_hash("a").low != llmc::content_hash("a").high);
+}
+
+// b is a with some of its words changed: each changes five shingles.
+TEST_CASE("the estimate is the Jaccard index, give or take its standard deviation") {
+  std::mt19937_64 random(2);
+  const int pairs = llmc_test::tiny() ? 40 : 400;
+  for (const int changes : {0, 2, 6, 14, 40, 200}) {
+    double error = 0, squares = 0, variance = 0;
+    for (int pair = 0; pair < pairs; ++pair) {
+      const Words a = random_words(random, 200);
+      Words b = a;
+      for (int i = 0; i < changes; ++i) {
+        b[random() % b.size()] = static_cast<int>(random() % 1'000'000);
+      }
+      const double s = jaccard(a, b);
+      const double estimate =
+          llmc::similarity(*llmc::min_hash(text_of(a)), *llmc::min_hash(text_of(b)));
+      error += estimate - s;
+      squares += (estimate - s) * (estimate - s);
+      variance += s * (1 - s) / llmc::kMinHashes;
+    }
+    INFO(changes);
+    // Unbiased: the mean error is within 5 of its standard deviations; 1e-3 for equal 16 bits.
+    CHECK(std::abs(error / pairs) <= 5 * std::sqrt(variance) / pairs + 1e-3);
+    // And as exact as it should be: the mean square of n such errors has a relative deviation of
+    // about sqrt(2 / n).
+    CHECK(squares <= variance * (1 + 5 * std::sqrt(2.0 / pairs)) + 1e-6 * pairs);
+  }
+}
+
+TEST_CASE("repetition and order of shingles do not count") {
+  const Words words{1, 2, 3, 4, 5, 6};
+  Words twice = words;
+  twice.insert(twice.end(), words.begin(), words.end());
+  Words thrice = twice;
+  thrice.insert(thrice.end(), words.begin(), words.end());
+  CHECK(*llmc::min_hash(text_of(twice)) == *llmc::min_hash(text_of(thrice)));
+  CHECK(*llmc::min_hash(text_of(words)) != *llmc::min_hash(text_of(twice)));
+}
+
+TEST_CASE("texts of few words, and of none") {
+  CHECK(!llmc::min_hash("").has_value());
+  CHECK(!llmc::min_hash("...").has_value());
+  CHECK(*llmc::min_hash("one two") == *llmc::min_hash("One, two."));
+  CHECK(llmc::similarity(*llmc::min_hash("one two"), *llmc::min_hash("one two three")) < 0.1);
+  CHECK(llmc::similarity(*llmc::min_hash("one two"), *llmc::min_hash("two one")) < 0.1);
+}
+
+TEST_CASE("bands are as long as they may be at each threshold") {
+  for (const double threshold : {0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0}) {
+    const llmc::Bands bands = llmc::bands_for(threshold);
+    INFO(threshold);
+    CHECK(bands.count * bands.rows <= static_cast<std::int64_t>(llmc::kMinHashes));
+    CHECK(bands.probability(threshold) >= 0.99);
+    const llmc::Bands longer{static_cast<std::int64_t>(llmc::kMinHashes) / (bands.rows + 1),
+                             bands.rows + 1};
+    CHECK((longer.count == 0 || longer.probability(threshold) < 0.99));
+  }
+  CHECK(llmc::bands_for(0.8).rows == 6);
+  CHECK(llmc::bands_for(0.8).count == 21);
+}
+
+// Random hashes that agree in each value with probability s: dropped if and only if they are
+// compared and their estimate reaches the threshold.
+TEST_CASE("pairs are compared as often as the formula says") {
+  std::mt19937_64 random(3);
+  const int pairs = llmc_test::tiny() ? 200 : 4000;
+  const llmc::Bands bands = llmc::bands_for(0.8);
+  for (const double s : {0.5, 0.65, 0.8, 0.95}) {
+    int compared = 0, dropped = 0, wanted = 0;
+    for (int pair = 0; pair < pairs; ++pair) {
+      MinHash a, b;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        a[i] = static_cast<std::uint16_t>(random());
+        const bool same = llmc::unit_interval(random()) < s;
+        b[i] = same ? a[i] : static_cast<std::uint16_t>(a[i] + 1);
+      }
+      bool agree = false;
+      for (std::int64_t band = 0; band < bands.count; ++band) {
+        bool all = true;
+        for (std::int64_t row = 0; row < bands.rows; ++row) {
+          const auto i = static_cast<std::size_t>(band * bands.rows + row);
+          all = all && a[i] == b[i];
+        }
+        agree = agree || all;
+      }
+      NearDuplicates near(0.8);
+      REQUIRE(!near.seen(a));
+      compared += agree ? 1 : 0;
+      wanted += agree && llmc::similarity(a, b) >= 0.8 ? 1 : 0;
+      dropped += near.seen(b) ? 1 : 0;
+    }
+    INFO(s);
+    CHECK(dropped == wanted);
+    const double p = bands.probability(s);
+    CHECK(std::abs(compared - p * pairs) <= 5 * std::sqrt(pairs * p * (1 - p)) + 1);
+  }
+}
+
+// Against comparing each document with all that were kept.
+TEST_CASE("of many documents those are kept that have no like before them") {
+  std::mt19937_64 random(4);
+  std::vector<Words> documents;
+  const std::size_t count = llmc_test::tiny() ? 150 : 1500;
+  for (std::size_t i = 0; i < count; ++i) {
+    Words words = random_words(random, 20 + random() % 200);
+    if (!documents.empty() && random() % 2 == 0) {  // one of the others with some words changed
+      words = documents[random() % documents.size()];
+      for (std::size_t changes = random() % 5; changes > 0; --changes) {
+        words[random() % words.size()] = static_cast<int>(random() % 1'000'000);
+      }
+    }
+    documents.push_back(words);
+  }
+  NearDuplicates near(0.7), again(0.7);
+  std::vector<MinHash> kept;
+  std::size_t dropped = 0, missed = 0;
+  for (const Words& words : documents) {
+    const MinHash hash = *llmc::min_hash(text_of(words));
+    const bool has_like = std::any_of(kept.begin(), kept.end(), [&](const MinHash& other) {
+      return llmc::similarity(hash, other) >= 0.7;
+    });
+    const bool seen = near.seen(hash);
+    CHECK(seen == again.seen(hash));
+    CHECK((has_like || !seen));  // never without reason
+    missed += has_like && !seen ? 1 : 0;
+    dropped += seen ? 1 : 0;
+    if (!seen) kept.push_back(hash);
+  }
+  CHECK(dropped > count / 5);
+  CHECK(dropped < count / 2);
+  // One in a hundred at the very threshold, fewer above it.
+  CHECK(static_cast<double>(missed) <= 0.01 * static_cast<double>(dropped) + 3);
+}
+
+}  // namespace
+TEST_SUITE_END();

@@ -1,0 +1,457 @@
+#!/usr/bin/env python3
+"""tokenize as a user runs it: tokens and text there and back, what is dropped and held out, that threads
+and interruptions leave no trace, and how it fails.
+
+    python3 test/test_tokenize_program.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import array
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from runner import Skip, expect
+from test_programs import DATA, run_program_tests
+
+END = 256  # the id of <|endoftext|> in the tokenizer "bytes"
+# The bytes in the order of their ids: the printable ones of Latin-1, then the others.
+PRINTABLE = [b for b in range(256) if 33 <= b <= 126 or (161 <= b and b != 173)]
+BYTES = PRINTABLE + [b for b in range(256) if b not in PRINTABLE]
+
+
+def tokens(path):
+    """The ids in a token file, read from the description of the format."""
+    data = Path(path).read_bytes()
+    header = array.array("i", data[:1024])
+    expect(header[:2].tolist() == [20240520, 1] and not any(header[3:]), f"{path}: header {header[:4]}")
+    ids = array.array("H", data[1024:])
+    expect(len(ids) == header[2], f"{path}: {len(ids)} tokens, {header[2]} announced")
+    return ids.tolist()
+
+
+def documents_of(ids):
+    """Texts of ids of the tokenizer "bytes", each of which begins with <|endoftext|>."""
+    expect(ids[0] == END, "no <|endoftext|> at the beginning")
+    texts = [bytearray()]
+    for i in ids[1:]:
+        texts.append(bytearray()) if i == END else texts[-1].append(BYTES[i])
+    return [bytes(text) for text in texts]
+
+
+def write_json_lines(path, texts, field="text"):
+    Path(path).write_text("".join(json.dumps({"n": n, field: text}) + "\n" for n, text in enumerate(texts)))
+
+
+def invented(count, seed=1):
+    """Documents of random words; some are there twice, some nearly so."""
+    draw = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        words = [f"w{draw.randrange(10000)}" for _ in range(draw.randrange(20, 200))]
+        if texts and draw.random() < 0.2:
+            words = draw.choice(texts).split()
+            if draw.random() < 0.5:
+                words[0] = "changed"
+        texts.append(" ".join(words))
+    return texts
+
+
+def left_by(program, name):
+    """All files that an output `name` left, with their content."""
+    return {p.name: p.read_bytes() for p in sorted(program.folder.glob(f"{name}*"))}
+
+
+def run_bytes(program, *arguments, code=0):
+    return program.run("--tokenizer", "bytes", *arguments, code=code)
+
+
+# ---- there and back ------------------------------------------------------------------------
+
+
+def test_help_names_every_flag(program):
+    text = program.run("--help").stdout
+    for flag in ("tokenizer out force decode format field split-on no-end-of-text dedup dedup-threshold shard-tokens "
+                 "val val-fraction threads config").split():
+        expect(f"--{flag}" in text, f"--{flag} is missing")
+
+
+def test_any_bytes_come_back(program):
+    draw = random.Random(5)
+    for name, content in (("random", draw.randbytes(5000)), ("nul", b"\0\0a\0"), ("crlf", b"a\r\n\r\nb\r\n"),
+                          ("broken", b"\xff\xc3(\xe2\x82 \xf0\x9f\x98"), ("spelled", b"a<|endoftext|>b")):
+        (program.folder / f"{name}.txt").write_bytes(content)
+        run_bytes(program, f"{name}.txt", "-o", f"{name}.bin")
+        expect(documents_of(tokens(program.folder / f"{name}.bin")) == [content], f"{name}: other tokens")
+        run_bytes(program, "--decode", f"{name}.bin", "-o", f"{name}.out")
+        expect((program.folder / f"{name}.out").read_bytes() == b"<|endoftext|>" + content, f"{name}: other text")
+        run_bytes(program, f"{name}.txt", "-o", f"{name}-bare.bin", "--no-end-of-text")
+        run_bytes(program, "--decode", f"{name}-bare.bin", "-o", f"{name}-bare.out")
+        expect((program.folder / f"{name}-bare.out").read_bytes() == content, f"{name}: other bare text")
+
+
+def test_gpt2_texts_come_back(program):
+    text = DATA / "text/tinyshakespeare.txt"
+    if not text.exists():
+        raise Skip("the shared texts are not here")
+    wild = program.folder / "wild.txt"  # long enough to be cut, and no UTF-8 here and there
+    wild.write_bytes(text.read_bytes() * 2 + random.Random(6).randbytes(20000) + text.read_bytes())
+    program.run("--tokenizer", DATA / "gpt2", text, wild, "-o", "a.bin", "--shard-tokens", 300000)
+    shards = sorted(program.folder.glob("a_*.bin"))
+    ids = sum((tokens(shard) for shard in shards), [])
+    expect(ids[0] == 50256 and ids.count(50256) == 2, "two documents, each after <|endoftext|>")
+    expect([len(tokens(shard)) for shard in shards[:-1]] == [300000] * (len(shards) - 1), "shards of other sizes")
+    program.run("--tokenizer", DATA / "gpt2", "--decode", *shards, "-o", "a.out")
+    expect((program.folder / "a.out").read_bytes() ==
+           b"<|endoftext|>" + text.read_bytes() + b"<|endoftext|>" + wild.read_bytes(), "another text")
+    program.run("--tokenizer", DATA / "gpt2", text, "-o", "alone.bin")
+    expect(ids[:ids.index(50256, 1)] == tokens(program.folder / "alone.bin"), "a document depends on its neighbours")
+
+
+def test_json_lines_come_back(program):
+    texts = ["one", "zwei \u00e4\u4e2d\U0001f600\n", "a\0b", "<|endoftext|>", " "]
+    write_json_lines(program.folder / "a.jsonl", texts, "body")
+    run_bytes(program, "a.jsonl", "-o", "a.bin", "--field", "body")
+    expect(documents_of(tokens(program.folder / "a.bin")) == [t.encode() for t in texts], "other documents")
+    run_bytes(program, "--decode", "a.bin", "-o", "b.jsonl")
+    lines = [json.loads(line) for line in (program.folder / "b.jsonl").read_text().splitlines()]
+    expect(lines == [{"text": text} for text in texts], lines)
+    done = run_bytes(program, "--decode", "a.bin")
+    expect(done.stdout == "".join("<|endoftext|>" + text for text in texts), repr(done.stdout))
+
+
+def test_broken_utf8_in_json_is_counted(program):
+    (program.folder / "a.txt").write_bytes(b"good\n--\nb\xffd\n")
+    run_bytes(program, "a.txt", "-o", "a.bin", "--split-on", "--")
+    done = run_bytes(program, "--decode", "a.bin", "-o", "b.jsonl")
+    expect("1 documents have bytes that are not UTF-8" in done.stderr, done.stderr)
+    lines = [json.loads(line)["text"] for line in (program.folder / "b.jsonl").read_text().splitlines()]
+    expect(lines == ["good\n", "b\ufffdd\n"], lines)
+
+
+def test_documents_of_a_text(program):
+    (program.folder / "a.txt").write_text("one\n\ntwo\ntwo\n\n\nthree")
+    for flag, texts in ((None, ["one\n\ntwo\ntwo\n\n\nthree"]), ("", ["one\n", "two\ntwo\n", "three"]),
+                        ("two", ["one\n\n", "\n\nthree"])):
+        run_bytes(program, "a.txt", "-o", "a.bin", "--force", *([] if flag is None else ["--split-on", flag]))
+        expect(documents_of(tokens(program.folder / "a.bin")) == [t.encode() for t in texts], f"split on {flag!r}")
+
+
+def test_the_summary_and_the_sidecar_agree(program):
+    texts = invented(300) + [""]
+    write_json_lines(program.folder / "a.jsonl", texts)
+    done = run_bytes(program, "a.jsonl", "-o", "a.bin", "--shard-tokens", 50000, "--dedup", "near")
+    note = json.loads((program.folder / "a.json").read_text())
+    count, out = note["documents"], note["outputs"][0]
+    expect(count["read"] == 301 and count["empty"] == 1, count)
+    expect(count["exact_duplicates"] == len(texts) - len(set(texts)), count)
+    expect(count["near_duplicates"] > 10, count)
+    expect(out["documents"] == 300 - count["exact_duplicates"] - count["near_duplicates"], out)
+    expect(out["tokens"] == out["documents"] + out["text_bytes"], out)
+    expect(out["tokens"] == sum(len(tokens(program.folder / f["file"])) for f in out["files"]), out)
+    expect(note["inputs"][0]["bytes"] == (program.folder / "a.jsonl").stat().st_size, note["inputs"])
+    for text in (f"{out['documents']} documents, {out['tokens']} tokens", f"{len(out['files'])} files",
+                 f"{count['exact_duplicates']} exact duplicates, {count['near_duplicates']} near-duplicates"):
+        expect(text in done.stdout, f"'{text}' is not in {done.stdout}")
+    expect(sorted(left_by(program, "a_")) == [f["file"] for f in out["files"]], "other files")
+
+
+# ---- what is kept --------------------------------------------------------------------------
+
+
+def test_the_first_of_several_stays(program):
+    base = " ".join(f"word{i}" for i in range(200))
+    texts = ["first", base, "first", base + ".", base.replace("word150", "other"), "FIRST", base[:600]]
+    for dedup, kept in (("none", texts), ("exact", [texts[i] for i in (0, 1, 3, 4, 5, 6)]),
+                        ("near", [texts[i] for i in (0, 1, 6)])):
+        write_json_lines(program.folder / "a.jsonl", texts)
+        run_bytes(program, "a.jsonl", "-o", "a.bin", "--force", "--dedup", dedup)
+        got = [text.decode() for text in documents_of(tokens(program.folder / "a.bin"))]
+        expect(got == kept, f"{dedup}: {[texts.index(text) for text in got]}")
+
+
+def test_held_out_documents_are_chosen_by_content(program):
+    texts = sorted(set(invented(1000)))
+    write_json_lines(program.folder / "a.jsonl", texts)
+    write_json_lines(program.folder / "b.jsonl", reversed(texts[100:]))
+    sides = []
+    for name in "ab":
+        run_bytes(program, f"{name}.jsonl", "-o", f"{name}.bin", "--val", f"{name}-val.bin", "--val-fraction", 0.2)
+        sides.append([documents_of(tokens(program.folder / f)) for f in (f"{name}.bin", f"{name}-val.bin")])
+    (train, val), (other_train, other_val) = sides
+    expect(sorted(train + val) == sorted(t.encode() for t in texts), "documents were lost")
+    expect(abs(len(val) - 0.2 * len(texts)) < 5 * (0.16 * len(texts)) ** 0.5, f"{len(val)} held out")
+    expect(set(other_val) < set(val) and set(other_train) < set(train), "a document changed sides")
+    expect([t for t in texts if t.encode() in set(val)] == [t.decode() for t in val], "not in their order")
+
+
+# ---- no trace of threads and interruptions ---------------------------------------------------
+
+
+def test_threads_leave_no_trace(program):
+    write_json_lines(program.folder / "x.jsonl", invented(2000))
+    (program.folder / "y.txt").write_text("".join(invented(12000, 2)))  # one long document
+    first = None
+    for threads in (1, 2, 3, 16):
+        run_bytes(program, "x.jsonl", "y.txt", "-o", "a.bin", "--dedup", "near", "--shard-tokens", 1000000,
+                  "--val", "a-val.bin", "--val-fraction", 0.1, "--threads", threads, "--force")
+        files = left_by(program, "a")
+        expect(len(files) > 8, list(files))
+        first = first or files
+        expect(files == first, f"{threads} threads: another result")
+
+
+JOB = ["x.jsonl", "-o", "a.bin", "--dedup", "near", "--shard-tokens", "20000", "--val", "a-val.bin",
+       "--val-fraction", "0.3"]
+
+
+def uninterrupted(program):
+    """What JOB makes, done in one go; removed again."""
+    write_json_lines(program.folder / "x.jsonl", invented(2500))
+    run_bytes(program, *JOB)
+    files = left_by(program, "a")
+    expect(len(files) > 40, f"{len(files)} files")
+    for name in files:
+        (program.folder / name).unlink()
+    return files
+
+
+def kill_at(program, shards):
+    """Runs JOB and kills it once there are so many shards; whether it was killed before its end."""
+    running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while running.poll() is None and len(list(program.folder.glob("a*_*.bin"))) < shards:
+        time.sleep(0.0005)
+    running.send_signal(signal.SIGKILL)
+    return running.wait() == -signal.SIGKILL
+
+
+def test_a_killed_run_goes_on_to_the_same_result(program):
+    wanted = uninterrupted(program)
+    kills = sum(kill_at(program, shards) for shards in (0, 1, 2, 7, 8, 20, 30, len(wanted) - 2))
+    expect(kills >= 4, f"only {kills} runs were killed in time")
+    expect("a.json" not in left_by(program, "a"), "it is finished already")
+    before = {p: p.stat().st_ino for p in program.folder.glob("a*_0000*.bin")}
+    done = run_bytes(program, *JOB)
+    expect("a.bin: going on after " in done.stderr, done.stderr)
+    expect(left_by(program, "a") == wanted, f"{set(left_by(program, 'a')) ^ set(wanted)} or a content differs")
+    kept = [p for p, inode in before.items() if p.stat().st_ino == inode]
+    expect(len(kept) >= len(before) - 2, f"{len(before) - len(kept)} finished files were written again")
+
+
+def test_only_the_same_job_goes_on(program):
+    wanted = uninterrupted(program)
+    kill_at(program, 5)
+    stopped = left_by(program, "a")
+    expect("a.bin.progress" in stopped, "nothing to go on from")
+    for change, says in ((["--shard-tokens", "30000"], "settings.shard_tokens is 20000 there and 30000 now"),
+                         (["--dedup", "exact"], 'settings.dedup is "near" there and "exact" now'),
+                         (["--field", "n"], 'settings.field is "text" there and "n" now')):
+        command = JOB[:]
+        if change[0] in command:
+            command[command.index(change[0]) + 1] = change[1]
+        else:
+            command += change
+        program.fails("--tokenizer", "bytes", *command, says=["a.bin.progress", says, "--force"])
+    inputs = (program.folder / "x.jsonl").read_text()
+    (program.folder / "x.jsonl").write_text(inputs.replace("changed", "CHANGED", 1))
+    program.fails("--tokenizer", "bytes", *JOB, says=["inputs[0].xxh64"])
+    (program.folder / "x.jsonl").write_text(inputs)
+    shard = next(program.folder.glob("a*_000000.bin"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\1")
+    program.fails("--tokenizer", "bytes", *JOB, says=[f"{shard.name} is not as it was"])
+    shard.unlink()
+    program.fails("--tokenizer", "bytes", *JOB, says=[shard.name, "No such file"])
+    (program.folder / "a.bin.progress").write_text("{}\n{}\n")
+    program.fails("--tokenizer", "bytes", *JOB, says=["a.bin.progress", "--force"])
+    run_bytes(program, *JOB, "--force")
+    expect(left_by(program, "a") == wanted, "--force does not start anew")
+
+
+def test_two_at_once_are_kept_apart(program):
+    write_json_lines(program.folder / "x.jsonl", invented(2500))
+    running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while running.poll() is None and not list(program.folder.glob("a*_000000.bin")):
+            time.sleep(0.0005)
+        running.send_signal(signal.SIGSTOP)
+        if running.poll() is not None:
+            raise Skip("the first was done too soon")
+        program.fails("--tokenizer", "bytes", *JOB, says=["another process is writing a.bin"])
+        program.fails("--tokenizer", "bytes", *JOB, "--force", says=["another process is writing a.bin"])
+        running.send_signal(signal.SIGCONT)
+        expect(running.wait() == 0, "the first failed")
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_file_size_limit_loses_nothing(program):
+    wanted = uninterrupted(program)
+    kill_at(program, 6)
+    before = left_by(program, "a")
+    # Python ignores SIGXFSZ, and so does its child if the signals are left as they are.
+    done = subprocess.run([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder, text=True,
+                          capture_output=True, restore_signals=False, timeout=300,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)))
+    expect(done.returncode == 1 and "File too large" in done.stderr and "ulimit -f" in done.stderr, done.stderr)
+    after = left_by(program, "a")
+    expect(all(after.get(name) == content for name, content in before.items() if ".tmp-" not in name),
+           "what was there is gone")
+    expect(not any(".tmp-" in name for name in after), "a temporary file was left")
+    run_bytes(program, *JOB)
+    expect(left_by(program, "a") == wanted, "another result")
+
+
+def test_a_full_disk_loses_nothing(program):
+    """A real one, of 1 MB, which then grows."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
+        raise Skip("no tmpfs can be mounted here")
+    wanted = uninterrupted(program)
+    (program.folder / "disk").mkdir()
+    job = " ".join([str(program.binary), "--tokenizer bytes", *JOB]).replace("a.bin", "disk/a.bin").replace(
+        "a-val.bin", "disk/a-val.bin")
+    script = f"""mount -t tmpfs -o size=1m none disk || exit 99
+        {job} && exit 1
+        ls disk
+        mount -o remount,size=100m disk && {job} && rm -rf copy && cp -r disk copy"""
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], cwd=program.folder, capture_output=True, text=True,
+                          timeout=300)
+    if done.returncode == 99:
+        raise Skip("no tmpfs can be mounted here")
+    expect(done.returncode == 0 and "No space left on device" in done.stderr, done.stderr)
+    expect("a_000003.bin" in done.stdout and "tmp-" not in done.stdout, done.stdout)
+    expect("going on after" in done.stderr, done.stderr)
+    got = {p.name: p.read_bytes() for p in (program.folder / "copy").iterdir()}
+    expect(all(got[name] == content for name, content in wanted.items() if name != "a.json"), "another result")
+    expect(set(got) == set(wanted), set(got) ^ set(wanted))
+
+
+# ---- what fails ----------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_unasked(program):
+    run_bytes(program, "text.txt", "-o", "a.bin")
+    first = left_by(program, "a")
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "a.bin", says=["a.bin is there already", "--force"])
+    expect(left_by(program, "a") == first, "something changed")
+    run_bytes(program, "text.txt", "-o", "a.bin", "--shard-tokens", 3000, "--force")
+    sharded = left_by(program, "a")
+    expect("a.bin" not in sharded and "a_000000.bin" in sharded, "the old file is still there")
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "a.bin", says=["a_000000.bin is there already"])
+    run_bytes(program, "text.txt", "-o", "a.bin", "--force")
+    expect(left_by(program, "a") == first, "the old shards are still there")
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "b.bin", "--val", "a.bin", "--val-fraction", 0.5,
+                  says=["a.bin is there already"])
+    (program.folder / "a.out").write_text("kept")
+    program.fails("--tokenizer", "bytes", "--decode", "a.bin", "-o", "a.out", says=["a.out is there already"])
+    expect((program.folder / "a.out").read_text() == "kept", "overwritten")
+
+
+def test_wrong_inputs_are_named_and_leave_nothing(program):
+    def write(name, content):
+        (program.folder / name).write_bytes(content)
+        return name
+
+    good = b'{"text": "x"}\n'
+    for inputs, says in (
+            ([], None), (["none.txt"], ["none.txt", "No such file"]), ([write("e.txt", b"")], ["e.txt is empty"]),
+            ([write("e.jsonl", b"\n \n")], ["no document"]), ([write("n.jsonl", b'{"text": ""}\n')], ["no document"]),
+            ([write("j.jsonl", good * 2 + b"oops\n")], ["j.jsonl:3 is not valid JSON"]),
+            ([write("s.jsonl", good + b'{"text": "\\ud800"}\n')], ["s.jsonl:2 is not valid JSON"]),
+            ([write("f.jsonl", good + b'{"body": "x"}\n')], ["f.jsonl:2 has no field", "text", "body", "--field"]),
+            ([write("t.jsonl", good + b'{"text": 1}\n')], ["t.jsonl:2", "text", "not a string"]),
+            ([write("l.jsonl", b'["text"]\n')], ["l.jsonl:1 is not a JSON object"]),
+            ([write("a.csv", b"x")], ["a.csv", ".jsonl", "--format"]), ([write("x.bin", b"x")], ["x.bin", "--decode"]),
+            (["."], ["."])):
+        if says is None:
+            program.fails("--tokenizer", "bytes", "-o", "o.bin", says=["inputs is required"], code=2)
+        else:
+            program.fails("--tokenizer", "bytes", *inputs, "-o", "o.bin", says=says)
+        expect(left_by(program, "o") == {}, f"{inputs}: left {list(left_by(program, 'o'))}")
+
+
+def test_wrong_outputs_are_named(program):
+    common = ["--tokenizer", "bytes", "text.txt"]
+    program.fails(*common, "-o", "none/a.bin", says=["none/a.bin", "No such file"])
+    (program.folder / "d.bin").mkdir()
+    program.fails(*common, "-o", "d.bin", says=["d.bin is there already"])
+    program.fails(*common, "-o", "d.bin", "--force", says=["d.bin", "directory"])
+    expect((program.folder / "d.bin").is_dir(), "the folder is gone")
+    program.fails(*common, "-o", "a.bin", "--val", "./a.bin", "--val-fraction", 0.5, says=["same file"])
+    shutil.copy(program.folder / "text.txt", program.folder / "t.bin")
+    program.fails("--tokenizer", "bytes", "t.bin", "--format", "txt", "-o", "t.bin", "--force", says=["t.bin is an input"])
+    expect((program.folder / "t.bin").exists(), "the input is gone")
+    program.fails(*common, "-o", "v.bin", "--val", "w.bin", "--val-fraction", 0.5, says=["no document is left for "])
+    if os.getuid() != 0:
+        (program.folder / "shut").mkdir(mode=0o500)
+        program.fails(*common, "-o", "shut/a.bin", says=["shut/a.bin", "Permission denied"])
+
+
+def test_wrong_tokenizers_are_named(program):
+    (program.folder / "words").write_text("one\ntwo\n")
+    (program.folder / "w.txt").write_text("one two\none three\n")
+    program.fails("--tokenizer", "none", "text.txt", "-o", "a.bin", says=["none", "words:FILE"])
+    program.fails("--tokenizer", "words:words", "w.txt", "-o", "a.bin", says=["no token <|endoftext|>", "--no-end-of-text"])
+    program.fails("--tokenizer", "words:words", "w.txt", "-o", "a.bin", "--no-end-of-text",
+                  says=["w.txt:1: line 2", '"three"'])
+    (program.folder / "many").write_text("".join(f"w{i}\n" for i in range(65537)))
+    program.fails("--tokenizer", "words:many", "w.txt", "-o", "a.bin", says=["65537", "16 bits", "65536"])
+    expect(left_by(program, "a") == {}, "something was left")
+
+
+def test_wrong_token_files_are_named(program):
+    run_bytes(program, "text.txt", "-o", "a.bin")
+    (program.folder / "words").write_text("one\ntwo\n")
+    (program.folder / "cut.bin").write_bytes((program.folder / "a.bin").read_bytes()[:-1])
+    for name, tokenizer, says in (("none.bin", "bytes", "none.bin"), ("text.txt", "bytes", "is not a token file"),
+                                  ("cut.bin", "bytes", "truncated"), ("a.bin", "words:words", "outside the vocabulary")):
+        program.fails("--tokenizer", tokenizer, "--decode", name, says=[name, says])
+    if Path("/dev/full").exists():
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([str(program.binary), "--tokenizer", "bytes", "--decode", "a.bin"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, cwd=program.folder, timeout=60)
+        expect(done.returncode == 1 and "stdout" in done.stderr, done.stderr)
+
+
+def test_wrong_flags_are_named(program):
+    common = ["--tokenizer", "bytes", "text.txt", "-o", "a.bin"]
+    for flags, says in ((common[2:], "--tokenizer"), (common[:3], "--out"), (common[:4] + ["a.txt"], ".bin"),
+                        (common + ["--val", "v.bin"], "--val-fraction"), (common + ["--val-fraction", "0.1"], "--val"),
+                        (common + ["--val", "v.bin", "--val-fraction", "1"], "--val-fraction"),
+                        (common + ["--threads", "0"], "--threads"), (common + ["--shard-tokens", "0"], "--shard-tokens"),
+                        (common + ["--shard-tokens", "3000000000"], "--shard-tokens"),
+                        (common + ["--dedup", "some"], "--dedup"), (common + ["--dedup-threshold", "2"], "--dedup-threshold"),
+                        (common + ["--nonsense"], "--nonsense"), (common + ["--decode", "--dedup", "near"], "--decode")):
+        program.fails(*flags, says=[says], code=2)
+    expect(left_by(program, "a") == {}, "something was left")
+
+
+def test_flags_come_from_a_file_too(program):
+    (program.folder / "flags.toml").write_text('tokenizer = "bytes"\nout = "a.bin"\nno-end-of-text = true\n'
+                                               'inputs = ["text.txt"]\n')
+    program.run("--config", "flags.toml")
+    got = bytes(BYTES[i] for i in tokens(program.folder / "a.bin"))
+    expect(got == (program.folder / "text.txt").read_bytes(), "another text")
+
+
+def test_the_files_train(program):
+    """train_gpt2 reads what was made."""
+    run_bytes(program, "text.txt", "-o", "a.bin")
+    trainer = program.binary.parent / "train_gpt2"
+    done = subprocess.run([trainer, *"--train a.bin --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --steps 2 "
+                           "--eval-every 0 --sample-every 0".split()], cwd=program.folder, capture_output=True, text=True,
+                          timeout=300)
+    expect(done.returncode == 0, done.stderr[-500:])
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "tokenize"))
