@@ -15,6 +15,9 @@ bf16 and the attention kernel, "recipe": "masters" | "autocast", "attention": "a
   most PyTorch programs do.
 
 Which is faster depends on versions; the comparison takes the faster one.
+
+In fp32 on a CPU, clip_grad_norm_ adds up a large tensor's squares with a relative error of some 5e-4
+(PyTorch 2), which changes the steps where it clips: compare with --dtype fp64, or with --clip 1e9.
 """
 import argparse
 import json
@@ -56,6 +59,8 @@ class Training:
         if self.cuda:
             choose_attention(attention)
         model = gpt2.load(options.init_from, exact_loss).to(options.device)
+        if options.dtype == "fp64":
+            model.double()
         self.config = model.config
         self.masters = [p.detach().clone() for p in model.parameters()] if self.recipe == "masters" else None
         if self.masters:
@@ -181,7 +186,8 @@ def main():
     parser.add_argument("--train", required=True, metavar="FILE.bin")
     parser.add_argument("--log", metavar="FILE.jsonl")
     parser.add_argument("--serve", action="store_true")
-    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--dtype", choices=("fp32", "bf16", "fp64"), default="fp32",
+                        help="fp64: what the others would give without rounding")
     parser.add_argument("--recipe", choices=("masters", "autocast"), default="masters", help="of bf16")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", type=int, choices=(0, 1), default=1)
