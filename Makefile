@@ -204,7 +204,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 # ---- testing --------------------------------------------------------------------------------
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(if $(filter-out programs infer_programs run_view peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
+TEST_PROGRAMS := $(if $(filter-out programs infer_programs run_view run_export peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -216,7 +216,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs run_view peers,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs run_view run_export peers,$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 
