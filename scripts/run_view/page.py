@@ -50,7 +50,7 @@ def write(panels, runs, out, x="step", levels=(), title=""):
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{heading}</title>
 <style>
-{(HERE / "page.css").read_text()}</style>
+{(HERE / "page.css").read_text("utf-8")}</style>
 </head>
 <body>
 <h1>{heading}</h1>
@@ -62,7 +62,7 @@ def write(panels, runs, out, x="step", levels=(), title=""):
 </div>
 <script type="application/json" id="data">{content}</script>
 <script>
-{(HERE / "page.js").read_text()}</script>
+{(HERE / "page.js").read_text("utf-8")}</script>
 </body>
 </html>
 """
