@@ -217,7 +217,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs peers tokenize_program,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs peers tokenize_%,$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 
