@@ -126,6 +126,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script prepare test/test_prepare.py ${case_filter:+"$case_filter"}
     script tokenize_program test/test_tokenize_program.py "$out" ${case_filter:+"$case_filter"}
+    script tokenize_resume test/test_tokenize_resume.py "$out" ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}

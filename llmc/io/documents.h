@@ -107,8 +107,7 @@ class DocumentReader {
   // How much of all files lies before the next document.
   std::int64_t bytes_read() const { return before_ + static_cast<std::int64_t>(at_); }
 
-  // Gives back the memory of what was read: of all documents so far, and of a whole file. What is
-  // looked at again is read again.
+  // Gives back the memory of all documents so far. What is looked at again is read again.
   void release_read() {
     for (; released_input_ < input_; ++released_input_, released_ = 0) {
       release(released_input_, released_, maps_[released_input_].bytes().size());
@@ -116,7 +115,6 @@ class DocumentReader {
     if (input_ < maps_.size()) release(input_, released_, at_);
     released_ = at_;
   }
-  void release_input(std::size_t input) const { release(input, 0, maps_[input].bytes().size()); }
 
   // Throws where a file was written to, or replaced, since it was opened.
   void check_unchanged() const {

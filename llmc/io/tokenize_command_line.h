@@ -103,10 +103,12 @@ inline void add_shard_flags(CLI::App& app, TokenizeSettings& s, CLI::Option* dec
                        ->needs(val)
                        ->group(group);
   val->needs(fraction);
-  app.add_option("--threads", s.threads, "[all processors]")
+  app.add_option("--threads", s.threads,
+                 "that work; they do not change the result [all processors]")
       ->check(at_least(std::int64_t{1}))
       ->check(between(1, 4096))
       ->type_name("N")
+      ->excludes(decode)
       ->group(group);
 }
 
@@ -118,6 +120,9 @@ inline std::string contradiction(const TokenizeSettings& s) {
     if (!path.empty() && std::filesystem::path(path).extension() != ".bin") {
       return "the token file \"" + path + "\" does not end in .bin";
     }
+  }
+  if (s.dedup != "near" && s.dedup_threshold != TokenizeSettings().dedup_threshold) {
+    return "--dedup-threshold needs --dedup near";
   }
   if (!s.val.empty() && (s.val_fraction <= 0 || s.val_fraction >= 1)) {
     return "--val-fraction must lie between 0 and 1";

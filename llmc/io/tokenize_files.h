@@ -164,6 +164,7 @@ inline void tokenize_files(TokenizeSettings settings) {
   if (!progress.begun() && !there.empty() && !settings.force) {
     fail(there.front().string() + " is there already", "--force replaces it");
   }
+  std::fprintf(stderr, "checksums of %s of inputs\n", byte_text(reader.total_bytes()).c_str());
   const std::string job = job_text(settings, *tokenizer, reader);
   take_up(progress, job, outputs, settings.force);
   remove_temporaries(outputs);

@@ -111,10 +111,8 @@ inline std::string difference(const OrderedJson& there, const OrderedJson& now,
 inline std::string job_text(const TokenizeSettings& settings, const Tokenizer& tokenizer,
                             const DocumentReader& reader) {
   std::vector<std::string> checksums(reader.paths().size());
-  for_each_parallel(checksums.size(), settings.threads, [&](std::size_t i) {
-    checksums[i] = checksum_text(checksum_of(reader.text_of_input(i)));
-    reader.release_input(i);
-  });
+  for_each_parallel(checksums.size(), settings.threads,
+                    [&](std::size_t i) { checksums[i] = checksum_of_file(reader.paths()[i]); });
   OrderedJson inputs = OrderedJson::array();
   for (std::size_t i = 0; i < checksums.size(); ++i) {
     inputs.push_back({{"file", reader.paths()[i]},

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""tokenize with any number of threads, killed, and on a full disk: nothing of that may show in what it makes.
+
+    python3 test/test_tokenize_resume.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+from runner import Skip, expect
+from test_programs import run_program_tests
+from test_tokenize_program import invented, left_by, run_bytes, write_json_lines
+
+
+def test_threads_leave_no_trace(program):
+    write_json_lines(program.folder / "x.jsonl", invented(2000))
+    (program.folder / "y.txt").write_text("".join(invented(12000, 2)))  # one long document
+    first = None
+    for threads in (1, 2, 3, 16):
+        run_bytes(program, "x.jsonl", "y.txt", "-o", "a.bin", "--dedup", "near", "--shard-tokens", 1000000,
+                  "--val", "a-val.bin", "--val-fraction", 0.1, "--threads", threads, "--force")
+        files = left_by(program, "a")
+        expect(len(files) > 8, list(files))
+        first = first or files
+        expect(files == first, f"{threads} threads: another result")
+
+
+JOB = ["x.jsonl", "-o", "a.bin", "--dedup", "near", "--shard-tokens", "10000", "--val", "a-val.bin",
+       "--val-fraction", "0.3"]
+
+
+def uninterrupted(program):
+    """What JOB makes, done in one go; removed again."""
+    write_json_lines(program.folder / "x.jsonl", invented(2500))
+    run_bytes(program, *JOB)
+    files = left_by(program, "a")
+    expect(len(files) > 80, f"{len(files)} files")
+    remove(program, files)
+    return files
+
+
+def remove(program, names):
+    for name in names:
+        (program.folder / name).unlink()
+
+
+def files_done(program):
+    """How many files the unfinished run has finished."""
+    try:
+        return (program.folder / "a.bin.progress").read_bytes().count(b"\n") - 1
+    except FileNotFoundError:
+        return 0
+
+
+def kill_after(program, files):
+    """Runs JOB and kills it once so many files are finished; False where it came to its end before that."""
+    running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while running.poll() is None and files_done(program) < files:
+        pass
+    running.send_signal(signal.SIGKILL)
+    return running.wait() == -signal.SIGKILL and not (program.folder / "a.json").exists()
+
+
+def leave_unfinished(program, kills):
+    """JOB as it stands after several kills, each some files after the last."""
+    for _ in range(20 * kills):
+        done = files_done(program)
+        if kill_after(program, done + 1 + done // 2) and files_done(program) > done:
+            kills -= 1
+        if kills == 0:
+            return
+        if (program.folder / "a.json").exists():  # too fast this time
+            remove(program, left_by(program, "a"))
+    raise Skip("the machine is too busy to kill a run in time")
+
+
+def test_a_killed_run_goes_on_to_the_same_result(program):
+    wanted = uninterrupted(program)
+    for kills in (1, 4):
+        leave_unfinished(program, kills)
+        finished = [json.loads(line)["file"] for line in
+                    (program.folder / "a.bin.progress").read_text().splitlines()[1:]]
+        before = {name: (program.folder / name).stat().st_ino for name in finished}
+        done = run_bytes(program, *JOB)
+        expect("going on after " in done.stderr, done.stderr)
+        expect(left_by(program, "a") == wanted, f"{set(left_by(program, 'a')) ^ set(wanted)} or a content differs")
+        for name, inode in before.items():
+            expect((program.folder / name).stat().st_ino == inode, f"{name} was written again")
+        remove(program, wanted)
+
+
+def test_a_run_killed_before_its_first_file_leaves_no_trace(program):
+    wanted = uninterrupted(program)
+    for wait in (0.001, 0.005, 0.02, 0.05):
+        running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(wait)
+        running.kill()
+        running.wait()
+        if (program.folder / "a.json").exists():
+            remove(program, left_by(program, "a"))
+    run_bytes(program, *JOB)
+    expect(left_by(program, "a") == wanted, "another result")
+
+
+def test_only_the_same_job_goes_on(program):
+    wanted = uninterrupted(program)
+    leave_unfinished(program, 2)
+    for change, says in ((["--shard-tokens", "30000"], "settings.shard_tokens is 10000 there and 30000 now"),
+                         (["--dedup", "exact"], 'settings.dedup is "near" there and "exact" now'),
+                         (["--field", "n"], 'settings.field is "text" there and "n" now')):
+        command = JOB[:]
+        if change[0] in command:
+            command[command.index(change[0]) + 1] = change[1]
+        else:
+            command += change
+        program.fails("--tokenizer", "bytes", *command, says=["a.bin.progress", says, "--force"])
+    inputs = (program.folder / "x.jsonl").read_text()
+    (program.folder / "x.jsonl").write_text(inputs.replace("changed", "CHANGED", 1))
+    program.fails("--tokenizer", "bytes", *JOB, says=["inputs[0].xxh64"])
+    (program.folder / "x.jsonl").write_text(inputs)
+    shard = next(program.folder.glob("a*_000000.bin"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\1")
+    program.fails("--tokenizer", "bytes", *JOB, says=[f"{shard.name} is not as it was"])
+    shard.unlink()
+    program.fails("--tokenizer", "bytes", *JOB, says=[shard.name, "No such file"])
+    (program.folder / "a.bin.progress").write_text("{}\n{}\n")
+    program.fails("--tokenizer", "bytes", *JOB, says=["a.bin.progress", "--force"])
+    run_bytes(program, *JOB, "--force")
+    expect(left_by(program, "a") == wanted, "--force does not start anew")
+
+
+def test_two_at_once_are_kept_apart(program):
+    write_json_lines(program.folder / "x.jsonl", invented(2500))
+    running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while running.poll() is None and files_done(program) < 1:
+            pass
+        running.send_signal(signal.SIGSTOP)
+        if running.poll() is not None:
+            raise Skip("the first was done too soon")
+        program.fails("--tokenizer", "bytes", *JOB, says=["another process is writing a.bin"])
+        program.fails("--tokenizer", "bytes", *JOB, "--force", says=["another process is writing a.bin"])
+        running.send_signal(signal.SIGCONT)
+        expect(running.wait() == 0, "the first failed")
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_file_size_limit_loses_nothing(program):
+    wanted = uninterrupted(program)
+    leave_unfinished(program, 2)
+    before = left_by(program, "a")
+    # Python ignores SIGXFSZ, and so does its child if the signals are left as they are.
+    done = subprocess.run([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder, text=True,
+                          capture_output=True, restore_signals=False, timeout=300,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (15000, 15000)))
+    expect(done.returncode == 1 and "File too large" in done.stderr and "ulimit -f" in done.stderr, done.stderr)
+    after = left_by(program, "a")
+    expect(all(after.get(name) == content for name, content in before.items() if ".tmp-" not in name),
+           "what was there is gone")
+    expect(not any(".tmp-" in name for name in after), "a temporary file was left")
+    run_bytes(program, *JOB)
+    expect(left_by(program, "a") == wanted, "another result")
+
+
+def test_a_full_disk_loses_nothing(program):
+    """A real one, of 1 MB, which then grows."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
+        raise Skip("no tmpfs can be mounted here")
+    wanted = uninterrupted(program)
+    (program.folder / "disk").mkdir()
+    job = " ".join([str(program.binary), "--tokenizer bytes", *JOB]).replace("a.bin", "disk/a.bin").replace(
+        "a-val.bin", "disk/a-val.bin")
+    script = f"""mount -t tmpfs -o size=1m none disk || exit 99
+        {job} && exit 1
+        ls disk
+        mount -o remount,size=100m disk && {job} && rm -rf copy && cp -r disk copy"""
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], cwd=program.folder, capture_output=True, text=True,
+                          timeout=300)
+    if done.returncode == 99:
+        raise Skip("no tmpfs can be mounted here")
+    expect(done.returncode == 0 and "No space left on device" in done.stderr, done.stderr)
+    expect("a_000003.bin" in done.stdout and "tmp-" not in done.stdout, done.stdout)
+    expect("going on after" in done.stderr, done.stderr)
+    got = {p.name: p.read_bytes() for p in (program.folder / "copy").iterdir()}
+    expect(all(got[name] == content for name, content in wanted.items() if name != "a.json"), "another result")
+    expect(set(got) == set(wanted), set(got) ^ set(wanted))
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "tokenize"))
