@@ -11,7 +11,7 @@ import re
 import struct
 from pathlib import Path
 
-from download import Progress
+from terminal import Progress
 from unpack import texts_in_nested_tars, zip_member
 
 # One document of this many goes to the validation set of a source that has none, the first one always.

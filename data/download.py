@@ -16,6 +16,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -24,6 +25,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
+
+from terminal import Progress, human, number
 
 BASE_URL = "DATA_BASE_URL"       # environment: takes the place of every URL's scheme and host
 CHUNK = 1 << 20                  # bytes
@@ -46,13 +49,6 @@ class _Retry(Exception):
 
 class _GiveUp(Exception):
     """What will not pass: try the next mirror."""
-
-
-def human(count):
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
 
 
 def sha256_of(path, say=None):
@@ -82,43 +78,6 @@ def rebased(url, base):
         return url
     parts = urllib.parse.urlsplit(url)
     return base.rstrip("/") + parts.path + (f"?{parts.query}" if parts.query else "")
-
-
-class Progress:
-    """One line on standard error: rewritten on a terminal, in a log a new one every ten seconds."""
-
-    def __init__(self, name, out=None):
-        self.name, self.out = name, out or sys.stderr
-        self.live = self.out.isatty()
-        self.every = 0.2 if self.live else 10.0
-        self.begun = self.last = time.monotonic()
-        self.first = None
-
-    def show(self, done, total, verb="got"):
-        now = time.monotonic()
-        if self.first is None:
-            self.first = done
-        if now - self.last < self.every:
-            return
-        self.last = now
-        speed = (done - self.first) / (now - self.begun)
-        line = f"{self.name}: {verb} {human(done)}"
-        if total:
-            line += f" of {human(total)} ({100 * done / total:.0f} %)"
-        line += f", {human(speed)}/s"
-        if total and speed > 0:
-            line += f", {(total - done) / speed:.0f} s to go"
-        self.out.write(f"\r\x1b[K{line}" if self.live else line + "\n")
-        self.out.flush()
-
-    def note(self, text):
-        self.out.write(("\r\x1b[K" if self.live else "") + f"{self.name}: {text}\n")
-        self.out.flush()
-
-    def clear(self):
-        if self.live:
-            self.out.write("\r\x1b[K")
-            self.out.flush()
 
 
 class _Part:
@@ -360,22 +319,31 @@ def fetch(urls, path, size=None, sha256=None, base=None, attempts=5, timeout=30.
         part.close()
 
 
+def add_flags(add):
+    """The flags of every command that downloads; add: a parser's add_argument."""
+    add("--base-url", default=os.environ.get(BASE_URL), metavar="URL",
+        help=f"a mirror: takes the place of every address's scheme and host [${BASE_URL}]")
+    add("--timeout", type=number(float, 0.01, 86400), default=30.0, metavar="S",
+        help="seconds without a byte before trying again [30]")
+    add("--attempts", type=number(int, 1, 10 ** 6), default=5, metavar="N",
+        help="failures in a row before giving up [5]")
+    add("--pause", type=number(float, 0, 86400), default=1.0, metavar="S",
+        help="seconds before the second attempt, doubled for each further one [1]")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("urls", metavar="URL", nargs="+", help="where the file is; further ones are mirrors")
     parser.add_argument("path", metavar="PATH", help="the file to write")
-    parser.add_argument("--size", type=int, metavar="BYTES", help="what its size must be")
-    parser.add_argument("--sha256", metavar="HEX", help="what its SHA-256 must be")
-    parser.add_argument("--base-url", default=os.environ.get(BASE_URL), metavar="URL",
-                        help=f"takes the place of every URL's scheme and host [${BASE_URL}]")
-    parser.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds without a byte [30]")
-    parser.add_argument("--attempts", type=int, default=5, metavar="N", help="failures in a row [5]")
-    parser.add_argument("--pause", type=float, default=1.0, metavar="S",
-                        help="seconds before the second attempt, doubled for each further one [1]")
+    parser.add_argument("--size", type=number(int, 0, 1 << 60), metavar="BYTES", help="what its size must be")
+    parser.add_argument("--sha256", type=str.lower, metavar="HEX", help="what its SHA-256 must be")
+    add_flags(parser.add_argument)
     options = parser.parse_args()
+    if options.sha256 and not re.fullmatch("[0-9a-f]{64}", options.sha256):
+        parser.error(f"--sha256 {options.sha256}: a SHA-256 has 64 hexadecimal digits")
     Path(options.path).parent.mkdir(parents=True, exist_ok=True)
-    fetch(options.urls, options.path, options.size, options.sha256 and options.sha256.lower(), options.base_url,
-          options.attempts, options.timeout, options.pause)
+    fetch(options.urls, options.path, options.size, options.sha256, options.base_url, options.attempts,
+          options.timeout, options.pause)
 
 
 def run(program, expected=()):

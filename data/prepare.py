@@ -22,7 +22,8 @@ from pathlib import Path
 import convert
 import download
 import sources
-from download import DownloadError, human
+from download import DownloadError
+from terminal import human, number
 from unpack import ArchiveError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -208,20 +209,10 @@ def check(options, source):
             raise Refused(f"--tokenizer needs {options.tokenize}, which is not there: run make first")
 
 
-def positive(text):
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
-    return int(text)
-
-
 def add_download_flags(add):
     add("--dry-run", action="store_true", help="only say what would be fetched")
     add("--verify", action="store_true", help="compute the checksums of what is there anew")
-    add("--base-url", default=os.environ.get(download.BASE_URL), metavar="URL",
-        help=f"a mirror: takes the place of every address's scheme and host [${download.BASE_URL}]")
-    add("--timeout", type=float, default=30.0, metavar="S", help="seconds without a byte before trying again [30]")
-    add("--attempts", type=positive, default=5, metavar="N", help="failures in a row before giving up [5]")
-    add("--pause", type=float, default=1.0, metavar="S", help="seconds before the second attempt [1]")
+    download.add_flags(add)
 
 
 def arguments():
@@ -230,8 +221,8 @@ def arguments():
     add("name", nargs="?", help="one of --list")
     add("--list", action="store_true", help="name the sets, and stop")
     add("--out", metavar="DIR", help="where to put it [datasets/NAME]")
-    add("--limit", type=positive, metavar="N", help="take this many documents of each text [all]")
-    add("--shards", type=positive, metavar="N", help="fineweb10b: how many files of 100 million tokens [all 103]")
+    add("--limit", type=number(int, 1, 10 ** 9), metavar="N", help="take this many documents of each text [all]")
+    add("--shards", type=number(int, 1, 10 ** 6), metavar="N", help="fineweb10b: how many files of 100 million tokens [all 103]")
     add("--tokenizer", metavar="DIR", help="make .bin files too, with the vocabulary in this folder")
     add_download_flags(add)
     add("--sources", default=str(sources.TABLE), metavar="FILE", help="another table of sources [data/sources.json]")

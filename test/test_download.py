@@ -263,7 +263,8 @@ def test_the_command_line(folder):
     def run(*arguments):
         return subprocess.run([sys.executable, f"{ROOT}/data/download.py", *arguments], env=ENVIRONMENT,
                               capture_output=True, text=True)
-    expect(run().returncode == 2 and run("--size", "x", "u", "p").returncode == 2, "usage errors are 2")
+    for wrong in ((), ("--size", "x"), ("--timeout", "0"), ("--attempts", "nan"), ("--sha256", "12")):
+        expect(run(*wrong, *(["u", "p"] if wrong else [])).returncode == 2, f"{wrong} is no usage error")
     (folder / "file").write_text("")
     failed = run("http://127.0.0.1:1/f", f"{folder}/file/f", "--attempts", "1")
     expect(failed.returncode == 1 and "Traceback" not in failed.stderr, failed.stderr)

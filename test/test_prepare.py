@@ -139,6 +139,7 @@ def test_lambada_and_hellaswag(folder):
         expect("lambada_test.jsonl:2: a passage" in rig.prepare("lambada", code=1)[1], "the line is named")
         expect("hellaswag_val.jsonl:1: not a JSON" in rig.prepare("hellaswag", code=1)[1], "the line is named")
         expect(rows(folder / "lambada/test.jsonl") == made.PASSAGES, "a failed run leaves what was there")
+        expect(not list(folder.glob("*/*.tmp")), "a failed run leaves pieces")
     (folder / "q").write_bytes(made.lines_of(wrong[1]))
     expect_error(lambda: convert.hellaswag({"q": folder / "q"}, convert.Outputs(folder), None), "q:2: a question")
 
@@ -265,7 +266,8 @@ def test_damaged_archives(folder):
     expect_error(lambda: texts(b"no archive"), "a.tar.xz: the archive is damaged")
     expect_error(lambda: texts(made.pages_archive(wrap=lambda n: f"../{n}")), "points out of its folder")
     expect_error(lambda: texts(lzma.compress(made.tar_of([("/etc/x.xz", b"")]))), "points out of its folder")
-    expect_error(lambda: texts(made.pages_archive([*made.PAGES, "x" * 5000]), 4000), "should not")
+    # The small bomb: 40 kB in an archive of which the outer 20 kB are within the limit.
+    expect_error(lambda: texts(made.pages_archive([*made.PAGES, "x" * 40_000]), 30_000), "makes more than 30000 bytes")
     inner = lzma.compress(made.tar_of([("1.txt", b"text")]))[:-20]
     expect_error(lambda: texts(lzma.compress(made.tar_of([("a.xz", inner)]))), "a.tar.xz")
 
@@ -330,6 +332,7 @@ def test_gpt2_dir_points_at_a_copy(folder):
     refused("model.safetensors", weights[:-1], "its tensors end at")
     refused("model.safetensors", weights[:5], "cut short")
     refused("model.safetensors", b"\xff" * 100, "cut short")
+    refused("model.safetensors", weights.replace(b'"F32"', b'"F16"', 1), "wte.weight does not have the bytes")
     refused("model.safetensors", weights[:8] + b"x" + weights[9:], "does not parse")
     for damage in (lambda t: t.pop("h.1.mlp.c_fc.weight"), lambda t: t.update({"wte.weight": [50256, 4]})):
         refused("model.safetensors", made.model_files(damage=damage)["model.safetensors"], "should be")
