@@ -151,7 +151,7 @@ TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from")
     CHECK(fault(*found.path) == "");
     for (const std::string& warning : found.warnings) {
       CAPTURE(warning);
-      CHECK(contains(warning, "a save that was not finished"));
+      CHECK(contains(warning, "a save or a removal that was not finished"));
     }
   }
   MESSAGE("reached step " << last << " in " << rounds << " killed runs");
