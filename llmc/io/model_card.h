@@ -147,7 +147,8 @@ inline std::string model_card_text(const ModelCard& card) {
          card.name + "\n\nA GPT-2 language model, as it was after training step " +
          std::to_string(card.step) + ".\n\n## Model\n\n" + shape_table(card) + "## Training\n\n" +
          training_table(card) +
-         "The licence of the text it learned from is not recorded here, and its output has not been\n"
+         "The licence of the text it learned from is not recorded here, and its output has not "
+         "been\n"
          "examined for what it may have taken over from that text.\n\n## Use\n\n" +
          usage(card);
 }

@@ -41,11 +41,11 @@ inline ModelCard make_model_card(const TrainSettings& settings, const RunPlan& p
   card.name = checkpoint_name(position.step);
   card.config = config;
   card.parameters = parameters;
-  card.tokenizer = settings.train.empty() ? "words of the toy language" : name_of(settings.tokenizer);
+  card.tokenizer =
+      settings.train.empty() ? "words of the toy language" : name_of(settings.tokenizer);
   card.started_from = name_of(settings.init_from);
   card.train = position.train;
-  card.validation =
-      settings.val.empty() ? "the end of " + position.train : name_of(settings.val);
+  card.validation = settings.val.empty() ? "the end of " + position.train : name_of(settings.val);
   if (settings.train.empty()) card.validation = "the toy language, another seed";
   card.step = position.step;
   card.tokens = position.tokens;

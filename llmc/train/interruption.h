@@ -2,9 +2,8 @@
 // at it between steps. The second signal, of either kind, ends the process at once.
 #pragma once
 
-#include <csignal>
-
 #include <atomic>
+#include <csignal>
 
 namespace llmc {
 

@@ -34,8 +34,8 @@ inline void check_same_model(const std::filesystem::path& checkpoint,
 
 // Brings the place in the data of a run with other sequences, or another text, into the terms of
 // this one; returns what a person should know. With sequences of another length as many are counted
-// as taken as hold the tokens that were. (Another batch size changes nothing: sequences are counted,
-// not batches.)
+// as taken as hold the tokens that were. (Another batch size changes nothing: sequences are
+// counted, not batches.)
 inline std::vector<std::string> adapt_position(RunPosition& position, std::int64_t T,
                                                const std::string& train) {
   std::vector<std::string> notes;
