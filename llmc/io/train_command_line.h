@@ -43,8 +43,9 @@ inline void add_model_flags(CLI::App& app, TrainSettings& s) {
   size("--context", s.context,
        "positions the model knows, in tokens [1024; small default models: 128]");
   app.add_option("--init-from", s.init_from,
-                 "start from these weights: a directory saved by transformers, or a checkpoint")
-      ->type_name("DIR")
+                 "start from these weights: a directory saved by transformers, a checkpoint, or a "
+                 "model file of llm.c (.bin)")
+      ->type_name("DIR|FILE")
       ->group(group);
 }
 
