@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -320,6 +321,71 @@ def test_what_may_not_change_when_a_run_goes_on(program):
                           ({"channels": 8}, ["channels 16, not 8"]), ({"context": 16}, ["context 8, not 16"]),
                           ({"seed": 7}, ["--seed 1337, not 7"]), ({"dtype": "bf16"}, ["--dtype fp32, not bf16"])):
         program.fails(*with_flags(arguments, **changes), "--resume", says=["run/step_000001 ", *says])
+
+
+# ---- whose files we read -------------------------------------------------------------------
+
+
+def write_llmc_model(path, checkpoint, version):
+    """The checkpoint's weights as a model file of llm.c: version 3 is fp32, 5 bf16 (cut, not rounded)."""
+    config = json.loads((checkpoint / "config.json").read_text())
+    tensors = {name.removeprefix("transformer."): data
+               for name, data in read_safetensors(checkpoint / "model.safetensors").items()}
+    V, C, L = config["vocab_size"], config["n_embd"], config["n_layer"]
+    Vp = -(-V // 128) * 128
+    tensors["wte.weight"] += bytes(4 * (Vp - V) * C)
+    parts = [tensors["wte.weight"], tensors["wpe.weight"]]
+    for kind in ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"):
+        for what in ("weight", "bias"):
+            for layer in range(L):
+                data = tensors[f"h.{layer}.{kind}.{what}"]
+                if what == "weight" and "c_" in kind:  # (in, out) -> (out, in)
+                    inputs = 4 * C if kind == "mlp.c_proj" else C
+                    width = len(data) // inputs
+                    data = b"".join(data[row * width + at:row * width + at + 4]
+                                    for at in range(0, width, 4) for row in range(inputs))
+                parts.append(data)
+    data = b"".join([*parts, tensors["ln_f.weight"], tensors["ln_f.bias"]])
+    if version == 5:
+        data = b"".join(data[at + 2:at + 4] for at in range(0, len(data), 4))
+    header = [20240326, version, config["n_positions"], V, L, config["n_head"], C, Vp] + [0] * 248
+    path.write_bytes(struct.pack("<256i", *header) + data)
+
+
+def test_llmc_model_files_start_a_run(program):
+    sizes = with_flags(TINY, layers=2, heads=2, channels=16)
+    finish(start(program, [*sizes, *QUIET, "--steps", 2, "--out", "run"]))
+    checkpoint = program.folder / "run/step_000002"
+
+    def val_loss(source, *flags):
+        return program.run("--init-from", source, "--val", "text.txt", "--steps", 0, *flags).stdout
+
+    write_llmc_model(program.folder / "model.bin", checkpoint, 3)
+    expect(val_loss("model.bin") == val_loss(checkpoint), "another loss")
+    write_llmc_model(program.folder / "half.bin", checkpoint, 5)
+    loss, half = (float(val_loss(name).split()[1]) for name in ("model.bin", "half.bin"))
+    expect(loss != half and abs(half / loss - 1) < 2 ** -7, f"{loss} in fp32, {half} in bf16")
+
+    # It trains on, and what it saves has the same weights before the first step changes them.
+    goes_on = ["--train", "text.txt", *QUIET, "--batch-size", 1, "--steps", 1, "--lr", 0]
+    finish(start(program, [*goes_on, "--init-from", "model.bin", "--out", "on"]))
+    expect((program.folder / "on/step_000001/model.safetensors").read_bytes() ==
+           (checkpoint / "model.safetensors").read_bytes(), "other weights")
+    expect("| started from | `model.bin` |" in (program.folder / "on/step_000001/README.md").read_text(), "the card")
+    inference = program.binary.parent / "infer_gpt2"
+    if inference.exists():
+        texts = [subprocess.run([inference, "-m", model, "-p", "The", "-n", "8", "--seed", "3"], cwd=program.folder,
+                                capture_output=True, timeout=300) for model in ("model.bin", checkpoint.resolve())]
+        expect(texts[0].returncode == 0 and texts[0].stdout == texts[1].stdout != b"", texts)
+
+    whole = (program.folder / "model.bin").read_bytes()
+    for damage, says in ((whole[:-1], "its header asks for"), (b"\0" * 2000, "no model file of llm.c"),
+                         (whole[:4] + struct.pack("<i", 4) + whole[8:], "version 4"), (b"", "too short")):
+        (program.folder / "bad.bin").write_bytes(damage)
+        program.fails("--init-from", "bad.bin", "--val", "text.txt", "--steps", 0, says=["bad.bin", says])
+    program.fails("--init-from", "none.bin", "--val", "text.txt", "--steps", 0, says=["cannot open none.bin"])
+    program.fails("--init-from", "model.bin", "--layers", 3, "--val", "text.txt", "--steps", 0,
+                  says=["--layers 3 does not agree with 2 in model.bin"])
 
 
 # ---- who else reads them -------------------------------------------------------------------
