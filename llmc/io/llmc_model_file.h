@@ -1,9 +1,9 @@
-// llm.c's model files (".bin"): a header of 256 32-bit integers, then all parameters as one array of
-// fp32 (version 3) or bf16 (version 5) numbers, little-endian. Of the header eight are used: a magic
-// number, the version, context T, vocabulary V, layers L, heads NH, channels C and the rows Vp that
-// the token embedding is padded to. Each kind of parameter is there once for all layers, layer by
-// layer, and linear layers are stored (out, in): the transpose of what transformers' Conv1D and this
-// engine have.
+// llm.c's model files (".bin"): a header of 256 32-bit integers, then all parameters as one array
+// of fp32 (version 3) or bf16 (version 5) numbers, little-endian. Of the header eight are used: a
+// magic number, the version, context T, vocabulary V, layers L, heads NH, channels C and the rows
+// Vp that the token embedding is padded to. Each kind of parameter is there once for all layers,
+// layer by layer, and linear layers are stored (out, in): the transpose of what transformers'
+// Conv1D and this engine have.
 #pragma once
 
 #include <algorithm>
@@ -86,9 +86,9 @@ class LlmcModelFile {
     }
     const std::int64_t size = k.stored_size();
     const std::int64_t begin = k.offset + std::max<std::int64_t>(layer, 0) * size * width();
-    const auto bytes = map_.bytes().subspan(
-        static_cast<std::size_t>(begin),
-        static_cast<std::size_t>(*checked_count(k.shape) * width()));
+    const auto bytes =
+        map_.bytes().subspan(static_cast<std::size_t>(begin),
+                             static_cast<std::size_t>(*checked_count(k.shape) * width()));
     if (!k.transposed) {
       convert_to_float(dtype_, bytes, dst);
       return;
@@ -107,7 +107,7 @@ class LlmcModelFile {
  private:
   // A kind of parameter: one tensor, or one for each layer.
   struct Kind {
-    Shape shape;                  // transformers'
+    Shape shape;                   // transformers'
     std::int64_t padded_rows = 0;  // stored, where more than shape[0]
     bool per_layer = false;
     bool transposed = false;
