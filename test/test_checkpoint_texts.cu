@@ -36,7 +36,8 @@ TrainSettings settings_of_a_run() {
 
 ModelCard card_of_a_run() {
   const TrainSettings settings = settings_of_a_run();
-  const Gpt2Config config{.vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
+  const Gpt2Config config{
+      .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
   RunPosition position;
   position.step = 1234567;
   position.tokens = 9876543210;
@@ -60,7 +61,8 @@ TEST_SUITE("checkpoint_texts") {
     const std::vector<TextFile> vocabulary = {{"tokenizer.json", "{\"model\": {}}\n"},
                                               {"tokenizer_config.json", "{}\n"},
                                               {"merges.txt", ""}};
-    const std::vector<TextFile> texts = checkpoint_texts(card_of_a_run(), FiledTokenizer(vocabulary));
+    const std::vector<TextFile> texts =
+        checkpoint_texts(card_of_a_run(), FiledTokenizer(vocabulary));
     CHECK(texts.size() == 5);
     const Gpt2Config config{
         .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
@@ -111,7 +113,8 @@ TEST_SUITE("checkpoint_texts") {
 
   TEST_CASE("the card says what is known, and no folder of anyone's machine") {
     const std::string card =
-        text_of(checkpoint_texts(card_of_a_run(), FiledTokenizer({{"vocab.json", "{}"}})), "README.md");
+        text_of(checkpoint_texts(card_of_a_run(), FiledTokenizer({TextFile{"vocab.json", "{}"}})),
+                "README.md");
     CAPTURE(card);
     CHECK(card.starts_with(
         "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- gpt2\n"));
@@ -124,14 +127,16 @@ TEST_SUITE("checkpoint_texts") {
           "1234567 |",
           "| validation loss | 1.0000 nats a token (perplexity 2.718), after step 1234000 |",
           "| arithmetic | bf16, with fp32 masters and sums |",
-          "pipeline(\"text-generation\", model=\"step_1234567\")", "--model step_1234567 --prompt"}) {
+          "pipeline(\"text-generation\", model=\"step_1234567\")",
+          "--model step_1234567 --prompt"}) {
       CAPTURE(part);
       CHECK(contains(card, part));
     }
     CHECK(!contains(card, "/home"));
     CHECK(!contains(card, "license"));
 
-    const std::string bare = text_of(checkpoint_texts(card_of_a_run(), FiledTokenizer({})), "README.md");
+    const std::string bare = text_of(
+        checkpoint_texts(card_of_a_run(), FiledTokenizer(std::vector<TextFile>{})), "README.md");
     CHECK(!contains(bare, "pipeline("));
     CHECK(contains(bare, "AutoModelForCausalLM"));
     CHECK(contains(bare, "--tokenizer TOKENIZER"));

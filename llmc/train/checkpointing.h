@@ -22,12 +22,12 @@ inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
 // Where a run is: everything but tensors that a resumed run must know.
 struct RunPosition {
-  std::int64_t step = 0;                   // done so far
-  std::int64_t samples = 0;                // sequences taken from the shuffled training text
-  std::int64_t tokens = 0;                 // trained on
-  std::int64_t T = 0;                      // tokens in each of these sequences
-  std::string train;                       // the training text's name
-  std::optional<MeasuredLoss> validation;  // the last one
+  std::int64_t step = 0;                        // done so far
+  std::int64_t samples = 0;                     // sequences taken from the shuffled training text
+  std::int64_t tokens = 0;                      // trained on
+  std::int64_t T = 0;                           // tokens in each of these sequences
+  std::string train = {};                       // the training text's name
+  std::optional<MeasuredLoss> validation = {};  // the last one
 };
 
 namespace checkpointing_detail {
