@@ -11,7 +11,7 @@ HOST_BUILD ?= 1## 0 builds for CUDA alone, which needs no OpenBLAS
 HOST_ARCH ?= -march=native## instruction set of the host build
 SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
 DEVICE ?= host## host or cuda: what `make test` builds and runs
-SUITE ?=## run these test suites alone (* is a wildcard; programs and infer_programs are the end-to-end tests)
+SUITE ?=## run these test suites alone (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run these test cases alone (* is a wildcard)
 FILE ?=## build and run this test file alone, such as test/test_gelu.cu
 UPDATE ?= 0## 1 lets `make resources` write its table of budgets anew
@@ -212,7 +212,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
-PROGRAM_SUITES := programs infer_programs tokenize_% run_view run_export peers
+PROGRAM_SUITES := programs checkpoint_programs infer_programs tokenize_% run_view run_export peers
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
 TEST_PROGRAMS := $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))

@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
-#include "data/toy_run.h"         // toy::make_data: what a run without --train learns from
-#include "llmc/comm/launcher.h"   // launch_from_environment: is this one of several processes?
-#include "llmc/device/select.h"   // select_device: GPU or host
-#include "llmc/io/huggingface.h"  // read_huggingface_config
-#include "llmc/io/tokenizer.h"    // make_tokenizer
+#include "data/toy_run.h"        // toy::make_data: what a run without --train learns from
+#include "llmc/comm/launcher.h"  // launch_from_environment: is this one of several processes?
+#include "llmc/device/select.h"  // select_device: GPU or host
+#include "llmc/io/tokenizer.h"   // make_tokenizer
 #include "llmc/io/train_command_line.h"  // parse_command_line
+#include "llmc/model/pretrained.h"       // read_pretrained_config
 #include "llmc/train/run_data.h"         // load_run_data
 #include "llmc/train/run_plan.h"         // make_run_plan: defaults filled in, everything checked
 #include "llmc/train/trainer.h"          // Trainer: memory, steps, evaluation, checkpoints
@@ -37,7 +37,7 @@ Gpt2Config default_config(std::int64_t vocabulary) {
 Gpt2Config choose_config(const TrainSettings& settings, std::int64_t vocabulary) {
   if (settings.init_from.empty()) return requested_config(settings, default_config(vocabulary));
   const Gpt2Config config =
-      from_huggingface(read_huggingface_config(settings.init_from), settings.init_from);
+      from_huggingface(read_pretrained_config(settings.init_from), settings.init_from);
   check_flags_agree(settings, config);
   return config;
 }

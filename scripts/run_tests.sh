@@ -129,6 +129,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script tokenize_resume test/test_tokenize_resume.py "$out" ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
+  script checkpoint_programs test/test_checkpoint_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}
   script run_view test/test_run_view.py "$out" ${case_filter:+"$case_filter"}
   script run_export test/test_run_export.py "$out" ${case_filter:+"$case_filter"}

@@ -150,7 +150,7 @@ TEST_CASE("the newest good checkpoint is found, and each that is not says why") 
   CAPTURE(all);
   CHECK(found.warnings.size() == 4);
   CHECK(contains(all, "step_000020 is not a whole checkpoint: it has no manifest.json"));
-  CHECK(contains(all, "step_000030.tmp-0123abcd: a save that was not finished"));
+  CHECK(contains(all, "step_000030.tmp-0123abcd: a save or a removal that was not finished"));
   CHECK(contains(all, "optimizer.safetensors has 10 bytes, the manifest says "));
 
   fs::remove_all(root.path() / "step_000005");

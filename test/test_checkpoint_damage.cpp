@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "llmc/io/checkpoint.h"
+#include "llmc/io/huggingface.h"
+#include "llmc/io/model_card.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"
 
@@ -51,6 +53,99 @@ TEST_CASE("every damaged byte of every file is found and the file is named") {
     overwrite(file, good);
     CHECK(fault(path) == "");
   }
+}
+
+TEST_CASE("damage of every kind, in every file of a whole checkpoint, is named and passed over") {
+  const llmc_test::TemporaryDirectory root;
+  const auto save_all = [&](std::int64_t step) {
+    CheckpointWriter writer(root.path(), llmc::checkpoint_name(step));
+    const llmc::HuggingFaceConfig config;
+    writer.text_file("config.json", huggingface_config_text(config, TensorDtype::f32));
+    writer.text_file("generation_config.json", llmc::generation_config_text(config));
+    llmc::ModelCard card;
+    card.name = llmc::checkpoint_name(step);
+    writer.text_file("README.md", llmc::model_card_text(card));
+    writer.text_file("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}\n");
+    writer.text_file("merges.txt", "#version: 0.2\na b\n");
+    writer.text_file("tokenizer_config.json", "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n");
+    write_tensors(writer.tensor_file("model.safetensors", kModel), step);
+    write_tensors(writer.tensor_file("optimizer.safetensors", {Slice::flat(kOptimizer[0], 0, 15),
+                                                               Slice::flat(kOptimizer[1], 0, 15)}),
+                  step);
+    writer.commit(step, state_of(step));
+    return writer.path();
+  };
+  const fs::path older = save_all(1), newest = save_all(2);
+
+  // Where a file's classes of bytes begin, by what stands there.
+  const std::vector<std::string> tensors = {"{",     "__metadata__", "\"F",          "shape",
+                                            "[5,3]", "data_offsets", "transformer.", "master."};
+  const std::vector<std::string> manifest = {
+      "llmc checkpoint", "version", "\"step\": 2", "\"state\"",  "seed",         "42", "position",
+      "\"files\"",       "bytes",   "xxh64",       "merges.txt", "model.safete", "2.5"};
+  const std::vector<std::string> texts = {"gpt2",          "vocab_size", "token_id", "max_length",
+                                          "library",       "step_",      "\"ab\"",   "a b",
+                                          "GPT2Tokenizer", "version"};
+  int tried = 0;
+  for (const std::string& name : names_in(newest)) {
+    CAPTURE(name);
+    const fs::path file = newest / name;
+    const std::string good = llmc::read_file(file);
+    const auto passed_over = [&](const std::string& what) {
+      CAPTURE(what);
+      const auto found = llmc::find_newest_checkpoint(root.path());
+      CHECK(found.path == older);
+      REQUIRE(found.warnings.size() == 1);
+      const bool gone = name == llmc::kManifestName && !fs::exists(file);
+      CHECK(contains(found.warnings[0], (gone ? newest : file).string()));
+      CHECK(found.warnings[0].starts_with("passed over " + newest.string() + ": "));
+      ++tried;
+    };
+    const auto try_bytes = [&](const std::string& what, const std::string& bytes) {
+      if (bytes == good) return;
+      overwrite(file, bytes);
+      passed_over(what);
+    };
+    const auto flip = [&](const std::string& what, std::size_t at) {
+      std::string bytes = good;
+      bytes[at] = static_cast<char>(bytes[at] ^ 1);
+      try_bytes(what, bytes);
+    };
+    flip("first byte", 0);
+    flip("last byte", good.size() - 1);
+    flip("middle", good.size() / 2);
+    const bool holds_tensors = name.ends_with(".safetensors");
+    for (const auto* kinds : {&tensors, &manifest, &texts}) {
+      if (holds_tensors != (kinds == &tensors)) continue;
+      for (const std::string& kind : *kinds) {
+        if (const std::size_t at = good.find(kind); at != good.npos) {
+          flip(kind, at);
+          flip("end of " + kind, at + kind.size() - 1);
+        }
+      }
+    }
+    if (holds_tensors) {
+      flip("length of the header", 1);
+      flip("high byte of the length", 7);
+      try_bytes("a tensor of zeros", good.substr(0, good.size() - 6) + std::string(6, '\0'));
+    }
+    if (const std::size_t at = good.rfind("xxh64\": \""); at != good.npos) {
+      for (std::size_t digit = 0; digit < 16; ++digit) flip("digit of the seal", at + 9 + digit);
+    }
+    try_bytes("cut by one byte", good.substr(0, good.size() - 1));
+    try_bytes("cut in half", good.substr(0, good.size() / 2));
+    try_bytes("longer", good + "\n");
+    try_bytes("empty", "");
+    try_bytes("zeros", std::string(good.size(), '\0'));
+    // Whole in itself, but of another step.
+    if (name != llmc::kManifestName) try_bytes("the older one's", llmc::read_file(older / name));
+    fs::remove(file);
+    passed_over("missing");
+    overwrite(file, good);
+    CHECK(llmc::find_newest_checkpoint(root.path()).path == newest);
+  }
+  MESSAGE(tried << " kinds of damage");
+  CHECK(tried > 150);
 }
 
 TEST_CASE("errors of the writer leave the older checkpoint as it was") {
@@ -151,7 +246,7 @@ TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from")
     CHECK(fault(*found.path) == "");
     for (const std::string& warning : found.warnings) {
       CAPTURE(warning);
-      CHECK(contains(warning, "a save that was not finished"));
+      CHECK(contains(warning, "a save or a removal that was not finished"));
     }
   }
   MESSAGE("reached step " << last << " in " << rounds << " killed runs");

@@ -38,10 +38,12 @@ struct Job {
 
 // A run's --out directory holds checkpoints, and is none itself.
 inline void check_model_directory(const std::string& model) {
+  if (is_llmc_model_file(model)) return;
   std::error_code ignored;
   if (!std::filesystem::is_directory(model, ignored)) {
     fail("--model " + model + ": there is no such directory",
-         "a directory that transformers saved, or a checkpoint of train_gpt2");
+         "a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
+         "llm.c (.bin)");
   }
   if (std::filesystem::exists(std::filesystem::path(model) / kConfigName, ignored)) return;
   std::string newest;
@@ -56,7 +58,7 @@ inline void check_model_directory(const std::string& model) {
 // Reads the config, the tokenizer and the prompt. Throws an Error that names the flag or the file.
 inline Job make_job(const InferSettings& settings) {
   check_model_directory(settings.model);
-  const HuggingFaceConfig config = read_huggingface_config(settings.model);
+  const HuggingFaceConfig config = read_pretrained_config(settings.model);
   Job job;
   job.config = from_huggingface(config, settings.model);
   job.tokenizer = choose_tokenizer(settings, job.config.vocabulary);

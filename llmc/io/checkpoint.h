@@ -231,6 +231,15 @@ class CheckpointReader {
     for (const ManifestFile& file : manifest_.files) verify(file);
   }
 
+  // Whether all files are there with the lengths the manifest says: a look, where `verify` reads.
+  bool sizes_are_right() const {
+    return std::all_of(manifest_.files.begin(), manifest_.files.end(), [&](const auto& file) {
+      std::error_code error;
+      const auto size = std::filesystem::file_size(directory_ / file.name, error);
+      return !error && static_cast<std::int64_t>(size) == file.bytes;
+    });
+  }
+
   std::string text(const std::string& file) const {
     return read_file(directory_ / known(file).name);
   }
@@ -376,7 +385,7 @@ inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root)
   for (const std::filesystem::path& path : directories_in(root)) {
     const std::string name = path.filename().string();
     if (is_temporary_name(name)) {
-      pass_over(path, "a save that was not finished");
+      pass_over(path, "a save or a removal that was not finished");
       continue;
     }
     std::error_code ignored;

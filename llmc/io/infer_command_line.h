@@ -14,9 +14,11 @@ namespace command_line_detail {
 
 inline void add_text_flags(CLI::App& app, InferSettings& s) {
   const std::string group = "Model and text";
-  app.add_option("-m,--model", s.model,
-                 "a directory that transformers saved, or a checkpoint of train_gpt2")
-      ->type_name("DIR")
+  app.add_option(
+         "-m,--model", s.model,
+         "a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
+         "llm.c (.bin)")
+      ->type_name("DIR|FILE")
       ->required()
       ->group(group);
   app.add_option("--tokenizer", s.tokenizer,

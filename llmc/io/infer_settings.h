@@ -8,7 +8,7 @@
 namespace llmc {
 
 struct InferSettings {
-  std::string model;      // a directory with config.json and model.safetensors
+  std::string model;      // a directory with config.json and model.safetensors, or a .bin of llm.c
   std::string tokenizer;  // empty: the one whose files lie in the directory, else bytes
   std::string prompt;     // "-": read from stdin; empty: <|endoftext|> alone
 

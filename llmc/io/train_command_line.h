@@ -44,8 +44,9 @@ inline void add_model_flags(CLI::App& app, TrainSettings& s) {
   size("--context", s.context,
        "positions the model knows, in tokens [1024; small default models: 128]");
   app.add_option("--init-from", s.init_from,
-                 "start from these weights: a directory saved by transformers, or a checkpoint")
-      ->type_name("DIR")
+                 "start from these weights: a directory saved by transformers, a checkpoint, or a "
+                 "model file of llm.c (.bin)")
+      ->type_name("DIR|FILE")
       ->group(group);
 }
 
@@ -120,6 +121,12 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", s.tf32, "let fp32 matrix products round to TF32 on a GPU");
+  app.add_option("--peak-tflops", s.peak_tflops,
+                 "TFLOP/s that MFU is measured against [the device's, else the fastest of some "
+                 "matrix products]")
+      ->check(at_least(0.0))
+      ->type_name("X")
+      ->group(group);
   app.add_option("--seed", s.seed, "of initialisation, shuffling and sampling")
       ->check(at_least(std::uint64_t{0}))
       ->type_name("N")
@@ -140,6 +147,10 @@ inline void add_output_flags(CLI::App& app, TrainSettings& s) {
           ->type_name("DIR")
           ->group(group);
   count("--checkpoint-every", s.checkpoint_every, "steps; 0: only at the end [0]")->needs(out);
+  auto* keep = count("--keep", s.keep, "newest checkpoints that stay; 0: all [0]")->needs(out);
+  count("--milestone-every", s.milestone_every,
+        "steps between checkpoints that --keep never removes; 0: none [0]")
+      ->needs(keep);
   app.add_flag("--resume", s.resume, "go on from the newest good checkpoint in --out")
       ->needs(out)
       ->group(group);

@@ -40,10 +40,13 @@ struct TrainSettings {
   bool tf32 = false;
   std::uint64_t seed = 1337;
   std::string device = "auto";
+  double peak_tflops = 0;  // what MFU is measured against; 0: the device's, or measured
 
   // Output.
   std::string out;
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  std::int64_t keep = 0;              // newest checkpoints that stay; 0: all
+  std::int64_t milestone_every = 0;   // steps between checkpoints that always stay; 0: none
   bool resume = false;
   std::int64_t stop_after = 0;  // steps of this run; 0: no limit
   std::string log;

@@ -1,4 +1,5 @@
-// Between a model here and a directory of transformers: the config, both ways, and the weights in.
+// Between a model here and others' files: the config, both ways, and the weights in, from a
+// directory of transformers or a model file of llm.c.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/io/huggingface.h"
+#include "llmc/io/llmc_model_file.h"
 #include "llmc/model/config.h"
 #include "llmc/model/parameters.h"
 
@@ -41,20 +43,33 @@ inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::s
   return out;
 }
 
-// Loads the weights of a directory that save_pretrained or this engine wrote into `state`, which
-// has a table() and takes each tensor with set_weight(spec, values, stream).
+// What others' files say of a model: a directory that save_pretrained or this engine wrote, or a
+// model file of llm.c (.bin).
+inline HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {
+  return is_llmc_model_file(path) ? LlmcModelFile(path).config() : read_huggingface_config(path);
+}
+
+// Loads the weights from there into `state`, which has a table() and takes each tensor with
+// set_weight(spec, values, stream).
 template <class State>
-void load_weights(const std::filesystem::path& directory, State& state, Stream& stream) {
-  const HuggingFaceWeights weights(directory);
+void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
+  const auto load_from = [&](const auto& weights) {
+    std::vector<float> values;
+    for (const ParameterSpec& spec : state.table().specs()) {
+      values.resize(static_cast<std::size_t>(spec.size()));
+      weights.load(spec.name, spec.shape, values.data());
+      state.set_weight(spec, values.data(), stream);
+    }
+  };
+  if (is_llmc_model_file(path)) {
+    load_from(LlmcModelFile(path));
+    return;
+  }
+  const HuggingFaceWeights weights(path);
   std::vector<std::string> names;
   for (const ParameterSpec& spec : state.table().specs()) names.push_back(spec.name);
   weights.require_exactly(names);
-  std::vector<float> values;
-  for (const ParameterSpec& spec : state.table().specs()) {
-    values.resize(static_cast<std::size_t>(spec.size()));
-    weights.load(spec.name, spec.shape, values.data());
-    state.set_weight(spec, values.data(), stream);
-  }
+  load_from(weights);
 }
 
 }  // namespace llmc

@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/huggingface.h"
+#include "llmc/io/model_card.h"
+#include "llmc/io/tokenizer_interface.h"
 #include "llmc/model/pretrained.h"
 #include "llmc/train/training_state.h"
 
@@ -19,9 +22,12 @@ inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
 // Where a run is: everything but tensors that a resumed run must know.
 struct RunPosition {
-  std::int64_t step = 0;     // done so far
-  std::int64_t samples = 0;  // sequences taken from the shuffled training text
-  std::int64_t tokens = 0;   // trained on
+  std::int64_t step = 0;                        // done so far
+  std::int64_t samples = 0;                     // sequences taken from the shuffled training text
+  std::int64_t tokens = 0;                      // trained on
+  std::int64_t T = 0;                           // tokens in each of these sequences
+  std::string train = {};                       // the training text's name
+  std::optional<MeasuredLoss> validation = {};  // the last one
 };
 
 namespace checkpointing_detail {
@@ -54,15 +60,32 @@ void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
   file.finish();
 }
 
+inline RunPosition position_in(const CheckpointReader& reader) {
+  const auto number = [&](const char* key) { return reader.state(key).integer(key); };
+  RunPosition position;
+  position.step = reader.step();
+  position.samples = number("samples");
+  position.tokens = number("tokens");
+  position.T = number("seq_len");
+  position.train = reader.state("train").text("train");
+  if (number("validation_step") >= 0) {
+    position.validation = {number("validation_step"),
+                           reader.state("validation_loss").number("validation_loss")};
+  }
+  return position;
+}
+
 }  // namespace checkpointing_detail
 
-// Writes ROOT/step_NNNNNN; returns its path.
+// Writes ROOT/step_NNNNNN, with `texts` beside the model; returns its path.
 template <class T>
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed,
-                            TrainingState<T>& state, Stream& stream) {
+                            TrainingState<T>& state, Stream& stream,
+                            const std::vector<TextFile>& texts = {}) {
   CheckpointWriter writer(root, checkpoint_name(position.step));
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
+  for (const TextFile& file : texts) writer.text_file(file.name, file.text);
   SafetensorsWriter& weights = writer.tensor_file(
       kWeightsName, checkpointing_detail::headers(state.table(), "transformer."));
   std::vector<float> values;
@@ -74,8 +97,13 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   weights.finish();
   checkpointing_detail::write_moments(writer, state, stream);
   const OptimizerState optimizer = state.optimizer_state(stream);
+  const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
   writer.commit(position.step, {{"samples", position.samples},
                                 {"tokens", position.tokens},
+                                {"seq_len", position.T},
+                                {"train", position.train},
+                                {"validation_step", validation.step},
+                                {"validation_loss", validation.loss},
                                 {"seed", seed},
                                 {"dtype", dtype_name(kDtypeOf<T>)},
                                 {"updates", optimizer.updates},
@@ -115,8 +143,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   optimizer.skipped = counter("skipped");
   optimizer.skipped_in_row = counter("skipped_in_row");
   state.set_optimizer_state(optimizer, stream);
-  return {reader.step(), reader.state("samples").integer("samples"),
-          reader.state("tokens").integer("tokens")};
+  return checkpointing_detail::position_in(reader);
 }
 
 }  // namespace llmc

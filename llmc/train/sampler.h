@@ -9,11 +9,12 @@
 #include "llmc/model/gpt2.h"
 #include "llmc/ops/sampling.h"
 #include "llmc/train/batch_stage.h"
+#include "llmc/train/interruption.h"
 
 namespace llmc {
 
 // `count` continuations of the prompt, side by side, up to `length` tokens each with the prompt.
-// The random numbers depend on seed, step, sample and place alone.
+// The random numbers depend on seed, step, sample and place alone. An interruption ends them early.
 template <class T>
 std::vector<std::vector<std::int32_t>> sample_tokens(Gpt2<T>& model, ParameterSource<T>& source,
                                                      BatchStage& stage,
@@ -23,7 +24,8 @@ std::vector<std::vector<std::int32_t>> sample_tokens(Gpt2<T>& model, ParameterSo
                                                      Gemm& gemm, Stream& stream) {
   std::vector<std::vector<std::int32_t>> samples(static_cast<std::size_t>(count), prompt);
   std::vector<T> logits(static_cast<std::size_t>(model.config().vocabulary));
-  for (auto t = static_cast<std::int64_t>(prompt.size()); t < length; ++t) {
+  for (auto t = static_cast<std::int64_t>(prompt.size()); t < length && !Interruption::requested();
+       ++t) {
     std::vector<std::int32_t> inputs;
     for (const auto& sample : samples) inputs.insert(inputs.end(), sample.begin(), sample.end());
     const DeviceBatch batch = stage.put(inputs, {}, count, t, stream);

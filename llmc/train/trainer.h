@@ -16,13 +16,17 @@
 #include "llmc/io/batches.h"
 #include "llmc/io/file.h"
 #include "llmc/io/readable_text.h"
+#include "llmc/io/retention.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/train_settings.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/train/batch_stage.h"
+#include "llmc/train/checkpoint_texts.h"
 #include "llmc/train/checkpointing.h"
+#include "llmc/train/interruption.h"
 #include "llmc/train/profiling.h"
 #include "llmc/train/progress.h"
+#include "llmc/train/resuming.h"
 #include "llmc/train/run_data.h"
 #include "llmc/train/run_plan.h"
 #include "llmc/train/sampler.h"
@@ -47,7 +51,11 @@ class Trainer {
         source_(nullptr, nullptr),
         profiling_(settings.profile, settings.profile_out) {
     // Before the model takes the memory that measuring needs.
-    if (plan.shape.training) peak_ = peak_of<T>(device_properties(), settings.tf32, gemm_, stream_);
+    if (settings.peak_tflops > 0) {
+      peak_ = {1e12 * settings.peak_tflops, "--peak-tflops"};
+    } else if (plan.shape.training) {
+      peak_ = peak_of<T>(device_properties(), settings.tf32, gemm_, stream_);
+    }
     allocate();
     state_.clear(stream_);
     source_ = state_.source();
@@ -60,14 +68,15 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Mean loss over the validation windows, `batches` batches at most (0: all).
+  // Mean loss over the validation windows, `batches` batches at most (0: all). Of no use when an
+  // interruption has come meanwhile.
   double validate(std::int64_t batches) {
     const ConsecutiveWindows& text = *data_.validation;
     const std::int64_t B = plan_.shape.B;
     const std::int64_t end = batches > 0 ? std::min(text.windows(), batches * B) : text.windows();
     double sum = 0;
     std::vector<float> losses;
-    for (std::int64_t first = 0; first < end; first += B) {
+    for (std::int64_t first = 0; first < end && !Interruption::requested(); first += B) {
       const Batch batch = text.batch(first, std::min(B, end - first));
       const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
       model_.forward(source_, there, gemm_, stream_);
@@ -80,8 +89,12 @@ class Trainer {
     return sum / static_cast<double>(end * plan_.shape.T);
   }
 
-  // Trains to the end of the plan, or of --stop-after.
+  // Trains to the end of the plan, or of --stop-after, or until SIGINT or SIGTERM: then the step
+  // under way is finished and saved.
   void train() {
+    const Interruption interruption;
+    position_.T = plan_.shape.T;
+    position_.train = training_text();
     if (settings_.resume) resume();
     prepare_output();
     const std::int64_t last = settings_.stop_after > 0
@@ -90,20 +103,23 @@ class Trainer {
     std::cerr << "MFU: 6N + 6LTC FLOP per token against " << teraflops(peak_.flops) << " ("
               << peak_.origin << ")\n";
     Progress progress(settings_.log, settings_.resume, last);
-    while (position_.step < last) {
-      if (position_.step == 0 && plan_.eval_every > 0) evaluate(progress);
+    if (due(plan_.eval_every, last)) evaluate(progress);
+    while (position_.step < last && !Interruption::requested()) {
       profiling_.begin_step(stream_);
       progress.step(run_step(progress));
       if (const auto profile = profiling_.end_step(stream_)) progress.note(*profile);
-      const std::int64_t step = position_.step;
       if (due(plan_.eval_every, last)) evaluate(progress);
       if (due(plan_.sample_every, last)) show_sample(progress);
-      if (!settings_.out.empty() && (step == last || due(settings_.checkpoint_every, -1)))
+      if (due(settings_.checkpoint_every, last) || due(settings_.milestone_every, last) ||
+          position_.step == last) {
         save(progress);
+      }
     }
+    if (Interruption::requested()) save(progress);
     if (const auto profile = profiling_.end_run()) progress.note(*profile);
     progress.end_line();
     if (!settings_.samples_out.empty()) write_samples();
+    if (Interruption::requested()) report_interruption();
   }
 
   const MemoryPlan& memory() const { return memory_; }
@@ -172,6 +188,7 @@ class Trainer {
                             .clip = settings_.clip},
                            stream_);
     const double loss = static_cast<double>(state_.loss_value(stream_));
+    loss_ = loss;
     const OptimizerState optimizer = state_.optimizer_state(stream_);
     position_.step += 1;
     position_.samples += plan_.global_batch();
@@ -212,8 +229,14 @@ class Trainer {
 
   // ---- looking at it ----
 
+  // Once a step: a run interrupted here does it when it goes on.
   void evaluate(Progress& progress) {
-    if (data_.validation) progress.validation(position_.step, validate(settings_.eval_batches));
+    if (!data_.validation) return;
+    if (position_.validation && position_.validation->step == position_.step) return;
+    const double loss = validate(settings_.eval_batches);
+    if (Interruption::requested()) return;
+    progress.validation(position_.step, loss);
+    position_.validation = {position_.step, loss};
   }
 
   std::vector<std::int32_t> prompt() const {
@@ -235,6 +258,7 @@ class Trainer {
         std::min(plan_.shape.T, static_cast<std::int64_t>(start.size()) + settings_.sample_tokens);
     const auto samples = sample_tokens(model_, source_, stage_, start, 1, length, settings_.seed,
                                        position_.step, gemm_, stream_);
+    if (Interruption::requested()) return;
     progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
   }
 
@@ -242,12 +266,17 @@ class Trainer {
   void write_samples() {
     const std::vector<std::int32_t> start = prompt();
     std::string text;
-    for (std::int64_t round = 0, tokens = 0; tokens < settings_.samples_tokens; ++round) {
+    for (std::int64_t round = 0, tokens = 0;
+         tokens < settings_.samples_tokens && !Interruption::requested(); ++round) {
       const auto samples = sample_tokens(
           model_, source_, stage_, start, plan_.shape.B, plan_.shape.T,
           settings_.seed + static_cast<std::uint64_t>(round) + 1, position_.step, gemm_, stream_);
       for (const auto& sample : samples) text += data_.tokenizer->decode(sample) + "\n";
       tokens += plan_.shape.rows();
+    }
+    if (Interruption::requested()) {
+      std::cerr << "interrupted: " << settings_.samples_out << " was not written\n";
+      return;
     }
     write_file(settings_.samples_out, text);
     std::cerr << "samples: " << settings_.samples_out << "\n";
@@ -262,8 +291,14 @@ class Trainer {
       std::cerr << "resume: no good checkpoint in " << settings_.out << ", starting fresh\n";
       return;
     }
+    check_same_model(*found.path, huggingface_config());
     position_ = load_checkpoint(*found.path, settings_.seed, state_, stream_);
-    std::cerr << "resume: from " << found.path->string() << "\n";
+    saved_ = found.path->string();
+    saved_step_ = position_.step;
+    std::cerr << "resume: from " << saved_ << "\n";
+    for (const std::string& note : adapt_position(position_, plan_.shape.T, training_text())) {
+      std::cerr << "resume: " << note << "\n";
+    }
   }
 
   // Nothing that is there is overwritten: neither checkpoints nor a log of another run.
@@ -286,12 +321,45 @@ class Trainer {
     }
   }
 
+  // The state as it is now, unless that is saved already or nothing is to be.
   void save(Progress& progress) {
-    const HuggingFaceConfig config =
-        to_huggingface(model_.config(), data_.tokenizer->end_of_text());
-    const std::string path =
-        save_checkpoint(settings_.out, config, position_, settings_.seed, state_, stream_);
-    progress.note("saved " + path);
+    if (settings_.out.empty() || position_.step == saved_step_ || position_.step == 0) return;
+    const HuggingFaceConfig config = huggingface_config();
+    const ModelCard card =
+        make_model_card(settings_, plan_, config, table_.count(), position_, loss_);
+    saved_ = save_checkpoint(settings_.out, config, position_, settings_.seed, state_, stream_,
+                             checkpoint_texts(card, *data_.tokenizer));
+    saved_step_ = position_.step;
+    progress.note("saved " + saved_);
+    try {
+      const Retention retention{settings_.keep, settings_.milestone_every};
+      for (const std::string& name : remove_old_checkpoints(saved_, retention)) {
+        progress.note("removed " + name);
+      }
+    } catch (const Error& error) {  // too many checkpoints are no reason to end a run
+      progress.note(std::string("warning: ") + error.what());
+    }
+  }
+
+  void report_interruption() const {
+    std::cerr << "interrupted by " << Interruption::name() << " after step " << position_.step
+              << ": ";
+    if (saved_step_ == position_.step) {
+      std::cerr << "saved " << saved_ << ", --resume goes on\n";
+    } else if (settings_.out.empty()) {
+      std::cerr << "nothing is saved without --out\n";
+    } else {
+      std::cerr << "nothing to save yet\n";
+    }
+  }
+
+  HuggingFaceConfig huggingface_config() const {
+    return to_huggingface(model_.config(), data_.tokenizer->end_of_text());
+  }
+
+  std::string training_text() const {
+    if (settings_.train.empty()) return "the toy language";
+    return std::filesystem::path(settings_.train).filename().string();
   }
 
   TrainSettings settings_;
@@ -306,6 +374,9 @@ class Trainer {
   BatchStage stage_;
   ResidentParameters<T> source_;
   RunPosition position_;
+  std::optional<double> loss_;  // of the last step
+  std::string saved_;           // the newest checkpoint
+  std::int64_t saved_step_ = -1;
   Peak peak_;
   Profiling profiling_;
 };

@@ -1,0 +1,177 @@
+// A library to preload (LD_PRELOAD) into a program: the n-th time that it is about to change a file
+// whose path contains a given text, something happens. Every change goes through one of the calls
+// below, so over all n these are all moments at which a kill or a full disk can come. From the
+// environment:
+//
+//   FAULT_IN    the text; relative paths are taken as they are, descriptors by their full path
+//   FAULT_AT    n, from 1
+//   FAULT_DO    kill: SIGKILL before the call.  tear: SIGKILL with half of a write done.
+//               full: the call fails with ENOSPC, and so does every later one that takes space.
+//               term: SIGTERM after the call.
+//   FAULT_LIST  a file to which the names of the calls and their paths are appended
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+// The C library's own.
+template <class Function>
+Function* real(const char* name, Function*) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+std::string setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string path_of(int fd) {
+  char path[4096];
+  const ssize_t n = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
+  return n < 0 ? "" : std::string(path, static_cast<std::size_t>(n));
+}
+
+std::string path_at(int directory, const char* path) {
+  return directory == AT_FDCWD || path[0] == '/' ? path : path_of(directory) + "/" + path;
+}
+
+void list(const char* call, const std::string& path) {
+  static const std::string file = setting("FAULT_LIST");
+  if (file.empty()) return;
+  const int fd =
+      real("openat", ::openat)(AT_FDCWD, file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+  const std::string line = std::string(call) + " " + path + "\n";
+  (void)!real("write", ::write)(fd, line.data(), line.size());
+  close(fd);
+}
+
+enum class Fault { none, kill, tear, full, term };
+
+// Counts a call that is about to change `path`; what is to happen to it.
+Fault next(const char* call, const std::string& path, bool takes_space) {
+  static std::atomic<long> calls{0};
+  static const std::string in = setting("FAULT_IN"), what = setting("FAULT_DO");
+  static const long at = std::atol(setting("FAULT_AT").c_str());
+  if (in.empty() || path.find(in) == path.npos) return Fault::none;
+  const long now = ++calls;
+  list(call, path);
+  if (what == "full") return at > 0 && now >= at && takes_space ? Fault::full : Fault::none;
+  if (now != at) return Fault::none;
+  if (what == "kill") raise(SIGKILL);
+  return what == "tear" ? Fault::tear : what == "term" ? Fault::term : Fault::none;
+}
+
+// Carries out a call that returns -1 where it fails.
+template <class Call>
+auto with_fault(const char* name, const std::string& path, bool takes_space, Call&& call) {
+  const Fault fault = next(name, path, takes_space);
+  if (fault == Fault::full) {
+    errno = ENOSPC;
+    return static_cast<decltype(call())>(-1);
+  }
+  if (fault == Fault::tear) raise(SIGKILL);
+  const auto result = call();
+  if (fault == Fault::term) raise(SIGTERM);
+  return result;
+}
+
+int open_at(const char* name, int directory, const char* path, int flags, mode_t mode) {
+  const auto call = [&] { return real("openat", ::openat)(directory, path, flags, mode); };
+  if ((flags & O_CREAT) == 0) return call();
+  return with_fault(name, path_at(directory, path), true, call);
+}
+
+mode_t mode_of(int flags, va_list arguments) {
+  return (flags & O_CREAT) != 0 ? static_cast<mode_t>(va_arg(arguments, int)) : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int fd, const void* bytes, size_t size) {
+  const auto call = [&](size_t n) { return real("write", ::write)(fd, bytes, n); };
+  const Fault fault = next("write", path_of(fd), true);
+  if (fault == Fault::full) {
+    errno = ENOSPC;
+    return -1;
+  }
+  if (fault == Fault::tear) {
+    (void)!call(size / 2);
+    raise(SIGKILL);
+  }
+  const ssize_t written = call(size);
+  if (fault == Fault::term) raise(SIGTERM);
+  return written;
+}
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_of(flags, arguments);
+  va_end(arguments);
+  return open_at("open", AT_FDCWD, path, flags, mode);
+}
+
+int openat(int directory, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_of(flags, arguments);
+  va_end(arguments);
+  return open_at("openat", directory, path, flags, mode);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t length) {
+  return with_fault("fallocate", path_of(fd), true,
+                    [&] { return real("fallocate", ::fallocate)(fd, mode, offset, length); });
+}
+
+int ftruncate(int fd, off_t length) noexcept {
+  return with_fault("ftruncate", path_of(fd), false,
+                    [&] { return real("ftruncate", ::ftruncate)(fd, length); });
+}
+
+int fsync(int fd) {
+  return with_fault("fsync", path_of(fd), true, [&] { return real("fsync", ::fsync)(fd); });
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  return with_fault("mkdir", path, true, [&] { return real("mkdir", ::mkdir)(path, mode); });
+}
+
+int rename(const char* from, const char* to) noexcept {
+  return with_fault("rename", to, true, [&] { return real("rename", ::rename)(from, to); });
+}
+
+int renameat2(int from_at, const char* from, int to_at, const char* to,
+              unsigned int flags) noexcept {
+  return with_fault("renameat2", path_at(to_at, to), true, [&] {
+    return real("renameat2", ::renameat2)(from_at, from, to_at, to, flags);
+  });
+}
+
+int unlink(const char* path) noexcept {
+  return with_fault("unlink", path, false, [&] { return real("unlink", ::unlink)(path); });
+}
+
+int unlinkat(int directory, const char* path, int flags) noexcept {
+  return with_fault("unlinkat", path_at(directory, path), false,
+                    [&] { return real("unlinkat", ::unlinkat)(directory, path, flags); });
+}
+
+int rmdir(const char* path) noexcept {
+  return with_fault("rmdir", path, false, [&] { return real("rmdir", ::rmdir)(path); });
+}
+
+}  // extern "C"

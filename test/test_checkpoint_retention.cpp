@@ -1,0 +1,64 @@
+// Which checkpoints of a run stay.
+#include <string>
+#include <vector>
+
+#include "llmc/io/retention.h"
+#include "test/checkpoint_samples.h"
+#include "test/support.h"
+
+TEST_SUITE_BEGIN("checkpoint");
+
+using namespace llmc_test;
+using llmc::remove_old_checkpoints;
+using Names = std::vector<std::string>;
+
+TEST_CASE("the newest stay, milestones stay, and nothing that is not the run's goes") {
+  const TemporaryDirectory root;
+  fs::path newest;
+  for (const std::int64_t step : {2, 4, 6, 8, 10, 12}) newest = save(root.path(), step);
+  CHECK(remove_old_checkpoints(newest, {}) == Names{});
+  CHECK(remove_old_checkpoints(newest, {.keep = 9}) == Names{});
+  CHECK(remove_old_checkpoints(newest, {.keep = 6}) == Names{});
+
+  // Copies under names they do not have, links, folders, torn ones, another run's: all older.
+  fs::copy(root.path() / "step_000002", root.path() / "best");
+  fs::copy(root.path() / "step_000002", root.path() / "step_000003");
+  fs::create_directory_symlink(root.path() / "step_000002", root.path() / "step_000005");
+  fs::create_directory(root.path() / "step_000001");
+  fs::remove(root.path() / "step_000004" / "manifest.json");
+  fs::resize_file(root.path() / "step_000006" / "optimizer.safetensors", 10);
+  {
+    CheckpointWriter other(root.path(), "step_000007");
+    other.commit(7, {{"seed", 43}});
+  }
+  const Names before = names_in(root.path());
+  CHECK(remove_old_checkpoints(newest, {.keep = 2, .milestone_every = 4}) == Names{"step_000002"});
+  Names after = before;
+  std::erase(after, "step_000002");
+  CHECK(names_in(root.path()) == after);
+  CHECK(remove_old_checkpoints(newest, {.keep = 1, .milestone_every = 4}) == Names{"step_000010"});
+  CHECK(remove_old_checkpoints(newest, {.keep = 1, .milestone_every = 5}) == Names{"step_000008"});
+  CHECK(remove_old_checkpoints(newest, {.keep = 1}) == Names{});
+  CHECK(fault(newest) == "");
+}
+
+TEST_CASE("newer ones, which a resumed run passed over, are left alone") {
+  const TemporaryDirectory root;
+  for (const std::int64_t step : {1, 2, 5}) save(root.path(), step);
+  CHECK(remove_old_checkpoints(root.path() / "step_000002", {.keep = 1}) == Names{"step_000001"});
+  CHECK(names_in(root.path()) == Names{"step_000002", "step_000005"});
+}
+
+TEST_CASE("nothing goes where the newest is not good on the disk") {
+  const TemporaryDirectory root;
+  for (const std::int64_t step : {1, 2, 3}) save(root.path(), step);
+  const fs::path newest = root.path() / "step_000003", model = newest / "model.safetensors";
+  std::string bytes = llmc::read_file(model);
+  bytes.back() ^= 1;
+  overwrite(model, bytes);
+  CHECK(contains(complaint([&] { remove_old_checkpoints(newest, {.keep = 1}); }),
+                 model.string() + " is damaged"));
+  CHECK(names_in(root.path()) == Names{"step_000001", "step_000002", "step_000003"});
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,155 @@
+// What lies beside the weights: the tokenizer's files, what generate() starts from, the model card.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "llmc/io/byte_tokenizer.h"
+#include "llmc/train/checkpoint_texts.h"
+#include "test/model_rig.h"
+#include "test/support.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+// A tokenizer whose files are these.
+class FiledTokenizer : public ByteTokenizer {
+ public:
+  explicit FiledTokenizer(std::vector<TextFile> files) : files_(std::move(files)) {}
+  std::vector<TextFile> files() const override { return files_; }
+
+ private:
+  std::vector<TextFile> files_;
+};
+
+TrainSettings settings_of_a_run() {
+  TrainSettings settings;
+  settings.train = "/home/someone/secret/my|text.txt";
+  settings.tokenizer = "/home/someone/gpt2/";
+  settings.init_from = "models/old.bin";
+  settings.steps = 1000;
+  settings.dtype = "bf16";
+  return settings;
+}
+
+ModelCard card_of_a_run() {
+  const TrainSettings settings = settings_of_a_run();
+  const Gpt2Config config{
+      .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
+  RunPosition position;
+  position.step = 1234567;
+  position.tokens = 9876543210;
+  position.train = "my|text.txt";
+  position.validation = MeasuredLoss{1234000, 1.0};
+  return make_model_card(settings, make_run_plan(settings, config), to_huggingface(config, 256),
+                         124439808, position, 2.5);
+}
+
+std::string text_of(const std::vector<TextFile>& files, const std::string& name) {
+  for (const TextFile& file : files) {
+    if (file.name == name) return file.text;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE("checkpoint_texts") {
+  TEST_CASE("the tokenizer's files lie beside the weights, and every byte is in the manifest") {
+    const std::vector<TextFile> vocabulary = {{"tokenizer.json", "{\"model\": {}}\n"},
+                                              {"tokenizer_config.json", "{}\n"},
+                                              {"merges.txt", ""}};
+    const std::vector<TextFile> texts =
+        checkpoint_texts(card_of_a_run(), FiledTokenizer(vocabulary));
+    CHECK(texts.size() == 5);
+    const Gpt2Config config{
+        .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
+    ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
+    rig.state().initialise(1, rig.stream());
+    const TemporaryDirectory folder;
+    RunPosition position;
+    position.step = 7;
+    const std::string path = save_checkpoint(folder.path(), to_huggingface(config, 256), position,
+                                             1, rig.state(), rig.stream(), texts);
+    const CheckpointReader reader(path);
+    reader.verify();
+    for (const TextFile& file : texts) {
+      CAPTURE(file.name);
+      CHECK(read_file(std::filesystem::path(path) / file.name) == file.text);
+      CHECK(reader.text(file.name) == file.text);
+    }
+    CHECK(reader.files().size() == texts.size() + 3);  // config.json, weights, moments
+    CHECK(contains(complaint([&] {
+                     save_checkpoint(folder.path(), to_huggingface(config, 256), position, 1,
+                                     rig.state(), rig.stream(), {{"config.json", "{}"}});
+                   }),
+                   "config.json is made twice"));
+  }
+
+  TEST_CASE("what is known of the validation comes back with the position") {
+    const Gpt2Config config{
+        .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
+    ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
+    rig.state().initialise(1, rig.stream());
+    const TemporaryDirectory folder;
+    RunPosition position{9, 18, 144, 8, "text.txt", MeasuredLoss{8, 1.0 / 3.0}};
+    for (const bool known : {true, false}) {
+      if (!known) position.validation.reset();
+      const std::string path = save_checkpoint(folder.path(), to_huggingface(config, 256), position,
+                                               1, rig.state(), rig.stream());
+      const RunPosition got = load_checkpoint(path, 1, rig.state(), rig.stream());
+      CHECK(got.step == 9);
+      CHECK(got.samples == 18);
+      CHECK(got.tokens == 144);
+      CHECK(got.T == 8);
+      CHECK(got.train == "text.txt");
+      REQUIRE(got.validation.has_value() == known);
+      if (known) CHECK(got.validation->step == 8);
+      if (known) CHECK(got.validation->loss == 1.0 / 3.0);
+    }
+  }
+
+  TEST_CASE("the card says what is known, and no folder of anyone's machine") {
+    const std::string card =
+        text_of(checkpoint_texts(card_of_a_run(), FiledTokenizer({TextFile{"vocab.json", "{}"}})),
+                "README.md");
+    CAPTURE(card);
+    CHECK(card.starts_with(
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- gpt2\n"));
+    for (const char* part :
+         {"\n# step_1234567\n", "| parameters | 124,439,808 |", "| context | 16 tokens |",
+          "| tokenizer | `gpt2` |", "| started from | `old.bin` |",
+          "| training text | `my?text.txt` |", "| validation text | `the end of my?text.txt` |",
+          "| optimizer steps | 1,234,567 |", "| tokens trained on | 9,876,543,210,",
+          "| training loss, of one step | 2.5000 nats a token (perplexity 12.18), after step "
+          "1234567 |",
+          "| validation loss | 1.0000 nats a token (perplexity 2.718), after step 1234000 |",
+          "| arithmetic | bf16, with fp32 masters and sums |",
+          "pipeline(\"text-generation\", model=\"step_1234567\")",
+          "--model step_1234567 --prompt"}) {
+      CAPTURE(part);
+      CHECK(contains(card, part));
+    }
+    CHECK(!contains(card, "/home"));
+    CHECK(!contains(card, "license"));
+
+    const std::string bare = text_of(
+        checkpoint_texts(card_of_a_run(), FiledTokenizer(std::vector<TextFile>{})), "README.md");
+    CHECK(!contains(bare, "pipeline("));
+    CHECK(contains(bare, "AutoModelForCausalLM"));
+    CHECK(contains(bare, "--tokenizer TOKENIZER"));
+  }
+
+  TEST_CASE("generation_config.json names the end of a text where there is one") {
+    HuggingFaceConfig config;
+    config.n_positions = 64;
+    CHECK(generation_config_text(config) ==
+          "{\n  \"_from_model_config\": false,\n  \"bos_token_id\": 50256,\n"
+          "  \"eos_token_id\": 50256,\n  \"pad_token_id\": 50256,\n  \"max_length\": 64\n}\n");
+    config.bos_token_id = config.eos_token_id = std::nullopt;
+    CHECK(generation_config_text(config) ==
+          "{\n  \"_from_model_config\": false,\n  \"max_length\": 64\n}\n");
+  }
+}

@@ -1,0 +1,86 @@
+// SIGINT and SIGTERM as requests to end in order.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "llmc/train/interruption.h"
+
+using llmc::Interruption;
+
+namespace {
+
+// The signal that ends a child which does this, or its exit code, negated.
+template <class Action>
+int fate_of(Action&& action) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Whatever started the tests may have had them ignored.
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+    _exit(action());
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status);
+}
+
+void note_nothing(int) {}
+
+}  // namespace
+
+TEST_SUITE("interruption") {
+  TEST_CASE("the first signal is noted, the second ends the process, whichever it is") {
+    for (const int first : {SIGINT, SIGTERM}) {
+      for (const int second : {SIGINT, SIGTERM}) {
+        CHECK(fate_of([&] {
+                const Interruption interruption;
+                raise(first);
+                if (!Interruption::requested()) return 1;
+                if (std::string(Interruption::name()) != (first == SIGINT ? "SIGINT" : "SIGTERM"))
+                  return 2;
+                raise(second);
+                return 3;
+              }) == second);
+      }
+    }
+  }
+
+  TEST_CASE("what the signals did before is back at the end, and nothing is requested any more") {
+    CHECK(fate_of([] {
+            std::signal(SIGINT, note_nothing);
+            {
+              const Interruption interruption;
+              raise(SIGINT);
+              if (!Interruption::requested()) return 1;
+            }
+            if (Interruption::requested()) return 2;
+            raise(SIGINT);
+            if (Interruption::requested()) return 3;
+            raise(SIGTERM);
+            return 4;
+          }) == SIGTERM);
+    CHECK(fate_of([] {
+            { const Interruption first; }
+            const Interruption second;
+            raise(SIGTERM);
+            return Interruption::requested() ? 7 : 1;
+          }) == -7);
+  }
+
+  TEST_CASE("a signal that was ignored stays ignored") {
+    CHECK(fate_of([] {
+            std::signal(SIGINT, SIG_IGN);
+            const Interruption interruption;
+            raise(SIGINT);
+            if (Interruption::requested()) return 1;
+            raise(SIGTERM);
+            if (!Interruption::requested()) return 2;
+            raise(SIGINT);  // still
+            return 7;
+          }) == -7);
+  }
+}
