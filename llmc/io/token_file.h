@@ -1,4 +1,4 @@
-// Texts as tokens: in llm.c's files, in memory, and by slices of either.
+// Tokens in llm.c's files, in memory, and by slices of either.
 //
 // A token file (".bin") is a header of 256 32-bit integers, of which the first three are used (a
 // magic number, the version 1, the number of tokens) and the others are 0; then the tokens as
@@ -33,8 +33,15 @@ inline constexpr std::int64_t kTokenFileVocabulary = std::int64_t{1} << 16;
 inline constexpr std::int64_t kTokenFileMost = std::numeric_limits<std::int32_t>::max();  // tokens
 
 using TokenFileHeader = std::array<std::int32_t, 256>;
+inline constexpr std::size_t kTokenFileNote = 3;  // first integer of the header that is free
 
 // ---- tokens, wherever they are ---------------------------------------------------------------
+
+enum class TokenWidth { bits16, bits32 };
+
+inline std::int64_t token_bytes(TokenWidth width) {
+  return width == TokenWidth::bits16 ? 2 : 4;
+}
 
 // A sequence of tokens that cannot be changed, in memory or in a mapped file. Copies and slices
 // share the tokens and keep them alive. Positions must be inside; only `slice` and `copy` check.
@@ -49,12 +56,16 @@ class TokenData {
     owner_ = shared;
   }
 
-  // The 16-bit tokens of a mapped file, from byte `begin` to its end.
-  TokenData(MappedFile file, std::size_t begin) {
+  // The tokens of a mapped file, from byte `begin` to its end: 16 bits unsigned, or 32 bits signed.
+  TokenData(MappedFile file, std::size_t begin, TokenWidth width = TokenWidth::bits16) {
     const auto shared = std::make_shared<const MappedFile>(std::move(file));
     const std::span bytes = shared->bytes().subspan(begin);
-    narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
-    size_ = static_cast<std::int64_t>(bytes.size() / sizeof(std::uint16_t));
+    if (width == TokenWidth::bits16) {
+      narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
+    } else {
+      wide_ = reinterpret_cast<const std::int32_t*>(bytes.data());
+    }
+    size_ = static_cast<std::int64_t>(bytes.size()) / token_bytes(width);
     owner_ = shared;
   }
 
@@ -164,9 +175,10 @@ inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t voca
 // before that nothing of it is seen.
 class TokenFileWriter {
  public:
-  // `count` is the number of tokens to come: the header, which is written first, says it.
+  // `count` is the number of tokens to come: the header, which is written first, says it. `note`
+  // goes into the header after the fields that every reader knows.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
-                  std::int64_t count)
+                  std::int64_t count, std::span<const std::int32_t> note = {})
       : vocabulary_size_(vocabulary_size),
         count_(count),
         file_(checked(path, vocabulary_size, count)) {
@@ -175,6 +187,7 @@ class TokenFileWriter {
     header[0] = kTokenFileMagic;
     header[1] = kTokenFileVersion;
     header[2] = static_cast<std::int32_t>(count);
+    std::copy(note.begin(), note.end(), header.begin() + kTokenFileNote);
     file_.write(std::as_bytes(std::span(header)));
   }
 
@@ -229,8 +242,6 @@ inline void write_token_file(const std::filesystem::path& path,
   writer.finish();
 }
 
-// ---- either ----------------------------------------------------------------------------------
-
 // check_tokens for all of them.
 inline void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size,
                          const std::string& path) {
@@ -241,28 +252,6 @@ inline void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size,
     tokens.copy(at, n, piece.data());
     check_tokens(std::span(piece).first(static_cast<std::size_t>(n)), vocabulary_size, path, at);
   }
-}
-
-// The tokens of a token file (a name that ends in ".bin") or of a text (any other name), which is
-// tokenized in memory. All are in the vocabulary of `tokenizer`, and there is at least one; throws
-// an error that names the file where that is not so.
-inline TokenData load_tokens(const std::string& path, const Tokenizer& tokenizer) {
-  if (std::filesystem::path(path).extension() == ".bin") {
-    check_token_file_vocabulary(tokenizer.vocabulary_size(), path);
-    TokenData tokens = read_token_file(path);
-    check_tokens(tokens, tokenizer.vocabulary_size(), path);
-    return tokens;
-  }
-  const std::string text = read_file(path);
-  require(!text.empty(), path + " is empty", "a text, or a token file (.bin)");
-  std::vector<std::int32_t> tokens;
-  try {
-    tokens = tokenizer.encode(text);
-  } catch (const Error& error) {
-    fail(path + ": " + error.what());
-  }
-  require(!tokens.empty(), path + " holds no tokens", "a text, or a token file (.bin)");
-  return TokenData(std::move(tokens));
 }
 
 }  // namespace llmc

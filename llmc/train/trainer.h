@@ -15,6 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/batches.h"
 #include "llmc/io/file.h"
+#include "llmc/io/read_ahead.h"
 #include "llmc/io/readable_text.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/train_settings.h"
@@ -66,8 +67,8 @@ class Trainer {
     double sum = 0;
     std::vector<float> losses;
     for (std::int64_t first = 0; first < end; first += B) {
-      const Batch batch = text.batch(first, std::min(B, end - first));
-      const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
+      const DeviceBatch there =
+          stage_.put(prepare(text.batch(first, std::min(B, end - first))), stream_);
       model_.forward(source_, there, gemm_, stream_);
       const auto found = model_.losses(source_, there, gemm_, stream_);
       losses.resize(static_cast<std::size_t>(there.rows()));
@@ -88,6 +89,7 @@ class Trainer {
     std::cerr << "MFU: 6N + 6LTC FLOP per token against " << teraflops(peak_.flops) << " ("
               << peak_.origin << ")\n";
     Progress progress(settings_.log, settings_.resume, last);
+    read_ahead();
     while (position_.step < last) {
       if (position_.step == 0 && plan_.eval_every > 0) evaluate(progress);
       progress.step(run_step(progress));
@@ -97,6 +99,7 @@ class Trainer {
       if (!settings_.out.empty() && (step == last || due(settings_.checkpoint_every, -1)))
         save(progress);
     }
+    batches_.reset();
     progress.end_line();
     if (!settings_.samples_out.empty()) write_samples();
   }
@@ -156,9 +159,7 @@ class Trainer {
     state_.begin_step(stream_);
     const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
     for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
-      const Batch batch =
-          data_.train->batch(position_.samples + micro * plan_.shape.B, plan_.shape.B);
-      const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
+      const DeviceBatch there = stage_.put(batches_->next(), stream_);
       model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_);
     }
     state_.apply_gradients({.learning_rate = rate,
@@ -198,6 +199,14 @@ class Trainer {
     fail(std::to_string(optimizer.skipped_in_row) +
              " updates in a row were skipped: the loss or the gradient is not finite",
          "a lower --lr, a longer --warmup or --dtype fp32; --max-skipped sets how many are borne");
+  }
+
+  // From here on batches_ gives the run's micro-batches, one after the other.
+  void read_ahead() {
+    const std::int64_t B = plan_.shape.B;
+    batches_.emplace([this, B, first = position_.samples](std::int64_t n) {
+      return prepare(data_.train->batch(first + n * B, B));
+    });
   }
 
   // ---- looking at it ----
@@ -297,6 +306,7 @@ class Trainer {
   ResidentParameters<T> source_;
   RunPosition position_;
   Peak peak_;
+  std::optional<ReadAhead<PreparedBatch>> batches_;  // last: its thread reads what is above
 };
 
 }  // namespace llmc
