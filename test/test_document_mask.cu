@@ -13,7 +13,6 @@ using namespace llmc_test;
 using oracle::Index;
 using oracle::Ints;
 using oracle::Tensors;
-using oracle::Vec;
 
 namespace {
 
@@ -25,7 +24,7 @@ Tensors parameters() {
   std::uint64_t seed = 1;
   for (const auto& [name, shape] : oracle::parameter_shapes(kConfig)) {
     const bool norm = name.find("ln_") != name.npos && name.ends_with("weight");
-    Vec& values = all[name];
+    oracle::Vec& values = all[name];
     for (const float x : random_floats(oracle::element_count(shape), ++seed, 0.3)) {
       values.push_back((norm ? 1.0 : 0.0) + static_cast<double>(x));
     }
@@ -45,8 +44,8 @@ TokenSource text() {
 
 // `table` (T_max, C) with row `first` on top: what a document at that place finds at its position
 // 0.
-Vec shifted(const Vec& table, Index first) {
-  Vec out(table.begin() + first * kConfig.C, table.end());
+oracle::Vec shifted(const oracle::Vec& table, Index first) {
+  oracle::Vec out(table.begin() + first * kConfig.C, table.end());
   out.resize(table.size());
   return out;
 }
