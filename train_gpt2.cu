@@ -70,9 +70,10 @@ void run_toy_language(TrainSettings settings) {
   toy::set_defaults(settings);
   const Gpt2Config config =
       choose_config(settings, static_cast<std::int64_t>(language.words().size()));
-  const RunPlan plan = make_run_plan(settings, config);
-  describe(config, plan, settings);
+  RunPlan plan = make_run_plan(settings, config);
   RunData data = toy::make_data(language, settings, plan);
+  count_epochs(settings, plan, config, data);
+  describe(config, plan, settings);
   check_vocabulary(config, *data.tokenizer, settings);
   dispatch_dtype(parse_dtype(settings.dtype),
                  [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
@@ -86,9 +87,11 @@ void run_text(TrainSettings settings) {
   auto tokenizer = make_tokenizer(settings.tokenizer);
   const Gpt2Config config = choose_config(settings, tokenizer->vocabulary_size());
   check_vocabulary(config, *tokenizer, settings);
-  const RunPlan plan = make_run_plan(settings, config);
-  describe(config, plan, settings);
+  RunPlan plan = make_run_plan(settings, config);
   RunData data = load_run_data(settings, plan, std::move(tokenizer));
+  describe_data(data);
+  count_epochs(settings, plan, config, data);
+  describe(config, plan, settings);
   dispatch_dtype(parse_dtype(settings.dtype),
                  [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
 }

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "data/toy_language.h"
 #include "llmc/io/word_tokenizer.h"
@@ -40,9 +42,16 @@ inline RunData make_data(const Language& language, const TrainSettings& settings
                          const RunPlan& plan) {
   RunData data;
   data.tokenizer = std::make_unique<WordTokenizer>(language.words(), "the toy language");
-  cut_windows(data, TokenData(language.generate(2 * settings.seed, kTrainTokens)),
-              TokenData(language.generate(2 * settings.seed + 1, kValidationTokens)),
-              "the toy language", "the toy language's validation text", settings, plan);
+  const auto text = [&](const char* name, std::uint64_t seed, std::int64_t tokens) {
+    TokenSource source(name);
+    source.add(name, TokenData(language.generate(seed, tokens)));
+    return std::vector<TokenSource>{std::move(source)};
+  };
+  RunSources sources;
+  sources.train = text("the toy language", 2 * settings.seed, kTrainTokens);
+  sources.validation =
+      text("the toy language's validation text", 2 * settings.seed + 1, kValidationTokens);
+  cut_windows(data, std::move(sources), settings, plan);
   return data;
 }
 

@@ -47,7 +47,9 @@ class ModelRig {
   }
 
   llmc::DeviceBatch put(const llmc::oracle::Batch& batch) {
-    return stage_.put(to_int32(batch.tokens), to_int32(batch.targets), batch.B, batch.T, stream_);
+    llmc::Batch host{batch.B, batch.T, to_int32(batch.tokens), to_int32(batch.targets),
+                     to_int32(batch.doc_start)};
+    return stage_.put(llmc::prepare(std::move(host)), stream_);
   }
 
   // Gradients of the mean loss over all batches together, added up; returns that loss.

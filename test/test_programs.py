@@ -173,7 +173,7 @@ def test_gpt2_tokens_on_real_text(program):
     text, vocabulary = DATA / "text" / "tinyshakespeare.txt", DATA / "gpt2"
     if not text.exists() or not (vocabulary / "encoder.json").exists():
         raise Skip("the shared texts are not here")
-    done = program.run("--train", text, "--tokenizer", vocabulary, "--layers", 1, "--heads", 1, "--channels", 16,
+    done = program.run("--train", text, "--no-cache", "--tokenizer", vocabulary, "--layers", 1, "--heads", 1, "--channels", 16,
                        "--context", 32, "--batch-size", 1, "--steps", 1, "--eval-batches", 1, "--sample-every", 0)
     expect("vocabulary 50257" in done.stderr, done.stderr)
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/io/byte_tokenizer.h"
+#include "llmc/io/data_sources.h"
 #include "llmc/io/token_file.h"
 #include "llmc/io/word_tokenizer.h"
 #include "test/support.h"
@@ -42,6 +43,15 @@ std::string raw_file(std::int32_t magic, std::int32_t version, std::int32_t coun
 Ids all_of(const TokenData& tokens) {
   Ids ids(static_cast<std::size_t>(tokens.size()));
   for (std::int64_t i = 0; i < tokens.size(); ++i) ids[static_cast<std::size_t>(i)] = tokens[i];
+  return ids;
+}
+
+// All tokens of a file of any kind, tokenized in memory.
+Ids load(const std::string& path, const llmc::Tokenizer& tokenizer) {
+  llmc::SourceReader reader(tokenizer, {.cache = {.enabled = false}});
+  const llmc::TokenSource source = reader.read({{path}, std::nullopt}, "--train").at(0);
+  Ids ids(static_cast<std::size_t>(source.size()));
+  source.copy(0, source.size(), ids.data());
   return ids;
 }
 
@@ -122,7 +132,7 @@ TEST_CASE("token files that are wrong") {
   const std::string path = directory.file("tokens.bin");
   const auto said = [&](const std::string& bytes) {
     write(path, bytes);
-    return complaint([&] { llmc::load_tokens(path, llmc::ByteTokenizer()); });
+    return complaint([&] { load(path, llmc::ByteTokenizer()); });
   };
   const std::string good = raw_file(20240520, 1, 3, {1, 2, 256});
   CHECK(said(good).empty());
@@ -206,21 +216,21 @@ TEST_CASE("tokens of a text or of a token file, by its name") {
   const llmc::ByteTokenizer bytes;
   const std::string text = directory.file("text.txt");
   write(text, "!\"#");
-  CHECK(all_of(llmc::load_tokens(text, bytes)) == Ids{0, 1, 2});
+  CHECK(load(text, bytes) == Ids{0, 1, 2});
   const std::string unnamed = directory.file("bin");
   write(unnamed, "#");
-  CHECK(all_of(llmc::load_tokens(unnamed, bytes)) == Ids{2});
+  CHECK(load(unnamed, bytes) == Ids{2});
   const std::string tokens = directory.file("tokens.bin");
   llmc::write_token_file(tokens, Ids{256, 3}, 257);
-  CHECK(all_of(llmc::load_tokens(tokens, bytes)) == Ids{256, 3});
-  CHECK(contains(complaint([&] { llmc::load_tokens(tokens, TokenizerOfSize(256)); }),
+  CHECK(load(tokens, bytes) == Ids{256, 3});
+  CHECK(contains(complaint([&] { load(tokens, TokenizerOfSize(256)); }),
                  tokens + ": token 0 is 256, outside the vocabulary of 256"));
-  CHECK(llmc::load_tokens(tokens, TokenizerOfSize(65536)).size() == 2);
-  CHECK(contains(complaint([&] { llmc::load_tokens(tokens, TokenizerOfSize(65537)); }),
+  CHECK(load(tokens, TokenizerOfSize(65536)).size() == 2);
+  CHECK(contains(complaint([&] { load(tokens, TokenizerOfSize(65537)); }),
                  "a vocabulary of 65537 do not fit"));
 
   const auto said = [&](const std::string& path, const llmc::Tokenizer& tokenizer) {
-    return complaint([&] { llmc::load_tokens(path, tokenizer); });
+    return complaint([&] { load(path, tokenizer); });
   };
   CHECK(contains(said(directory.file("none.txt"), bytes),
                  "cannot open " + directory.file("none.txt")));

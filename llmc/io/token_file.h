@@ -1,4 +1,4 @@
-// Texts as tokens: in llm.c's files, in memory, and by slices of either.
+// Tokens in llm.c's files, in memory, and by slices of either.
 //
 // A token file (".bin") is a header of 256 32-bit integers, of which the first three are used (a
 // magic number, the version 1, the number of tokens) and the others are 0; then the tokens as
@@ -33,8 +33,15 @@ inline constexpr std::int64_t kTokenFileVocabulary = std::int64_t{1} << 16;
 inline constexpr std::int64_t kTokenFileMost = std::numeric_limits<std::int32_t>::max();  // tokens
 
 using TokenFileHeader = std::array<std::int32_t, 256>;
+inline constexpr std::size_t kTokenFileNote = 3;  // first integer of the header that is free
 
 // ---- tokens, wherever they are ---------------------------------------------------------------
+
+enum class TokenWidth { bits16, bits32 };
+
+inline std::int64_t token_bytes(TokenWidth width) {
+  return width == TokenWidth::bits16 ? 2 : 4;
+}
 
 // A sequence of tokens that cannot be changed, in memory or in a mapped file. Copies and slices
 // share the tokens and keep them alive. Positions must be inside; only `slice` and `copy` check.
@@ -49,12 +56,16 @@ class TokenData {
     owner_ = shared;
   }
 
-  // The 16-bit tokens of a mapped file, from byte `begin` to its end.
-  TokenData(MappedFile file, std::size_t begin) {
+  // The tokens of a mapped file, from byte `begin` to its end: 16 bits unsigned, or 32 bits signed.
+  TokenData(MappedFile file, std::size_t begin, TokenWidth width = TokenWidth::bits16) {
     const auto shared = std::make_shared<const MappedFile>(std::move(file));
     const std::span bytes = shared->bytes().subspan(begin);
-    narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
-    size_ = static_cast<std::int64_t>(bytes.size() / sizeof(std::uint16_t));
+    if (width == TokenWidth::bits16) {
+      narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
+    } else {
+      wide_ = reinterpret_cast<const std::int32_t*>(bytes.data());
+    }
+    size_ = static_cast<std::int64_t>(bytes.size()) / token_bytes(width);
     owner_ = shared;
   }
 
@@ -164,14 +175,15 @@ inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t voca
 // before that nothing of it is seen.
 class TokenFileWriter {
  public:
-  // `count` is the number of tokens to come, for which the space is taken at once.
+  // `count` is the number of tokens to come, for which the space is taken at once. `note` goes into
+  // the header after the fields that every reader knows.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
-                  std::int64_t count)
-      : TokenFileWriter(path, vocabulary_size, count, count) {}
+                  std::int64_t count, std::span<const std::int32_t> note = {})
+      : TokenFileWriter(path, vocabulary_size, count, count, note) {}
 
   // As many tokens as will come.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size)
-      : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMost) {}
+      : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMost, {}) {}
 
   // Throws for a token outside the vocabulary, and for more tokens than announced.
   void append(std::span<const std::int32_t> tokens) {
@@ -207,10 +219,11 @@ class TokenFileWriter {
 
  private:
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
-                  std::int64_t least, std::int64_t most)
+                  std::int64_t least, std::int64_t most, std::span<const std::int32_t> note)
       : vocabulary_size_(vocabulary_size),
         least_(least),
         most_(most),
+        note_(note.begin(), note.end()),
         file_(checked(path, vocabulary_size, least)) {
     if (least == most) file_.reserve(kHeaderBytes + 2 * most);
     write_header(least);
@@ -224,6 +237,7 @@ class TokenFileWriter {
     header[0] = kTokenFileMagic;
     header[1] = kTokenFileVersion;
     header[2] = static_cast<std::int32_t>(count);
+    std::copy(note_.begin(), note_.end(), header.begin() + kTokenFileNote);
     const std::span bytes = std::as_bytes(std::span(header));
     if (file_.size() == 0) {
       file_.write(bytes);
@@ -244,6 +258,7 @@ class TokenFileWriter {
   }
 
   std::int64_t vocabulary_size_, least_, most_;
+  std::vector<std::int32_t> note_;
   std::int64_t written_ = 0;
   std::vector<std::uint16_t> narrow_;
   AtomicFile file_;
@@ -256,8 +271,6 @@ inline void write_token_file(const std::filesystem::path& path,
   writer.finish();
 }
 
-// ---- either ----------------------------------------------------------------------------------
-
 // check_tokens for all of them.
 inline void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size,
                          const std::string& path) {
@@ -268,28 +281,6 @@ inline void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size,
     tokens.copy(at, n, piece.data());
     check_tokens(std::span(piece).first(static_cast<std::size_t>(n)), vocabulary_size, path, at);
   }
-}
-
-// The tokens of a token file (a name that ends in ".bin") or of a text (any other name), which is
-// tokenized in memory. All are in the vocabulary of `tokenizer`, and there is at least one; throws
-// an error that names the file where that is not so.
-inline TokenData load_tokens(const std::string& path, const Tokenizer& tokenizer) {
-  if (std::filesystem::path(path).extension() == ".bin") {
-    check_token_file_vocabulary(tokenizer.vocabulary_size(), path);
-    TokenData tokens = read_token_file(path);
-    check_tokens(tokens, tokenizer.vocabulary_size(), path);
-    return tokens;
-  }
-  const std::string text = read_file(path);
-  require(!text.empty(), path + " is empty", "a text, or a token file (.bin)");
-  std::vector<std::int32_t> tokens;
-  try {
-    tokens = tokenizer.encode(text);
-  } catch (const Error& error) {
-    fail(path + ": " + error.what());
-  }
-  require(!tokens.empty(), path + " holds no tokens", "a text, or a token file (.bin)");
-  return TokenData(std::move(tokens));
 }
 
 }  // namespace llmc

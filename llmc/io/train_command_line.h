@@ -13,11 +13,30 @@ namespace command_line_detail {
 
 inline void add_data_flags(CLI::App& app, TrainSettings& s) {
   const std::string group = "Data";
-  app.add_option("--train", s.train, "training data: a text file or tokens (.bin) [a toy language]")
-      ->type_name("FILE")
+  app.add_option("--train", s.train,
+                 "texts, .jsonl, tokens (llm.c's .bin, Megatron's .bin with .idx) or patterns such "
+                 "as 'dir/*.bin', drawn from by size or by weight (a:0.7,b:0.3) [a toy language]")
+      ->type_name("NAME[:WEIGHT],...")
       ->group(group);
-  app.add_option("--val", s.val, "validation data [the last 5% of --train]")
-      ->type_name("FILE")
+  app.add_option("--val", s.val,
+                 "validation data, of the same kinds [the last 5% of each source of --train]")
+      ->type_name("NAME,...")
+      ->group(group);
+  app.add_option("--text-field", s.text_field, "the key of the text in .jsonl")
+      ->type_name("KEY")
+      ->capture_default_str()
+      ->group(group);
+  auto* cache_dir =
+      app.add_option("--cache-dir", s.cache_dir, "keep the tokens of texts here [beside each text]")
+          ->type_name("DIR")
+          ->group(group);
+  app.add_flag("--no-cache", s.no_cache, "tokenize texts at each start and keep no tokens")
+      ->excludes(cache_dir)
+      ->group(group);
+  app.add_flag(
+         "--document-mask", s.document_mask,
+         "attention does not reach over end-of-text, or from one of Megatron's documents into "
+         "another; positions go on")
       ->group(group);
   app.add_option("--tokenizer", s.tokenizer,
                  "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
@@ -72,10 +91,14 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
                         const CLI::Validator& check) {
     return app.add_option(flag, value, text)->check(check)->type_name("X")->group(group);
   };
-  app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val [1000]")
-      ->check(at_least(std::int64_t{0}))
-      ->type_name("N")
-      ->group(group);
+  auto* steps = app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val [1000]")
+                    ->check(at_least(std::int64_t{0}))
+                    ->type_name("N")
+                    ->group(group);
+  real("--epochs", s.epochs,
+       "instead of --steps: train until as many windows as --train has were taken this many times",
+       between(1e-6, 1e6))
+      ->excludes(steps);
   real("--lr", s.lr, "highest learning rate [6e-4]", at_least(0.0));
   app.add_option("--warmup", s.warmup, "steps of linear warm-up [a twentieth of --steps]")
       ->check(at_least(std::int64_t{0}))

@@ -9,8 +9,12 @@ namespace llmc {
 
 struct TrainSettings {
   // Data.
-  std::string train, val;  // text or .bin; no val: the end of train; no train: the toy language
+  std::string train, val;  // lists (source_list.h); no val: the end of train; no train: a toy
   std::string tokenizer = "bytes";
+  std::string text_field = "text";  // key of the text in JSON lines
+  std::string cache_dir;            // for tokens of texts; empty: beside each text
+  bool no_cache = false;
+  bool document_mask = false;  // attention stays inside documents
 
   // Model; 0: from `model`, from `init_from`, or a default that suits the device.
   std::string model;
@@ -25,6 +29,7 @@ struct TrainSettings {
 
   // Optimisation.
   std::int64_t steps = -1;   // -1: a default
+  double epochs = 0;         // instead of steps; 0: by steps
   double lr = -1;            // -1: a default
   std::int64_t warmup = -1;  // -1: a twentieth of the steps
   std::string schedule = "cosine";

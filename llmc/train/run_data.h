@@ -2,13 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "llmc/io/batches.h"
-#include "llmc/io/token_file.h"
+#include "llmc/io/data_sources.h"
+#include "llmc/io/source_list.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/train_settings.h"
 #include "llmc/train/run_plan.h"
@@ -22,32 +26,95 @@ struct RunData {
   std::optional<ConsecutiveWindows> validation;
 };
 
-// The windows of texts that are tokens already.
-inline void cut_windows(RunData& data, TokenData train, TokenData validation,
-                        const std::string& train_name, const std::string& validation_name,
-                        const TrainSettings& settings, const RunPlan& plan) {
-  const std::int64_t T = plan.shape.T;
-  if (plan.shape.training) data.train.emplace(std::move(train), T, settings.seed, train_name);
-  data.validation.emplace(std::move(validation), T, validation_name);
+struct RunSources {
+  std::vector<TokenSource> train;
+  std::optional<Interleave> weights;  // of the training sources
+  std::vector<TokenSource> validation;
+};
+
+// A mask by documents needs to know of some.
+inline void check_documents(const std::vector<TokenSource>& sources, const Tokenizer& tokenizer) {
+  for (const TokenSource& source : sources) {
+    if (source.has_documents()) return;
+  }
+  const std::string why = tokenizer.end_of_text()
+                              ? "no end-of-text token is in the data"
+                              : "the tokenizer " + tokenizer.name() + " has no end-of-text token";
+  fail("--document-mask: it is not known where documents begin (" + why + ")",
+       "documents (.jsonl), tokens with end-of-text between them (.bin), or Megatron's .bin/.idx");
 }
 
-// Reads --train and --val. Without --val the end of --train is kept for validation.
+// The windows of sources that are tokens already.
+inline void cut_windows(RunData& data, RunSources sources, const TrainSettings& settings,
+                        const RunPlan& plan) {
+  const std::int64_t T = plan.shape.T;
+  const bool documents = settings.document_mask;
+  if (documents) {
+    check_documents(plan.shape.training ? sources.train : sources.validation, *data.tokenizer);
+  }
+  if (plan.shape.training) {
+    data.train.emplace(Windows(std::move(sources.train), T, documents, "a longer text"),
+                       settings.seed, std::move(sources.weights));
+  }
+  data.validation.emplace(
+      Windows(std::move(sources.validation), T, documents, "a longer validation text"));
+}
+
+// Reads --train and --val. Without --val the end of each source of --train is kept for validation.
 inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
                              std::unique_ptr<Tokenizer> tokenizer) {
   RunData data;
   data.tokenizer = std::move(tokenizer);
-  TokenData train, validation;
-  if (!settings.train.empty()) train = load_tokens(settings.train, *data.tokenizer);
-  if (!settings.val.empty()) {
-    validation = load_tokens(settings.val, *data.tokenizer);
-  } else {
-    TrainValidationSplit split = split_validation(train, plan.shape.T, settings.train);
-    train = std::move(split.train);
-    validation = std::move(split.validation);
+  SourceReader reader(
+      *data.tokenizer,
+      {settings.text_field, {.enabled = !settings.no_cache, .directory = settings.cache_dir}});
+  RunSources sources;
+  if (!settings.train.empty()) {
+    SourceList list = parse_source_list(settings.train, "--train", true);
+    sources.train = reader.read(list, "--train");
+    sources.weights = std::move(list.weights);
   }
-  cut_windows(data, std::move(train), std::move(validation), settings.train,
-              settings.val.empty() ? "the end of " + settings.train : settings.val, settings, plan);
+  if (!settings.val.empty()) {
+    sources.validation = reader.read(parse_source_list(settings.val, "--val", false), "--val");
+  } else {
+    TrainValidationSplit split = split_validation(sources.train, plan.shape.T);
+    sources.train = std::move(split.train);
+    sources.validation = std::move(split.validation);
+  }
+  cut_windows(data, std::move(sources), settings, plan);
   return data;
+}
+
+// On stderr: what a run learns from, a line for each source.
+inline void describe_data(const RunData& data) {
+  if (!data.train) return;
+  const Windows& windows = data.train->of_sources();
+  for (std::size_t s = 0; s < windows.sources().size(); ++s) {
+    const TokenSource& source = windows.sources()[s];
+    const auto number = static_cast<std::int64_t>(s);
+    const std::int64_t count = windows.count(number);
+    const double share = data.train->weights()
+                             ? data.train->weights()->share(number)
+                             : static_cast<double>(count) / static_cast<double>(windows.count());
+    char percent[32];
+    std::snprintf(percent, sizeof percent, "%.4g%%", 100 * share);
+    std::cerr << "data: " << source.name() << ": " << source.size() << " tokens";
+    if (source.files() > 1) std::cerr << " in " << source.files() << " files";
+    std::cerr << ", " << count << " windows";
+    if (windows.sources().size() > 1) std::cerr << ", " << percent << " of the samples";
+    std::cerr << "\n";
+  }
+}
+
+// With --epochs: the number of steps, now that the data are known.
+inline void count_epochs(TrainSettings& settings, RunPlan& plan, const Gpt2Config& config,
+                         const RunData& data) {
+  if (settings.epochs == 0) return;
+  const std::int64_t windows = data.train->windows();
+  settings.steps = steps_of_epochs(settings.epochs, windows, plan.global_batch());
+  plan = make_run_plan(settings, config);
+  std::cerr << "epochs: " << settings.epochs << " x " << windows << " windows are "
+            << settings.steps << " steps\n";
 }
 
 // A model knows exactly the tokens of its tokenizer.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -78,6 +79,16 @@ inline void check_rows(const RunShape& shape) {
   fail("--batch-size " + std::to_string(shape.B) + " with sequences of " + std::to_string(shape.T) +
            " tokens",
        "at most " + std::to_string(kMost / shape.T) + "; --grad-accum makes steps larger");
+}
+
+// The fewest steps in which `epochs` times as many sequences are trained on as there are windows.
+// Without weights each window has then been taken so often, and a few of the next epoch may have.
+inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
+                                    std::int64_t global_batch) {
+  constexpr double kRounding = 1e-12;  // 0.1 epochs of 30 windows are 3 sequences, not 4
+  const double samples = std::ceil(epochs * static_cast<double>(windows) * (1 - kRounding));
+  if (samples > 0x1p62) fail("--epochs of so much data are more than 2^62 sequences");
+  return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
 inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& config) {

@@ -15,6 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/batches.h"
 #include "llmc/io/file.h"
+#include "llmc/io/read_ahead.h"
 #include "llmc/io/readable_text.h"
 #include "llmc/io/retention.h"
 #include "llmc/io/tokenizer.h"
@@ -77,8 +78,8 @@ class Trainer {
     double sum = 0;
     std::vector<float> losses;
     for (std::int64_t first = 0; first < end && !Interruption::requested(); first += B) {
-      const Batch batch = text.batch(first, std::min(B, end - first));
-      const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
+      const DeviceBatch there =
+          stage_.put(prepare(text.batch(first, std::min(B, end - first))), stream_);
       model_.forward(source_, there, gemm_, stream_);
       const auto found = model_.losses(source_, there, gemm_, stream_);
       losses.resize(static_cast<std::size_t>(there.rows()));
@@ -104,6 +105,7 @@ class Trainer {
               << peak_.origin << ")\n";
     Progress progress(settings_.log, settings_.resume, last);
     if (due(plan_.eval_every, last)) evaluate(progress);
+    read_ahead();
     while (position_.step < last && !Interruption::requested()) {
       profiling_.begin_step(stream_);
       progress.step(run_step(progress));
@@ -115,6 +117,7 @@ class Trainer {
         save(progress);
       }
     }
+    batches_.reset();
     if (Interruption::requested()) save(progress);
     if (const auto profile = profiling_.end_run()) progress.note(*profile);
     progress.end_line();
@@ -177,7 +180,7 @@ class Trainer {
     state_.begin_step(stream_);
     const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
     for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
-      const DeviceBatch there = next_batch(micro);
+      const DeviceBatch there = next_batch();
       model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_);
     }
     state_.apply_gradients({.learning_rate = rate,
@@ -208,11 +211,9 @@ class Trainer {
         .step_ms = 1e3 * seconds};
   }
 
-  DeviceBatch next_batch(std::int64_t micro) {
+  DeviceBatch next_batch() {
     const ProfileScope scope("data", stream_);
-    const Batch batch =
-        data_.train->batch(position_.samples + micro * plan_.shape.B, plan_.shape.B);
-    return stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
+    return stage_.put(batches_->next(), stream_);
   }
 
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
@@ -225,6 +226,14 @@ class Trainer {
     fail(std::to_string(optimizer.skipped_in_row) +
              " updates in a row were skipped: the loss or the gradient is not finite",
          "a lower --lr, a longer --warmup or --dtype fp32; --max-skipped sets how many are borne");
+  }
+
+  // From here on batches_ gives the run's micro-batches, one after the other.
+  void read_ahead() {
+    const std::int64_t B = plan_.shape.B;
+    batches_.emplace([this, B, first = position_.samples](std::int64_t n) {
+      return prepare(data_.train->batch(first + n * B, B));
+    });
   }
 
   // ---- looking at it ----
@@ -379,6 +388,7 @@ class Trainer {
   std::int64_t saved_step_ = -1;
   Peak peak_;
   Profiling profiling_;
+  std::optional<ReadAhead<PreparedBatch>> batches_;  // last: its thread reads what is above
 };
 
 }  // namespace llmc

@@ -1,0 +1,96 @@
+// Samples from several sources in exact proportion: which source sample g comes from, and which of
+// that source's samples it is, as a function of g alone.
+//
+// The weights are whole numbers w_s with the sum W, and the order repeats after W samples, of which
+// w_s come from source s. Within the W samples the order is that of a fair schedule: the i-th
+// sample of source s may be taken from place floor(i W / w_s) on and is due before place
+// ceil((i + 1) W / w_s); of those that may be taken, the one that is due first is. Such a schedule
+// always meets its dues (Baruah, Cohen, Plaxton and Varvel, "Proportionate progress", 1996), so
+// after any n samples the count of every source is within one of n w_s / W.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "llmc/device/error.h"
+
+namespace llmc {
+
+class Interleave {
+ public:
+  // Longest order that repeats: weights are given with so many digits.
+  static constexpr std::int64_t kMost = 1'000'000;
+
+  struct Place {
+    std::int64_t source;
+    std::int64_t sample;  // of this source, from 0
+  };
+
+  // Throws unless all weights are positive and, divided by what they have in common, their sum is
+  // kMost at most.
+  explicit Interleave(std::vector<std::int64_t> weights) : weights_(std::move(weights)) {
+    std::int64_t common = 0;
+    for (const std::int64_t w : weights_) {
+      require(w > 0, "a weight that is not above 0");
+      common = std::gcd(common, w);
+    }
+    for (std::int64_t& w : weights_) {
+      w /= common;
+      if (w > kMost || (period_ += w) > kMost) {
+        fail("weights that add up to more than " + std::to_string(kMost) +
+                 " after division by what they have in common",
+             "weights of fewer digits");
+      }
+    }
+    arrange();
+  }
+
+  // Constant time.
+  Place operator[](std::int64_t g) const {
+    const Slot& slot = slots_[static_cast<std::size_t>(g % period_)];
+    const std::int64_t before = g / period_ * weights_[slot.source];
+    return {slot.source, before + slot.earlier};
+  }
+
+  std::int64_t sources() const { return static_cast<std::int64_t>(weights_.size()); }
+
+  // The share of samples that come from this source.
+  double share(std::int64_t source) const {
+    return static_cast<double>(weights_[static_cast<std::size_t>(source)]) /
+           static_cast<double>(period_);
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t source;
+    std::uint32_t earlier;  // samples of the source in this period before this one
+  };
+
+  void arrange() {
+    std::vector<std::int64_t> taken(weights_.size());
+    slots_.reserve(static_cast<std::size_t>(period_));
+    for (std::int64_t place = 0; place < period_; ++place) {
+      std::size_t next = 0;
+      std::int64_t first_due = std::numeric_limits<std::int64_t>::max();
+      for (std::size_t s = 0; s < weights_.size(); ++s) {
+        const std::int64_t w = weights_[s];
+        const bool early = taken[s] * period_ / w > place;
+        const std::int64_t due = ((taken[s] + 1) * period_ + w - 1) / w;
+        if (early || due >= first_due) continue;
+        next = s;
+        first_due = due;
+      }
+      slots_.push_back({static_cast<std::uint32_t>(next), static_cast<std::uint32_t>(taken[next])});
+      ++taken[next];
+    }
+  }
+
+  std::vector<std::int64_t> weights_;
+  std::int64_t period_ = 0;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""What train_gpt2 learns from, as a user gives it: several sources, every kind of file, epochs, the
+cache of tokens, documents, and what is said of bad input.
+
+    python3 test/test_data_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import json
+import struct
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from runner import expect  # noqa: E402
+from test_programs import SMALL, TEXT, run_program_tests, same_state, write_bin  # noqa: E402
+
+QUIET = ["--eval-every", 0, "--sample-every", 0]
+END = 256  # end of text of the byte tokenizer
+
+
+def write_documents(path, count=150, field="text"):
+    path.write_text("".join(json.dumps({field: f"document {i} is short. " * (1 + i % 3)}) + "\n" for i in range(count)))
+
+
+def write_megatron(prefix, documents):
+    """As Megatron-LM's preprocess_data.py writes 16-bit tokens, a sequence for each document."""
+    lengths = [len(d) for d in documents]
+    pointers = [2 * sum(lengths[:i]) for i in range(len(lengths))]
+    n = len(documents)
+    prefix.with_suffix(".idx").write_bytes(
+        b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, n, n + 1) + struct.pack(f"<{n}i", *lengths)
+        + struct.pack(f"<{n}q", *pointers) + struct.pack(f"<{n + 1}q", *range(n + 1)))
+    tokens = [t for d in documents for t in d]
+    prefix.with_suffix(".bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+
+
+def losses(program, name):
+    return [line["loss"] for line in program.log(name) if "loss" in line]
+
+
+def test_shards_are_the_text_they_were_cut_from(program):
+    tokens = [(7 * i + i // 50) % 250 for i in range(1500)]
+    write_bin(program.folder / "whole.bin", tokens)
+    for i in range(3):
+        write_bin(program.folder / f"part_{i}.bin", tokens[500 * i:500 * (i + 1)])
+    for name, data in (("whole", "whole.bin"), ("parts", "part_*.bin")):
+        program.run("--train", data, *SMALL, *QUIET, "--steps", 4, "--log", f"{name}.jsonl")
+    expect(losses(program, "whole.jsonl") == losses(program, "parts.jsonl"), "the losses differ")
+
+
+def test_every_kind_of_file_with_weights(program):
+    write_documents(program.folder / "d.jsonl")
+    write_bin(program.folder / "t.bin", [i % 250 for i in range(900)])
+    write_megatron(program.folder / "m", [[i % 250 for i in range(17)] for _ in range(50)])
+    done = program.run("--train", "text.txt:0.4,d.jsonl:0.3,t.bin:0.2,m:0.1", *SMALL, "--steps", 6, "--eval-every", 3,
+                       "--sample-every", 0, "--log", "run.jsonl")
+    for said in ("text.txt: ", "40% of the samples", "d.jsonl: ", "30% of", "t.bin: 855 tokens", "20% of",
+                 "m: 808 tokens", "10% of"):
+        expect(said in done.stderr, f"'{said}' is not in: {done.stderr[-900:]}")
+    program.run("--train", "text.txt", "--val", "d.jsonl,m", *SMALL, *QUIET, "--steps", 1)
+
+
+def test_epochs_take_every_window(program):
+    (program.folder / "val.txt").write_text(TEXT[:100])
+    write_bin(program.folder / "t.bin", [i % 250 for i in range(16 * 20 + 1)])  # 20 windows, batches of 2
+    common = ["--train", "t.bin", "--val", "val.txt", *SMALL, *QUIET, "--log"]
+    done = program.run(*common, "two.jsonl", "--epochs", 2)
+    expect(len(losses(program, "two.jsonl")) == 20, "two epochs are not 20 steps")
+    expect("2 x 20 windows are 20 steps" in done.stderr, done.stderr[-800:])
+    program.run(*common, "part.jsonl", "--epochs", 0.25)  # 5 windows
+    expect(len(losses(program, "part.jsonl")) == 3, "a quarter of an epoch is not 3 steps")
+    program.fails(*common, "x.jsonl", "--epochs", 1, "--steps", 1, says=["--epochs", "--steps"], code=2)
+    for value in ("0", "-1", "nan", "x"):
+        program.fails(*common, "x.jsonl", "--epochs", value, says=["--epochs", f"'{value}'"], code=2)
+
+
+def test_resume_with_weights_is_the_uninterrupted_run(program):
+    write_documents(program.folder / "d.jsonl")
+    common = ["--train", "text.txt:0.7,d.jsonl:0.3", *SMALL, *QUIET, "--document-mask", "--steps", 7]
+    program.run(*common, "--out", "a", "--log", "a.jsonl")
+    for _ in range(3):
+        program.run(*common, "--out", "b", "--log", "b.jsonl", "--resume", "--stop-after", 3)
+    expect(losses(program, "a.jsonl") == losses(program, "b.jsonl"), "the losses differ")
+    expect(same_state(program.folder / "a/step_000007", program.folder / "b/step_000007"), "the weights differ")
+
+
+def test_a_text_is_tokenized_once(program):
+    common = ["--train", "text.txt", *SMALL, *QUIET, "--steps", 2]
+    first = program.run(*common, "--log", "first.jsonl")
+    caches = list(program.folder.glob("*.cache.bin"))
+    expect(len(caches) == 1 and caches[0].name.startswith("text.txt.bytes-"), f"caches: {caches}")
+    expect(f"cached the tokens of text.txt in {caches[0].name}" in first.stderr, first.stderr[:500])
+    second = program.run(*common, "--log", "second.jsonl")
+    expect("cache" not in second.stderr, second.stderr[:500])
+    without = program.run(*common, "--no-cache", "--log", "without.jsonl")
+    expect("cache" not in without.stderr, without.stderr[:500])
+    damaged = bytearray(caches[0].read_bytes())
+    damaged[1100] ^= 1
+    caches[0].write_bytes(damaged)
+    third = program.run(*common, "--log", "third.jsonl")
+    expect(f"{caches[0].name} is damaged" in third.stderr, third.stderr[:500])
+    (program.folder / "caches").mkdir()
+    program.run(*common, "--cache-dir", "caches", "--log", "elsewhere.jsonl")
+    expect(len(list((program.folder / "caches").iterdir())) == 1, "nothing in --cache-dir")
+    runs = [losses(program, f"{name}.jsonl") for name in ("first", "second", "without", "third", "elsewhere")]
+    expect(all(run == runs[0] for run in runs), f"the losses differ: {runs}")
+    program.fails(*common, "--no-cache", "--cache-dir", "x", says=["--no-cache"], code=2)
+
+
+def test_documents_change_what_attention_sees(program):
+    write_documents(program.folder / "d.jsonl")
+    write_documents(program.folder / "b.jsonl", field="body")
+    common = [*SMALL, *QUIET, "--steps", 3, "--log"]
+    program.run("--train", "d.jsonl", *common, "open.jsonl")
+    for attention in ("flash", "standard"):
+        program.run("--train", "d.jsonl", *common, f"{attention}.jsonl", "--document-mask", "--attention", attention)
+    flash, standard = losses(program, "flash.jsonl"), losses(program, "standard.jsonl")
+    expect(all(abs(a / b - 1) < 3e-6 for a, b in zip(flash, standard)), f"{flash} and {standard}")
+    expect(flash != losses(program, "open.jsonl"), "the mask changes nothing")
+    program.run("--train", "b.jsonl", "--text-field", "body", *common, "body.jsonl", "--document-mask")
+    expect(losses(program, "body.jsonl") == flash, "another key, another text")
+    write_megatron(program.folder / "m", [[i % 250 for i in range(9)] for _ in range(90)])
+    program.run("--train", "m", *common, "m.jsonl", "--document-mask")
+    program.fails("--train", "text.txt", *common, "x.jsonl", "--document-mask", says=["--document-mask", "end-of-text"])
+    program.fails("--steps", 1, "--document-mask", says=["--document-mask", "toy language", "end-of-text"])
+
+
+def test_bad_sources_are_named(program):
+    write_documents(program.folder / "d.jsonl")
+    write_bin(program.folder / "t.bin", [i % 250 for i in range(900)])
+    (program.folder / "torn.jsonl").write_text('{"text": "a"}\n{"text": "b"')
+    (program.folder / "m.idx").write_bytes(b"MMIDIDX\x00\x00" + b"\x01")
+    for train, says in (("none_*.bin", ["--train", "none_*.bin"]),
+                        ("text.txt:0.5,d.jsonl", ["--train", "1 weights for 2 sources"]),
+                        ("text.txt:x", ["--train", "'x' is not a weight"]),
+                        ("text.txt,", ["--train", "without a name"]),
+                        ("torn.jsonl", ["torn.jsonl: line 2"]),
+                        ("m", ["m.idx is truncated"]),
+                        (".", ["."]),
+                        ("t.bin,nowhere.bin", ["nowhere.bin"])):
+        program.fails("--train", train, *SMALL, "--steps", 1, says=says)
+    program.fails("--train", "t.bin", "--val", "text.txt:1", *SMALL, says=["--val takes no weights"])
+    program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, says=["d.jsonl: line 1", '"body"'])
+    (program.folder / "words").write_text("line\n")
+    program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, says=["d.jsonl", "end-of-text"])
+
+
+def test_a_bad_token_in_the_midst_ends_the_run_and_is_named(program):
+    """Beyond the ends that are checked at the start: the thread that reads ahead finds it."""
+    checked, beyond = 1 << 22, 1 << 23
+    with open(program.folder / "t.bin", "wb") as file:
+        file.write(struct.pack("<256i", 20240520, 1, 2 * checked + beyond, *[0] * 253))
+        file.write(bytes(2 * checked) + struct.pack("<H", 300) * beyond + bytes(2 * checked))
+    program.fails("--train", "t.bin", *SMALL, *QUIET, "--steps", 100,
+                  says=["t.bin: token ", "is 300, outside the vocabulary of 257"])
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "train_gpt2"))
