@@ -19,12 +19,11 @@ namespace llmc {
 // pattern makes, so it is enough that X" Y" has the pieces of X followed by those of " Y", where X
 // ends in a letter and Y begins with one.
 // - No piece has both X's last letter and the space: a piece is a contraction ('s), a run of
-// letters,
-//   of digits or of others with at most one space, which comes first, or white space alone.
+//   letters, of digits or of others with at most one space, which comes first, or white space
+//   alone.
 // - The pieces within X do not depend on what follows. The only look ahead is that of a run of
-// white
-//   space, at one character, and X ends in a letter: the character is in X. A run of letters stops
-//   at the space as it does at the end of X.
+//   white space, at one character, and since X ends in a letter that is in X. A run of letters
+//   stops at the space as it does at the end of X.
 // - The pieces from the space on depend on nothing before it: the pattern never looks back.
 // A space and the letters beside it are single bytes, so no character is cut, and which bytes are
 // no UTF-8 is decided on either side alone.

@@ -23,7 +23,7 @@ inline CLI::Option* add_file_flags(CLI::App& app, TokenizeSettings& s) {
       ->required()
       ->group(group);
   app.add_option("--tokenizer", s.tokenizer,
-                 "bytes, words:FILE, or a directory with encoder.json and vocab.bpe")
+                 "bytes, words:FILE, or a directory with the files of GPT-2's tokenizer")
       ->type_name("NAME|DIR")
       ->required()
       ->group(group);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -45,9 +46,11 @@ inline std::filesystem::path sidecar_of(std::filesystem::path output) {
 
 namespace tokenize_detail {
 
-// Of the bytes of all tokens: another vocabulary of the same name is found out.
-inline std::string vocabulary_checksum(const Tokenizer& tokenizer) {
+// Of the bytes of all tokens, and of the tokenizer's files where it can write them: another one of
+// the same name is found out.
+inline std::string tokenizer_checksum(const Tokenizer& tokenizer) {
   Checksum checksum;
+  for (const TextFile& file : tokenizer.files()) checksum.add(std::as_bytes(std::span(file.text)));
   for (std::int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
     const std::string bytes = tokenizer.decode({&id, 1}) + '\0';
     checksum.add(std::as_bytes(std::span(bytes)));
@@ -122,7 +125,7 @@ inline std::string job_text(const TokenizeSettings& settings, const Tokenizer& t
   const OrderedJson job = {{"tokenizer",
                             {{"name", tokenizer.name()},
                              {"vocabulary_size", tokenizer.vocabulary_size()},
-                             {"xxh64", tokenize_detail::vocabulary_checksum(tokenizer)}}},
+                             {"xxh64", tokenize_detail::tokenizer_checksum(tokenizer)}}},
                            {"settings", tokenize_detail::settings_json(settings)},
                            {"inputs", std::move(inputs)}};
   // File names need not be UTF-8; then one reads oddly, but the same each time.
