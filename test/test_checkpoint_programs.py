@@ -50,11 +50,9 @@ def with_flags(arguments, **changes):
 
 
 def start(program, arguments, folder=None, **environment):
-    # A shell's background jobs ignore SIGINT, and so would their children.
     return subprocess.Popen([str(program.binary), *map(str, arguments)], cwd=folder or program.folder, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment},
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment})
 
 
 def finish(running, code=0):
@@ -463,4 +461,6 @@ def test_the_model_card_tells_the_truth(program):
 
 
 if __name__ == "__main__":
+    # A shell's background jobs ignore SIGINT, and so would what they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run_program_tests(globals(), "train_gpt2"))

@@ -116,16 +116,16 @@ inline std::string training_table(const ModelCard& card) {
 
 inline std::string usage(const ModelCard& card) {
   const std::string engine =
-      "With the engine that trained it, in this directory's place:\n\n"
+      "With the engine that trained it, from the folder that this one is in:\n\n"
       "    ./infer_gpt2 --model " +
       card.name + (card.tokenizer_files ? "" : " --tokenizer TOKENIZER") +
-      " --prompt \"Once\" --tokens 40\n\n";
+      " --prompt \"...\" --tokens 40\n\n";
   if (card.tokenizer_files) {
     return engine +
            "With transformers:\n\n"
            "    from transformers import pipeline\n"
            "    print(pipeline(\"text-generation\", model=\"" +
-           card.name + "\")(\"Once\"))\n";
+           card.name + "\")(\"...\"))\n";
   }
   return engine +
          "With transformers (the tokenizer has no files that it reads, so ids go in and out):\n\n"
