@@ -199,6 +199,8 @@ TEST_SUITE("batches") {
     CHECK(listed.has_documents());
     batch = ConsecutiveWindows(windows({listed}, 5, true)).batch(0, 2);
     CHECK(batch.doc_start == std::vector<std::int32_t>{0, 0, 0, 3, 3, 0, 0, 2, 2, 2});
+    batch = ConsecutiveWindows(windows({listed.slice(2, 12, "part")}, 4, true)).batch(0, 1);
+    CHECK(batch.doc_start == std::vector<std::int32_t>{0, 1, 1, 3});
     const TokenSource part = listed.slice(4, 12, "part");
     batch = ConsecutiveWindows(windows({part}, 7, true)).batch(0, 1);
     CHECK(batch.inputs == std::vector<std::int32_t>{4, 5, 6, 7, 8, 10, 11});
