@@ -141,7 +141,7 @@ def test_bad_sources_are_named(program):
                         ("t.bin,nowhere.bin", ["nowhere.bin"])):
         program.fails("--train", train, *SMALL, "--steps", 1, says=says)
     program.fails("--train", "t.bin", "--val", "text.txt:1", *SMALL, says=["--val takes no weights"])
-    program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, says=["d.jsonl: line 1", '"body"'])
+    program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, says=["d.jsonl:1", '"body"'])
     (program.folder / "words").write_text("line\n")
     program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, says=["d.jsonl", "end-of-text"])
 

@@ -32,7 +32,7 @@ struct Work {
 
 // Of an operation that reads or writes each of these once.
 template <class... Tensors>
-Work bytes_of(const Tensors&... tensors) {
+Work traffic_of(const Tensors&... tensors) {
   return {.flops = 0,
           .bytes = ((static_cast<double>(tensors.size()) * sizeof(*tensors.data)) + ...)};
 }

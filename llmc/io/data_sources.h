@@ -102,12 +102,19 @@ class SourceReader {
     return read_token_file(file);
   }
 
+  DocumentFormat documents_in_lines() const {
+    return {.kind = DocumentFormat::Kind::json_lines,
+            .field = text_field_,
+            .field_flag = "--text-field",
+            .separator = {}};
+  }
+
   TokenData tokenized(const std::string& file, bool documents) {
     const std::string reading = documents ? "documents under " + text_field_ : "text";
     TokenData tokens = cache_.tokens(file, reading, [&](std::string_view text) {
       const std::string hint = "a text, JSON lines (.jsonl) or tokens (.bin)";
       require(!text.empty(), file + " is empty", hint);
-      auto made = documents ? tokenize_documents(text, file, text_field_, tokenizer_)
+      auto made = documents ? tokenize_documents(text, file, documents_in_lines(), tokenizer_)
                             : tokenize_text(text, file, tokenizer_);
       require(!made.empty(), file + " holds no tokens", hint);
       return made;

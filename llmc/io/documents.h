@@ -27,6 +27,7 @@ struct DocumentFormat {
   enum class Kind { by_name, text, json_lines };
   Kind kind = Kind::by_name;             // by_name: .txt is a text, .jsonl are JSON lines
   std::string field = "text";            // of each JSON object
+  const char* field_flag = "--field";    // what names another one, for hints
   std::optional<std::string> separator;  // the line between documents of a text; none: one document
 };
 
@@ -37,6 +38,25 @@ struct Document {
   std::int64_t line = 1;   // of the file, where it begins
   bool is_json = false;
 };
+
+// The document in a line of JSON: the text under format.field of an object. `where` is what errors
+// call the line. Throws one for what is not a JSON object, and where the field is missing or no
+// string.
+inline std::string json_document(std::string_view line, const std::string& where,
+                                 const DocumentFormat& format) {
+  const Json json = parse_json(line, where);
+  require(json.is_object(), where + " is not a JSON object",
+          "a .jsonl file has an object on each line");
+  const Json* value = json_member(json, format.field);
+  if (value == nullptr) {
+    std::string names;
+    for (const auto& [name, other] : json.items()) names += (names.empty() ? "" : ", ") + name;
+    fail(where + " has no field \"" + printable(format.field) + "\"" +
+             (names.empty() ? " (it is empty)" : " (it has: " + printable(names) + ")"),
+         std::string(format.field_flag) + " NAME says which one holds the text");
+  }
+  return json_text(*value, where + ": the field \"" + printable(format.field) + "\"");
+}
 
 // The documents of several files in their order.
 class DocumentReader {
@@ -75,20 +95,10 @@ class DocumentReader {
   }
 
   // The text of a document: itself, or the field of its object, then kept in `storage`. Any number
-  // of threads may call it. Throws an error with file and line for what is not a JSON object, and
-  // where the field is missing or no string.
+  // of threads may call it. Throws as json_document does, with file and line.
   std::string_view text_of(const Document& document, std::string& storage) const {
     if (!document.is_json) return document.bytes;
-    const std::string where = place(document);
-    const Json json = parse_json(document.bytes, where);
-    require(json.is_object(), where + " is not a JSON object",
-            "a .jsonl file has an object on each line");
-    const Json* value = json_member(json, format_.field);
-    if (value == nullptr) {
-      fail(where + " has no field \"" + printable(format_.field) + "\"" + fields_text(json),
-           "--field NAME says which one holds the text");
-    }
-    storage = json_text(*value, where + ": the field \"" + printable(format_.field) + "\"");
+    storage = json_document(document.bytes, place(document), format_);
     return storage;
   }
 
@@ -186,13 +196,6 @@ class DocumentReader {
     document.bytes = file.substr(begin, end - begin);
     // Nothing stands before a separator that begins the file, or between two of them.
     return end > begin;
-  }
-
-  // " (it has: a, b)".
-  static std::string fields_text(const Json& json) {
-    std::string names;
-    for (const auto& [name, value] : json.items()) names += (names.empty() ? "" : ", ") + name;
-    return names.empty() ? " (it is empty)" : " (it has: " + printable(names) + ")";
   }
 
   std::vector<std::string> paths_;

@@ -40,7 +40,7 @@ __global__ void bias_gradient_kernel(float* partials, const T* d_out, std::int64
 template <class T>
 void bias_gradient(Tensor<float, 1> d_bias, In<T, 2> d_out, Tensor<float, 1> scratch,
                    Stream& stream) {
-  const ProfileScope scope("bias gradient", stream, bytes_of(d_out));
+  const ProfileScope scope("bias gradient", stream, traffic_of(d_out));
   const std::int64_t M = d_out.shape[0], N = d_out.shape[1];
   check_shape("d_bias", d_bias, {N});
   require_vector_rows("bias_gradient", N);

@@ -63,7 +63,7 @@ __global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std
 // out = gelu(inp), element by element. out and inp (rows, C); out may be inp.
 template <class T>
 void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
-  const ProfileScope scope("gelu forward", stream, bytes_of(out, inp));
+  const ProfileScope scope("gelu forward", stream, traffic_of(out, inp));
   check_shape("out", out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = out.size();
   launch_elementwise<kPerThread<T>>(gelu_forward_kernel<T>, n, stream, out.data, inp.data, n);
@@ -72,7 +72,7 @@ void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
 // d_inp = d_out * gelu'(inp), written. All (rows, C); d_inp may be d_out or inp.
 template <class T>
 void gelu_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Stream& stream) {
-  const ProfileScope scope("gelu backward", stream, bytes_of(d_inp, d_out, inp));
+  const ProfileScope scope("gelu backward", stream, traffic_of(d_inp, d_out, inp));
   check_shape("d_inp", d_inp, {inp.shape[0], inp.shape[1]});
   check_shape("d_out", d_out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = d_inp.size();

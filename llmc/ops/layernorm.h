@@ -174,7 +174,7 @@ void launch_layernorm_forward(const char* op, Tensor<T, 2> residual_out, Tensor<
 template <class T>
 void layernorm_forward(Tensor<T, 2> out, Tensor<float, 1> mean, Tensor<float, 1> rstd, In<T, 2> inp,
                        In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
-  const ProfileScope scope("layernorm forward", stream, bytes_of(out, inp));
+  const ProfileScope scope("layernorm forward", stream, traffic_of(out, inp));
   launch_layernorm_forward<T>("layernorm_forward", {}, out, mean, rstd, inp, {}, weight, bias, eps,
                               stream);
 }
@@ -186,7 +186,7 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
                                 Tensor<float, 1> rstd, In<T, 2> inp1, In<T, 2> inp2,
                                 In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
   const ProfileScope scope("residual layernorm forward", stream,
-                           bytes_of(residual_out, out, inp1, inp2));
+                           traffic_of(residual_out, out, inp1, inp2));
   check_shape("residual_out", residual_out, {out.shape[0], out.shape[1]});
   check_shape("inp2", inp2, {out.shape[0], out.shape[1]});
   launch_layernorm_forward<T>("residual_layernorm_forward", residual_out, out, mean, rstd, inp1,
@@ -311,7 +311,7 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
                         In<T, 2> d_out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
                         In<T, 1> weight, In<T, 2> d_residual, Tensor<float, 1> scratch,
                         Stream& stream) {
-  const ProfileScope scope("layernorm backward", stream, bytes_of(d_inp, d_out, inp, d_residual));
+  const ProfileScope scope("layernorm backward", stream, traffic_of(d_inp, d_out, inp, d_residual));
   const std::int64_t rows = d_inp.shape[0], C = d_inp.shape[1];
   check_shape("d_weight", d_weight, {C});
   check_shape("d_bias", d_bias, {C});

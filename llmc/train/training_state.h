@@ -68,7 +68,7 @@ class TrainingState {
   // ---- a step ----
 
   void begin_step(Stream& stream) {
-    const ProfileScope scope("zero gradients", stream, bytes_of(gradients_));
+    const ProfileScope scope("zero gradients", stream, traffic_of(gradients_));
     fill_zero(gradients_.data, gradients_.size(), stream);
     fill_zero(loss_.data, 1, stream);
   }
@@ -170,7 +170,7 @@ class TrainingState {
   }
 
   void measure_gradients(const OptimizerOptions& options, Stream& stream) {
-    const ProfileScope scope("gradient norm", stream, bytes_of(gradients_));
+    const ProfileScope scope("gradient norm", stream, traffic_of(gradients_));
     squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
     finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
                        static_cast<float>(options.clip), loss_.data, stream);
