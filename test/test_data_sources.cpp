@@ -294,11 +294,11 @@ TEST_CASE("JSON lines: end-of-text, then the document") {
                          {.text_field = "body", .cache = {.enabled = false}})) ==
         joined({{kEnd}, bytes_of("x")}));
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"{\"text\": \"a\"}\n{\"text\": \"b\"", "line 2 is not valid JSON"},
-      {"{\"text\": \"\xff\"}", "line 1 is not valid JSON"},
-      {"\n[1]", "line 2 is not a JSON object"},
-      {"{\"txt\": \"a\"}", "line 1 has no \"text\""},
-      {"{\"text\": 3}", "line 1 has something that is not a string as \"text\""},
+      {"{\"text\": \"a\"}\n{\"text\": \"b\"", ":2 is not valid JSON"},
+      {"{\"text\": \"\xff\"}", ":1 is not valid JSON"},
+      {"\n[1]", ":2 is not a JSON object"},
+      {"{\"txt\": \"a\"}", ":1 has no field \"text\" (it has: txt)"},
+      {"{\"text\": 3}", ":1: the field \"text\" is not a string"},
       {"", "is empty"},
       {"\n \n", "holds no tokens"}};
   for (const auto& [lines, why] : wrong) {
