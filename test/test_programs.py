@@ -188,7 +188,7 @@ def test_wrong_flags_are_named(program):
     program.fails("--steps", "many", says=["--steps", "many"], code=2)
     program.fails("--lr", "-1", says=["--lr"], code=2)
     program.fails("--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16"], code=2)
-    program.fails("--schedule", "sine", says=["--schedule", "cosine", "linear", "constant"], code=2)
+    program.fails("--schedule", "sine", says=["--schedule", "cosine", "linear", "constant", "wsd"], code=2)
     program.fails("--layers", "0", says=["--layers"], code=2)
     program.fails("--resume", says=["--out"], code=2)
     program.fails("--grad-accum", "2", "--total-batch-tokens", "64", says=["--total-batch-tokens"], code=2)

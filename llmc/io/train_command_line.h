@@ -80,9 +80,13 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
       ->type_name("N")
       ->group(group);
   app.add_option("--schedule", s.schedule, "of the learning rate after the warm-up")
-      ->check(CLI::IsMember({"cosine", "linear", "constant"}))
+      ->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}))
       ->capture_default_str()
       ->group(group);
+  real("--decay-fraction", s.decay_fraction,
+       "of --schedule wsd: the rate stays until this last part of --steps, then falls in a line "
+       "[0.2]",
+       between(0.0, 1.0));
   real("--final-lr", s.final_lr, "learning rate at the last step, as a fraction of --lr [0.1]",
        between(0.0, 1.0));
   real("--weight-decay", s.weight_decay, "of matrices and embeddings, decoupled [0.1]",

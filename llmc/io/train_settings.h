@@ -28,8 +28,9 @@ struct TrainSettings {
   double lr = -1;            // -1: a default
   std::int64_t warmup = -1;  // -1: a twentieth of the steps
   std::string schedule = "cosine";
-  double final_lr = -1;      // fraction of lr at the last step; -1: a default
-  double weight_decay = -1;  // -1: a default
+  double decay_fraction = -1;  // of the steps, the last ones, in wsd; -1: a default
+  double final_lr = -1;        // fraction of lr at the last step; -1: a default
+  double weight_decay = -1;    // -1: a default
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;
   std::int64_t max_skipped = 10;  // updates skipped in a row before the run gives up

@@ -80,6 +80,16 @@ inline void check_rows(const RunShape& shape) {
        "at most " + std::to_string(kMost / shape.T) + "; --grad-accum makes steps larger");
 }
 
+inline void set_decay_steps(Schedule& schedule, const TrainSettings& settings) {
+  if (schedule.decay != Decay::wsd) {
+    if (settings.decay_fraction < 0) return;
+    fail("--decay-fraction with --schedule " + settings.schedule, "it is for --schedule wsd");
+  }
+  if (schedule.steps == 0) return;
+  const double fraction = settings.decay_fraction < 0 ? 0.2 : settings.decay_fraction;
+  schedule.decay_steps = wsd_decay_steps(schedule.steps, schedule.warmup, fraction);
+}
+
 inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& config) {
   RunPlan plan;
   plan.steps = settings.steps;
@@ -110,6 +120,7 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
                    .final_fraction = settings.final_lr >= 0 ? settings.final_lr : 0.1,
                    .warmup = settings.warmup >= 0 ? settings.warmup : plan.steps / 20,
                    .steps = plan.steps};
+  set_decay_steps(plan.schedule, settings);
   if (settings.weight_decay >= 0) plan.weight_decay = settings.weight_decay;
   return plan;
 }
