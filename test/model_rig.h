@@ -46,6 +46,11 @@ class ModelRig {
     }
   }
 
+  // For fp16; other dtypes have none.
+  void set_loss_scale(double scale) {
+    state_.set_optimizer_state(state_.first_optimizer_state(static_cast<float>(scale)), stream_);
+  }
+
   llmc::DeviceBatch put(const llmc::oracle::Batch& batch) {
     return stage_.put(to_int32(batch.tokens), to_int32(batch.targets), batch.B, batch.T, stream_);
   }
@@ -58,7 +63,8 @@ class ModelRig {
     for (const auto& batch : batches) tokens += batch.B * batch.T;
     const float scale = 1.0f / static_cast<float>(tokens);
     for (const auto& batch : batches) {
-      model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_);
+      model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_,
+                              {.dloss_factor = state_.loss_scale()});
     }
     return state_.loss_value(stream_);
   }
@@ -85,12 +91,16 @@ class ModelRig {
     return download(losses.data, there.rows(), stream_);
   }
 
+  // As the optimizer sees them: unscaled.
   NamedFloats gradients() {
     NamedFloats all;
+    const float loss_scale = state_.optimizer_state(stream_).loss_scale;
     for (const llmc::ParameterSpec& spec : table_.specs()) {
       auto& values = all[spec.name];
       values.resize(static_cast<std::size_t>(spec.size()));
       state_.get_gradient(spec, values.data(), stream_);
+      if (loss_scale == 0) continue;
+      for (float& x : values) x /= loss_scale;
     }
     return all;
   }

@@ -4,10 +4,10 @@
 // Tolerances. Rounding a sum of n random terms in fp32 costs about u sqrt(n) / 2 of its size,
 // u = 2^-24. The longest sums are over the HS columns of a score and over the T keys or queries of
 // a row, so (4 + sqrt(HS) + sqrt(T)) u allows twice that and a few single roundings; scores of size
-// s > 1 multiply their own rounding into p. bf16 keeps 8 bits: one rounding costs 0.72 * 2^-8 /
-// sqrt(3) of a tensor's norm (0.72: mean over mantissas). A straightforward bf16 implementation
-// rounds the probabilities and the result (out, d_v: two roundings), or out (inside D), the score
-// gradients and the result (d_q, d_k: three), and we allow twice that.
+// s > 1 multiply their own rounding into p. bf16 keeps 8 bits, fp16 11: one rounding costs 0.72 *
+// 2^-8 (2^-11) / sqrt(3) of a tensor's norm (0.72: mean over mantissas). A straightforward bf16
+// implementation rounds the probabilities and the result (out, d_v: two roundings), or out (inside
+// D), the score gradients and the result (d_q, d_k: three), and we allow twice that.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -26,6 +26,7 @@ namespace {
 
 using llmc::bf16;
 using llmc::Buffer;
+using llmc::fp16;
 using llmc::make_tensor;
 using llmc::Stream;
 using llmc_test::relative_l2;
@@ -200,7 +201,7 @@ Tolerance tolerance(const Case& c) {
   const double fp32 = c.q_scale * (4 + roots) * 0x1p-24;
   const double lse = fp32 * 4;  // absolute: log-sum-exp are of order 1 to 10
   if constexpr (std::is_same_v<T, float>) return {fp32, fp32, fp32, lse};
-  const double rounding = 0.72 * 0x1p-8 / std::sqrt(3.0);
+  const double rounding = 0.72 * llmc_test::kSpacing<T> / std::sqrt(3.0);
   const double exp2_error = 0x1p-22;  // of the hardware's approximation
   return {2 * std::sqrt(2.0) * rounding, 2 * std::sqrt(3.0) * rounding,
           2 * std::sqrt(2.0) * rounding, lse + 4 * exp2_error};
@@ -215,8 +216,7 @@ Tolerance standard_tolerance(const Case& c) {
     t.out *= c.q_scale * std::sqrt(3.0 / 2.0);
     t.d_v *= c.q_scale * std::sqrt(3.0 / 2.0);
     t.d_qk *= c.q_scale * std::sqrt(5.0 / 3.0);
-    t.lse =
-        4 * c.q_scale * 0x1p-8;  // scores reach 4 q_scale, where they are rounded by 2^-8 of that
+    t.lse = 4 * c.q_scale * llmc_test::kSpacing<T>;  // of scores, which reach 4 q_scale
   }
   return t;
 }
@@ -258,7 +258,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_SUITE_BEGIN("attention");
 
-TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16) {
+TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const Problem p = make_problem<T>(c);
@@ -266,7 +266,7 @@ TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16) {
   }
 }
 
-TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16) {
+TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16, fp16) {
   const Case c = llmc_test::tiny() ? Case{1, 40, 2, 16, true} : Case{2, 150, 3, 64, true};
   const Problem p = make_problem<T>(c);
   const Result first = run_flash<T>(c, p);
@@ -276,7 +276,7 @@ TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16) {
   CHECK(same_bits(first.d_qkv, second.d_qkv));
 }
 
-TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16) {
+TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const Problem p = make_problem<T>(c);
@@ -284,7 +284,7 @@ TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16) {
   }
 }
 
-TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, float, bf16) {
+TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, float, bf16, fp16) {
   const Case c = llmc_test::tiny() ? Case{1, 35, 3, 8, true} : Case{2, 140, 3, 64, true};
   const Problem p = make_problem<T>(c);
   const Result flash = run_flash<T>(c, p);

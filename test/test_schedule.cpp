@@ -27,8 +27,12 @@ TEST_SUITE("schedule") {
   }
 
   TEST_CASE("wsd without a stable part, and without a decay") {
-    Schedule wsd{
-        .decay = Decay::wsd, .peak = 1, .final_fraction = 0, .warmup = 2, .steps = 4, .decay_steps = 2};
+    Schedule wsd{.decay = Decay::wsd,
+                 .peak = 1,
+                 .final_fraction = 0,
+                 .warmup = 2,
+                 .steps = 4,
+                 .decay_steps = 2};
     CHECK(wsd.rate(1) == 1);
     CHECK(wsd.rate(2) == 0.5);
     CHECK(wsd.rate(3) == 0);

@@ -115,8 +115,22 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--dtype", s.dtype, "of weights in use and activations; masters and sums are fp32")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str()
+      ->group(group);
+  app.add_option("--loss-scale", s.loss_scale,
+                 "fp16: what gradients are multiplied by at first, a power of two; halved when one "
+                 "overflows, doubled after --loss-scale-window good steps [65536]")
+      ->check(between(1.0, 16777216.0))
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--loss-scale-window", s.loss_scale_window, "steps [2000]")
+      ->check(at_least(std::int64_t{1}))
+      ->type_name("N")
+      ->group(group);
+  app.add_flag("--stochastic-rounding", s.stochastic_rounding,
+               "bf16, fp16: round the fp32 masters to weights up or down at random, right on "
+               "average, instead of to the nearest")
       ->group(group);
   app.add_option("--attention", s.attention, "standard keeps the (T, T) matrix: a baseline")
       ->check(CLI::IsMember({"flash", "standard"}))

@@ -37,6 +37,9 @@ struct TrainSettings {
 
   // Numbers.
   std::string dtype = "fp32";
+  double loss_scale = 0;               // fp16: of the first step; 0: a default
+  std::int64_t loss_scale_window = 0;  // good steps after which it doubles; 0: a default
+  bool stochastic_rounding = false;    // of fp32 masters to bf16 or fp16 weights
   std::string attention = "flash";
   bool tf32 = false;
   std::uint64_t seed = 1337;

@@ -40,6 +40,11 @@ struct DeviceBatch {
   std::int64_t rows() const { return B * T; }
 };
 
+// What a training pass may have besides its batch.
+struct PassOptions {
+  const float* dloss_factor = nullptr;  // in device memory, on dloss; null: 1
+};
+
 template <class T>
 class Gpt2 {
  public:
@@ -127,13 +132,14 @@ class Gpt2 {
   }
 
   // Forward and backward of one micro-batch: gradients of dloss × the sum of the losses are added
-  // to the source's; loss_sum (1) += loss_scale × the sum of the losses.
+  // to the source's; loss_sum (1) += loss_share × the sum of the losses.
   void forward_backward(ParameterSource<T>& source, const DeviceBatch& batch, float dloss,
-                        Tensor<float, 1> loss_sum, float loss_scale, Gemm& gemm, Stream& stream) {
+                        Tensor<float, 1> loss_sum, float loss_share, Gemm& gemm, Stream& stream,
+                        const PassOptions& options = {}) {
     forward(source, batch, gemm, stream);
     const Pass pass{source, batch, gemm, stream, batch.rows()};
-    head_backward(pass, dloss);
-    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_scale, stream);
+    head_backward(pass, dloss, options.dloss_factor);
+    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_share, stream);
     final_norm_backward(pass);
     for (std::int64_t l = config_.layers - 1; l >= 0; --l) {
       const int block = static_cast<int>(l) + 1;
@@ -311,13 +317,13 @@ class Gpt2 {
   }
 
   // Losses, and the gradient of ln_f's output in d_narrow.
-  void head_backward(const Pass& pass, float dloss) {
+  void head_backward(const Pass& pass, float dloss, const float* dloss_factor) {
     constexpr const T* kNoBias = nullptr;
     pass.source.acquire(0);
     const Tensor<float, 2> d_wte = gradient2(pass.source, wte_);
     for_each_chunk(pass, [&](const Chunk& chunk) {
       fused_classifier<T>(chunk.logits, chunk.losses, chunk.targets, dloss, config_.vocabulary,
-                          pass.stream);
+                          pass.stream, dloss_factor);
       const Tensor<const T, 2> d_logits = chunk.logits;
       const Tensor<const T, 2> hidden = some_rows(activations_.ln_f, chunk.first, chunk.count);
       if (d_wte.data != nullptr) {

@@ -74,13 +74,18 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   weights.finish();
   checkpointing_detail::write_moments(writer, state, stream);
   const OptimizerState optimizer = state.optimizer_state(stream);
-  writer.commit(position.step, {{"samples", position.samples},
-                                {"tokens", position.tokens},
-                                {"seed", seed},
-                                {"dtype", dtype_name(kDtypeOf<T>)},
-                                {"updates", optimizer.updates},
-                                {"skipped", optimizer.skipped},
-                                {"skipped_in_row", optimizer.skipped_in_row}});
+  CheckpointState counters = {{"samples", position.samples},
+                              {"tokens", position.tokens},
+                              {"seed", seed},
+                              {"dtype", dtype_name(kDtypeOf<T>)},
+                              {"updates", optimizer.updates},
+                              {"skipped", optimizer.skipped},
+                              {"skipped_in_row", optimizer.skipped_in_row}};
+  if (optimizer.loss_scale > 0) {
+    counters["loss_scale"] = optimizer.loss_scale;
+    counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
+  }
+  writer.commit(position.step, counters);
   return writer.path().string();
 }
 
@@ -114,7 +119,16 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   optimizer.updates = counter("updates");
   optimizer.skipped = counter("skipped");
   optimizer.skipped_in_row = counter("skipped_in_row");
+  if constexpr (std::is_same_v<T, fp16>) {
+    optimizer.loss_scale = static_cast<float>(reader.state("loss_scale").number("loss_scale"));
+    optimizer.loss_scale_good_steps = counter("loss_scale_good_steps");
+    if (!(optimizer.loss_scale >= kMinLossScale && optimizer.loss_scale <= kMaxLossScale)) {
+      fail(path.string() + ": loss_scale is " + std::to_string(optimizer.loss_scale),
+           "a number from 1 to 16777216");
+    }
+  }
   state.set_optimizer_state(optimizer, stream);
+  state.restore_rounding(stream);
   return {reader.step(), reader.state("samples").integer("samples"),
           reader.state("tokens").integer("tokens")};
 }

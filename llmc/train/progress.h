@@ -22,6 +22,7 @@ struct StepRecord {
   double tok_per_s = 0;
   double mfu = 0;  // share of the peak
   double step_ms = 0;
+  double loss_scale = 0;  // fp16: of this step; 0: none
 };
 
 inline std::string duration_text(double seconds) {
@@ -48,14 +49,11 @@ class Progress {
 
   void step(const StepRecord& r) {
     if (log_) {
-      log_->write({{"step", r.step},
-                   {"loss", r.loss},
-                   {"grad_norm", r.grad_norm},
-                   {"lr", r.lr},
-                   {"tokens", r.tokens},
-                   {"tok_per_s", r.tok_per_s},
-                   {"mfu", r.mfu},
-                   {"step_ms", r.step_ms}});
+      LogRecord record = {{"step", r.step}, {"loss", r.loss},      {"grad_norm", r.grad_norm},
+                          {"lr", r.lr},     {"tokens", r.tokens},  {"tok_per_s", r.tok_per_s},
+                          {"mfu", r.mfu},   {"step_ms", r.step_ms}};
+      if (r.loss_scale > 0) record.emplace_back("loss_scale", r.loss_scale);
+      log_->write(record);
     }
     if (first_step_ == 0) first_step_ = r.step;
     const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();

@@ -54,6 +54,11 @@ class Trainer {
     } else {
       state_.initialise(settings.seed, stream_);
     }
+    if (plan.shape.training) {
+      state_.set_optimizer_state(
+          state_.first_optimizer_state(static_cast<float>(plan.first_loss_scale)), stream_);
+      if (plan.stochastic_rounding) state_.round_stochastically(settings.seed);
+    }
   }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -159,14 +164,16 @@ class Trainer {
       const Batch batch =
           data_.train->batch(position_.samples + micro * plan_.shape.B, plan_.shape.B);
       const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
-      model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_);
+      model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_,
+                              {.dloss_factor = state_.loss_scale()});
     }
     state_.apply_gradients({.learning_rate = rate,
                             .weight_decay = plan_.weight_decay,
                             .beta1 = settings_.beta1,
                             .beta2 = settings_.beta2,
                             .eps = settings_.eps,
-                            .clip = settings_.clip},
+                            .clip = settings_.clip,
+                            .loss_scale_window = plan_.loss_scale_window},
                            stream_);
     const double loss = static_cast<double>(state_.loss_value(stream_));
     const OptimizerState optimizer = state_.optimizer_state(stream_);
@@ -185,15 +192,21 @@ class Trainer {
         .tokens = position_.tokens,
         .tok_per_s = tok_per_s,
         .mfu = tok_per_s * flops_per_token(table_, model_.config(), plan_.shape.T) / peak_.flops,
-        .step_ms = 1e3 * seconds};
+        .step_ms = 1e3 * seconds,
+        .loss_scale = static_cast<double>(optimizer.used_loss_scale)};
   }
 
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
     if (optimizer.finite != 0) return;
-    progress.note("step " + std::to_string(position_.step) + ": loss " + std::to_string(loss) +
-                  ", gradient norm " + std::to_string(optimizer.gradient_norm) +
-                  ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
-                  " in all)");
+    std::string what = "step " + std::to_string(position_.step) + ": loss " + std::to_string(loss) +
+                       ", gradient norm " + std::to_string(optimizer.gradient_norm) +
+                       ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
+                       " in all)";
+    if (optimizer.loss_scale != optimizer.used_loss_scale) {
+      what += ", loss scale " + std::to_string(std::lround(optimizer.used_loss_scale)) + " -> " +
+              std::to_string(std::lround(optimizer.loss_scale));
+    }
+    progress.note(what);
     if (optimizer.skipped_in_row < settings_.max_skipped) return;
     fail(std::to_string(optimizer.skipped_in_row) +
              " updates in a row were skipped: the loss or the gradient is not finite",
