@@ -56,15 +56,19 @@ class ModelRig {
   }
 
   // Gradients of the mean loss over all batches together, added up; returns that loss.
-  float gradients_of(const std::vector<llmc::oracle::Batch>& batches) {
+  // Sequences are numbered from options.first_sample on.
+  float gradients_of(const std::vector<llmc::oracle::Batch>& batches,
+                     llmc::PassOptions options = {}) {
     auto source = state_.source();
+    options.dloss_factor = state_.loss_scale();
     state_.begin_step(stream_);
     std::int64_t tokens = 0;
     for (const auto& batch : batches) tokens += batch.B * batch.T;
     const float scale = 1.0f / static_cast<float>(tokens);
     for (const auto& batch : batches) {
       model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_,
-                              {.dloss_factor = state_.loss_scale()});
+                              options);
+      options.first_sample += batch.B;
     }
     return state_.loss_value(stream_);
   }

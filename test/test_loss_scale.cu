@@ -176,9 +176,7 @@ TEST_SUITE("loss_scale") {
     settings.steps = 100;
     settings.dtype = "bf16";
     settings.loss_scale = 1024;
-    const auto complaint_of = [&] {
-      return complaint([&] { make_run_plan(settings, config); });
-    };
+    const auto complaint_of = [&] { return complaint([&] { make_run_plan(settings, config); }); };
     CHECK(contains(complaint_of(), "--loss-scale with --dtype bf16"));
     settings.dtype = "fp16";
     CHECK(complaint_of() == "");

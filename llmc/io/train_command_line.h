@@ -99,6 +99,14 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str();
   real("--clip", s.clip, "largest norm of all gradients together; 0: none", at_least(0.0))
       ->capture_default_str();
+  const auto dropout = [&](const char* flag, double& value, const char* text) {
+    real(flag, value, text, between(0.0, 0.999999));
+  };
+  dropout("--dropout", s.dropout, "probability of the three below [0]");
+  dropout("--embedding-dropout", s.embedding_dropout, "of the sum of the embeddings [--dropout]");
+  dropout("--attention-dropout", s.attention_dropout, "of attention's probabilities [--dropout]");
+  dropout("--residual-dropout", s.residual_dropout,
+          "of what each branch adds to the residual stream [--dropout]");
   app.add_option(
          "--max-skipped", s.max_skipped,
          "give up after this many updates in a row had a loss or gradient that is not finite")
@@ -137,7 +145,7 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", s.tf32, "let fp32 matrix products round to TF32 on a GPU");
-  app.add_option("--seed", s.seed, "of initialisation, shuffling and sampling")
+  app.add_option("--seed", s.seed, "of initialisation, shuffling, sampling, dropout and rounding")
       ->check(at_least(std::uint64_t{0}))
       ->type_name("N")
       ->capture_default_str()

@@ -33,6 +33,8 @@ struct TrainSettings {
   double weight_decay = -1;    // -1: a default
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;
+  // Dropout; -1: what `dropout` says.
+  double dropout = 0, embedding_dropout = -1, attention_dropout = -1, residual_dropout = -1;
   std::int64_t max_skipped = 10;  // updates skipped in a row before the run gives up
 
   // Numbers.

@@ -1,11 +1,12 @@
-// How fp32 masters become the half-precision weights in use: to the nearest number, or stochastically.
+// How fp32 masters become the half-precision weights in use: to the nearest number, or
+// stochastically.
 //
 // Stochastic rounding takes one of the two neighbours of x, the upper one with probability
 // (x - lower) / (upper - lower), so that the expected value is x. The masters stay fp32 and lose
-// nothing either way; what changes is the weights that the passes see: rounded to nearest they stand
-// still until the master has moved by half a unit in the last place (2^-9 of a bf16 weight) and then
-// jump, and all weights err in the same direction step after step; rounded stochastically they follow
-// the master on average from the first update on.
+// nothing either way; what changes is the weights that the passes see: rounded to nearest they
+// stand still until the master has moved by half a unit in the last place (2^-9 of a bf16 weight)
+// and then jump, and all weights err in the same direction step after step; rounded stochastically
+// they follow the master on average from the first update on.
 #pragma once
 
 #include "llmc/device/device.h"
@@ -57,7 +58,8 @@ struct NearestRounding {
 struct StochasticRounding {
   std::uint64_t seed = 0;
   std::uint32_t tensor = 0;
-  std::int64_t first_index = 0;  // in the tensor, of the first element of the range; a multiple of 4
+  std::int64_t first_index =
+      0;  // in the tensor, of the first element of the range; a multiple of 4
 
   template <class T, int N>
   __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t first,
@@ -87,8 +89,8 @@ __global__ void stochastic_convert_kernel(T* out, const float* inp, std::int64_t
 // out[i] = inp[i] for i < n, rounded as the update `step` rounds: what a resumed run begins with. T
 // is bf16 or fp16; pointers are aligned to 16 bytes.
 template <class T>
-void stochastic_convert(T* out, const float* inp, std::int64_t n, const StochasticRounding& rounding,
-                        std::int32_t step, Stream& stream) {
+void stochastic_convert(T* out, const float* inp, std::int64_t n,
+                        const StochasticRounding& rounding, std::int32_t step, Stream& stream) {
   require(rounding.first_index % 4 == 0, "stochastic rounding from the middle of four elements");
   launch_elementwise<8>(stochastic_convert_kernel<T>, n, stream, out, inp, n, rounding, step);
 }

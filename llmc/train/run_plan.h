@@ -10,6 +10,7 @@
 #include "llmc/io/train_settings.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/config.h"
+#include "llmc/model/pass_options.h"
 #include "llmc/train/schedule.h"
 
 namespace llmc {
@@ -24,6 +25,7 @@ struct RunPlan {
   double first_loss_scale = 65536;  // the loss scale is for fp16 alone
   std::int64_t loss_scale_window = 2000;
   bool stochastic_rounding = false;
+  DropoutRates dropout;
 
   std::int64_t global_batch() const { return shape.B * grad_accum; }  // sequences in a step
   std::int64_t tokens_per_step() const { return global_batch() * shape.T; }
@@ -115,6 +117,13 @@ inline void set_precision(RunPlan& plan, const TrainSettings& settings) {
   }
 }
 
+inline DropoutRates dropout_rates(const TrainSettings& settings) {
+  const auto or_all = [&](double one) { return one >= 0 ? one : settings.dropout; };
+  return {.embedding = or_all(settings.embedding_dropout),
+          .attention = or_all(settings.attention_dropout),
+          .residual = or_all(settings.residual_dropout)};
+}
+
 inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& config) {
   RunPlan plan;
   plan.steps = settings.steps;
@@ -147,6 +156,7 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
                    .steps = plan.steps};
   set_decay_steps(plan.schedule, settings);
   set_precision(plan, settings);
+  plan.dropout = dropout_rates(settings);
   if (settings.weight_decay >= 0) plan.weight_decay = settings.weight_decay;
   return plan;
 }

@@ -161,11 +161,15 @@ class Trainer {
     state_.begin_step(stream_);
     const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
     for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
-      const Batch batch =
-          data_.train->batch(position_.samples + micro * plan_.shape.B, plan_.shape.B);
+      const std::int64_t first_sample = position_.samples + micro * plan_.shape.B;
+      const Batch batch = data_.train->batch(first_sample, plan_.shape.B);
       const DeviceBatch there = stage_.put(batch.inputs, batch.targets, batch.B, batch.T, stream_);
       model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_,
-                              {.dloss_factor = state_.loss_scale()});
+                              {.dloss_factor = state_.loss_scale(),
+                               .dropout = plan_.dropout,
+                               .seed = settings_.seed,
+                               .step = position_.step,
+                               .first_sample = first_sample});
     }
     state_.apply_gradients({.learning_rate = rate,
                             .weight_decay = plan_.weight_decay,
@@ -290,8 +294,10 @@ class Trainer {
   }
 
   void save(Progress& progress) {
-    const HuggingFaceConfig config =
-        to_huggingface(model_.config(), data_.tokenizer->end_of_text());
+    HuggingFaceConfig config = to_huggingface(model_.config(), data_.tokenizer->end_of_text());
+    config.embd_pdrop = plan_.dropout.embedding;
+    config.attn_pdrop = plan_.dropout.attention;
+    config.resid_pdrop = plan_.dropout.residual;
     const std::string path =
         save_checkpoint(settings_.out, config, position_, settings_.seed, state_, stream_);
     progress.note("saved " + path);
