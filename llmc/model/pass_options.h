@@ -25,8 +25,8 @@ struct PassOptions {
 
 enum class Branch { attention, mlp };
 
-// Sites (ops/dropout.h): the embedding is 0; of layer l attention is 3l + 1, what its attention adds
-// to the residual stream 3l + 2, what its MLP adds 3l + 3.
+// Sites (ops/dropout.h): the embedding is 0; of layer l attention is 3l + 1, what its attention
+// adds to the residual stream 3l + 2, what its MLP adds 3l + 3.
 inline Dropout embedding_dropout(const PassOptions& o) {
   return make_dropout(o.dropout.embedding, o.seed, o.step, 0, o.first_sample);
 }

@@ -23,9 +23,9 @@
 namespace llmc {
 
 // Bit 4n + i says whether element v[i] of accumulator n is kept, of a 16-row tile whose rows are
-// queries from first_query and whose columns are keys from first_key (a multiple of 8). Lanes 2u and
-// 2u + 1 of a quad share the groups of four keys in rows g and g + 8: the even lane draws row g, the
-// odd one row g + 8.
+// queries from first_query and whose columns are keys from first_key (a multiple of 8). Lanes 2u
+// and 2u + 1 of a quad share the groups of four keys in rows g and g + 8: the even lane draws row
+// g, the odd one row g + 8.
 template <int N>
 __device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, int first_query,
                                                        int first_key, int head) {
@@ -50,9 +50,9 @@ __device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, 
   return kept;
 }
 
-// The same where rows are keys and columns are queries. The four lanes with g = 4q .. 4q + 3 and the
-// same columns share the groups of four keys in each of an accumulator's elements: the lane with
-// g % 4 = j draws element j, and hands each of the others the word of its key.
+// The same where rows are keys and columns are queries. The four lanes with g = 4q .. 4q + 3 and
+// the same columns share the groups of four keys in each of an accumulator's elements: the lane
+// with g % 4 = j draws element j, and hands each of the others the word of its key.
 template <int N>
 __device__ __forceinline__ std::uint32_t kept_elements_transposed(const DropoutMask& mask,
                                                                   int first_query, int first_key,

@@ -10,8 +10,8 @@
 //     bits             = philox(key (w0, w1), counter (column / 4, row, plane, w2))
 //     the element is left out where word column % 4 of the bits is below p * 2^32
 //
-// (3: RandomPurpose::dropout.) For activations row is the position, column the channel, plane 0; for
-// attention row is the query's position, column the key's, plane the head.
+// (3: RandomPurpose::dropout.) For activations row is the position, column the channel, plane 0;
+// for attention row is the query's position, column the key's, plane the head.
 #pragma once
 
 #include <cmath>
@@ -64,16 +64,16 @@ struct Dropout {
 
   __device__ __forceinline__ DropoutMask of_row(std::int64_t b) const {
     const auto sample = static_cast<std::uint64_t>(first_sample + b);
-    const PhiloxBits words = philox(
-        {{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}},
-        {{static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32), step,
-          site << 8 | static_cast<std::uint32_t>(RandomPurpose::dropout)}});
+    const PhiloxBits words =
+        philox({{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}},
+               {{static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32), step,
+                 site << 8 | static_cast<std::uint32_t>(RandomPurpose::dropout)}});
     return {{{words.words[0], words.words[1]}}, words.words[2], threshold, scale};
   }
 };
 
-// Dropout with probability `rate`, from 0 to below 1. The rate is rounded to a multiple of 2^-32, and
-// `scale` is what belongs to the rounded one. Sites are below 2^24.
+// Dropout with probability `rate`, from 0 to below 1. The rate is rounded to a multiple of 2^-32,
+// and `scale` is what belongs to the rounded one. Sites are below 2^24.
 inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, std::int64_t site,
                             std::int64_t first_sample) {
   require(rate >= 0 && rate < 1, "dropout with probability " + std::to_string(rate),
@@ -119,8 +119,8 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
 }
 
 // out (B*T_seq, C) is inp with dropout; out may be inp. Row b * T_seq + t is position t of sample
-// first_sample + b. Applied to the gradient of its output it gives the gradient of its input. C is a
-// multiple of 8. With dropout off it may not be called: there is nothing to do.
+// first_sample + b. Applied to the gradient of its output it gives the gradient of its input. C is
+// a multiple of 8. With dropout off it may not be called: there is nothing to do.
 template <class T>
 void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
                    Stream& stream) {

@@ -1,5 +1,5 @@
-// Which elements dropout leaves out, written from the description in llmc/ops/dropout.h and from the
-// definition of Philox4x32-10 (Salmon et al., 2011), with no code of the engine.
+// Which elements dropout leaves out, written from the description in llmc/ops/dropout.h and from
+// the definition of Philox4x32-10 (Salmon et al., 2011), with no code of the engine.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ struct Dropout {
     if (rate == 0) return 1;
     const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
     const auto sample = static_cast<std::uint64_t>(first_sample + b);
-    const Words sub = philox_words(
-        low(seed), low(seed >> 32), {low(sample), low(sample >> 32), step, low(256 * site + 3)});
+    const Words sub = philox_words(low(seed), low(seed >> 32),
+                                   {low(sample), low(sample >> 32), step, low(256 * site + 3)});
     const Words bits =
         philox_words(sub[0], sub[1], {low(column / 4), low(row), low(plane), sub[2]});
     const double threshold = std::round(rate * 4294967296.0);
