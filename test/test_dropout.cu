@@ -182,8 +182,8 @@ TEST_SUITE("dropout") {
 
   TEST_CASE("the oracle's gradients with dropout are finite differences") {
     const oracle::Config config{.T_max = 6, .V = 11, .L = 2, .NH = 2, .C = 16};
-    const oracle::Batch batch{2, 5, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {2, 3, 4, 5, 6, 7, 8, 9, 10, 0},
-                              {}};
+    const oracle::Batch batch{
+        2, 5, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {2, 3, 4, 5, 6, 7, 8, 9, 10, 0}, {}};
     oracle::Tensors p;
     std::uint64_t seed = 40;
     for (const auto& shape : oracle::parameter_shapes(config)) {
@@ -191,8 +191,8 @@ TEST_SUITE("dropout") {
       p[shape.name] = oracle::Vec(values.begin(), values.end());
     }
     const oracle::Dropout dropout = oracle_dropout();
-    const auto d = oracle::backward(config, p, batch, oracle::forward(config, p, batch, dropout),
-                                    dropout);
+    const auto d =
+        oracle::backward(config, p, batch, oracle::forward(config, p, batch, dropout), dropout);
     for (const char* name : {"wpe.weight", "h.0.attn.c_attn.weight", "h.1.attn.c_proj.bias",
                              "h.0.mlp.c_proj.bias", "h.1.ln_1.weight"}) {
       CAPTURE(name);
@@ -212,8 +212,8 @@ TEST_SUITE("dropout") {
       const auto follows = [&]<class T>(T, Attention attention) {
         const Result got = result_of<T>(fixture, pass_options(), 1, attention);
         // What is allowed without dropout, times the largest scale of what is kept.
-        const double allowed =
-            oracle::allowed_error(fixture, "all", kDtypeOf<T>) / (1 - pass_options().dropout.attention);
+        const double allowed = oracle::allowed_error(fixture, "all", kDtypeOf<T>) /
+                               (1 - pass_options().dropout.attention);
         CHECK(difference(got.gradients, want.gradients) < allowed);
         CHECK(std::abs(got.loss / want.loss - 1) <
               2 * oracle::allowed_error(fixture, "loss", kDtypeOf<T>));
@@ -231,8 +231,9 @@ TEST_SUITE("dropout") {
     for (int i = 0; i < 3; ++i) {
       PassOptions options = pass_options();
       options.dropout = {};
-      (i == 0 ? options.dropout.embedding : i == 1 ? options.dropout.attention
-                                                   : options.dropout.residual) = 0.5;
+      (i == 0   ? options.dropout.embedding
+       : i == 1 ? options.dropout.attention
+                : options.dropout.residual) = 0.5;
       CHECK(result_of<float>(fixture, options).loss != none.loss);
     }
   }

@@ -43,15 +43,16 @@ struct BackwardHead {
 // ---- dK and dV --------------------------------------------------------------------------------
 
 // 128 keys x 64 queries, 32 keys a warp; half of both for wide heads. A warp works through the
-// queries 32 at a time: S^T and dP^T together must fit beside dK and dV in registers.
-template <class Element, int kHeadTile>
+// queries 32 at a time: S^T and dP^T together must fit beside dK and dV in registers; 16 where
+// masks must fit too.
+template <class Element, int kHeadTile, bool kDropout>
 struct FlashBackwardKeyTiling {
   static constexpr int kThreads = 128;
   static constexpr int kRowTiles = kHeadTile <= 64 ? 2 : 1;
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kKeys = 4 * kWarpRows;
   static constexpr int kQueries = kHeadTile <= 64 ? 64 : 32;
-  static constexpr int kStep = 32;
+  static constexpr int kStep = kDropout && kHeadTile == 64 ? 16 : 32;
   static_assert(kKeys % kQueries == 0 && kQueries % kStep == 0);
   static_assert(kRowTermPadding % kQueries == 0);
 
@@ -124,7 +125,7 @@ template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
     const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
-  using Tiling = FlashBackwardKeyTiling<Element, kHeadTile>;
+  using Tiling = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
   using KeyTile = typename Tiling::KeyTile;
   using QueryTile = typename Tiling::QueryTile;
   constexpr int M = Tiling::kRowTiles;
@@ -395,7 +396,7 @@ void launch_flash_backward(Element* d_qkv, const Element* d_out, const Element* 
                            const AttentionShape& shape, const Dropout& dropout, Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
-    using ByKey = FlashBackwardKeyTiling<Element, kHeadTile>;
+    using ByKey = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
     launch(flash_attention_backward_key_kernel<Element, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, ByKey::kThreads,
            ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale, dropout);

@@ -96,17 +96,19 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   for (int r = 0; r < sum.R; ++r) {
     const std::int64_t i = i0 + sum.row(r);
     for (int g = 0; g < sum.G; ++g) {
+      PhiloxBits drawn{};
+      if constexpr (kDropout == DropoutOn::product) {
+        drawn = mask.bits(i, (j0 + sum.column(g)) / 4, head);
+      }
       for (int n = 0; n < 4; ++n) {
         const std::int64_t j = j0 + sum.column(g) + n;
         if (i >= I || j >= J) continue;
         T* place = out + i * c.row + j * c.column;
-        if constexpr (kDropout == DropoutOn::product) {
-          sum.v[r][g][n] *= mask.factor_at(i, j, head);
-        }
+        const float kept = kDropout == DropoutOn::product ? mask.factor(drawn.words[n]) : 1.0f;
         float value = factor * sum.v[r][g][n];
         if (row_dot != nullptr) {
           const float dot = row_dot[block_z() * padded_rows(I) + i];
-          value = factor * to_float(*place) * (sum.v[r][g][n] - dot);
+          value = factor * to_float(*place) * (kept * sum.v[r][g][n] - dot);
         }
         *place = from_float<T>(value);
       }
