@@ -70,9 +70,9 @@ struct Data {
       : Data(random_floats(n, seed, scale)) {}
 };
 
-// Relative L2 error of a result stored as T whose arithmetic was fp32. Rounding to bf16 errs by at
-// most 2^-9 of each number; the other half is for the arithmetic before it.
+// Relative L2 error of a result stored as T whose arithmetic was fp32. Rounding to half
+// precision errs by at most half a spacing; the other half is for the arithmetic before it.
 template <class T>
-inline constexpr double kTolerance = sizeof(T) < 4 ? 0x1p-8 : 1e-6;
+inline constexpr double kTolerance = sizeof(T) < 4 ? kSpacing<T> : 1e-6;
 
 }  // namespace llmc_test

@@ -46,6 +46,11 @@ class ModelRig {
     }
   }
 
+  // For fp16; other dtypes have none.
+  void set_loss_scale(double scale) {
+    state_.set_optimizer_state(state_.first_optimizer_state(static_cast<float>(scale)), stream_);
+  }
+
   llmc::DeviceBatch put(const llmc::oracle::Batch& batch) {
     llmc::Batch host{batch.B, batch.T, to_int32(batch.tokens), to_int32(batch.targets),
                      to_int32(batch.doc_start)};
@@ -53,14 +58,19 @@ class ModelRig {
   }
 
   // Gradients of the mean loss over all batches together, added up; returns that loss.
-  float gradients_of(const std::vector<llmc::oracle::Batch>& batches) {
+  // Sequences are numbered from options.first_sample on.
+  float gradients_of(const std::vector<llmc::oracle::Batch>& batches,
+                     llmc::PassOptions options = {}) {
     auto source = state_.source();
+    options.dloss_factor = state_.loss_scale();
     state_.begin_step(stream_);
     std::int64_t tokens = 0;
     for (const auto& batch : batches) tokens += batch.B * batch.T;
     const float scale = 1.0f / static_cast<float>(tokens);
     for (const auto& batch : batches) {
-      model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_);
+      model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_,
+                              options);
+      options.first_sample += batch.B;
     }
     return state_.loss_value(stream_);
   }
@@ -87,12 +97,16 @@ class ModelRig {
     return download(losses.data, there.rows(), stream_);
   }
 
+  // As the optimizer sees them: unscaled.
   NamedFloats gradients() {
     NamedFloats all;
+    const float loss_scale = state_.optimizer_state(stream_).loss_scale;
     for (const llmc::ParameterSpec& spec : table_.specs()) {
       auto& values = all[spec.name];
       values.resize(static_cast<std::size_t>(spec.size()));
       state_.get_gradient(spec, values.data(), stream_);
+      if (loss_scale == 0) continue;
+      for (float& x : values) x /= loss_scale;
     }
     return all;
   }

@@ -64,6 +64,12 @@ std::vector<float> to_floats(const std::vector<T>& values) {
   return out;
 }
 
+// The spacing of T's numbers just below 1: rounding to T errs by at most half of it, relatively.
+template <class T>
+inline constexpr double kSpacing = std::is_same_v<T, float>        ? 0x1p-24
+                                   : std::is_same_v<T, llmc::bf16> ? 0x1p-8
+                                                                   : 0x1p-11;
+
 // ---- errors --------------------------------------------------------------------------------
 
 // Any number, bf16 too, as double.

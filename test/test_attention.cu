@@ -4,10 +4,10 @@
 // Tolerances. Rounding a sum of n random terms in fp32 costs about u sqrt(n) / 2 of its size,
 // u = 2^-24. The longest sums are over the HS columns of a score and over the T keys or queries of
 // a row, so (4 + sqrt(HS) + sqrt(T)) u allows twice that and a few single roundings; scores of size
-// s > 1 multiply their own rounding into p. bf16 keeps 8 bits: one rounding costs 0.72 * 2^-8 /
-// sqrt(3) of a tensor's norm (0.72: mean over mantissas). A straightforward bf16 implementation
-// rounds the probabilities and the result (out, d_v: two roundings), or out (inside D), the score
-// gradients and the result (d_q, d_k: three), and we allow twice that.
+// s > 1 multiply their own rounding into p. bf16 keeps 8 bits, fp16 11: one rounding costs 0.72 *
+// 2^-8 (2^-11) / sqrt(3) of a tensor's norm (0.72: mean over mantissas). A straightforward bf16
+// implementation rounds the probabilities and the result (out, d_v: two roundings), or out (inside
+// D), the score gradients and the result (d_q, d_k: three), and we allow twice that.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,6 +19,7 @@
 
 #include "llmc/ops/attention.h"
 #include "llmc/ops/standard_attention.h"
+#include "test/oracle/dropout.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"
 
@@ -26,6 +27,7 @@ namespace {
 
 using llmc::bf16;
 using llmc::Buffer;
+using llmc::fp16;
 using llmc::make_tensor;
 using llmc::Stream;
 using llmc_test::relative_l2;
@@ -34,6 +36,7 @@ struct Case {
   std::int64_t B, T, NH, HS;
   bool documents;
   double q_scale = 1.0;  // > 1: sharp softmax
+  double dropout = 0;
 
   std::int64_t C() const { return NH * HS; }
 };
@@ -41,19 +44,38 @@ struct Case {
 std::string describe(const Case& c) {
   return "B " + std::to_string(c.B) + " T " + std::to_string(c.T) + " NH " + std::to_string(c.NH) +
          " HS " + std::to_string(c.HS) + (c.documents ? " documents" : "") +
-         (c.q_scale > 1 ? " sharp" : "");
+         (c.q_scale > 1 ? " sharp" : "") +
+         (c.dropout > 0 ? " dropout " + std::to_string(c.dropout) : "");
 }
 
 // Every T and every HS at least once, on either side of the tiles' edges.
 std::vector<Case> cases() {
   if (llmc_test::tiny()) {
-    return {{1, 1, 1, 8, false}, {1, 17, 1, 40, true}, {1, 66, 1, 32, true}, {1, 33, 1, 72, false}};
+    return {{1, 1, 1, 8, false},
+            {1, 17, 1, 40, true},
+            {1, 66, 1, 32, true},
+            {1, 33, 1, 72, false},
+            {2, 37, 2, 24, true, 1.0, 0.3}};
   }
-  return {{2, 1, 3, 8, false},    {3, 2, 1, 128, true},       {2, 17, 3, 24, true},
-          {1, 63, 5, 32, false},  {2, 64, 1, 64, true},       {1, 65, 3, 40, true},
-          {1, 128, 1, 80, false}, {1, 200, 3, 64, false},     {1, 200, 1, 96, true},
-          {1, 300, 1, 64, true},  {1, 130, 1, 128, false},    {3, 65, 1, 64, false},
-          {1, 260, 1, 32, true},  {1, 100, 1, 64, false, 4.0}};
+  return {{2, 1, 3, 8, false},
+          {3, 2, 1, 128, true},
+          {2, 17, 3, 24, true},
+          {1, 63, 5, 32, false},
+          {2, 64, 1, 64, true},
+          {1, 65, 3, 40, true},
+          {1, 128, 1, 80, false},
+          {1, 200, 3, 64, false},
+          {1, 200, 1, 96, true},
+          {1, 300, 1, 64, true},
+          {1, 130, 1, 128, false},
+          {3, 65, 1, 64, false},
+          {1, 260, 1, 32, true},
+          {1, 100, 1, 64, false, 4.0},
+          {2, 17, 3, 24, true, 1.0, 0.3},
+          {3, 200, 2, 64, false, 1.0, 0.1},
+          {1, 130, 2, 128, true, 1.0, 0.5},
+          {1, 300, 1, 64, true, 1.0, 0.7},
+          {2, 33, 2, 32, false, 1.0, 0.2}};
 }
 
 // Contiguous documents with lengths from 1 to about a third of T: their edges fall inside tiles, on
@@ -103,6 +125,21 @@ class GuardedOutput {
   Buffer<T> buffer_;
 };
 
+// Far from zero in every number that a mask depends on; samples pass 2^32 within the batch.
+constexpr std::uint64_t kSeed = 0x123456789abcdef;
+constexpr std::int64_t kStep = 77, kSite = 7, kFirstSample = (std::int64_t{1} << 32) - 1;
+
+llmc::Dropout dropout_of(const Case& c) {
+  return llmc::make_dropout(c.dropout, kSeed, kStep, kSite, kFirstSample);
+}
+
+llmc::oracle::AttentionFactor oracle_factor(const Case& c) {
+  const llmc::oracle::Dropout dropout{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
+  return [=, rate = c.dropout](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    return dropout.factor(rate, kSite, b, i, j, h);
+  };
+}
+
 struct Problem {
   std::vector<float> qkv, d_out;  // already representable in the dtype under test
   std::vector<std::int32_t> doc_start;
@@ -143,10 +180,11 @@ Result run_flash(const Case& c, const Problem& p) {
   const auto qkv_view = make_tensor(qkv.data(), c.B, c.T, 3 * c.C());
   const auto out_view = make_tensor(out.data(), c.B, c.T, c.C());
   const auto lse_view = make_tensor(lse.data(), c.B, c.NH, c.T);
-  llmc::flash_attention_forward(out_view, lse_view, qkv_view, c.NH, starts, stream);
-  llmc::flash_attention_backward(
-      make_tensor(d_qkv.data(), c.B, c.T, 3 * c.C()), make_tensor(d_out.data(), c.B, c.T, c.C()),
-      qkv_view, out_view, lse_view, c.NH, starts, make_tensor(scratch.data(), floats), stream);
+  llmc::flash_attention_forward(out_view, lse_view, qkv_view, c.NH, starts, dropout_of(c), stream);
+  llmc::flash_attention_backward(make_tensor(d_qkv.data(), c.B, c.T, 3 * c.C()),
+                                 make_tensor(d_out.data(), c.B, c.T, c.C()), qkv_view, out_view,
+                                 lse_view, c.NH, starts, dropout_of(c),
+                                 make_tensor(scratch.data(), floats), stream);
   const bool guards = out.guards_intact(stream) && lse.guards_intact(stream) &&
                       d_qkv.guards_intact(stream) && scratch.guards_intact(stream);
   return {out.values(stream), lse.values(stream), d_qkv.values(stream), guards};
@@ -170,10 +208,11 @@ Result run_standard(const Case& c, const Problem& p) {
   const auto lse_view = make_tensor(lse.data(), c.B, c.NH, c.T);
   const auto p_view = make_tensor(probabilities.data(), c.B, c.NH, c.T, c.T);
   llmc::standard_attention_forward(out_view, lse_view, p_view, qkv_view, c.NH,
-                                   c.documents ? doc_start.data() : nullptr, stream);
+                                   c.documents ? doc_start.data() : nullptr, stream, dropout_of(c));
   llmc::standard_attention_backward(make_tensor(d_qkv.data(), c.B, c.T, 3 * c.C()), p_view,
                                     make_tensor(d_out.data(), c.B, c.T, c.C()), qkv_view, out_view,
-                                    lse_view, c.NH, make_tensor(scratch.data(), floats), stream);
+                                    lse_view, c.NH, make_tensor(scratch.data(), floats), stream,
+                                    dropout_of(c));
   const bool guards = out.guards_intact(stream) && lse.guards_intact(stream) &&
                       d_qkv.guards_intact(stream) && probabilities.guards_intact(stream);
   return {out.values(stream), lse.values(stream), d_qkv.values(stream), guards};
@@ -200,7 +239,7 @@ Tolerance tolerance(const Case& c) {
   const double fp32 = c.q_scale * (4 + roots) * 0x1p-24;
   const double lse = fp32 * 4;  // absolute: log-sum-exp are of order 1 to 10
   if constexpr (std::is_same_v<T, float>) return {fp32, fp32, fp32, lse};
-  const double rounding = 0.72 * 0x1p-8 / std::sqrt(3.0);
+  const double rounding = 0.72 * llmc_test::kSpacing<T> / std::sqrt(3.0);
   const double exp2_error = 0x1p-22;  // of the hardware's approximation
   return {2 * std::sqrt(2.0) * rounding, 2 * std::sqrt(3.0) * rounding,
           2 * std::sqrt(2.0) * rounding, lse + 4 * exp2_error};
@@ -215,8 +254,7 @@ Tolerance standard_tolerance(const Case& c) {
     t.out *= c.q_scale * std::sqrt(3.0 / 2.0);
     t.d_v *= c.q_scale * std::sqrt(3.0 / 2.0);
     t.d_qk *= c.q_scale * std::sqrt(5.0 / 3.0);
-    t.lse =
-        4 * c.q_scale * 0x1p-8;  // scores reach 4 q_scale, where they are rounded by 2^-8 of that
+    t.lse = 4 * c.q_scale * llmc_test::kSpacing<T>;  // of scores, which reach 4 q_scale
   }
   return t;
 }
@@ -235,9 +273,10 @@ double gradient_error(const std::vector<float>& got, const std::vector<double>& 
 
 void compare(const Case& c, const Problem& p, const Result& got, const Tolerance& allowed) {
   const auto qkv = llmc::oracle::to_double(p.qkv);
-  const auto want = llmc::oracle::attention_forward(qkv, c.B, c.T, c.NH, c.HS, p.doc_start);
-  const auto d_qkv = llmc::oracle::attention_backward(llmc::oracle::to_double(p.d_out), qkv, c.B,
-                                                      c.T, c.NH, c.HS, p.doc_start);
+  const auto want =
+      llmc::oracle::attention_forward(qkv, c.B, c.T, c.NH, c.HS, p.doc_start, oracle_factor(c));
+  const auto d_qkv = llmc::oracle::attention_backward(
+      llmc::oracle::to_double(p.d_out), qkv, c.B, c.T, c.NH, c.HS, p.doc_start, oracle_factor(c));
   CHECK(got.guards);
   CHECK(relative_l2(got.out, want.out) < allowed.out);
   if (!got.lse.empty()) CHECK(llmc_test::max_abs_error(got.lse, want.log_sum_exp) < allowed.lse);
@@ -258,7 +297,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_SUITE_BEGIN("attention");
 
-TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16) {
+TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const Problem p = make_problem<T>(c);
@@ -266,8 +305,8 @@ TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16) {
   }
 }
 
-TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16) {
-  const Case c = llmc_test::tiny() ? Case{1, 40, 2, 16, true} : Case{2, 150, 3, 64, true};
+TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16, fp16) {
+  const Case c = llmc_test::tiny() ? Case{1, 40, 2, 16, true} : Case{2, 150, 3, 64, true, 1.0, 0.2};
   const Problem p = make_problem<T>(c);
   const Result first = run_flash<T>(c, p);
   const Result second = run_flash<T>(c, p);
@@ -276,7 +315,7 @@ TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16) {
   CHECK(same_bits(first.d_qkv, second.d_qkv));
 }
 
-TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16) {
+TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const Problem p = make_problem<T>(c);
@@ -284,7 +323,7 @@ TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16) {
   }
 }
 
-TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, float, bf16) {
+TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, float, bf16, fp16) {
   const Case c = llmc_test::tiny() ? Case{1, 35, 3, 8, true} : Case{2, 140, 3, 64, true};
   const Problem p = make_problem<T>(c);
   const Result flash = run_flash<T>(c, p);
@@ -298,6 +337,17 @@ TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, 
     CHECK(relative_l2(part_of(flash.d_qkv, c.C(), i), part_of(standard.d_qkv, c.C(), i)) <
           (i == 2 ? a.d_v + b.d_v : a.d_qk + b.d_qk));
   }
+}
+
+TEST_CASE_TEMPLATE("flash and standard attention leave out the same probabilities", T, float, bf16,
+                   fp16) {
+  const Case c =
+      llmc_test::tiny() ? Case{1, 35, 3, 8, true, 1.0, 0.4} : Case{2, 140, 3, 64, true, 1.0, 0.4};
+  const Problem p = make_problem<T>(c);
+  const Result flash = run_flash<T>(c, p), standard = run_standard<T>(c, p);
+  const Tolerance a = tolerance<T>(c), b = standard_tolerance<T>(c);
+  CHECK(relative_l2(flash.out, standard.out) < a.out + b.out);
+  CHECK(relative_l2(flash.d_qkv, standard.d_qkv) < a.d_qk + b.d_qk);
 }
 
 TEST_CASE("flash attention refuses what it cannot do") {

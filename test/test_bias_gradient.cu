@@ -25,7 +25,7 @@ std::vector<float> run(const Data<T>& d_out, const std::vector<float>& start, st
 }
 
 TEST_SUITE("bias_gradient") {
-  TEST_CASE_TEMPLATE("adds the column sums", T, float, bf16) {
+  TEST_CASE_TEMPLATE("adds the column sums", T, float, bf16, fp16) {
     Stream stream;
     struct Shape {
       std::int64_t M, N;

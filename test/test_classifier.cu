@@ -96,7 +96,7 @@ void check_against_oracle(const Batch<T>& batch, const Result<T>& got, double dl
 }
 
 TEST_SUITE("classifier") {
-  TEST_CASE_TEMPLATE("fused: losses and gradients in place", T, float, bf16) {
+  TEST_CASE_TEMPLATE("fused: losses and gradients in place", T, float, bf16, fp16) {
     Stream stream;
     for (const Shape shape : shapes()) {
       CAPTURE(shape.V);
@@ -110,7 +110,7 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("losses alone are the fused ones, logits untouched", T, float, bf16) {
+  TEST_CASE_TEMPLATE("losses alone are the fused ones, logits untouched", T, float, bf16, fp16) {
     Stream stream;
     for (const Shape shape : shapes()) {
       Batch<T> batch(shape);
@@ -127,7 +127,7 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("a target of -1 leaves its row out", T, float, bf16) {
+  TEST_CASE_TEMPLATE("a target of -1 leaves its row out", T, float, bf16, fp16) {
     Stream stream;
     Batch<T> batch({4, 41, 48});
     batch.targets[0] = batch.targets[2] = -1;
@@ -167,7 +167,7 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("slices of the vocabulary, merged, are the whole", T, float, bf16) {
+  TEST_CASE_TEMPLATE("slices of the vocabulary, merged, are the whole", T, float, bf16, fp16) {
     Stream stream;
     for (const Shape shape : shapes()) {
       if (shape.V < 7) continue;

@@ -130,16 +130,47 @@ TEST_SUITE("device") {
     CHECK(wrong == 0);
   }
 
+  TEST_CASE("every fp16 number survives fp32, and what lies between two becomes the nearest") {
+    int wrong = 0;
+    for (std::uint32_t i = 0; i < 0x8000; ++i) {
+      const fp16 x{static_cast<std::uint16_t>(i)}, minus{static_cast<std::uint16_t>(i | 0x8000)};
+      if (std::isnan(to_float(x))) {
+        wrong += !std::isnan(to_float(round_to_fp16(to_float(x))));
+        continue;
+      }
+      wrong += round_to_fp16(to_float(x)).bits != x.bits;
+      wrong += round_to_fp16(to_float(minus)).bits != minus.bits || to_float(minus) != -to_float(x);
+      if (i >= 0x7bff) continue;
+      const float low = to_float(x), high = to_float(fp16{static_cast<std::uint16_t>(i + 1)});
+      const float middle = 0.5f * (low + high);  // exact in fp32
+      const auto rounded = [](float value) { return round_to_fp16(value).bits; };
+      wrong += rounded(std::nextafter(middle, 0.0f)) != i;
+      wrong += rounded(std::nextafter(middle, 1e6f)) != i + 1;
+      wrong += rounded(middle) != (i % 2 == 0 ? i : i + 1);
+    }
+    CHECK(wrong == 0);
+    CHECK(to_float(fp16{0x3c00}) == 1.0f);
+    CHECK(to_float(fp16{0x0001}) == 0x1p-24f);
+    CHECK(to_float(fp16{0x7bff}) == 65504.0f);
+    CHECK(round_to_fp16(65519.996f).bits == 0x7bff);
+    CHECK(round_to_fp16(65520.0f).bits == 0x7c00);
+    CHECK(round_to_fp16(3e38f).bits == 0x7c00);
+    CHECK(round_to_fp16(-INFINITY).bits == 0xfc00);
+    CHECK(round_to_fp16(1e-30f).bits == 0);
+  }
+
   TEST_CASE("a dtype has a name and a type") {
     CHECK(parse_dtype("bf16") == Dtype::bf16);
     CHECK(parse_dtype(dtype_name(Dtype::fp32)) == Dtype::fp32);
-    CHECK_THROWS_WITH_AS(parse_dtype("fp8"), "unknown dtype 'fp8'\n  hint: allowed: fp32, bf16",
-                         Error);
+    CHECK_THROWS_WITH_AS(parse_dtype("fp8"),
+                         "unknown dtype 'fp8'\n  hint: allowed: fp32, bf16, fp16", Error);
     const auto size = [](Dtype dtype) {
       return dispatch_dtype(dtype, [&]<class T>() { return sizeof(T); });
     };
     CHECK(size(Dtype::fp32) == 4);
     CHECK(size(Dtype::bf16) == 2);
+    CHECK(size(Dtype::fp16) == 2);
+    CHECK(parse_dtype(dtype_name(Dtype::fp16)) == Dtype::fp16);
   }
 }
 

@@ -39,11 +39,11 @@ __global__ void ldmatrix_kernel(std::uint32_t* out, const bf16* in) {
 }
 
 // d (16, 8) = c + a (16, 16) · b (16, 8), each lane filling its fragments by hand.
-template <class = void>
-__global__ void mma_kernel(float* d, const float* c, const bf16* a, const bf16* b) {
+template <class T>
+__global__ void mma_kernel(float* d, const float* c, const T* a, const T* b) {
   const int g = lane() / 4, t = lane() % 4;
-  const auto pair = [](const bf16* low, const bf16* high) {
-    return pack2<bf16>(to_float(*low), to_float(*high));
+  const auto pair = [](const T* low, const T* high) {
+    return pack2<T>(to_float(*low), to_float(*high));
   };
   const auto of_a = [&](int row, int column) {
     return pair(a + row * 16 + column, a + row * 16 + column + 1);
@@ -54,17 +54,17 @@ __global__ void mma_kernel(float* d, const float* c, const bf16* a, const bf16* 
   const std::uint32_t fb[2] = {of_b(2 * t), of_b(2 * t + 8)};
   float sum[4];
   for (int e = 0; e < 4; ++e) sum[e] = c[(g + e / 2 * 8) * 8 + 2 * t + e % 2];
-  mma_m16n8k16<bf16>(sum, fa, fb);
+  mma_m16n8k16<T>(sum, fa, fb);
   for (int e = 0; e < 4; ++e) d[(g + e / 2 * 8) * 8 + 2 * t + e % 2] = sum[e];
 }
 
 // d (16, 16) = a (16, K) · b (K, 16), both row-major, through shared memory and ldmatrix, as a GEMM
 // or attention does it: two products of 8 columns a step.
-template <class = void>
-__global__ void tile_product_kernel(float* d, const bf16* a, const bf16* b, std::int64_t depth) {
+template <class T>
+__global__ void tile_product_kernel(float* d, const T* a, const T* b, std::int64_t depth) {
   SharedMemory shared;
-  bf16* tile_a = shared.take<bf16>(16 * 16);
-  bf16* tile_b = shared.take<bf16>(16 * 16);
+  T* tile_a = shared.take<T>(16 * 16);
+  T* tile_b = shared.take<T>(16 * 16);
   float sum[2][4] = {};
   for (std::int64_t k = 0; k < depth; k += 16) {
     const int row = lane() / 2, column = lane() % 2 * 8;
@@ -80,7 +80,7 @@ __global__ void tile_product_kernel(float* d, const bf16* a, const bf16* b, std:
     ldmatrix_x4_transposed(fb, tile_b + at);
     for (int half = 0; half < 2; ++half) {
       const std::uint32_t columns[2] = {fb[2 * half], fb[2 * half + 1]};
-      mma_m16n8k16<bf16>(sum[half], fa, columns);
+      mma_m16n8k16<T>(sum[half], fa, columns);
     }
     warp_barrier();
   }
@@ -91,10 +91,10 @@ __global__ void tile_product_kernel(float* d, const bf16* a, const bf16* b, std:
   }
 }
 
-template <class = void>
+template <class T>
 __global__ void pack_kernel(std::uint32_t* out, const float* in, std::int64_t n) {
   const std::int64_t i = global_thread();
-  if (i < n) out[i] = pack2<bf16>(in[2 * i], in[2 * i + 1]);
+  if (i < n) out[i] = pack2<T>(in[2 * i], in[2 * i + 1]);
 }
 
 template <class = void>
@@ -102,13 +102,15 @@ __global__ void exp2_kernel(float* out, const float* in, std::int64_t n) {
   if (global_thread() < n) out[global_thread()] = fast_exp2(in[global_thread()]);
 }
 
-float at(const std::vector<bf16>& m, std::int64_t row, std::int64_t column, std::int64_t columns) {
+template <class T>
+float at(const std::vector<T>& m, std::int64_t row, std::int64_t column, std::int64_t columns) {
   return to_float(m[static_cast<std::size_t>(row * columns + column)]);
 }
 
 // The largest |got - c - a·b| as a part of |c| + Σ|a·b|.
+template <class T>
 double product_error(const std::vector<float>& got, const std::vector<float>& c,
-                     const std::vector<bf16>& a, const std::vector<bf16>& b, std::int64_t columns,
+                     const std::vector<T>& a, const std::vector<T>& b, std::int64_t columns,
                      std::int64_t depth) {
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -126,8 +128,8 @@ double product_error(const std::vector<float>& got, const std::vector<float>& c,
   return worst;
 }
 
-// Products of bf16 numbers are exact in fp32; what remains is 16 roundings to 24 bits a step, or
-// truncations on a GPU, which sums in its own order: 2^-23 each, of which few add up.
+// Products of half-precision numbers are exact in fp32; what remains is 16 roundings to 24 bits a
+// step, or truncations on a GPU, which sums in its own order: 2^-23 each, of which few add up.
 constexpr double kSumError = 16 * 0x1p-23;
 
 }  // namespace
@@ -156,47 +158,48 @@ TEST_SUITE("device_mma") {
     }
   }
 
-  TEST_CASE("mma multiplies and adds") {
+  TEST_CASE_TEMPLATE("mma multiplies and adds", T, bf16, fp16) {
     Stream stream;
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
-      const auto a = llmc_test::convert<bf16>(random_floats(16 * 16, seed));
-      const auto b = llmc_test::convert<bf16>(random_floats(16 * 8, seed + 10));
+      const auto a = llmc_test::convert<T>(random_floats(16 * 16, seed));
+      const auto b = llmc_test::convert<T>(random_floats(16 * 8, seed + 10));
       const auto c = random_floats(16 * 8, seed + 20, 3.0);
       const auto da = upload(a, stream), db = upload(b, stream);
       const auto dc = upload(c, stream);
       Buffer<float> d(16 * 8);
-      launch(mma_kernel<>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
+      launch(mma_kernel<T>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
       CHECK(product_error(download(d, stream), c, a, b, 8, 16) < kSumError);
     }
   }
 
-  TEST_CASE("mma is exact where all sums are") {
+  TEST_CASE_TEMPLATE("mma is exact where all sums are", T, bf16, fp16) {
     Stream stream;
-    std::vector<bf16> a(16 * 16), b(16 * 8);
+    std::vector<T> a(16 * 16), b(16 * 8);
     std::vector<float> c(16 * 8);
     for (std::size_t i = 0; i < a.size(); ++i) {
-      a[i] = from_float<bf16>(static_cast<float>(static_cast<int>(i * 7 % 31) - 15));
+      a[i] = from_float<T>(static_cast<float>(static_cast<int>(i * 7 % 31) - 15));
     }
     for (std::size_t i = 0; i < b.size(); ++i) {
-      b[i] = from_float<bf16>(static_cast<float>(static_cast<int>(i * 5 % 23) - 11));
+      b[i] = from_float<T>(static_cast<float>(static_cast<int>(i * 5 % 23) - 11));
       c[i] = static_cast<float>(i);
     }
     const auto da = upload(a, stream), db = upload(b, stream);
     const auto dc = upload(c, stream);
     Buffer<float> d(16 * 8);
-    launch(mma_kernel<>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
+    launch(mma_kernel<T>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
     CHECK(product_error(download(d, stream), c, a, b, 8, 16) == 0.0);
   }
 
-  TEST_CASE("ldmatrix and mma make a product of row-major matrices") {
+  TEST_CASE_TEMPLATE("ldmatrix and mma make a product of row-major matrices", T, bf16, fp16) {
     Stream stream;
     for (const std::int64_t depth : {16, 48}) {
-      const auto a = llmc_test::convert<bf16>(random_floats(16 * depth, 4));
-      const auto b = llmc_test::convert<bf16>(random_floats(depth * 16, 5));
+      const auto a = llmc_test::convert<T>(random_floats(16 * depth, 4));
+      const auto b = llmc_test::convert<T>(random_floats(depth * 16, 5));
       const auto da = upload(a, stream), db = upload(b, stream);
       Buffer<float> d(16 * 16);
-      launch(tile_product_kernel<>, {1}, 32, SharedLayout().add<bf16>(256).add<bf16>(256).bytes(),
-             stream, d.data(), da.data(), db.data(), depth);
+      launch(tile_product_kernel<T>, {1}, 32,
+             SharedLayout().add<T>(256).template add<T>(256).bytes(), stream, d.data(), da.data(),
+             db.data(), depth);
       const std::vector<float> zero(16 * 16, 0.0f);
       CHECK(product_error(download(d, stream), zero, a, b, 16, depth) < kSumError);
     }
@@ -208,10 +211,17 @@ TEST_SUITE("device_mma") {
                                       float_from_bits(0x3f808000)};
     const auto in = upload(pairs, stream);
     Buffer<std::uint32_t> out(2);
-    launch(pack_kernel<>, {1}, 32, 0, stream, out.data(), in.data(), 2);
+    launch(pack_kernel<bf16>, {1}, 32, 0, stream, out.data(), in.data(), 2);
     const auto got = download(out, stream);
     CHECK(got[0] == 0xc0003f80u);
     CHECK(got[1] == 0x3f803f82u);
+    // In fp16: exact, and halfway between two, to the even one below and above.
+    const std::vector<float> halves = {1.0f, -2.0f, 1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f};
+    const auto half_in = upload(halves, stream);
+    launch(pack_kernel<fp16>, {1}, 32, 0, stream, out.data(), half_in.data(), 2);
+    const auto half = download(out, stream);
+    CHECK(half[0] == 0xc0003c00u);
+    CHECK(half[1] == 0x3c023c00u);
   }
 
   TEST_CASE("fast_exp2 is close") {

@@ -56,7 +56,7 @@ struct Buckets {
 };
 
 TEST_SUITE("embedding") {
-  TEST_CASE_TEMPLATE("forward", T, float, bf16) {
+  TEST_CASE_TEMPLATE("forward", T, float, bf16, fp16) {
     Stream stream;
     for (const Shape s : shapes()) {
       const std::vector<std::int32_t> tokens = skewed_tokens(s.B * s.T, s.V);
@@ -74,7 +74,8 @@ TEST_SUITE("embedding") {
     }
   }
 
-  TEST_CASE_TEMPLATE("backward adds, in a fixed order, and touches no other row", T, float, bf16) {
+  TEST_CASE_TEMPLATE("backward adds, in a fixed order, and touches no other row", T, float, bf16,
+                     fp16) {
     Stream stream;
     for (const Shape s : shapes()) {
       const std::int64_t padded_V = s.V + 3;

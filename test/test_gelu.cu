@@ -28,7 +28,7 @@ std::vector<float> gelu_inputs(std::int64_t n) {
 }
 
 TEST_SUITE("gelu") {
-  TEST_CASE_TEMPLATE("forward", T, float, bf16) {
+  TEST_CASE_TEMPLATE("forward", T, float, bf16, fp16) {
     Stream stream;
     for (const auto [rows, C] : shapes()) {
       const Data<T> x(gelu_inputs(rows * C));
@@ -42,7 +42,7 @@ TEST_SUITE("gelu") {
     }
   }
 
-  TEST_CASE_TEMPLATE("backward", T, float, bf16) {
+  TEST_CASE_TEMPLATE("backward", T, float, bf16, fp16) {
     Stream stream;
     for (const auto [rows, C] : shapes()) {
       const Data<T> x(gelu_inputs(rows * C)), dy(rows * C, 12);

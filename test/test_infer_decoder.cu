@@ -97,7 +97,8 @@ Ids text_for(const Fixture& fixture) {
 
 TEST_SUITE_BEGIN("infer_decoder");
 
-TEST_CASE_TEMPLATE("a step with the cache gives the logits of the whole text", T, float, bf16) {
+TEST_CASE_TEMPLATE("a step with the cache gives the logits of the whole text", T, float, bf16,
+                   fp16) {
   for (const char* name : {"odd", "head64"}) {
     if (tiny() && std::string(name) == "head64") continue;
     const Fixture fixture = load_fixture(name);
@@ -143,7 +144,7 @@ TEST_CASE("greedy tokens are those of the definition") {
   }
 }
 
-TEST_CASE_TEMPLATE("sequences side by side do not touch each other", T, float, bf16) {
+TEST_CASE_TEMPLATE("sequences side by side do not touch each other", T, float, bf16, fp16) {
   const Fixture fixture = load_fixture("odd");
   const std::int64_t length = tiny() ? 3 : 12, prompt = 2;
   const Ids a = random_ints(length, 1, 211), b = random_ints(length, 2, 211);
@@ -161,7 +162,7 @@ TEST_CASE_TEMPLATE("sequences side by side do not touch each other", T, float, b
   }
 }
 
-TEST_CASE_TEMPLATE("a decoder begins anew and repeats bit for bit", T, float, bf16) {
+TEST_CASE_TEMPLATE("a decoder begins anew and repeats bit for bit", T, float, bf16, fp16) {
   const Fixture fixture = load_fixture("odd");
   const Ids tokens = random_ints(tiny() ? 3 : 20, 3, 211);
   DecoderRig<T> rig(fixture, {1, 2, 24});

@@ -22,6 +22,7 @@
 namespace {
 
 using llmc::bf16;
+using llmc::fp16;
 using llmc::make_tensor;
 using llmc::Stream;
 using llmc_test::Data;
@@ -65,7 +66,7 @@ double tolerance(const Case& c) {
   const double fp32 = c.q_scale * (4 + roots) * 0x1p-24;
   if constexpr (std::is_same_v<T, float>) return fp32;
   const double exp2_error = 0x1p-22;  // of the hardware's approximation
-  return 2 * 0.72 * 0x1p-8 / std::sqrt(3.0) + fp32 + exp2_error;
+  return 2 * 0.72 * llmc_test::kSpacing<T> / std::sqrt(3.0) + fp32 + exp2_error;
 }
 
 template <class T>
@@ -136,7 +137,7 @@ std::vector<double> definition(const Case& c, const std::vector<T>& qkv) {
 
 TEST_SUITE_BEGIN("infer_ops");
 
-TEST_CASE_TEMPLATE("cached attention is the last row of attention", T, float, bf16) {
+TEST_CASE_TEMPLATE("cached attention is the last row of attention", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const std::vector<T> qkv = random_qkv<T>(c);
@@ -147,7 +148,8 @@ TEST_CASE_TEMPLATE("cached attention is the last row of attention", T, float, bf
   }
 }
 
-TEST_CASE_TEMPLATE("cached attention repeats bit for bit, alone or in a batch", T, float, bf16) {
+TEST_CASE_TEMPLATE("cached attention repeats bit for bit, alone or in a batch", T, float, bf16,
+                   fp16) {
   const Case c = llmc_test::tiny() ? Case{2, 40, 1, 8} : Case{3, 150, 3, 64};
   const std::vector<T> qkv = random_qkv<T>(c);
   bool intact = false;
@@ -160,7 +162,7 @@ TEST_CASE_TEMPLATE("cached attention repeats bit for bit, alone or in a batch", 
   CHECK(same_bits(single, std::vector<T>(first.begin(), first.begin() + c.C())));
 }
 
-TEST_CASE_TEMPLATE("keys and values go to their rows and nowhere else", T, float, bf16) {
+TEST_CASE_TEMPLATE("keys and values go to their rows and nowhere else", T, float, bf16, fp16) {
   for (const std::int64_t C : {8, 40, 2056}) {
     const std::int64_t B = 3, T_new = 2, T_max = 7;
     const Ids first = {0, 5, 2};
@@ -186,7 +188,7 @@ TEST_CASE_TEMPLATE("keys and values go to their rows and nowhere else", T, float
   }
 }
 
-TEST_CASE_TEMPLATE("embeddings begin where each sequence does", T, float, bf16) {
+TEST_CASE_TEMPLATE("embeddings begin where each sequence does", T, float, bf16, fp16) {
   const std::int64_t B = 3, T_new = 2, C = 24, V = 11, context = 9;
   const Ids tokens = {3, 0, 10, 10, 1, 7}, first = {0, 7, 4};
   const Data<T> wte(V * C, 1), wpe(context * C, 2);

@@ -42,7 +42,7 @@ std::vector<float> shifted(std::int64_t n, std::uint64_t seed, float shift) {
 }
 
 TEST_SUITE("layernorm") {
-  TEST_CASE_TEMPLATE("forward", T, float, bf16) {
+  TEST_CASE_TEMPLATE("forward", T, float, bf16, fp16) {
     Stream stream;
     for (const auto [rows, C] : shapes()) {
       CAPTURE(C);
@@ -89,7 +89,7 @@ TEST_SUITE("layernorm") {
     CHECK(relative_l2(rstd.values(), want.rstd) < 1e-6);
   }
 
-  TEST_CASE_TEMPLATE("residual and forward", T, float, bf16) {
+  TEST_CASE_TEMPLATE("residual and forward", T, float, bf16, fp16) {
     Stream stream;
     for (const auto [rows, C] : shapes()) {
       CAPTURE(C);
@@ -127,7 +127,7 @@ TEST_SUITE("layernorm") {
     }
   }
 
-  TEST_CASE_TEMPLATE("backward", T, float, bf16) {
+  TEST_CASE_TEMPLATE("backward", T, float, bf16, fp16) {
     Stream stream;
     std::vector<Shape> all = shapes();
     if (!tiny()) all.push_back({1203, 8});

@@ -49,10 +49,10 @@ Tensor<const T, 2> stored(const Buffer<T>& buffer, bool transposed, std::int64_t
   return transposed ? make_tensor(data, columns, rows) : make_tensor(data, rows, columns);
 }
 
-// fp32: sums of K products round to about sqrt(K) units; bf16 outputs round once, to 2^-9.
+// fp32: sums of K products round to about sqrt(K) units; outputs of half precision round once.
 template <class T>
 double tolerance() {
-  return std::is_same_v<T, float> ? 1e-6 : 4e-3;
+  return std::is_same_v<T, float> ? 1e-6 : llmc_test::kSpacing<T>;
 }
 
 template <class TO, class TI>
@@ -98,6 +98,7 @@ TEST_SUITE("matmul") {
           check_product<bf16, bf16>(s, ta, tb, 0.0f, true);
           check_product<bf16, bf16>(s, ta, tb, 0.0f, false);
           check_product<float, bf16>(s, ta, tb, 1.0f, false);
+          check_product<float, fp16>(s, ta, tb, 1.0f, false);
         }
       }
     }
@@ -121,7 +122,7 @@ TEST_SUITE("matmul") {
     }
   }
 
-  TEST_CASE_TEMPLATE("the linear layer against its oracle", T, float, bf16) {
+  TEST_CASE_TEMPLATE("the linear layer against its oracle", T, float, bf16, fp16) {
     const Shape s = tiny() ? Shape{3, 16, 8} : Shape{37, 120, 40};
     Stream stream;
     Gemm gemm;

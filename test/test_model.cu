@@ -62,12 +62,13 @@ constexpr double kReordering = 3e-6;
 }  // namespace
 
 TEST_SUITE("model") {
-  TEST_CASE_TEMPLATE("logits, loss and every gradient follow PyTorch", T, float, bf16) {
+  TEST_CASE_TEMPLATE("logits, loss and every gradient follow PyTorch", T, float, bf16, fp16) {
     for (const std::string& name : fixture_names()) {
       CAPTURE(name);
       const Fixture fixture = load_fixture(name);
       ModelRig<T> rig(engine_config(fixture.config()), run_for(fixture));
       rig.set_parameters(fixture.parameters());
+      rig.set_loss_scale(fixture.number("fp16_loss_scale"));
       const float loss = rig.gradients_of({fixture.batch()});
       const Comparison compared = compare_loss(fixture, loss, kDtypeOf<T>);
       CHECK_MESSAGE(compared.ok(), describe(compared));

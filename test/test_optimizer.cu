@@ -42,7 +42,7 @@ std::vector<float> partial_sums(const std::vector<T>& x, std::vector<std::int64_
 }
 
 TEST_SUITE("global_norm") {
-  TEST_CASE_TEMPLATE("partial sums, whoever computes them", T, float, bf16) {
+  TEST_CASE_TEMPLATE("partial sums, whoever computes them", T, float, bf16, fp16) {
     Stream stream;
     for (const std::int64_t n : sizes({1, 7, 1024, 5000}, {1023, 1025, 20480 + 9})) {
       const Data<T> x(n, 71);
@@ -91,7 +91,7 @@ TEST_SUITE("global_norm") {
 
 TEST_SUITE("adamw") {
   // Several steps with clipping, one of them with a gradient that is not finite; n fills no vector.
-  TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16) {
+  TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16, fp16) {
     Stream stream;
     const std::int64_t n = tiny() ? 37 : 2 * kNormPiece + 5;
     const AdamWOptions options{.learning_rate = 1e-2f, .weight_decay = 0.1f, .beta2 = 0.999};
@@ -239,7 +239,7 @@ TEST_SUITE("random_fill") {
     CHECK(differs(fill(7, 4, {})));
   }
 
-  TEST_CASE_TEMPLATE("a constant", T, float, bf16) {
+  TEST_CASE_TEMPLATE("a constant", T, float, bf16, fp16) {
     Stream stream;
     for (const std::int64_t n : {1, 16, 203}) {
       const Guarded<T> p(std::vector<T>(n), stream);

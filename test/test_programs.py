@@ -68,7 +68,9 @@ def same_state(a, b):
 def test_help_names_every_flag(program):
     text = program.run("--help").stdout
     for flag in ("train val model layers heads channels context tokenizer batch-size seq-len grad-accum "
-                 "total-batch-tokens steps lr warmup schedule weight-decay beta1 beta2 eps clip dtype seed "
+                 "total-batch-tokens steps lr warmup schedule decay-fraction weight-decay dropout embedding-dropout "
+                 "attention-dropout residual-dropout loss-scale loss-scale-window stochastic-rounding "
+                 "beta1 beta2 eps clip dtype seed "
                  "out checkpoint-every resume stop-after log eval-every sample-every init-from device "
                  "config attention").split():
         expect(f"--{flag} " in text or f"--{flag}\n" in text or f"--{flag}:" in text, f"--{flag} is missing")
@@ -100,16 +102,50 @@ def test_log_has_the_agreed_keys(program):
 
 
 def test_resume_is_the_uninterrupted_run(program):
-    for dtype in ("fp32", "bf16"):
-        common = ["--steps", 6, "--dtype", dtype, "--eval-every", 0, "--sample-every", 0]
+    half = ["--dropout", 0.2, "--stochastic-rounding"]
+    # A loss scale that overflows at first, so that it moves on the way.
+    for dtype, flags in (("fp32", ["--dropout", 0.2]), ("bf16", half),
+                         ("fp16", half + ["--loss-scale", 2 ** 24, "--loss-scale-window", 2])):
+        common = ["--steps", 6, "--dtype", dtype, "--eval-every", 0, "--sample-every", 0, *flags]
         program.train(*common, "--out", f"a-{dtype}", "--log", f"a-{dtype}.jsonl")
-        for _ in range(3):
+        for _ in range(6):  # interrupted five times
             program.train(*common, "--out", f"b-{dtype}", "--log", f"b-{dtype}.jsonl", "--resume",
-                          "--stop-after", 2)
-        losses = [[line["loss"] for line in program.log(f"{run}-{dtype}.jsonl")] for run in "ab"]
-        expect(losses[0] == losses[1], f"losses differ: {losses}")
+                          "--stop-after", 1)
+        logs = [[[line.get(key) for key in ("step", "loss", "grad_norm", "loss_scale")]
+                 for line in program.log(f"{run}-{dtype}.jsonl")] for run in "ab"]
+        expect(logs[0] == logs[1], f"logs differ: {logs}")
         expect(same_state(program.folder / f"a-{dtype}/step_000006", program.folder / f"b-{dtype}/step_000006"),
                "weights or moments differ")
+
+
+def test_fp16_learns_what_bf16_learns(program):
+    losses = {}
+    # The toy run with a warm-up: at once at its full rate, rounding alone leads to other paths.
+    common = ["--steps", 30, "--warmup", 10, "--eval-every", 0, "--sample-every", 0]
+    for dtype in ("fp32", "bf16", "fp16"):
+        program.run(*common, "--dtype", dtype, "--log", f"{dtype}.jsonl")
+        lines = program.log(f"{dtype}.jsonl")
+        losses[dtype] = lines[-1]["loss"]
+        scales = [line.get("loss_scale") for line in lines]
+        expect(all(scale is None for scale in scales) or (dtype == "fp16" and scales[0] == 65536), f"{dtype}: {scales}")
+    # One step of bf16, 2^-8: losses differ by what the weights in use are rounded by.
+    expect(abs(losses["bf16"] / losses["fp32"] - 1) < 2 ** -8, losses)
+    expect(abs(losses["fp16"] / losses["bf16"] - 1) < 2 ** -8, losses)
+
+
+def test_dropout_is_for_training_alone(program):
+    common = ["--steps", 3, "--eval-every", 0, "--sample-every", 0, "--seed", 5]
+    program.train(*common, "--log", "none.jsonl")
+    program.train(*common, "--dropout", 0, "--log", "zero.jsonl")
+    program.train(*common, "--dropout", 0.3, "--attention-dropout", 0.1, "--out", "run", "--log", "some.jsonl")
+    none, zero, some = ([line["loss"] for line in program.log(f"{name}.jsonl")] for name in ("none", "zero", "some"))
+    expect(none == zero, "--dropout 0 is another run")
+    expect(none[0] != some[0], "--dropout 0.3 does nothing")
+    config = json.loads((program.folder / "run/step_000003/config.json").read_text())
+    expect([config[key] for key in ("embd_pdrop", "attn_pdrop", "resid_pdrop")] == [0.3, 0.1, 0.3], config)
+    evaluate = ["--init-from", "run/step_000003", "--val", "text.txt", "--steps", 0, "--batch-size", 2]
+    plain, dropped = program.run(*evaluate), program.run(*evaluate, "--dropout", 0.5)
+    expect(plain.stdout == dropped.stdout, "evaluation drops out")
 
 
 def test_micro_batches_give_the_same_run(program):
@@ -185,8 +221,13 @@ def test_wrong_flags_are_named(program):
     program.fails("--trian", "x", says=["--trian"], code=2)
     program.fails("--steps", "many", says=["--steps", "many"], code=2)
     program.fails("--lr", "-1", says=["--lr"], code=2)
-    program.fails("--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16"], code=2)
-    program.fails("--schedule", "sine", says=["--schedule", "cosine", "linear", "constant"], code=2)
+    program.fails("--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16", "fp16"], code=2)
+    program.fails("--schedule", "sine", says=["--schedule", "cosine", "linear", "constant", "wsd"], code=2)
+    program.fails("--dropout", "1", says=["--dropout"], code=2)
+    program.fails("--loss-scale", "2", "--steps", 1, says=["--loss-scale", "fp32", "fp16"])
+    program.fails("--stochastic-rounding", "--steps", 1, says=["--stochastic-rounding", "fp32", "bf16"])
+    program.fails("--decay-fraction", "0.5", "--steps", 9, says=["--decay-fraction", "cosine", "wsd"])
+    program.fails("--schedule", "wsd", "--steps", 9, "--warmup", 9, says=["--warmup", "--decay-fraction"])
     program.fails("--layers", "0", says=["--layers"], code=2)
     program.fails("--resume", says=["--out"], code=2)
     program.fails("--grad-accum", "2", "--total-batch-tokens", "64", says=["--total-batch-tokens"], code=2)

@@ -68,13 +68,14 @@ std::vector<NamedFloats> everything(ModelRig<T>& rig) {
 
 TEST_SUITE("training") {
   TEST_CASE_TEMPLATE("50 AdamW steps follow PyTorch, in one batch and in micro-batches", T, float,
-                     bf16) {
+                     bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
     const std::int64_t steps = tiny() ? 1 : fixture.integer("steps");
     for (const std::int64_t pieces :
          {std::int64_t{1}, std::int64_t{fixture.integer("micro_batches")}}) {
       auto rig = make_rig<T>(fixture);
       rig.set_parameters(fixture.parameters());
+      rig.set_loss_scale(fixture.number("fp16_loss_scale"));
       std::vector<double> losses, norms;
       for (std::int64_t step = 0; step < steps; ++step) {
         const Step done = train_step(rig, fixture, step, pieces);
@@ -89,7 +90,7 @@ TEST_SUITE("training") {
   }
 
   TEST_CASE_TEMPLATE("a run stopped at any step and resumed is the uninterrupted run", T, float,
-                     bf16) {
+                     bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
     const std::int64_t steps = tiny() ? 2 : 4;
     const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);

@@ -1,5 +1,5 @@
 // Number types that tensors are stored in. Arithmetic is in fp32: a value is read with to_float and
-// rounded back with from_float<T>. fp16 joins here (storage, conversions, one case in dispatch).
+// rounded back with from_float<T>.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "llmc/device/target.h"
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #endif
 
 namespace llmc {
@@ -20,7 +21,12 @@ struct bf16 {
   std::uint16_t bits;
 };
 
-enum class Dtype { fp32, bf16 };
+// IEEE 754 binary16: 5 bits of exponent, 10 of fraction; 6e-8 to 65504. Storage only.
+struct fp16 {
+  std::uint16_t bits;
+};
+
+enum class Dtype { fp32, bf16, fp16 };
 
 __host__ __device__ __forceinline__ float float_from_bits(std::uint32_t bits) {
   float value;
@@ -41,6 +47,22 @@ __host__ __device__ __forceinline__ float to_float(bf16 x) {
   return float_from_bits(std::uint32_t{x.bits} << 16);
 }
 
+// Exact: every fp16 number is an fp32 number. Choices instead of branches, for vector registers.
+__host__ __device__ __forceinline__ float to_float(fp16 x) {
+#ifdef __CUDA_ARCH__
+  return __half2float(__ushort_as_half(x.bits));
+#else
+  const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13;
+  // The exponent's bias goes from 15 to 127; infinity and NaN keep the largest exponent.
+  const std::uint32_t bias = magnitude >= 0x0f800000u ? 224u : 112u;
+  const std::uint32_t normal = magnitude + (bias << 23);
+  // Subnormal: fraction * 2^-24 is (1 + fraction * 2^-10) * 2^-14 less 2^-14.
+  const std::uint32_t tiny = bits_of(float_from_bits(magnitude + (113u << 23)) - 0x1p-14f);
+  return float_from_bits(sign | (magnitude < 0x00800000u ? tiny : normal));
+#endif
+}
+
 // Rounds to nearest even; NaN stays NaN.
 __host__ __device__ __forceinline__ bf16 round_to_bf16(float x) {
 #ifdef __CUDA_ARCH__
@@ -55,6 +77,25 @@ __host__ __device__ __forceinline__ bf16 round_to_bf16(float x) {
 #endif
 }
 
+// Rounds to nearest even; from 65520 on that is infinity. NaN stays NaN.
+__host__ __device__ __forceinline__ fp16 round_to_fp16(float x) {
+#ifdef __CUDA_ARCH__
+  return fp16{__half_as_ushort(__float2half_rn(x))};
+#else
+  const std::uint32_t sign = bits_of(x) >> 16 & 0x8000u;
+  const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
+  // As in round_to_bf16, with the exponent's bias moved from 127 to 15; what is too large becomes
+  // more than the bits of infinity.
+  const std::uint32_t moved = magnitude - (112u << 23);
+  const std::uint32_t normal = (moved + 0xfffu + (moved >> 13 & 1u)) >> 13;
+  const std::uint32_t finite = normal < 0x7c00u ? normal : 0x7c00u;
+  // Below 2^-14: numbers at 0.5 lie 2^-24 apart, as subnormals do, so the sum rounds to them.
+  const std::uint32_t tiny = bits_of(float_from_bits(magnitude) + 0.5f) - bits_of(0.5f);
+  const std::uint32_t rounded = magnitude < 0x38800000u ? tiny : finite;
+  return fp16{static_cast<std::uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : rounded))};
+#endif
+}
+
 template <class T>
 __host__ __device__ __forceinline__ T from_float(float x);
 template <>
@@ -66,19 +107,34 @@ __host__ __device__ __forceinline__ bf16 from_float<bf16>(float x) {
   return round_to_bf16(x);
 }
 
+template <>
+__host__ __device__ __forceinline__ fp16 from_float<fp16>(float x) {
+  return round_to_fp16(x);
+}
+
 template <class T>
 inline constexpr Dtype kDtypeOf = Dtype::fp32;
 template <>
 inline constexpr Dtype kDtypeOf<bf16> = Dtype::bf16;
+template <>
+inline constexpr Dtype kDtypeOf<fp16> = Dtype::fp16;
 
 inline const char* dtype_name(Dtype dtype) {
-  return dtype == Dtype::fp32 ? "fp32" : "bf16";
+  switch (dtype) {
+    case Dtype::bf16:
+      return "bf16";
+    case Dtype::fp16:
+      return "fp16";
+    default:
+      return "fp32";
+  }
 }
 
 inline Dtype parse_dtype(std::string_view name) {
-  if (name == "fp32") return Dtype::fp32;
-  if (name == "bf16") return Dtype::bf16;
-  fail("unknown dtype '" + std::string(name) + "'", "allowed: fp32, bf16");
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+    if (name == dtype_name(dtype)) return dtype;
+  }
+  fail("unknown dtype '" + std::string(name) + "'", "allowed: fp32, bf16, fp16");
 }
 
 // Calls f.template operator()<T>() with the storage type of `dtype`: the one place where a run-time
@@ -86,6 +142,7 @@ inline Dtype parse_dtype(std::string_view name) {
 template <class F>
 decltype(auto) dispatch_dtype(Dtype dtype, F&& f) {
   if (dtype == Dtype::bf16) return f.template operator()<bf16>();
+  if (dtype == Dtype::fp16) return f.template operator()<fp16>();
   return f.template operator()<float>();
 }
 

@@ -22,6 +22,11 @@ __device__ __forceinline__ std::uint32_t pack2(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
   }
+  if constexpr (std::is_same_v<T, fp16>) {
+    std::uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
 #endif
   return static_cast<std::uint32_t>(from_float<T>(low).bits) |
          static_cast<std::uint32_t>(from_float<T>(high).bits) << 16;

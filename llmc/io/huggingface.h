@@ -41,6 +41,8 @@ struct HuggingFaceConfig {
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   double layer_norm_epsilon = 1e-5;
+  // Of the training that made the weights. transformers takes 0.1 where config.json has none.
+  double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
   std::optional<std::int64_t> bos_token_id = 50256;
   std::optional<std::int64_t> eos_token_id = 50256;
 
@@ -67,6 +69,17 @@ inline std::int64_t positive(const Json& json, const char* key, const std::strin
     fail(file + ": " + key + " = " + std::to_string(size), "allowed: 1 to 2147483648");
   }
   return size;
+}
+
+inline double probability(const Json& json, const char* key, double absent,
+                          const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value == nullptr) return absent;
+  const double found = value->is_number() ? value->get<double>() : -1;
+  if (!(found >= 0 && found <= 1)) {
+    fail(file + ": " + key + " = " + printable(value->dump()), "a number from 0 to 1");
+  }
+  return found;
 }
 
 // A token id, or nothing where it is absent or null. A list (several end tokens) gives the first.
@@ -126,6 +139,9 @@ inline HuggingFaceConfig parse_huggingface_config(std::string_view text, const s
     }
     config.layer_norm_epsilon = epsilon->get<double>();
   }
+  config.embd_pdrop = probability(json, "embd_pdrop", 0.1, file);
+  config.attn_pdrop = probability(json, "attn_pdrop", 0.1, file);
+  config.resid_pdrop = probability(json, "resid_pdrop", 0.1, file);
   config.bos_token_id = token_id(json, "bos_token_id", file);
   config.eos_token_id = token_id(json, "eos_token_id", file);
   return config;
@@ -158,9 +174,9 @@ inline std::string huggingface_config_text(const HuggingFaceConfig& config, Tens
                             {"n_inner", nullptr},
                             {"layer_norm_epsilon", config.layer_norm_epsilon},
                             {"initializer_range", 0.02},
-                            {"attn_pdrop", 0.0},
-                            {"embd_pdrop", 0.0},
-                            {"resid_pdrop", 0.0},
+                            {"attn_pdrop", config.attn_pdrop},
+                            {"embd_pdrop", config.embd_pdrop},
+                            {"resid_pdrop", config.resid_pdrop},
                             {"scale_attn_weights", true},
                             {"scale_attn_by_inverse_layer_idx", false},
                             {"reorder_and_upcast_attn", false},

@@ -68,7 +68,7 @@ inline void add_run_flags(CLI::App& app, InferSettings& s) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--dtype", s.dtype, "of weights, activations and cache; sums are fp32")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--json", s.json,

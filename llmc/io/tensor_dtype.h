@@ -77,21 +77,14 @@ inline std::optional<TensorDtype> find_tensor_dtype(std::string_view name) {
 
 // How an engine's number type is stored.
 inline TensorDtype tensor_dtype(Dtype dtype) {
-  return dtype == Dtype::fp32 ? TensorDtype::f32 : TensorDtype::bf16;
-}
-
-// IEEE 754 half precision to fp32, exactly (every half is a float).
-inline float float_from_half_bits(std::uint16_t half) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-  const std::uint32_t exponent = (half >> 10) & 0x1fu;
-  const std::uint32_t fraction = half & 0x3ffu;
-  if (exponent == 0) {  // zero and subnormal: fraction · 2^-24, a product that is exact in fp32
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
+  switch (dtype) {
+    case Dtype::bf16:
+      return TensorDtype::bf16;
+    case Dtype::fp16:
+      return TensorDtype::f16;
+    default:
+      return TensorDtype::f32;
   }
-  // Infinity and NaN keep the largest exponent; all others move from bias 15 to bias 127.
-  const std::uint32_t wide = exponent == 31 ? 255u : exponent + (127u - 15u);
-  return float_from_bits(sign | (wide << 23) | (fraction << 13));
 }
 
 // dst[i] = the i-th element of `src` as float: exact for F32, BF16 and F16, rounded to nearest for
@@ -112,7 +105,7 @@ inline bool convert_to_float(TensorDtype dtype, std::span<const std::byte> src, 
     case TensorDtype::bf16:
       return each(std::uint16_t{}, [](std::uint16_t bits) { return to_float(bf16{bits}); });
     case TensorDtype::f16:
-      return each(std::uint16_t{}, [](std::uint16_t bits) { return float_from_half_bits(bits); });
+      return each(std::uint16_t{}, [](std::uint16_t bits) { return to_float(fp16{bits}); });
     case TensorDtype::f64:
       return each(double{}, [](double value) { return static_cast<float>(value); });
     default:

@@ -105,9 +105,13 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
       ->type_name("N")
       ->group(group);
   app.add_option("--schedule", s.schedule, "of the learning rate after the warm-up")
-      ->check(CLI::IsMember({"cosine", "linear", "constant"}))
+      ->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}))
       ->capture_default_str()
       ->group(group);
+  real("--decay-fraction", s.decay_fraction,
+       "of --schedule wsd: the rate stays until this last part of --steps, then falls in a line "
+       "[0.2]",
+       between(0.0, 1.0));
   real("--final-lr", s.final_lr, "learning rate at the last step, as a fraction of --lr [0.1]",
        between(0.0, 1.0));
   real("--weight-decay", s.weight_decay, "of matrices and embeddings, decoupled [0.1]",
@@ -120,6 +124,14 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str();
   real("--clip", s.clip, "largest norm of all gradients together; 0: none", at_least(0.0))
       ->capture_default_str();
+  const auto dropout = [&](const char* flag, double& value, const char* text) {
+    real(flag, value, text, between(0.0, 0.999999));
+  };
+  dropout("--dropout", s.dropout, "probability of the three below [0]");
+  dropout("--embedding-dropout", s.embedding_dropout, "of the sum of the embeddings [--dropout]");
+  dropout("--attention-dropout", s.attention_dropout, "of attention's probabilities [--dropout]");
+  dropout("--residual-dropout", s.residual_dropout,
+          "of what each branch adds to the residual stream [--dropout]");
   app.add_option(
          "--max-skipped", s.max_skipped,
          "give up after this many updates in a row had a loss or gradient that is not finite")
@@ -136,8 +148,22 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--dtype", s.dtype, "of weights in use and activations; masters and sums are fp32")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str()
+      ->group(group);
+  app.add_option("--loss-scale", s.loss_scale,
+                 "fp16: what gradients are multiplied by at first, a power of two; halved when one "
+                 "overflows, doubled after --loss-scale-window good steps [65536]")
+      ->check(between(1.0, 16777216.0))
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--loss-scale-window", s.loss_scale_window, "steps [2000]")
+      ->check(at_least(std::int64_t{1}))
+      ->type_name("N")
+      ->group(group);
+  app.add_flag("--stochastic-rounding", s.stochastic_rounding,
+               "bf16, fp16: round the fp32 masters to weights up or down at random, right on "
+               "average, instead of to the nearest")
       ->group(group);
   app.add_option("--attention", s.attention, "standard keeps the (T, T) matrix: a baseline")
       ->check(CLI::IsMember({"flash", "standard"}))
@@ -150,7 +176,7 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->check(at_least(0.0))
       ->type_name("X")
       ->group(group);
-  app.add_option("--seed", s.seed, "of initialisation, shuffling and sampling")
+  app.add_option("--seed", s.seed, "of initialisation, shuffling, sampling, dropout and rounding")
       ->check(at_least(std::uint64_t{0}))
       ->type_name("N")
       ->capture_default_str()

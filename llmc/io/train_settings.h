@@ -33,14 +33,20 @@ struct TrainSettings {
   double lr = -1;            // -1: a default
   std::int64_t warmup = -1;  // -1: a twentieth of the steps
   std::string schedule = "cosine";
-  double final_lr = -1;      // fraction of lr at the last step; -1: a default
-  double weight_decay = -1;  // -1: a default
+  double decay_fraction = -1;  // of the steps, the last ones, in wsd; -1: a default
+  double final_lr = -1;        // fraction of lr at the last step; -1: a default
+  double weight_decay = -1;    // -1: a default
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double clip = 1.0;
+  // Dropout; -1: what `dropout` says.
+  double dropout = 0, embedding_dropout = -1, attention_dropout = -1, residual_dropout = -1;
   std::int64_t max_skipped = 10;  // updates skipped in a row before the run gives up
 
   // Numbers.
   std::string dtype = "fp32";
+  double loss_scale = 0;               // fp16: of the first step; 0: a default
+  std::int64_t loss_scale_window = 0;  // good steps after which it doubles; 0: a default
+  bool stochastic_rounding = false;    // of fp32 masters to bf16 or fp16 weights
   std::string attention = "flash";
   bool tf32 = false;
   std::uint64_t seed = 1337;

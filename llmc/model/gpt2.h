@@ -18,6 +18,7 @@
 #include "llmc/model/config.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/pass_options.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/embedding.h"
@@ -65,10 +66,7 @@ class Gpt2 {
 
   // Runs the stack: afterwards hidden() are the final, normalised states.
   void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream) {
-    forward(source, batch, gemm, stream,
-            [&](std::int64_t l, Tensor<T, 3> out, Tensor<float, 3> lse, Tensor<const T, 3> qkv) {
-              attention_forward(batch, l, out, lse, qkv, stream);
-            });
+    run_blocks({source, batch, gemm, stream, batch.rows(), {}});
   }
 
   // The same with the caller's attention, which may see more than this batch: attend(layer, out,
@@ -76,28 +74,7 @@ class Gpt2 {
   template <class Attend>
   void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream,
                Attend&& attend) {
-    require(batch.B <= run_.B && batch.T <= run_.T, "a batch larger than the model was built for");
-    const ProfileScope scope("forward", stream);
-    const Pass pass{source, batch, gemm, stream, batch.rows()};
-    source.acquire(0);
-    embedding_forward<T>(rows_of(activations_.block(0).input, pass), batch.tokens,
-                         embedding(source), positions(source), batch.first_position, batch.T,
-                         stream);
-    source.release(0);
-    for (std::int64_t l = 0; l < config_.layers; ++l) {
-      source.acquire(static_cast<int>(l) + 1);
-      block_forward(pass, l, attend);
-      source.release(static_cast<int>(l) + 1);
-    }
-    const int last = static_cast<int>(config_.layers) + 1;
-    source.acquire(last);
-    const auto& top = activations_.blocks.back();
-    residual_layernorm_forward<T>(
-        rows_of(activations_.final, pass), rows_of(activations_.ln_f, pass),
-        rows_of(activations_.ln_f_mean, pass), rows_of(activations_.ln_f_rstd, pass),
-        rows_of(top.middle, pass), rows_of(activations_.branch, pass), weight(source, ln_f_.weight),
-        weight(source, ln_f_.bias), kLayerNormEpsilon, stream);
-    source.release(last);
+    run_blocks({source, batch, gemm, stream, batch.rows(), {}}, attend);
   }
 
   // (B*T, C), of the last forward pass.
@@ -108,7 +85,7 @@ class Gpt2 {
   // losses (B*T) of the last forward pass, not summed: for evaluation.
   Tensor<const float, 1> losses(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm,
                                 Stream& stream) {
-    const Pass pass{source, batch, gemm, stream, batch.rows()};
+    const Pass pass{source, batch, gemm, stream, batch.rows(), {}};
     source.acquire(0);
     for_each_chunk(pass, [&](const Chunk& chunk) {
       classifier_loss<T>(chunk.losses, chunk.logits, chunk.targets, config_.vocabulary, stream);
@@ -128,12 +105,13 @@ class Gpt2 {
   }
 
   // Forward and backward of one micro-batch: gradients of dloss × the sum of the losses are added
-  // to the source's; loss_sum (1) += loss_scale × the sum of the losses.
+  // to the source's; loss_sum (1) += loss_share × the sum of the losses.
   void forward_backward(ParameterSource<T>& source, const DeviceBatch& batch, float dloss,
-                        Tensor<float, 1> loss_sum, float loss_scale, Gemm& gemm, Stream& stream) {
-    forward(source, batch, gemm, stream);
-    const Pass pass{source, batch, gemm, stream, batch.rows()};
-    head_backward(pass, dloss, loss_sum, loss_scale);
+                        Tensor<float, 1> loss_sum, float loss_share, Gemm& gemm, Stream& stream,
+                        const PassOptions& options = {}) {
+    const Pass pass{source, batch, gemm, stream, batch.rows(), options};
+    run_blocks(pass);
+    head_backward(pass, dloss, loss_sum, loss_share);
     const ProfileScope scope("backward", stream);
     final_norm_backward(pass);
     for (std::int64_t l = config_.layers - 1; l >= 0; --l) {
@@ -145,6 +123,7 @@ class Gpt2 {
       source.gradients_ready(block);
     }
     source.acquire(0);
+    drop(pass, rows_of(activations_.d_residual, pass), embedding_dropout(pass.options));
     embedding_backward<T>(gradient2(source, wte_), gradient2(source, wpe_),
                           rows_of(activations_.d_residual, pass), batch.buckets, batch.T, stream);
     source.release(0);
@@ -171,6 +150,7 @@ class Gpt2 {
     Gemm& gemm;
     Stream& stream;
     std::int64_t rows;
+    PassOptions options;
   };
   struct Chunk {
     std::int64_t first, count;
@@ -216,6 +196,40 @@ class Gpt2 {
 
   // ---- forward ----
 
+  // The stack, up to hidden(): with attention of the batch's tokens to each other, or the caller's.
+  void run_blocks(const Pass& pass) {
+    run_blocks(pass, [&](std::int64_t l, Tensor<T, 3> out, Tensor<float, 3> lse,
+                         Tensor<const T, 3> qkv) { attention_forward(pass, l, out, lse, qkv); });
+  }
+  template <class Attend>
+  void run_blocks(const Pass& pass, Attend&& attend) {
+    require(pass.batch.B <= run_.B && pass.batch.T <= run_.T,
+            "a batch larger than the model was built for");
+    const ProfileScope scope("forward", pass.stream);
+    pass.source.acquire(0);
+    embedding_forward<T>(rows_of(activations_.block(0).input, pass), pass.batch.tokens,
+                         embedding(pass.source), positions(pass.source), pass.batch.first_position,
+                         pass.batch.T, pass.stream);
+    drop(pass, rows_of(activations_.block(0).input, pass), embedding_dropout(pass.options));
+    pass.source.release(0);
+    for (std::int64_t l = 0; l < config_.layers; ++l) {
+      pass.source.acquire(static_cast<int>(l) + 1);
+      block_forward(pass, l, attend);
+      pass.source.release(static_cast<int>(l) + 1);
+    }
+    const int last = static_cast<int>(config_.layers) + 1;
+    pass.source.acquire(last);
+    drop_branch(pass, config_.layers - 1, Branch::mlp);
+    const auto& top = activations_.blocks.back();
+    residual_layernorm_forward<T>(
+        rows_of(activations_.final, pass), rows_of(activations_.ln_f, pass),
+        rows_of(activations_.ln_f_mean, pass), rows_of(activations_.ln_f_rstd, pass),
+        rows_of(top.middle, pass), rows_of(activations_.branch, pass),
+        weight(pass.source, ln_f_.weight), weight(pass.source, ln_f_.bias), kLayerNormEpsilon,
+        pass.stream);
+    pass.source.release(last);
+  }
+
   template <class Attend>
   void block_forward(const Pass& pass, std::int64_t l, Attend& attend) {
     BlockActivations<T>& a = activations_.block(l);
@@ -229,6 +243,7 @@ class Gpt2 {
                            rows_of(a.ln_1_rstd, pass), rows_of(a.input, pass), w(specs.ln_1.weight),
                            w(specs.ln_1.bias), kLayerNormEpsilon, stream);
     } else {
+      drop_branch(pass, l - 1, Branch::mlp);
       residual_layernorm_forward<T>(
           rows_of(a.input, pass), rows_of(a.ln_1, pass), rows_of(a.ln_1_mean, pass),
           rows_of(a.ln_1_rstd, pass), rows_of(activations_.block(l - 1).middle, pass), branch,
@@ -237,6 +252,7 @@ class Gpt2 {
     apply_linear(pass, specs.qkv, rows_of(a.qkv, pass), rows_of(a.ln_1, pass));
     attend(l, batched(a.attention, pass), log_sum_exp(a, pass), batched(a.qkv, pass));
     apply_linear(pass, specs.attention_out, branch, rows_of(a.attention, pass));
+    drop_branch(pass, l, Branch::attention);
     residual_layernorm_forward<T>(rows_of(a.middle, pass), rows_of(a.ln_2, pass),
                                   rows_of(a.ln_2_mean, pass), rows_of(a.ln_2_rstd, pass),
                                   rows_of(a.input, pass), branch, w(specs.ln_2.weight),
@@ -252,6 +268,26 @@ class Gpt2 {
                       pass.gemm, pass.stream);
   }
 
+  // ---- dropout ----
+
+  static void drop(const Pass& pass, Tensor<T, 2> x, const Dropout& dropout) {
+    if (dropout.on()) apply_dropout<T>(x, x, pass.batch.T, dropout, pass.stream);
+  }
+  // What the branch left behind, before it is added.
+  void drop_branch(const Pass& pass, std::int64_t l, Branch branch) {
+    drop(pass, rows_of(activations_.branch, pass), branch_dropout(pass.options, l, branch));
+  }
+  // The gradient of a branch: that of the residual stream, which goes on unchanged, with the
+  // branch's mask; in `room` where there is one.
+  Tensor<const T, 2> branch_gradient(const Pass& pass, std::int64_t l, Branch branch,
+                                     Tensor<T, 2> room) {
+    const Tensor<const T, 2> d_residual = rows_of(activations_.d_residual, pass);
+    const Dropout dropout = branch_dropout(pass.options, l, branch);
+    if (!dropout.on()) return d_residual;
+    apply_dropout<T>(room, d_residual, pass.batch.T, dropout, pass.stream);
+    return room;
+  }
+
   // ---- attention, of either kind ----
 
   template <class X>
@@ -265,27 +301,32 @@ class Gpt2 {
     return {a.probabilities.data, {batch.B, config_.heads, batch.T, batch.T}};
   }
 
-  void attention_forward(const DeviceBatch& batch, std::int64_t l, Tensor<T, 3> out,
-                         Tensor<float, 3> lse, Tensor<const T, 3> qkv, Stream& stream) {
+  void attention_forward(const Pass& pass, std::int64_t l, Tensor<T, 3> out, Tensor<float, 3> lse,
+                         Tensor<const T, 3> qkv) {
+    const Dropout dropout = attention_dropout(pass.options, l);
+    const DeviceBatch& batch = pass.batch;
     if (run_.attention == Attention::flash) {
-      flash_attention_forward<T>(out, lse, qkv, config_.heads, batch.doc_start, stream);
+      flash_attention_forward<T>(out, lse, qkv, config_.heads, batch.doc_start, dropout,
+                                 pass.stream);
     } else {
       standard_attention_forward<T>(out, lse, probabilities(activations_.block(l), batch), qkv,
-                                    config_.heads, batch.doc_start, stream);
+                                    config_.heads, batch.doc_start, pass.stream, dropout);
     }
   }
 
-  void attention_backward(const Pass& pass, const BlockActivations<T>& a, Tensor<T, 2> d_qkv,
+  void attention_backward(const Pass& pass, std::int64_t l, Tensor<T, 2> d_qkv,
                           Tensor<const T, 2> d_out) {
+    const BlockActivations<T>& a = activations_.block(l);
+    const Dropout dropout = attention_dropout(pass.options, l);
     if (run_.attention == Attention::flash) {
       flash_attention_backward<T>(batched(d_qkv, pass), batched(d_out, pass), batched(a.qkv, pass),
                                   batched(a.attention, pass), log_sum_exp(a, pass), config_.heads,
-                                  pass.batch.doc_start, activations_.scratch, pass.stream);
+                                  pass.batch.doc_start, dropout, activations_.scratch, pass.stream);
     } else {
       standard_attention_backward<T>(batched(d_qkv, pass), probabilities(a, pass.batch),
                                      batched(d_out, pass), batched(a.qkv, pass),
                                      batched(a.attention, pass), log_sum_exp(a, pass),
-                                     config_.heads, activations_.scratch, pass.stream);
+                                     config_.heads, activations_.scratch, pass.stream, dropout);
     }
   }
 
@@ -313,14 +354,14 @@ class Gpt2 {
   }
 
   // Losses, their sum, and the gradient of ln_f's output in d_narrow.
-  void head_backward(const Pass& pass, float dloss, Tensor<float, 1> loss_sum, float loss_scale) {
+  void head_backward(const Pass& pass, float dloss, Tensor<float, 1> loss_sum, float loss_share) {
     const ProfileScope scope("head", pass.stream);
     constexpr const T* kNoBias = nullptr;
     pass.source.acquire(0);
     const Tensor<float, 2> d_wte = gradient2(pass.source, wte_);
     for_each_chunk(pass, [&](const Chunk& chunk) {
       fused_classifier<T>(chunk.logits, chunk.losses, chunk.targets, dloss, config_.vocabulary,
-                          pass.stream);
+                          pass.stream, pass.options.dloss_factor);
       const Tensor<const T, 2> d_logits = chunk.logits;
       const Tensor<const T, 2> hidden = some_rows(activations_.ln_f, chunk.first, chunk.count);
       if (d_wte.data != nullptr) {
@@ -333,7 +374,7 @@ class Gpt2 {
              embedding(pass.source), Transpose::no, 0.0f, kNoBias, pass.gemm, pass.stream);
     });
     pass.source.release(0);
-    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_scale, pass.stream);
+    sum_losses(loss_sum, first_rows(activations_.losses, pass.rows), loss_share, pass.stream);
   }
 
   // ---- backward: d_residual is the gradient of the residual stream at the place reached ----
@@ -350,8 +391,9 @@ class Gpt2 {
   void mlp_backward(const Pass& pass, std::int64_t l) {
     const BlockActivations<T>& a = activations_.block(l);
     const auto d_wide = rows_of(activations_.d_wide, pass);
-    unapply_linear(pass, blocks_[l].mlp_out, d_wide, rows_of(activations_.d_residual, pass),
-                   rows_of(a.gelu, pass));
+    const Tensor<const T, 2> d_branch =
+        branch_gradient(pass, l, Branch::mlp, rows_of(activations_.d_narrow, pass));
+    unapply_linear(pass, blocks_[l].mlp_out, d_wide, d_branch, rows_of(a.gelu, pass));
     gelu_backward<T>(d_wide, d_wide, rows_of(a.hidden, pass), pass.stream);
     unapply_linear(pass, blocks_[l].mlp_in, rows_of(activations_.d_narrow, pass), d_wide,
                    rows_of(a.ln_2, pass));
@@ -362,9 +404,10 @@ class Gpt2 {
     const BlockActivations<T>& a = activations_.block(l);
     const auto d_narrow = rows_of(activations_.d_narrow, pass);
     const Tensor<T, 2> d_qkv{activations_.d_wide.data, {pass.rows, 3 * config_.channels}};
-    unapply_linear(pass, blocks_[l].attention_out, d_narrow, rows_of(activations_.d_residual, pass),
-                   rows_of(a.attention, pass));
-    attention_backward(pass, a, d_qkv, d_narrow);
+    const Tensor<const T, 2> d_branch = branch_gradient(
+        pass, l, Branch::attention, {activations_.d_wide.data, {pass.rows, config_.channels}});
+    unapply_linear(pass, blocks_[l].attention_out, d_narrow, d_branch, rows_of(a.attention, pass));
+    attention_backward(pass, l, d_qkv, d_narrow);
     unapply_linear(pass, blocks_[l].qkv, d_narrow, d_qkv, rows_of(a.ln_1, pass));
     norm_backward(pass, blocks_[l].ln_1, rows_of(a.input, pass), a.ln_1_mean, a.ln_1_rstd, true);
   }

@@ -101,6 +101,11 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
   }
 }
 
+// x times a number in device memory; null: 1.
+__device__ __forceinline__ float times(float x, const float* factor) {
+  return factor == nullptr ? x : x * *factor;
+}
+
 template <class T>
 __device__ __forceinline__ void write_zero_row(T* row, std::int64_t Vp) {
   constexpr int N = kVecSize<T>;
@@ -116,8 +121,9 @@ __device__ __forceinline__ void write_zero_row(T* row, std::int64_t Vp) {
 template <class T>
 __global__ __launch_bounds__(1024) void fused_classifier_kernel(T* logits, float* losses,
                                                                 const std::int32_t* targets,
-                                                                float dloss, std::int64_t V,
-                                                                std::int64_t Vp) {
+                                                                float dloss,
+                                                                const float* dloss_factor,
+                                                                std::int64_t V, std::int64_t Vp) {
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
   T* row = logits + block_x() * Vp;
@@ -131,7 +137,7 @@ __global__ __launch_bounds__(1024) void fused_classifier_kernel(T* logits, float
   const float target_logit = to_float(row[target]);
   const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
   if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, target_logit);
-  write_logit_gradients(row, softmax, target, dloss, V, Vp);
+  write_logit_gradients(row, softmax, target, times(dloss, dloss_factor), V, Vp);
 }
 
 template <class T>
@@ -169,18 +175,20 @@ inline void check_classifier(const char* op, std::int64_t V, std::int64_t Vp) {
 // logits (rows, Vp): logits in, d loss / d logits out, where the loss is dloss * the sum of the
 // rows' losses (for a mean over a step, dloss is 1 / (B * T * accumulation)). losses (rows) fp32
 // written, not scaled. targets (rows) in [0, V), or -1 to leave a row out; the data side checks
-// them. V <= Vp, any V.
+// them. V <= Vp, any V. dloss_factor, unless null, is one number in device memory that dloss is
+// multiplied by, for the gradients alone: the loss scale of fp16 (optimizer_state.h).
 template <class T>
 void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
                       Tensor<const std::int32_t, 1> targets, float dloss, std::int64_t V,
-                      Stream& stream) {
+                      Stream& stream, const float* dloss_factor = nullptr) {
   const ProfileScope scope("classifier", stream);
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   check_classifier("fused_classifier", V, Vp);
   check_shape("losses", losses, {rows});
   check_shape("targets", targets, {rows});
   launch(fused_classifier_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
-         classifier_shared(), stream, logits.data, losses.data, targets.data, dloss, V, Vp);
+         classifier_shared(), stream, logits.data, losses.data, targets.data, dloss, dloss_factor,
+         V, Vp);
 }
 
 // As fused_classifier without gradients: losses (rows) written, logits (rows, Vp) left as they are.

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/attention_dropout.h"
 #include "llmc/ops/attention_layout.h"
 #include "llmc/ops/attention_row_terms.h"
 #include "llmc/ops/attention_tiles.h"
@@ -42,15 +43,16 @@ struct BackwardHead {
 // ---- dK and dV --------------------------------------------------------------------------------
 
 // 128 keys x 64 queries, 32 keys a warp; half of both for wide heads. A warp works through the
-// queries 32 at a time: S^T and dP^T together must fit beside dK and dV in registers.
-template <class Element, int kHeadTile>
+// queries 32 at a time: S^T and dP^T together must fit beside dK and dV in registers; 16 where
+// masks must fit too.
+template <class Element, int kHeadTile, bool kDropout>
 struct FlashBackwardKeyTiling {
   static constexpr int kThreads = 128;
   static constexpr int kRowTiles = kHeadTile <= 64 ? 2 : 1;
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kKeys = 4 * kWarpRows;
   static constexpr int kQueries = kHeadTile <= 64 ? 64 : 32;
-  static constexpr int kStep = 32;
+  static constexpr int kStep = kDropout && kHeadTile == 64 ? 16 : 32;
   static_assert(kKeys % kQueries == 0 && kQueries % kStep == 0);
   static_assert(kRowTermPadding % kQueries == 0);
 
@@ -119,11 +121,11 @@ __device__ __forceinline__ void score_gradients_transposed(Accumulator (&dp)[M][
 }
 
 // Grid (key tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
-template <class Element, int kHeadTile>
+template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
-    const std::int32_t* doc_start, AttentionShape shape, float scale) {
-  using Tiling = FlashBackwardKeyTiling<Element, kHeadTile>;
+    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
+  using Tiling = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
   using KeyTile = typename Tiling::KeyTile;
   using QueryTile = typename Tiling::QueryTile;
   constexpr int M = Tiling::kRowTiles;
@@ -183,6 +185,8 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
   const SharedOperands<KeyTile> value_rows{values, warp_row};
   Accumulator dk[M][kHeadTile / 8] = {};
   Accumulator dv[M][kHeadTile / 8] = {};
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(block_z());
 
   for (int tile = first_tile; needed(tile); ++tile) {
     const int stage = tile & 1;
@@ -202,11 +206,26 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
         mask_scores_transposed(p, visibility, q0, warp_k0);
       }
       probabilities_transposed(p, lse_stages + stage * kQueries + step, scale * kLog2E);
-      as_operands<Element>(rounded, p);
+      std::uint32_t kept[M] = {};
+      if constexpr (kDropout) {
+        const int head_index = static_cast<int>(block_y());
+        Accumulator dropped[M][N];
+        for (int m = 0; m < M; ++m) {
+          kept[m] = kept_elements_transposed<N>(mask, q0, warp_k0 + 16 * m, head_index);
+          for (int n = 0; n < N; ++n) dropped[m][n] = p[m][n];
+          drop_elements(dropped[m], kept[m], 1.0f);
+        }
+        as_operands<Element>(rounded, dropped);
+      } else {
+        as_operands<Element>(rounded, p);
+      }
       multiply_by_columns<Element>(dv, rounded, d_outs(stage), step);
 
       Accumulator ds[M][N] = {};
       multiply_by_rows<Element, kHeadTile / 16>(ds, value_rows, d_outs(stage), step);
+      if constexpr (kDropout) {
+        for (int m = 0; m < M; ++m) drop_elements(ds[m], kept[m], mask.scale);
+      }
       score_gradients_transposed(ds, p, dot_stages + stage * kQueries + step);
       as_operands<Element>(rounded, ds);
       multiply_by_columns<Element>(dk, rounded, queries(stage), step);
@@ -215,7 +234,10 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
 
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < kHeadTile / 8; ++n) {
-      for (int i = 0; i < 4; ++i) dk[m][n].v[i] *= scale;
+      for (int i = 0; i < 4; ++i) {
+        dk[m][n].v[i] *= scale;
+        if constexpr (kDropout) dv[m][n].v[i] *= mask.scale;
+      }
     }
   }
   Element* d_k = d_qkv + shape.qkv_offset(block_z(), warp_k0, block_y()) + C;
@@ -264,10 +286,10 @@ __device__ __forceinline__ void score_gradients(Accumulator (&dp)[M][N],
 }
 
 // Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
-template <class Element, int kHeadTile>
+template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
-    const std::int32_t* doc_start, AttentionShape shape, float scale) {
+    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
   using Tiling = FlashBackwardQueryTiling<Element, kHeadTile>;
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
@@ -325,6 +347,8 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
     }
   }
   Accumulator dq[M][kHeadTile / 8] = {};
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(block_z());
 
   for (int tile = last_tile; tile >= first_tile; --tile) {
     const int stage = tile & 1;
@@ -343,6 +367,13 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
       if (!visibility.all_visible(warp_q0, warp_q1, k0, k1)) {
         mask_scores(s, visibility, warp_q0, k0);
       }
+      if constexpr (kDropout) {
+        const int head_index = static_cast<int>(block_y());
+        for (int m = 0; m < M; ++m) {
+          const std::uint32_t kept = kept_elements<N>(mask, warp_q0 + 16 * m, k0, head_index);
+          drop_elements(ds[m], kept, mask.scale);
+        }
+      }
       score_gradients(ds, s, lse, dot, scale * kLog2E);
       OperandA rounded[M][N / 2];
       as_operands<Element>(rounded, ds);
@@ -359,21 +390,22 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
              queries, warp_row);
 }
 
-template <class Element>
+template <class Element, bool kDropout>
 void launch_flash_backward(Element* d_qkv, const Element* d_out, const Element* qkv,
                            const RowTerms& terms, const std::int32_t* doc_start,
-                           const AttentionShape& shape, Stream& stream) {
+                           const AttentionShape& shape, const Dropout& dropout, Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
-    using ByKey = FlashBackwardKeyTiling<Element, kHeadTile>;
-    launch(flash_attention_backward_key_kernel<Element, kHeadTile>,
+    using ByKey = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
+    launch(flash_attention_backward_key_kernel<Element, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, ByKey::kThreads,
-           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale, dropout);
 
     using ByQuery = FlashBackwardQueryTiling<Element, kHeadTile>;
-    launch(flash_attention_backward_query_kernel<Element, kHeadTile>,
+    launch(flash_attention_backward_query_kernel<Element, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, ByQuery::kQueries), shape.NH, shape.B}, ByQuery::kThreads,
-           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
+           dropout);
   });
 }
 

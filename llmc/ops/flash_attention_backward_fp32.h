@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/attention_dropout.h"
 #include "llmc/ops/attention_layout.h"
 #include "llmc/ops/attention_row_terms.h"
 #include "llmc/ops/attention_tiles_fp32.h"
@@ -14,25 +15,33 @@
 namespace llmc {
 
 // A thread's scores s and dp, rows queries from first_query, columns keys from first_key, become P
-// and dS = P o (dP - D). Rows beyond T have an infinite log-sum-exp, so P = 0 there.
-template <int kRows, int kColumns>
+// and dS = P o (dP - D). Rows beyond T have an infinite log-sum-exp, so P = 0 there. With dropout
+// dP is that of the probabilities kept, and P in the end what dV sums: those kept, times the scale.
+template <bool kDropout, int kRows, int kColumns>
 __device__ __forceinline__ void score_gradients_fp32(FmaBlock<kRows, kColumns>& s,
                                                      FmaBlock<kRows, kColumns>& dp,
                                                      const BackwardHead<float>& head,
                                                      float scale_log2, bool masked, int first_query,
-                                                     int first_key) {
+                                                     int first_key, const DropoutMask& mask) {
   for (int r = 0; r < s.R; ++r) {
     const int query = first_query + s.row(r);
     const int lowest = masked ? head.visibility.first_key(query) : 0;
     const float lse = head.lse_log2[query];
     const float dot = head.dot[query];
     for (int g = 0; g < s.G; ++g) {
+      PhiloxBits bits{};
+      if constexpr (kDropout) {
+        bits =
+            mask.bits(query, (first_key + s.column(g)) / 4, static_cast<std::int64_t>(block_y()));
+      }
       for (int j = 0; j < 4; ++j) {
         const int key = first_key + s.column(g) + j;
         const bool hidden = masked && (key > query || key < lowest);
         float& p = s.v[r][g][j];
         p = hidden ? 0.0f : std::exp2(p * scale_log2 - lse);
-        dp.v[r][g][j] = p * (dp.v[r][g][j] - dot);
+        const float kept = kDropout ? mask.factor(bits.words[j]) : 1.0f;
+        dp.v[r][g][j] = p * (kept * dp.v[r][g][j] - dot);
+        p *= kept;
       }
     }
   }
@@ -61,10 +70,10 @@ struct FlashBackwardKeyFp32Tiling {
 };
 
 // Grid (key tiles, NH, B).
-template <int kHeadTile>
+template <int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32_kernel(
     float* d_qkv, const float* d_out, const float* qkv, RowTerms terms,
-    const std::int32_t* doc_start, AttentionShape shape, float scale) {
+    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
   using Tiling = FlashBackwardKeyFp32Tiling<kHeadTile>;
   constexpr int kKeys = Tiling::kKeys;
   constexpr int kQueries = Tiling::kQueries;
@@ -91,6 +100,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
   load_tile_transposed(values, head.qkv + k0 * stride + 2 * C, stride, T - k0, HS);
   FmaBlock<kKeys, kHeadTile> dk = {};
   FmaBlock<kKeys, kHeadTile> dv = {};
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(block_z());
 
   // Queries before k0 do not see the keys, nor do documents that begin after them.
   for (int q0 = k0; q0 < T && visibility.first_key(q0) <= last_key; q0 += kQueries) {
@@ -103,7 +114,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
     multiply_add(p, queries, keys, kHeadTile);
     multiply_add(ds, d_outs, values, kHeadTile);
     const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    score_gradients_fp32(p, ds, head, scale * kLog2E, masked, q0, k0);
+    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, masked, q0, k0, mask);
     store_block(probabilities, p);
     store_block(d_scores, ds);
     block_barrier();
@@ -140,10 +151,10 @@ struct FlashBackwardQueryFp32Tiling {
 };
 
 // Grid (query tiles, NH, B).
-template <int kHeadTile>
+template <int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp32_kernel(
     float* d_qkv, const float* d_out, const float* qkv, RowTerms terms,
-    const std::int32_t* doc_start, AttentionShape shape, float scale) {
+    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
   using Tiling = FlashBackwardQueryFp32Tiling<kHeadTile>;
   constexpr int kQueries = Tiling::kQueries;
   constexpr int kKeys = Tiling::kKeys;
@@ -171,6 +182,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
   load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
   FmaBlock<kQueries, kHeadTile> dq = {};
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(block_z());
 
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int k0 = first_tile * kKeys; k0 <= last_query; k0 += kKeys) {
@@ -185,7 +198,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
     multiply_add(p, queries, keys_transposed, kHeadTile);
     multiply_add(ds, d_outs, values_transposed, kHeadTile);
     const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    score_gradients_fp32(p, ds, head, scale * kLog2E, masked, q0, k0);
+    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, masked, q0, k0, mask);
     store_block(d_scores, ds);
     block_barrier();
     multiply_add(dq, d_scores, keys, kKeys);
@@ -193,19 +206,22 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   store_block(d_qkv + shape.qkv_offset(block_z(), q0, block_y()), stride, T - q0, HS, dq, scale);
 }
 
-inline void launch_flash_backward_fp32(float* d_qkv, const float* d_out, const float* qkv,
-                                       const RowTerms& terms, const std::int32_t* doc_start,
-                                       const AttentionShape& shape, Stream& stream) {
+template <bool kDropout>
+void launch_flash_backward_fp32(float* d_qkv, const float* d_out, const float* qkv,
+                                const RowTerms& terms, const std::int32_t* doc_start,
+                                const AttentionShape& shape, const Dropout& dropout,
+                                Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
     using ByKey = FlashBackwardKeyFp32Tiling<kHeadTile>;
-    launch(flash_attention_backward_key_fp32_kernel<kHeadTile>,
+    launch(flash_attention_backward_key_fp32_kernel<kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, kFmaThreads,
-           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale, dropout);
     using ByQuery = FlashBackwardQueryFp32Tiling<kHeadTile>;
-    launch(flash_attention_backward_query_fp32_kernel<kHeadTile>,
+    launch(flash_attention_backward_query_fp32_kernel<kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, ByQuery::kQueries), shape.NH, shape.B}, kFmaThreads,
-           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale);
+           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
+           dropout);
   });
 }
 

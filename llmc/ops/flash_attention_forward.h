@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/attention_dropout.h"
 #include "llmc/ops/attention_layout.h"
 #include "llmc/ops/attention_tiles.h"
 
@@ -84,10 +85,10 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
 }
 
 // Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
-template <class Element, int kHeadTile>
+template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
     Element* out, float* lse, const Element* qkv, const std::int32_t* doc_start,
-    AttentionShape shape, float scale) {
+    AttentionShape shape, float scale, Dropout dropout) {
   using Tiling = FlashForwardTiling<Element, kHeadTile>;
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
@@ -131,6 +132,8 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
   q.load(queries, warp_row);
   Accumulator o[M][kHeadTile / 8] = {};
   SoftmaxRow rows[M][2];
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(b);
 
   for (int tile = last_tile; tile >= first_tile; --tile) {
     const int stage = tile & 1;
@@ -147,6 +150,11 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
       mask_scores(s, visibility, warp_q0, k0);
     }
     for (int m = 0; m < M; ++m) softmax_step(s[m], o[m], rows[m], scale * kLog2E);
+    if constexpr (kDropout) {
+      for (int m = 0; m < M; ++m) {
+        drop_elements(s[m], kept_elements<kKeys / 8>(mask, warp_q0 + 16 * m, k0, h), 1.0f);
+      }
+    }
     OperandA p[M][kKeys / 16];
     as_operands<Element>(p, s);
     multiply_by_columns<Element>(o, p, values(stage), 0);
@@ -157,7 +165,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
       const float sum = quad_sum(rows[m][r].sum);
-      const float inverse = 1.0f / sum;
+      const float inverse = (kDropout ? mask.scale : 1.0f) / sum;
       const int query = warp_q0 + 16 * m + 8 * r + tile_row();
       if (query < T && tile_column() == 0) {
         row_lse[query] = rows[m][r].max * scale + std::log(sum);
@@ -172,16 +180,16 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
              warp_row);
 }
 
-template <class Element>
+template <class Element, bool kDropout>
 void launch_flash_forward(Element* out, float* lse, const Element* qkv,
                           const std::int32_t* doc_start, const AttentionShape& shape,
-                          Stream& stream) {
+                          const Dropout& dropout, Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     using Tiling = FlashForwardTiling<Element, kHeadTile>;
-    launch(flash_attention_forward_kernel<Element, kHeadTile>,
+    launch(flash_attention_forward_kernel<Element, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, Tiling::kThreads,
-           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape,
-           attention_scale(shape.HS));
+           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS),
+           dropout);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/attention_dropout.h"
 #include "llmc/ops/attention_layout.h"
 #include "llmc/ops/attention_tiles_fp32.h"
 
@@ -106,10 +107,10 @@ __device__ __forceinline__ void multiply_rows(FmaBlock<kRows, kColumns>& c,
 }
 
 // Grid (query tiles, NH, B).
-template <int kHeadTile>
+template <int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kernel(
     float* out, float* lse, const float* qkv, const std::int32_t* doc_start, AttentionShape shape,
-    float scale) {
+    float scale, Dropout dropout) {
   using Tiling = FlashForwardFp32Tiling<kHeadTile>;
   constexpr int kQueries = Tiling::kQueries;
   constexpr int kKeys = Tiling::kKeys;
@@ -134,6 +135,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   FmaBlock<kQueries, kHeadTile> o = {};
   RowSoftmax<kQueries> softmax;
   softmax.clear();
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(b);
 
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int tile = first_tile; tile <= last_query / kKeys; ++tile) {
@@ -151,6 +154,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
     store_block(scores, s);
     block_barrier();
     softmax.step(scores, row_factor);
+    if constexpr (kDropout) drop_probabilities(scores, mask, q0, k0, h);
     block_barrier();
     multiply_rows(o, row_factor);
     multiply_add(o, scores, values, kKeys);
@@ -167,18 +171,20 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   }
   block_barrier();
   multiply_rows(o, row_factor);
-  store_block(out + shape.out_offset(b, q0, h), shape.C(), T - q0, HS, o, 1.0f);
+  store_block(out + shape.out_offset(b, q0, h), shape.C(), T - q0, HS, o,
+              kDropout ? mask.scale : 1.0f);
 }
 
-inline void launch_flash_forward_fp32(float* out, float* lse, const float* qkv,
-                                      const std::int32_t* doc_start, const AttentionShape& shape,
-                                      Stream& stream) {
+template <bool kDropout>
+void launch_flash_forward_fp32(float* out, float* lse, const float* qkv,
+                               const std::int32_t* doc_start, const AttentionShape& shape,
+                               const Dropout& dropout, Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     using Tiling = FlashForwardFp32Tiling<kHeadTile>;
-    launch(flash_attention_forward_fp32_kernel<kHeadTile>,
+    launch(flash_attention_forward_fp32_kernel<kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, kFmaThreads,
-           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape,
-           attention_scale(shape.HS));
+           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS),
+           dropout);
   });
 }
 

@@ -40,6 +40,8 @@ template <class T>
 inline constexpr cudaDataType_t kDataType = CUDA_R_32F;
 template <>
 inline constexpr cudaDataType_t kDataType<bf16> = CUDA_R_16BF;
+template <>
+inline constexpr cudaDataType_t kDataType<fp16> = CUDA_R_16F;
 
 struct Plan {
   Owned<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy> operation;

@@ -61,17 +61,25 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
                                                  const float* loss) {
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
-  const float norm = std::sqrt(array_sum(partials, count, scratch));
+  const float scaled_norm = std::sqrt(array_sum(partials, count, scratch));
   if (thread_index() > 0) return;
+  const float unscale = state->loss_scale > 0.0f ? 1.0f / state->loss_scale : 1.0f;
+  const float norm = unscale * scaled_norm;
+  state->used_loss_scale = state->loss_scale;
   state->gradient_norm = norm;
   // 1e-6 as in torch.nn.utils.clip_grad_norm_, whose training runs ours are compared with.
-  state->gradient_scale = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
-  state->finite = std::isfinite(norm) && (loss == nullptr || std::isfinite(*loss));
+  const float clip = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
+  state->gradient_scale = clip * unscale;
+  const bool loss_finite = loss == nullptr || std::isfinite(*loss);
+  state->finite = std::isfinite(norm) && loss_finite;
+  state->overflowed = !std::isfinite(norm) && loss_finite;
 }
 
 // Adds `count` partial sums, those of all tensors in order, and writes state's gradient_norm,
 // gradient_scale (so that the scaled gradients' norm is at most max_norm; 1 where max_norm is 0 or
-// less) and finite. loss is one number in device memory that must be finite too, or null.
+// less), finite and overflowed. The gradients are state->loss_scale times the true ones (0: as they
+// are); gradient_norm is that of the true ones. loss is one number in device memory, not scaled,
+// that must be finite too, or null.
 inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
                                float max_norm, const float* loss, Stream& stream) {
   launch(finish_global_norm_kernel, Grid{1, 1, 1}, array_sum_threads(count), array_sum_shared(),

@@ -98,17 +98,22 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   checkpointing_detail::write_moments(writer, state, stream);
   const OptimizerState optimizer = state.optimizer_state(stream);
   const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
-  writer.commit(position.step, {{"samples", position.samples},
-                                {"tokens", position.tokens},
-                                {"seq_len", position.T},
-                                {"train", position.train},
-                                {"validation_step", validation.step},
-                                {"validation_loss", validation.loss},
-                                {"seed", seed},
-                                {"dtype", dtype_name(kDtypeOf<T>)},
-                                {"updates", optimizer.updates},
-                                {"skipped", optimizer.skipped},
-                                {"skipped_in_row", optimizer.skipped_in_row}});
+  CheckpointState counters = {{"samples", position.samples},
+                              {"tokens", position.tokens},
+                              {"seq_len", position.T},
+                              {"train", position.train},
+                              {"validation_step", validation.step},
+                              {"validation_loss", validation.loss},
+                              {"seed", seed},
+                              {"dtype", dtype_name(kDtypeOf<T>)},
+                              {"updates", optimizer.updates},
+                              {"skipped", optimizer.skipped},
+                              {"skipped_in_row", optimizer.skipped_in_row}};
+  if (optimizer.loss_scale > 0) {
+    counters["loss_scale"] = optimizer.loss_scale;
+    counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
+  }
+  writer.commit(position.step, counters);
   return writer.path().string();
 }
 
@@ -142,7 +147,16 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   optimizer.updates = counter("updates");
   optimizer.skipped = counter("skipped");
   optimizer.skipped_in_row = counter("skipped_in_row");
+  if constexpr (std::is_same_v<T, fp16>) {
+    optimizer.loss_scale = static_cast<float>(reader.state("loss_scale").number("loss_scale"));
+    optimizer.loss_scale_good_steps = counter("loss_scale_good_steps");
+    if (!(optimizer.loss_scale >= kMinLossScale && optimizer.loss_scale <= kMaxLossScale)) {
+      fail(path.string() + ": loss_scale is " + std::to_string(optimizer.loss_scale),
+           "a number from 1 to 16777216");
+    }
+  }
   state.set_optimizer_state(optimizer, stream);
+  state.restore_rounding(stream);
   return checkpointing_detail::position_in(reader);
 }
 

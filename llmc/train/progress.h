@@ -24,6 +24,7 @@ struct StepRecord {
   double tok_per_s = 0;
   double mfu = 0;  // share of the peak
   double step_ms = 0;
+  double loss_scale = 0;  // fp16: of this step; 0: none
 };
 
 // What could be had of these, to a tenth: cpu_percent (100: one core), host_mem_mb and gpu_mem_mb
@@ -68,6 +69,7 @@ class Progress {
       LogRecord line{{"step", r.step}, {"loss", r.loss},      {"grad_norm", r.grad_norm},
                      {"lr", r.lr},     {"tokens", r.tokens},  {"tok_per_s", r.tok_per_s},
                      {"mfu", r.mfu},   {"step_ms", r.step_ms}};
+      if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
       append_usage(line, meter_.read());
       log_->write(line);
     }

@@ -10,6 +10,7 @@
 #include "llmc/io/train_settings.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/config.h"
+#include "llmc/model/pass_options.h"
 #include "llmc/train/schedule.h"
 
 namespace llmc {
@@ -21,6 +22,10 @@ struct RunPlan {
   std::int64_t eval_every = 0, sample_every = 0;
   Schedule schedule;
   double weight_decay = 0.1;
+  double first_loss_scale = 65536;  // the loss scale is for fp16 alone
+  std::int64_t loss_scale_window = 2000;
+  bool stochastic_rounding = false;
+  DropoutRates dropout;
 
   std::int64_t global_batch() const { return shape.B * grad_accum; }  // sequences in a step
   std::int64_t tokens_per_step() const { return global_batch() * shape.T; }
@@ -91,6 +96,44 @@ inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
   return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
+inline void set_decay_steps(Schedule& schedule, const TrainSettings& settings) {
+  if (schedule.decay != Decay::wsd) {
+    if (settings.decay_fraction < 0) return;
+    fail("--decay-fraction with --schedule " + settings.schedule, "it is for --schedule wsd");
+  }
+  if (schedule.steps == 0) return;
+  const double fraction = settings.decay_fraction < 0 ? 0.2 : settings.decay_fraction;
+  schedule.decay_steps = wsd_decay_steps(schedule.steps, schedule.warmup, fraction);
+}
+
+// What depends on --dtype.
+inline void set_precision(RunPlan& plan, const TrainSettings& settings) {
+  const auto only_with = [&](const char* flag, bool given, bool works, const char* hint) {
+    if (given && !works) fail(std::string(flag) + " with --dtype " + settings.dtype, hint);
+  };
+  const bool fp16 = settings.dtype == "fp16";
+  only_with("--loss-scale", settings.loss_scale > 0, fp16, "it is for --dtype fp16");
+  only_with("--loss-scale-window", settings.loss_scale_window > 0, fp16, "it is for --dtype fp16");
+  only_with("--stochastic-rounding", settings.stochastic_rounding, settings.dtype != "fp32",
+            "it is for --dtype bf16 or fp16: in fp32 no weight is rounded");
+  plan.stochastic_rounding = settings.stochastic_rounding;
+  if (settings.loss_scale_window > 0) plan.loss_scale_window = settings.loss_scale_window;
+  if (settings.loss_scale == 0) return;
+  plan.first_loss_scale = settings.loss_scale;
+  int exponent = 0;
+  if (std::frexp(settings.loss_scale, &exponent) != 0.5) {
+    fail("--loss-scale " + std::to_string(settings.loss_scale) + " is not a power of two",
+         "1, 2, 4 ... 16777216: scaling must not round");
+  }
+}
+
+inline DropoutRates dropout_rates(const TrainSettings& settings) {
+  const auto or_all = [&](double one) { return one >= 0 ? one : settings.dropout; };
+  return {.embedding = or_all(settings.embedding_dropout),
+          .attention = or_all(settings.attention_dropout),
+          .residual = or_all(settings.residual_dropout)};
+}
+
 inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& config) {
   RunPlan plan;
   plan.steps = settings.steps;
@@ -121,6 +164,9 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
                    .final_fraction = settings.final_lr >= 0 ? settings.final_lr : 0.1,
                    .warmup = settings.warmup >= 0 ? settings.warmup : plan.steps / 20,
                    .steps = plan.steps};
+  set_decay_steps(plan.schedule, settings);
+  set_precision(plan, settings);
+  plan.dropout = dropout_rates(settings);
   if (settings.weight_decay >= 0) plan.weight_decay = settings.weight_decay;
   return plan;
 }

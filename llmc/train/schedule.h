@@ -9,25 +9,31 @@
 
 namespace llmc {
 
-enum class Decay { cosine, linear, constant };
+// wsd (warm-up, stable, decay; Hu et al., "MiniCPM", 2024): the peak until the last part of the
+// run, which falls to the final rate in a straight line. Any step of the stable part may become the
+// last one before a decay, so one long run serves several budgets.
+enum class Decay { cosine, linear, constant, wsd };
 
 inline Decay parse_decay(const std::string& name) {
   if (name == "cosine") return Decay::cosine;
   if (name == "linear") return Decay::linear;
   if (name == "constant") return Decay::constant;
-  fail("--schedule '" + name + "' is not known", "allowed: cosine, linear, constant");
+  if (name == "wsd") return Decay::wsd;
+  fail("--schedule '" + name + "' is not known", "allowed: cosine, linear, constant, wsd");
 }
 
 struct Schedule {
   Decay decay = Decay::cosine;
-  double peak = 6e-4;           // learning rate after the warm-up
-  double final_fraction = 0.1;  // of the peak, at the last step; a constant schedule ignores it
-  std::int64_t warmup = 0;      // steps of linear rise
-  std::int64_t steps = 1;       // of the whole run
+  double peak = 6e-4;            // learning rate after the warm-up
+  double final_fraction = 0.1;   // of the peak, at the last step; a constant schedule ignores it
+  std::int64_t warmup = 0;       // steps of linear rise
+  std::int64_t steps = 1;        // of the whole run
+  std::int64_t decay_steps = 0;  // wsd: the last steps, in which the rate falls
 
   // `step` counts from 0. The first step of a warm-up is not wasted on a rate of 0.
   double rate(std::int64_t step) const {
     if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+    if (decay == Decay::wsd) return peak * stable_then_falling(step);
     if (decay == Decay::constant || steps <= warmup + 1) return peak;
     const double done = std::fmin(
         1.0, static_cast<double>(step - warmup) / static_cast<double>(steps - 1 - warmup));
@@ -35,6 +41,27 @@ struct Schedule {
     const double left = decay == Decay::linear ? 1 - done : 0.5 * (1 + std::cos(kPi * done));
     return peak * (final_fraction + (1 - final_fraction) * left);
   }
+
+ private:
+  // The step before the fall has the peak, the last one the final rate.
+  double stable_then_falling(std::int64_t step) const {
+    const std::int64_t falling = step + 1 - (steps - decay_steps);
+    if (falling <= 0) return 1;
+    const double left = 1 - static_cast<double>(falling) / static_cast<double>(decay_steps);
+    return final_fraction + (1 - final_fraction) * std::fmax(0.0, left);
+  }
 };
+
+// Steps of the decay of wsd: this fraction of the run, rounded, one at least. Throws where they and
+// the warm-up are more than the run has.
+inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, double fraction) {
+  const auto wanted =
+      static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(steps)));
+  const std::int64_t decay = wanted > 1 || fraction == 0 ? wanted : 1;
+  if (decay <= steps - warmup) return decay;
+  fail("--schedule wsd: " + std::to_string(warmup) + " steps of warm-up and " +
+           std::to_string(decay) + " of decay in a run of " + std::to_string(steps),
+       "--warmup plus --decay-fraction x --steps is at most --steps");
+}
 
 }  // namespace llmc

@@ -65,6 +65,11 @@ class Trainer {
     } else {
       state_.initialise(settings.seed, stream_);
     }
+    if (plan.shape.training) {
+      state_.set_optimizer_state(
+          state_.first_optimizer_state(static_cast<float>(plan.first_loss_scale)), stream_);
+      if (plan.stochastic_rounding) state_.round_stochastically(settings.seed);
+    }
   }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -180,15 +185,22 @@ class Trainer {
     state_.begin_step(stream_);
     const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
     for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
+      const std::int64_t first_sample = position_.samples + micro * plan_.shape.B;
       const DeviceBatch there = next_batch();
-      model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_);
+      model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_,
+                              {.dloss_factor = state_.loss_scale(),
+                               .dropout = plan_.dropout,
+                               .seed = settings_.seed,
+                               .step = position_.step,
+                               .first_sample = first_sample});
     }
     state_.apply_gradients({.learning_rate = rate,
                             .weight_decay = plan_.weight_decay,
                             .beta1 = settings_.beta1,
                             .beta2 = settings_.beta2,
                             .eps = settings_.eps,
-                            .clip = settings_.clip},
+                            .clip = settings_.clip,
+                            .loss_scale_window = plan_.loss_scale_window},
                            stream_);
     const double loss = static_cast<double>(state_.loss_value(stream_));
     loss_ = loss;
@@ -208,7 +220,8 @@ class Trainer {
         .tokens = position_.tokens,
         .tok_per_s = tok_per_s,
         .mfu = tok_per_s * flops_per_token(table_, model_.config(), plan_.shape.T) / peak_.flops,
-        .step_ms = 1e3 * seconds};
+        .step_ms = 1e3 * seconds,
+        .loss_scale = static_cast<double>(optimizer.used_loss_scale)};
   }
 
   DeviceBatch next_batch() {
@@ -218,10 +231,15 @@ class Trainer {
 
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
     if (optimizer.finite != 0) return;
-    progress.note("step " + std::to_string(position_.step) + ": loss " + std::to_string(loss) +
-                  ", gradient norm " + std::to_string(optimizer.gradient_norm) +
-                  ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
-                  " in all)");
+    std::string what = "step " + std::to_string(position_.step) + ": loss " + std::to_string(loss) +
+                       ", gradient norm " + std::to_string(optimizer.gradient_norm) +
+                       ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
+                       " in all)";
+    if (optimizer.loss_scale != optimizer.used_loss_scale) {
+      what += ", loss scale " + std::to_string(std::lround(optimizer.used_loss_scale)) + " -> " +
+              std::to_string(std::lround(optimizer.loss_scale));
+    }
+    progress.note(what);
     if (optimizer.skipped_in_row < settings_.max_skipped) return;
     fail(std::to_string(optimizer.skipped_in_row) +
              " updates in a row were skipped: the loss or the gradient is not finite",
@@ -363,7 +381,11 @@ class Trainer {
   }
 
   HuggingFaceConfig huggingface_config() const {
-    return to_huggingface(model_.config(), data_.tokenizer->end_of_text());
+    HuggingFaceConfig config = to_huggingface(model_.config(), data_.tokenizer->end_of_text());
+    config.embd_pdrop = plan_.dropout.embedding;
+    config.attn_pdrop = plan_.dropout.attention;
+    config.resid_pdrop = plan_.dropout.residual;
+    return config;
   }
 
   std::string training_text() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -22,8 +23,12 @@ struct OptimizerOptions {
   double learning_rate = 6e-4;
   double weight_decay = 0.1;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double clip = 1.0;  // 0: no clipping
+  double clip = 1.0;                      // 0: no clipping
+  std::int64_t loss_scale_window = 2000;  // fp16: good steps after which the loss scale doubles
 };
+
+// Where the dynamic loss scale of fp16 begins, as in PyTorch's GradScaler.
+inline constexpr float kFirstLossScale = 65536;
 
 template <class T>
 class TrainingState {
@@ -53,7 +58,14 @@ class TrainingState {
     fill_zero(gradients_.data, gradients_.size(), stream);
     fill_zero(first_moment_.data, first_moment_.size(), stream);
     fill_zero(second_moment_.data, second_moment_.size(), stream);
-    fill_zero(optimizer_.data, 1, stream);
+    set_optimizer_state(first_optimizer_state(kFirstLossScale), stream);
+  }
+
+  // Of a run that begins; the loss scale matters in fp16 alone.
+  static OptimizerState first_optimizer_state(float loss_scale) {
+    OptimizerState state{};
+    if constexpr (std::is_same_v<T, fp16>) state.loss_scale = loss_scale;
+    return state;
   }
 
   // The initial values of the table. A number depends on the seed, its tensor and its place alone.
@@ -61,9 +73,18 @@ class TrainingState {
     for (const ParameterSpec& spec : table().specs()) initialise(spec, seed, stream);
   }
 
+  // From now on updates round the masters to weights stochastically (ops/stochastic_rounding.h).
+  // Not for fp32. Initial and loaded weights are rounded to nearest.
+  void round_stochastically(std::uint64_t seed) { rounding_seed_ = seed; }
+
   ResidentParameters<T> source() { return {weights_.data(), gradients_.data}; }
   const ParameterTable& table() const { return weights_.table(); }
   Tensor<float, 1> loss() const { return loss_; }  // (1) of the step, summed by the micro-batches
+  // What gradients are to be multiplied by, in device memory; the same for all micro-batches of a
+  // step. Null where they are not scaled.
+  const float* loss_scale() const {
+    return std::is_same_v<T, fp16> && training_ ? &optimizer_.data->loss_scale : nullptr;
+  }
 
   // ---- a step ----
 
@@ -73,7 +94,8 @@ class TrainingState {
     fill_zero(loss_.data, 1, stream);
   }
 
-  // Clips and applies the gradients; where they or the loss are not finite it only counts.
+  // Unscales, clips and applies the gradients; where they or the loss are not finite it only
+  // counts.
   void apply_gradients(const OptimizerOptions& options, Stream& stream) {
     const ProfileScope scope("optimizer", stream);
     measure_gradients(options, stream);
@@ -81,15 +103,26 @@ class TrainingState {
                       .weight_decay = 0,
                       .beta1 = options.beta1,
                       .beta2 = options.beta2,
-                      .eps = static_cast<float>(options.eps)};
+                      .eps = static_cast<float>(options.eps),
+                      .loss_scale_window = static_cast<std::int32_t>(options.loss_scale_window)};
     const ProfileScope updates("adamw", stream, update_bytes());
     begin_adamw(optimizer_.data, adam, stream);
     for (const ParameterSpec& spec : table().specs()) {
       adam.weight_decay = spec.decayed ? static_cast<float>(options.weight_decay) : 0;
-      const std::int64_t at = spec.offset;
-      adamw<T>(master() + at, master_.data != nullptr ? weights_.of(spec) : nullptr,
-               first_moment_.data + at, second_moment_.data + at, gradients_.data + at,
-               spec.stored_size(), adam, optimizer_.data, stream);
+      update(spec, adam, stream);
+    }
+  }
+
+  // After a checkpoint's weights and optimizer state are set: the weights in use as the last update
+  // left them, which rounding to nearest does not give.
+  void restore_rounding(Stream& stream) {
+    if constexpr (!std::is_same_v<T, float>) {
+      const std::int32_t updates = optimizer_state(stream).updates;
+      if (!rounding_seed_ || updates == 0) return;
+      for (const ParameterSpec& spec : table().specs()) {
+        stochastic_convert(weights_.of(spec), static_cast<const float*>(master() + spec.offset),
+                           spec.size(), rounding_of(spec), updates, stream);
+      }
     }
   }
 
@@ -151,6 +184,26 @@ class TrainingState {
     }
   }
 
+  StochasticRounding rounding_of(const ParameterSpec& spec) const {
+    return {.seed = *rounding_seed_, .tensor = spec.number};
+  }
+
+  void update(const ParameterSpec& spec, const AdamWOptions& options, Stream& stream) {
+    const auto apply = [&](T* working, const auto& rounding) {
+      const std::int64_t at = spec.offset;
+      adamw<T>(master() + at, working, first_moment_.data + at, second_moment_.data + at,
+               gradients_.data + at, spec.stored_size(), options, optimizer_.data, stream,
+               rounding);
+    };
+    if constexpr (std::is_same_v<T, float>) {
+      apply(nullptr, NearestRounding{});  // the masters are the weights
+    } else if (rounding_seed_) {
+      apply(weights_.of(spec), rounding_of(spec));
+    } else {
+      apply(weights_.of(spec), NearestRounding{});
+    }
+  }
+
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
     float* values = master() + spec.offset;
     switch (spec.initial) {
@@ -189,6 +242,7 @@ class TrainingState {
   }
 
   bool training_;
+  std::optional<std::uint64_t> rounding_seed_;  // none: to nearest
   Weights<T> weights_;
   Tensor<float, 1> master_;  // empty when the weights are fp32 themselves
   Tensor<float, 1> gradients_;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "test/oracle/vec.h"
+#include "test/oracle/dropout.h"
 
 namespace llmc::oracle {
 
@@ -61,8 +61,9 @@ struct Attention {
 
 // qkv (B, T, 3C). Key j is visible to query i of the same batch row where
 // doc_start[b * T + i] <= j <= i; an empty doc_start is one document a row (all zeros).
+// `factor` multiplies the probabilities after the softmax: dropout.
 inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
-                                   const Ints& doc_start = {}) {
+                                   const Ints& doc_start = {}, const AttentionFactor& factor = {}) {
   const PackedQkv at{T, NH, HS};
   expect_size("qkv", qkv.size(), B * T * 3 * at.C());
   Attention y{Vec(B * T * at.C()), Vec(B * NH * T)};
@@ -73,8 +74,9 @@ inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, I
         const AttentionRow row = attention_row(qkv, at, b, h, i, first);
         y.log_sum_exp[(b * NH + h) * T + i] = row.log_sum_exp;
         for (Index j = first; j <= i; ++j) {
+          const double kept = factor ? factor(b, h, i, j) : 1;
           for (Index d = 0; d < HS; ++d) {
-            y.out[at.out(b, i, h) + d] += row.probability[j] * qkv[at.v(b, j, h) + d];
+            y.out[at.out(b, i, h) + d] += kept * row.probability[j] * qkv[at.v(b, j, h) + d];
           }
         }
       }
@@ -84,9 +86,10 @@ inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, I
 }
 
 // d_out (B, T, C); returns d_qkv (B, T, 3C), packed as qkv is. Through the softmax:
-// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = d_out . v[j].
+// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = factor[j] d_out . v[j].
 inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH,
-                              Index HS, const Ints& doc_start = {}) {
+                              Index HS, const Ints& doc_start = {},
+                              const AttentionFactor& factor = {}) {
   const PackedQkv at{T, NH, HS};
   expect_size("qkv", qkv.size(), B * T * 3 * at.C());
   expect_size("d_out", d_out.size(), B * T * at.C());
@@ -101,9 +104,10 @@ inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T
         Vec d_p(i + 1);
         double mean = 0;
         for (Index j = first; j <= i; ++j) {
+          const double kept = factor ? factor(b, h, i, j) : 1;
           for (Index d = 0; d < HS; ++d) {
-            d_p[j] += grad[d] * qkv[at.v(b, j, h) + d];
-            d_qkv[at.v(b, j, h) + d] += p[j] * grad[d];
+            d_p[j] += kept * grad[d] * qkv[at.v(b, j, h) + d];
+            d_qkv[at.v(b, j, h) + d] += kept * p[j] * grad[d];
           }
           mean += p[j] * d_p[j];
         }

@@ -1,7 +1,7 @@
 // Compares an engine's loss, logits and gradients with PyTorch's fp64 results, and says what error
 // is allowed: a multiple of what PyTorch itself loses in that dtype on that case.
 //
-//   fp32: 3 x PyTorch fp32's error, at least 1e-6        bf16: 2 x PyTorch bf16's error
+//   fp32: 3 x PyTorch fp32's error, at least 1e-6        bf16, fp16: 2 x PyTorch's error in it
 //
 // PyTorch's error of a tensor is the greater of its error on this very case and its rms over 8
 // draws of the parameters (a short tensor may be lucky once); for the loss, a single number, and
@@ -23,8 +23,8 @@ namespace llmc::oracle {
 constexpr double kFp32Factor = 3, kHalfFactor = 2;
 constexpr double kFp32Floor = 1e-6;
 constexpr double kFp32TrainingLoss = 2e-6;
-constexpr double kBf16KeyFloor =
-    0x1p-9;  // one rounding: PyTorch may hit the key part's zero exactly
+// One rounding: PyTorch may hit the key part's zero exactly.
+constexpr double kBf16KeyFloor = 0x1p-9, kFp16KeyFloor = 0x1p-12;
 
 struct Comparison {
   std::string name;
@@ -42,12 +42,14 @@ inline std::string describe(const Comparison& c) {
 // The allowed error of `what` (a parameter's name, "logits", "loss", "all", ...) in this dtype.
 inline double allowed_error(const Fixture& fixture, const std::string& what, Dtype dtype) {
   const bool fp32 = dtype == Dtype::fp32;
-  const Vec own = fixture.doubles((fp32 ? "error.fp32." : "error.bf16.") + what);  // case, rms, max
+  const Vec own =
+      fixture.doubles("error." + std::string(dtype_name(dtype)) + "." + what);  // case, rms, max
   const bool single = what == "loss" || what == "losses" || what == "grad_norms";
   const double yardstick = single ? own.at(2) : std::max(own.at(0), own.at(1));
   if (fp32 && what == "losses") return kFp32TrainingLoss;
   if (fp32) return std::max(kFp32Floor, kFp32Factor * yardstick);
-  return std::max(what.ends_with(".key") ? kBf16KeyFloor : 0.0, kHalfFactor * yardstick);
+  const double key_floor = dtype == Dtype::bf16 ? kBf16KeyFloor : kFp16KeyFloor;
+  return std::max(what.ends_with(".key") ? key_floor : 0.0, kHalfFactor * yardstick);
 }
 
 inline double norm(const Vec& x) {

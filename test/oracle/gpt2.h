@@ -90,34 +90,54 @@ struct Activations {
   Classifier classifier;  // mean loss over all B * T targets, d_logits
 };
 
+// The sites of dropout: 0 the embedding; of layer l 3l + 1 attention, 3l + 2 and 3l + 3 what its
+// attention and its MLP add to the residual stream.
+inline AttentionFactor attention_factor(const Dropout& dropout, Index layer) {
+  if (dropout.attention == 0) return {};
+  return [&dropout, layer](Index b, Index h, Index i, Index j) {
+    return dropout.factor(dropout.attention, 3 * layer + 1, b, i, j, h);
+  };
+}
+
+// x (B, T, C), what a block's attention (2) or MLP (3) adds, or the gradient of it, with dropout.
+inline Vec dropped_branch(Vec x, const Dropout& dropout, Index layer, Index branch,
+                          const Batch& batch, Index C) {
+  apply_dropout(x, dropout, dropout.residual, 3 * layer + branch, batch.B, batch.T, C);
+  return x;
+}
+
 // Computes one block, keeps what backward needs in `a`, returns the residual stream.
 inline Vec block_forward(const Config& config, const Tensors& p, Index layer, const Batch& batch,
-                         BlockActivations& a) {
+                         BlockActivations& a, const Dropout& dropout) {
   const Index N = batch.B * batch.T;
   const Index C = config.C;
   const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
   a.ln_1 = layernorm_forward(a.input, w("ln_1.weight"), w("ln_1.bias"), N, C);
   a.qkv = linear_forward(a.ln_1.out, w("attn.c_attn.weight"), w("attn.c_attn.bias"), N, C, 3 * C);
-  a.attention = attention_forward(a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start);
-  a.middle = residual_forward(a.input, linear_forward(a.attention.out, w("attn.c_proj.weight"),
-                                                      w("attn.c_proj.bias"), N, C, C));
+  a.attention = attention_forward(a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start,
+                                  attention_factor(dropout, layer));
+  const Vec merged =
+      linear_forward(a.attention.out, w("attn.c_proj.weight"), w("attn.c_proj.bias"), N, C, C);
+  a.middle = residual_forward(a.input, dropped_branch(merged, dropout, layer, 2, batch, C));
   a.ln_2 = layernorm_forward(a.middle, w("ln_2.weight"), w("ln_2.bias"), N, C);
   a.fc = linear_forward(a.ln_2.out, w("mlp.c_fc.weight"), w("mlp.c_fc.bias"), N, C, 4 * C);
   a.gelu = gelu_forward(a.fc);
-  return residual_forward(
-      a.middle, linear_forward(a.gelu, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"), N, 4 * C, C));
+  const Vec mlp = linear_forward(a.gelu, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"), N, 4 * C, C);
+  return residual_forward(a.middle, dropped_branch(mlp, dropout, layer, 3, batch, C));
 }
 
 // The whole forward pass. With no targets (generation) the classifier stays empty.
-inline Activations forward(const Config& config, const Tensors& p, const Batch& batch) {
+inline Activations forward(const Config& config, const Tensors& p, const Batch& batch,
+                           const Dropout& dropout = {}) {
   const Index N = batch.B * batch.T;
   Activations a;
   Vec x = embedding_forward(batch.tokens, p.at("wte.weight"), p.at("wpe.weight"), batch.B, batch.T,
                             config.C);
+  apply_dropout(x, dropout, dropout.embedding, 0, batch.B, batch.T, config.C);
   a.blocks.resize(config.L);
   for (Index l = 0; l < config.L; ++l) {
     a.blocks[l].input = std::move(x);
-    x = block_forward(config, p, l, batch, a.blocks[l]);
+    x = block_forward(config, p, l, batch, a.blocks[l], dropout);
   }
   a.last = std::move(x);
   a.ln_f = layernorm_forward(a.last, p.at("ln_f.weight"), p.at("ln_f.bias"), N, config.C);
@@ -129,7 +149,8 @@ inline Activations forward(const Config& config, const Tensors& p, const Batch& 
 // Takes d_out (B, T, C), the gradient of the block's output; adds the block's parameter gradients
 // to `d`; returns the gradient of the block's input.
 inline Vec block_backward(const Config& config, const Tensors& p, Index layer, const Batch& batch,
-                          const BlockActivations& a, const Vec& d_out, Tensors& d) {
+                          const BlockActivations& a, const Vec& d_out, Tensors& d,
+                          const Dropout& dropout) {
   const Index N = batch.B * batch.T;
   const Index C = config.C;
   const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
@@ -137,7 +158,8 @@ inline Vec block_backward(const Config& config, const Tensors& p, Index layer, c
     add_to(d.at(block_name(layer, name + ".weight")), weight);
     add_to(d.at(block_name(layer, name + ".bias")), bias);
   };
-  const LinearGradients proj = linear_backward(d_out, a.gelu, w("mlp.c_proj.weight"), N, 4 * C, C);
+  const LinearGradients proj = linear_backward(dropped_branch(d_out, dropout, layer, 3, batch, C),
+                                               a.gelu, w("mlp.c_proj.weight"), N, 4 * C, C);
   keep("mlp.c_proj", proj.w, proj.b);
   const LinearGradients fc =
       linear_backward(gelu_backward(proj.x, a.fc), a.ln_2.out, w("mlp.c_fc.weight"), N, C, 4 * C);
@@ -146,11 +168,11 @@ inline Vec block_backward(const Config& config, const Tensors& p, Index layer, c
       residual_layernorm_backward(fc.x, d_out, a.middle, w("ln_2.weight"), N, C);
   keep("ln_2", ln_2.weight, ln_2.bias);
 
-  const LinearGradients merge =
-      linear_backward(ln_2.x, a.attention.out, w("attn.c_proj.weight"), N, C, C);
+  const LinearGradients merge = linear_backward(dropped_branch(ln_2.x, dropout, layer, 2, batch, C),
+                                                a.attention.out, w("attn.c_proj.weight"), N, C, C);
   keep("attn.c_proj", merge.w, merge.b);
-  const Vec d_qkv =
-      attention_backward(merge.x, a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start);
+  const Vec d_qkv = attention_backward(merge.x, a.qkv, batch.B, batch.T, config.NH, config.HS(),
+                                       batch.doc_start, attention_factor(dropout, layer));
   const LinearGradients split =
       linear_backward(d_qkv, a.ln_1.out, w("attn.c_attn.weight"), N, C, 3 * C);
   keep("attn.c_attn", split.w, split.b);
@@ -163,7 +185,7 @@ inline Vec block_backward(const Config& config, const Tensors& p, Index layer, c
 // The gradient of the mean loss with respect to every parameter. The tied wte.weight gets two
 // shares: from the head and from the embedding.
 inline Tensors backward(const Config& config, const Tensors& p, const Batch& batch,
-                        const Activations& a) {
+                        const Activations& a, const Dropout& dropout = {}) {
   const Index N = batch.B * batch.T;
   Tensors d = zeros_like_parameters(config);
   const LmHeadGradients head = lm_head_backward(a.classifier.d_logits, a.ln_f.out,
@@ -175,8 +197,9 @@ inline Tensors backward(const Config& config, const Tensors& p, const Batch& bat
   add_to(d.at("ln_f.bias"), ln_f.bias);
   Vec d_x = ln_f.x;
   for (Index l = config.L; l-- > 0;) {
-    d_x = block_backward(config, p, l, batch, a.blocks[l], d_x, d);
+    d_x = block_backward(config, p, l, batch, a.blocks[l], d_x, d, dropout);
   }
+  apply_dropout(d_x, dropout, dropout.embedding, 0, batch.B, batch.T, config.C);
   const EmbeddingGradients embedding =
       embedding_backward(d_x, batch.tokens, batch.B, batch.T, config.C, config.V, config.T_max);
   add_to(d.at("wte.weight"), embedding.wte);
@@ -184,8 +207,9 @@ inline Tensors backward(const Config& config, const Tensors& p, const Batch& bat
   return d;
 }
 
-inline double mean_loss(const Config& config, const Tensors& p, const Batch& batch) {
-  return forward(config, p, batch).classifier.loss;
+inline double mean_loss(const Config& config, const Tensors& p, const Batch& batch,
+                        const Dropout& dropout = {}) {
+  return forward(config, p, batch, dropout).classifier.loss;
 }
 
 struct StepResult {

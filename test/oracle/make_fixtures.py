@@ -19,6 +19,11 @@ import hf_fixtures
 from fixture_writer import FixtureWriter
 from hashed import hashed_parameter, hashed_tokens
 
+# What the loss is multiplied by before the backward pass in fp16, whose smallest number is 6e-8; the
+# gradients are divided by it in fp32. Small enough that no draw overflows.
+FP16_LOSS_SCALE = 1024.0
+LOWER_PRECISIONS = (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16))
+
 DRAWS = 8  # parameter draws over which PyTorch's own error is averaged
 
 # PyTorch's two ways to attend, of which the worse is the yardstick. They round in different places:
@@ -100,6 +105,10 @@ def mean_loss(logits, targets):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def loss_scale(dtype):
+    return FP16_LOSS_SCALE if dtype == torch.float16 else 1.0
+
+
 def run(case, seed, dtype, **overrides):
     """(loss, logits, {name: gradient}) as fp64 numpy of one forward and backward in `dtype`."""
     model = build(case, seed, dtype, **overrides)
@@ -107,8 +116,11 @@ def run(case, seed, dtype, **overrides):
     logits = logits_of(model, tokens)
     assert logits.dtype == dtype
     loss = mean_loss(logits, targets)
-    loss.backward()
-    gradients = {n: p.grad.double().numpy() for n, p in zip(parameter_names(model), model.parameters())}
+    scale = loss_scale(dtype)
+    (loss * scale).backward()
+    gradients = {n: p.grad.double().numpy() / scale
+                 for n, p in zip(parameter_names(model), model.parameters())}
+    assert all(np.isfinite(g).all() for g in gradients.values()), (case.name, dtype)
     return loss.item(), logits.detach().double().numpy(), gradients
 
 
@@ -192,6 +204,7 @@ def header(case):
     for key in ("L", "NH", "C", "V", "T_max", "T", "B"):
         out.number(key, getattr(case, key))
     out.number("seed", case.seed * 16)
+    out.number("fp16_loss_scale", FP16_LOSS_SCALE)
     model = transformers.GPT2LMHeadModel(case.config())
     for index, (name, p) in enumerate(zip(parameter_names(model), model.parameters())):
         out.parameter(name, index, *recipe(case, name, p.shape), p.shape)
@@ -235,7 +248,7 @@ def make_case(case, directory):
     write_logits(case, out, logits, rows)
     for name, gradient in gradients.items():
         write_gradient(case, out, name, gradient, rows)
-    for label, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+    for label, dtype in LOWER_PRECISIONS:
         errors = measure_errors(case, dtype)
         for key, values in errors.items():
             out.tensor(f"error.{label}.{key}", values)
@@ -254,26 +267,27 @@ TRAINING = dict(steps=50, batches=5, micro_batches=4, lr=1e-3, beta1=0.9, beta2=
                 eps=1e-8, weight_decay=0.1, max_norm=1.0)
 
 
-def accumulate_gradients(worker, master, batches):
+def accumulate_gradients(worker, master, batches, scale):
     """Mean loss over micro-batches run in `worker`; their gradients are added to `master`, which is
-    the same model or one in higher precision."""
+    the same model or one in higher precision. The loss is multiplied by `scale`, the gradients are
+    divided by it where they are added."""
     total = 0.0
     for x, y in batches:
         loss = mean_loss(logits_of(worker, x), y) / len(batches)
-        loss.backward()
+        (loss * scale).backward()
         total += loss.item()
         if worker is not master:
             for p, q in zip(master.parameters(), worker.parameters()):
-                p.grad = q.grad.to(p.dtype) + (0 if p.grad is None else p.grad)
+                p.grad = q.grad.to(p.dtype) / scale + (0 if p.grad is None else p.grad)
                 q.grad = None
     return total
 
 
 def train(case, dtype, micro_batches, seed=None, **overrides):
-    """(losses, gradient norms, {name: update}) of the training run in `dtype`; bf16 has fp32 master
+    """(losses, gradient norms, {name: update}) of the training run in `dtype`; bf16 and fp16 have fp32 master
     weights, gradients and optimizer state, and a rounded copy of the weights to compute with."""
     s = TRAINING
-    half = dtype == torch.bfloat16
+    half = dtype in (torch.bfloat16, torch.float16)
     seed = case.seed * 16 if seed is None else seed
     model = build(case, seed, torch.float32 if half else dtype, **overrides)
     worker = build(case, seed, dtype, **overrides) if half else model
@@ -287,7 +301,8 @@ def train(case, dtype, micro_batches, seed=None, **overrides):
         b = step % s["batches"]
         tokens = case.tokens(10 + 2 * b, case.B).chunk(micro_batches)
         targets = case.tokens(11 + 2 * b, case.B).chunk(micro_batches)
-        losses.append(accumulate_gradients(worker, model, list(zip(tokens, targets))))
+        losses.append(accumulate_gradients(worker, model, list(zip(tokens, targets)),
+                                           loss_scale(dtype)))
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), s["max_norm"]).item())
         adamw.step()
         adamw.zero_grad()
@@ -333,6 +348,8 @@ def make_training(case, directory):
         "fp32_accumulated": train(case, torch.float32, s["micro_batches"]),
         "bf16": train(case, torch.bfloat16, 1),
         "bf16_accumulated": train(case, torch.bfloat16, s["micro_batches"]),
+        "fp16": train(case, torch.float16, 1),
+        "fp16_accumulated": train(case, torch.float16, s["micro_batches"]),
     }
     reference = runs["fp64"]
     for label, (losses, norms, updates) in runs.items():
@@ -345,7 +362,7 @@ def make_training(case, directory):
               f"{worst_ratio(losses, reference[0]):.2e}, norm "
               f"{worst_ratio(norms, reference[1]):.2e}, worst update "
               f"{max(relative(u, reference[2][n]) for n, u in updates.items()):.2e}")
-    for label, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+    for label, dtype in LOWER_PRECISIONS:
         errors = measure_training_errors(case, dtype)
         for key, values in errors.items():
             out.tensor(f"error.{label}.{key}", values)

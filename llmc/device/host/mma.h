@@ -61,7 +61,7 @@ void multiply(MmaRoom& room) {
   for (int half = 0; half < 2; ++half) {
     float b_transposed[8][8];
     unpack<T>(room.b[half], b_transposed);
-    Row b[8];
+    Row b[8] = {};
     for (int k = 0; k < 8; ++k) {
       for (int j = 0; j < 8; ++j) b[k][j] = b_transposed[j][k];
     }

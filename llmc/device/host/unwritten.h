@@ -1,4 +1,5 @@
-// What fresh memory holds: a signalling NaN in fp32 and in bf16, an absurd index as an integer.
+// What fresh memory holds: a NaN in fp32 and bf16 (signalling) and in fp16, an
+// absurd index as an integer.
 #pragma once
 
 #include <cstddef>

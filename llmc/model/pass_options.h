@@ -1,0 +1,41 @@
+// What a training pass over the model may have besides its batch: a factor for gradients, and
+// dropout with the numbers it depends on.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/ops/dropout.h"
+
+namespace llmc {
+
+// Probabilities with which elements are left out in training, where GPT-2 does so: of the sum of
+// the embeddings, of attention's probabilities, of what each branch adds to the residual stream.
+struct DropoutRates {
+  double embedding = 0, attention = 0, residual = 0;
+};
+
+// Dropout depends on the seed, the step and the number of each sample in the whole run.
+struct PassOptions {
+  const float* dloss_factor = nullptr;  // in device memory, on dloss; null: 1
+  DropoutRates dropout{};
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::int64_t first_sample = 0;  // the number of the batch's first sequence
+};
+
+enum class Branch { attention, mlp };
+
+// Sites (ops/dropout.h): the embedding is 0; of layer l attention is 3l + 1, what its attention
+// adds to the residual stream 3l + 2, what its MLP adds 3l + 3.
+inline Dropout embedding_dropout(const PassOptions& o) {
+  return make_dropout(o.dropout.embedding, o.seed, o.step, 0, o.first_sample);
+}
+inline Dropout attention_dropout(const PassOptions& o, std::int64_t l) {
+  return make_dropout(o.dropout.attention, o.seed, o.step, 3 * l + 1, o.first_sample);
+}
+inline Dropout branch_dropout(const PassOptions& o, std::int64_t l, Branch branch) {
+  const std::int64_t site = 3 * l + (branch == Branch::attention ? 2 : 3);
+  return make_dropout(o.dropout.residual, o.seed, o.step, site, o.first_sample);
+}
+
+}  // namespace llmc

@@ -1,0 +1,138 @@
+// Dropout (Srivastava et al., 2014): an element is zero with probability p, else multiplied by
+// 1 / (1 - p), so that its expected value stays.
+//
+// Which elements are left out is a function of the seed, the step, the place in the model (the
+// site), the number of the sample in the whole run, and the element's place in that sample, and of
+// nothing else: not of the micro-batch, the rank, the dtype or the tile that a kernel works on. So
+// masks are not stored; the backward pass draws them again.
+//
+//     (w0, w1, w2, w3) = philox(key seed, counter (sample low, sample high, step, 256 site + 3))
+//     bits             = philox(key (w0, w1), counter (column / 4, row, plane, w2))
+//     the element is left out where word column % 4 of the bits is below p * 2^32
+//
+// (3: RandomPurpose::dropout.) For activations row is the position, column the channel, plane 0;
+// for attention row is the query's position, column the key's, plane the head.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/checks.h"
+
+namespace llmc {
+
+// The mask of one sample at one site.
+struct DropoutMask {
+  PhiloxKey key;
+  std::uint32_t salt;
+  std::uint32_t threshold;
+  float scale;  // of what is kept
+
+  // Of columns 4 * group .. 4 * group + 3.
+  __device__ __forceinline__ PhiloxBits bits(std::int64_t row, std::int64_t group,
+                                             std::int64_t plane) const {
+    return philox(key, {{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(row),
+                         static_cast<std::uint32_t>(plane), salt}});
+  }
+  __device__ __forceinline__ bool keeps(std::uint32_t word) const { return word >= threshold; }
+  // What an element is multiplied by.
+  __device__ __forceinline__ float factor(std::uint32_t word) const {
+    return keeps(word) ? scale : 0.0f;
+  }
+  // The same by place: a draw for a single element.
+  __device__ __forceinline__ float factor_at(std::int64_t row, std::int64_t column,
+                                             std::int64_t plane) const {
+    const PhiloxBits drawn = bits(row, column / 4, plane);
+    const std::uint32_t low = column % 2 != 0 ? drawn.words[1] : drawn.words[0];
+    const std::uint32_t high = column % 2 != 0 ? drawn.words[3] : drawn.words[2];
+    return factor(column % 4 >= 2 ? high : low);
+  }
+};
+
+// The masks of a batch at one site; batch row b is sample first_sample + b. By value to kernels.
+struct Dropout {
+  std::uint32_t threshold = 0;  // 0: no dropout
+  float scale = 1;
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  std::uint32_t site = 0;
+  std::int64_t first_sample = 0;
+
+  bool on() const { return threshold != 0; }
+
+  __device__ __forceinline__ DropoutMask of_row(std::int64_t b) const {
+    const auto sample = static_cast<std::uint64_t>(first_sample + b);
+    const PhiloxBits words =
+        philox({{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}},
+               {{static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32), step,
+                 site << 8 | static_cast<std::uint32_t>(RandomPurpose::dropout)}});
+    return {{{words.words[0], words.words[1]}}, words.words[2], threshold, scale};
+  }
+};
+
+// Dropout with probability `rate`, from 0 to below 1. The rate is rounded to a multiple of 2^-32,
+// and `scale` is what belongs to the rounded one. Sites are below 2^24.
+inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, std::int64_t site,
+                            std::int64_t first_sample) {
+  require(rate >= 0 && rate < 1, "dropout with probability " + std::to_string(rate),
+          "from 0 to below 1");
+  Dropout dropout;
+  const double threshold = std::fmin(std::round(rate * 0x1p32), 4294967295.0);
+  dropout.threshold = static_cast<std::uint32_t>(threshold);
+  dropout.scale = static_cast<float>(1 / (1 - threshold * 0x1p-32));
+  dropout.seed = seed;
+  dropout.step = static_cast<std::uint32_t>(step);
+  dropout.site = static_cast<std::uint32_t>(site);
+  dropout.first_sample = first_sample;
+  return dropout;
+}
+
+// Calls f.template operator()<kDropout>(): kernels without dropout are instances of their own, with
+// no trace of it.
+template <class F>
+void dispatch_dropout(const Dropout& dropout, F&& f) {
+  if (dropout.on()) return f.template operator()<true>();
+  f.template operator()<false>();
+}
+
+// One block per row.
+template <class T>
+__global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::int64_t C,
+                               Dropout dropout) {
+  constexpr int N = kVecSize<T>;
+  const std::int64_t row = block_x();
+  const DropoutMask mask = dropout.of_row(row / T_seq);
+  for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
+    Vec<T, N> x = load_vec<N>(inp + row * C + c);
+    for (int k = 0; k < N; k += 4) {
+      const PhiloxBits bits = mask.bits(row % T_seq, (c + k) / 4, 0);
+      for (int i = 0; i < 4; ++i) {
+        // A choice, not a product: what is left out is zero even where it is not finite.
+        const float kept = to_float(x[k + i]) * mask.scale;
+        x[k + i] = from_float<T>(mask.keeps(bits.words[i]) ? kept : 0.0f);
+      }
+    }
+    store_vec(out + row * C + c, x);
+  }
+}
+
+// out (B*T_seq, C) is inp with dropout; out may be inp. Row b * T_seq + t is position t of sample
+// first_sample + b. Applied to the gradient of its output it gives the gradient of its input. C is
+// a multiple of 8. With dropout off it may not be called: there is nothing to do.
+template <class T>
+void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
+                   Stream& stream) {
+  const std::int64_t rows = out.shape[0], C = out.shape[1];
+  require_vector_rows("apply_dropout", C);
+  check_shape("inp", inp, {rows, C});
+  require(T_seq > 0 && rows % T_seq == 0, "apply_dropout: rows are not whole sequences");
+  require(dropout.on(), "apply_dropout without dropout");
+  const std::int64_t vectors = ceil_div(C, kVecSize<T>);
+  const int threads = static_cast<int>(round_up(vectors < 256 ? vectors : 256, 32));
+  launch(dropout_kernel<T>, Grid{rows, 1, 1}, threads, 0, stream, out.data, inp.data, T_seq, C,
+         dropout);
+}
+
+}  // namespace llmc

@@ -1,0 +1,98 @@
+// How fp32 masters become the half-precision weights in use: to the nearest number, or
+// stochastically.
+//
+// Stochastic rounding takes one of the two neighbours of x, the upper one with probability
+// (x - lower) / (upper - lower), so that the expected value is x. The masters stay fp32 and lose
+// nothing either way; what changes is the weights that the passes see: rounded to nearest they
+// stand still until the master has moved by half a unit in the last place (2^-9 of a bf16 weight)
+// and then jump, and all weights err in the same direction step after step; rounded stochastically
+// they follow the master on average from the first update on.
+#pragma once
+
+#include "llmc/device/device.h"
+#include "llmc/ops/elementwise.h"
+
+namespace llmc {
+
+// x to one of its neighbours by 32 random bits; NaN, infinity and numbers of T stay. What exceeds
+// T's largest number may become infinity, as it does rounded to nearest.
+template <class T>
+__host__ __device__ __forceinline__ T round_stochastically(float x, std::uint32_t random);
+
+template <>
+__host__ __device__ __forceinline__ bf16 round_stochastically<bf16>(float x, std::uint32_t random) {
+  const std::uint32_t bits = bits_of(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return round_to_bf16(x);
+  // The 16 bits that are cut off carry into the rest as often as their share of a unit says.
+  return bf16{static_cast<std::uint16_t>((bits + (random >> 16)) >> 16)};
+}
+
+template <>
+__host__ __device__ __forceinline__ fp16 round_stochastically<fp16>(float x, std::uint32_t random) {
+  const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
+  if (magnitude >= 0x7f800000u) return round_to_fp16(x);
+  std::uint32_t rounded = 0;
+  if (magnitude >= 0x38800000u) {  // 2^-14: normal numbers lose 13 bits
+    rounded = (magnitude - (112u << 23) + (random >> 19)) >> 13;
+    if (rounded > 0x7c00u) rounded = 0x7c00u;
+  } else {  // subnormal: multiples of 2^-24; the scaling is exact
+    const float units = float_from_bits(magnitude) * 0x1p24f;
+    rounded = static_cast<std::uint32_t>(units);
+    const float rest = units - static_cast<float>(rounded);
+    if (static_cast<float>(random >> 8) * 0x1p-24f < rest) ++rounded;
+  }
+  return fp16{static_cast<std::uint16_t>((bits_of(x) >> 16 & 0x8000u) | rounded)};
+}
+
+struct NearestRounding {
+  // w = p rounded; they are elements first .. of what the rounding was made for.
+  template <class T, int N>
+  __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t,
+                                        std::int32_t) const {
+    for (int k = 0; k < N; ++k) w[k] = from_float<T>(p[k]);
+  }
+};
+
+// The random bits of an element depend on the seed, the step, the tensor's number (below 2^24) and
+// the element's index in the whole tensor (below 2^42) alone: not on who holds it.
+struct StochasticRounding {
+  std::uint64_t seed = 0;
+  std::uint32_t tensor = 0;
+  std::int64_t first_index =
+      0;  // in the tensor, of the first element of the range; a multiple of 4
+
+  template <class T, int N>
+  __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t first,
+                                        std::int32_t step) const {
+    static_assert(N % 4 == 0);
+    for (int k = 0; k < N; k += 4) {
+      const PhiloxBits bits =
+          random_bits(seed, RandomPurpose::rounding, static_cast<std::uint32_t>(step), tensor,
+                      static_cast<std::uint64_t>(first_index + first + k) / 4);
+      for (int i = 0; i < 4; ++i) w[k + i] = round_stochastically<T>(p[k + i], bits.words[i]);
+    }
+  }
+};
+
+template <class T>
+__global__ void stochastic_convert_kernel(T* out, const float* inp, std::int64_t n,
+                                          StochasticRounding rounding, std::int32_t step) {
+  constexpr int N = 8;
+  const std::int64_t i = global_thread() * N;
+  if (i >= n) return;
+  const Vec<float, N> x = load_up_to<N>(inp + i, n - i);
+  Vec<T, N> y;
+  rounding.round<T, N>(y, x, i, step);
+  store_up_to(out + i, y, n - i);
+}
+
+// out[i] = inp[i] for i < n, rounded as the update `step` rounds: what a resumed run begins with. T
+// is bf16 or fp16; pointers are aligned to 16 bytes.
+template <class T>
+void stochastic_convert(T* out, const float* inp, std::int64_t n,
+                        const StochasticRounding& rounding, std::int32_t step, Stream& stream) {
+  require(rounding.first_index % 4 == 0, "stochastic rounding from the middle of four elements");
+  launch_elementwise<8>(stochastic_convert_kernel<T>, n, stream, out, inp, n, rounding, step);
+}
+
+}  // namespace llmc

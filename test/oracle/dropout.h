@@ -1,0 +1,67 @@
+// Which elements dropout leaves out, written from the description in llmc/ops/dropout.h and from
+// the definition of Philox4x32-10 (Salmon et al., 2011), with no code of the engine.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "test/oracle/vec.h"
+
+namespace llmc::oracle {
+
+using Words = std::array<std::uint32_t, 4>;
+
+// One round multiplies words 0 and 2 by constants; the high halves, xored with the other words and
+// the key, and the low halves change places. The key grows by constants from round to round.
+inline Words philox_words(std::uint32_t key0, std::uint32_t key1, Words x) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = 0xD2511F53ull * x[0];
+    const std::uint64_t b = 0xCD9E8D57ull * x[2];
+    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ key0, static_cast<std::uint32_t>(b),
+         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key1, static_cast<std::uint32_t>(a)};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return x;
+}
+
+// Dropout of a pass over a batch whose first row is sample first_sample of the run.
+struct Dropout {
+  double embedding = 0, attention = 0, residual = 0;  // probabilities
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  Index first_sample = 0;
+
+  // What an element of batch row b is multiplied by at a site: 0 or 1 / (1 - rate).
+  double factor(double rate, Index site, Index b, Index row, Index column, Index plane) const {
+    if (rate == 0) return 1;
+    const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+    const auto sample = static_cast<std::uint64_t>(first_sample + b);
+    const Words sub = philox_words(low(seed), low(seed >> 32),
+                                   {low(sample), low(sample >> 32), step, low(256 * site + 3)});
+    const Words bits =
+        philox_words(sub[0], sub[1], {low(column / 4), low(row), low(plane), sub[2]});
+    const double threshold = std::round(rate * 4294967296.0);
+    return bits[column % 4] < threshold ? 0 : 1 / (1 - threshold / 4294967296.0);
+  }
+};
+
+// What attention multiplies the probability of (batch row, head, query, key) by; empty: 1.
+using AttentionFactor = std::function<double(Index b, Index h, Index i, Index j)>;
+
+// x (B, T, C) with dropout at a site, in place; rate 0 changes nothing.
+inline void apply_dropout(Vec& x, const Dropout& dropout, double rate, Index site, Index B, Index T,
+                          Index C) {
+  expect_size("x", static_cast<Index>(x.size()), B * T * C);
+  if (rate == 0) return;
+  for (Index b = 0; b < B; ++b) {
+    for (Index t = 0; t < T; ++t) {
+      for (Index c = 0; c < C; ++c) {
+        x[(b * T + t) * C + c] *= dropout.factor(rate, site, b, t, c, 0);
+      }
+    }
+  }
+}
+
+}  // namespace llmc::oracle

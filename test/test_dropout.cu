@@ -1,0 +1,308 @@
+// Dropout: the mask against its definition, its rates, and the whole model with it: against the
+// oracle, however a step is cut up, and resumed.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "llmc/ops/dropout.h"
+#include "llmc/train/checkpointing.h"
+#include "llmc/train/run_plan.h"
+#include "test/guarded.h"
+#include "test/model_rig.h"
+#include "test/oracle/dropout.h"
+#include "test/oracle/finite_difference.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+constexpr std::uint64_t kSeed = 0xfedcba9876543210;
+constexpr std::int64_t kStep = 9, kSite = 300, kFirstSample = (std::int64_t{1} << 32) - 2;
+
+// x (B*T, C) with dropout, as the device computes it.
+template <class T>
+std::vector<T> dropped(const std::vector<T>& x, std::int64_t T_seq, std::int64_t C, double rate,
+                       std::int64_t first_sample = kFirstSample) {
+  Stream stream;
+  const std::int64_t rows = std::ssize(x) / C;
+  const Guarded<T> inp(x, stream), out(std::vector<T>(x.size()), stream);
+  const Dropout dropout = make_dropout(rate, kSeed, kStep, kSite, first_sample);
+  apply_dropout<T>(make_tensor(out.data(), rows, C), make_tensor(inp.data(), rows, C), T_seq,
+                   dropout, stream);
+  CHECK(out.intact());
+  return out.values();
+}
+
+oracle::Dropout oracle_dropout() {
+  return {.embedding = 0.2,
+          .attention = 0.3,
+          .residual = 0.15,
+          .seed = kSeed,
+          .step = kStep,
+          .first_sample = kFirstSample};
+}
+
+PassOptions pass_options() {
+  const oracle::Dropout o = oracle_dropout();
+  return {.dropout = {.embedding = o.embedding, .attention = o.attention, .residual = o.residual},
+          .seed = kSeed,
+          .step = kStep,
+          .first_sample = kFirstSample};
+}
+
+RunShape shape_of(const Fixture& fixture) {
+  RunShape run;
+  run.B = fixture.integer("B");
+  run.T = fixture.integer("T");
+  return run;
+}
+
+std::vector<oracle::Batch> pieces_of(const oracle::Batch& batch, std::int64_t pieces) {
+  std::vector<oracle::Batch> all;
+  const std::int64_t B = batch.B / pieces, rows = B * batch.T;
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    const auto cut = [&](const oracle::Ints& ids) {
+      return oracle::Ints(ids.begin() + i * rows, ids.begin() + (i + 1) * rows);
+    };
+    all.push_back({B, batch.T, cut(batch.tokens), cut(batch.targets), {}});
+  }
+  return all;
+}
+
+struct Result {
+  float loss;
+  NamedFloats gradients;
+};
+
+template <class T>
+Result result_of(const Fixture& fixture, const PassOptions& options, std::int64_t pieces = 1,
+                 Attention attention = Attention::flash) {
+  RunShape run = shape_of(fixture);
+  run.attention = attention;
+  ModelRig<T> rig(engine_config(fixture.config()), run);
+  rig.set_parameters(fixture.parameters());
+  rig.set_loss_scale(fixture.number("fp16_loss_scale"));
+  const float loss = rig.gradients_of(pieces_of(fixture.batch(), pieces), options);
+  return {loss, rig.gradients()};
+}
+
+// The oracle's, in fp32.
+Result oracle_result(const Fixture& fixture) {
+  const auto parameters = fixture.parameters();
+  const oracle::Batch batch = fixture.batch();
+  const auto a = oracle::forward(fixture.config(), parameters, batch, oracle_dropout());
+  Result result{static_cast<float>(a.classifier.loss), {}};
+  for (const auto& [name, d] :
+       oracle::backward(fixture.config(), parameters, batch, a, oracle_dropout())) {
+    result.gradients[name] = std::vector<float>(d.begin(), d.end());
+  }
+  return result;
+}
+
+// All gradients as one vector.
+double difference(const NamedFloats& got, const NamedFloats& want) {
+  std::vector<float> a, b;
+  for (const auto& [name, values] : want) {
+    b.insert(b.end(), values.begin(), values.end());
+    a.insert(a.end(), got.at(name).begin(), got.at(name).end());
+  }
+  return relative_l2(a, b);
+}
+
+}  // namespace
+
+TEST_SUITE("dropout") {
+  TEST_CASE_TEMPLATE("elements are kept and scaled as the definition says", T, float, bf16, fp16) {
+    const std::int64_t B = 4, T_seq = 5, C = tiny() ? 16 : 264;
+    const Data<T> x(B * T_seq * C, 21);
+    const oracle::Dropout definition = oracle_dropout();
+    for (const double rate : {0.1, 0.5, 1.0 / 3}) {
+      oracle::Vec want;
+      for (std::int64_t i = 0; i < std::ssize(x.exact); ++i) {
+        const double factor =
+            definition.factor(rate, kSite, i / C / T_seq, i / C % T_seq, i % C, 0);
+        want.push_back(factor * x.exact[i]);
+      }
+      const auto got = dropped(x.stored, T_seq, C, rate);
+      CHECK(relative_l2(got, want) < kTolerance<T>);
+      for (std::int64_t i = 0; i < std::ssize(want); ++i) {
+        if ((want[i] == 0) != (as_double(got[i]) == 0)) FAIL("element " << i);
+      }
+    }
+  }
+
+  TEST_CASE("the rate and the mean are right, and neighbours are independent") {
+    const std::int64_t T_seq = 10, C = tiny() ? 64 : 1024, rows = tiny() ? 20 : 200;
+    const std::vector<float> ones(static_cast<std::size_t>(rows * C), 1.0f);
+    const auto n = static_cast<double>(ones.size());
+    for (const double rate : {0.1, 0.5, 0.9}) {
+      CAPTURE(rate);
+      const auto got = dropped(ones, T_seq, C, rate);
+      double left_out = 0, sum = 0, products[4] = {};
+      std::vector<double> z;
+      for (const float y : got) {
+        left_out += y == 0;
+        sum += static_cast<double>(y);
+        z.push_back((y == 0 ? 1 - rate : -rate) / std::sqrt(rate * (1 - rate)));
+      }
+      const std::int64_t lags[4] = {1, 2, 4, C};
+      for (int k = 0; k < 4; ++k) {
+        for (std::int64_t i = lags[k]; i < std::ssize(z); ++i) products[k] += z[i] * z[i - lags[k]];
+      }
+      // Five standard errors of a Bernoulli mean, and of products of independent unit variables.
+      CHECK(std::abs(left_out / n - rate) < 5 * std::sqrt(rate * (1 - rate) / n));
+      CHECK(std::abs(sum / n - 1) < 5 * std::sqrt(rate / (1 - rate) / n));
+      for (const double product : products) CHECK(std::abs(product / n) < 5 / std::sqrt(n));
+    }
+  }
+
+  TEST_CASE("a sample's mask is its own, in whichever batch it comes") {
+    const std::int64_t B = 3, T_seq = 4, C = 32;
+    const std::vector<float> ones(static_cast<std::size_t>(B * T_seq * C), 1.0f);
+    const std::vector<float> one(static_cast<std::size_t>(T_seq * C), 1.0f);
+    const auto all = dropped(ones, T_seq, C, 0.5);
+    for (std::int64_t b = 0; b < B; ++b) {
+      const auto alone = dropped(one, T_seq, C, 0.5, kFirstSample + b);
+      CHECK(std::equal(alone.begin(), alone.end(), all.begin() + b * T_seq * C));
+    }
+    const auto first = dropped(one, T_seq, C, 0.5, 0), second = dropped(one, T_seq, C, 0.5, 1);
+    CHECK(first != second);
+  }
+
+  TEST_CASE("probabilities beyond [0, 1) are refused") {
+    CHECK(!make_dropout(0, 1, 1, 1, 1).on());
+    CHECK_THROWS_WITH_AS(make_dropout(1, 1, 1, 1, 1), doctest::Contains("probability 1.0"), Error);
+    CHECK_THROWS_AS(make_dropout(-0.1, 1, 1, 1, 1), Error);
+  }
+
+  TEST_CASE("the oracle's gradients with dropout are finite differences") {
+    const oracle::Config config{.T_max = 6, .V = 11, .L = 2, .NH = 2, .C = 16};
+    const oracle::Batch batch{
+        2, 5, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {2, 3, 4, 5, 6, 7, 8, 9, 10, 0}, {}};
+    oracle::Tensors p;
+    std::uint64_t seed = 40;
+    for (const auto& shape : oracle::parameter_shapes(config)) {
+      const auto values = random_floats(oracle::element_count(shape.shape), ++seed, 0.4);
+      p[shape.name] = oracle::Vec(values.begin(), values.end());
+    }
+    const oracle::Dropout dropout = oracle_dropout();
+    const auto d =
+        oracle::backward(config, p, batch, oracle::forward(config, p, batch, dropout), dropout);
+    for (const char* name : {"wpe.weight", "h.0.attn.c_attn.weight", "h.1.attn.c_proj.bias",
+                             "h.0.mlp.c_proj.bias", "h.1.ln_1.weight"}) {
+      CAPTURE(name);
+      oracle::Vec& x = p.at(name);
+      const oracle::Vec want = oracle::finite_difference(
+          x, [&] { return oracle::mean_loss(config, p, batch, dropout); });
+      CHECK(relative_l2(d.at(name), want) < 1e-7);
+    }
+  }
+
+  TEST_CASE("loss and gradients of the model follow the oracle") {
+    for (const std::string name : {"odd", "head64"}) {
+      if (tiny()) break;
+      CAPTURE(name);
+      const Fixture fixture = load_fixture(name);
+      const Result want = oracle_result(fixture);
+      const auto follows = [&]<class T>(T, Attention attention) {
+        const Result got = result_of<T>(fixture, pass_options(), 1, attention);
+        // What is allowed without dropout, times the largest scale of what is kept.
+        const double allowed = oracle::allowed_error(fixture, "all", kDtypeOf<T>) /
+                               (1 - pass_options().dropout.attention);
+        CHECK(difference(got.gradients, want.gradients) < allowed);
+        CHECK(std::abs(got.loss / want.loss - 1) <
+              2 * oracle::allowed_error(fixture, "loss", kDtypeOf<T>));
+      };
+      follows(float{}, Attention::flash);
+      follows(float{}, Attention::standard);
+      follows(bf16{}, Attention::flash);
+      follows(fp16{}, Attention::flash);
+    }
+  }
+
+  TEST_CASE("each rate alone acts where it should") {
+    const Fixture fixture = load_fixture("one_row");
+    const Result none = result_of<float>(fixture, {});
+    for (int i = 0; i < 3; ++i) {
+      PassOptions options = pass_options();
+      options.dropout = {};
+      (i == 0   ? options.dropout.embedding
+       : i == 1 ? options.dropout.attention
+                : options.dropout.residual) = 0.5;
+      CHECK(result_of<float>(fixture, options).loss != none.loss);
+    }
+  }
+
+  TEST_CASE("micro-batches change nothing") {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    const Result whole = result_of<float>(fixture, pass_options());
+    const Result cut = result_of<float>(fixture, pass_options(), fixture.integer("B"));
+    CHECK(cut.loss == doctest::Approx(whole.loss).epsilon(1e-6));
+    // What reordering an fp32 sum may change (test/oracle/README.md).
+    CHECK(worst_difference(cut.gradients, whole.gradients) < 3e-6);
+    PassOptions other = pass_options();
+    ++other.step;
+    CHECK(result_of<float>(fixture, other).loss != whole.loss);
+  }
+
+  TEST_CASE_TEMPLATE("rates of 0 are the run without dropout, to the bit", T, float, bf16) {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    PassOptions off = pass_options();
+    off.dropout = {};
+    const Result with = result_of<T>(fixture, off), without = result_of<T>(fixture, {});
+    CHECK(with.loss == without.loss);
+    CHECK(with.gradients == without.gradients);
+  }
+
+  TEST_CASE_TEMPLATE("a run resumed at any step is the uninterrupted run, to the bit", T, float,
+                     bf16, fp16) {
+    const Fixture fixture = load_fixture("adamw50");
+    const std::int64_t steps = tiny() ? 2 : 5;
+    const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
+    const auto train_step = [&](ModelRig<T>& rig, std::int64_t step) {
+      PassOptions options = pass_options();
+      options.step = step;
+      options.first_sample = step * fixture.integer("B");
+      const float loss = rig.gradients_of(oracle::training_batches(fixture, step, 2), options);
+      rig.state().apply_gradients({.learning_rate = 1e-3}, rig.stream());
+      return loss;
+    };
+    TemporaryDirectory folder;
+    ModelRig<T> straight(engine_config(fixture.config()), shape_of(fixture));
+    straight.set_parameters(fixture.parameters());
+    std::vector<float> losses;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      save_checkpoint(folder.path(), config, {step, step, step}, 1, straight.state(),
+                      straight.stream());
+      losses.push_back(train_step(straight, step));
+    }
+    // Interrupted after every step: each goes on from what the last one saved.
+    for (std::int64_t step = 0; step < steps; ++step) {
+      ModelRig<T> resumed(engine_config(fixture.config()), shape_of(fixture));
+      load_checkpoint(folder.path() / checkpoint_name(step), 1, resumed.state(), resumed.stream());
+      CHECK(train_step(resumed, step) == losses[step]);
+      if (step + 1 == steps) {
+        CHECK(resumed.weights() == straight.weights());
+      } else {
+        save_checkpoint(folder.path(), config, {step + 1, step + 1, step + 1}, 1, resumed.state(),
+                        resumed.stream());
+      }
+    }
+  }
+
+  TEST_CASE("--dropout sets what no other flag names") {
+    TrainSettings settings;
+    CHECK(dropout_rates(settings).embedding == 0);
+    settings.dropout = 0.1;
+    settings.attention_dropout = 0;
+    const DropoutRates rates = dropout_rates(settings);
+    CHECK(rates.embedding == 0.1);
+    CHECK(rates.attention == 0);
+    CHECK(rates.residual == 0.1);
+  }
+}

@@ -1,0 +1,191 @@
+// Dynamic loss scaling: its rules on the optimizer's state, and a model in fp16 that lives by them.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "llmc/train/checkpointing.h"
+#include "llmc/train/run_plan.h"
+#include "test/guarded.h"
+#include "test/model_rig.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+// The state after one step whose gradients have this norm, when scaled, and whose loss is this.
+OptimizerState after_step(const OptimizerState& before, float scaled_norm, float loss,
+                          std::int32_t window = 3) {
+  Stream stream;
+  const Guarded<OptimizerState> state({before}, stream);
+  const Guarded<float> partials({scaled_norm * scaled_norm}, stream), loss_there({loss}, stream);
+  finish_global_norm(state.data(), partials.data(), 1, 0.0f, loss_there.data(), stream);
+  begin_adamw(state.data(),
+              {.learning_rate = 1.0f, .weight_decay = 0.0f, .loss_scale_window = window}, stream);
+  CHECK(state.intact());
+  return state.values()[0];
+}
+
+OptimizerState with_scale(float scale, std::int32_t good_steps = 0) {
+  OptimizerState state{};
+  state.loss_scale = scale;
+  state.loss_scale_good_steps = good_steps;
+  return state;
+}
+
+RunShape shape_of(const Fixture& fixture) {
+  RunShape run;
+  run.B = fixture.integer("B");
+  run.T = fixture.integer("T");
+  return run;
+}
+
+// Gradients of the fixture's first batch, applied.
+void step(ModelRig<fp16>& rig, const Fixture& fixture, std::int64_t number) {
+  rig.gradients_of(oracle::training_batches(fixture, number, 1));
+  rig.state().apply_gradients({.learning_rate = 1e-3, .loss_scale_window = 2}, rig.stream());
+}
+
+}  // namespace
+
+TEST_SUITE("loss_scale") {
+  TEST_CASE("an overflow halves the scale, good steps in a row double it") {
+    OptimizerState state = with_scale(1024, 2);
+    state = after_step(state, INFINITY, 1.0f);
+    CHECK(state.used_loss_scale == 1024);
+    CHECK(state.loss_scale == 512);
+    CHECK(state.loss_scale_good_steps == 0);
+    CHECK(state.skipped == 1);
+    CHECK(state.skipped_in_row == 0);  // a smaller scale may cure it
+    CHECK(state.updates == 0);
+    for (int good = 1; good <= 3; ++good) {
+      state = after_step(state, 3 * 512.0f, 1.0f);
+      CHECK(state.gradient_norm == 3);  // unscaled
+      CHECK(state.updates == good);
+      CHECK(state.loss_scale == (good == 3 ? 1024 : 512));
+    }
+    CHECK(state.loss_scale_good_steps == 0);
+    CHECK(state.used_loss_scale == 512);
+    state = after_step(state, NAN, 1.0f);
+    CHECK(state.loss_scale == 512);
+  }
+
+  TEST_CASE("the scale stays between 1 and 2^24") {
+    CHECK(after_step(with_scale(kMaxLossScale, 2), 1.0f, 1.0f).loss_scale == kMaxLossScale);
+    OptimizerState state = with_scale(2);
+    state = after_step(state, INFINITY, 1.0f);
+    CHECK(state.loss_scale == 1);
+    CHECK(state.skipped_in_row == 0);
+    // From here on no smaller scale helps: skipping counts towards --max-skipped.
+    for (int row = 1; row <= 3; ++row) {
+      state = after_step(state, INFINITY, 1.0f);
+      CHECK(state.loss_scale == 1);
+      CHECK(state.skipped_in_row == row);
+    }
+    CHECK(after_step(state, 1.0f, 1.0f).skipped_in_row == 0);
+  }
+
+  TEST_CASE("a loss that is not finite says nothing about the scale") {
+    const OptimizerState state = after_step(with_scale(1024), NAN, NAN);
+    CHECK(state.loss_scale == 1024);
+    CHECK(state.skipped_in_row == 1);
+    CHECK(state.skipped == 1);
+  }
+
+  TEST_CASE("without a scale nothing is scaled") {
+    OptimizerState state = after_step(with_scale(0), 3.0f, 1.0f);
+    CHECK(state.gradient_norm == 3);
+    CHECK(state.gradient_scale == 1);
+    CHECK(state.loss_scale == 0);
+    state = after_step(state, INFINITY, 1.0f);
+    CHECK(state.loss_scale == 0);
+    CHECK(state.skipped_in_row == 1);
+  }
+
+  TEST_CASE("scaling by a power of two changes no bit of an update") {
+    Stream stream;
+    const std::int64_t n = 2 * kNormPiece + 5;
+    const AdamWOptions options{.learning_rate = 1e-2f, .weight_decay = 0.1f};
+    const auto updated = [&](float scale) {
+      std::vector<float> scaled = random_floats(n, 3);
+      for (float& x : scaled) x *= scale == 0 ? 1 : scale;
+      const Guarded<float> param(random_floats(n, 4), stream), gradient(scaled, stream);
+      const Guarded<float> m(std::vector<float>(n), stream), v(std::vector<float>(n), stream);
+      const Guarded<float> partials(std::vector<float>(squared_norm_count(n)), stream);
+      const Guarded<OptimizerState> state({with_scale(scale)}, stream);
+      squared_norm_partials<float>(partials.data(), gradient.data(), n, stream);
+      finish_global_norm(state.data(), partials.data(), partials.size(), 0.5f, nullptr, stream);
+      begin_adamw(state.data(), options, stream);
+      adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options,
+                   state.data(), stream);
+      return param.values();
+    };
+    const std::vector<float> plain = updated(0);
+    CHECK(same_bits(updated(1), plain));
+    CHECK(same_bits(updated(65536), plain));
+  }
+
+  TEST_CASE("a model whose scale is too large finds one, and is resumed on the way to the bit") {
+    const Fixture fixture = load_fixture("adamw50");
+    const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
+    const std::int64_t steps = tiny() ? 2 : 12;
+    TemporaryDirectory folder;
+    ModelRig<fp16> rig(engine_config(fixture.config()), shape_of(fixture));
+    rig.set_parameters(fixture.parameters());
+    rig.set_loss_scale(kMaxLossScale);
+    const NamedFloats first = rig.weights();
+    std::vector<float> scales;
+    for (std::int64_t i = 0; i < steps; ++i) {
+      save_checkpoint(folder.path(), config, {i, i, i}, 1, rig.state(), rig.stream());
+      step(rig, fixture, i);
+      const OptimizerState state = rig.state().optimizer_state(rig.stream());
+      scales.push_back(state.used_loss_scale);
+      CHECK(state.skipped_in_row == 0);
+      if (i == 0) {
+        CHECK(state.overflowed == 1);
+        CHECK(rig.weights() == first);
+      }
+    }
+    CHECK(scales[1] == kMaxLossScale / 2);
+    if (tiny()) return;
+    const OptimizerState state = rig.state().optimizer_state(rig.stream());
+    CHECK(state.updates > 0);
+    CHECK(rig.weights() != first);
+    for (const std::int64_t stop : {std::int64_t{1}, steps / 2, steps - 1}) {
+      CAPTURE(stop);
+      ModelRig<fp16> resumed(engine_config(fixture.config()), shape_of(fixture));
+      load_checkpoint(folder.path() / checkpoint_name(stop), 1, resumed.state(), resumed.stream());
+      for (std::int64_t i = stop; i < steps; ++i) {
+        step(resumed, fixture, i);
+        CHECK(resumed.state().optimizer_state(resumed.stream()).used_loss_scale == scales[i]);
+      }
+      CHECK(resumed.weights() == rig.weights());
+      const OptimizerState end = resumed.state().optimizer_state(resumed.stream());
+      CHECK(end.loss_scale == state.loss_scale);
+      CHECK(end.loss_scale_good_steps == state.loss_scale_good_steps);
+    }
+  }
+
+  TEST_CASE("flags of other dtypes, and scales that would round, are refused") {
+    const Gpt2Config config{.vocabulary = 32, .context = 8, .layers = 1, .heads = 1, .channels = 8};
+    TrainSettings settings;
+    settings.steps = 100;
+    settings.dtype = "bf16";
+    settings.loss_scale = 1024;
+    const auto complaint_of = [&] { return complaint([&] { make_run_plan(settings, config); }); };
+    CHECK(contains(complaint_of(), "--loss-scale with --dtype bf16"));
+    settings.dtype = "fp16";
+    CHECK(complaint_of() == "");
+    settings.loss_scale = 1000;
+    CHECK(contains(complaint_of(), "not a power of two"));
+    settings.loss_scale = 0;
+    settings.loss_scale_window = 5;
+    CHECK(make_run_plan(settings, config).loss_scale_window == 5);
+    settings.dtype = "fp32";
+    CHECK(contains(complaint_of(), "--loss-scale-window with --dtype fp32"));
+  }
+}

@@ -1,0 +1,67 @@
+// The learning rate's curve, at its corners.
+#include <doctest/doctest.h>
+
+#include "llmc/train/run_plan.h"
+#include "llmc/train/schedule.h"
+#include "test/support.h"
+
+using namespace llmc;
+
+TEST_SUITE("schedule") {
+  TEST_CASE("warm-up, stable, decay") {
+    const Schedule wsd{.decay = Decay::wsd,
+                       .peak = 2.0,
+                       .final_fraction = 0.25,
+                       .warmup = 4,
+                       .steps = 20,
+                       .decay_steps = 8};
+    CHECK(wsd.rate(0) == 0.5);  // a quarter of the warm-up, not 0
+    CHECK(wsd.rate(3) == 2.0);
+    CHECK(wsd.rate(4) == 2.0);
+    CHECK(wsd.rate(11) == 2.0);  // the last stable step
+    CHECK(wsd.rate(12) == doctest::Approx(2.0 * (0.25 + 0.75 * 7 / 8)).epsilon(1e-15));
+    CHECK(wsd.rate(15) == doctest::Approx(2.0 * (0.25 + 0.75 / 2)).epsilon(1e-15));
+    CHECK(wsd.rate(19) == 0.5);  // the last step has the final rate
+    CHECK(wsd.rate(25) == 0.5);
+    for (std::int64_t step = 4; step < 19; ++step) CHECK(wsd.rate(step + 1) <= wsd.rate(step));
+  }
+
+  TEST_CASE("wsd without a stable part, and without a decay") {
+    Schedule wsd{.decay = Decay::wsd,
+                 .peak = 1,
+                 .final_fraction = 0,
+                 .warmup = 2,
+                 .steps = 4,
+                 .decay_steps = 2};
+    CHECK(wsd.rate(1) == 1);
+    CHECK(wsd.rate(2) == 0.5);
+    CHECK(wsd.rate(3) == 0);
+    wsd.decay_steps = 0;
+    CHECK(wsd.rate(3) == 1);
+  }
+
+  TEST_CASE("the decay's length is a fraction of the run that leaves room for the warm-up") {
+    CHECK(wsd_decay_steps(1000, 50, 0.2) == 200);
+    CHECK(wsd_decay_steps(10, 0, 1.0) == 10);
+    CHECK(wsd_decay_steps(10, 0, 0.01) == 1);
+    CHECK(wsd_decay_steps(10, 10, 0.0) == 0);
+    CHECK(wsd_decay_steps(10, 5, 0.5) == 5);
+    CHECK_THROWS_WITH_AS(wsd_decay_steps(10, 6, 0.5),
+                         doctest::Contains("6 steps of warm-up and 5 of decay in a run of 10"),
+                         Error);
+    CHECK_THROWS_WITH_AS(wsd_decay_steps(10, 20, 0.0), doctest::Contains("--warmup"), Error);
+  }
+
+  TEST_CASE("--decay-fraction belongs to --schedule wsd") {
+    const Gpt2Config config{.vocabulary = 32, .context = 8, .layers = 1, .heads = 1, .channels = 8};
+    TrainSettings settings;
+    settings.steps = 100;
+    settings.schedule = "wsd";
+    CHECK(make_run_plan(settings, config).schedule.decay_steps == 20);
+    settings.decay_fraction = 0.5;
+    CHECK(make_run_plan(settings, config).schedule.decay_steps == 50);
+    settings.schedule = "cosine";
+    CHECK_THROWS_WITH_AS(make_run_plan(settings, config),
+                         doctest::Contains("--decay-fraction with --schedule cosine"), Error);
+  }
+}

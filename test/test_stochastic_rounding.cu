@@ -1,0 +1,180 @@
+// Stochastic rounding: right on average, exact where nothing is to be rounded, the same however a
+// tensor is cut.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "llmc/train/checkpointing.h"
+#include "llmc/train/run_plan.h"
+#include "test/guarded.h"
+#include "test/model_rig.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+// `inp` as the update `step` rounds it, in pieces that end where `cuts` say (multiples of 4).
+template <class T>
+std::vector<T> rounded(const std::vector<float>& inp, StochasticRounding rounding,
+                       std::int32_t step, std::vector<std::int64_t> cuts = {}) {
+  Stream stream;
+  const auto n = static_cast<std::int64_t>(inp.size());
+  const Guarded<float> from(inp, stream);
+  std::vector<T> all;
+  cuts.push_back(n);
+  std::int64_t first = 0;
+  for (const std::int64_t end : cuts) {
+    const Guarded<T> to(std::vector<T>(static_cast<std::size_t>(end - first)), stream);
+    StochasticRounding piece = rounding;
+    piece.first_index += first;
+    const std::vector<float> part(inp.begin() + first, inp.begin() + end);
+    const Guarded<float> there(part, stream);
+    stochastic_convert(to.data(), static_cast<const float*>(there.data()), end - first, piece, step,
+                       stream);
+    CHECK(to.intact());
+    const auto values = to.values();
+    all.insert(all.end(), values.begin(), values.end());
+    first = end;
+  }
+  return all;
+}
+
+// Steps with stochastic rounding on the adamw50 fixture.
+template <class T>
+void step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t number) {
+  rig.gradients_of(oracle::training_batches(fixture, number, 1));
+  rig.state().apply_gradients({.learning_rate = 1e-3}, rig.stream());
+}
+
+// A rig whose updates round stochastically.
+template <class T>
+struct Rounding : ModelRig<T> {
+  Rounding(const Fixture& fixture, std::uint64_t seed)
+      : ModelRig<T>(engine_config(fixture.config()),
+                    {.B = fixture.integer("B"), .T = fixture.integer("T")}) {
+    this->state().round_stochastically(seed);
+    this->set_loss_scale(1024);
+  }
+};
+
+template <class T>
+std::vector<float> working_weights(ModelRig<T>& rig) {
+  std::vector<float> all;
+  auto source = rig.state().source();
+  for (const ParameterSpec& spec : rig.state().table().specs()) {
+    const auto values = to_floats(download(source.weight(spec), spec.size(), rig.stream()));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("stochastic_rounding") {
+  TEST_CASE_TEMPLATE("the mean of many draws is the number itself", T, bf16, fp16) {
+    const std::int64_t draws = tiny() ? 400 : 40000;
+    std::vector<float> numbers = {1.0f + 0.3f * static_cast<float>(kSpacing<T>),
+                                  -0.7f,
+                                  3.14159f,
+                                  1e-3f,
+                                  -123.456f,
+                                  0.999999f};
+    if (std::is_same_v<T, fp16>) numbers.insert(numbers.end(), {1.3e-5f, -4.4e-8f, 6.09e-5f});
+    for (const float x : numbers) {
+      CAPTURE(x);
+      const std::vector<float> same(static_cast<std::size_t>(draws), x);
+      double sum = 0;
+      float low = INFINITY, high = -INFINITY;
+      for (const T& y : rounded<T>(same, {.seed = 5, .tensor = 2}, 7)) {
+        sum += as_double(y);
+        low = std::fmin(low, to_float(y));
+        high = std::fmax(high, to_float(y));
+      }
+      // The two neighbours, and nothing else.
+      CHECK(low < x);
+      CHECK(high > x);
+      const T nearest = from_float<T>(x);
+      CHECK((to_float(nearest) == low || to_float(nearest) == high));
+      const double gap = static_cast<double>(high) - static_cast<double>(low);
+      CHECK(gap <= std::fmax(std::abs(x) * 2 * kSpacing<T>, 0x1p-24));
+      // A draw deviates by at most half a gap (standard deviation); five standard errors.
+      CHECK(std::abs(sum / static_cast<double>(draws) - static_cast<double>(x)) <
+            5 * 0.5 * gap / std::sqrt(static_cast<double>(draws)));
+    }
+  }
+
+  TEST_CASE_TEMPLATE("what needs no rounding stays", T, bf16, fp16) {
+    std::vector<float> exact;
+    for (const float x : random_floats(1000, 9, 10.0)) exact.push_back(to_float(from_float<T>(x)));
+    exact.insert(exact.end(), {0.0f, -0.0f, 1.0f, INFINITY, -INFINITY});
+    if (std::is_same_v<T, fp16>) exact.insert(exact.end(), {0x1p-24f, -3 * 0x1p-24f, 65504.0f});
+    CHECK(to_floats(rounded<T>(exact, {.seed = 1}, 1)) == exact);
+    const auto nan = rounded<T>({NAN}, {.seed = 1}, 1);
+    CHECK(std::isnan(to_float(nan[0])));
+  }
+
+  TEST_CASE_TEMPLATE("draws depend on seed, tensor, step and place, and not on how it is cut", T,
+                     bf16, fp16) {
+    const std::vector<float> x = random_floats(803, 10);
+    const StochasticRounding rounding{.seed = 3, .tensor = 4};
+    const auto whole = rounded<T>(x, rounding, 6);
+    CHECK(same_bits(rounded<T>(x, rounding, 6), whole));
+    CHECK(same_bits(rounded<T>(x, rounding, 6, {4, 128, 700}), whole));
+    CHECK(!same_bits(rounded<T>(x, rounding, 7), whole));
+    CHECK(!same_bits(rounded<T>(x, {.seed = 4, .tensor = 4}, 6), whole));
+    CHECK(!same_bits(rounded<T>(x, {.seed = 3, .tensor = 5}, 6), whole));
+    CHECK(!same_bits(rounded<T>(x, {.seed = 3, .tensor = 4, .first_index = 4}, 6), whole));
+    CHECK_THROWS_WITH_AS(rounded<T>(x, {.first_index = 2}, 6), doctest::Contains("of four"), Error);
+  }
+
+  TEST_CASE_TEMPLATE("AdamW rounds its masters so", T, bf16, fp16) {
+    const Fixture fixture = load_fixture("adamw50");
+    Rounding<T> rig(fixture, 3);
+    rig.set_parameters(fixture.parameters());
+    step(rig, fixture, 0);
+    step(rig, fixture, 1);
+    const NamedFloats masters = rig.weights();
+    std::vector<float> want;
+    for (const ParameterSpec& spec : rig.state().table().specs()) {
+      const auto values =
+          to_floats(rounded<T>(masters.at(spec.name), {.seed = 3, .tensor = spec.number}, 2));
+      want.insert(want.end(), values.begin(), values.end());
+    }
+    CHECK(working_weights(rig) == want);
+  }
+
+  TEST_CASE_TEMPLATE("a resumed run has the weights in use, to the bit", T, bf16, fp16) {
+    const Fixture fixture = load_fixture("adamw50");
+    const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
+    TemporaryDirectory folder;
+    Rounding<T> straight(fixture, 3);
+    straight.set_parameters(fixture.parameters());
+    for (std::int64_t i = 0; i < 3; ++i) {
+      save_checkpoint(folder.path(), config, {i, i, i}, 1, straight.state(), straight.stream());
+      step(straight, fixture, i);
+    }
+    for (std::int64_t stop = 0; stop < 3; ++stop) {
+      CAPTURE(stop);
+      Rounding<T> resumed(fixture, 3);
+      load_checkpoint(folder.path() / checkpoint_name(stop), 1, resumed.state(), resumed.stream());
+      for (std::int64_t i = stop; i < 3; ++i) step(resumed, fixture, i);
+      CHECK(resumed.weights() == straight.weights());
+      CHECK(working_weights(resumed) == working_weights(straight));
+    }
+  }
+
+  TEST_CASE("--stochastic-rounding needs something to round") {
+    const Gpt2Config config{.vocabulary = 32, .context = 8, .layers = 1, .heads = 1, .channels = 8};
+    TrainSettings settings;
+    settings.steps = 10;
+    settings.stochastic_rounding = true;
+    CHECK_THROWS_WITH_AS(make_run_plan(settings, config),
+                         doctest::Contains("--stochastic-rounding with --dtype fp32"), Error);
+    settings.dtype = "bf16";
+    CHECK(make_run_plan(settings, config).stochastic_rounding);
+  }
+}
