@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "llmc/device/device.h"
@@ -51,7 +52,8 @@ std::vector<std::int32_t> some_tokens(std::int64_t count, std::int64_t vocabular
   return tokens;
 }
 
-// Initialisation, a step of training and a loss to look at.
+// Initialisation, a step of training and a loss to look at; a step with dropout and, where weights
+// are rounded, stochastic rounding, and what a resumed run does of that.
 template <class T>
 void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   const RunShape shape{.B = 1, .T = config.context, .attention = attention};
@@ -75,6 +77,11 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   state.apply_gradients({}, stream);
   model.forward(source, batch, gemm, stream);
   model.losses(source, batch, gemm, stream);
+  const PassOptions dropout{.dropout = {.embedding = 0.1, .attention = 0.1, .residual = 0.1}};
+  model.forward_backward(source, batch, scale, state.loss(), scale, gemm, stream, dropout);
+  if (!std::is_same_v<T, float>) state.round_stochastically(1);
+  state.apply_gradients({}, stream);
+  state.restore_rounding(stream);
   stream.synchronize();
 }
 
@@ -154,6 +161,7 @@ int main() {
     Printer printer;
     run_all<float>(printer);
     run_all<bf16>(printer);
+    run_all<fp16>(printer);
     copy_numbers(printer);
     merge_statistics(printer);
     return 0;

@@ -124,6 +124,7 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
 template <class T>
 void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
                    Stream& stream) {
+  const ProfileScope scope("dropout", stream, traffic_of(out, inp));
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("apply_dropout", C);
   check_shape("inp", inp, {rows, C});
