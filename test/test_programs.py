@@ -72,7 +72,7 @@ def test_help_names_every_flag(program):
                  "attention-dropout residual-dropout loss-scale loss-scale-window stochastic-rounding "
                  "beta1 beta2 eps clip dtype seed "
                  "out checkpoint-every resume stop-after log eval-every sample-every init-from device "
-                 "config attention").split():
+                 "config attention epochs text-field cache-dir no-cache document-mask").split():
         expect(f"--{flag} " in text or f"--{flag}\n" in text or f"--{flag}:" in text, f"--{flag} is missing")
 
 
