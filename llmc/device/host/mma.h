@@ -59,11 +59,11 @@ template <class T>
 void multiply(MmaRoom& room) {
   Row d[16] = {};
   for (int half = 0; half < 2; ++half) {
-    float b_transposed[8][8];
-    unpack<T>(room.b[half], b_transposed);
-    Row b[8] = {};
+    float t[8][8];  // transposed
+    unpack<T>(room.b[half], t);
+    Row b[8];
     for (int k = 0; k < 8; ++k) {
-      for (int j = 0; j < 8; ++j) b[k][j] = b_transposed[j][k];
+      b[k] = Row{t[0][k], t[1][k], t[2][k], t[3][k], t[4][k], t[5][k], t[6][k], t[7][k]};
     }
     for (int part = 0; part < 2; ++part) {
       float a[8][8];
