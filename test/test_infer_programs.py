@@ -145,10 +145,11 @@ def test_top_k_1_and_temperature_0_are_greedy(program):
     expect(generate(program, *common, "--temp", 3, "--seed", 4)["ids"] != want, "temperature 3")
 
 
-def test_bf16_generates(program):
-    common = ["-m", model(program), "-p", "a", "-n", 20, "--temp", 0, "--ignore-eos", "--dtype", "bf16"]
-    found = generate(program, *common)
-    expect(found["tokens"] == 20 and found == generate(program, *common), found)
+def test_half_precision_generates(program):
+    common = ["-m", model(program), "-p", "a", "-n", 20, "--temp", 0, "--ignore-eos", "--dtype"]
+    for dtype in ("bf16", "fp16"):
+        found = generate(program, *common, dtype)
+        expect(found["tokens"] == 20 and found == generate(program, *common, dtype), found)
 
 
 def test_prompts_from_everywhere(program):
@@ -218,7 +219,7 @@ def test_wrong_flags_are_named(program):
                         ("--temp", "hot"), ("--top-k", "-1"), ("--seed", "-1"), ("--seed", "2.5")):
         name = "--tokens" if flag == "-n" else flag
         program.fails("-m", folder, flag, value, says=[name, value], code=2)
-    program.fails("-m", folder, "--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16"], code=2)
+    program.fails("-m", folder, "--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16", "fp16"], code=2)
     program.fails("-m", folder, "--tempo", 1, says=["--tempo"], code=2)
     program.fails("-p", "text", says=["--model"], code=2)
     (program.folder / "bad.toml").write_text("promt = 1\n")

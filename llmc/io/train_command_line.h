@@ -132,9 +132,10 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
   dropout("--attention-dropout", s.attention_dropout, "of attention's probabilities [--dropout]");
   dropout("--residual-dropout", s.residual_dropout,
           "of what each branch adds to the residual stream [--dropout]");
-  app.add_option(
-         "--max-skipped", s.max_skipped,
-         "give up after this many updates in a row had a loss or gradient that is not finite")
+  app.add_option("--max-skipped", s.max_skipped,
+                 "give up after this many updates in a row had a loss or gradient that is not "
+                 "finite; in fp16 "
+                 "not counting those that a smaller loss scale may cure")
       ->check(at_least(std::int64_t{1}))
       ->type_name("N")
       ->capture_default_str()

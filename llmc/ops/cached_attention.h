@@ -33,7 +33,8 @@ __device__ __forceinline__ float cached_exp2(float x) {
 // wait for itself.
 template <class T>
 __device__ __forceinline__ float cached_score(const float* q, const T* key, int HS) {
-  constexpr int N = kVecSize<T>;
+  // Eight fp16 numbers at a time spill registers on sm_90a.
+  constexpr int N = std::is_same_v<T, fp16> ? 4 : kVecSize<T>;
   float sums[4] = {};
   for (int c = 0; c < HS; c += N) {
     const Vec<T, N> k = load_vec<N>(key + c);
