@@ -11,15 +11,18 @@
 #include "llmc/io/token_file.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/train_settings.h"
+#include "llmc/train/eval_tasks.h"
 #include "llmc/train/run_plan.h"
 
 namespace llmc {
 
-// Training text is absent when a run only evaluates.
+// Training text is absent when a run only evaluates; validation text too where tasks are all it
+// does.
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ShuffledWindows> train;
   std::optional<ConsecutiveWindows> validation;
+  EvalTasks tasks;
 };
 
 // The windows of texts that are tokens already.
@@ -31,11 +34,13 @@ inline void cut_windows(RunData& data, TokenData train, TokenData validation,
   data.validation.emplace(std::move(validation), T, validation_name);
 }
 
-// Reads --train and --val. Without --val the end of --train is kept for validation.
+// Reads --eval, --train and --val. Without --val the end of --train is kept for validation.
 inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
                              std::unique_ptr<Tokenizer> tokenizer) {
   RunData data;
   data.tokenizer = std::move(tokenizer);
+  data.tasks = make_eval_tasks(settings, *data.tokenizer, plan.shape.T);
+  if (settings.train.empty() && settings.val.empty()) return data;
   TokenData train, validation;
   if (!settings.train.empty()) train = load_tokens(settings.train, *data.tokenizer);
   if (!settings.val.empty()) {
