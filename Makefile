@@ -11,7 +11,7 @@ HOST_BUILD ?= 1## 0 builds for CUDA alone, which needs no OpenBLAS
 HOST_ARCH ?= -march=native## instruction set of the host build
 SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
 DEVICE ?= host## host or cuda: what `make test` builds and runs
-SUITE ?=## run these test suites alone (* is a wildcard; programs and infer_programs are the end-to-end tests)
+SUITE ?=## run these test suites alone (* is a wildcard; programs, infer_programs, evaluation_programs are the end-to-end tests)
 TEST ?=## run these test cases alone (* is a wildcard)
 FILE ?=## build and run this test file alone, such as test/test_gelu.cu
 UPDATE ?= 0## 1 lets `make resources` write its table of budgets anew
@@ -205,7 +205,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 # ---- testing --------------------------------------------------------------------------------
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
-TEST_PROGRAMS := $(if $(filter-out programs infer_programs peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
+TEST_PROGRAMS := $(if $(filter-out programs infer_programs evaluation_programs peers,$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
 ifeq ($(NVCC),)
 test test-programs: no-nvcc
 .PHONY: no-nvcc
@@ -217,7 +217,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs peers,$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out programs infer_programs evaluation_programs peers,$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults))
 endif
 

@@ -126,6 +126,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}
+  script evaluation_programs test/test_evaluation_programs.py "$out" ${case_filter:+"$case_filter"}
   script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
 fi
 

@@ -3,7 +3,7 @@
 // The whole text is one stream of tokens after one <|endoftext|>, so that its first token is
 // predicted too. Windows of T tokens begin at every `stride`-th: the first scores all it predicts,
 // each later one only what none before it did. So every token is scored once, and, but at the
-// beginning of the text, given at least T - stride tokens and at most T. With stride = T windows do
+// beginning of the text, given at least T - stride + 1 tokens and at most T. With stride = T windows do
 // not overlap: fastest, and worst for the tokens at their start.
 //
 // Perplexities of models with other tokens are not comparable; those by word are, because a text's
@@ -66,7 +66,7 @@ class PerplexityTask : public EvalTask {
            ": " + number(examples()) + " tokens, " + number(words_) + " words, " + number(lines_) +
            " line ends, " + number(bytes_) + " bytes of the file; windows of " +
            number(options_.T) + " tokens, stride " + number(options_.stride) +
-           ": each token once, after at least " + number(options_.T - options_.stride) +
+           ": each token once, after at least " + number(options_.T - options_.stride + 1) +
            " others but at the start";
   }
 
