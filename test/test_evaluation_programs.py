@@ -27,6 +27,14 @@ def sentence(numbers, least, most):
     return " ".join(numbers.choice(WORDS) for _ in range(numbers.randint(least, most)))
 
 
+def endings(numbers):
+    """Four that differ: equal ones would be equally good."""
+    found = {}
+    while len(found) < 4:
+        found[sentence(numbers, 1, 4)] = None
+    return list(found)
+
+
 def write_lines(path, objects):
     path.write_text("".join(json.dumps(line) + "\n" for line in objects))
 
@@ -39,7 +47,7 @@ def write_files(folder, seed=1):
     write_lines(folder / "hellaswag.jsonl", [
         {"ind": i, "activity_label": "Sailing", "ctx_a": "", "ctx_b": "", "ctx": sentence(numbers, 1, 9),
          "split": "val", "split_type": "indomain", "label": numbers.randrange(4), "source_id": f"x~{i}",
-         "endings": [sentence(numbers, 1, 4) for _ in range(4)]} for i in range(12)])
+         "endings": endings(numbers)} for i in range(12)])
 
 
 def evaluate(program, model, *tasks, arguments=()):
@@ -225,7 +233,7 @@ def test_wrong_flags_are_named(program):
 def test_bad_files_are_named_before_training(program):
     (program.folder / "good.jsonl").write_text('{"text": "the king"}\n')
     good = {"ctx": "c", "endings": ["a", "b"], "label": 0}
-    cases = {"lambada": [("", "no examples"), ('{"text": "one"}', ":1: \"text\" has no word before"),
+    cases = {"lambada": [("", " holds no examples"), ('{"text": "one"}', ":1: \"text\" has no word before"),
                          ('{"text": "a b"}\n{"txt": 1}', ":2 has no \"text\""), ("text", ":1 is not valid JSON")],
              "hellaswag": [(json.dumps({**good, "label": 2}), ":1: \"label\" is 2, not one of 0 to 1"),
                            (json.dumps({**good, "endings": []}), ":1: \"endings\" is not a list"),

@@ -3,8 +3,8 @@
 // The whole text is one stream of tokens after one <|endoftext|>, so that its first token is
 // predicted too. Windows of T tokens begin at every `stride`-th: the first scores all it predicts,
 // each later one only what none before it did. So every token is scored once, and, but at the
-// beginning of the text, given at least T - stride + 1 tokens and at most T. With stride = T windows do
-// not overlap: fastest, and worst for the tokens at their start.
+// beginning of the text, given at least T - stride + 1 tokens and at most T. With stride = T
+// windows do not overlap: fastest, and worst for the tokens at their start.
 //
 // Perplexities of models with other tokens are not comparable; those by word are, because a text's
 // words do not depend on the model: exp(total nll / words), the words being those between white
