@@ -195,7 +195,7 @@ TEST_SUITE("eval_files") {
       return task.metrics(scores);
     };
     const auto raw = metrics(false, 28), whole = metrics(true, 12);
-    CHECK(metric(raw, "loss") == doctest::Approx(2));
+    CHECK(metric(raw, "token_nll") == doctest::Approx(2));
     CHECK(metric(raw, "token_perplexity") == doctest::Approx(std::exp(2)));
     CHECK(metric(raw, "word_perplexity") == doctest::Approx(std::exp(7)));
     CHECK(metric(raw, "bits_per_byte") == doctest::Approx(2 / std::log(2)));

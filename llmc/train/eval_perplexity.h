@@ -88,8 +88,8 @@ class PerplexityTask : public EvalTask {
   std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
     double nll = 0;
     for (const RowScore& score : scores) nll += score.nll;
-    const double loss = nll / static_cast<double>(examples());
-    std::vector<EvalMetric> all = {{"loss", loss}, {"token_perplexity", std::exp(loss)}};
+    const double mean = nll / static_cast<double>(examples());
+    std::vector<EvalMetric> all = {{"token_nll", mean}, {"token_perplexity", std::exp(mean)}};
     const auto for_each_of = [&](std::int64_t n) { return std::exp(nll / static_cast<double>(n)); };
     if (words_ > 0) all.push_back({"word_perplexity", for_each_of(words_)});
     if (options_.detokenize && words_ + lines_ > 0) {

@@ -57,7 +57,7 @@ def perplexity(model, stride, file):
         if scored == len(ids):
             break
     tokens = len(ids) - 1
-    return {"examples": tokens, "loss": nll / tokens, "token_perplexity": math.exp(nll / tokens),
+    return {"examples": tokens, "token_nll": nll / tokens, "token_perplexity": math.exp(nll / tokens),
             "word_perplexity": math.exp(nll / len(text.split())),
             "bits_per_byte": nll / math.log(2) / len(text.encode()), "lead": math.inf}
 
