@@ -76,7 +76,8 @@ class Gpt2 {
   template <class Attend>
   void forward(ParameterSource<T>& source, const DeviceBatch& batch, Gemm& gemm, Stream& stream,
                Attend&& attend) {
-    require(batch.T <= run_.T && batch.rows() <= run_.rows(), "a batch larger than the model was built for");
+    require(batch.T <= run_.T && batch.rows() <= run_.rows(),
+            "a batch larger than the model was built for");
     const Pass pass{source, batch, gemm, stream, batch.rows()};
     source.acquire(0);
     embedding_forward<T>(rows_of(activations_.block(0).input, pass), batch.tokens,
