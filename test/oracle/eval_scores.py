@@ -91,6 +91,7 @@ def hellaswag(model, _, file):
 if __name__ == "__main__":
     if len(sys.argv) < 6:
         sys.exit(__doc__)
+    torch.set_num_threads(1)  # small products; threads would only wait for each other
     tested = Model(sys.argv[1], sys.argv[4], int(sys.argv[2]))
     tasks = {"perplexity": perplexity, "lambada": lambada, "hellaswag": hellaswag}
     results = []
