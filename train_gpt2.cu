@@ -62,6 +62,7 @@ void run(const TrainSettings& settings, const RunPlan& plan, const Gpt2Config& c
   if (plan.steps == 0 && has_validation) {
     std::printf("val_loss %.6f\n", trainer.validate(0));
   }
+  if (plan.steps == 0) trainer.evaluate_only();
 }
 
 void run_toy_language(TrainSettings settings) {
@@ -82,7 +83,8 @@ void run_toy_language(TrainSettings settings) {
 void run_text(TrainSettings settings) {
   if (settings.steps < 0) settings.steps = 1000;
   if (settings.train.empty() && settings.steps > 0) {
-    fail("--val without --train", "--train FILE, or --steps 0 to evaluate only");
+    fail(std::string(settings.val.empty() ? "--eval" : "--val") + " without --train",
+         "--train FILE, or --steps 0 to evaluate only");
   }
   auto tokenizer = make_tokenizer(settings.tokenizer);
   const Gpt2Config config = choose_config(settings, tokenizer->vocabulary_size());
@@ -105,7 +107,7 @@ int main(int argc, char** argv) {
   try {
     require_one_process();
     select_device(settings.device, argv);
-    if (settings.train.empty() && settings.val.empty()) {
+    if (settings.train.empty() && settings.val.empty() && settings.eval.empty()) {
       run_toy_language(settings);
     } else {
       run_text(settings);

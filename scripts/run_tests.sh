@@ -134,6 +134,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script run_view test/test_run_view.py "$out" ${case_filter:+"$case_filter"}
   script run_export test/test_run_export.py "$out" ${case_filter:+"$case_filter"}
   script data_programs test/test_data_programs.py "$out" ${case_filter:+"$case_filter"}
+  script evaluation_programs test/test_evaluation_programs.py "$out" ${case_filter:+"$case_filter"}
   script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
 fi
 

@@ -125,6 +125,7 @@ class ModelRig {
   llmc::Gpt2<T>& model() { return model_; }
   llmc::Stream& stream() { return stream_; }
   llmc::Gemm& gemm() { return gemm_; }
+  llmc::BatchStage& stage() { return stage_; }
   const llmc::MemoryPlan& plan() const { return plan_; }
 
  private:

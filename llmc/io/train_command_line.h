@@ -5,6 +5,7 @@
 #include <string>
 
 #include "llmc/io/command_line.h"
+#include "llmc/io/eval_files.h"
 #include "llmc/io/train_settings.h"
 
 namespace llmc {
@@ -91,10 +92,11 @@ inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {
                         const CLI::Validator& check) {
     return app.add_option(flag, value, text)->check(check)->type_name("X")->group(group);
   };
-  auto* steps = app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val [1000]")
-                    ->check(at_least(std::int64_t{0}))
-                    ->type_name("N")
-                    ->group(group);
+  auto* steps =
+      app.add_option("--steps", s.steps, "optimizer steps; 0: only evaluate --val or --eval [1000]")
+          ->check(at_least(std::int64_t{0}))
+          ->type_name("N")
+          ->group(group);
   real("--epochs", s.epochs,
        "instead of --steps: train until as many windows as --train has were taken this many times",
        between(1e-6, 1e6))
@@ -184,6 +186,39 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->group(group);
 }
 
+inline void add_evaluation_flags(CLI::App& app, TrainSettings& s) {
+  const std::string group = "Evaluation tasks (of all weights; results to stdout and --log)";
+  const auto check = [](const std::string& text) -> std::string {
+    try {
+      parse_eval_spec(text);
+      return {};
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  auto* eval =
+      app.add_option("--eval", s.eval,
+                     "perplexity (of a text), wikitext (the same, detokenized), lambada or "
+                     "hellaswag (.jsonl), more after commas; with --steps 0 all that is done")
+          ->check(CLI::Validator(check, ""))
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->type_name("TASK:FILE")
+          ->group(group);
+  const auto count = [&](const char* flag, std::int64_t& value, const char* text,
+                         std::int64_t least) {
+    app.add_option(flag, value, text)
+        ->check(at_least(least))
+        ->type_name("N")
+        ->needs(eval)
+        ->group(group);
+  };
+  count("--eval-task-every", s.eval_task_every, "steps between; 0: only at the end [0]", 0);
+  count("--eval-limit", s.eval_limit, "so many examples of lambada and hellaswag; 0: all [0]", 0);
+  count("--eval-stride", s.eval_stride,
+        "tokens between the windows of a perplexity; --seq-len: no overlap [half of --seq-len]", 1);
+}
+
 inline void add_output_flags(CLI::App& app, TrainSettings& s) {
   const std::string group = "Output";
   const auto count = [&](const char* flag, std::int64_t& value, const char* text) {
@@ -248,6 +283,7 @@ inline std::optional<int> parse_command_line(int argc, char** argv, TrainSetting
   add_batch_flags(app, settings);
   add_optimizer_flags(app, settings);
   add_number_flags(app, settings);
+  add_evaluation_flags(app, settings);
   add_output_flags(app, settings);
   return parse_flags(app, argc, argv);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace llmc {
 
@@ -61,11 +62,15 @@ struct TrainSettings {
   bool resume = false;
   std::int64_t stop_after = 0;  // steps of this run; 0: no limit
   std::string log;
-  std::int64_t profile = 0;        // steps to time operation by operation; 0: none
-  std::string profile_out;         // a file for what was found, JSON lines
-  std::int64_t eval_every = -1;    // steps; -1: ten times in the run; 0: never
-  std::int64_t eval_batches = 20;  // of each evaluation during training; 0: all
-  std::int64_t sample_every = -1;  // steps; -1: five times in the run; 0: never
+  std::int64_t profile = 0;          // steps to time operation by operation; 0: none
+  std::string profile_out;           // a file for what was found, JSON lines
+  std::int64_t eval_every = -1;      // steps; -1: ten times in the run; 0: never
+  std::int64_t eval_batches = 20;    // of each evaluation during training; 0: all
+  std::vector<std::string> eval;     // TASK:FILE each; eval_files.h says which tasks
+  std::int64_t eval_stride = 0;      // tokens; 0: half a sequence
+  std::int64_t eval_limit = 0;       // examples of a file; 0: all
+  std::int64_t eval_task_every = 0;  // steps; 0: at the end only
+  std::int64_t sample_every = -1;    // steps; -1: five times in the run; 0: never
   std::int64_t sample_tokens = 48;
   std::string prompt;
   std::string samples_out;             // a file of text sampled at the end

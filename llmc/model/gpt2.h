@@ -203,7 +203,7 @@ class Gpt2 {
   }
   template <class Attend>
   void run_blocks(const Pass& pass, Attend&& attend) {
-    require(pass.batch.B <= run_.B && pass.batch.T <= run_.T,
+    require(pass.batch.T <= run_.T && pass.rows <= run_.rows(),
             "a batch larger than the model was built for");
     const ProfileScope scope("forward", pass.stream);
     pass.source.acquire(0);

@@ -87,6 +87,26 @@ class Progress {
     note(text);
   }
 
+  // Part of something long: `done` of `total` after `seconds`.
+  void part(const std::string& what, std::int64_t done, std::int64_t total, double seconds) {
+    const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();
+    if (waited < (terminal_ ? 0.2 : 5.0)) return;
+    shown_ = Clock::now();
+    const double share = static_cast<double>(done) / static_cast<double>(total);
+    char text[128];
+    std::snprintf(text, sizeof text, "%s: %.0f%% | ETA %s", what.c_str(), 100 * share,
+                  duration_text(seconds / share - seconds).c_str());
+    if (!terminal_) return note(text);
+    std::cerr << '\r' << text << "\033[K" << std::flush;
+    line_open_ = true;
+  }
+
+  // A line of the log, and what a person is told of it.
+  void record(const LogRecord& line, const std::string& text) {
+    if (log_) log_->write(line);
+    note(text);
+  }
+
   // A line of its own.
   void note(const std::string& text) {
     end_line();

@@ -15,15 +15,18 @@
 #include "llmc/io/source_list.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/train_settings.h"
+#include "llmc/train/eval_tasks.h"
 #include "llmc/train/run_plan.h"
 
 namespace llmc {
 
-// Training text is absent when a run only evaluates.
+// Training text is absent when a run only evaluates; validation text too where tasks are all it
+// does.
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ShuffledWindows> train;
   std::optional<ConsecutiveWindows> validation;
+  EvalTasks tasks;
 };
 
 struct RunSources {
@@ -60,11 +63,14 @@ inline void cut_windows(RunData& data, RunSources sources, const TrainSettings& 
       Windows(std::move(sources.validation), T, documents, "a longer validation text"));
 }
 
-// Reads --train and --val. Without --val the end of each source of --train is kept for validation.
+// Reads --eval, --train and --val. Without --val the end of each source of --train is kept for
+// validation.
 inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
                              std::unique_ptr<Tokenizer> tokenizer) {
   RunData data;
   data.tokenizer = std::move(tokenizer);
+  data.tasks = make_eval_tasks(settings, *data.tokenizer, plan.shape.T);
+  if (settings.train.empty() && settings.val.empty()) return data;
   SourceReader reader(
       *data.tokenizer,
       {settings.text_field, {.enabled = !settings.no_cache, .directory = settings.cache_dir}});

@@ -24,6 +24,7 @@
 #include "llmc/train/batch_stage.h"
 #include "llmc/train/checkpoint_texts.h"
 #include "llmc/train/checkpointing.h"
+#include "llmc/train/eval_tasks.h"
 #include "llmc/train/interruption.h"
 #include "llmc/train/profiling.h"
 #include "llmc/train/progress.h"
@@ -121,13 +122,23 @@ class Trainer {
           position_.step == last) {
         save(progress);
       }
+      if (position_.step != last && due(settings_.eval_task_every, last)) run_tasks(progress);
     }
     batches_.reset();
     if (Interruption::requested()) save(progress);
     if (const auto profile = profiling_.end_run()) progress.note(*profile);
     progress.end_line();
     if (!settings_.samples_out.empty()) write_samples();
-    if (Interruption::requested()) report_interruption();
+    if (Interruption::requested()) return report_interruption();
+    report(run_tasks(progress));
+  }
+
+  // The tasks of --eval, for a run that does not train.
+  void evaluate_only() {
+    if (data_.tasks.empty()) return;
+    refuse_used_log();
+    Progress progress(settings_.log, false, 0);
+    report(run_tasks(progress));
   }
 
   const MemoryPlan& memory() const { return memory_; }
@@ -266,6 +277,17 @@ class Trainer {
     position_.validation = {position_.step, loss};
   }
 
+  std::vector<EvalResult> run_tasks(Progress& progress) {
+    RowScorer<T> scorer(model_, source_, stage_, plan_.shape, gemm_, stream_);
+    return run_eval_tasks(data_.tasks, scorer, position_.step, progress);
+  }
+
+  static void report(const std::vector<EvalResult>& results) {
+    if (results.empty()) return;
+    std::cout << eval_table(results) << std::flush;
+    if (!std::cout) fail("stdout cannot be written");
+  }
+
   std::vector<std::int32_t> prompt() const {
     const std::string text = settings_.prompt.empty() ? "\n" : settings_.prompt;
     std::vector<std::int32_t> ids = data_.tokenizer->encode(text);
@@ -341,8 +363,14 @@ class Trainer {
     if (settings_.log.empty()) return;
     if (settings_.resume) {
       trim_log(settings_.log, position_.step);
-    } else if (std::filesystem::is_regular_file(settings_.log) &&
-               std::filesystem::file_size(settings_.log) > 0) {
+    } else {
+      refuse_used_log();
+    }
+  }
+
+  void refuse_used_log() const {
+    if (std::filesystem::is_regular_file(settings_.log) &&
+        std::filesystem::file_size(settings_.log) > 0) {
       fail("--log " + settings_.log + " exists",
            "give another name, or --resume the run it belongs to");
     }

@@ -1,0 +1,110 @@
+// WikiText's texts come cut into words, with spaces around punctuation ("co @-@ star ( 1 @,@ 000 )
+// 's"). A model of ordinary text is scored on ordinary text, so this puts them together again
+// ("co-star (1,000)'s"). Radford et al. (2019, section 3.1) do so with "invertible de-tokenizers"
+// of their own; these rules are ours, and about that: single quotes and slashes are guesses, and
+// what WikiText cut off (`<unk>` stands for rare words in WikiText-2 and -103) does not come back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace llmc {
+
+// Runs of bytes that are neither spaces, tabs nor line ends.
+inline std::int64_t count_words(std::string_view text) {
+  std::int64_t words = 0;
+  bool inside = false;
+  for (const char c : text) {
+    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+    words += !space && !inside ? 1 : 0;
+    inside = !space;
+  }
+  return words;
+}
+
+namespace wikitext_detail {
+
+// Puts one line together, word by word.
+class LineJoiner {
+ public:
+  void add(std::string_view word) {
+    if (const std::string_view glue = inner_mark(word); !glue.empty()) {
+      line_ += glue;
+      glued_ = true;
+      return;
+    }
+    const bool closes = closing(word);
+    if (!line_.empty() && !glued_ && !closes) line_ += ' ';
+    line_ += word;
+    glued_ = opening(word, closes);
+    previous_ = word;
+  }
+
+  const std::string& line() const { return line_; }
+
+ private:
+  static bool one_of(std::string_view word, std::string_view characters) {
+    return word.size() == 1 && characters.find(word[0]) != std::string_view::npos;
+  }
+
+  // What "@-@", "@,@" and "@.@" stand for: a mark inside a word.
+  static std::string_view inner_mark(std::string_view word) {
+    const bool mark =
+        word.size() == 3 && word[0] == '@' && word[2] == '@' && one_of(word.substr(1, 1), "-,.");
+    return mark ? word.substr(1, 1) : std::string_view();
+  }
+
+  static bool closes_quote(bool& open) {
+    open = !open;
+    return !open;
+  }
+
+  // Stands at the end of what comes before it. Quotes open and close in turn; a single one that
+  // follows a plural and has no partner is a possessive.
+  bool closing(std::string_view word) {
+    if (word == "\"") return closes_quote(double_open_);
+    if (word == "'") {
+      const bool possessive = !single_open_ && previous_.ends_with('s');
+      return possessive || closes_quote(single_open_);
+    }
+    const bool heading = word == "=" && previous_ == "=";  // "= =": one mark
+    return heading || one_of(word, ".,;:!?)]}%") || (word.size() > 1 && word[0] == '\'');
+  }
+
+  // Stands at the beginning of what comes after it.
+  static bool opening(std::string_view word, bool closes) {
+    if (word == "\"" || word == "'") return !closes;
+    return one_of(word, "([{$#") || word == "\xC2\xA3" || word == "\xC2\xA5";  // pound, yen
+  }
+
+  std::string line_;
+  std::string_view previous_;
+  bool glued_ = false;  // no space before the next word
+  bool double_open_ = false, single_open_ = false;
+};
+
+}  // namespace wikitext_detail
+
+// The text as it was before WikiText's tokenizer, as nearly as can be told. Lines stay lines.
+inline std::string detokenize_wikitext(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    wikitext_detail::LineJoiner joiner;
+    while (!line.empty()) {
+      const std::size_t space = line.find(' ');
+      if (space != 0) joiner.add(line.substr(0, space));
+      line.remove_prefix(space == std::string_view::npos ? line.size() : space + 1);
+    }
+    out += joiner.line();
+    if (end == std::string_view::npos) break;
+    out += '\n';
+    text.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+}  // namespace llmc

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""What evaluation tasks give for a model of transformers: one text at a time, no padding.
+
+    eval_scores.py DIR T STRIDE TOKENIZER TASK:FILE...
+
+TOKENIZER is "bytes" or a directory with encoder.json and vocab.bpe. Prints a JSON list: for each task
+an object of metrics, and "lead": how far any answer is from turning into another, in nats. Needs
+torch, transformers and tokenizers.
+"""
+import json
+import math
+import sys
+from pathlib import Path
+
+import torch
+from transformers import GPT2LMHeadModel
+
+import greedy
+
+
+class Model:
+    def __init__(self, folder, tokenizer, T):
+        self.model, self.T = GPT2LMHeadModel.from_pretrained(folder).eval(), T
+        self.encode, self.end = greedy.encode, 256
+        if tokenizer != "bytes":
+            from tokenizers import ByteLevelBPETokenizer
+            files = [str(Path(tokenizer) / name) for name in ("encoder.json", "vocab.bpe")]
+            bpe = ByteLevelBPETokenizer.from_file(*files)
+            self.encode, self.end = lambda text: bpe.encode(text).ids, 50256
+
+    @torch.no_grad()
+    def logits(self, ids):
+        return self.model(torch.tensor([ids])).logits[0].double()
+
+    def continuation(self, context, text):
+        """The log-probability of `text` after `context`, how far its tokens lead all others (negative:
+        one of them does not), and how many they are. Tokenized as one text."""
+        whole = self.encode(context + text)
+        count = len(whole) - len(self.encode(context))
+        whole = whole[-(self.T + 1):]
+        logits = self.logits(whole[:-1])[-count:]
+        targets = torch.tensor(whole[-count:])[:, None]
+        mine = logits.gather(1, targets)[:, 0]
+        others = logits.scatter(1, targets, -math.inf).amax(1)
+        return (mine - logits.logsumexp(1)).sum().item(), (mine - others).min().item(), count
+
+
+def perplexity(model, stride, file):
+    text = Path(file).read_bytes().decode()
+    ids, nll, scored = [model.end, *model.encode(text)], 0.0, 1
+    for begin in range(0, len(ids), stride):
+        end = min(begin + model.T, len(ids) - 1)
+        log_p = model.logits(ids[begin:end]).log_softmax(1)
+        for at in range(scored, end + 1):
+            nll -= log_p[at - 1 - begin, ids[at]].item()
+        scored = end + 1
+        if scored == len(ids):
+            break
+    tokens = len(ids) - 1
+    return {"examples": tokens, "token_nll": nll / tokens, "token_perplexity": math.exp(nll / tokens),
+            "word_perplexity": math.exp(nll / len(text.split())),
+            "bits_per_byte": nll / math.log(2) / len(text.encode()), "lead": math.inf}
+
+
+def lambada(model, _, file):
+    found = []
+    for line in Path(file).read_text().splitlines():
+        context, word = json.loads(line)["text"].rsplit(" ", 1)
+        found.append(model.continuation(context, " " + word))
+    return {"examples": len(found), "accuracy": sum(lead > 0 for _, lead, _ in found) / len(found),
+            "perplexity": math.exp(-sum(log_p for log_p, _, _ in found) / len(found)),
+            "lead": min(abs(lead) for _, lead, _ in found)}
+
+
+def hellaswag(model, _, file):
+    right, leads, examples = {"accuracy": 0, "acc_norm": 0, "acc_norm_tokens": 0}, [], 0
+    for line in Path(file).read_text().splitlines():
+        example = json.loads(line)
+        examples += 1
+        found = [model.continuation(example["ctx"], " " + ending) for ending in example["endings"]]
+        scores = {"accuracy": [log_p for log_p, _, _ in found],
+                  "acc_norm": [log_p / len(e.encode()) for (log_p, _, _), e in zip(found, example["endings"])],
+                  "acc_norm_tokens": [log_p / count for log_p, _, count in found]}
+        for name, values in scores.items():
+            right[name] += values.index(max(values)) == example["label"]
+            best, second = sorted(values)[:-3:-1]
+            leads.append(best - second)
+    return {"examples": examples, **{name: n / examples for name, n in right.items()}, "lead": min(leads)}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 6:
+        sys.exit(__doc__)
+    torch.set_num_threads(1)  # small products; threads would only wait for each other
+    tested = Model(sys.argv[1], sys.argv[4], int(sys.argv[2]))
+    tasks = {"perplexity": perplexity, "lambada": lambada, "hellaswag": hellaswag}
+    results = []
+    for spec in sys.argv[5:]:
+        task, path = spec.split(":", 1)
+        results.append(tasks[task](tested, int(sys.argv[3]), path))
+    print(json.dumps(results))

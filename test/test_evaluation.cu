@@ -1,0 +1,188 @@
+// The scores that evaluation tasks get from a model, against the fp64 oracle, which takes one row
+// at a time, without padding.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "llmc/train/row_scorer.h"
+#include "test/model_rig.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+class ListedRows : public EvalTask {
+ public:
+  explicit ListedRows(std::vector<EvalRow> rows) : EvalTask("listed", ""), rows_(std::move(rows)) {}
+  std::string protocol() const override { return ""; }
+  std::int64_t examples() const override { return rows(); }
+  std::int64_t rows() const override { return static_cast<std::int64_t>(rows_.size()); }
+  std::int64_t row_length(std::int64_t i) const override {
+    return static_cast<std::int64_t>(rows_[i].tokens.size());
+  }
+  EvalRow row(std::int64_t i) const override { return rows_[i]; }
+  bool asks_greedy() const override { return true; }
+  std::vector<EvalMetric> metrics(std::span<const RowScore>) const override { return {}; }
+
+ private:
+  std::vector<EvalRow> rows_;
+};
+
+// What a row's tokens from the second on get, by the definition.
+struct Predictions {
+  std::vector<double> nll;
+  std::vector<std::int32_t> likeliest;
+  double lead = 0;  // smallest, of a likeliest logit over the next
+};
+
+Predictions predict(const Fixture& fixture, const oracle::Tensors& parameters,
+                    const std::vector<std::int32_t>& tokens) {
+  const oracle::Config config = fixture.config();
+  const auto T = static_cast<oracle::Index>(tokens.size()) - 1;
+  const oracle::Batch batch{1, T, {tokens.begin(), tokens.end() - 1}, {}, {}};
+  const oracle::Vec logits = oracle::forward(config, parameters, batch).logits;
+  Predictions found{{}, {}, 1e9};
+  for (oracle::Index t = 0; t < T; ++t) {
+    std::vector<double> row(logits.begin() + t * config.V, logits.begin() + (t + 1) * config.V);
+    double sum = 0;
+    for (const double x : row) sum += std::exp(x);
+    found.nll.push_back(std::log(sum) - row[tokens[t + 1]]);
+    found.likeliest.push_back(
+        static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+    std::nth_element(row.begin(), row.begin() + 1, row.end(), std::greater<>());
+    found.lead = std::min(found.lead, row[0] - row[1]);
+  }
+  return found;
+}
+
+struct Case {
+  std::vector<EvalRow> rows;
+  std::vector<double> nll;
+  std::vector<bool> greedy;
+};
+
+// Rows of all lengths from 2 to T + 1 tokens, every other one with the oracle's own likeliest
+// tokens at its end, half of these but for the last; those too close to tell in fp32 are left out.
+Case make_case(const Fixture& fixture, std::int64_t T, std::int64_t count) {
+  const oracle::Tensors parameters = fixture.parameters();
+  Case made;
+  for (std::uint64_t seed = 0; std::ssize(made.rows) < count; ++seed) {
+    const auto length = static_cast<std::int64_t>(2 + (seed * 7) % static_cast<std::uint64_t>(T));
+    EvalRow row{random_ints(length, 100 + seed, fixture.config().V), 0};
+    row.scored = 1 + static_cast<std::int64_t>(seed / 2) % std::min<std::int64_t>(length - 1, 4);
+    for (std::int64_t at = length - row.scored; seed % 2 == 0 && at < length; ++at) {
+      row.tokens[at] = predict(fixture, parameters, row.tokens).likeliest[at - 1];
+    }
+    if (seed % 4 == 0) row.tokens.back() = (row.tokens.back() + 1) % 200;
+    const Predictions p = predict(fixture, parameters, row.tokens);
+    if (p.lead < 1e-3) continue;
+    double nll = 0;
+    bool greedy = true;
+    for (std::int64_t at = length - row.scored; at < length; ++at) {
+      nll += p.nll[at - 1];
+      greedy = greedy && p.likeliest[at - 1] == row.tokens[at];
+    }
+    made.rows.push_back(row);
+    made.nll.push_back(nll);
+    made.greedy.push_back(greedy);
+  }
+  return made;
+}
+
+struct Scores {
+  std::vector<double> nll;
+  std::vector<bool> greedy;
+  bool operator==(const Scores&) const = default;
+};
+
+template <class T>
+Scores score(const Fixture& fixture, const std::vector<EvalRow>& rows, std::int64_t B,
+             std::int64_t length) {
+  RunShape run;
+  run.B = B;
+  run.T = length;
+  run.training = false;
+  ModelRig<T> rig(engine_config(fixture.config()), run);
+  rig.set_parameters(fixture.parameters());
+  auto source = rig.state().source();
+  RowScorer<T> scorer(rig.model(), source, rig.stage(), run, rig.gemm(), rig.stream());
+  Scores all;
+  std::int64_t last = 0, whole = 0;
+  const auto found = scorer.score(ListedRows(rows), [&](std::int64_t done, std::int64_t of) {
+    CHECK(done > last);
+    last = done;
+    whole = of;
+    return true;
+  });
+  CHECK(last == whole);
+  int batches = 0;
+  const auto stop = [&](std::int64_t, std::int64_t) { return ++batches > 1; };
+  CHECK(scorer.score(ListedRows(rows), stop).empty());
+  CHECK(batches == 1);
+  for (const RowScore& score : found) {
+    all.nll.push_back(score.nll);
+    all.greedy.push_back(score.greedy);
+  }
+  return all;
+}
+
+// What reordering an fp32 sum may change, and what rounding some 30 results of a layer stack to 8
+// bits may (test/oracle/README.md).
+template <class T>
+constexpr double kRounding = sizeof(T) == 4 ? 3e-6 : 1e-2;
+
+}  // namespace
+
+TEST_SUITE("evaluation") {
+  TEST_CASE_TEMPLATE("rows of every length get the oracle's scores", T, float, bf16) {
+    const Fixture fixture = load_fixture("odd");
+    const std::int64_t length = fixture.integer("T");
+    const Case made = make_case(fixture, length, tiny() ? 3 : 40);
+    const Scores found = score<T>(fixture, made.rows, 3, length);
+    CHECK(relative_l2(found.nll, made.nll) < kRounding<T>);
+    if (sizeof(T) == 4) CHECK(found.greedy == made.greedy);
+    const auto right = std::count(made.greedy.begin(), made.greedy.end(), true);
+    CHECK(right > 0);
+    CHECK(right < std::ssize(made.greedy));
+  }
+
+  TEST_CASE(
+      "how many rows are taken at once changes rounding alone, and a run repeats to the bit") {
+    const Fixture fixture = load_fixture("odd");
+    const std::int64_t length = fixture.integer("T");
+    const Case made = make_case(fixture, length, tiny() ? 3 : 30);
+    const Scores one = score<float>(fixture, made.rows, 1, length);
+    CHECK(one == score<float>(fixture, made.rows, 1, length));
+    for (const std::int64_t B : {2, 5, 16}) {
+      const Scores other = score<float>(fixture, made.rows, B, length);
+      for (std::size_t i = 0; i < other.nll.size(); ++i) {
+        CHECK(std::abs(other.nll[i] / one.nll[i] - 1) < 1e-5);
+      }
+      CHECK(relative_l2(other.nll, one.nll) < kRounding<float>);
+      CHECK(other.greedy == one.greedy);
+      if (tiny()) break;
+    }
+  }
+
+  TEST_CASE("scores that are not numbers are no likeliest tokens") {
+    const Fixture fixture = load_fixture("one_row");
+    RunShape run;
+    ModelRig<float> rig(engine_config(fixture.config()), run);
+    auto parameters = fixture.parameters();
+    for (double& x : parameters.at("ln_f.weight")) x = std::nan("");
+    rig.set_parameters(parameters);
+    auto source = rig.state().source();
+    RowScorer<float> scorer(rig.model(), source, rig.stage(), run, rig.gemm(), rig.stream());
+    const auto found =
+        scorer.score(ListedRows({{{1, 0}, 1}}), [](std::int64_t, std::int64_t) { return true; });
+    CHECK(std::isnan(found[0].nll));
+    CHECK(!found[0].greedy);
+  }
+}
