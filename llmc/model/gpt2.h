@@ -16,6 +16,8 @@
 #include "llmc/device/device.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/config.h"
+#include "llmc/model/device_batch.h"
+#include "llmc/model/layer_parameters.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
 #include "llmc/model/pass_options.h"
@@ -28,18 +30,6 @@
 #include "llmc/ops/standard_attention.h"
 
 namespace llmc {
-
-// A batch in device memory.
-struct DeviceBatch {
-  std::int64_t B = 0, T = 0;
-  Tensor<const std::int32_t, 1> tokens;          // (B*T)
-  Tensor<const std::int32_t, 1> targets;         // (B*T), -1: no target; empty without a loss
-  TokenBucketsView buckets{};                    // of the tokens; for the backward pass
-  const std::int32_t* doc_start = nullptr;       // (B*T) first visible key of each query; null: 0
-  const std::int32_t* first_position = nullptr;  // (B) where each sequence begins; null: 0
-
-  std::int64_t rows() const { return B * T; }
-};
 
 template <class T>
 class Gpt2 {
@@ -131,18 +121,6 @@ class Gpt2 {
   }
 
  private:
-  struct NormSpecs {
-    const ParameterSpec &weight, &bias;
-  };
-  struct LinearSpecs {
-    const ParameterSpec &weight, &bias;
-  };
-  struct BlockSpecs {
-    NormSpecs ln_1;
-    LinearSpecs qkv, attention_out;
-    NormSpecs ln_2;
-    LinearSpecs mlp_in, mlp_out;
-  };
   // What every step of a pass over the model needs.
   struct Pass {
     ParameterSource<T>& source;
@@ -159,19 +137,6 @@ class Gpt2 {
     Tensor<const std::int32_t, 1> targets;  // (count)
   };
 
-  static NormSpecs norm_specs(const ParameterTable& table, const std::string& name) {
-    return {table.find(name + ".weight"), table.find(name + ".bias")};
-  }
-  static LinearSpecs linear_specs(const ParameterTable& table, const std::string& name) {
-    return {table.find(name + ".weight"), table.find(name + ".bias")};
-  }
-  static BlockSpecs block_specs(const ParameterTable& table, std::int64_t l) {
-    const std::string h = "h." + std::to_string(l) + ".";
-    return {norm_specs(table, h + "ln_1"),          linear_specs(table, h + "attn.c_attn"),
-            linear_specs(table, h + "attn.c_proj"), norm_specs(table, h + "ln_2"),
-            linear_specs(table, h + "mlp.c_fc"),    linear_specs(table, h + "mlp.c_proj")};
-  }
-
   template <class X>
   static auto rows_of(X tensor, const Pass& pass) {
     return first_rows(tensor, pass.rows);
@@ -179,18 +144,6 @@ class Gpt2 {
 
   // ---- weights and gradients as tensors ----
 
-  static Tensor<const T, 1> weight(ParameterSource<T>& source, const ParameterSpec& spec) {
-    return make_tensor(source.weight(spec), spec.shape[0]);
-  }
-  static Tensor<const T, 2> weight2(ParameterSource<T>& source, const ParameterSpec& spec) {
-    return make_tensor(source.weight(spec), spec.stored_rows, spec.shape[1]);
-  }
-  static Tensor<float, 1> gradient(ParameterSource<T>& source, const ParameterSpec& spec) {
-    return make_tensor(source.gradient(spec), spec.shape[0]);
-  }
-  static Tensor<float, 2> gradient2(ParameterSource<T>& source, const ParameterSpec& spec) {
-    return make_tensor(source.gradient(spec), spec.stored_rows, spec.shape[1]);
-  }
   Tensor<const T, 2> embedding(ParameterSource<T>& source) const { return weight2(source, wte_); }
   Tensor<const T, 2> positions(ParameterSource<T>& source) const { return weight2(source, wpe_); }
 

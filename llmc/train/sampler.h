@@ -3,15 +3,32 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/io/tokenizer_interface.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/ops/sampling.h"
 #include "llmc/train/batch_stage.h"
 #include "llmc/train/interruption.h"
 
 namespace llmc {
+
+// What samples begin with: the tokens of `asked`, or of a line break, for a model that sees T
+// tokens.
+inline std::vector<std::int32_t> sample_prompt(const std::string& asked, const Tokenizer& tokenizer,
+                                               std::int64_t T) {
+  const std::string text = asked.empty() ? "\n" : asked;
+  std::vector<std::int32_t> ids = tokenizer.encode(text);
+  if (ids.empty()) fail("--prompt '" + text + "' has no tokens", "a text with at least one token");
+  const auto room = static_cast<std::size_t>(T - 1);
+  if (ids.size() > room) {
+    fail("--prompt has " + std::to_string(ids.size()) + " tokens",
+         "at most --seq-len - 1 = " + std::to_string(room));
+  }
+  return ids;
+}
 
 // `count` continuations of the prompt, side by side, up to `length` tokens each with the prompt.
 // The random numbers depend on seed, step, sample and place alone. An interruption ends them early.

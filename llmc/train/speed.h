@@ -54,10 +54,13 @@ struct Peak {
   std::string origin;
 };
 
-// With tf32, fp32 products run on tensor cores, whose rate no table here has: it is measured. Needs
-// three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a CPU) for a moment.
+// `given` TFLOP/s, unless that is 0. With tf32, fp32 products run on tensor cores, whose rate no
+// table here has: it is measured. Needs three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a
+// CPU) for a moment.
 template <class T>
-Peak peak_of(const DeviceProperties& properties, bool tf32, Gemm& gemm, Stream& stream) {
+Peak peak_of(double given, const DeviceProperties& properties, bool tf32, Gemm& gemm,
+             Stream& stream) {
+  if (given > 0) return {1e12 * given, "--peak-tflops"};
   const bool by_tf32 = tf32 && std::is_same_v<T, float>;
   const double known = by_tf32 ? 0 : peak_flops(properties, kDtypeOf<T>);
   if (known > 0) return {known, "by the device's properties"};

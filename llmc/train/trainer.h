@@ -25,6 +25,7 @@
 #include "llmc/train/checkpoint_texts.h"
 #include "llmc/train/checkpointing.h"
 #include "llmc/train/eval_tasks.h"
+#include "llmc/train/fitting.h"
 #include "llmc/train/interruption.h"
 #include "llmc/train/profiling.h"
 #include "llmc/train/progress.h"
@@ -53,10 +54,8 @@ class Trainer {
         source_(nullptr, nullptr),
         profiling_(settings.profile, settings.profile_out) {
     // Before the model takes the memory that measuring needs.
-    if (settings.peak_tflops > 0) {
-      peak_ = {1e12 * settings.peak_tflops, "--peak-tflops"};
-    } else if (plan.shape.training) {
-      peak_ = peak_of<T>(device_properties(), settings.tf32, gemm_, stream_);
+    if (plan.shape.training) {
+      peak_ = peak_of<T>(settings.peak_tflops, device_properties(), settings.tf32, gemm_, stream_);
     }
     allocate();
     state_.clear(stream_);
@@ -158,34 +157,9 @@ class Trainer {
     if (memory_.total() > device.free_memory) {
       fail("the run needs " + megabytes(memory_.total()) + " of device memory, " +
                megabytes(device.free_memory) + " are free (" + memory_.report() + ")",
-           what_would_fit(device.free_memory));
+           what_would_fit<T>(model_.config(), table_, plan_.shape, device.free_memory));
     }
     memory_.allocate();
-  }
-
-  std::string what_would_fit(std::int64_t free_bytes) const {
-    RunShape smaller = plan_.shape;
-    const auto total = [&] {
-      MemoryPlan memory;
-      const TrainingState<T> state(table_, smaller.training, memory);
-      const Gpt2<T> model(model_.config(), table_, smaller, memory);
-      return memory.total();
-    };
-    for (; smaller.B > 1; --smaller.B) {
-      if (total() <= free_bytes) break;
-    }
-    if (total() <= free_bytes) {
-      return "--batch-size " + std::to_string(smaller.B) +
-             " would fit; --grad-accum keeps the batch large";
-    }
-    const std::int64_t sequence = smaller.T;
-    for (; smaller.T > 1; smaller.T = smaller.T / 2) {
-      if (total() <= free_bytes) break;
-    }
-    if (smaller.T < sequence && total() <= free_bytes) {
-      return "--batch-size 1 --seq-len " + std::to_string(smaller.T) + " would fit";
-    }
-    return "not even one short sequence would fit: a smaller model, or a device with more memory";
   }
 
   // ---- a step ----
@@ -288,21 +262,9 @@ class Trainer {
     if (!std::cout) fail("stdout cannot be written");
   }
 
-  std::vector<std::int32_t> prompt() const {
-    const std::string text = settings_.prompt.empty() ? "\n" : settings_.prompt;
-    std::vector<std::int32_t> ids = data_.tokenizer->encode(text);
-    if (ids.empty())
-      fail("--prompt '" + text + "' has no tokens", "a text with at least one token");
-    const auto room = static_cast<std::size_t>(plan_.shape.T - 1);
-    if (ids.size() > room) {
-      fail("--prompt has " + std::to_string(ids.size()) + " tokens",
-           "at most --seq-len - 1 = " + std::to_string(room));
-    }
-    return ids;
-  }
-
   void show_sample(Progress& progress) {
-    const std::vector<std::int32_t> start = prompt();
+    const std::vector<std::int32_t> start =
+        sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
     const std::int64_t length =
         std::min(plan_.shape.T, static_cast<std::int64_t>(start.size()) + settings_.sample_tokens);
     const auto samples = sample_tokens(model_, source_, stage_, start, 1, length, settings_.seed,
@@ -313,7 +275,8 @@ class Trainer {
 
   // As many rounds of full sequences as give --samples-tokens tokens, one sequence a line.
   void write_samples() {
-    const std::vector<std::int32_t> start = prompt();
+    const std::vector<std::int32_t> start =
+        sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
     std::string text;
     for (std::int64_t round = 0, tokens = 0;
          tokens < settings_.samples_tokens && !Interruption::requested(); ++round) {

@@ -1,0 +1,23 @@
+// What a pass over the model reads: ids, and what is known of them beforehand.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/tensor.h"
+#include "llmc/ops/embedding.h"
+
+namespace llmc {
+
+// A batch in device memory.
+struct DeviceBatch {
+  std::int64_t B = 0, T = 0;
+  Tensor<const std::int32_t, 1> tokens;          // (B*T)
+  Tensor<const std::int32_t, 1> targets;         // (B*T), -1: no target; empty without a loss
+  TokenBucketsView buckets{};                    // of the tokens; for the backward pass
+  const std::int32_t* doc_start = nullptr;       // (B*T) first visible key of each query; null: 0
+  const std::int32_t* first_position = nullptr;  // (B) where each sequence begins; null: 0
+
+  std::int64_t rows() const { return B * T; }
+};
+
+}  // namespace llmc

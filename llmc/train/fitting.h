@@ -1,0 +1,41 @@
+// What to ask for where a run does not fit into the device's memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/model/gpt2.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/train/training_state.h"
+
+namespace llmc {
+
+// A hint: the largest batch of which a run fits into so many bytes, else the longest sequence.
+template <class T>
+std::string what_would_fit(const Gpt2Config& config, const ParameterTable& table,
+                           const RunShape& shape, std::int64_t free_bytes) {
+  RunShape smaller = shape;
+  const auto total = [&] {
+    MemoryPlan memory;
+    const TrainingState<T> state(table, smaller.training, memory);
+    const Gpt2<T> model(config, table, smaller, memory);
+    return memory.total();
+  };
+  for (; smaller.B > 1; --smaller.B) {
+    if (total() <= free_bytes) break;
+  }
+  if (total() <= free_bytes) {
+    return "--batch-size " + std::to_string(smaller.B) +
+           " would fit; --grad-accum keeps the batch large";
+  }
+  const std::int64_t sequence = smaller.T;
+  for (; smaller.T > 1; smaller.T = smaller.T / 2) {
+    if (total() <= free_bytes) break;
+  }
+  if (smaller.T < sequence && total() <= free_bytes) {
+    return "--batch-size 1 --seq-len " + std::to_string(smaller.T) + " would fit";
+  }
+  return "not even one short sequence would fit: a smaller model, or a device with more memory";
+}
+
+}  // namespace llmc
