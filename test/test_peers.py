@@ -17,6 +17,7 @@ from runner import Skip, expect, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "dev/peers"
+DATA = Path(os.environ.get("LLMC_DATA", ROOT.parent / "shared/data"))
 PYTHON = os.environ.get("PYTHON", "python3")
 SIZES = ["--layers", 2, "--heads", 3, "--channels", 48, "--context", 32, "--vocabulary", 300]
 
@@ -70,6 +71,29 @@ def test_losses_are_pytorchs_in_fp32(program, folder):
     expect(worst < 2e-5, f"losses differ by {worst:.1e}: {ours}, {theirs}")
     other = train_theirs(folder, "other.jsonl", *RUN[:-1], 8)
     expect(max(abs(a / b - 1) for a, b in zip(ours, other)) > 1e-3, "other batches gave the same losses")
+
+
+def test_losses_are_pytorchs_on_real_text(program, folder):
+    """200 steps on Tiny Shakespeare with GPT-2's tokens. Rounding grows with every step."""
+    need("torch, numpy")
+    if not os.environ.get("LLMC_LONG"):
+        raise Skip("takes minutes; make test-long runs it")
+    text, gpt2 = DATA / "text/tinyshakespeare.txt", DATA / "gpt2"
+    if not text.exists() or not gpt2.exists():
+        raise Skip(f"{DATA} has no text/tinyshakespeare.txt or no gpt2 (LLMC_DATA names another folder)")
+    run([program.parent / "tokenize", "--tokenizer", gpt2, text, "-o", "tokens.bin", "--no-end-of-text"], folder)
+    peer(folder, "make_weights.py", "--out", "gpt2", "--layers", 4, "--heads", 4, "--channels", 128, "--context", 64)
+    flags = ["--init-from", "gpt2", "--train", "tokens.bin", "--batch-size", 8, "--steps", 200, "--warmup", 20,
+             "--lr", 6e-4, "--seed", 7]
+    run([program, *flags, "--val", "tokens.bin", "--tokenizer", gpt2, "--eval-every", 0, "--sample-every", 0,
+         "--log", "ours.jsonl"], folder)
+    peer(folder, "train_pytorch.py", *flags, "--device", "cpu", "--compile", 0, "--log", "theirs.jsonl")
+    ours, theirs = losses(folder / "ours.jsonl"), losses(folder / "theirs.jsonl")
+    expect(len(ours) == len(theirs) == 200, f"{len(ours)} and {len(theirs)} steps")
+    differences = [abs(a / b - 1) for a, b in zip(ours, theirs)]
+    print(f"largest relative difference: {max(differences[:50]):.1e} in 50 steps, {max(differences):.1e} in 200")
+    expect(max(differences[:50]) < 2e-6, f"the first 50 losses differ by {max(differences[:50]):.1e}")
+    expect(max(differences) < 1e-3, f"losses differ by {max(differences):.1e}")
 
 
 def test_losses_follow_pytorchs_in_bf16(program, folder):
