@@ -136,7 +136,8 @@ def convert_all(source, folder, paths, options, sums):
         convert.CONVERTERS[source.name](paths, out, options.limit)
         made = out.finish()
     # What an earlier run made and this one does not would pass for a part of the set.
-    for name in [*before.get("files", {}), *before.get("tokens", {})]:
+    tokens = [file for stem, was in before.get("tokens", {}).items() for file in [*was["files"], f"{stem}.json"]]
+    for name in [*before.get("files", {}), *tokens]:
         if name not in made:
             (folder / Path(name).name).unlink(missing_ok=True)
     manifest = {"source": source.name, "licence": source.licence, "citation": source.citation, "limit": options.limit,
@@ -146,35 +147,60 @@ def convert_all(source, folder, paths, options, sums):
 
 
 def tokenize(folder, manifest, options):
-    """Has a .bin beside each text, made by ./tokenize with the tokenizer asked for."""
+    """Has token files beside each text, made by ./tokenize with the tokenizer asked for."""
     directory = str(Path(options.tokenizer).absolute())
-    for name, file in manifest["files"].items():
-        tokens = Path(name).with_suffix(".bin").name
-        made = manifest["tokens"].get(tokens, {})
-        path = folder / tokens
-        if made.get("tokenizer") == directory and path.exists() and path.stat().st_size == made.get("bytes"):
+    for name in manifest["files"]:
+        text = Path(name)
+        made = manifest["tokens"].get(text.stem, {})
+        if made.get("tokenizer") == directory and has_files(folder, made["files"]):
             continue
-        command = [options.tokenize, "--tokenizer", options.tokenizer, str(folder / name), "-o", str(path)]
-        command += ["--field", "text"] if name.endswith(".jsonl") else []
+        command = [options.tokenize, "--tokenizer", options.tokenizer, str(folder / name),
+                   "-o", str(folder / f"{text.stem}.bin")]
+        command += ["--field", "text"] if text.suffix == ".jsonl" else []
+        command += ["--force"] if made else []
         print(" ".join(command), file=sys.stderr)
         code = subprocess.run(command).returncode
-        if code != 0 or not path.exists():
+        if code != 0:
             raise DownloadError(f"{options.tokenize} failed on {folder / name} (exit code {code}); the text is whole, "
                                 "run again once that is mended")
-        manifest["tokens"][tokens] = {"tokenizer": directory, "bytes": path.stat().st_size}
+        manifest["tokens"][text.stem] = {"tokenizer": directory, **token_files(folder, f"{text.stem}.json")}
         sources.replace_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+
+
+def has_files(folder, files):
+    """Whether these, name -> bytes, are there."""
+    return bool(files) and all((folder / name).is_file() and (folder / name).stat().st_size == size
+                               for name, size in files.items())
+
+
+def token_files(folder, summary):
+    """What ./tokenize says it made: its token files, and how many tokens are in them."""
+    try:
+        output = json.loads((folder / summary).read_text())["outputs"][0]
+        names = [Path(file["file"]).name for file in output["files"]]
+        return {"tokens": output["tokens"], "files": {name: (folder / name).stat().st_size for name in names}}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DownloadError(f"{folder / summary} does not say what ./tokenize made: {error}")
+
+
+def as_source(folder, tokens):
+    """Token files as --train takes them: one file, or a pattern."""
+    names = list(tokens["files"])
+    return f"{folder / names[0]}" if len(names) == 1 else f"'{folder}/{names[0].rsplit('_', 1)[0]}_*.bin'"
 
 
 def report(source, folder, manifest, options):
     for name, file in manifest["files"].items():
         print(f"{folder / name}: {file['documents']} documents, {human(file['bytes'])}")
-    for name, file in manifest["tokens"].items():
-        print(f"{folder / name}: {(file['bytes'] - convert.TOKEN_HEADER.size) // 2} tokens")
+    for name, made in manifest["tokens"].items():
+        print(f"{folder / name}: {made['tokens']} tokens in {len(made['files'])} files")
     trained = next((name for name in ("train.txt", "train.jsonl") if name in manifest["files"]), None)
     if trained is None:
-        print("next: an evaluation reads this file")
-    elif "train.bin" in manifest["tokens"]:
-        print(f"next: ./train_gpt2 --train {folder}/train.bin --val {folder}/val.bin --tokenizer {options.tokenizer}")
+        print(f"next: ./train_gpt2 --init-from MODEL --tokenizer DIR --steps 0 --eval "
+              f"{source.name}:{folder / next(iter(manifest['files']))}")
+    elif "train" in manifest["tokens"]:
+        train, val = (as_source(folder, manifest["tokens"][name]) for name in ("train", "val"))
+        print(f"next: ./train_gpt2 --train {train} --val {val} --tokenizer {manifest['tokens']['train']['tokenizer']}")
     elif trained == "train.txt":
         print(f"next: ./train_gpt2 --train {folder}/train.txt --val {folder}/val.txt")
     else:
@@ -187,7 +213,7 @@ def prepare_tokens(source, folder, options, sums):
     for file in source.files:
         path = obtain(file, folder, sums, options, convert.require_token_file)
         total += convert.require_token_file(path)
-    print(f"{folder}: {len(source.files)} files, {total} tokens\nnext: ./train_gpt2 --train {folder}/{source.files[1].name} "
+    print(f"{folder}: {len(source.files)} files, {total} tokens\nnext: ./train_gpt2 --train '{folder}/fineweb_train_*.bin' "
           f"--val {folder}/{source.files[0].name} --tokenizer DIR")
 
 

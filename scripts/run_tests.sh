@@ -124,7 +124,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
-    script prepare test/test_prepare.py ${case_filter:+"$case_filter"}
+    script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_program test/test_tokenize_program.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_resume test/test_tokenize_resume.py "$out" ${case_filter:+"$case_filter"}
   fi

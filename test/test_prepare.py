@@ -2,8 +2,9 @@
 """The commands of data/README.md and scripts/get_gpt2.sh from end to end, on small files of the real ones'
 form, served on this machine. Nothing leaves the machine.
 
-    python3 test/test_prepare.py [PATTERN]
+    python3 test/test_prepare.py build/host [PATTERN]
 
+The folder holds ./tokenize, which makes the tokens; where it does not, that test is skipped.
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
 import contextlib
@@ -29,6 +30,7 @@ import prepare  # noqa: E402
 import unpack  # noqa: E402
 
 DATA = Path(os.environ.get("LLMC_DATA", ROOT.parent / "shared/data"))
+TOKENIZE = (ROOT / sys.argv[1] / "tokenize").resolve()
 ENVIRONMENT = {k: v for k, v in os.environ.items()
                if not k.lower().endswith("_proxy") and k not in ("DATA_BASE_URL", "GPT2_DIR")}
 
@@ -221,10 +223,13 @@ def test_dry_runs_and_usage_errors(folder):
 
 def test_tokens_are_made_by_the_tool(folder):
     tool = folder / "tokenize"
-    tool.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n[ -e {folder}/broken ] && exit 1\nhead -c 1124 /dev/zero > "$5"\n')
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n[ -e {folder}/broken ] && exit 1\nexec {TOKENIZE} "$@"\n')
     tool.chmod(0o755)
+    vocabulary = DATA / "gpt2"
+    if not TOKENIZE.exists() or not vocabulary.exists():
+        raise Skip(f"{TOKENIZE} or {vocabulary} is not there")
     with Rig(folder) as rig:
-        flags = ("--tokenizer", folder, "--tokenize", tool)
+        flags = ("--tokenizer", vocabulary, "--tokenize", tool)
         expect("run make" in rig.prepare("lambada", *flags[:2], "--tokenize", folder / "none", code=2)[1], "no tool")
         (folder / "broken").touch()
         expect("failed on" in rig.prepare("openwebtext", *flags, code=1)[1], "a tool that fails")
@@ -232,12 +237,21 @@ def test_tokens_are_made_by_the_tool(folder):
         (folder / "calls").unlink()
         out, said, _ = rig.prepare("openwebtext", *flags)
         calls = (folder / "calls").read_text().splitlines()
-        expect(sorted(calls) == [f"--tokenizer {folder} {out}/{n}.jsonl -o {out}/{n}.bin --field text"
+        expect(sorted(calls) == [f"--tokenizer {vocabulary} {out}/{n}.jsonl -o {out}/{n}.bin --field text"
                                  for n in ("train", "val")], calls)
-        expect("train.bin: 50 tokens" in said and f"--val {out}/val.bin" in said, said)
+        expect("tokens in 1 files" in said and f"--train {out}/train.bin --val {out}/val.bin" in said, said)
         expect_idempotent(rig, "openwebtext", *flags)
+        (out / "val.bin").unlink()
+        rig.prepare("openwebtext", *flags)
+        again = (folder / "calls").read_text().splitlines()[2:]
+        expect(again == [call + " --force" for call in calls if "val.jsonl" in call], again)
         rig.prepare("tinyshakespeare", *flags)
         expect("--field" not in (folder / "calls").read_text().splitlines()[-1], "a .txt has no fields")
+
+
+def test_many_token_files_are_one_source(folder):
+    tokens = {"files": {"train_000000.bin": 1, "train_000001.bin": 1}}
+    expect(prepare.as_source(folder, tokens) == f"'{folder}/train_*.bin'", prepare.as_source(folder, tokens))
 
 
 def expect_error(action, *parts):
@@ -363,4 +377,4 @@ def test_the_real_files_that_are_here(folder):
 if __name__ == "__main__":
     os.environ.pop(download.BASE_URL, None)
     os.environ["no_proxy"] = "*"
-    sys.exit(run_tests(globals(), lambda folder: (folder,), *sys.argv[1:]))
+    sys.exit(run_tests(globals(), lambda folder: (folder,), *sys.argv[2:]))
