@@ -20,7 +20,10 @@ from runner import Skip, expect
 from test_programs import DATA, ROOT, read_safetensors, run_program_tests, same_state
 
 # Numbers whose resumed runs must be the uninterrupted one to the bit: flags of train_gpt2.
-ARITHMETIC = {"fp32": ["--dtype", "fp32"], "bf16": ["--dtype", "bf16"]}
+ARITHMETIC = {"fp32": ["--dtype", "fp32", "--dropout", 0.2],
+              "bf16": ["--dtype", "bf16", "--dropout", 0.2],
+              "bf16-rounded": ["--dtype", "bf16", "--stochastic-rounding"],
+              "fp16": ["--dtype", "fp16", "--dropout", 0.2, "--loss-scale", 2 ** 24, "--loss-scale-window", 3]}
 
 QUIET = ["--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]  # with a peak none is measured
 TINY = ["--train", "text.txt", "--layers", 1, "--heads", 1, "--channels", 8, "--context", 8, "--batch-size", 1]
