@@ -103,14 +103,15 @@ GPUS_HERE := $(if $(filter-out $(CODES_KNOWN),$(addprefix sm_,$(GPUS_HERE))),,$(
 ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
 # Tests with no GPU to run on need only show that they compile: to PTX, which any later GPU's driver
 # finishes. What ptxas makes of the kernels, `make resources` shows.
-TEST_ARCHS := $(or $(CUDA_ARCH),$(GPUS_HERE),PTX80)
+TEST_ARCHS    := $(or $(CUDA_ARCH),$(GPUS_HERE),PTX80)
+TEST_NVCC_OPT := $(if $(filter PTX%,$(TEST_ARCHS)),-O0 -Xcicc -O0,-O2)
 # 90a: for that GPU; 80+PTX: for it and later ones; PTX80: for later ones alone.
 code_for = $(if $(filter PTX%,$(1)),compute_$(1:PTX%=%),$(if $(filter %+PTX,$(1)),[compute_$(1:+PTX=)$(,)sm_$(1:+PTX=)],sm_$(1)))
 gencode  = $(foreach a,$(1),-gencode arch=compute_$(patsubst PTX%,%,$(a:+PTX=)),code=$(call code_for,$(a)))
 # Without a CXX= the choice of host compiler is nvcc's own, or that of NVCC_CCBIN.
-# -O2 is for the host's part; kernels are at -O3 always.
+# -O2 is for the host's part; kernels are at -O3 unless they will never run.
 # 20050: `inline` on a kernel does nothing for nvcc, but makes it a proper inline function for g++.
-NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 -O2 \
+NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 \
              -Xcompiler=-Wall -diag-suppress 20050 --expt-relaxed-constexpr --threads 2 $(INCLUDES)
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
@@ -129,10 +130,11 @@ MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
 HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(patsubst %,data/%.cpp,$(TOOLS) $(TOP_TOOLS)))))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
-# test/test_host_*: about the host executor itself, so not for a GPU. The race check is about kernels.
-HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,test/main.cpp $(if $(findstring thread,$(SANITIZE)),\
-                $(filter %.cu test/test_host_%,$(TEST_FILES)),$(TEST_FILES)))
-# Tests in .cpp files are about text and files, and launch nothing.
+# Tests in .cpp files are about text and files and launch nothing; test/test_host_*: about the host
+# executor itself, so not for a GPU. Sanitizers check kernels, and readers on inputs made to break
+# them; a FILE that is named is checked whatever it is about.
+SANITIZED  := $(or $(FILE),$(filter %.cu test/test_host_% test/test_fuzz_%,$(TEST_FILES)))
+HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,test/main.cpp $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)))
 CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,test/main.cpp $(filter %.cu,$(TEST_FILES)))
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
@@ -163,7 +165,7 @@ $(HOST)/commands: FORCE
 $(CUDA_OUT)/commands: FORCE
 	$(call record,$(NVCC_CXX) $(ARCHS) $(CUDA_LIBS))
 $(CUDA_OUT)/test-commands: FORCE
-	$(call record,$(NVCC_CXX) $(TEST_ARCHS) $(CUDA_LIBS))
+	$(call record,$(NVCC_CXX) $(TEST_NVCC_OPT) $(TEST_ARCHS) $(CUDA_LIBS))
 
 # Missing packages are named once, all together, before the first compilation.
 CHECKED_WITH := $(if $(CUDA_ONLY),-gpu)$(subst /,_,$(ROOT))
@@ -180,7 +182,7 @@ $(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) -O2 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
@@ -196,7 +198,7 @@ $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) -O2 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
 $(HOST)/test/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
@@ -207,10 +209,10 @@ $(HOST)/tests: $(HOST_TESTS)
 
 $(CUDA_OUT)/test/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
-	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
 
 $(CUDA_OUT)/tests: $(CUDA_TESTS)
-	$(NVCC_CXX) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) -o $@ $(CUDA_LIBS)
 
 -include $(wildcard build/*/*.d build/*/test/*.d)
 
