@@ -133,7 +133,8 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
 # Tests in .cpp files are about text and files and launch nothing; test/test_host_*: about the host
 # executor itself, so not for a GPU. Sanitizers check kernels, and readers on inputs made to break
 # them; a FILE that is named is checked whatever it is about.
-SANITIZED  := $(or $(FILE),$(filter %.cu test/test_host_% test/test_fuzz_%,$(TEST_FILES)))
+SANITIZED  := $(or $(FILE),$(filter %.cu test/test_host_% \
+                $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES)))
 HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,test/main.cpp $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)))
 CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,test/main.cpp $(filter %.cu,$(TEST_FILES)))
 
