@@ -50,8 +50,8 @@ for target in "${targets[@]}"; do
   [ -f "$words" ] || words=test/fuzz/dictionaries/json.dict
   log=$folder/failed/$target.log
   code=0
-  "$folder/$target" -runs="$runs" -dict="$words" -max_len=512 -timeout=2 -rss_limit_mb=512 \
-    -print_final_stats=1 -close_fd_mask=1 -artifact_prefix="$folder/failed/$target-" \
+  "$folder/$target" -runs="$runs" -dict="$words" -max_len=512 -timeout=60 -rss_limit_mb=512 \
+    -entropic=0 -print_final_stats=1 -close_fd_mask=1 -artifact_prefix="$folder/failed/$target-" \
     "$folder/found/$target" "test/fuzz/corpus/$target" >"$log" 2>&1 || code=$?
   stat() { grep -a "^stat::$1:" "$log" | awk '{print $2}' || true; }
   edges=$(grep -ao ' cov: [0-9]*' "$log" | tail -1 | awk '{print $2}' || true)
