@@ -17,6 +17,9 @@ FILE ?=## build and run this test file alone, such as test/test_gelu.cu
 UPDATE ?= 0## 1 lets `make resources` write its table of budgets anew
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
 NORES ?=## 1: `make bench` without a GPU leaves out the report of `make resources`
+RUNS ?= 1000000## inputs of `make fuzz` for each target
+TARGET ?=## targets of `make fuzz`, such as "safetensors manifest"; else all of test/fuzz
+FUZZ_CXX ?= clang++## clang with libFuzzer, for `make fuzz`
 TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
@@ -271,6 +274,18 @@ test-sanitize: ## run the tests on tiny shapes: bad accesses (address,undefined)
 	$(ready)
 	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined
 	+@$(MAKE) --no-print-directory test SANITIZE=thread
+
+# Clang alone has libFuzzer; before version 16 it cannot read libstdc++'s <source_location>.
+FUZZ_FLAGS := -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+              -isystem test/fuzz/clang $(INCLUDES)
+build/fuzz/fuzzer: test/fuzz/fuzzer.cpp | $(CHECKED)
+	@scripts/fuzz.sh --check "$(FUZZ_CXX)"
+	@mkdir -p $(@D)
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(filter-out -lopenblas,$(HOST_LIBS))
+
+.PHONY: fuzz
+fuzz: build/fuzz/fuzzer ## give every reader RUNS inputs of libFuzzer under sanitizers (needs clang)
+	@RUNS="$(RUNS)" TARGET="$(TARGET)" scripts/fuzz.sh $(<D)
 
 # The model is small: without a GPU the CUDA build would only be waited for.
 demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its loss

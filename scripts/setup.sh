@@ -10,12 +10,14 @@
 #   --gpu                            only what a CUDA build and its tests need: no OpenBLAS, gnuplot or
 #                                    Python; for a folder to carry, see scripts/GPU_CHECK.md
 #   --lint, --tidy                   clang-format, clang-tidy as well
+#   --fuzz                           clang with libFuzzer as well, for `make fuzz`
 #   --dry-run                        say what would be installed, and stop
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # for | what proves that it is there | package
-#   h:FILE  a header the compiler finds;  l:NAME  a library the linker finds;  p:NAME  a program
+#   h:FILE  a header the compiler finds;  l:NAME  a library the linker finds;  p:NAME  a program;
+#   f:NAME  a program, a clang, that can link with libFuzzer
 NEEDS='
 host  h:cblas.h                libopenblas-dev
 host  l:openblas               libopenblas-dev
@@ -30,6 +32,7 @@ tools p:python3                python3
 demo  p:gnuplot                gnuplot-nox
 lint  p:clang-format           clang-format
 tidy  p:clang-tidy             clang-tidy
+fuzz  p:clang++                clang
 '
 
 usage_error() {
@@ -54,6 +57,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=1 ;;
     --lint) scope="$scope lint" ;;
     --tidy) scope="$scope tidy" ;;
+    --fuzz) scope="$scope fuzz" ;;
     --dry-run) dry=1 ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     *) usage_error "unknown option '$1'" ;;
@@ -63,6 +67,14 @@ done
 [ $gpu -eq 0 ] || scope=$(printf '%s\n' $scope | grep -vxE 'host|tools|demo' | tr '\n' ' ')
 case $prefix in '' | /*) ;; *) prefix=$PWD/$prefix ;; esac
 CXX=${CXX:-g++}
+
+# The run-time library of clang's sanitizers has its version in its name, or comes with clang itself.
+if [[ " $scope " == *' fuzz '* ]]; then
+  [ -z "$prefix" ] || usage_error "--fuzz is for the whole machine: clang cannot be unpacked into a folder"
+  runtime=libclang-rt-$(apt-cache show clang 2>/dev/null | sed -n 's/^Version: [0-9]*:\([0-9]*\).*/\1/p' | head -1)-dev
+  apt-cache show "$runtime" >/dev/null 2>&1 || runtime=clang
+  NEEDS+="fuzz  f:clang++                $runtime"$'\n'
+fi
 
 # ---- what is missing ------------------------------------------------------------------------
 multiarch=$($CXX -print-multiarch 2>/dev/null || true)
@@ -94,6 +106,9 @@ missing_needs() {
   fi
   for what in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^p:/ {print substr($2, 3)}' <<<"$NEEDS"); do
     has_program "$what" || echo "p:$what"
+  done
+  for what in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^f:/ {print substr($2, 3)}' <<<"$NEEDS"); do
+    scripts/fuzz.sh --check "$what" 2>/dev/null || echo "f:$what"
   done
 }
 links() { echo 'int main() {}' | $CXX -x c++ - -o /dev/null "${flags[@]}" -Wl,--no-as-needed "${@/#/-l}" 2>/dev/null; }

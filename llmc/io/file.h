@@ -49,10 +49,18 @@ inline std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 100;
   std::string out(text.substr(0, kMost));
   for (char& c : out) {
-    if (c < 0x20 || c == 0x7f) c = '?';
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) c = '?';
   }
   if (text.size() > kMost) out += "...";
   return out;
+}
+
+// Whether a file of this name stays inside its directory, and the name is fit for a message.
+inline bool is_plain_file_name(std::string_view name) {
+  const auto control = [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; };
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
+         std::none_of(name.begin(), name.end(), control);
 }
 
 // "123 bytes", "4.70 GB" (powers of 1000, as disks are sold).

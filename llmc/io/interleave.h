@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <functional>
 #include <numeric>
+#include <queue>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/device/error.h"
@@ -69,22 +71,27 @@ class Interleave {
     std::uint32_t earlier;  // samples of the source in this period before this one
   };
 
+  // Each place goes to the source whose next sample is due first, of those whose sample is not too
+  // early there. Takes O(period · log sources), so that hundreds of sources are no wait.
   void arrange() {
+    using Next =
+        std::pair<std::int64_t, std::size_t>;  // a place, and the source with a sample then
+    using Earliest = std::priority_queue<Next, std::vector<Next>, std::greater<>>;
+    Earliest waiting;  // by the first place that is not too early
+    Earliest ready;    // by the place where it is due
     std::vector<std::int64_t> taken(weights_.size());
+    for (std::size_t s = 0; s < weights_.size(); ++s) waiting.emplace(0, s);
     slots_.reserve(static_cast<std::size_t>(period_));
     for (std::int64_t place = 0; place < period_; ++place) {
-      std::size_t next = 0;
-      std::int64_t first_due = std::numeric_limits<std::int64_t>::max();
-      for (std::size_t s = 0; s < weights_.size(); ++s) {
-        const std::int64_t w = weights_[s];
-        const bool early = taken[s] * period_ / w > place;
-        const std::int64_t due = ((taken[s] + 1) * period_ + w - 1) / w;
-        if (early || due >= first_due) continue;
-        next = s;
-        first_due = due;
+      for (; !waiting.empty() && waiting.top().first <= place; waiting.pop()) {
+        const std::size_t s = waiting.top().second;
+        ready.emplace(((taken[s] + 1) * period_ + weights_[s] - 1) / weights_[s], s);
       }
+      const std::size_t next = ready.top().second;
+      ready.pop();
       slots_.push_back({static_cast<std::uint32_t>(next), static_cast<std::uint32_t>(taken[next])});
       ++taken[next];
+      waiting.emplace(taken[next] * period_ / weights_[next], next);
     }
   }
 

@@ -27,6 +27,7 @@
 
 #include "llmc/device/error.h"
 #include "llmc/io/checksum.h"
+#include "llmc/io/file.h"
 #include "llmc/io/json.h"
 #include "llmc/io/scalar.h"
 #include "llmc/io/slice.h"
@@ -52,12 +53,6 @@ struct Manifest {
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kManifestFormat = "llmc checkpoint";
 inline constexpr std::int64_t kManifestVersion = 1;
-
-// Whether a file of this name stays inside its directory.
-inline bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
-         name.find('\0') == name.npos;
-}
 
 namespace manifest_detail {
 

@@ -88,7 +88,7 @@ inline std::string difference(const OrderedJson& there, const OrderedJson& now,
   if (there.is_object() && now.is_object()) {
     for (const auto& [one, other] : {std::pair(&there, &now), std::pair(&now, &there)}) {
       for (const auto& [key, value] : one->items()) {
-        const std::string inner = (name.empty() ? "" : name + ".") + key;
+        const std::string inner = (name.empty() ? "" : name + ".") + printable(key);
         const OrderedJson *a = json_member(there, key), *b = json_member(now, key);
         if (a == nullptr || b == nullptr) {
           return inner + " is " + shown(a) + " there and " + shown(b) + " now";

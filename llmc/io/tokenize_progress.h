@@ -89,8 +89,10 @@ class TokenizeProgress {
         return *value;
       };
       if (json_size(member("output"), what) != output) continue;
-      found.push_back({json_text(member("file"), what), json_size(member("tokens"), what),
-                       json_text(member("xxh64"), what), json_size(member("document"), what),
+      const std::string file = json_text(member("file"), what);
+      if (!is_plain_file_name(file)) fail(what + ": bad file name " + printable(file));
+      found.push_back({file, json_size(member("tokens"), what), json_text(member("xxh64"), what),
+                       json_size(member("document"), what),
                        json_size(member("document_tokens"), what)});
     }
     return found;

@@ -1,0 +1,59 @@
+// Files for --config, and flags beside them. The first byte chooses the program; then come flags,
+// one a line, and after a line "---" the file.
+#pragma once
+
+#include <iostream>
+
+#include "llmc/io/infer_command_line.h"
+#include "llmc/io/tokenize_command_line.h"
+#include "llmc/io/train_command_line.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+// Within its scope nothing is printed.
+class Silence {
+ public:
+  Silence() : out_(std::cout.rdbuf(nullptr)), err_(std::cerr.rdbuf(nullptr)) {}
+  ~Silence() {
+    std::cout.rdbuf(out_);
+    std::cerr.rdbuf(err_);
+  }
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
+
+ private:
+  std::streambuf* out_;
+  std::streambuf* err_;
+};
+
+template <class Settings>
+void read_flags(std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  Settings settings;
+  const Silence silence;
+  const auto code = llmc::parse_command_line(static_cast<int>(argv.size()), argv.data(), settings);
+  expect(!code || *code == llmc::kExitOk || *code == llmc::kExitUsage,
+         "the program goes on, prints its help, or refuses its flags");
+}
+
+inline void command_line(std::string_view input) {
+  static const Folder folder;
+  const std::size_t program = take_choice(input, 3);
+  const auto files = parts(input, 2);
+  std::vector<std::string> arguments = {"program", "--config=" + folder.write("a.toml", files[1])};
+  std::string_view lines = files[0];
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(line.size() + 1, lines.size()));
+    // Another file than the one above may be anything, and reading it may take for ever.
+    const std::string argument(line.substr(0, line.find('\0')));
+    if (!argument.empty() && !argument.starts_with("--config")) arguments.push_back(argument);
+  }
+  if (program == 0) read_flags<llmc::TrainSettings>(arguments);
+  if (program == 1) read_flags<llmc::InferSettings>(arguments);
+  if (program == 2) read_flags<llmc::TokenizeSettings>(arguments);
+}
+
+}  // namespace llmc_fuzz

@@ -1,0 +1,47 @@
+// Any bytes to tokens and back, by tokens of bytes, of byte pairs and of words; and any tokens to
+// bytes.
+#pragma once
+
+#include "llmc/io/tokenizer.h"
+#include "test/fuzz/fuzz.h"
+#include "test/fuzz/tokenizer_json.h"
+
+namespace llmc_fuzz {
+
+inline const llmc::Tokenizer& few_pairs() {
+  static const auto tokenizer = [] {
+    const Folder folder;
+    folder.write("vocab.json",
+                 with_byte_tokens(R"({@BYTES,"he":256,"ll":257,"hell":258,"Ġw":259,"hello":260,)"
+                                  R"("aa":261,"aaaa":262,"Ã©":263,"<|endoftext|>":264})"));
+    folder.write("merges.txt", "h e\nl l\nhe ll\nĠ w\nhell o\na a\naa aa\nÃ ©\n");
+    return std::make_unique<llmc::BpeTokenizer>(std::filesystem::path(folder.path()));
+  }();
+  return *tokenizer;
+}
+
+inline void encode(std::string_view input) {
+  static const llmc::ByteTokenizer bytes;
+  static const llmc::WordTokenizer words({"a", "b", "ab", "\xc3\xa9"}, "words");
+  for (const llmc::Tokenizer* tokenizer :
+       {static_cast<const llmc::Tokenizer*>(&bytes), &few_pairs()}) {
+    const std::vector<std::int32_t> tokens = tokenizer->encode(input);
+    expect(tokenizer->decode(tokens) == input, "a text survives its tokens");
+    expect(tokenizer->decode(tokenizer->encode_with_special(input)) == input,
+           "a text survives its tokens, special ones too");
+    for (const std::int32_t token : tokens) {
+      expect(token >= 0 && token < tokenizer->vocabulary_size() - 1,
+             "tokens are in the vocabulary, and none is special");
+    }
+  }
+  refused("word list words", [&] {
+    const std::vector<std::int32_t> tokens = words.encode(input);
+    expect(words.encode(words.decode(tokens)) == tokens, "words survive their tokens");
+  });
+  std::vector<std::int32_t> ids(input.size() / sizeof(std::int32_t));
+  if (!ids.empty()) std::memcpy(ids.data(), input.data(), ids.size() * sizeof(std::int32_t));
+  for (std::int32_t& id : ids) id %= 300;
+  refused("vocabulary", [&] { few_pairs().decode(ids); });
+}
+
+}  // namespace llmc_fuzz

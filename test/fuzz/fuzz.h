@@ -1,0 +1,122 @@
+// What the targets of the fuzzer share. A target is a function of any bytes: it hands them to a
+// reader, which may refuse them with an `Error` and may do nothing else wrong. What a target finds
+// wrong itself it throws as another exception, and any exception ends the fuzzer with the input.
+#pragma once
+
+#include <stdlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/file.h"
+
+namespace llmc_fuzz {
+
+// A property that every input has.
+inline void expect(bool holds, const std::string& property) {
+  if (!holds) throw std::logic_error("not so: " + property);
+}
+
+// The error with which `read` refuses its input, which must name `place` (the file, or what stands
+// for it); empty where it does not.
+template <class Read>
+std::string refusal(const std::string& place, Read&& read) {
+  try {
+    read();
+    return {};
+  } catch (const llmc::Error& error) {
+    const std::string text = error.what();
+    expect(text.find(place) != text.npos, "the error names " + place + ": " + text);
+    return text;
+  }
+}
+
+// The same for what comes from files: an error must also be fit for a terminal, and short.
+template <class Read>
+bool refused(const std::string& place, Read&& read) {
+  const std::string text = refusal(place, read);
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    expect((byte >= 0x20 && byte != 0x7f) || byte == '\n',
+           "the error has no control characters: " + text);
+  }
+  expect(text.size() < 4000, "the error is short: " + text);
+  return !text.empty();
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+// The first `bytes` bytes of the input, zeros where it has fewer, and the input without them.
+inline std::string take(std::string_view& input, std::size_t bytes) {
+  std::string taken(input.substr(0, bytes));
+  input.remove_prefix(taken.size());
+  taken.resize(bytes);
+  return taken;
+}
+
+// A small number for the choices a target has beside its file.
+inline std::size_t take_choice(std::string_view& input, std::size_t choices) {
+  return static_cast<unsigned char>(take(input, 1)[0]) % choices;
+}
+
+// The input as `count` files: a line "---" ends one. Those that are missing are empty.
+inline std::vector<std::string_view> parts(std::string_view input, std::size_t count) {
+  constexpr std::string_view kEnd = "\n---\n";
+  std::vector<std::string_view> found;
+  while (found.size() + 1 < count) {
+    const std::size_t end = std::min(input.find(kEnd), input.size());
+    found.push_back(input.substr(0, end));
+    input.remove_prefix(std::min(end + kEnd.size(), input.size()));
+  }
+  found.push_back(input);
+  return found;
+}
+
+// A folder in memory, where there is one, for the readers that want names of files.
+class Folder {
+ public:
+  Folder() {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const fs::path memory = "/dev/shm";
+    const fs::path parent = fs::is_directory(memory, ignored) ? memory : fs::temp_directory_path();
+    std::string name = (parent / "llmc-fuzz-XXXXXX").string();
+    llmc::require(mkdtemp(name.data()) != nullptr, "no temporary folder could be made: " + name);
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  // Gives the file these bytes and returns its path.
+  std::string write(const std::string& name, std::string_view bytes) const {
+    const std::string path = file(name);
+    const llmc::FileDescriptor fd(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!fd) llmc::fail_file("write", path, errno);
+    llmc::write_all(fd, bytes_of(bytes), path);
+    return path;
+  }
+  void remove(const std::string& name) const { ::unlink(file(name).c_str()); }
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace llmc_fuzz

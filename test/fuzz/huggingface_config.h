@@ -1,0 +1,19 @@
+// config.json of transformers: what is taken from it and written again is read as the same.
+#pragma once
+
+#include "llmc/io/huggingface.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+inline void huggingface_config(std::string_view input) {
+  constexpr const char* kName = "config.json";
+  refused(kName, [&] {
+    const llmc::HuggingFaceConfig config = llmc::parse_huggingface_config(input, kName);
+    const std::string text = llmc::huggingface_config_text(config, llmc::TensorDtype::f32);
+    expect(llmc::parse_huggingface_config(text, kName) == config,
+           "a config that was written is read as it was");
+  });
+}
+
+}  // namespace llmc_fuzz

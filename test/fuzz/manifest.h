@@ -1,0 +1,33 @@
+// A checkpoint's manifest. The input is the part under its checksum, which is made for it, unless
+// it ends as a whole manifest does. What is read and written again is read as the same.
+#pragma once
+
+#include "llmc/io/manifest.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+inline void read_manifest(std::string_view text) {
+  constexpr const char* kName = "manifest.json";
+  refused(kName, [&] {
+    const llmc::Manifest manifest = llmc::parse_manifest(text, kName);
+    const std::string again = llmc::manifest_text(manifest);
+    expect(llmc::manifest_text(llmc::parse_manifest(again, kName)) == again,
+           "a manifest that was written is read as it was");
+    for (const llmc::ManifestFile& file : manifest.files) {
+      for (const llmc::Slice& slice : file.slices) {
+        refused("tensor ", [&] {
+          slice.check();
+          llmc::check_slices_cover({slice});
+        });
+      }
+    }
+  });
+}
+
+inline void manifest(std::string_view input) {
+  using namespace llmc::manifest_detail;
+  read_manifest(std::string(input) + (input.ends_with(kSealEnd) ? std::string() : seal(input)));
+}
+
+}  // namespace llmc_fuzz

@@ -1,0 +1,41 @@
+// Megatron-LM's index beside its tokens. The input is a byte that says how long the tokens are,
+// then the index; where that does not begin with an M, the magic number and version are put before
+// it.
+#pragma once
+
+#include "llmc/io/megatron_file.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+inline void megatron(std::string_view input) {
+  static const Folder folder;
+  static std::size_t length = 0;  // of data.bin
+  const std::string prefix = folder.file("data");
+  const std::size_t bytes = take_choice(input, 256);
+  if (bytes != length || length == 0) folder.write("data.bin", std::string(bytes, '\1'));
+  length = bytes;
+  std::string start;
+  if (!input.starts_with('M')) {
+    start = std::string(llmc::megatron_detail::kMagic) + std::string("\1\0\0\0\0\0\0\0", 8);
+  }
+  folder.write("data.idx", start.append(input));
+  refused(prefix, [&] {
+    const llmc::MegatronTokens data = llmc::read_megatron_file(prefix);
+    expect(data.tokens.size() * llmc::token_bytes(data.width) == static_cast<std::int64_t>(bytes),
+           "the tokens are all of the file");
+    const std::int32_t one = data.width == llmc::TokenWidth::bits16 ? 0x0101 : 0x01010101;
+    for (std::int64_t i = 0; i < data.tokens.size(); ++i) {
+      expect(data.tokens[i] == one, "tokens are as they lie in the file");
+    }
+    std::int64_t before = -1;
+    for (const std::int64_t place : data.document_starts) {
+      expect(place > before && place < data.tokens.size(), "documents ascend");
+      before = place;
+    }
+    expect(!data.document_starts.empty() && data.document_starts[0] == 0,
+           "the first document begins at 0");
+  });
+}
+
+}  // namespace llmc_fuzz

@@ -1,0 +1,40 @@
+// safetensors. An input that begins with a brace is the header's text, a line end, and the data,
+// for which the length before the header is made; any other is the file.
+#pragma once
+
+#include "llmc/io/safetensors.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+inline void read_safetensors(std::string_view file) {
+  constexpr const char* kName = "weights.safetensors";
+  refused(kName, [&] {
+    const auto content = llmc::parse_safetensors(bytes_of(file), kName);
+    std::size_t sum = 0;
+    for (const llmc::TensorEntry& tensor : content.tensors) {
+      expect(llmc::tensor_bytes(tensor) == std::ssize(tensor.bytes), "a tensor has its bytes");
+      sum += tensor.bytes.size();
+      std::vector<float> values(
+          static_cast<std::size_t>(tensor.bytes.empty() ? 0 : *llmc::checked_count(tensor.shape)));
+      llmc::convert_to_float(tensor.dtype, tensor.bytes, values.data());
+    }
+    expect(sum <= file.size(), "tensors do not overlap");
+  });
+}
+
+// The file of which `text` is the header, a line end, and the data.
+inline std::string safetensors_of(std::string_view text) {
+  const std::uint64_t length = std::min(text.find('\n'), text.size());
+  std::string whole(sizeof length, '\0');
+  std::memcpy(whole.data(), &length, sizeof length);
+  whole += text.substr(0, length);
+  if (length < text.size()) whole += text.substr(length + 1);
+  return whole;
+}
+
+inline void safetensors(std::string_view input) {
+  read_safetensors(input.starts_with('{') ? safetensors_of(input) : std::string(input));
+}
+
+}  // namespace llmc_fuzz

@@ -1,0 +1,41 @@
+// llm.c's token files. An input that begins with their magic number is the file; any other is its
+// tokens, for which a header is made.
+#pragma once
+
+#include <array>
+#include <numeric>
+
+#include "llmc/io/token_file.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+inline void token_file(std::string_view input) {
+  static const Folder folder;
+  const auto read = [](std::string_view bytes) {
+    const std::string path = folder.write("tokens.bin", bytes);
+    refused(path, [&] {
+      const llmc::TokenData tokens = llmc::read_token_file(path);
+      std::int64_t sum = 0;
+      for (std::int64_t i = 0; i < tokens.size(); ++i) sum += tokens[i];
+      const std::int64_t half = tokens.size() / 2;
+      const llmc::TokenData tail = tokens.slice(half, tokens.size());
+      std::vector<std::int32_t> copy(static_cast<std::size_t>(tail.size()));
+      tail.copy(0, tail.size(), copy.data());
+      for (std::int64_t i = 0; i < half; ++i) sum -= tokens[i];
+      expect(sum == std::accumulate(copy.begin(), copy.end(), std::int64_t{0}),
+             "a slice holds the tokens of its place");
+      llmc::check_tokens(tokens, 50257, path);
+    });
+  };
+  const std::string_view magic(reinterpret_cast<const char*>(&llmc::kTokenFileMagic),
+                               sizeof llmc::kTokenFileMagic);
+  if (input.starts_with(magic)) return read(input);
+  llmc::TokenFileHeader header{llmc::kTokenFileMagic, llmc::kTokenFileVersion,
+                               static_cast<std::int32_t>(input.size() / 2)};
+  std::string whole(sizeof header, '\0');
+  std::memcpy(whole.data(), header.data(), sizeof header);
+  read(whole.append(input));
+}
+
+}  // namespace llmc_fuzz

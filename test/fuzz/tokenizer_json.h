@@ -1,0 +1,58 @@
+// tokenizer.json. In the input "@BYTES" stands for the tokens of all bytes, "NAME":ID,... with the
+// ids 0 to 255. A tokenizer that is read gives back every text, and writes files that make it
+// again.
+#pragma once
+
+#include "llmc/io/tokenizer.h"
+#include "test/fuzz/fuzz.h"
+
+namespace llmc_fuzz {
+
+// The tokens of the 256 bytes as a JSON object has them, without its braces.
+inline std::string byte_tokens() {
+  std::string text;
+  for (int byte = 0; byte < 256; ++byte) {
+    text += (byte == 0 ? "" : ",") +
+            llmc::json_quoted(llmc::name_of_bytes(std::string(1, static_cast<char>(byte)))) + ":" +
+            std::to_string(byte);
+  }
+  return text;
+}
+
+inline std::string with_byte_tokens(std::string_view text) {
+  static const std::string tokens = byte_tokens();
+  constexpr std::string_view kMark = "@BYTES";
+  const std::size_t at = text.find(kMark);
+  std::string whole(text);
+  if (at != text.npos) whole.replace(at, kMark.size(), tokens);
+  return whole;
+}
+
+// `text` is one that the tokenizer may or may not know.
+inline void use_tokenizer(const llmc::Tokenizer& tokenizer, std::string_view text) {
+  refused("", [&] {
+    const std::vector<std::int32_t> tokens = tokenizer.encode(text);
+    const std::string back = tokenizer.decode(tokens);
+    expect(tokenizer.encode(back) == tokens, "the text of tokens has these tokens");
+    const auto special = tokenizer.encode_with_special(text);
+    expect(tokenizer.decode(special) == back || tokenizer.end_of_text().has_value() ||
+               !tokenizer.special_tokens().empty(),
+           "without special tokens there are two ways to the same");
+  });
+}
+
+inline void tokenizer_json(std::string_view input) {
+  static const Folder folder;
+  const std::string path = folder.write("tokenizer.json", with_byte_tokens(input));
+  refused(path, [&] {
+    const auto tokenizer = llmc::read_tokenizer_json(path, path);
+    constexpr std::string_view kText = "hello  world he\xff\xc3\xa9 <|endoftext|>";
+    use_tokenizer(*tokenizer, kText);
+    const std::string again = folder.write("tokenizer.json", tokenizer->files()[0].text);
+    const auto same = llmc::read_tokenizer_json(again, again);
+    expect(same->files()[0].text == tokenizer->files()[0].text,
+           "a tokenizer that was written is read as it was");
+  });
+}
+
+}  // namespace llmc_fuzz

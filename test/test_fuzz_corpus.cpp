@@ -1,0 +1,85 @@
+// The fuzzer's targets (test/fuzz) without the fuzzer: over their seeds, and over simple changes of
+// these that are the same at each run. `make fuzz` looks further.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "test/fuzz/targets.h"
+#include "test/support.h"
+
+using namespace llmc_test;
+
+namespace {
+
+// One to four changes: a byte replaced, dropped or put in, the text cut short or a part of it
+// repeated.
+std::string changed(std::string text, std::mt19937_64& random) {
+  const auto below = [&](std::size_t limit) { return limit == 0 ? 0 : random() % limit; };
+  for (std::size_t changes = 1 + below(4); changes > 0; --changes) {
+    const std::size_t at = below(text.size());
+    const char byte = "\0\1\xff\x7f{}[]\",:\\09-. \n\xc3"[below(19)];
+    switch (below(6)) {
+      case 0:
+        text.insert(at, 1, byte);
+        break;
+      case 1:
+        text.erase(at, 1 + below(8));
+        break;
+      case 2:
+        text.resize(at);
+        break;
+      case 3:
+        text.insert(at, text.substr(below(text.size()), below(32)));
+        break;
+      default:
+        if (!text.empty()) text[at] = below(2) == 0 ? byte : static_cast<char>(random());
+    }
+  }
+  return text;
+}
+
+// Runs a target, and says with which input if that fails.
+void run(const llmc_fuzz::Target& target, const std::string& seed, const std::string& input) {
+  try {
+    target.run(input);
+  } catch (const std::exception& error) {
+    const std::string name = (std::filesystem::temp_directory_path() / "fuzz-failure").string();
+    llmc::write_file(name, input);
+    FAIL_CHECK(target.name << ", made from " << seed << ": " << std::string(error.what()) << " ("
+                           << name << ")");
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("fuzz_corpus") {
+  TEST_CASE("no reader does anything with its seeds, or changes of them, but read or refuse them") {
+    for (const llmc_fuzz::Target& target : llmc_fuzz::kTargets) {
+      const auto folder =
+          std::filesystem::path(root_dir()) / "test/fuzz/corpus" / std::string(target.name);
+      std::vector<std::string> seeds;
+      for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        seeds.push_back(entry.path().string());
+      }
+      REQUIRE_MESSAGE(!seeds.empty(), target.name);
+      std::sort(seeds.begin(), seeds.end());
+      std::mt19937_64 random(1);
+      const std::size_t changes = (tiny() ? 40 : 4000) / seeds.size() + 1;
+      for (const std::string& seed : seeds) {
+        const std::string text = llmc::read_file(seed);
+        run(target, seed, text);
+        for (std::size_t i = 0; i < changes; ++i) run(target, seed, changed(text, random));
+      }
+    }
+  }
+
+  TEST_CASE("a target reports what a reader must not do") {
+    CHECK_THROWS_AS(llmc_fuzz::expect(false, "anything"), std::logic_error);
+    const auto unnamed = [] { llmc::fail("something is wrong"); };
+    CHECK_THROWS_AS(llmc_fuzz::refused("a.bin", unnamed), std::logic_error);
+    const auto unfit = [] { llmc::fail("a.bin: \x1b[2J"); };
+    CHECK_THROWS_AS(llmc_fuzz::refused("a.bin", unfit), std::logic_error);
+    CHECK(llmc_fuzz::refused("a.bin", [] { llmc::fail("a.bin is empty"); }));
+    CHECK(!llmc_fuzz::refused("a.bin", [] {}));
+  }
+}
