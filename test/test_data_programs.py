@@ -135,7 +135,7 @@ def test_bad_sources_are_named(program):
                         ("text.txt:0.5,d.jsonl", ["--train", "1 weights for 2 sources"]),
                         ("text.txt:x", ["--train", "'x' is not a weight"]),
                         ("text.txt,", ["--train", "without a name"]),
-                        ("torn.jsonl", ["torn.jsonl: line 2"]),
+                        ("torn.jsonl", ["torn.jsonl:2"]),
                         ("m", ["m.idx is truncated"]),
                         (".", ["."]),
                         ("t.bin,nowhere.bin", ["nowhere.bin"])):

@@ -1,19 +1,25 @@
-// Documents of JSON lines, as training reads them.
+// Documents of JSON lines, as training tokenizes them.
 #pragma once
 
-#include "llmc/io/jsonl_file.h"
+#include <algorithm>
+
+#include "llmc/io/byte_tokenizer.h"
+#include "llmc/io/tokenize_text.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {
 
 inline void json_lines(std::string_view input) {
   constexpr const char* kName = "data.jsonl";
+  static const llmc::ByteTokenizer bytes;
   refused(kName, [&] {
-    std::size_t before = 0;
-    llmc::for_each_document(input, kName, "text", [&](const std::string&, std::size_t read) {
-      expect(read > before && read <= input.size(), "documents follow each other");
-      before = read;
-    });
+    const auto tokens = llmc::tokenize_documents(
+        input, kName, {.kind = llmc::DocumentFormat::Kind::json_lines, .separator = {}}, bytes);
+    const auto documents = std::count(tokens.begin(), tokens.end(), *bytes.end_of_text());
+    expect(std::ssize(tokens) <= std::ssize(input), "no document is longer than its line");
+    expect(documents <= 1 + std::count(input.begin(), input.end(), '\n'), "a line, a document");
+    expect(tokens.empty() || tokens.front() == *bytes.end_of_text(),
+           "each begins with end-of-text");
   });
 }
 

@@ -8,6 +8,7 @@
 #include "test/fuzz/command_line.h"
 #include "test/fuzz/documents.h"
 #include "test/fuzz/encode.h"
+#include "test/fuzz/eval_files.h"
 #include "test/fuzz/huggingface_config.h"
 #include "test/fuzz/huggingface_weights.h"
 #include "test/fuzz/json.h"
@@ -46,6 +47,7 @@ inline constexpr std::array kTargets = {Target{"token_file", token_file},
                                         Target{"word_list", word_list},
                                         Target{"documents", documents},
                                         Target{"json_lines", json_lines},
+                                        Target{"eval_files", eval_files},
                                         Target{"run_log", run_log},
                                         Target{"tokenize_progress", tokenize_progress},
                                         Target{"source_list", source_list},
