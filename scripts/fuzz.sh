@@ -58,7 +58,7 @@ for target in "${targets[@]}"; do
   verdict=OK
   [ $code -eq 0 ] || verdict="FAIL (exit code $code; $log)"
   printf '%-20s %10s %7s %9s  %s\n' "$target" "$(stat number_of_executed_units)" "$edges" \
-    "$(stat average_exec_per_sec)" "$verdict"
+    "$(stat average_exec_per_sec | sed 's/^0$/-/')" "$verdict"
   if [ $code -eq 0 ]; then rm -f "$log"; else bad=$((bad + 1)); fi
 done
 echo "$((${#targets[@]} - bad)) of ${#targets[@]} targets OK, $bad FAIL"
