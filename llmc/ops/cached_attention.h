@@ -33,8 +33,7 @@ __device__ __forceinline__ float cached_exp2(float x) {
 // wait for itself.
 template <class T>
 __device__ __forceinline__ float cached_score(const float* q, const T* key, int HS) {
-  // Eight fp16 numbers at a time spill registers on sm_90a.
-  constexpr int N = std::is_same_v<T, fp16> ? 4 : kVecSize<T>;
+  constexpr int N = kVecSize<T>;
   float sums[4] = {};
   for (int c = 0; c < HS; c += N) {
     const Vec<T, N> k = load_vec<N>(key + c);
@@ -77,9 +76,10 @@ __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights
   warp_barrier();  // and have been read
 }
 
-// Grid (NH, B).
+// Grid (NH, B). One block on a multiprocessor is what there is at small batches: with room for
+// more, the compiler would spill registers.
 template <class T>
-__global__ __launch_bounds__(kCachedThreads) void cached_attention_kernel(
+__global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
     T* out, const T* qkv, const T* keys, const T* values, const std::int32_t* position,
     std::int64_t T_max, std::int64_t C, int HS, float scale) {
   SharedMemory shared;
