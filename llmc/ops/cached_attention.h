@@ -76,8 +76,8 @@ __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights
   warp_barrier();  // and have been read
 }
 
-// Grid (NH, B). One block on a multiprocessor is what there is at small batches: with room for
-// more, the compiler would spill registers.
+// Grid (NH, B). At small batches there is no second block for a multiprocessor; a compiler that
+// saves registers for one spills them.
 template <class T>
 __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
     T* out, const T* qkv, const T* keys, const T* values, const std::int32_t* position,
