@@ -6,7 +6,7 @@ CXX ?= g++## C++20 compiler of the host build
 DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setup.sh --prefix; ./deps is used by itself
 CUDA ?= auto## auto builds for CUDA where nvcc is found; 0 never does
 CUDA_HOME ?=## CUDA toolkit to take; else nvcc from PATH, else /usr/local/cuda
-CUDA_ARCH ?=## GPU architectures, such as "80 90a"; else those of the GPUs present, else "80 90a"
+CUDA_ARCH ?=## GPU architectures, such as "80 90a" (PTX80: PTX alone); else those of the GPUs present, else "80 90a"
 HOST_BUILD ?= 1## 0 builds for CUDA alone, which needs no OpenBLAS
 HOST_ARCH ?= -march=native## instruction set of the host build
 SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
@@ -134,10 +134,12 @@ HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notd
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
 # Tests in .cpp files are about text and files and launch nothing; test/test_host_*: about the host
-# executor itself, so not for a GPU. Sanitizers check kernels, and readers on inputs made to break
-# them; a FILE that is named is checked whatever it is about.
-SANITIZED  := $(or $(FILE),$(filter %.cu test/test_host_% \
-                $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES)))
+# executor itself, so not for a GPU. Sanitizers check kernels, each of them alone and in one model,
+# and readers on inputs made to break them; a FILE that is named is checked whatever it is about.
+MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,checkpoint_texts document_mask evaluation \
+                 infer_decoder loss_scale training))
+SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
+                 $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,test/main.cpp $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)))
 CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,test/main.cpp $(filter %.cu,$(TEST_FILES)))
 
