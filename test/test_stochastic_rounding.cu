@@ -77,12 +77,9 @@ std::vector<float> working_weights(ModelRig<T>& rig) {
 TEST_SUITE("stochastic_rounding") {
   TEST_CASE_TEMPLATE("the mean of many draws is the number itself", T, bf16, fp16) {
     const std::int64_t draws = tiny() ? 400 : 40000;
-    std::vector<float> numbers = {1.0f + 0.3f * static_cast<float>(kSpacing<T>),
-                                  -0.7f,
-                                  3.14159f,
-                                  1e-3f,
-                                  -123.456f,
-                                  0.999999f};
+    std::vector<float> numbers = {1.0f + 0.3f * static_cast<float>(kSpacing<T>), -0.7f, 3.14159f,
+                                  1e-3f, -123.456f};
+    if (!tiny()) numbers.push_back(0.999999f);  // goes down once in some thousand draws
     if (std::is_same_v<T, fp16>) numbers.insert(numbers.end(), {1.3e-5f, -4.4e-8f, 6.09e-5f});
     for (const float x : numbers) {
       CAPTURE(x);
