@@ -142,6 +142,20 @@ class ModelRig {
   llmc::BatchStage stage_;
 };
 
+// The batch of a fixture cut into `pieces` along B.
+inline std::vector<llmc::oracle::Batch> pieces_of(const llmc::oracle::Batch& batch,
+                                                  std::int64_t pieces) {
+  std::vector<llmc::oracle::Batch> all;
+  const std::int64_t B = batch.B / pieces, rows = B * batch.T;
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    const auto cut = [&](const llmc::oracle::Ints& ids) {
+      return llmc::oracle::Ints(ids.begin() + i * rows, ids.begin() + (i + 1) * rows);
+    };
+    all.push_back({B, batch.T, cut(batch.tokens), cut(batch.targets), {}});
+  }
+  return all;
+}
+
 // The largest relative L2 difference between tensors of the same name. The key part of a QKV bias,
 // whose true gradient is zero, is left out.
 inline double worst_difference(const NamedFloats& a, const NamedFloats& b) {

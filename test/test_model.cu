@@ -31,19 +31,6 @@ std::vector<std::string> fixture_names() {
   return {"odd", "wide_vocab", "head64", "one_row"};
 }
 
-// The batch of a fixture cut into `pieces` along B.
-std::vector<oracle::Batch> pieces_of(const oracle::Batch& batch, std::int64_t pieces) {
-  std::vector<oracle::Batch> all;
-  const std::int64_t B = batch.B / pieces, rows = B * batch.T;
-  for (std::int64_t i = 0; i < pieces; ++i) {
-    const auto cut = [&](const oracle::Ints& ids) {
-      return oracle::Ints(ids.begin() + i * rows, ids.begin() + (i + 1) * rows);
-    };
-    all.push_back({B, batch.T, cut(batch.tokens), cut(batch.targets), {}});
-  }
-  return all;
-}
-
 struct Result {
   float loss;
   NamedFloats gradients;
