@@ -18,7 +18,7 @@ from unpack import texts_in_nested_tars, zip_member
 VALIDATION_SHARE = {"openwebtext": 2000, "all_the_news": 200}
 LARGEST_FIELD = 64 << 20         # bytes of a field of CSV
 TOKEN_HEADER = struct.Struct("<256i")
-TOKEN_MAGIC, TOKEN_VERSION = 20240520, 1  # llm.c's token files, see llmc/io/token_file.h
+TOKEN_MAGIC, TOKEN_VERSION = 20240520, 1  # llm.c's token files, see llmc/io/data/token_file.h
 
 
 class ConvertError(Exception):

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/toy_language.h"
-#include "llmc/io/word_tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run_data.h"
 
 namespace llmc::toy {

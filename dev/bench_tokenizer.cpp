@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "llmc/io/file.h"
-#include "llmc/io/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks what keeps the house in order, and prints each breach as file:line.
 
-- A folder of llmc/ includes only itself and folders above it in ORDER.
+- A folder of llmc/ includes only itself and folders above it in ORDER; so do those within llmc/io.
 - Only the mains and llmc/io include the options and JSON libraries.
 - Outside llmc/device there is no conditional compilation and no raw CUDA (tests may have #ifdef).
 - Every header has #pragma once.
@@ -10,7 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-ORDER = ["device", "ops", "comm", "io", "model", "parallel", "infer", "train"]
+ORDER = ["device", "ops", "comm",
+         "io", "io/tokenizer", "io/data", "io/tokenize", "io/checkpoint", "io/options",
+         "model", "parallel", "infer", "train"]
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b")
@@ -32,6 +34,14 @@ def without_comments(text):
     return token.sub(lambda m: '""' if m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0]), text)
 
 
+def folder_of(path):
+    """The folder of llmc/ a path such as llmc/io/data/batches.h is in, as ORDER has it, or None."""
+    parts = Path(path).parts
+    if len(parts) < 3 or parts[0] != "llmc":
+        return None
+    return "/".join(parts[1:-1]) if parts[1] == "io" else parts[1]
+
+
 def breaches():
     mains = sorted(ROOT.glob("*.cu"))
     files = list(sources("llmc", "data", "dev")) + mains
@@ -39,7 +49,7 @@ def breaches():
         name = path.relative_to(ROOT)
         parts = name.parts
         text = path.read_text()
-        folder = parts[1] if parts[0] == "llmc" and len(parts) > 2 else None
+        folder = folder_of(name)
         if folder is not None and folder not in ORDER:
             yield f"{name}:1: llmc/{folder} has no place in the order {' > '.join(ORDER)}"
             folder = None
@@ -49,11 +59,11 @@ def breaches():
             include = INCLUDE.match(line)
             if not include:
                 continue
-            other = include[1].split("/")
-            if folder and other[0] == "llmc" and len(other) > 2 and other[1] in ORDER \
-                    and ORDER.index(other[1]) > ORDER.index(folder):
-                yield f"{name}:{number}: llmc/{folder} includes llmc/{other[1]}, which stands below it"
-            if OPTIONS_AND_JSON.match(include[1]) and not (folder == "io" or path in mains
+            other = folder_of(include[1])
+            if folder and other in ORDER and ORDER.index(other) > ORDER.index(folder):
+                yield f"{name}:{number}: llmc/{folder} includes llmc/{other}, which stands below it"
+            in_io = folder is not None and folder.split("/")[0] == "io"
+            if OPTIONS_AND_JSON.match(include[1]) and not (in_io or path in mains
                                                            or (parts[0] != "llmc" and path.suffix != ".h")):
                 yield f"{name}:{number}: only mains and llmc/io include {include[1]}"
             if parts[0] == "test" and path.suffix == ".cu" and OPTIONS_AND_JSON.match(include[1]):

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/checkpoint.h"
+#include "llmc/io/checkpoint/checkpoint.h"
 #include "test/support.h"
 
 namespace llmc_test {

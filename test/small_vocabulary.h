@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "llmc/io/json.h"
-#include "llmc/io/tokenizer_interface.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "test/support.h"
 
 namespace llmc_test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/batches.h"
+#include "llmc/io/data/batches.h"
 #include "llmc/ops/token_buckets.h"
 #include "test/support.h"
 

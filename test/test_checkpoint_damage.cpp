@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/io/checkpoint.h"
-#include "llmc/io/huggingface.h"
-#include "llmc/io/model_card.h"
+#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/model_card.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"
 

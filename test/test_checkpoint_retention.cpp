@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/retention.h"
+#include "llmc/io/checkpoint/retention.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"
 

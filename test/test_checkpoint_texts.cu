@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/byte_tokenizer.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/train/checkpoint_texts.h"
 #include "test/model_rig.h"
 #include "test/support.h"

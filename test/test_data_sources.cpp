@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/io/bpe_tokenizer.h"
-#include "llmc/io/byte_tokenizer.h"
-#include "llmc/io/data_sources.h"
-#include "llmc/io/word_tokenizer.h"
+#include "llmc/io/data/data_sources.h"
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("data_sources");

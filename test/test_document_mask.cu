@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/batches.h"
+#include "llmc/io/data/batches.h"
 #include "test/model_rig.h"
 
 using namespace llmc;

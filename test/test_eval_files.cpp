@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/byte_tokenizer.h"
-#include "llmc/io/eval_files.h"
-#include "llmc/io/wikitext.h"
-#include "llmc/io/word_tokenizer.h"
+#include "llmc/io/data/eval_files.h"
+#include "llmc/io/data/wikitext.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/eval_examples.h"
 #include "llmc/train/eval_perplexity.h"
 #include "llmc/train/eval_report.h"

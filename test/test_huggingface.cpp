@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/checkpoint.h"
-#include "llmc/io/huggingface.h"
+#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/huggingface.h"
 #include "test/python.h"
 #include "test/support.h"
 

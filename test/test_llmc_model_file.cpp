@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/llmc_model_file.h"
+#include "llmc/io/checkpoint/llmc_model_file.h"
 #include "test/support.h"
 
 using namespace llmc_test;

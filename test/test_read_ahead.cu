@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/io/batches.h"
+#include "llmc/io/data/batches.h"
 #include "llmc/io/read_ahead.h"
 #include "llmc/train/batch_stage.h"
 #include "test/support.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/safetensors.h"
+#include "llmc/io/checkpoint/safetensors.h"
 #include "test/safetensors_samples.h"
 #include "test/support.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/byte_tokenizer.h"
-#include "llmc/io/data_sources.h"
-#include "llmc/io/token_file.h"
-#include "llmc/io/word_tokenizer.h"
+#include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/token_file.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("token_file");

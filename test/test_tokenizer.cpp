@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/io/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "test/small_vocabulary.h"
 #include "test/support.h"
 

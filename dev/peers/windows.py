@@ -1,4 +1,4 @@
-"""Which tokens a batch holds: the order of llmc/io/batches.h, written anew, so that another
+"""Which tokens a batch holds: the order of llmc/io/data/batches.h, written anew, so that another
 framework trains on the same batches. test/test_peers.py compares the two.
 """
 import numpy as np

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "llmc/device/error.h"
-#include "llmc/io/huggingface.h"
-#include "llmc/io/infer_settings.h"
-#include "llmc/io/tokenizer.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/options/infer_settings.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/model/config.h"
 
 namespace llmc {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/tokenizer_interface.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/io/utf8_stream.h"
 
 namespace llmc {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/io/huggingface.h"
-#include "llmc/io/llmc_model_file.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/llmc_model_file.h"
 #include "llmc/model/config.h"
 #include "llmc/model/parameters.h"
 

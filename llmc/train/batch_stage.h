@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/io/batches.h"
+#include "llmc/io/data/batches.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/ops/token_buckets.h"

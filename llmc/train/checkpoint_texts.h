@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/io/model_card.h"
-#include "llmc/io/tokenizer_interface.h"
-#include "llmc/io/train_settings.h"
+#include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/options/train_settings.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/checkpointing.h"
 #include "llmc/train/run_plan.h"
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/io/checkpoint.h"
-#include "llmc/io/huggingface.h"
-#include "llmc/io/model_card.h"
-#include "llmc/io/tokenizer_interface.h"
+#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/pretrained.h"
 #include "llmc/train/training_state.h"
 

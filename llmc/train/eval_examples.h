@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "llmc/device/error.h"
-#include "llmc/io/eval_files.h"
-#include "llmc/io/tokenizer_interface.h"
+#include "llmc/io/data/eval_files.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/eval_task.h"
 
 namespace llmc {

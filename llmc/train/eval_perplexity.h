@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "llmc/device/error.h"
+#include "llmc/io/data/wikitext.h"
 #include "llmc/io/file.h"
-#include "llmc/io/tokenizer_interface.h"
-#include "llmc/io/wikitext.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/eval_task.h"
 
 namespace llmc {

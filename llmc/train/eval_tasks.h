@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "llmc/device/error.h"
-#include "llmc/io/eval_files.h"
-#include "llmc/io/tokenizer_interface.h"
-#include "llmc/io/train_settings.h"
+#include "llmc/io/data/eval_files.h"
+#include "llmc/io/options/train_settings.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/eval_examples.h"
 #include "llmc/train/eval_perplexity.h"
 #include "llmc/train/eval_report.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "llmc/device/math.h"
-#include "llmc/io/checkpoint.h"
-#include "llmc/io/huggingface.h"
+#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/train/checkpointing.h"
 
 namespace llmc {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/io/batches.h"
-#include "llmc/io/data_sources.h"
-#include "llmc/io/source_list.h"
-#include "llmc/io/tokenizer.h"
-#include "llmc/io/train_settings.h"
+#include "llmc/io/data/batches.h"
+#include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/source_list.h"
+#include "llmc/io/options/train_settings.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/train/eval_tasks.h"
 #include "llmc/train/run_plan.h"
 

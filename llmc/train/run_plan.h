@@ -7,7 +7,7 @@
 #include <string>
 
 #include "llmc/device/device.h"
-#include "llmc/io/train_settings.h"
+#include "llmc/io/options/train_settings.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/config.h"
 #include "llmc/model/pass_options.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/io/tokenizer_interface.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/ops/sampling.h"
 #include "llmc/train/batch_stage.h"

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/io/batches.h"
+#include "llmc/io/checkpoint/retention.h"
+#include "llmc/io/data/batches.h"
 #include "llmc/io/file.h"
+#include "llmc/io/options/train_settings.h"
 #include "llmc/io/read_ahead.h"
 #include "llmc/io/readable_text.h"
-#include "llmc/io/retention.h"
-#include "llmc/io/tokenizer.h"
-#include "llmc/io/train_settings.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/train/batch_stage.h"
 #include "llmc/train/checkpoint_texts.h"

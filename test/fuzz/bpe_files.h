@@ -2,7 +2,7 @@
 // tokenizer_json.h).
 #pragma once
 
-#include "llmc/io/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/tokenizer_json.h"
 

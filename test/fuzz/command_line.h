@@ -4,9 +4,9 @@
 
 #include <iostream>
 
-#include "llmc/io/infer_command_line.h"
-#include "llmc/io/tokenize_command_line.h"
-#include "llmc/io/train_command_line.h"
+#include "llmc/io/options/infer_command_line.h"
+#include "llmc/io/options/tokenize_command_line.h"
+#include "llmc/io/options/train_command_line.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

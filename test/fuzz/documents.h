@@ -1,7 +1,7 @@
 // Documents of texts and JSON lines, as `tokenize` reads them. The first byte chooses the format.
 #pragma once
 
-#include "llmc/io/documents.h"
+#include "llmc/io/data/documents.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -2,7 +2,7 @@
 // bytes.
 #pragma once
 
-#include "llmc/io/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/tokenizer_json.h"
 

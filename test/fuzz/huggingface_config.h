@@ -1,7 +1,7 @@
 // config.json of transformers: what is taken from it and written again is read as the same.
 #pragma once
 
-#include "llmc/io/huggingface.h"
+#include "llmc/io/checkpoint/huggingface.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -2,7 +2,7 @@
 // safetensors_of); without an index, the first is model.safetensors.
 #pragma once
 
-#include "llmc/io/huggingface.h"
+#include "llmc/io/checkpoint/huggingface.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/safetensors.h"
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "llmc/io/byte_tokenizer.h"
-#include "llmc/io/tokenize_text.h"
+#include "llmc/io/data/tokenize_text.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

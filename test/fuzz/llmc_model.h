@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "llmc/io/llmc_model_file.h"
+#include "llmc/io/checkpoint/llmc_model_file.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

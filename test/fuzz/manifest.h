@@ -2,7 +2,7 @@
 // it ends as a whole manifest does. What is read and written again is read as the same.
 #pragma once
 
-#include "llmc/io/manifest.h"
+#include "llmc/io/checkpoint/manifest.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -3,7 +3,7 @@
 // it.
 #pragma once
 
-#include "llmc/io/megatron_file.h"
+#include "llmc/io/data/megatron_file.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -2,7 +2,7 @@
 // for which the length before the header is made; any other is the file.
 #pragma once
 
-#include "llmc/io/safetensors.h"
+#include "llmc/io/checkpoint/safetensors.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

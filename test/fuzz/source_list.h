@@ -3,7 +3,7 @@
 
 #include <cctype>
 
-#include "llmc/io/source_list.h"
+#include "llmc/io/data/source_list.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -3,7 +3,7 @@
 // cannot be used has a reason.
 #pragma once
 
-#include "llmc/io/token_cache.h"
+#include "llmc/io/data/token_cache.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

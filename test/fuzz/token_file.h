@@ -5,7 +5,7 @@
 #include <array>
 #include <numeric>
 
-#include "llmc/io/token_file.h"
+#include "llmc/io/data/token_file.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

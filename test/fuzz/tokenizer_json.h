@@ -3,7 +3,7 @@
 // again.
 #pragma once
 
-#include "llmc/io/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -1,7 +1,7 @@
 // A list of words, and a text for it: its own words, which it must give back.
 #pragma once
 
-#include "llmc/io/word_tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

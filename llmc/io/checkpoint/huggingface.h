@@ -1,0 +1,362 @@
+// A directory as transformers' save_pretrained writes it and from_pretrained reads it: config.json
+// and model.safetensors, or several files with an index. Tensor names are those of GPT2LMHeadModel
+// without the prefix `transformer.`: wte.weight, h.0.attn.c_attn.weight, ln_f.bias. Linear layers
+// are stored (in, out), as its Conv1D has them.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/checkpoint/manifest.h"
+#include "llmc/io/checkpoint/safetensors.h"
+#include "llmc/io/checkpoint/tensor_dtype.h"
+#include "llmc/io/file.h"
+#include "llmc/io/json.h"
+
+namespace llmc {
+
+inline constexpr const char* kConfigName = "config.json";
+inline constexpr const char* kWeightsName = "model.safetensors";
+inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
+
+// ---- config --------------------------------------------------------------------------------
+
+// What config.json says about a GPT-2. Dropout is read by nobody: the engine has none.
+struct HuggingFaceConfig {
+  std::int64_t vocab_size = 50257;  // rows of wte, without padding
+  std::int64_t n_positions = 1024;
+  std::int64_t n_layer = 12;
+  std::int64_t n_head = 12;
+  std::int64_t n_embd = 768;
+  double layer_norm_epsilon = 1e-5;
+  // Of the training that made the weights. transformers takes 0.1 where config.json has none.
+  double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
+  std::optional<std::int64_t> bos_token_id = 50256;
+  std::optional<std::int64_t> eos_token_id = 50256;
+
+  bool operator==(const HuggingFaceConfig&) const = default;
+};
+
+namespace huggingface_detail {
+
+// Throws unless the boolean `key`, or its absence, means `wanted`.
+inline void check_flag(const Json& json, const char* key, bool absent, bool wanted,
+                       const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value != nullptr && !value->is_boolean()) fail(file + ": " + key + " is not true or false");
+  if ((value == nullptr ? absent : value->get<bool>()) == wanted) return;
+  fail(file + ": " + key + " = " + (wanted ? "false" : "true") + " is not supported");
+}
+
+inline std::int64_t positive(const Json& json, const char* key, const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value == nullptr) fail(file + " has no " + key);
+  const std::int64_t size = json_size(*value, file + ": " + key);
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  if (size < 1 || size > kMost) {
+    fail(file + ": " + key + " = " + std::to_string(size), "allowed: 1 to 2147483648");
+  }
+  return size;
+}
+
+inline double probability(const Json& json, const char* key, double absent,
+                          const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value == nullptr) return absent;
+  const double found = value->is_number() ? value->get<double>() : -1;
+  if (!(found >= 0 && found <= 1)) {
+    fail(file + ": " + key + " = " + printable(value->dump()), "a number from 0 to 1");
+  }
+  return found;
+}
+
+// A token id, or nothing where it is absent or null. A list (several end tokens) gives the first.
+inline std::optional<std::int64_t> token_id(const Json& json, const char* key,
+                                            const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  return json_size(*value, file + ": " + key);
+}
+
+inline void check_architecture(const Json& json, const std::string& file) {
+  const Json* type = json_member(json, "model_type");
+  const std::string found =
+      type == nullptr ? "absent" : printable(json_text(*type, file + ": model_type"));
+  if (found != "gpt2") fail(file + ": model_type is " + found, "only gpt2 is supported");
+  if (const Json* activation = json_member(json, "activation_function")) {
+    const std::string name = json_text(*activation, file + ": activation_function");
+    if (name != "gelu_new" && name != "gelu_pytorch_tanh") {
+      fail(file + ": activation_function is " + printable(name),
+           "supported: gelu_new and gelu_pytorch_tanh, which are one function");
+    }
+  }
+  check_flag(json, "tie_word_embeddings", true, true, file);
+  check_flag(json, "scale_attn_weights", true, true, file);
+  check_flag(json, "scale_attn_by_inverse_layer_idx", false, false, file);
+  check_flag(json, "add_cross_attention", false, false, file);
+}
+
+}  // namespace huggingface_detail
+
+// `file` names it in errors. Throws for what is not a GPT-2 that this engine computes exactly.
+inline HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::string& file) {
+  using namespace huggingface_detail;
+  const Json json = parse_json(text, file);
+  if (!json.is_object()) fail(file + " is not a JSON object");
+  check_architecture(json, file);
+  HuggingFaceConfig config;
+  config.vocab_size = positive(json, "vocab_size", file);
+  config.n_positions = positive(json, "n_positions", file);
+  config.n_layer = positive(json, "n_layer", file);
+  config.n_head = positive(json, "n_head", file);
+  config.n_embd = positive(json, "n_embd", file);
+  if (config.n_embd % config.n_head != 0) {
+    fail(file + ": n_embd = " + std::to_string(config.n_embd) +
+         " is not a multiple of n_head = " + std::to_string(config.n_head));
+  }
+  const Json* inner = json_member(json, "n_inner");
+  if (inner != nullptr && !inner->is_null() &&
+      json_size(*inner, file + ": n_inner") != 4 * config.n_embd) {
+    fail(file + ": n_inner = " + inner->dump() + " is not supported",
+         "null, or 4 * n_embd = " + std::to_string(4 * config.n_embd));
+  }
+  if (const Json* epsilon = json_member(json, "layer_norm_epsilon")) {
+    if (!epsilon->is_number() || !(epsilon->get<double>() > 0.0)) {
+      fail(file + ": layer_norm_epsilon is not a number above 0");
+    }
+    config.layer_norm_epsilon = epsilon->get<double>();
+  }
+  config.embd_pdrop = probability(json, "embd_pdrop", 0.1, file);
+  config.attn_pdrop = probability(json, "attn_pdrop", 0.1, file);
+  config.resid_pdrop = probability(json, "resid_pdrop", 0.1, file);
+  config.bos_token_id = token_id(json, "bos_token_id", file);
+  config.eos_token_id = token_id(json, "eos_token_id", file);
+  return config;
+}
+
+// Reads config.json of the directory.
+inline HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kConfigName;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    fail(path.string() + " is missing", "a directory saved by save_pretrained is wanted");
+  }
+  return parse_huggingface_config(read_file(path), path.string());
+}
+
+// The text of config.json for GPT2LMHeadModel and AutoConfig. `dtype` is that of the weights.
+inline std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype) {
+  const auto id = [](const std::optional<std::int64_t>& token) -> OrderedJson {
+    return token ? OrderedJson(*token) : OrderedJson(nullptr);
+  };
+  const OrderedJson json = {{"architectures", {"GPT2LMHeadModel"}},
+                            {"model_type", "gpt2"},
+                            {"activation_function", "gelu_new"},
+                            {"vocab_size", config.vocab_size},
+                            {"n_positions", config.n_positions},
+                            {"n_ctx", config.n_positions},  // what older readers call it
+                            {"n_embd", config.n_embd},
+                            {"n_layer", config.n_layer},
+                            {"n_head", config.n_head},
+                            {"n_inner", nullptr},
+                            {"layer_norm_epsilon", config.layer_norm_epsilon},
+                            {"initializer_range", 0.02},
+                            {"attn_pdrop", config.attn_pdrop},
+                            {"embd_pdrop", config.embd_pdrop},
+                            {"resid_pdrop", config.resid_pdrop},
+                            {"scale_attn_weights", true},
+                            {"scale_attn_by_inverse_layer_idx", false},
+                            {"reorder_and_upcast_attn", false},
+                            {"tie_word_embeddings", true},
+                            {"use_cache", true},
+                            {"bos_token_id", id(config.bos_token_id)},
+                            {"eos_token_id", id(config.eos_token_id)},
+                            {"torch_dtype", dtype == TensorDtype::bf16 ? "bfloat16" : "float32"}};
+  return json.dump(2) + "\n";
+}
+
+// ---- weights -------------------------------------------------------------------------------
+
+// The name that GPT2LMHeadModel gives a tensor of its body.
+inline std::string huggingface_name(const std::string& name) {
+  return "transformer." + name;
+}
+
+// Descriptions for SafetensorsWriter or CheckpointWriter: the same tensors under these names.
+inline std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors) {
+  for (TensorHeader& tensor : tensors) tensor.name = huggingface_name(tensor.name);
+  return tensors;
+}
+
+// The weights in a directory, found by name wherever they lie.
+class HuggingFaceWeights {
+ public:
+  // Opens and checks all files. Throws when one is missing or wrong, when a tensor is there twice,
+  // and when lm_head.weight is not bit for bit wte.weight: the engine's two are one.
+  explicit HuggingFaceWeights(const std::filesystem::path& directory) : directory_(directory) {
+    std::error_code error;
+    if (std::filesystem::exists(directory / kWeightsName, error)) {
+      files_.emplace_back(directory / kWeightsName);
+      for (const std::string& name : files_.back().names()) add(name, 0);
+    } else if (std::filesystem::exists(directory / kWeightsIndexName, error)) {
+      open_shards();
+    } else {
+      fail("no " + std::string(kWeightsName) + " in " + directory.string(),
+           "save_pretrained with safetensors writes one (pytorch_model.bin is not read)");
+    }
+    check_head();
+  }
+
+  // The tensors of the body, sorted. Without lm_head.weight and the causal masks of old exports.
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, place] : places_) names.push_back(name);
+    return names;
+  }
+
+  // Throws unless the directory has just these tensors; the error lists what is missing and what
+  // nobody asked for.
+  void require_exactly(const std::vector<std::string>& wanted) const {
+    const std::set<std::string> set(wanted.begin(), wanted.end());
+    std::vector<std::string> missing;
+    std::vector<std::string> unexpected;
+    for (const std::string& name : set) {
+      if (!places_.contains(name)) missing.push_back(name);
+    }
+    for (const auto& [name, place] : places_) {
+      if (!set.contains(name)) unexpected.push_back(name);
+    }
+    if (missing.empty() && unexpected.empty()) return;
+    std::string what = directory_.string() + ":";
+    if (!missing.empty()) what += " missing " + list(missing);
+    if (!unexpected.empty())
+      what += (missing.empty() ? "" : ";") + (" unexpected " + list(unexpected));
+    fail(what, "do config.json and the weights belong together?");
+  }
+
+  // A tensor by its name without prefix, as float. Throws when it is missing, or its shape or dtype
+  // is not what is wanted.
+  void load(const std::string& name, const Shape& shape, float* dst) const {
+    const auto place = places_.find(name);
+    if (place == places_.end()) fail(directory_.string() + " has no tensor " + name);
+    const SafetensorsFile& file = files_[place->second.file];
+    file.read_as_float(file.get(place->second.stored_name, shape), dst);
+  }
+
+  // The dtype as stored, for a tensor that is there.
+  TensorDtype dtype(const std::string& name) const { return entry(name).dtype; }
+
+ private:
+  struct Place {
+    std::size_t file = 0;
+    std::string stored_name;
+  };
+
+  static std::string list(const std::vector<std::string>& names) {
+    constexpr std::size_t kMost = 5;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i) {
+      text += (i == 0 ? "" : ", ") + printable(names[i]);
+    }
+    if (names.size() > kMost) text += " and " + std::to_string(names.size() - kMost) + " more";
+    return text;
+  }
+
+  // h.N.attn.bias and h.N.attn.masked_bias were constants that old versions saved with the weights.
+  static bool is_mask(const std::string& name) {
+    return name.starts_with("h.") &&
+           (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
+  }
+
+  void add(const std::string& stored_name, std::size_t file) {
+    constexpr std::string_view kPrefix = "transformer.";
+    const std::string name =
+        stored_name.starts_with(kPrefix) ? stored_name.substr(kPrefix.size()) : stored_name;
+    if (is_mask(name)) return;
+    if (!places_.emplace(name, Place{file, stored_name}).second) {
+      fail(files_[file].path().string() + ": tensor " + printable(name) +
+           " is there twice, with and without the prefix transformer.");
+    }
+  }
+
+  void open_shards() {
+    const std::string file = (directory_ / kWeightsIndexName).string();
+    const Json index = parse_json(read_file(file), file);
+    const Json* map = index.is_object() ? json_member(index, "weight_map") : nullptr;
+    if (map == nullptr || !map->is_object()) fail(file + " has no weight_map");
+    std::map<std::string, std::size_t> opened;
+    for (const auto& [name, value] : map->items()) {
+      const std::string shard = json_text(value, file + ": the file of " + printable(name));
+      if (!is_plain_file_name(shard)) fail(file + ": bad file name " + printable(shard));
+      const auto [at, fresh] = opened.emplace(shard, files_.size());
+      if (fresh) files_.emplace_back(directory_ / shard);
+      if (files_[at->second].find(name) == nullptr) {
+        fail(files_[at->second].path().string() + " has no tensor " + printable(name) +
+             ", which the index says it has");
+      }
+      add(name, at->second);
+    }
+  }
+
+  const TensorEntry& entry(const std::string& name) const {
+    const auto place = places_.find(name);
+    if (place == places_.end()) fail(directory_.string() + " has no tensor " + name);
+    return *files_[place->second.file].find(place->second.stored_name);
+  }
+
+  void check_head() {
+    constexpr const char* kHead = "lm_head.weight";
+    constexpr const char* kEmbedding = "wte.weight";
+    if (!places_.contains(kHead)) return;
+    const TensorEntry& head = entry(kHead);
+    const TensorEntry& embedding = entry(kEmbedding);
+    const bool same =
+        head.dtype == embedding.dtype && head.shape == embedding.shape &&
+        std::memcmp(head.bytes.data(), embedding.bytes.data(), head.bytes.size()) == 0;
+    if (!same) {
+      fail(directory_.string() + ": lm_head.weight differs from transformer.wte.weight",
+           "only models with tied embeddings are supported");
+    }
+    places_.erase(kHead);
+  }
+
+  std::filesystem::path directory_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place> places_;  // by name without prefix
+};
+
+// Writes config.json and model.safetensors into `directory`, made where missing; from_pretrained
+// loads it. The tensors, all F32 or all BF16, have names without prefix; `bytes_of(i)` gives those
+// of tensors[i] and is called once each, in order. A file there is replaced when the new one is
+// complete.
+inline void write_huggingface(
+    const std::filesystem::path& directory, const HuggingFaceConfig& config,
+    const std::vector<TensorHeader>& tensors,
+    const std::function<std::span<const std::byte>(std::size_t)>& bytes_of) {
+  make_directory(directory);
+  SafetensorsWriter writer(directory / kWeightsName, huggingface_tensors(tensors));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::span<const std::byte> bytes = bytes_of(i);
+    require(static_cast<std::int64_t>(bytes.size()) == tensor_bytes(tensors[i]),
+            "tensor " + tensors[i].name + ": wrong number of bytes");
+    writer.write(writer.tensors()[i].name, bytes);
+  }
+  const TensorDtype dtype = tensors.empty() ? TensorDtype::f32 : tensors.front().dtype;
+  write_file(directory / kConfigName, huggingface_config_text(config, dtype));
+  writer.finish();
+}
+
+}  // namespace llmc

@@ -1,0 +1,215 @@
+// llm.c's model files (".bin"): a header of 256 32-bit integers, then all parameters as one array
+// of fp32 (version 3) or bf16 (version 5) numbers, little-endian. Of the header eight are used: a
+// magic number, the version, context T, vocabulary V, layers L, heads NH, channels C and the rows
+// Vp that the token embedding is padded to. Each kind of parameter is there once for all layers,
+// layer by layer, and linear layers are stored (out, in): the transpose of what transformers'
+// Conv1D and this engine have.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/tensor_dtype.h"
+#include "llmc/io/file.h"
+
+namespace llmc {
+
+static_assert(std::endian::native == std::endian::little, "model files are read as they lie");
+
+inline constexpr std::int32_t kLlmcModelMagic = 20240326;
+inline constexpr std::int32_t kLlmcModelFp32 = 3, kLlmcModelBf16 = 5;  // versions
+
+// A path is taken for such a file by its name; a directory of transformers may have any.
+inline bool is_llmc_model_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return path.extension() == ".bin" && !std::filesystem::is_directory(path, ignored);
+}
+
+class LlmcModelFile {
+ public:
+  // Throws an `Error` that names the file for what is none, or not of the length its header says.
+  explicit LlmcModelFile(const std::filesystem::path& path) : path_(path), map_(path) {
+    std::array<std::int32_t, 256> header{};
+    if (map_.bytes().size() < sizeof header) {
+      fail(path_.string() + " is too short for a model file of llm.c (" +
+           std::to_string(map_.bytes().size()) + " bytes)");
+    }
+    std::memcpy(header.data(), map_.bytes().data(), sizeof header);
+    read_version(header[0], header[1]);
+    T_ = positive("context", header[2]);
+    V_ = positive("vocabulary", header[3]);
+    L_ = positive("layers", header[4]);
+    NH_ = positive("heads", header[5]);
+    C_ = positive("channels", header[6]);
+    Vp_ = positive("padded vocabulary", header[7]);
+    check_sizes();
+    lay_out(sizeof header);
+  }
+
+  // What config.json would say. Of a vocabulary of GPT-2's size the last token ends a text.
+  HuggingFaceConfig config() const {
+    HuggingFaceConfig config;
+    config.vocab_size = V_;
+    config.n_positions = T_;
+    config.n_layer = L_;
+    config.n_head = NH_;
+    config.n_embd = C_;
+    if (V_ != 50257) config.bos_token_id = config.eos_token_id = std::nullopt;
+    return config;
+  }
+
+  // A tensor by transformers' name without prefix, in transformers' layout, as float: `dst` has the
+  // elements of `shape`, which must be the tensor's there.
+  void load(const std::string& name, const Shape& shape, float* dst) const {
+    const auto [layer, kind] = split(name);
+    const auto found = kinds_.find(kind);
+    if (found == kinds_.end() || layer >= L_ || (layer < 0) == found->second.per_layer) {
+      fail(path_.string() + " has no tensor " + name);
+    }
+    const Kind& k = found->second;
+    if (shape != k.shape) {
+      fail(path_.string() + ": tensor " + name + " has shape " + shape_text(k.shape) +
+           ", wanted is " + shape_text(shape));
+    }
+    const std::int64_t size = k.stored_size();
+    const std::int64_t begin = k.offset + std::max<std::int64_t>(layer, 0) * size * width();
+    const auto bytes =
+        map_.bytes().subspan(static_cast<std::size_t>(begin),
+                             static_cast<std::size_t>(*checked_count(k.shape) * width()));
+    if (!k.transposed) {
+      convert_to_float(dtype_, bytes, dst);
+      return;
+    }
+    std::vector<float> stored(static_cast<std::size_t>(size));  // (out, in)
+    convert_to_float(dtype_, bytes, stored.data());
+    const auto in = static_cast<std::size_t>(shape[0]), out = static_cast<std::size_t>(shape[1]);
+    for (std::size_t i = 0; i < in; ++i) {
+      for (std::size_t o = 0; o < out; ++o) dst[i * out + o] = stored[o * in + i];
+    }
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+  TensorDtype dtype() const { return dtype_; }
+
+ private:
+  // A kind of parameter: one tensor, or one for each layer.
+  struct Kind {
+    Shape shape;                   // transformers'
+    std::int64_t padded_rows = 0;  // stored, where more than shape[0]
+    bool per_layer = false;
+    bool transposed = false;
+    std::int64_t offset = 0;  // in bytes, of the first layer's
+
+    std::int64_t stored_size() const {
+      const std::int64_t columns = shape.size() > 1 ? shape[1] : 1;
+      return std::max(padded_rows, shape[0]) * columns;
+    }
+  };
+
+  std::int64_t width() const { return tensor_dtype_bytes(dtype_); }
+
+  void read_version(std::int32_t magic, std::int32_t version) {
+    if (magic != kLlmcModelMagic) {
+      fail(path_.string() + " is no model file of llm.c: it begins with " + std::to_string(magic) +
+               ", not " + std::to_string(kLlmcModelMagic),
+           "a file such as gpt2_124M.bin (.bin files of tokens or of PyTorch are others)");
+    }
+    if (version != kLlmcModelFp32 && version != kLlmcModelBf16) {
+      fail(path_.string() + " is a model file of version " + std::to_string(version),
+           "versions 3 (fp32) and 5 (bf16) can be read");
+    }
+    dtype_ = version == kLlmcModelFp32 ? TensorDtype::f32 : TensorDtype::bf16;
+  }
+
+  std::int64_t positive(const char* what, std::int32_t value) const {
+    if (value < 1) fail(path_.string() + ": " + what + " of " + std::to_string(value));
+    return value;
+  }
+
+  // Bounds that no product below can pass 2^63 under.
+  void check_sizes() const {
+    const auto at_most = [&](const char* what, std::int64_t value, std::int64_t most) {
+      if (value <= most) return;
+      fail(path_.string() + ": " + what + " of " + std::to_string(value),
+           "at most " + std::to_string(most));
+    };
+    at_most("layers", L_, 1000);
+    at_most("channels", C_, 1 << 16);
+    if (Vp_ < V_) {
+      fail(path_.string() + ": a vocabulary of " + std::to_string(V_) + " padded to " +
+           std::to_string(Vp_));
+    }
+    if (C_ % NH_ != 0) {
+      fail(path_.string() + ": " + std::to_string(C_) + " channels are no multiple of " +
+           std::to_string(NH_) + " heads");
+    }
+  }
+
+  // The order of the file.
+  void lay_out(std::size_t header_bytes) {
+    auto at = static_cast<std::int64_t>(header_bytes);
+    const auto add = [&](const char* name, Kind kind) {
+      kind.offset = at;
+      at += kind.stored_size() * (kind.per_layer ? L_ : 1) * width();
+      kinds_.emplace(name, std::move(kind));
+    };
+    const auto vector = [&](const char* name, std::int64_t size) {
+      add(name, {.shape = {size}, .per_layer = true});
+    };
+    const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
+      add(name, {.shape = {in, out}, .per_layer = true, .transposed = true});
+    };
+    add("wte.weight", {.shape = {V_, C_}, .padded_rows = Vp_});
+    add("wpe.weight", {.shape = {T_, C_}});
+    vector("ln_1.weight", C_);
+    vector("ln_1.bias", C_);
+    linear("attn.c_attn.weight", C_, 3 * C_);
+    vector("attn.c_attn.bias", 3 * C_);
+    linear("attn.c_proj.weight", C_, C_);
+    vector("attn.c_proj.bias", C_);
+    vector("ln_2.weight", C_);
+    vector("ln_2.bias", C_);
+    linear("mlp.c_fc.weight", C_, 4 * C_);
+    vector("mlp.c_fc.bias", 4 * C_);
+    linear("mlp.c_proj.weight", 4 * C_, C_);
+    vector("mlp.c_proj.bias", C_);
+    add("ln_f.weight", {.shape = {C_}});
+    add("ln_f.bias", {.shape = {C_}});
+    const auto bytes = static_cast<std::int64_t>(map_.bytes().size());
+    if (bytes != at) {
+      fail(path_.string() + " has " + std::to_string(bytes) + " bytes, its header asks for " +
+               std::to_string(at),
+           "the file may be cut short: copy or download it again");
+    }
+  }
+
+  // "h.3.ln_1.bias" -> (3, "ln_1.bias"); what belongs to no layer has layer -1.
+  static std::pair<std::int64_t, std::string> split(const std::string& name) {
+    const std::size_t dot = name.find('.', 2);
+    if (!name.starts_with("h.") || dot == name.npos || dot > 8) return {-1, name};
+    const std::string digits = name.substr(2, dot - 2);
+    if (digits.empty() || digits.find_first_not_of("0123456789") != digits.npos) return {-1, name};
+    return {std::stoll(digits), name.substr(dot + 1)};
+  }
+
+  std::filesystem::path path_;
+  MappedFile map_;
+  TensorDtype dtype_ = TensorDtype::f32;
+  std::int64_t T_ = 0, V_ = 0, L_ = 0, NH_ = 0, C_ = 0, Vp_ = 0;
+  std::map<std::string, Kind> kinds_;  // by name without layer
+};
+
+}  // namespace llmc

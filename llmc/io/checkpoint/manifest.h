@@ -1,0 +1,181 @@
+// manifest.json, the last file of a checkpoint to be written: what must be there for it to be
+// whole.
+//
+//     {
+//       "format": "llmc checkpoint",
+//       "version": 1,
+//       "step": 100,
+//       "state": {"seed": 42, ...},        scalars; whatever the trainer wants back
+//       "files": [
+//         {"name": "model.safetensors", "bytes": 123, "xxh64": "0123456789abcdef",
+//          "slices": [...]},               only tensors that are not whole in this file:
+//         ...                              {"name", "shape", "offset", "extent", "range"}
+//       ],
+//       "xxh64": "0123456789abcdef"        of all bytes of this file before this line's comma
+//     }
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/checkpoint/slice.h"
+#include "llmc/io/checksum.h"
+#include "llmc/io/file.h"
+#include "llmc/io/json.h"
+#include "llmc/io/scalar.h"
+
+namespace llmc {
+
+// Named values that a checkpoint keeps beside its tensors.
+using CheckpointState = std::map<std::string, Scalar>;
+
+struct ManifestFile {
+  std::string name;  // without a directory
+  std::int64_t bytes = 0;
+  std::string checksum;       // as checksum_text gives it
+  std::vector<Slice> slices;  // of tensors of which the file holds a part; dtype is in the file
+};
+
+struct Manifest {
+  std::int64_t step = 0;
+  CheckpointState state;
+  std::vector<ManifestFile> files;
+};
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kManifestFormat = "llmc checkpoint";
+inline constexpr std::int64_t kManifestVersion = 1;
+
+namespace manifest_detail {
+
+// JSON has no infinity and no NaN: {"number": "inf"}, "-inf" or "nan".
+inline OrderedJson scalar_to_json(const Scalar& scalar) {
+  if (scalar.is_number() && !scalar.is_integer()) {
+    const double value = scalar.number("");
+    if (std::isnan(value)) return {{"number", "nan"}};
+    if (std::isinf(value)) return {{"number", value > 0 ? "inf" : "-inf"}};
+  }
+  return scalar_json(scalar);
+}
+
+inline Scalar scalar_from_json(const OrderedJson& json, const std::string& what) {
+  if (!json.is_object()) return json_scalar(json, what);
+  if (json == OrderedJson{{"number", "nan"}}) return std::numeric_limits<double>::quiet_NaN();
+  if (json == OrderedJson{{"number", "inf"}}) return std::numeric_limits<double>::infinity();
+  if (json == OrderedJson{{"number", "-inf"}}) return -std::numeric_limits<double>::infinity();
+  fail(what + " is no number, text or truth value");
+}
+
+inline OrderedJson slice_to_json(const Slice& slice) {
+  return {{"name", slice.name},
+          {"shape", slice.shape},
+          {"offset", slice.offset},
+          {"extent", slice.extent},
+          {"range", {slice.begin, slice.end}}};
+}
+
+// The member that must be there.
+inline const OrderedJson& member(const OrderedJson& object, const char* key,
+                                 const std::string& what) {
+  const OrderedJson* value = object.is_object() ? json_member(object, key) : nullptr;
+  if (value == nullptr) fail(what + " has no \"" + key + "\"");
+  return *value;
+}
+
+inline Slice slice_from_json(const OrderedJson& json, const std::string& what) {
+  Slice slice;
+  slice.name = json_text(member(json, "name", what), what + ": the name of a slice");
+  slice.shape = json_sizes(member(json, "shape", what), what + ": shape of " + slice.name);
+  slice.offset = json_sizes(member(json, "offset", what), what + ": offset of " + slice.name);
+  slice.extent = json_sizes(member(json, "extent", what), what + ": extent of " + slice.name);
+  const Shape range = json_sizes(member(json, "range", what), what + ": range of " + slice.name);
+  if (range.size() != 2) fail(what + ": range of " + slice.name + " is not two numbers");
+  slice.begin = range[0];
+  slice.end = range[1];
+  return slice;
+}
+
+inline ManifestFile file_from_json(const OrderedJson& json, const std::string& what) {
+  ManifestFile file;
+  file.name = json_text(member(json, "name", what), what + ": a file's name");
+  if (!is_plain_file_name(file.name)) fail(what + ": bad file name " + printable(file.name));
+  file.bytes = json_size(member(json, "bytes", what), what + ": bytes of " + file.name);
+  file.checksum = json_text(member(json, "xxh64", what), what + ": xxh64 of " + file.name);
+  if (const OrderedJson* slices = json_member(json, "slices")) {
+    for (const OrderedJson& slice : *slices) file.slices.push_back(slice_from_json(slice, what));
+  }
+  return file;
+}
+
+inline constexpr std::string_view kSealBegin = ",\n  \"xxh64\": \"";
+inline constexpr std::string_view kSealEnd = "\"\n}\n";
+
+// The end of a manifest whose other bytes are `body`.
+inline std::string seal(std::string_view body) {
+  return std::string(kSealBegin) + checksum_text(checksum_of(body)) + std::string(kSealEnd);
+}
+
+}  // namespace manifest_detail
+
+inline std::string manifest_text(const Manifest& manifest) {
+  OrderedJson files = OrderedJson::array();
+  for (const ManifestFile& file : manifest.files) {
+    OrderedJson json = {{"name", file.name}, {"bytes", file.bytes}, {"xxh64", file.checksum}};
+    for (const Slice& slice : file.slices) {
+      json["slices"].push_back(manifest_detail::slice_to_json(slice));
+    }
+    files.push_back(std::move(json));
+  }
+  OrderedJson state = OrderedJson::object();
+  for (const auto& [key, value] : manifest.state) {
+    state[key] = manifest_detail::scalar_to_json(value);
+  }
+  const OrderedJson json = {{"format", kManifestFormat},
+                            {"version", kManifestVersion},
+                            {"step", manifest.step},
+                            {"state", std::move(state)},
+                            {"files", std::move(files)}};
+  std::string text = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace);
+  text.resize(text.size() - std::string_view("\n}").size());  // the seal closes the object
+  return text + manifest_detail::seal(text);
+}
+
+// `what` (its path) begins each error. Throws when a single byte is not as it was written.
+inline Manifest parse_manifest(std::string_view text, const std::string& what) {
+  using namespace manifest_detail;
+  const std::size_t seal_size = kSealBegin.size() + 16 + kSealEnd.size();
+  if (text.size() <= seal_size ||
+      seal(text.substr(0, text.size() - seal_size)) != text.substr(text.size() - seal_size)) {
+    fail(what + " is damaged or cut short (its checksum differs)");
+  }
+  const auto json = parse_json<OrderedJson>(text, what);
+  const std::string format = json_text(member(json, "format", what), what + ": format");
+  if (format != kManifestFormat) fail(what + " is of another format: " + printable(format));
+  const std::int64_t version = json_size(member(json, "version", what), what + ": version");
+  if (version != kManifestVersion) {
+    fail(what + " has version " + std::to_string(version) + ", this program reads version " +
+             std::to_string(kManifestVersion),
+         "read it with the program that wrote it, or a newer one");
+  }
+  Manifest manifest;
+  manifest.step = json_size(member(json, "step", what), what + ": step");
+  const OrderedJson& state = member(json, "state", what);
+  if (!state.is_object()) fail(what + ": state is not a JSON object");
+  for (const auto& [key, value] : state.items()) {
+    manifest.state[key] = scalar_from_json(value, what + ": state " + key);
+  }
+  for (const OrderedJson& file : member(json, "files", what)) {
+    manifest.files.push_back(file_from_json(file, what));
+  }
+  return manifest;
+}
+
+}  // namespace llmc

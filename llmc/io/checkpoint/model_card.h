@@ -1,0 +1,160 @@
+// What a model's directory says about itself besides its shape: README.md, the card that model hubs
+// show, and generation_config.json, from which transformers' generate() starts. A card holds what
+// is known and nothing else: neither a licence nor a language is, so it names none.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/json.h"
+
+namespace llmc {
+
+inline constexpr const char* kModelCardName = "README.md";
+inline constexpr const char* kGenerationConfigName = "generation_config.json";
+
+// A loss on some text, nats a token.
+struct MeasuredLoss {
+  std::int64_t step = 0;  // after which it was measured
+  double loss = 0;
+};
+
+struct ModelCard {
+  std::string name;  // heading; the directory's
+  HuggingFaceConfig config;
+  std::int64_t parameters = 0;
+  std::string tokenizer;         // as --tokenizer names it
+  bool tokenizer_files = false;  // whether they lie beside
+  std::string started_from;      // where the weights are from; empty: drawn at random
+  std::string train, validation;
+  std::int64_t step = 0, tokens = 0, tokens_per_step = 0;
+  std::string arithmetic;  // dtype while training
+  std::string optimizer;   // with its settings
+  std::optional<MeasuredLoss> train_loss, validation_loss;
+};
+
+// max_length keeps generation inside the positions that the model has.
+inline std::string generation_config_text(const HuggingFaceConfig& config) {
+  OrderedJson json = {{"_from_model_config", false}};
+  if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
+  if (config.eos_token_id) {
+    json["eos_token_id"] = *config.eos_token_id;
+    json["pad_token_id"] = *config.eos_token_id;
+  }
+  json["max_length"] = config.n_positions;
+  return json.dump(2) + "\n";
+}
+
+namespace model_card_detail {
+
+// Any text as code in a cell of a table, on one line.
+inline std::string code(std::string_view text) {
+  std::string shown = printable(text);
+  for (char& c : shown) {
+    if (c == '|' || c == '`') c = '?';
+  }
+  return std::string("`").append(shown).append("`");
+}
+
+// 124439808 -> "124,439,808"
+inline std::string grouped(std::int64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+inline std::string loss_text(const MeasuredLoss& measured) {
+  char text[128];
+  std::snprintf(text, sizeof text, "%.4f nats a token (perplexity %.4g), after step %lld",
+                measured.loss, std::exp(measured.loss), static_cast<long long>(measured.step));
+  return text;
+}
+
+inline std::string table(const std::vector<std::pair<std::string, std::string>>& rows) {
+  std::string text = "| | |\n|---|---|\n";
+  for (const auto& [key, value] : rows) text += "| " + key + " | " + value + " |\n";
+  return text + "\n";
+}
+
+inline std::string shape_table(const ModelCard& card) {
+  const HuggingFaceConfig& c = card.config;
+  return table({{"parameters", grouped(card.parameters)},
+                {"layers", std::to_string(c.n_layer)},
+                {"attention heads", std::to_string(c.n_head)},
+                {"channels", std::to_string(c.n_embd)},
+                {"context", grouped(c.n_positions) + " tokens"},
+                {"vocabulary", grouped(c.vocab_size) + " tokens"},
+                {"tokenizer", code(card.tokenizer)},
+                {"stored as", "float32"}});
+}
+
+inline std::string training_table(const ModelCard& card) {
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"started from", card.started_from.empty() ? "random weights" : code(card.started_from)},
+      {"training text", code(card.train)}};
+  if (!card.validation.empty()) rows.emplace_back("validation text", code(card.validation));
+  rows.emplace_back("optimizer steps", grouped(card.step));
+  rows.emplace_back("tokens trained on", grouped(card.tokens) + ", " +
+                                             grouped(card.tokens_per_step) + " in the last step");
+  rows.emplace_back("optimizer", card.optimizer);
+  rows.emplace_back("arithmetic", card.arithmetic);
+  if (card.train_loss) rows.emplace_back("training loss, of one step", loss_text(*card.train_loss));
+  if (card.validation_loss) rows.emplace_back("validation loss", loss_text(*card.validation_loss));
+  return table(rows);
+}
+
+inline std::string usage(const ModelCard& card) {
+  const std::string engine =
+      "With the engine that trained it, from the folder that this one is in:\n\n"
+      "    ./infer_gpt2 --model " +
+      card.name + (card.tokenizer_files ? "" : " --tokenizer TOKENIZER") +
+      " --prompt \"...\" --tokens 40\n\n";
+  if (card.tokenizer_files) {
+    return engine +
+           "With transformers:\n\n"
+           "    from transformers import pipeline\n"
+           "    print(pipeline(\"text-generation\", model=\"" +
+           card.name + "\")(\"...\"))\n";
+  }
+  return engine +
+         "With transformers (the tokenizer has no files that it reads, so ids go in and out):\n\n"
+         "    import torch\n"
+         "    from transformers import AutoModelForCausalLM\n"
+         "    model = AutoModelForCausalLM.from_pretrained(\"" +
+         card.name +
+         "\")\n"
+         "    print(model.generate(torch.tensor([[0]])))\n";
+}
+
+}  // namespace model_card_detail
+
+// Markdown, with the front matter that model hubs read.
+inline std::string model_card_text(const ModelCard& card) {
+  using namespace model_card_detail;
+  return "---\n"
+         "library_name: transformers\n"
+         "pipeline_tag: text-generation\n"
+         "tags:\n- gpt2\n- text-generation\n"
+         "---\n\n"
+         "# " +
+         card.name + "\n\nA GPT-2 language model, as it was after training step " +
+         std::to_string(card.step) + ".\n\n## Model\n\n" + shape_table(card) + "## Training\n\n" +
+         training_table(card) +
+         "The licence of the text it learned from is not recorded here, and its output has not "
+         "been\n"
+         "examined for what it may have taken over from that text.\n\n## Use\n\n" +
+         usage(card);
+}
+
+}  // namespace llmc

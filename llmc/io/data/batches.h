@@ -1,0 +1,240 @@
+// Which tokens a batch holds. A window is T tokens and the T that follow each of them; window w of
+// a text begins at token w·T, so windows do not overlap but for the one token that is both a target
+// and the next input.
+//
+// Training takes the windows of an epoch in shuffled order. The order is a permutation that can be
+// asked for one place at a time: sample g of the run (g = step × global batch + place in the batch)
+// is window permutation(g mod n) of epoch g / n. So any number of ranks and any micro-batching see
+// the same batches, and a resumed run needs only its step. Several sources are shuffled as one
+// text; or, with weights, each by itself, and interleave.h says from which source sample g comes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/data/interleave.h"
+#include "llmc/io/data/token_source.h"
+#include "llmc/io/mix.h"
+
+namespace llmc {
+
+struct Batch {
+  std::int64_t B = 0, T = 0;
+  std::vector<std::int32_t> inputs, targets;  // (B, T)
+  std::vector<std::int32_t> doc_start;  // (B, T) first place of each token's document; or empty
+};
+
+// Windows of T tokens with targets in a text of `tokens` tokens; the rest of the text is left over.
+inline std::int64_t window_count(std::int64_t tokens, std::int64_t T) {
+  return tokens > T ? (tokens - 1) / T : 0;
+}
+
+// A pseudo-random permutation of 0 .. n-1, by a Feistel network on the smallest even number of bits
+// that holds n - 1: each round adds to one half a hash of the other, which can be undone whatever
+// the hash is, so the network is a permutation of all numbers of so many bits. Numbers that fall
+// outside 0 .. n-1 are sent through again until they fall inside (Black and Rogaway, "Ciphers with
+// arbitrary finite domains", 2002): at most four times on average.
+class Permutation {
+ public:
+  Permutation(std::int64_t n, std::uint64_t seed, std::uint64_t epoch) : n_(n) {
+    while ((std::int64_t{1} << (2 * half_bits_)) < n) ++half_bits_;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      keys_[round] = mix64(seed, epoch, round);
+    }
+  }
+
+  std::int64_t operator[](std::int64_t i) const {
+    do {
+      i = once(i);
+    } while (i >= n_);
+    return i;
+  }
+
+ private:
+  static constexpr std::uint64_t kRounds = 6;
+
+  std::int64_t once(std::int64_t i) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+    std::uint64_t left = static_cast<std::uint64_t>(i) >> half_bits_;
+    std::uint64_t right = static_cast<std::uint64_t>(i) & mask;
+    for (const std::uint64_t key : keys_) {
+      const std::uint64_t mixed = left ^ (mix64(right ^ key) & mask);
+      left = right;
+      right = mixed;
+    }
+    return static_cast<std::int64_t>(left << half_bits_ | right);
+  }
+
+  std::int64_t n_;
+  int half_bits_ = 0;
+  std::uint64_t keys_[kRounds];
+};
+
+// The windows of several sources, numbered through from the first source to the last.
+class Windows {
+ public:
+  // Throws for a source without one; `hint` says what to do about it. With `documents`, batches
+  // know where documents begin.
+  Windows(std::vector<TokenSource> sources, std::int64_t T, bool documents, const std::string& hint)
+      : sources_(std::move(sources)), T_(T), documents_(documents) {
+    for (const TokenSource& source : sources_) {
+      const std::int64_t count = window_count(source.size(), T);
+      if (count == 0) {
+        fail(source.name() + " has " + std::to_string(source.size()) +
+                 " tokens, too few for sequences of " + std::to_string(T),
+             source.size() > 1
+                 ? hint + ", or --seq-len of at most " + std::to_string(source.size() - 1)
+                 : hint);
+      }
+      first_.push_back(count_);
+      count_ += count;
+    }
+    require(count_ > 0, "windows of no text");
+  }
+
+  std::int64_t count() const { return count_; }
+  std::int64_t count(std::int64_t source) const {
+    return window_count(sources_[static_cast<std::size_t>(source)].size(), T_);
+  }
+  const std::vector<TokenSource>& sources() const { return sources_; }
+
+  Batch make_batch(std::int64_t B) const {
+    const auto size = static_cast<std::size_t>(B * T_);
+    Batch batch{B, T_, std::vector<std::int32_t>(size), std::vector<std::int32_t>(size), {}};
+    if (documents_) batch.doc_start.resize(size);
+    return batch;
+  }
+
+  // Copies window w into row b of the batch.
+  void copy(std::int64_t w, std::int64_t b, Batch& batch) const {
+    const auto after = std::upper_bound(first_.begin(), first_.end(), w);
+    const auto source = after - first_.begin() - 1;
+    copy(source, w - first_[static_cast<std::size_t>(source)], b, batch);
+  }
+
+  // The same of window w of one source.
+  void copy(std::int64_t source, std::int64_t w, std::int64_t b, Batch& batch) const {
+    const TokenSource& text = sources_[static_cast<std::size_t>(source)];
+    std::int32_t* inputs = batch.inputs.data() + b * T_;
+    text.copy(w * T_, T_, inputs);
+    text.copy(w * T_ + 1, T_, batch.targets.data() + b * T_);
+    if (!documents_) return;
+    text.document_starts(w * T_, std::span(inputs, static_cast<std::size_t>(T_)),
+                         batch.doc_start.data() + b * T_);
+  }
+
+ private:
+  std::vector<TokenSource> sources_;
+  std::int64_t T_;
+  bool documents_;
+  std::vector<std::int64_t> first_;  // of each source
+  std::int64_t count_ = 0;
+};
+
+// Training batches, by the global number of their first sample. Any number of threads may ask.
+class ShuffledWindows {
+ public:
+  // With `weights`, one for each source, samples come from the sources in that proportion.
+  ShuffledWindows(Windows windows, std::uint64_t seed,
+                  std::optional<Interleave> weights = std::nullopt)
+      : windows_(std::move(windows)), seed_(seed), weights_(std::move(weights)) {
+    const auto sources = static_cast<std::int64_t>(windows_.sources().size());
+    require(!weights_ || weights_->sources() == sources, "one weight for each source");
+  }
+
+  // An epoch is as many samples as there are windows in all sources together. Only without weights
+  // is each window one of them.
+  std::int64_t windows() const { return windows_.count(); }
+  const Windows& of_sources() const { return windows_; }
+  const std::optional<Interleave>& weights() const { return weights_; }
+
+  // Samples first .. first + B - 1 of the run.
+  Batch batch(std::int64_t first, std::int64_t B) const {
+    Batch batch = windows_.make_batch(B);
+    for (std::int64_t b = 0; b < B; ++b) {
+      if (weights_) {
+        const Interleave::Place place = (*weights_)[first + b];
+        const std::uint64_t seed = mix64(seed_, static_cast<std::uint64_t>(place.source));
+        const std::int64_t w = shuffled(place.sample, windows_.count(place.source), seed);
+        windows_.copy(place.source, w, b, batch);
+      } else {
+        windows_.copy(shuffled(first + b, windows_.count(), seed_), b, batch);
+      }
+    }
+    return batch;
+  }
+
+ private:
+  // The window of a sample of n windows that are taken in a new order in each epoch.
+  static std::int64_t shuffled(std::int64_t sample, std::int64_t n, std::uint64_t seed) {
+    return Permutation(n, seed, static_cast<std::uint64_t>(sample / n))[sample % n];
+  }
+
+  Windows windows_;
+  std::uint64_t seed_;
+  std::optional<Interleave> weights_;
+};
+
+// Evaluation batches; the last may be smaller. The windows of one source come one after the other;
+// those of several are stepped through so that the first few are from all of them.
+class ConsecutiveWindows {
+ public:
+  explicit ConsecutiveWindows(Windows windows) : windows_(std::move(windows)) {
+    if (windows_.sources().size() == 1) return;
+    const std::int64_t n = windows_.count();
+    // Multiples of the golden ratio fall evenly into the unit interval, however many there are.
+    step_ = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(0.6180339887498949 * static_cast<double>(n)));
+    while (std::gcd(step_, n) != 1) ++step_;
+  }
+
+  std::int64_t windows() const { return windows_.count(); }
+  const Windows& of_sources() const { return windows_; }
+
+  // Windows first .. first + B - 1, or as many of them as there are.
+  Batch batch(std::int64_t first, std::int64_t B) const {
+    Batch batch = windows_.make_batch(std::min(B, windows_.count() - first));
+    for (std::int64_t b = 0; b < batch.B; ++b) windows_.copy(place(first + b), b, batch);
+    return batch;
+  }
+
+ private:
+  // step_ and n have no common factor, so each window has its turn; the product may pass 2^63.
+  std::int64_t place(std::int64_t i) const {
+    return static_cast<std::int64_t>(static_cast<__int128>(i) * step_ % windows_.count());
+  }
+
+  Windows windows_;
+  std::int64_t step_ = 1;
+};
+
+struct TrainValidationSplit {
+  std::vector<TokenSource> train, validation;
+};
+
+// The last 5% of each source, one window at least, are kept from training.
+inline TrainValidationSplit split_validation(const std::vector<TokenSource>& sources,
+                                             std::int64_t T) {
+  TrainValidationSplit split;
+  for (const TokenSource& source : sources) {
+    const std::int64_t size = source.size(), kept = std::max(size / 20, T + 1);
+    if (size < kept + T + 1) {
+      fail(source.name() + " has " + std::to_string(size) +
+               " tokens, too few for training and validation sequences of " + std::to_string(T),
+           "give --val, or --seq-len of at most " +
+               std::to_string(std::max<std::int64_t>(1, size / 2 - 1)));
+    }
+    split.train.push_back(source.slice(0, size - kept, source.name()));
+    split.validation.push_back(source.slice(size - kept, size, "the end of " + source.name()));
+  }
+  return split;
+}
+
+}  // namespace llmc

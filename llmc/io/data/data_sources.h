@@ -1,0 +1,130 @@
+// From the names of sources to their tokens. The kind of a file is told by its name:
+//
+//   X, X.bin or X.idx, with X.bin and X.idx there   Megatron-LM's tokens, documents by their index
+//   X.bin                                           llm.c's tokens
+//   X.jsonl                                         documents, end-of-text before each
+//   any other                                       a text, as it is
+//
+// Where a source has several texts, end-of-text stands between them, if the tokenizer has one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/data/megatron_file.h"
+#include "llmc/io/data/source_list.h"
+#include "llmc/io/data/token_cache.h"
+#include "llmc/io/data/token_file.h"
+#include "llmc/io/data/token_source.h"
+#include "llmc/io/data/tokenize_text.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+struct SourceOptions {
+  std::string text_field = "text";  // the key of the text in JSON lines
+  CacheOptions cache{};
+};
+
+class SourceReader {
+ public:
+  // Keeps a reference to `tokenizer`.
+  SourceReader(const Tokenizer& tokenizer, SourceOptions options)
+      : tokenizer_(tokenizer),
+        text_field_(std::move(options.text_field)),
+        cache_(tokenizer, std::move(options.cache)) {}
+
+  // All sources of a list; `flag` is what errors call it. Files of tokens are mapped: their headers
+  // are checked, and no more than their ends are read. Throws an error that names the file.
+  std::vector<TokenSource> read(const SourceList& list, const std::string& flag) {
+    std::vector<TokenSource> sources;
+    for (const std::string& name : list.names) {
+      sources.push_back(read_source(name, flag));
+      sources.back().check_ends(kCheckedTokens);
+    }
+    return sources;
+  }
+
+ private:
+  // At each end of a file, before a run begins; the rest is checked as it is read.
+  static constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 22;
+
+  TokenSource read_source(const std::string& name, const std::string& flag) {
+    TokenSource source(name, tokenizer_.vocabulary_size(), tokenizer_.end_of_text());
+    std::set<std::string> prefixes;  // of Megatron's files: a pattern may fit both files of one
+    bool after_text = false;
+    for (const std::string& file : files_of_source(name, flag)) {
+      if (const auto prefix = megatron_prefix(file)) {
+        if (prefixes.insert(*prefix).second) add_megatron(source, *prefix);
+        after_text = false;
+        continue;
+      }
+      const std::string kind = std::filesystem::path(file).extension().string();
+      const bool text = kind != ".bin" && kind != ".jsonl";
+      if (text && after_text && tokenizer_.end_of_text()) {
+        source.add(file, TokenData({*tokenizer_.end_of_text()}));
+      }
+      source.add(file, kind == ".bin" ? token_file(file) : tokenized(file, kind == ".jsonl"));
+      after_text = text;
+    }
+    return source;
+  }
+
+  static std::optional<std::string> megatron_prefix(const std::string& file) {
+    const std::filesystem::path path(file);
+    const bool named = path.extension() == ".bin" || path.extension() == ".idx";
+    const auto there = [](const std::string& name) { return source_list_detail::exists(name); };
+    const std::string prefix = named ? file.substr(0, file.size() - 4) : file;
+    if (path.extension() == ".idx") return prefix;
+    if (there(prefix + ".idx") && (named || !there(file))) return prefix;
+    return std::nullopt;
+  }
+
+  void add_megatron(TokenSource& source, const std::string& prefix) const {
+    MegatronTokens found = read_megatron_file(prefix);
+    if (found.width == TokenWidth::bits16) {
+      check_token_file_vocabulary(tokenizer_.vocabulary_size(), prefix + ".bin");
+    }
+    source.add(prefix + ".bin", std::move(found.tokens),
+               std::make_shared<const std::vector<std::int64_t>>(std::move(found.document_starts)));
+  }
+
+  TokenData token_file(const std::string& file) const {
+    check_token_file_vocabulary(tokenizer_.vocabulary_size(), file);
+    return read_token_file(file);
+  }
+
+  DocumentFormat documents_in_lines() const {
+    return {.kind = DocumentFormat::Kind::json_lines,
+            .field = text_field_,
+            .field_flag = "--text-field",
+            .separator = {}};
+  }
+
+  TokenData tokenized(const std::string& file, bool documents) {
+    const std::string reading = documents ? "documents under " + text_field_ : "text";
+    TokenData tokens = cache_.tokens(file, reading, [&](std::string_view text) {
+      const std::string hint = "a text, JSON lines (.jsonl) or tokens (.bin)";
+      require(!text.empty(), file + " is empty", hint);
+      auto made = documents ? tokenize_documents(text, file, documents_in_lines(), tokenizer_)
+                            : tokenize_text(text, file, tokenizer_);
+      require(!made.empty(), file + " holds no tokens", hint);
+      return made;
+    });
+    return tokens;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::string text_field_;
+  TokenCache cache_;
+};
+
+}  // namespace llmc

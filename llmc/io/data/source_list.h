@@ -1,0 +1,155 @@
+// What --train and --val say: SOURCE[,SOURCE...], a SOURCE being NAME[:WEIGHT].
+//
+// A comma ends a source and the last colon of a source begins its weight, with these exceptions:
+// after a backslash a comma, a colon or a backslash stands for itself; and a list, or a source of
+// it, that is the name of a file as it stands is that file, whatever is in the name. A weight is a
+// decimal number above 0 and has its exact value, so that 0.7 and 0.3 are 7 of 10 and 3 of 10. All
+// sources have weights or none has.
+#pragma once
+
+#include <glob.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/data/interleave.h"
+#include "llmc/io/data/token_cache.h"
+#include "llmc/io/file.h"
+
+namespace llmc {
+
+struct SourceList {
+  std::vector<std::string> names;     // of files, prefixes of Megatron's files, or patterns
+  std::optional<Interleave> weights;  // none: by size
+};
+
+namespace source_list_detail {
+
+inline bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// Where `text` has this character without a backslash before it; npos: nowhere.
+inline std::size_t find_plain(std::string_view text, char wanted, std::size_t from) {
+  for (std::size_t at = from; at < text.size(); ++at) {
+    if (text[at] == '\\') {
+      ++at;
+    } else if (text[at] == wanted) {
+      return at;
+    }
+  }
+  return text.npos;
+}
+
+inline std::string without_backslashes(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char next = at + 1 < text.size() ? text[at + 1] : '\0';
+    if (text[at] == '\\' && (next == ',' || next == ':' || next == '\\')) ++at;
+    out += text[at];
+  }
+  return out;
+}
+
+// A decimal number as units of 10^-9. Throws, naming it, unless it is one above 0.
+inline std::int64_t billionths(const std::string& text, const std::string& flag) {
+  constexpr std::size_t kDigits = 9;
+  const std::size_t point = std::min(text.find('.'), text.size());
+  const std::string whole = text.substr(0, point);
+  std::string part = text.substr(std::min(point + 1, text.size()));
+  const bool digits = (whole + part).find_first_not_of("0123456789") == text.npos;
+  if (!digits || whole.empty() || whole.size() > kDigits || part.size() > kDigits ||
+      (whole + part).find_first_not_of('0') == text.npos) {
+    fail(flag + ": '" + text + "' is not a weight",
+         "a number above 0 with up to 9 digits on either side of the point, such as 0.7; a colon "
+         "of a name is written \\:");
+  }
+  part.resize(kDigits, '0');
+  return std::stoll(whole + part);
+}
+
+inline std::vector<std::string> split_list(const std::string& text) {
+  if (exists(text)) return {text};
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(find_plain(text, ',', begin), text.size());
+    items.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+// Whether a name is a pattern of names.
+inline bool is_pattern(const std::string& name) {
+  return name.find_first_of("*?[") != name.npos;
+}
+
+}  // namespace source_list_detail
+
+// Throws an error that names `flag` and what is wrong with the list.
+inline SourceList parse_source_list(const std::string& text, const std::string& flag,
+                                    bool weights_allowed) {
+  using namespace source_list_detail;
+  SourceList list;
+  std::vector<std::int64_t> weights;
+  for (const std::string& item : split_list(text)) {
+    std::size_t colon = item.npos;
+    if (!exists(item)) {
+      for (std::size_t at = 0; (at = find_plain(item, ':', at)) != item.npos; ++at) colon = at;
+    }
+    const std::string name =
+        exists(item) ? item : without_backslashes(std::string_view(item).substr(0, colon));
+    if (name.empty()) {
+      fail(flag + " '" + text + "' has a source without a name", "NAME[:WEIGHT][,NAME...]");
+    }
+    list.names.push_back(name);
+    if (colon != item.npos) weights.push_back(billionths(item.substr(colon + 1), flag));
+  }
+  if (weights.empty()) return list;
+  if (!weights_allowed) {
+    fail(flag + " takes no weights: each of its sources is measured whole", "NAME[,NAME...]");
+  }
+  if (weights.size() != list.names.size()) {
+    fail(flag + " '" + text + "' gives " + std::to_string(weights.size()) + " weights for " +
+             std::to_string(list.names.size()) + " sources",
+         "a weight for each source, or none");
+  }
+  try {
+    list.weights.emplace(std::move(weights));
+  } catch (const Error& error) {
+    fail(flag + " has " + error.what());
+  }
+  return list;
+}
+
+// The files of a source, in the order of their names: those a pattern (* ? []) fits, or the one of
+// that name. A pattern passes over folders, caches of tokens and files in the making.
+inline std::vector<std::string> files_of_source(const std::string& name, const std::string& flag) {
+  using namespace source_list_detail;
+  if (exists(name) || !is_pattern(name)) return {name};
+  glob_t found{};
+  const int status = ::glob(name.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, nullptr, &found);
+  std::vector<std::string> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  std::erase_if(files, [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(path, ignored) || path.ends_with(kCacheEnding) ||
+           is_temporary_name(path);
+  });
+  if (status != 0 && status != GLOB_NOMATCH) {
+    fail(flag + ": the files of " + name + " cannot be listed");
+  }
+  if (files.empty()) fail(flag + ": no file is named like " + name);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace llmc

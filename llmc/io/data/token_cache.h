@@ -1,0 +1,239 @@
+// Texts are tokenized once: their tokens are kept beside them as a token file (token_file.h), which
+// may be trained on by its own name too.
+//
+//     INPUT.TOKENIZER-0123456789abcdef.cache.bin
+//
+// The digits are a hash of the tokenizer, of how the text was read and of this format. The header's
+// free integers hold the same hash, a checksum of the input's bytes and one of the tokens. Both
+// files are read whole and compared at each use: a cache is used only if nothing has changed since.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/checksum.h"
+#include "llmc/io/data/token_file.h"
+#include "llmc/io/file.h"
+#include "llmc/io/mix.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+struct CacheOptions {
+  bool enabled = true;
+  std::string directory{};  // where caches are kept; empty: beside their input
+};
+
+inline constexpr std::string_view kCacheEnding = ".cache.bin";
+
+// Of all that decides which tokens a text becomes, as far as a tokenizer tells: the files it can be
+// made from, what every token stands for, and what it makes of a sample. Not of its name or place.
+inline std::uint64_t tokenizer_checksum(const Tokenizer& tokenizer) {
+  std::uint64_t sum = 0;
+  const auto add = [&](std::string_view text) { sum = mix64(sum, checksum_of(text)); };
+  const auto number = [&](std::int64_t n) { add(std::to_string(n)); };
+  const auto unless_refused = [&](const auto& action) {
+    try {
+      action();
+    } catch (const Error&) {
+      add("none");
+    }
+  };
+  number(tokenizer.vocabulary_size());
+  number(tokenizer.end_of_text().value_or(-1));
+  for (const TextFile& file : tokenizer.files()) {
+    add(file.name);
+    add(file.text);
+  }
+  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const auto token = static_cast<std::int32_t>(id);
+    unless_refused([&] { add(tokenizer.decode(std::span(&token, 1))); });
+  }
+  unless_refused([&] {
+    constexpr std::string_view kSample =
+        "The 2nd QUICK brown-fox didn't jump  over 31415 lazy dogs; they'll \tsee.\r\n\n  It's "
+        "caf\u00e9 na\u00efve \u4f60\u597d, \u043f\u0440\u0438\u0432\u0435\u0442 \U0001f642!\n";
+    for (const std::int32_t token : tokenizer.encode(kSample)) number(token);
+  });
+  return sum;
+}
+
+namespace token_cache_detail {
+
+inline constexpr std::uint64_t kVersion = 1;
+
+// What a cache says of itself, in the free integers of its header.
+struct Note {
+  std::uint64_t version = kVersion;
+  std::uint64_t key = 0;     // the tokenizer, and how the text was read
+  std::uint64_t input = 0;   // checksum of the text
+  std::uint64_t tokens = 0;  // checksum of the tokens, as they lie
+};
+using NoteIntegers = std::array<std::int32_t, sizeof(Note) / sizeof(std::int32_t)>;
+
+// Letters, digits and the like of a tokenizer's name, without folders: "gpt2", "bytes".
+inline std::string tag_of(const Tokenizer& tokenizer) {
+  std::string name = tokenizer.name();
+  while (name.ends_with('/')) name.pop_back();
+  std::string tag;
+  for (const char c : std::filesystem::path(name).filename().string()) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+    tag += plain ? c : '_';
+  }
+  return tag.substr(0, 40);
+}
+
+inline std::uint64_t checksum_of_file(const std::filesystem::path& path) {
+  Checksum sum;
+  for_each_piece(path, [&](std::span<const std::byte> piece) { sum.add(piece); });
+  return sum.value();
+}
+
+// The 16-bit tokens of a vocabulary that fits into them.
+inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
+  Checksum sum;
+  std::array<std::uint16_t, 4096> narrow;
+  for (; !tokens.empty(); tokens = tokens.subspan(std::min(narrow.size(), tokens.size()))) {
+    const std::size_t n = std::min(narrow.size(), tokens.size());
+    for (std::size_t i = 0; i < n; ++i) narrow[i] = static_cast<std::uint16_t>(tokens[i]);
+    sum.add(std::as_bytes(std::span(narrow).first(n)));
+  }
+  return sum.value();
+}
+
+// Of an error: what was wrong, without the hint.
+inline std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+// The tokens of a cache that is what `want` says and whole; otherwise nothing, and a reason.
+inline std::optional<TokenData> read_cache(const std::filesystem::path& path, const Note& want,
+                                           std::string& why) {
+  try {
+    MappedFile file(path);
+    check_token_file(file.bytes(), path.string());
+    Note found;
+    std::memcpy(&found, file.bytes().data() + sizeof(std::int32_t) * kTokenFileNote, sizeof found);
+    Checksum sum;
+    sum.add(file.bytes().subspan(sizeof(TokenFileHeader)));
+    if (found.version != want.version || found.key != want.key) {
+      why = "is not of this tokenizer";
+    } else if (found.input != want.input) {
+      why = "is of a text that has changed since";
+    } else if (found.tokens != sum.value()) {
+      why = "is damaged (its checksum does not agree)";
+    } else {
+      return TokenData(std::move(file), sizeof(TokenFileHeader));
+    }
+  } catch (const Error& error) {
+    why = "cannot be used (" + first_line(error.what()) + ")";
+  }
+  return std::nullopt;
+}
+
+}  // namespace token_cache_detail
+
+class TokenCache {
+ public:
+  // Which tokens `make` gives for a text.
+  using Tokenize = std::function<std::vector<std::int32_t>(std::string_view text)>;
+
+  // Keeps a reference to `tokenizer`.
+  TokenCache(const Tokenizer& tokenizer, CacheOptions options)
+      : tokenizer_(tokenizer), options_(std::move(options)) {}
+
+  // The tokens of the file `path`: from its cache, or made anew and cached. `reading` is how the
+  // text is read (plain, or as documents under which key). What keeps them from being cached is
+  // said on stderr and is no error.
+  TokenData tokens(const std::filesystem::path& path, const std::string& reading,
+                   const Tokenize& make) {
+    std::error_code ignored;
+    if (!options_.enabled || !std::filesystem::is_regular_file(path, ignored)) {
+      return TokenData(make(read_file(path)));
+    }
+    if (tokenizer_.vocabulary_size() > kTokenFileVocabulary) {
+      std::cerr << path.string() << " is tokenized in memory: a vocabulary of "
+                << tokenizer_.vocabulary_size() << " does not fit into the 16 bits of a cache\n";
+      return TokenData(make(read_file(path)));
+    }
+    const std::uint64_t key = key_of(path, reading);
+    const std::filesystem::path cache = cache_path(path, key);
+    const Note note{.key = key, .input = token_cache_detail::checksum_of_file(path)};
+    if (std::filesystem::exists(cache, ignored)) {
+      std::string why;
+      if (auto kept = token_cache_detail::read_cache(cache, note, why)) return *kept;
+      std::cerr << "the cache " << cache.string() << " " << why << ": tokenizing " << path.string()
+                << " anew\n";
+    }
+    return make_and_keep(path, cache, note, make);
+  }
+
+ private:
+  using Note = token_cache_detail::Note;
+
+  std::uint64_t key_of(const std::filesystem::path& path, const std::string& reading) {
+    if (!tokenizer_checksum_) tokenizer_checksum_ = tokenizer_checksum(tokenizer_);
+    std::string key = std::to_string(token_cache_detail::kVersion) + ' ' +
+                      checksum_text(*tokenizer_checksum_) + ' ' + reading;
+    // In one directory for all, texts of the same name must not take each other's place.
+    if (!options_.directory.empty()) key += ' ' + std::filesystem::absolute(path).string();
+    return checksum_of(key);
+  }
+
+  std::filesystem::path cache_path(const std::filesystem::path& path, std::uint64_t key) const {
+    std::filesystem::path name = path.filename();
+    name += "." + token_cache_detail::tag_of(tokenizer_) + "-" + checksum_text(key) +
+            std::string(kCacheEnding);
+    const std::filesystem::path directory = options_.directory;
+    return (directory.empty() ? path.parent_path() : directory) / name;
+  }
+
+  TokenData make_and_keep(const std::filesystem::path& path, const std::filesystem::path& cache,
+                          Note note, const Tokenize& make) const {
+    const std::string text = read_file(path);
+    std::vector<std::int32_t> tokens = make(text);
+    if (tokens.empty()) return TokenData();
+    check_tokens(tokens, tokenizer_.vocabulary_size(), path.string());
+    // Of what was tokenized, should the file have changed since it was first read.
+    note.input = checksum_of(text);
+    note.tokens = token_cache_detail::checksum_of_tokens(tokens);
+    try {
+      if (!options_.directory.empty()) make_directory(options_.directory);
+      TokenFileWriter writer(cache, tokenizer_.vocabulary_size(),
+                             static_cast<std::int64_t>(tokens.size()),
+                             std::bit_cast<token_cache_detail::NoteIntegers>(note));
+      writer.append(tokens);
+      writer.finish();
+    } catch (const Error& error) {
+      std::cerr << "the tokens of " << path.string() << " are not cached ("
+                << token_cache_detail::first_line(error.what())
+                << "): --cache-dir names another folder\n";
+      return TokenData(std::move(tokens));
+    }
+    std::cerr << "cached the tokens of " << path.string() << " in " << cache.string() << "\n";
+    std::string why;
+    if (auto kept = token_cache_detail::read_cache(cache, note, why)) return *kept;
+    return TokenData(std::move(tokens));  // another run has put its own in place
+  }
+
+  const Tokenizer& tokenizer_;
+  CacheOptions options_;
+  std::optional<std::uint64_t> tokenizer_checksum_;  // once it is asked for
+};
+
+}  // namespace llmc

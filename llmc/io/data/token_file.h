@@ -1,0 +1,286 @@
+// Tokens in llm.c's files, in memory, and by slices of either.
+//
+// A token file (".bin") is a header of 256 32-bit integers, of which the first three are used (a
+// magic number, the version 1, the number of tokens) and the others are 0; then the tokens as
+// 16-bit unsigned integers. All little-endian. Vocabularies of up to 65536 tokens fit.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/file.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
+
+inline constexpr std::int32_t kTokenFileMagic = 20240520;
+inline constexpr std::int32_t kTokenFileVersion = 1;
+inline constexpr std::int64_t kTokenFileVocabulary = std::int64_t{1} << 16;
+inline constexpr std::int64_t kTokenFileMost = std::numeric_limits<std::int32_t>::max();  // tokens
+
+using TokenFileHeader = std::array<std::int32_t, 256>;
+inline constexpr std::size_t kTokenFileNote = 3;  // first integer of the header that is free
+
+// ---- tokens, wherever they are ---------------------------------------------------------------
+
+enum class TokenWidth { bits16, bits32 };
+
+inline std::int64_t token_bytes(TokenWidth width) {
+  return width == TokenWidth::bits16 ? 2 : 4;
+}
+
+// A sequence of tokens that cannot be changed, in memory or in a mapped file. Copies and slices
+// share the tokens and keep them alive. Positions must be inside; only `slice` and `copy` check.
+class TokenData {
+ public:
+  TokenData() = default;
+
+  explicit TokenData(std::vector<std::int32_t> tokens) {
+    const auto shared = std::make_shared<const std::vector<std::int32_t>>(std::move(tokens));
+    wide_ = shared->data();
+    size_ = static_cast<std::int64_t>(shared->size());
+    owner_ = shared;
+  }
+
+  // The tokens of a mapped file, from byte `begin` to its end: 16 bits unsigned, or 32 bits signed.
+  TokenData(MappedFile file, std::size_t begin, TokenWidth width = TokenWidth::bits16) {
+    const auto shared = std::make_shared<const MappedFile>(std::move(file));
+    const std::span bytes = shared->bytes().subspan(begin);
+    if (width == TokenWidth::bits16) {
+      narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
+    } else {
+      wide_ = reinterpret_cast<const std::int32_t*>(bytes.data());
+    }
+    size_ = static_cast<std::int64_t>(bytes.size()) / token_bytes(width);
+    owner_ = shared;
+  }
+
+  std::int64_t size() const { return size_; }
+
+  std::int32_t operator[](std::int64_t i) const {
+    return narrow_ != nullptr ? std::int32_t{narrow_[i]} : wide_[i];
+  }
+
+  // Tokens begin .. end - 1, in the same memory.
+  TokenData slice(std::int64_t begin, std::int64_t end) const {
+    check_range(begin, end);
+    TokenData part = *this;
+    if (narrow_ != nullptr) part.narrow_ += begin;
+    if (wide_ != nullptr) part.wide_ += begin;
+    part.size_ = end - begin;
+    return part;
+  }
+
+  // Tokens begin .. begin + count - 1 to `out`.
+  void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+    check_range(begin, begin + count);
+    if (narrow_ != nullptr) {
+      std::copy_n(narrow_ + begin, count, out);
+    } else if (count > 0) {
+      std::copy_n(wide_ + begin, count, out);
+    }
+  }
+
+ private:
+  void check_range(std::int64_t begin, std::int64_t end) const {
+    if (0 <= begin && begin <= end && end <= size_) return;
+    fail("tokens " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
+         std::to_string(size_) + " were asked for");
+  }
+
+  std::shared_ptr<const void> owner_;
+  const std::uint16_t* narrow_ = nullptr;  // one of the two, or neither where there are no tokens
+  const std::int32_t* wide_ = nullptr;
+  std::int64_t size_ = 0;
+};
+
+// ---- token files -----------------------------------------------------------------------------
+
+// Throws unless these are the bytes of a whole token file, naming it.
+inline void check_token_file(std::span<const std::byte> bytes, const std::string& path) {
+  const std::string ours = "token files are llm.c's: a header of 1024 bytes, then 16-bit tokens";
+  require(!bytes.empty(), path + " is empty", ours);
+  TokenFileHeader header{};
+  const bool whole = bytes.size() >= sizeof header;
+  std::memcpy(header.data(), bytes.data(), std::min(bytes.size(), sizeof header));
+  if (bytes.size() >= sizeof(std::int32_t) && header[0] != kTokenFileMagic) {
+    fail(path + " is not a token file: it begins with " + std::to_string(header[0]) + ", not " +
+             std::to_string(kTokenFileMagic),
+         ours + "; a text may have any name that does not end in .bin");
+  }
+  if (!whole) {
+    fail(path + " is truncated: its " + byte_text(static_cast<std::int64_t>(bytes.size())) +
+             " are less than the header",
+         ours);
+  }
+  if (header[1] != kTokenFileVersion) {
+    fail(path + " is a token file of version " + std::to_string(header[1]),
+         "version 1 (16-bit tokens) can be read");
+  }
+  require(header[2] != 0, path + " holds no tokens");
+  const auto there = static_cast<std::int64_t>(bytes.size() - sizeof header);
+  if (header[2] < 0 || there != std::int64_t{header[2]} * 2) {
+    const bool less = there < std::int64_t{header[2]} * 2;
+    fail(path + (less ? " is truncated" : " is garbled") + ": its header says " +
+         std::to_string(header[2]) + " tokens of 2 bytes, and " + std::to_string(there) +
+         " bytes follow");
+  }
+}
+
+// The tokens of a token file, mapped: nothing is read before it is used. The file may be replaced
+// meanwhile, but not be written in place.
+inline TokenData read_token_file(const std::filesystem::path& path) {
+  MappedFile file(path);
+  check_token_file(file.bytes(), path.string());
+  return TokenData(std::move(file), sizeof(TokenFileHeader));
+}
+
+// Throws unless tokens of so large a vocabulary fit into a token file.
+inline void check_token_file_vocabulary(std::int64_t vocabulary_size, const std::string& path) {
+  if (vocabulary_size <= kTokenFileVocabulary) return;
+  fail("the tokens of a vocabulary of " + std::to_string(vocabulary_size) +
+           " do not fit into the 16 bits they have in " + path,
+       "at most " + std::to_string(kTokenFileVocabulary) +
+           "; give the text itself, which is tokenized in memory");
+}
+
+// Throws, naming the place, for the first token that is not in 0 .. vocabulary_size - 1. `offset`
+// is the position of tokens[0] in `path`.
+inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocabulary_size,
+                         const std::string& path, std::int64_t offset = 0) {
+  const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t token) {
+    return token < 0 || token >= vocabulary_size;
+  });
+  if (bad == tokens.end()) return;
+  fail(path + ": token " + std::to_string(offset + (bad - tokens.begin())) + " is " +
+           std::to_string(*bad) + ", outside the vocabulary of " + std::to_string(vocabulary_size),
+       "tokens must come from the tokenizer that is used with them");
+}
+
+// Writes a token file piece by piece. It takes its name, and replaces what had it, at `finish`;
+// before that nothing of it is seen.
+class TokenFileWriter {
+ public:
+  // `count` is the number of tokens to come, for which the space is taken at once. `note` goes into
+  // the header after the fields that every reader knows.
+  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
+                  std::int64_t count, std::span<const std::int32_t> note = {})
+      : TokenFileWriter(path, vocabulary_size, count, count, note) {}
+
+  // As many tokens as will come.
+  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size)
+      : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMost, {}) {}
+
+  // Throws for a token outside the vocabulary, and for more tokens than announced.
+  void append(std::span<const std::int32_t> tokens) {
+    const std::string path = file_.path().string();
+    check_tokens(tokens, vocabulary_size_, path, written_);
+    const auto n = static_cast<std::int64_t>(tokens.size());
+    if (n > most_ - written_) fail(path + ": more tokens than " + std::to_string(most_));
+    constexpr std::size_t kPiece = std::size_t{1} << 16;
+    for (; !tokens.empty(); tokens = tokens.subspan(std::min(kPiece, tokens.size()))) {
+      const std::span piece = tokens.first(std::min(kPiece, tokens.size()));
+      narrow_.resize(piece.size());
+      std::transform(piece.begin(), piece.end(), narrow_.begin(),
+                     [](std::int32_t token) { return static_cast<std::uint16_t>(token); });
+      file_.write(std::as_bytes(std::span(narrow_)));
+    }
+    written_ += n;
+  }
+
+  // Another name, in the same folder, that the file will take.
+  void rename(const std::filesystem::path& path) { file_.rename(path); }
+
+  std::int64_t written() const { return written_; }  // tokens
+
+  // Throws when fewer tokens came than announced, or none; nothing is replaced then.
+  void finish() {
+    if (written_ < least_) {
+      fail(file_.path().string() + ": " + std::to_string(written_) + " tokens of " +
+           std::to_string(least_) + " were written");
+    }
+    if (least_ != written_) write_header(written_);
+    file_.commit();
+  }
+
+ private:
+  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
+                  std::int64_t least, std::int64_t most, std::span<const std::int32_t> note)
+      : vocabulary_size_(vocabulary_size),
+        least_(least),
+        most_(most),
+        note_(note.begin(), note.end()),
+        file_(checked(path, vocabulary_size, least)) {
+    if (least == most) file_.reserve(kHeaderBytes + 2 * most);
+    write_header(least);
+  }
+
+  static constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(TokenFileHeader));
+
+  // The second time, over the first.
+  void write_header(std::int64_t count) {
+    TokenFileHeader header{};
+    header[0] = kTokenFileMagic;
+    header[1] = kTokenFileVersion;
+    header[2] = static_cast<std::int32_t>(count);
+    std::copy(note_.begin(), note_.end(), header.begin() + kTokenFileNote);
+    const std::span bytes = std::as_bytes(std::span(header));
+    if (file_.size() == 0) {
+      file_.write(bytes);
+    } else {
+      file_.rewrite_start(bytes);
+    }
+  }
+
+  // Before the file is made.
+  static const std::filesystem::path& checked(const std::filesystem::path& path,
+                                              std::int64_t vocabulary_size, std::int64_t count) {
+    check_token_file_vocabulary(vocabulary_size, path.string());
+    if (count < 1 || count > kTokenFileMost) {
+      fail(path.string() + ": " + std::to_string(count) + " tokens cannot be in one token file",
+           "1 to " + std::to_string(kTokenFileMost));
+    }
+    return path;
+  }
+
+  std::int64_t vocabulary_size_, least_, most_;
+  std::vector<std::int32_t> note_;
+  std::int64_t written_ = 0;
+  std::vector<std::uint16_t> narrow_;
+  AtomicFile file_;
+};
+
+inline void write_token_file(const std::filesystem::path& path,
+                             std::span<const std::int32_t> tokens, std::int64_t vocabulary_size) {
+  TokenFileWriter writer(path, vocabulary_size, static_cast<std::int64_t>(tokens.size()));
+  writer.append(tokens);
+  writer.finish();
+}
+
+// check_tokens for all of them.
+inline void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size,
+                         const std::string& path) {
+  constexpr std::int64_t kPiece = 1 << 16;
+  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(kPiece, tokens.size())));
+  for (std::int64_t at = 0; at < tokens.size(); at += kPiece) {
+    const std::int64_t n = std::min(kPiece, tokens.size() - at);
+    tokens.copy(at, n, piece.data());
+    check_tokens(std::span(piece).first(static_cast<std::size_t>(n)), vocabulary_size, path, at);
+  }
+}
+
+}  // namespace llmc

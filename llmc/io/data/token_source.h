@@ -1,0 +1,154 @@
+// One source of training text: the tokens of one file or of several, one after the other, and where
+// documents begin in them. Windows may reach over the end of a file into the next.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/data/token_file.h"
+
+namespace llmc {
+
+class TokenSource {
+ public:
+  // Ascending places in a file where documents begin.
+  using DocumentStarts = std::shared_ptr<const std::vector<std::int64_t>>;
+
+  // `name` is what errors call the source. Without `vocabulary_size` tokens are not checked.
+  // `end_of_text`: the token that begins a document, in files that do not come with their starts.
+  explicit TokenSource(std::string name, std::int64_t vocabulary_size = 0,
+                       std::optional<std::int32_t> end_of_text = std::nullopt)
+      : name_(std::move(name)), vocabulary_size_(vocabulary_size), end_of_text_(end_of_text) {}
+
+  // Adds the tokens of a file at the end.
+  void add(std::string file, TokenData tokens, DocumentStarts starts = nullptr) {
+    if (tokens.size() == 0) return;
+    const std::int64_t size = tokens.size();
+    pieces_.push_back({std::move(file), std::move(tokens), 0, size_, std::move(starts)});
+    size_ += size;
+  }
+
+  const std::string& name() const { return name_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t files() const { return static_cast<std::int64_t>(pieces_.size()); }
+
+  // Tokens begin .. end - 1, in the same memory.
+  TokenSource slice(std::int64_t begin, std::int64_t end, std::string name) const {
+    TokenSource part(std::move(name), vocabulary_size_, end_of_text_);
+    for_each_part(begin, end - begin, [&](const Piece& piece, std::int64_t at, std::int64_t n) {
+      part.pieces_.push_back(
+          {piece.file, piece.tokens.slice(at, at + n), piece.first + at, part.size_, piece.starts});
+      part.size_ += n;
+    });
+    return part;
+  }
+
+  // Tokens begin .. begin + count - 1 to `out`. Throws, naming the file and the place, for a token
+  // outside the vocabulary: whoever reads tokens through here never sees one.
+  void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
+    for_each_part(begin, count, [&](const Piece& piece, std::int64_t at, std::int64_t n) {
+      piece.tokens.copy(at, n, out);
+      if (vocabulary_size_ > 0) {
+        check_tokens(std::span(out, static_cast<std::size_t>(n)), vocabulary_size_, piece.file,
+                     piece.first + at);
+      }
+      out += n;
+    });
+  }
+
+  // For each of the tokens begin .. begin + count - 1, which `tokens` holds: where its document
+  // begins, counted from `begin`; 0 for what began before.
+  void document_starts(std::int64_t begin, std::span<const std::int32_t> tokens,
+                       std::int32_t* out) const {
+    std::int32_t start = 0, i = 0;
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    for_each_part(begin, count, [&](const Piece& piece, std::int64_t at, std::int64_t n) {
+      const std::int64_t first = piece.first + at;
+      auto next = piece.starts ? std::ranges::lower_bound(*piece.starts, first) : kNoStarts.begin();
+      const auto end = piece.starts ? piece.starts->end() : kNoStarts.end();
+      for (std::int64_t k = 0; k < n; ++k, ++i) {
+        const bool listed = next != end && *next == first + k;
+        if (listed) ++next;
+        if (listed || (!piece.starts && end_of_text_ && tokens[i] == *end_of_text_)) start = i;
+        out[i] = start;
+      }
+    });
+  }
+
+  // Whether it is known of any token that a document begins with it. Reads on to the first of
+  // these.
+  bool has_documents() const {
+    constexpr std::int64_t kPiece = 1 << 16;
+    std::vector<std::int32_t> tokens;
+    for (const Piece& piece : pieces_) {
+      if (piece.starts) return true;
+      if (!end_of_text_) continue;
+      for (std::int64_t at = 0; at < piece.tokens.size(); at += kPiece) {
+        tokens.resize(static_cast<std::size_t>(std::min(kPiece, piece.tokens.size() - at)));
+        piece.tokens.copy(at, static_cast<std::int64_t>(tokens.size()), tokens.data());
+        if (std::ranges::find(tokens, *end_of_text_) != tokens.end()) return true;
+      }
+    }
+    return false;
+  }
+
+  // copy's check for the first `most` tokens of each file and for its last, so that data of another
+  // tokenizer are found before a run begins and not in its midst.
+  void check_ends(std::int64_t most) const {
+    constexpr std::int64_t kPiece = 1 << 16;
+    std::vector<std::int32_t> tokens(kPiece);
+    const auto check = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t at = begin; at < end; at += kPiece) {
+        copy(at, std::min(kPiece, end - at), tokens.data());
+      }
+    };
+    for (const Piece& piece : pieces_) {
+      const std::int64_t end = piece.begin + piece.tokens.size();
+      check(piece.begin, std::min(end, piece.begin + most));
+      check(std::max(piece.begin + most, end - most), end);
+    }
+  }
+
+ private:
+  struct Piece {
+    std::string file;
+    TokenData tokens;
+    std::int64_t first;     // place of tokens[0] in the file
+    std::int64_t begin;     // place of tokens[0] in the source
+    DocumentStarts starts;  // of the whole file; null: end_of_text_ begins documents
+  };
+  static inline const std::vector<std::int64_t> kNoStarts;
+
+  // each(piece, place in the piece, tokens) for the parts of begin .. begin + count - 1.
+  template <class Each>
+  void for_each_part(std::int64_t begin, std::int64_t count, Each&& each) const {
+    if (begin < 0 || count < 0 || count > size_ - begin) {
+      fail(name_ + ": tokens " + std::to_string(begin) + " to " + std::to_string(begin + count) +
+           " of " + std::to_string(size_) + " were asked for");
+    }
+    auto piece = std::ranges::upper_bound(pieces_, begin, {}, &Piece::begin);
+    if (piece != pieces_.begin()) --piece;
+    for (; count > 0; ++piece) {
+      const std::int64_t at = begin - piece->begin;
+      const std::int64_t n = std::min(count, piece->tokens.size() - at);
+      each(*piece, at, n);
+      begin += n;
+      count -= n;
+    }
+  }
+
+  std::string name_;
+  std::int64_t vocabulary_size_;
+  std::optional<std::int32_t> end_of_text_;
+  std::vector<Piece> pieces_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace llmc

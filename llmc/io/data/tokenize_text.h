@@ -1,0 +1,74 @@
+// Texts and documents to tokens in memory, with a word on stderr now and then about how far that
+// is.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/byte_progress.h"
+#include "llmc/io/data/documents.h"
+#include "llmc/io/tokenizer/text_cuts.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+// The tokens of a text, as encode(text) gives them, in pieces of at least `piece` bytes where the
+// tokenizer allows that. `path` is what errors and progress call it.
+inline std::vector<std::int32_t> tokenize_text(std::string_view text, const std::string& path,
+                                               const Tokenizer& tokenizer,
+                                               std::size_t piece = std::size_t{1} << 24) {
+  std::vector<std::int32_t> tokens;
+  ByteProgress progress(static_cast<std::int64_t>(text.size()));
+  std::size_t done = 0;
+  const std::size_t least = cuts_are_exact(tokenizer) ? piece : text.size();
+  for (const std::string_view part : cut_text(text, least)) {
+    try {
+      const auto more = tokenizer.encode(part);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    } catch (const Error& error) {
+      const std::string from = done == 0 ? "" : ", from byte " + std::to_string(done) + " on";
+      fail(path + from + ": " + error.what());
+    }
+    done += part.size();
+    progress.show(static_cast<std::int64_t>(done), "tokenizing " + path);
+  }
+  return tokens;
+}
+
+// The tokens of JSON lines, the content of the file `path`: end-of-text, then the document, for
+// each line that is not empty. Throws as json_document does, and where the tokenizer has no
+// end-of-text.
+inline std::vector<std::int32_t> tokenize_documents(std::string_view lines, const std::string& path,
+                                                    const DocumentFormat& format,
+                                                    const Tokenizer& tokenizer) {
+  const std::optional<std::int32_t> between = tokenizer.end_of_text();
+  if (!between) {
+    fail(path + ": the tokenizer " + tokenizer.name() +
+             " has no end-of-text token to set documents apart",
+         "another --tokenizer, or one text (.txt)");
+  }
+  std::vector<std::int32_t> tokens;
+  ByteProgress progress(static_cast<std::int64_t>(lines.size()));
+  std::int64_t number = 0;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', begin), lines.size());
+    const std::string_view line = lines.substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::string where = path + ":" + std::to_string(number);
+    const auto more = tokenizer.encode(json_document(line, where, format));
+    tokens.push_back(*between);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    progress.show(static_cast<std::int64_t>(end), "tokenizing " + path);
+  }
+  return tokens;
+}
+
+}  // namespace llmc

@@ -1,0 +1,101 @@
+// A byte pair encoding from the two files GPT-2 was published with: encoder.json, the ids of the
+// tokens, and vocab.bpe, the merges; at Hugging Face they are called vocab.json and merges.txt, and
+// added_tokens.json may hold more tokens.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "llmc/device/error.h"
+#include "llmc/io/file.h"
+#include "llmc/io/json.h"
+#include "llmc/io/tokenizer/bpe_vocabulary.h"
+
+namespace llmc {
+
+namespace bpe {
+
+// {"token": id, ...}; `what` names the object in errors.
+inline BpeListing::NamedIds named_ids(const Json& json, const std::string& what) {
+  if (!json.is_object()) fail(what + " is not a JSON object of tokens and their ids");
+  BpeListing::NamedIds ids;
+  for (const auto& [name, value] : json.items()) {
+    ids.emplace_back(name, json_size(value, what + ": the id of " + in_quotes(name)));
+  }
+  return ids;
+}
+
+// "a b"; `where` names its place.
+inline std::pair<std::string, std::string> two_names(std::string_view line,
+                                                     const std::string& where) {
+  const std::size_t space = line.find(' ');
+  if (space == line.npos || space != line.rfind(' ')) {
+    fail(where + in_quotes(line) + " is not two tokens with a space between them");
+  }
+  return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
+}
+
+// A merge on each line; the first line may be a version.
+inline void list_merges(const std::filesystem::path& path, BpeListing& listing) {
+  const std::string list = read_file(path);
+  listing.merges_are = path.string();
+  listing.merge_number = ", line ";
+  std::string_view rest = list;
+  for (std::int64_t number = 1; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (number == 1 && line.starts_with("#version")) {
+      listing.first_merge = 2;
+      continue;
+    }
+    const std::string where = path.string() + ", line " + std::to_string(number) + ": ";
+    listing.merges.push_back(two_names(line, where));
+  }
+}
+
+// The pair that is in a directory.
+inline std::pair<std::filesystem::path, std::filesystem::path> find_pair(
+    const std::filesystem::path& directory) {
+  constexpr const char* kFiles =
+      "a tokenizer's directory holds tokenizer.json, encoder.json and vocab.bpe, or vocab.json and "
+      "merges.txt";
+  for (const auto& [vocabulary, merges] :
+       {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")}) {
+    const bool has_vocabulary = std::filesystem::exists(directory / vocabulary);
+    const bool has_merges = std::filesystem::exists(directory / merges);
+    if (has_vocabulary && has_merges) return {directory / vocabulary, directory / merges};
+    if (has_vocabulary || has_merges) {
+      const std::string here = has_vocabulary ? vocabulary : merges;
+      fail(
+          directory.string() + " has " + here + " but no " + (has_vocabulary ? merges : vocabulary),
+          kFiles);
+    }
+  }
+  fail(directory.string() + " has no files of a tokenizer", kFiles);
+}
+
+}  // namespace bpe
+
+// Throws an error that names the file and what is wrong with it.
+inline BpeVocabulary read_bpe_pair(const std::filesystem::path& directory) {
+  const auto [vocabulary, merges] = bpe::find_pair(directory);
+  BpeListing listing;
+  listing.special_by_look = true;
+  listing.ids_are = vocabulary.string();
+  listing.ids = bpe::named_ids(parse_json(read_file(vocabulary), listing.ids_are), listing.ids_are);
+  bpe::list_merges(merges, listing);
+  const std::filesystem::path added = directory / "added_tokens.json";
+  if (std::filesystem::exists(added)) {
+    listing.special_are = added.string();
+    listing.special =
+        bpe::named_ids(parse_json(read_file(added), listing.special_are), listing.special_are);
+  }
+  return make_bpe_vocabulary(listing);
+}
+
+}  // namespace llmc

@@ -1,0 +1,55 @@
+// The tokenizers there are, by name.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "llmc/device/error.h"
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/io/tokenizer/tokenizer_json.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
+
+namespace llmc {
+
+// Whether a directory holds files of a tokenizer.
+inline bool has_tokenizer_files(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  for (const char* name :
+       {"tokenizer.json", "encoder.json", "vocab.bpe", "vocab.json", "merges.txt"}) {
+    if (std::filesystem::exists(directory / name, ignored)) return true;
+  }
+  return false;
+}
+
+// "bytes": a token for each byte, and one for the end of a text.
+// "words:FILE": a token for each line of the file.
+// A directory: the tokenizer.json in it; without one, GPT-2's byte pair encoding from encoder.json
+// and vocab.bpe, or from vocab.json and merges.txt.
+// A file named *.json: that tokenizer.json.
+// Throws an error that says which of these there are, or what is wrong with the files.
+inline std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec) {
+  constexpr std::string_view kWords = "words:";
+  if (spec == "bytes") return std::make_unique<ByteTokenizer>();
+  if (spec.starts_with(kWords)) return std::make_unique<WordTokenizer>(spec.substr(kWords.size()));
+  const std::filesystem::path path = spec;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    check_tokenizer_config(path);
+    const std::filesystem::path whole = path / "tokenizer.json";
+    if (std::filesystem::exists(whole, ignored)) return read_tokenizer_json(whole, spec);
+    return std::make_unique<BpeTokenizer>(path);
+  }
+  const bool exists = std::filesystem::exists(path, ignored);
+  if (exists && path.extension() == ".json") return read_tokenizer_json(path, spec);
+  fail(exists ? spec + " is a file, not a tokenizer's directory"
+              : "there is no tokenizer \"" + spec + "\"",
+       "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json and "
+       "vocab.bpe, or with vocab.json and merges.txt");
+}
+
+}  // namespace llmc

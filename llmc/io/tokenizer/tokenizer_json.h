@@ -1,0 +1,230 @@
+// Reads tokenizer.json, in which Hugging Face's `tokenizers` keeps a whole tokenizer: GPT-2's byte
+// pairs, and lists of words as tokenizer_files.h writes them. Everything in it that would change
+// the tokens and that we do not do is an error that names the key.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/error.h"
+#include "llmc/io/json.h"
+#include "llmc/io/tokenizer/bpe_files.h"
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
+
+namespace llmc {
+
+namespace tokenizer_json {
+
+// A JSON object, its place in the file, and what is asked of it. Errors name file, place and key.
+class Section {
+ public:
+  Section(const Json& json, std::string name) : json_(json), name_(std::move(name)) {
+    if (!json_.is_object()) fail(name_ + " is " + text(&json_) + ", not a JSON object");
+  }
+
+  // An absent key is the same as null.
+  const Json* find(const std::string& key) const {
+    const Json* value = json_member(json_, key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  const Json& at(const std::string& key) const {
+    const Json* value = find(key);
+    if (value == nullptr) fail(name_ + " has no \"" + key + "\"");
+    return *value;
+  }
+
+  Section section(const std::string& key) const { return {at(key), place(key)}; }
+
+  // "FILE: KEY.KEY"
+  std::string place(const std::string& key) const {
+    return name_ + (name_.ends_with(".json") ? ": " : ".") + key;
+  }
+
+  // Refuses keys that nobody here knows the meaning of.
+  void only(std::initializer_list<std::string_view> known) const {
+    for (const auto& [key, value] : json_.items()) {
+      if (std::find(known.begin(), known.end(), key) == known.end()) {
+        fail(place(printable(key)) + " is " + text(&value) + ": this key is not known",
+             "only what GPT-2's tokenizer does is done here");
+      }
+    }
+  }
+
+  // The value is one of these; an absent one counts as null.
+  void expect(const std::string& key, const std::vector<Json>& allowed) const {
+    const Json* value = json_member(json_, key);
+    const Json given = value == nullptr ? Json() : *value;
+    if (std::find(allowed.begin(), allowed.end(), given) != allowed.end()) return;
+    std::string list;
+    for (const Json& one : allowed) list += (list.empty() ? "" : " or ") + text(&one);
+    fail(place(key) + " is " + text(value) + ", which is not done here", "allowed: " + list);
+  }
+
+ private:
+  static std::string text(const Json* value) {
+    return value == nullptr ? "missing" : printable(value->dump(-1, ' ', true));
+  }
+
+  const Json& json_;
+  std::string name_;
+};
+
+// added_tokens: found before anything else is done with a text.
+inline void list_added(const Section& file, BpeListing& listing) {
+  listing.special_are = file.place("added_tokens");
+  const Json* added = file.find("added_tokens");
+  if (added == nullptr) return;
+  if (!added->is_array()) fail(listing.special_are + " is not a list");
+  for (const Json& item : *added) {
+    const Section token(item,
+                        listing.special_are + "[" + std::to_string(listing.special.size()) + "]");
+    token.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+      token.expect(key, {false, nullptr});
+    }
+    const std::string text = json_text(token.at("content"), token.place("content"));
+    require(!text.empty(), token.place("content") + " is empty");
+    listing.special.emplace_back(text, json_size(token.at("id"), token.place("id")));
+  }
+}
+
+// "a b" or ["a", "b"].
+inline void list_merges(const Section& model, BpeListing& listing) {
+  listing.merges_are = model.place("merges");
+  listing.first_merge = 0;
+  const Json& merges = model.at("merges");
+  if (!merges.is_array()) fail(listing.merges_are + " is not a list");
+  for (const Json& merge : merges) {
+    const std::string where =
+        listing.merges_are + ", merge " + std::to_string(listing.merges.size()) + ": ";
+    if (merge.is_string()) {
+      listing.merges.push_back(bpe::two_names(merge.get_ref<const std::string&>(), where));
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      listing.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+    } else {
+      fail(where + printable(merge.dump(-1, ' ', true)) + " is not two tokens",
+           "\"a b\" or [\"a\", \"b\"]");
+    }
+  }
+}
+
+// What is done to the tokens afterwards: nothing, the ids of special tokens around them not either.
+// ByteLevel moves offsets, which are not asked for here, and no ids.
+inline void check_post_processor(const Section& file) {
+  if (file.find("post_processor") == nullptr) return;
+  const Section after = file.section("post_processor");
+  after.expect("type", {"ByteLevel", "TemplateProcessing"});
+  if (after.at("type") == "TemplateProcessing") after.expect("special_tokens", {Json::object()});
+}
+
+// What cuts a text before the merges, and what undoes the names of bytes after them.
+inline void check_byte_level(const Section& file) {
+  const Section cut = file.section("pre_tokenizer");
+  cut.expect("type", {"ByteLevel"});
+  cut.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  cut.expect("add_prefix_space", {false});
+  cut.expect("use_regex", {true, nullptr});
+  file.section("decoder").expect("type", {"ByteLevel"});
+}
+
+inline std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name) {
+  check_byte_level(file);
+  const Section model = file.section("model");
+  model.only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
+              "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
+  model.expect("dropout", {nullptr, 0.0});
+  model.expect("continuing_subword_prefix", {nullptr, ""});
+  model.expect("end_of_word_suffix", {nullptr, ""});
+  model.expect("ignore_merges", {nullptr, false});
+  // With a token for each byte nothing is unknown: unk_token, fuse_unk and byte_fallback rest.
+  BpeListing listing;
+  listing.ids_are = model.place("vocab");
+  listing.ids = bpe::named_ids(model.at("vocab"), listing.ids_are);
+  list_merges(model, listing);
+  list_added(file, listing);
+  return std::make_unique<BpeTokenizer>(make_bpe_vocabulary(listing), name);
+}
+
+inline std::unique_ptr<Tokenizer> read_words(const Section& file, const std::string& path,
+                                             const std::string& name) {
+  const Json split = {{"type", "Split"},
+                      {"pattern", {{"Regex", kWordSpacePattern}}},
+                      {"behavior", "Removed"},
+                      {"invert", false}};
+  file.expect("pre_tokenizer", {split});
+  file.expect("decoder", {nullptr});
+  file.expect("added_tokens", {nullptr, Json::array()});
+  const Section model = file.section("model");
+  model.only({"type", "vocab", "unk_token"});
+  const std::string source = model.place("vocab");
+  const BpeListing::NamedIds ids = bpe::named_ids(model.at("vocab"), source);
+  std::vector<std::string> words(ids.size());
+  for (const auto& [word, id] : ids) {
+    const std::string what = source + ": the id of " + bpe::in_quotes(word);
+    if (word.empty()) fail(what + " belongs to an empty word");
+    if (id >= std::ssize(words)) {
+      fail(what + " is " + std::to_string(id) + ", and there are only " +
+           std::to_string(words.size()));
+    }
+    std::string& place = words[static_cast<std::size_t>(id)];
+    if (!place.empty()) {
+      fail(what + " is " + std::to_string(id) + ", which another word has too");
+    }
+    place = word;
+  }
+  const std::string unknown = json_text(model.at("unk_token"), model.place("unk_token"));
+  if (std::find(words.begin(), words.end(), unknown) != words.end()) {
+    fail(model.place("unk_token") + " is the word " + bpe::in_quotes(unknown) +
+             ", which unknown words would be read as",
+         "words that are not in the list are an error here");
+  }
+  return std::make_unique<WordTokenizer>(words, path, name);
+}
+
+}  // namespace tokenizer_json
+
+// `name` is what make_tokenizer was given. Throws an error that names the file and the key.
+inline std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path,
+                                                      const std::string& name) {
+  const Json json = parse_json(read_file(path), path.string());
+  const tokenizer_json::Section file(json, path.string());
+  if (file.find("model") == nullptr) {
+    fail(path.string() + " is not a tokenizer.json: it has no \"model\"",
+         "for encoder.json and vocab.bpe, or vocab.json and merges.txt, give their directory");
+  }
+  file.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+             "post_processor", "decoder", "model"});
+  for (const char* key : {"truncation", "padding", "normalizer"}) file.expect(key, {nullptr});
+  tokenizer_json::check_post_processor(file);
+  const tokenizer_json::Section model = file.section("model");
+  // GPT-2's own file, which is older than this key, has none.
+  const bool untyped_bpe = model.find("type") == nullptr && model.find("merges") != nullptr;
+  if (!untyped_bpe) model.expect("type", {"BPE", "WordLevel"});
+  if (untyped_bpe || model.at("type") == "BPE") return tokenizer_json::read_bpe(file, name);
+  return tokenizer_json::read_words(file, path.string(), name);
+}
+
+// What tokenizer_config.json, where it lies beside, has AutoTokenizer add to what the other files
+// say.
+inline void check_tokenizer_config(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "tokenizer_config.json";
+  if (!std::filesystem::exists(path)) return;
+  const Json json = parse_json(read_file(path), path.string());
+  const tokenizer_json::Section config(json, path.string());
+  for (const char* key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
+    config.expect(key, {false, nullptr});
+  }
+}
+
+}  // namespace llmc

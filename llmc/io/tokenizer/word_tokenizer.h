@@ -1,0 +1,128 @@
+// A token for each word of a list, for languages of few words such as the built-in toy language.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "llmc/io/file.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/io/utf8.h"
+
+namespace llmc {
+
+class WordTokenizer : public Tokenizer {
+ public:
+  // A file with one word on each line, in UTF-8, without white space or repetition; the id of a
+  // word is the number of its line, from 0. Throws an error that names the file and the line.
+  explicit WordTokenizer(const std::filesystem::path& path)
+      : source_(path.string()), name_("words:" + source_) {
+    const std::string list = read_file(path);
+    require(!list.empty(), source_ + " is empty", kWordList);
+    std::string_view rest = list;
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      add(rest.substr(0, end));
+      rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+    }
+  }
+
+  // These words; `source` is what errors call the list, `name` what make_tokenizer is given.
+  WordTokenizer(const std::vector<std::string>& words, std::string source, std::string name)
+      : source_(std::move(source)), name_(std::move(name)) {
+    require(!words.empty(), source_ + " has no words", kWordList);
+    for (const std::string& word : words) add(word);
+  }
+  WordTokenizer(const std::vector<std::string>& words, const std::string& source)
+      : WordTokenizer(words, source, "words:" + source) {}
+
+  std::int64_t vocabulary_size() const override { return static_cast<std::int64_t>(words_.size()); }
+
+  // Words are what stands between white space (space, tab, line ends). One that is not in the list
+  // is an error with the word and its line.
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> tokens;
+    std::size_t begin = text.find_first_not_of(kSpace);
+    while (begin < text.size()) {
+      const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+      const auto found = ids_.find(text.substr(begin, end - begin));
+      if (found == ids_.end()) unknown(text, begin, end);
+      tokens.push_back(found->second);
+      begin = text.find_first_not_of(kSpace, end);
+    }
+    return tokens;
+  }
+
+  // With a single space between words.
+  std::string decode(std::span<const std::int32_t> tokens) const override {
+    std::string text;
+    for (const std::int32_t token : tokens) {
+      const std::string& word = words_[checked(token)];
+      if (!text.empty()) text += ' ';
+      text += word;
+    }
+    return text;
+  }
+
+  // The word "<|endoftext|>", if the list has it.
+  std::optional<std::int32_t> end_of_text() const override {
+    const auto found = ids_.find(kEndOfText);
+    if (found == ids_.end()) return std::nullopt;
+    return found->second;
+  }
+
+  std::string name() const override { return name_; }
+  std::vector<TextFile> files() const override { return word_files(words_); }
+
+ private:
+  static constexpr std::string_view kSpace = kWordSpace;
+  static constexpr std::string_view kWordList =
+      "a word list has one word on each line, in UTF-8, without white space or repetition";
+
+  // So that a piece of a text can be looked up without a copy of it.
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view word) const {
+      return std::hash<std::string_view>()(word);
+    }
+  };
+
+  void add(std::string_view word) {
+    const std::string line = source_ + ", line " + std::to_string(words_.size() + 1) + ": ";
+    require(!word.empty(), line + "empty", kWordList);
+    if (word.find_first_of(kSpace) != word.npos) {
+      fail(line + "white space in \"" + printable(word) + "\"", std::string(kWordList));
+    }
+    if (!is_utf8(word)) {
+      fail(line + "\"" + printable(word) + "\" is not UTF-8", std::string(kWordList));
+    }
+    if (!ids_.emplace(word, static_cast<std::int32_t>(words_.size())).second) {
+      fail(line + "the word \"" + printable(word) + "\" again", std::string(kWordList));
+    }
+    words_.emplace_back(word);
+  }
+
+  [[noreturn]] void unknown(std::string_view text, std::size_t begin, std::size_t end) const {
+    const auto line =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n') + 1;
+    fail("line " + std::to_string(line) + ": the word \"" +
+             printable(text.substr(begin, end - begin)) + "\" is not in the word list " + source_,
+         "words are separated by white space, punctuation too");
+  }
+
+  std::string source_;
+  std::string name_;
+  std::vector<std::string> words_;
+  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
+};
+
+}  // namespace llmc
