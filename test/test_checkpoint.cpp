@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_writer.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"
 

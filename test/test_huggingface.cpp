@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/checkpoint_writer.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "test/python.h"
 #include "test/support.h"

@@ -15,8 +15,8 @@
 #include "llmc/infer/decoder.h"
 #include "llmc/infer/generate.h"
 #include "llmc/infer/prompt.h"
-#include "llmc/io/checkpoint/checkpoint.h"
 #include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/file.h"
 #include "llmc/io/options/infer_settings.h"
 #include "llmc/model/pretrained.h"
 

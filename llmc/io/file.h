@@ -21,6 +21,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "llmc/device/error.h"
 #include "llmc/io/checksum.h"
@@ -201,6 +202,20 @@ inline void make_directory(const std::filesystem::path& path) {
   if (!error && !std::filesystem::is_directory(path, error))
     error.assign(ENOTDIR, error.category());
   if (error) fail_file("make the directory", path, error.value());
+}
+
+// The directories in `root`, sorted; none where there is no `root`. Throws when it cannot be read.
+inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(root, error);
+  for (const std::filesystem::directory_iterator end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->is_directory(ignored)) found.push_back(at->path());
+  }
+  if (error && error.value() != ENOENT) fail_file("read the directory", root, error.value());
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 // The directory that holds `path`; "." for a bare name.

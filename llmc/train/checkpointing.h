@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_writer.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/device/error.h"
 #include "llmc/device/math.h"
-#include "llmc/io/checkpoint/checkpoint.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/train/checkpointing.h"
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/data/batches.h"
 #include "llmc/io/file.h"

@@ -54,6 +54,12 @@ inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kManifestFormat = "llmc checkpoint";
 inline constexpr std::int64_t kManifestVersion = 1;
 
+// "step_000100": what a checkpoint after this many steps is called.
+inline std::string checkpoint_name(std::int64_t step) {
+  const std::string digits = std::to_string(step);
+  return "step_" + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits;
+}
+
 namespace manifest_detail {
 
 // JSON has no infinity and no NaN: {"number": "inf"}, "-inf" or "nan".

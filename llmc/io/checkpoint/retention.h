@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "llmc/device/error.h"
-#include "llmc/io/checkpoint/checkpoint.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/file.h"
 
 namespace llmc {

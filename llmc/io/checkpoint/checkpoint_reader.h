@@ -1,23 +1,17 @@
-// Checkpoints: a directory of safetensors files and texts, with a manifest that says what must be
-// there. One is written under a temporary name, reaches the disk, and takes its name at the end, so
-// that a kill or a power cut at any moment leaves the older ones as they were. It knows tensors by
-// name, as slices, and nothing of the model.
+// Reads checkpoints that `CheckpointWriter` wrote, believing nothing but the manifest's checksum, and
+// finds the newest good one of a run.
 #pragma once
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,173 +19,10 @@
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
+#include "llmc/io/checksum.h"
 #include "llmc/io/file.h"
 
 namespace llmc {
-
-// "step_000100": what a checkpoint after this many steps is called.
-inline std::string checkpoint_name(std::int64_t step) {
-  const std::string digits = std::to_string(step);
-  return "step_" + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits;
-}
-
-// The directories in `root`, sorted; none where there is no `root`. Throws when it cannot be read.
-inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
-  std::vector<std::filesystem::path> found;
-  std::error_code error;
-  std::filesystem::directory_iterator at(root, error);
-  for (const std::filesystem::directory_iterator end; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    if (at->is_directory(ignored)) found.push_back(at->path());
-  }
-  if (error && error.value() != ENOENT) fail_file("read the directory", root, error.value());
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-// ---- writing -------------------------------------------------------------------------------
-
-// Removes what saves that were killed have left in `root`, and returns the names. A save that still
-// runs, in this process or another, holds a lock and is left alone.
-inline std::vector<std::string> remove_unfinished_checkpoints(const std::filesystem::path& root) {
-  std::vector<std::string> removed;
-  for (const std::filesystem::path& path : directories_in(root)) {
-    const std::string name = path.filename().string();
-    if (!is_temporary_name(name)) continue;
-    const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-    if (!error) removed.push_back(name);
-  }
-  return removed;
-}
-
-// Writes one checkpoint. Nothing is seen under its name before `commit`; a writer that goes without
-// a commit removes its files.
-class CheckpointWriter {
- public:
-  // Makes `root` where missing and clears it of unfinished saves. Throws when nothing can be
-  // written there.
-  CheckpointWriter(const std::filesystem::path& root, const std::string& name)
-      : root_(root), target_(root / name) {
-    require(is_plain_file_name(name) && !is_temporary_name(name),
-            "'" + name + "' cannot name a checkpoint");
-    make_directory(root);
-    remove_unfinished_checkpoints(root);
-    directory_ = temporary_name(target_);
-    while (::mkdir(directory_.c_str(), 0777) != 0) {
-      if (errno != EEXIST) fail_file("make the directory", directory_, errno);
-      directory_ = temporary_name(target_);
-    }
-    lock_ = FileDescriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // Where locks do not work, none is had by a later save either, which then removes nothing.
-    if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
-  }
-  CheckpointWriter(const CheckpointWriter&) = delete;
-  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  ~CheckpointWriter() {
-    tensor_files_.clear();
-    std::error_code ignored;
-    if (!committed_) std::filesystem::remove_all(directory_, ignored);
-  }
-
-  // A file of tensors, each whole. Write all of them to what is returned, which lives as long as
-  // this; `commit` finishes it. The order is kept, so it should not depend on the run.
-  SafetensorsWriter& tensor_file(const std::string& name, std::vector<TensorHeader> tensors) {
-    new_file(name);
-    tensor_files_.push_back(
-        {std::make_unique<SafetensorsWriter>(directory_ / name, std::move(tensors)), {}});
-    return *tensor_files_.back().writer;
-  }
-
-  // A file of parts of tensors. Over all files of the checkpoint the slices of a tensor must hold
-  // each element once; that is checked when it is read.
-  SafetensorsWriter& tensor_file(const std::string& name, const std::vector<Slice>& slices) {
-    std::vector<TensorHeader> stored;
-    std::vector<Slice> parts;
-    for (const Slice& slice : slices) {
-      slice.check();
-      stored.push_back(slice.stored());
-      if (!slice.is_whole()) parts.push_back(slice);
-    }
-    SafetensorsWriter& writer = tensor_file(name, std::move(stored));
-    tensor_files_.back().parts = std::move(parts);
-    return writer;
-  }
-
-  void text_file(const std::string& name, std::string_view text) {
-    new_file(name);
-    AtomicFile file(directory_ / name);
-    file.write(text);
-    file.commit(false);
-    manifest_.files.push_back({name, file.size(), checksum_text(file.checksum()), {}});
-  }
-
-  // Makes the checkpoint durable and gives it its name. One that had the name, good or torn, stays
-  // whole until the new one is, and then goes. Throws when a tensor has not been written.
-  void commit(std::int64_t step, const CheckpointState& state) {
-    require(!committed_, target_.string() + " is committed already");
-    for (const TensorFile& file : tensor_files_) {
-      if (!file.writer->finished()) file.writer->finish(false);
-      manifest_.files.push_back({file.writer->path().filename().string(), file.writer->size(),
-                                 checksum_text(file.writer->checksum()), file.parts});
-    }
-    manifest_.step = step;
-    manifest_.state = state;
-    write_file(directory_ / kManifestName, manifest_text(manifest_));
-    publish();
-    committed_ = true;
-  }
-
-  // The directory that the checkpoint will be.
-  const std::filesystem::path& path() const { return target_; }
-
- private:
-  struct TensorFile {
-    std::unique_ptr<SafetensorsWriter> writer;
-    std::vector<Slice> parts;
-  };
-
-  void new_file(const std::string& name) {
-    require(is_plain_file_name(name) && name != kManifestName,
-            "'" + name + "' cannot name a file of a checkpoint");
-    require(names_.insert(name).second, target_.string() + ": " + name + " is made twice");
-  }
-
-  void publish() {
-    if (::rename(directory_.c_str(), target_.c_str()) == 0) {
-      sync_directory(root_);
-      return;
-    }
-    if (errno != ENOTEMPTY && errno != EEXIST) fail_file("name", target_, errno);
-    // The name is taken. Swap the two in one act, so that at no moment there is neither.
-    std::filesystem::path old = directory_;
-    if (::renameat2(AT_FDCWD, directory_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) !=
-        0) {
-      // Not every file system can. Between these two renames the old one is still found, under a
-      // name that is not a temporary one.
-      old = target_;
-      old += ".replaced" + directory_.extension().string().substr(4);
-      if (::rename(target_.c_str(), old.c_str()) != 0) fail_file("rename", target_, errno);
-      if (::rename(directory_.c_str(), target_.c_str()) != 0) fail_file("name", target_, errno);
-    }
-    sync_directory(root_);
-    std::error_code ignored;
-    std::filesystem::remove_all(old, ignored);
-  }
-
-  std::filesystem::path root_;
-  std::filesystem::path target_;
-  std::filesystem::path directory_;  // temporary
-  FileDescriptor lock_;
-  std::set<std::string> names_;
-  std::vector<TensorFile> tensor_files_;
-  Manifest manifest_;
-  bool committed_ = false;
-};
-
-// ---- reading -------------------------------------------------------------------------------
 
 // A checkpoint by its manifest. The constructor checks the manifest alone; `verify` reads all
 // files.
@@ -364,8 +195,6 @@ class CheckpointReader {
   std::map<std::string, std::unique_ptr<SafetensorsFile>> open_;
   std::optional<Index> index_;
 };
-
-// ---- finding -------------------------------------------------------------------------------
 
 struct FoundCheckpoint {
   std::optional<std::filesystem::path> path;  // nothing where there is no good one
