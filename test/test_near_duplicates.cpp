@@ -216,5 +216,29 @@ TEST_CASE("of many documents those are kept that have no like before them") {
   CHECK(static_cast<double>(missed) <= 0.01 * static_cast<double>(dropped) + 3);
 }
 
+// A band of all documents alike, the others their own: each is compared with kMostInBand of those
+// before it. One that is alike in another band too is found.
+TEST_CASE("a band that many documents have does not cost the square of their number") {
+  std::mt19937_64 random(5);
+  const auto rows = static_cast<std::size_t>(llmc::bands_for(0.8).rows);
+  MinHash shared;
+  const auto fill = [&](MinHash& hash, std::size_t from) {
+    for (std::size_t i = from; i < hash.size(); ++i) hash[i] = static_cast<std::uint16_t>(random());
+  };
+  fill(shared, 0);
+  NearDuplicates near(0.8);
+  std::vector<MinHash> all;
+  const std::int64_t count = 4 * llmc::kMostInBand;
+  for (std::int64_t i = 0; i < count; ++i) {
+    MinHash hash = shared;
+    fill(hash, rows);
+    CHECK(!near.seen(hash));
+    all.push_back(hash);
+  }
+  CHECK(near.comparisons() >= llmc::kMostInBand * (count - llmc::kMostInBand));
+  CHECK(near.comparisons() <= llmc::kMostInBand * count);
+  for (const MinHash& hash : all) CHECK(near.seen(hash));
+}
+
 }  // namespace
 TEST_SUITE_END();

@@ -14,6 +14,7 @@
 #include "llmc/device/error.h"
 #include "llmc/io/file.h"
 #include "llmc/io/json.h"
+#include "llmc/io/lines.h"
 #include "llmc/io/scalar.h"
 
 namespace llmc {
@@ -80,11 +81,9 @@ inline Scalar log_value(const LogRecord& record, std::string_view key) {
 inline std::vector<LogRecord> read_log(const std::filesystem::path& path) {
   const std::string text = read_file(path);
   std::vector<LogRecord> records;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string what = path.string() + " line " + std::to_string(records.size() + 1);
-    records.push_back(parse_log_line(std::string_view(text).substr(at, end - at), what));
-    at = end + 1;
+  for (Lines lines(text); lines.next();) {
+    const std::string what = path.string() + " line " + std::to_string(lines.number());
+    records.push_back(parse_log_line(lines.line(), what));
   }
   return records;
 }
@@ -105,12 +104,9 @@ inline TrimmedLog trim_log(const std::filesystem::path& path, std::int64_t last_
   const std::string text = read_file(path);
   std::string kept;
   const bool whole = text.empty() || text.ends_with('\n');
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = std::string_view(text).substr(at, end - at);
-    at = end + 1;
+  for (Lines lines(text); lines.next();) {
     try {
-      const Scalar step = log_value(parse_log_line(line, "a line"), "step");
+      const Scalar step = log_value(parse_log_line(lines.line(), "a line"), "step");
       if (step.is_number() && step.number("step") > static_cast<double>(last_step)) {
         ++trimmed.dropped;
         continue;
@@ -120,7 +116,7 @@ inline TrimmedLog trim_log(const std::filesystem::path& path, std::int64_t last_
       continue;
     }
     ++trimmed.kept;
-    kept.append(line).append("\n");
+    kept.append(lines.line()).append("\n");
   }
   if (!whole || trimmed.dropped + trimmed.damaged > 0) write_file(path, kept);
   return trimmed;

@@ -1,5 +1,5 @@
-// Reads checkpoints that `CheckpointWriter` wrote, believing nothing but the manifest's checksum, and
-// finds the newest good one of a run.
+// Reads checkpoints that `CheckpointWriter` wrote, believing nothing but the manifest's checksum,
+// and finds the newest good one of a run.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Writes checkpoints: a directory of safetensors files and texts, with a manifest that says what must
-// be there. One is written under a temporary name, reaches the disk, and takes its name at the end,
-// so that a kill or a power cut at any moment leaves the older ones as they were. It knows tensors by
-// name, as slices, and nothing of the model.
+// Writes checkpoints: a directory of safetensors files and texts, with a manifest that says what
+// must be there. One is written under a temporary name, reaches the disk, and takes its name at the
+// end, so that a kill or a power cut at any moment leaves the older ones as they were. It knows
+// tensors by name, as slices, and nothing of the model.
 #pragma once
 
 #include <fcntl.h>

@@ -9,18 +9,17 @@
 // Every error names file, line and field.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "llmc/device/error.h"
 #include "llmc/io/file.h"
 #include "llmc/io/json.h"
+#include "llmc/io/lines.h"
 
 namespace llmc {
 
@@ -72,18 +71,12 @@ inline void for_each_object(
     const std::string& path, std::int64_t limit,
     const std::function<void(const Json&, std::int64_t, const std::string&)>& read) {
   const std::string text = read_file(path);
-  std::int64_t number = 0, objects = 0;
-  for (std::size_t at = 0; at < text.size() && (limit == 0 || objects < limit);) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = std::string_view(text).substr(at, end - at);
-    at = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string what = path + ":" + std::to_string(number);
-    const Json object = parse_json(line, what);
+  std::int64_t objects = 0;
+  for (Lines lines(text); (limit == 0 || objects < limit) && lines.next_filled(); ++objects) {
+    const std::string what = path + ":" + std::to_string(lines.number());
+    const Json object = parse_json(lines.line(), what);
     if (!object.is_object()) fail(what + " is not a JSON object");
-    read(object, number, what);
-    ++objects;
+    read(object, lines.number(), what);
   }
   if (objects == 0) fail(path + " holds no examples", "a JSON object a line");
 }

@@ -2,7 +2,6 @@
 // is.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "llmc/device/error.h"
 #include "llmc/io/byte_progress.h"
 #include "llmc/io/data/documents.h"
+#include "llmc/io/lines.h"
 #include "llmc/io/tokenizer/text_cuts.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
@@ -44,7 +44,7 @@ inline std::vector<std::int32_t> tokenize_text(std::string_view text, const std:
 // The tokens of JSON lines, the content of the file `path`: end-of-text, then the document, for
 // each line that is not empty. Throws as json_document does, and where the tokenizer has no
 // end-of-text.
-inline std::vector<std::int32_t> tokenize_documents(std::string_view lines, const std::string& path,
+inline std::vector<std::int32_t> tokenize_documents(std::string_view text, const std::string& path,
                                                     const DocumentFormat& format,
                                                     const Tokenizer& tokenizer) {
   const std::optional<std::int32_t> between = tokenizer.end_of_text();
@@ -54,19 +54,13 @@ inline std::vector<std::int32_t> tokenize_documents(std::string_view lines, cons
          "another --tokenizer, or one text (.txt)");
   }
   std::vector<std::int32_t> tokens;
-  ByteProgress progress(static_cast<std::int64_t>(lines.size()));
-  std::int64_t number = 0;
-  for (std::size_t begin = 0; begin < lines.size();) {
-    const std::size_t end = std::min(lines.find('\n', begin), lines.size());
-    const std::string_view line = lines.substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    const std::string where = path + ":" + std::to_string(number);
-    const auto more = tokenizer.encode(json_document(line, where, format));
+  ByteProgress progress(static_cast<std::int64_t>(text.size()));
+  for (Lines lines(text); lines.next_filled();) {
+    const std::string where = path + ":" + std::to_string(lines.number());
+    const auto more = tokenizer.encode(json_document(lines.line(), where, format));
     tokens.push_back(*between);
     tokens.insert(tokens.end(), more.begin(), more.end());
-    progress.show(static_cast<std::int64_t>(end), "tokenizing " + path);
+    progress.show(static_cast<std::int64_t>(lines.end()), "tokenizing " + path);
   }
   return tokens;
 }

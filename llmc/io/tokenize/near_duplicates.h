@@ -171,6 +171,11 @@ inline Bands bands_for(double threshold) {
   return best;
 }
 
+// Of documents that agree in a band only so many stand under it: a band that more have is of some
+// text that half the corpus carries (a licence, a menu), and to compare all of them with each other
+// would take the square of their number. What is alike elsewhere too is found by another band.
+inline constexpr int kMostInBand = 256;
+
 // The documents kept so far, to be asked one by one. What is kept depends on their order alone.
 // Memory: some 600 bytes for each document kept at a threshold of 0.8.
 class NearDuplicates {
@@ -182,21 +187,21 @@ class NearDuplicates {
   bool seen(const MinHash& hash) {
     const auto count = static_cast<std::size_t>(bands_.count);
     if (2 * (kept_.size() + 1) * count > slots_.size()) grow();
-    std::array<std::uint64_t, kMinHashes> keys;
     for (std::size_t band = 0; band < count; ++band) {
-      keys[band] = key(hash, band);
-      for (std::size_t at = slot(keys[band]); slots_[at].document != kFree; at = next(at)) {
-        if (slots_[at].tag == tag(keys[band]) &&
-            similarity(hash, kept_[slots_[at].document]) >= threshold_) {
-          return true;
-        }
+      const std::uint64_t wanted = key(hash, band);
+      for (std::size_t at = slot(wanted); slots_[at].document != kFree; at = next(at)) {
+        if (slots_[at].tag != tag(wanted)) continue;
+        ++comparisons_;
+        if (similarity(hash, kept_[slots_[at].document]) >= threshold_) return true;
       }
     }
-    const auto number = static_cast<std::uint32_t>(kept_.size());
     kept_.push_back(hash);
-    for (std::size_t band = 0; band < count; ++band) insert(keys[band], number);
+    insert_bands(kept_.size() - 1);
     return false;
   }
+
+  // How many pairs were compared so far.
+  std::int64_t comparisons() const { return comparisons_; }
 
  private:
   // A place of an open hash table in which one key can stand many times.
@@ -216,9 +221,17 @@ class NearDuplicates {
   std::size_t slot(std::uint64_t key) const { return key & (slots_.size() - 1); }
   std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
+  void insert_bands(std::size_t document) {
+    for (std::size_t band = 0; band < static_cast<std::size_t>(bands_.count); ++band) {
+      insert(key(kept_[document], band), static_cast<std::uint32_t>(document));
+    }
+  }
+
   void insert(std::uint64_t key, std::uint32_t document) {
     std::size_t at = slot(key);
-    while (slots_[at].document != kFree) at = next(at);
+    for (int there = 0; slots_[at].document != kFree; at = next(at)) {
+      if (slots_[at].tag == tag(key) && ++there == kMostInBand) return;
+    }
     slots_[at] = {tag(key), document};
   }
 
@@ -227,17 +240,14 @@ class NearDuplicates {
     std::size_t size = std::max<std::size_t>(1024, slots_.size());
     while (size < 2 * (kept_.size() + 1) * static_cast<std::size_t>(bands_.count)) size *= 2;
     slots_.assign(size, Slot());
-    for (std::size_t i = 0; i < kept_.size(); ++i) {
-      for (std::size_t band = 0; band < static_cast<std::size_t>(bands_.count); ++band) {
-        insert(key(kept_[i], band), static_cast<std::uint32_t>(i));
-      }
-    }
+    for (std::size_t i = 0; i < kept_.size(); ++i) insert_bands(i);
   }
 
   double threshold_;
   Bands bands_;
   std::vector<MinHash> kept_;
   std::vector<Slot> slots_;
+  std::int64_t comparisons_ = 0;
 };
 
 }  // namespace llmc

@@ -3,7 +3,6 @@
 // added_tokens.json may hold more tokens.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "llmc/device/error.h"
 #include "llmc/io/file.h"
 #include "llmc/io/json.h"
+#include "llmc/io/lines.h"
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
 
 namespace llmc {
@@ -45,16 +45,13 @@ inline void list_merges(const std::filesystem::path& path, BpeListing& listing) 
   const std::string list = read_file(path);
   listing.merges_are = path.string();
   listing.merge_number = ", line ";
-  std::string_view rest = list;
-  for (std::int64_t number = 1; !rest.empty(); ++number) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (number == 1 && line.starts_with("#version")) {
+  for (Lines lines(list); lines.next();) {
+    if (lines.number() == 1 && lines.line().starts_with("#version")) {
       listing.first_merge = 2;
       continue;
     }
-    const std::string where = path.string() + ", line " + std::to_string(number) + ": ";
-    listing.merges.push_back(two_names(line, where));
+    const std::string where = path.string() + ", line " + std::to_string(lines.number()) + ": ";
+    listing.merges.push_back(two_names(lines.line(), where));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "llmc/io/file.h"
+#include "llmc/io/lines.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/io/utf8.h"
@@ -28,12 +29,7 @@ class WordTokenizer : public Tokenizer {
       : source_(path.string()), name_("words:" + source_) {
     const std::string list = read_file(path);
     require(!list.empty(), source_ + " is empty", kWordList);
-    std::string_view rest = list;
-    while (!rest.empty()) {
-      const std::size_t end = rest.find('\n');
-      add(rest.substr(0, end));
-      rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
-    }
+    for (Lines lines(list); lines.next();) add(lines.line());
   }
 
   // These words; `source` is what errors call the list, `name` what make_tokenizer is given.
