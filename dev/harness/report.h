@@ -119,7 +119,7 @@ class Report {
           "host executor: results are checked; its times would say nothing about a GPU, "
           "so none are taken\n");
     }
-    std::printf("%-4s  %-26s %-15s %-24s %-5s %8s %8s %8s %4s %9s", "", "op", "variant", "shape",
+    std::printf("%-4s  %-26s %-16s %-24s %-5s %8s %8s %8s %4s %9s", "", "op", "variant", "shape",
                 "dtype", "rel-L2", "max abs", "allowed", "same", "keeps MB");
     if (timing) {
       std::printf(" %10s %10s %10s %7s %8s %6s", "median us", "p10", "p90", "GB/s", "TFLOP/s",
@@ -181,7 +181,7 @@ class Report {
   }
 
   static void print_text(const Line& line, const Roofs& roofs) {
-    std::printf("%-4s  %-26s %-15s %-24s %-5s %8.1e %8.1e %8.1e %4s", line.ok() ? "OK" : "FAIL",
+    std::printf("%-4s  %-26s %-16s %-24s %-5s %8.1e %8.1e %8.1e %4s", line.ok() ? "OK" : "FAIL",
                 line.op.c_str(), line.variant.c_str(), line.shape.c_str(),
                 llmc::dtype_name(line.dtype), line.worst.rel_l2, line.worst.max_abs,
                 line.worst.allowed, line.repeatable ? "y" : "n");
