@@ -12,6 +12,7 @@ using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 
 constexpr std::int64_t kSampled = 4000;
+constexpr float kDeviation = 1e-3f;        // so small that fp16 has subnormal numbers among them
 constexpr std::int64_t k124M = 124475904;  // parameters
 
 // The nearest number of T, ties to even (the default rounding of nearbyint): a multiple of the unit
@@ -31,7 +32,7 @@ void convert(Bench& bench, std::int64_t n) {
                  .dtype = kDtypeOf<To>,
                  .bytes = (sizeof(To) + sizeof(From)) * static_cast<double>(n)});
   if (!c.wanted()) return;
-  auto& inp = c.input<From>(n, normal(1));
+  auto& inp = c.input<From>(n, normal(1, kDeviation));
   auto& out = c.output<To>(n);
   c.variant("used", [&](int i) { llmc::convert(out.at(i), inp.at(i), n, bench.stream()); });
   const auto which = sample(n, kSampled);
@@ -53,7 +54,7 @@ void stochastic(Bench& bench, std::int64_t n) {
   constexpr std::uint64_t kSeed = 0xfedcba9876543210;
   constexpr std::uint32_t kTensor = 5, kStep = 11;
   constexpr auto kFormat = std::is_same_v<T, fp16> ? oracle::kFp16 : oracle::kBf16;
-  auto& inp = c.input<float>(n, normal(1));
+  auto& inp = c.input<float>(n, normal(1, kDeviation));
   auto& out = c.output<T>(n);
   c.variant("used", [&](int i) {
     llmc::stochastic_convert(out.at(i), static_cast<const float*>(inp.at(i)), n,
