@@ -331,6 +331,15 @@ class Case {
   std::vector<Variant> variants_;
 };
 
+// Calls f.template operator()<T>() for each dtype. Kernels of fp16 are those of bf16 with other
+// conversions and another mma; at GPT-2's sizes one width is enough for them.
+template <class F>
+void for_each_dtype(bool with_fp16, F&& f) {
+  f.template operator()<float>();
+  f.template operator()<bf16>();
+  if (with_fp16) f.template operator()<fp16>();
+}
+
 // "4096x768".
 inline std::string by(std::int64_t a, std::int64_t b) {
   return std::to_string(a) + "x" + std::to_string(b);

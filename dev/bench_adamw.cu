@@ -1,11 +1,13 @@
 // AdamW over all parameters of a GPT-2: one launch for all, a launch for each tensor (as training
-// does, whose tensors differ in weight decay), and one number a thread.
+// does, whose tensors differ in weight decay), one number a thread, and weights that are rounded
+// stochastically; and the count of the update before it.
 #include <numeric>
 
 #include "dev/bench.h"
 #include "dev/variants/scalar.h"
 #include "llmc/ops/adamw.h"
 #include "test/oracle/ops.h"
+#include "test/oracle/rounding.h"
 
 namespace {
 
@@ -15,6 +17,7 @@ namespace oracle = llmc::oracle;
 struct Shape {
   const char* name;
   std::int64_t L, C, V, T;
+  bool fp16 = true;
 
   // Elements of each tensor, all multiples of C.
   std::vector<std::int64_t> tensors() const {
@@ -31,6 +34,7 @@ struct Shape {
 constexpr llmc::AdamWOptions kOptions{.learning_rate = 1e-3f, .weight_decay = 0.1f};
 constexpr int kUpdates = 10;
 constexpr float kGradientScale = 0.5f;
+constexpr llmc::StochasticRounding kRounded{.seed = 0xfedcba9876543210, .tensor = 5};
 
 llmc::OptimizerState state_after(int updates) {
   const double t = updates;
@@ -51,18 +55,32 @@ llmc::AdamWStep step_of(const llmc::AdamWOptions& o) {
           .eps = o.eps};
 }
 
+// The working weights that masters `p` become in these rows: to the bit, as each draw is definite.
+template <class T>
+oracle::Vec rounded(oracle::Vec p, const std::vector<std::int64_t>& rows, std::int64_t C) {
+  const oracle::StochasticRounding definition{kRounded.seed, kRounded.tensor, kUpdates};
+  constexpr auto kFormat = std::is_same_v<T, fp16> ? oracle::kFp16 : oracle::kBf16;
+  for (std::size_t k = 0; k < p.size(); ++k) {
+    const auto place = static_cast<std::int64_t>(k);
+    p[k] = definition.round(p[k], rows[place / C] * C + place % C, kFormat);
+  }
+  return p;
+}
+
 // T: the dtype of the working weights; all else is fp32. As in training, fp32 works with the
 // masters themselves.
 template <class T>
 void adamw(Bench& bench, const Shape& s) {
   constexpr bool kCopy = sizeof(T) < sizeof(float);
+  std::vector<std::string> variants = {"one_launch", "per_tensor", "scalar"};
+  if (kCopy) variants.push_back("stochastic");
   const std::vector<std::int64_t> tensors = s.tensors();
   const std::int64_t n = std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0});
   Case c(bench,
          {.op = "adamw",
           .shape = std::string(s.name) + " " + std::to_string(n),
           .dtype = kDtypeOf<T>,
-          .variants = {"one_launch", "per_tensor", "scalar"},
+          .variants = variants,
           .bytes = (7.0 * sizeof(float) + (kCopy ? sizeof(T) : 0)) * static_cast<double>(n)});
   if (!c.wanted()) return;
   auto& param = c.output<float>(n, normal(1, 0.02f));
@@ -95,6 +113,12 @@ void adamw(Bench& bench, const Shape& s) {
                                 copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n,
                                 step_of(kOptions), state.data());
   });
+  if constexpr (kCopy) {
+    c.variant("stochastic", [&](int i) {
+      llmc::adamw<T>(param.at(i), working->at(i), m.at(i), v.at(i), gradient.at(i), n, kOptions,
+                     state.data(), bench.stream(), kRounded);
+    });
+  }
 
   const auto rows = sample(n / s.C, 500);
   oracle::Vec want_p = param.rows(rows, s.C), want_m = m.rows(rows, s.C),
@@ -107,14 +131,42 @@ void adamw(Bench& bench, const Shape& s) {
                       .beta2 = kOptions.beta2,
                       .eps = static_cast<double>(kOptions.eps),
                       .weight_decay = static_cast<double>(kOptions.weight_decay)});
-  c.finish([&] {
+  c.finish([&]([[maybe_unused]] const std::string& variant) {
     std::vector all = {compare("param", param.rows(rows, s.C), want_p, tolerance<float>()),
                        compare("m", m.rows(rows, s.C), want_m, tolerance<float>()),
                        compare("v", v.rows(rows, s.C), want_v, tolerance<float>())};
-    if (working != nullptr) {
-      all.push_back(compare("working", working->rows(rows, s.C), want_p, tolerance<T>()));
+    if constexpr (kCopy) {
+      const oracle::Vec copy = working->rows(rows, s.C);
+      if (variant == "stochastic") {
+        all.push_back(compare("working", copy, rounded<T>(param.rows(rows, s.C), rows, s.C), 0));
+      } else {
+        all.push_back(compare("working", copy, want_p, tolerance<T>()));
+      }
     }
     return all;
+  });
+}
+
+// One thread's work: what it costs to start.
+void begin(Bench& bench) {
+  Case c(bench, {.op = "begin_adamw", .shape = "1", .bytes = 2.0 * sizeof(llmc::OptimizerState)});
+  if (!c.wanted()) return;
+  auto& corrections = c.output<float>(2);
+  const Buffer<llmc::OptimizerState> state(1);
+  const llmc::OptimizerState before = state_after(kUpdates - 1), after = state_after(kUpdates);
+  c.variant(
+      "used",
+      [&](int i) {
+        llmc::begin_adamw(state.data(), kOptions, bench.stream());
+        // The state is a struct; what the report looks at are arrays of numbers.
+        llmc::copy_on_device(corrections.at(i), &state.data()->bias_correction1, 2, bench.stream());
+      },
+      {.prepare = [&](int) { llmc::copy_to_device(state.data(), &before, 1, bench.stream()); }});
+  c.finish([&] {
+    return std::vector{compare("corrections", corrections.values(),
+                               {static_cast<double>(after.bias_correction1),
+                                static_cast<double>(after.bias_correction2_root)},
+                               tolerance<float>())};
   });
 }
 
@@ -124,11 +176,12 @@ void run(Bench& bench) {
     shapes.insert(shapes.end(), {{"tiny", 1, 8, 11, 3}, {"small", 2, 40, 67, 9}});
   }
   if (bench.wants(ShapeSet::gpt2)) {
-    shapes.insert(shapes.end(), {{"124M", 12, 768, 50304, 1024}, {"1558M", 48, 1600, 50304, 1024}});
+    shapes.insert(shapes.end(),
+                  {{"124M", 12, 768, 50304, 1024}, {"1558M", 48, 1600, 50304, 1024, false}});
   }
+  begin(bench);
   for (const Shape& s : shapes) {
-    adamw<float>(bench, s);
-    adamw<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { adamw<T>(bench, s); });
   }
 }
 

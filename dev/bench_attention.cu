@@ -1,8 +1,9 @@
-// Attention, flash and standard, forward and backward, in time and memory over T. One head is held
-// against the oracle, from the first key to the last query.
+// Attention, flash and standard, each without dropout and with it, forward and backward, in time
+// and memory over T. One head is held against the oracle, from the first key to the last query.
 #include "dev/bench.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/standard_attention.h"
+#include "test/oracle/dropout.h"
 #include "test/oracle/ops.h"
 
 namespace {
@@ -12,6 +13,7 @@ namespace oracle = llmc::oracle;
 
 struct Shape {
   std::int64_t B, T, NH, HS;
+  bool fp16 = true, dropout = true;
   std::int64_t C() const { return NH * HS; }
   std::int64_t rows() const { return B * T; }
   std::int64_t squares() const { return B * NH * T * T; }
@@ -21,6 +23,36 @@ struct Shape {
   // A product over the visible half of the (T, T) matrix of every head: two FLOP for each of HS.
   double product_flops() const { return static_cast<double>(squares()) * static_cast<double>(HS); }
 };
+
+// GPT-2's rate, and numbers far from zero in all else that a mask depends on; samples pass 2^32
+// within a batch of two.
+constexpr double kRate = 0.1;
+constexpr std::uint64_t kSeed = 0xfedcba9876543210;
+constexpr std::int64_t kStep = 77, kSite = 7, kFirstSample = (std::int64_t{1} << 32) - 1;
+
+llmc::Dropout dropout() {
+  return llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
+}
+
+// What the oracle multiplies the probabilities of the last head of the last batch row by.
+oracle::AttentionFactor factor_of(Shape s) {
+  const oracle::Dropout definition{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
+  return [=](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
+    return definition.factor(kRate, kSite, s.B - 1, i, j, s.NH - 1);
+  };
+}
+
+bool has_dropout(const std::string& variant) {
+  return variant.ends_with("_dropout");
+}
+bool is_standard(const std::string& variant) {
+  return variant.starts_with("standard");
+}
+
+std::vector<std::string> variants(Shape s) {
+  if (!s.dropout) return {"flash", "standard"};
+  return {"flash", "flash_dropout", "standard", "standard_dropout"};
+}
 
 // What forward leaves for backward, in bytes: the input, the output, the log-sum-exp, and for
 // standard attention the probabilities.
@@ -32,10 +64,11 @@ double kept(Shape s, bool standard) {
 }
 
 // Sums over HS columns of a score and up to T keys, in fp32, with twice what roundings of either
-// sign add up to. bf16 keeps 8 bits, and one rounding costs 0.72 * 2^-8 / sqrt(3) of a tensor's
+// sign add up to. One rounding to half precision costs 0.72 kRounding / sqrt(3) of a tensor's
 // norm: out and d_v see two (the probabilities, the result), d_q and d_k three; twice that is
-// allowed. Standard attention stores its scores and probabilities: one and two roundings more.
-// The log-sum-exp is held to what its largest may err by; its own size is 1 or more.
+// allowed, and dropout scales what is wanted as it does the errors. Standard attention stores its
+// scores and probabilities: one and two roundings more. The log-sum-exp is held to what its largest
+// may err by; its own size is 1 or more.
 struct Tolerances {
   double out, lse, d_qk, d_v;
 };
@@ -44,9 +77,9 @@ Tolerances tolerances(Shape s, bool standard) {
   const double fp32 =
       (4 + std::sqrt(static_cast<double>(s.HS)) + std::sqrt(static_cast<double>(s.T))) * 0x1p-24;
   if (sizeof(T) == 4) return {fp32, 4 * fp32, fp32, fp32};
-  const double rounding = 2 * 0.72 * 0x1p-8 / std::sqrt(3.0);
+  const double rounding = 2 * 0.72 * kRounding<T> / std::sqrt(3.0);
   const double exponential = 4 * 0x1p-22;  // of the GPU's approximation
-  const double score = 4 * 0x1p-8;         // of a stored one, which may be as large as 4
+  const double score = 4 * kRounding<T>;   // of a stored one, which may be as large as 4
   return {rounding * std::sqrt(standard ? 3.0 : 2.0), 4 * fp32 + (standard ? score : exponential),
           rounding * std::sqrt(standard ? 5.0 : 3.0), rounding * std::sqrt(standard ? 3.0 : 2.0)};
 }
@@ -94,39 +127,61 @@ auto square(Shape s, const DeviceArray<T>& x, int i) {
   return make_tensor(x.at(i), s.B, s.NH, s.T, s.T);
 }
 
+// Whether the (T, T) matrices of the standard variants fit; those that lack them are left out.
+template <class T>
+bool room_for_squares(Case& c, Shape s, int sets) {
+  const double bytes = static_cast<double>(sets * s.squares()) * sizeof(T);
+  const bool without = c.fits("standard", bytes), with = c.fits("standard_dropout", bytes);
+  return without || with;
+}
+
 template <class T>
 void forward(Bench& bench, Shape s) {
   Case c(bench, {.op = "attention_forward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = {"flash", "standard"},
+                 .variants = variants(s),
                  .bytes = sizeof(T) * 4.0 * static_cast<double>(s.rows() * s.C()),
                  .flops = 2 * s.product_flops()});
   if (!c.wanted()) return;
   auto& qkv = c.input<T>(s.rows() * 3 * s.C(), normal(1));
   auto& out = c.output<T>(s.rows() * s.C());
   auto& lse = c.output<float>(s.rows() * s.NH);
-  c.variant("flash",
-            [&](int i) {
-              llmc::flash_attention_forward(plain(s, out, i), by_head(s, lse, i), packed(s, qkv, i),
-                                            s.NH, nullptr, bench.stream());
-            },
-            {.kept_bytes = kept<T>(s, false)});
-  if (c.fits("standard", static_cast<double>(qkv.sets() * s.squares()) * sizeof(T))) {
-    auto& probabilities = c.input<T>(s.squares(), kUnwritten);
-    c.variant("standard",
-              [&](int i) {
-                llmc::standard_attention_forward(plain(s, out, i), by_head(s, lse, i),
-                                                 square(s, probabilities, i), packed(s, qkv, i),
-                                                 s.NH, nullptr, bench.stream());
+  const auto flash = [&](const char* name, const llmc::Dropout& dropped) {
+    c.variant(name,
+              [&, dropped](int i) {
+                llmc::flash_attention_forward(plain(s, out, i), by_head(s, lse, i),
+                                              packed(s, qkv, i), s.NH, nullptr, dropped,
+                                              bench.stream());
               },
-              {.kept_bytes = kept<T>(s, true)});
+              {.kept_bytes = kept<T>(s, false)});
+  };
+  flash("flash", {});
+  flash("flash_dropout", dropout());
+  if (room_for_squares<T>(c, s, qkv.sets())) {
+    auto& probabilities = c.input<T>(s.squares(), kUnwritten);
+    const auto standard = [&](const char* name, const llmc::Dropout& dropped) {
+      c.variant(name,
+                [&, dropped](int i) {
+                  llmc::standard_attention_forward(plain(s, out, i), by_head(s, lse, i),
+                                                   square(s, probabilities, i), packed(s, qkv, i),
+                                                   s.NH, nullptr, bench.stream(), dropped);
+                },
+                {.kept_bytes = kept<T>(s, true)});
+    };
+    standard("standard", {});
+    standard("standard_dropout", dropout());
   }
-  const auto want = oracle::attention_forward(last_head(s, qkv, 3), 1, s.T, 1, s.HS);
+  const oracle::Vec head = last_head(s, qkv, 3);
+  const auto want = oracle::attention_forward(head, 1, s.T, 1, s.HS);
+  const oracle::Vec want_dropped =
+      s.dropout ? oracle::attention_forward(head, 1, s.T, 1, s.HS, {}, factor_of(s)).out
+                : oracle::Vec{};
   c.finish([&](const std::string& variant) {
-    const Tolerances allowed = tolerances<T>(s, variant == "standard");
+    const Tolerances allowed = tolerances<T>(s, is_standard(variant));
     return std::vector{
-        compare("out", last_head(s, out, 1), want.out, allowed.out),
+        compare("out", last_head(s, out, 1), has_dropout(variant) ? want_dropped : want.out,
+                allowed.out),
         compare("lse", lse.values(lse.size() - s.T, s.T), want.log_sum_exp, allowed.lse)};
   });
 }
@@ -136,56 +191,69 @@ void backward(Bench& bench, Shape s) {
   Case c(bench, {.op = "attention_backward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = {"flash", "standard"},
+                 .variants = variants(s),
                  .bytes = sizeof(T) * 8.0 * static_cast<double>(s.rows() * s.C()),
                  .flops = 5 * s.product_flops()});
   if (!c.wanted()) return;
   const std::int64_t floats = llmc::flash_attention_backward_scratch(s.B, s.T, s.NH, s.HS);
   auto& qkv = c.input<T>(s.rows() * 3 * s.C(), normal(1));
   auto& d_out = c.input<T>(s.rows() * s.C(), normal(2));
-  auto& out = c.input<T>(s.rows() * s.C(), kComputed);
-  auto& lse = c.input<float>(s.rows() * s.NH, kComputed);
   auto& scratch = c.input<float>(floats, kUnwritten);
   auto& d_qkv = c.output<T>(s.rows() * 3 * s.C());
   const auto scratch_of = [&](int i) { return make_tensor(scratch.at(i), floats); };
   const double scratch_bytes = sizeof(float) * static_cast<double>(floats);
-  for (int i = 0; i < qkv.sets(); ++i) {
-    llmc::flash_attention_forward(plain(s, out, i), by_head(s, lse, i), packed(s, qkv, i), s.NH,
-                                  nullptr, bench.stream());
-  }
-  c.variant("flash",
-            [&](int i) {
-              llmc::flash_attention_backward(
-                  packed(s, d_qkv, i), plain(s, d_out, i), packed(s, qkv, i), plain(s, out, i),
-                  by_head(s, lse, i), s.NH, nullptr, scratch_of(i), bench.stream());
-            },
-            {.kept_bytes = kept<T>(s, false) + scratch_bytes});
-  if (c.fits("standard", static_cast<double>(qkv.sets() * s.squares()) * sizeof(T))) {
+  const auto flash = [&](const char* name, const llmc::Dropout& dropped) {
+    if (!c.wanted(name)) return;
+    auto& out = c.input<T>(s.rows() * s.C(), kComputed);
+    auto& lse = c.input<float>(s.rows() * s.NH, kComputed);
+    for (int i = 0; i < qkv.sets(); ++i) {
+      llmc::flash_attention_forward(plain(s, out, i), by_head(s, lse, i), packed(s, qkv, i), s.NH,
+                                    nullptr, dropped, bench.stream());
+    }
+    c.variant(name,
+              [&, dropped](int i) {
+                llmc::flash_attention_backward(
+                    packed(s, d_qkv, i), plain(s, d_out, i), packed(s, qkv, i), plain(s, out, i),
+                    by_head(s, lse, i), s.NH, nullptr, dropped, scratch_of(i), bench.stream());
+              },
+              {.kept_bytes = kept<T>(s, false) + scratch_bytes});
+  };
+  flash("flash", {});
+  flash("flash_dropout", dropout());
+  if (room_for_squares<T>(c, s, qkv.sets())) {
     // Backward overwrites the probabilities, so each run is prepared by a forward pass of its own.
     auto& probabilities = c.input<T>(s.squares(), kUnwritten);
-    auto& own_out = c.input<T>(s.rows() * s.C(), kComputed);
-    auto& own_lse = c.input<float>(s.rows() * s.NH, kComputed);
-    c.variant("standard",
-              [&](int i) {
-                llmc::standard_attention_backward(packed(s, d_qkv, i), square(s, probabilities, i),
-                                                  plain(s, d_out, i), packed(s, qkv, i),
-                                                  plain(s, own_out, i), by_head(s, own_lse, i),
-                                                  s.NH, scratch_of(i), bench.stream());
-              },
-              {.kept_bytes = kept<T>(s, true) + scratch_bytes, .prepare = [&](int i) {
-                 llmc::standard_attention_forward(plain(s, own_out, i), by_head(s, own_lse, i),
-                                                  square(s, probabilities, i), packed(s, qkv, i),
-                                                  s.NH, nullptr, bench.stream());
-               }});
+    auto& out = c.input<T>(s.rows() * s.C(), kComputed);
+    auto& lse = c.input<float>(s.rows() * s.NH, kComputed);
+    const auto standard = [&](const char* name, const llmc::Dropout& dropped) {
+      c.variant(name,
+                [&, dropped](int i) {
+                  llmc::standard_attention_backward(
+                      packed(s, d_qkv, i), square(s, probabilities, i), plain(s, d_out, i),
+                      packed(s, qkv, i), plain(s, out, i), by_head(s, lse, i), s.NH, scratch_of(i),
+                      bench.stream(), dropped);
+                },
+                {.kept_bytes = kept<T>(s, true) + scratch_bytes, .prepare = [&, dropped](int i) {
+                   llmc::standard_attention_forward(plain(s, out, i), by_head(s, lse, i),
+                                                    square(s, probabilities, i), packed(s, qkv, i),
+                                                    s.NH, nullptr, bench.stream(), dropped);
+                 }});
+    };
+    standard("standard", {});
+    standard("standard_dropout", dropout());
   }
-  const oracle::Vec want =
-      oracle::attention_backward(last_head(s, d_out, 1), last_head(s, qkv, 3), 1, s.T, 1, s.HS);
+  const oracle::Vec d_head = last_head(s, d_out, 1), head = last_head(s, qkv, 3);
+  const oracle::Vec want = oracle::attention_backward(d_head, head, 1, s.T, 1, s.HS);
+  const oracle::Vec want_dropped =
+      s.dropout ? oracle::attention_backward(d_head, head, 1, s.T, 1, s.HS, {}, factor_of(s))
+                : oracle::Vec{};
   c.finish([&](const std::string& variant) {
-    const Tolerances allowed = tolerances<T>(s, variant == "standard");
+    const Tolerances allowed = tolerances<T>(s, is_standard(variant));
+    const oracle::Vec& wanted = has_dropout(variant) ? want_dropped : want;
     const oracle::Vec got = last_head(s, d_qkv, 3);
-    return std::vector{compare("d_q", part_of(s, got, 0), part_of(s, want, 0), allowed.d_qk),
-                       compare("d_k", part_of(s, got, 1), part_of(s, want, 1), allowed.d_qk),
-                       compare("d_v", part_of(s, got, 2), part_of(s, want, 2), allowed.d_v)};
+    return std::vector{compare("d_q", part_of(s, got, 0), part_of(s, wanted, 0), allowed.d_qk),
+                       compare("d_k", part_of(s, got, 1), part_of(s, wanted, 1), allowed.d_qk),
+                       compare("d_v", part_of(s, got, 2), part_of(s, wanted, 2), allowed.d_v)};
   });
 }
 
@@ -196,15 +264,16 @@ void run(Bench& bench) {
                   {{1, 17, 3, 40}, {2, 65, 2, 64}, {1, 130, 1, 128}, {1, 257, 1, 24}});
   }
   if (bench.wants(ShapeSet::gpt2)) {
-    // The tokens of a batch of 32 x 1024, whatever T; then the heads of 1558M.
-    for (std::int64_t T = 128; T <= 16384; T *= 2) shapes.push_back({32768 / T, T, 12, 64});
-    shapes.push_back({16, 1024, 25, 64});
+    // The tokens of a batch of 32 x 1024, whatever T; then the heads of 1558M. The oracle draws a
+    // mask with hundreds of instructions an element, so not that of the longest.
+    for (std::int64_t T = 128; T <= 16384; T *= 2) {
+      shapes.push_back({32768 / T, T, 12, 64, T == 1024, T <= 2048});
+    }
+    shapes.push_back({16, 1024, 25, 64, false});
   }
   for (const Shape s : shapes) {
-    forward<float>(bench, s);
-    forward<bf16>(bench, s);
-    backward<float>(bench, s);
-    backward<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { forward<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { backward<T>(bench, s); });
   }
 }
 

@@ -1,5 +1,6 @@
 // The classifier: softmax, cross-entropy and d_logits in place, against three passes; the losses
-// alone; the two phases that slices of a vocabulary take; and the sum of the losses.
+// alone; the two phases that slices of a vocabulary take, and the merging between them; and the sum
+// of the losses.
 #include "dev/bench.h"
 #include "dev/variants/classifier_three_pass.h"
 #include "llmc/ops/classifier.h"
@@ -15,9 +16,18 @@ constexpr std::int64_t kSampledRows = 24;
 
 struct Shape {
   std::int64_t rows, V, Vp;
+  bool fp16 = true;
   std::string text() const { return by(rows, V) + " of " + std::to_string(Vp); }
   double n() const { return static_cast<double>(rows * Vp); }
 };
+
+// What the mean over rows hands to each; fp16 needs a loss scale, or most of d_logits would be
+// smaller than its numbers.
+template <class T>
+float gradient_of_row(Shape s) {
+  constexpr float kLossScale = std::is_same_v<T, fp16> ? 4096.0f : 1.0f;
+  return kLossScale / static_cast<float>(s.rows);
+}
 
 // The oracle's answer for some rows, as they lie in memory: d_logits end in zeros.
 struct Want {
@@ -57,7 +67,7 @@ void fused(Bench& bench, Shape s) {
   auto& logits = c.output<T>(s.rows * s.Vp, normal(1, 3));
   auto& targets = c.input<std::int32_t>(s.rows, indices(2, s.V));
   auto& losses = c.output<float>(s.rows);
-  const float dloss = 1.0f / static_cast<float>(s.rows);
+  const float dloss = gradient_of_row<T>(s);
   const Want want(s, logits, targets, dloss);
   c.restore_each_round();
   c.variant("used", [&](int i) {
@@ -114,7 +124,7 @@ void two_phases(Bench& bench, Shape s) {
   auto& row_max = c.output<float>(s.rows);
   auto& row_sum = c.output<float>(s.rows);
   auto& target_logit = c.output<float>(s.rows);
-  const float dloss = 1.0f / static_cast<float>(s.rows);
+  const float dloss = gradient_of_row<T>(s);
   const Want want(s, logits, targets, dloss);
   c.restore_each_round();
   c.variant("used", [&](int i) {
@@ -131,6 +141,45 @@ void two_phases(Bench& bench, Shape s) {
     return std::vector{
         compare("d_logits", logits.rows(want.rows, s.Vp), want.d_logits, tolerance<T>(s.V)),
         compare("losses", losses.rows(want.rows, 1), want.losses, tolerance<float>(s.V))};
+  });
+}
+
+// The statistics of two slices into those of the whole, for each row.
+void merge(Bench& bench, std::int64_t rows) {
+  constexpr std::int64_t kSlices = 2;
+  const std::int64_t n = kSlices * rows;
+  Case c(bench, {.op = "merge_statistics",
+                 .shape = by(kSlices, rows),
+                 .bytes = 12.0 * static_cast<double>(n + rows)});
+  if (!c.wanted()) return;
+  auto& all_max = c.input<float>(n, normal(1, 3));
+  auto& all_sum = c.input<float>(n, positive(2, 100));
+  auto& all_target = c.input<float>(n, normal(3, 3));
+  auto& row_max = c.output<float>(rows);
+  auto& row_sum = c.output<float>(rows);
+  auto& target_logit = c.output<float>(rows);
+  c.variant("used", [&](int i) {
+    const auto of_rows = [&](const DeviceArray<float>& x) { return make_tensor(x.at(i), rows); };
+    const auto of_slices = [&](const DeviceArray<float>& x) {
+      return make_tensor(x.at(i), kSlices, rows);
+    };
+    llmc::merge_classifier_statistics(of_rows(row_max), of_rows(row_sum), of_rows(target_logit),
+                                      of_slices(all_max), of_slices(all_sum), of_slices(all_target),
+                                      bench.stream());
+  });
+  const oracle::Vec max = all_max.values(), sum = all_sum.values(), target = all_target.values();
+  oracle::Vec want_max, want_sum, want_target;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double highest = std::max(max[r], max[r + rows]);
+    want_max.push_back(highest);
+    want_sum.push_back(sum[r] * std::exp(max[r] - highest) +
+                       sum[r + rows] * std::exp(max[r + rows] - highest));
+    want_target.push_back(target[r] + target[r + rows]);
+  }
+  c.finish([&] {
+    return std::vector{compare("max", row_max.values(), want_max, 0),
+                       compare("sum", row_sum.values(), want_sum, tolerance<float>()),
+                       compare("target", target_logit.values(), want_target, tolerance<float>())};
   });
 }
 
@@ -157,15 +206,13 @@ void run(Bench& bench) {
     shapes.insert(shapes.end(), {{1, 5, 8}, {7, 203, 208}, {3, 3001, 3008}});
   }
   if (bench.wants(ShapeSet::gpt2)) {
-    shapes.insert(shapes.end(), {{8192, 50257, 50304}, {32768, 50257, 50304}});
+    shapes.insert(shapes.end(), {{8192, 50257, 50304}, {32768, 50257, 50304, false}});
   }
   for (const Shape s : shapes) {
-    fused<float>(bench, s);
-    fused<bf16>(bench, s);
-    loss_alone<float>(bench, s);
-    loss_alone<bf16>(bench, s);
-    two_phases<float>(bench, s);
-    two_phases<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { fused<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { loss_alone<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { two_phases<T>(bench, s); });
+    merge(bench, s.rows);
     sum_losses(bench, s.rows);
   }
 }

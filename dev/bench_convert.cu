@@ -1,36 +1,70 @@
-// Copies between number types.
+// Copies between number types, to the nearest number and with stochastic rounding.
 #include <cmath>
 
 #include "dev/bench.h"
 #include "llmc/ops/convert.h"
+#include "llmc/ops/stochastic_rounding.h"
+#include "test/oracle/rounding.h"
 
 namespace {
 
 using namespace llmc_bench;
+namespace oracle = llmc::oracle;
 
 constexpr std::int64_t kSampled = 4000;
+constexpr float kDeviation = 1e-3f;        // so small that fp16 has subnormal numbers among them
+constexpr std::int64_t k124M = 124475904;  // parameters
 
-// The nearest number with 8 significant bits, ties to even (the default rounding of nearbyint).
-double nearest_bf16(double x) {
+// The nearest number of T, ties to even (the default rounding of nearbyint): a multiple of the unit
+// that 8 or 11 significant bits leave, which in fp16 is never below 2^-24.
+template <class T>
+double nearest(double x) {
   int exponent = 0;
   std::frexp(x, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(x, 8 - exponent)), exponent - 8);
+  const int unit = std::is_same_v<T, fp16> ? std::max(exponent - 11, -24) : exponent - 8;
+  return std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
 }
 
 template <class To, class From>
-void convert(Bench& bench, const char* op, std::int64_t n) {
-  Case c(bench, {.op = op,
+void convert(Bench& bench, std::int64_t n) {
+  Case c(bench, {.op = std::string("convert_from_") + llmc::dtype_name(kDtypeOf<From>),
                  .shape = std::to_string(n),
                  .dtype = kDtypeOf<To>,
                  .bytes = (sizeof(To) + sizeof(From)) * static_cast<double>(n)});
   if (!c.wanted()) return;
-  auto& inp = c.input<From>(n, normal(1));
+  auto& inp = c.input<From>(n, normal(1, kDeviation));
   auto& out = c.output<To>(n);
   c.variant("used", [&](int i) { llmc::convert(out.at(i), inp.at(i), n, bench.stream()); });
   const auto which = sample(n, kSampled);
   std::vector<double> want = inp.rows(which, 1);
   if (sizeof(To) < sizeof(From)) {
-    for (double& x : want) x = nearest_bf16(x);
+    for (double& x : want) x = nearest<To>(x);
+  }
+  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), want, 0)}; });
+}
+
+// T: half precision. A definite draw for each element, so nothing may differ from the definition.
+template <class T>
+void stochastic(Bench& bench, std::int64_t n) {
+  Case c(bench, {.op = "stochastic_convert",
+                 .shape = std::to_string(n),
+                 .dtype = kDtypeOf<T>,
+                 .bytes = (sizeof(T) + sizeof(float)) * static_cast<double>(n)});
+  if (!c.wanted()) return;
+  constexpr std::uint64_t kSeed = 0xfedcba9876543210;
+  constexpr std::uint32_t kTensor = 5, kStep = 11;
+  constexpr auto kFormat = std::is_same_v<T, fp16> ? oracle::kFp16 : oracle::kBf16;
+  auto& inp = c.input<float>(n, normal(1, kDeviation));
+  auto& out = c.output<T>(n);
+  c.variant("used", [&](int i) {
+    llmc::stochastic_convert(out.at(i), static_cast<const float*>(inp.at(i)), n,
+                             {.seed = kSeed, .tensor = kTensor}, kStep, bench.stream());
+  });
+  const auto which = sample(n, kSampled);
+  const oracle::StochasticRounding definition{kSeed, kTensor, kStep};
+  std::vector<double> want = inp.rows(which, 1);
+  for (std::size_t k = 0; k < want.size(); ++k) {
+    want[k] = definition.round(want[k], which[k], kFormat);
   }
   c.finish([&] { return std::vector{compare("out", out.rows(which, 1), want, 0)}; });
 }
@@ -38,10 +72,15 @@ void convert(Bench& bench, const char* op, std::int64_t n) {
 void run(Bench& bench) {
   std::vector<std::int64_t> sizes;
   if (bench.wants(ShapeSet::small)) sizes.insert(sizes.end(), {1, 203, 20005});
-  if (bench.wants(ShapeSet::gpt2)) sizes.insert(sizes.end(), {124475904, 1557686400});
+  if (bench.wants(ShapeSet::gpt2)) sizes.insert(sizes.end(), {k124M, 1557686400});
   for (const std::int64_t n : sizes) {
-    convert<bf16, float>(bench, "convert_to_bf16", n);
-    convert<float, bf16>(bench, "convert_to_fp32", n);
+    convert<bf16, float>(bench, n);
+    convert<float, bf16>(bench, n);
+    stochastic<bf16>(bench, n);
+    if (n > k124M) continue;  // fp16 at one of GPT-2's sizes
+    convert<fp16, float>(bench, n);
+    convert<float, fp16>(bench, n);
+    stochastic<fp16>(bench, n);
   }
 }
 

@@ -18,6 +18,7 @@ constexpr std::int64_t kSampledRows = 128;
 
 struct Shape {
   std::int64_t B, T, C, V;
+  bool fp16 = true;
   std::int64_t rows() const { return B * T; }
   std::string text() const {
     return by(B, T) + "x" + std::to_string(C) + " V " + std::to_string(V);
@@ -34,15 +35,6 @@ std::vector<std::int32_t> zipf_tokens(Shape s) {
         std::min<std::int64_t>(s.V - 1, static_cast<std::int64_t>(rank) - 1)));
   }
   return tokens;
-}
-
-template <class T>
-Buffer<T> upload(const std::vector<T>& values, Stream& stream) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  Buffer<T> there(n);
-  llmc::copy_to_device(there.data(), values.data(), n, stream);
-  stream.synchronize();
-  return there;
 }
 
 template <class T>
@@ -113,13 +105,11 @@ void run(Bench& bench) {
     shapes.insert(shapes.end(), {{1, 1, 8, 3}, {3, 7, 264, 11}, {2, 33, 768, 50}});
   }
   if (bench.wants(ShapeSet::gpt2)) {
-    shapes.insert(shapes.end(), {{32, 1024, 768, 50257}, {16, 1024, 1600, 50257}});
+    shapes.insert(shapes.end(), {{32, 1024, 768, 50257}, {16, 1024, 1600, 50257, false}});
   }
   for (const Shape s : shapes) {
-    forward<float>(bench, s);
-    forward<bf16>(bench, s);
-    backward<float>(bench, s);
-    backward<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { forward<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { backward<T>(bench, s); });
   }
 }
 

@@ -14,6 +14,7 @@ constexpr std::int64_t kSampledRows = 128;
 
 struct Shape {
   std::int64_t rows, C;
+  bool fp16 = true;
   double n() const { return static_cast<double>(rows * C); }
 };
 
@@ -150,14 +151,12 @@ void run(Bench& bench) {
   if (bench.wants(ShapeSet::small)) {
     shapes.insert(shapes.end(), {{1, 8}, {37, 264}, {130, 768}, {5, 1600}});
   }
-  if (bench.wants(ShapeSet::gpt2)) shapes.insert(shapes.end(), {{32768, 768}, {16384, 1600}});
+  if (bench.wants(ShapeSet::gpt2))
+    shapes.insert(shapes.end(), {{32768, 768}, {16384, 1600, false}});
   for (const Shape s : shapes) {
-    forward<float>(bench, s);
-    forward<bf16>(bench, s);
-    residual_forward<float>(bench, s);
-    residual_forward<bf16>(bench, s);
-    backward<float>(bench, s);
-    backward<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { forward<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { residual_forward<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { backward<T>(bench, s); });
   }
 }
 

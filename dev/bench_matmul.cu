@@ -11,12 +11,13 @@ using llmc::Transpose;
 
 struct Shape {
   std::int64_t M, K, N;  // (M, K) times (K, N)
+  bool fp16 = true;
   std::string text() const { return by(M, K) + "x" + std::to_string(N); }
   double flops() const { return 2.0 * static_cast<double>(M) * static_cast<double>(K * N); }
 };
 
-// Products of bf16 add up in tensor cores, which may cut off what does not fit 24 bits where an
-// fp32 sum rounds: an error to one side for every step of 16 terms.
+// Products of half precision add up in tensor cores, which may cut off what does not fit 24 bits
+// where an fp32 sum rounds: an error to one side for every step of 16 terms.
 template <class TI, class TO>
 double product_tolerance(std::int64_t terms) {
   const double cut = sizeof(TI) < 4 ? static_cast<double>(terms) / 16 * 0x1p-24 : 0;
@@ -150,8 +151,9 @@ void all_of(Bench& bench, Shape s) {
 }
 
 // The four linear layers of a block.
-std::vector<Shape> block_shapes(std::int64_t rows, std::int64_t C) {
-  return {{rows, C, 3 * C}, {rows, C, C}, {rows, C, 4 * C}, {rows, 4 * C, C}};
+std::vector<Shape> block_shapes(std::int64_t rows, std::int64_t C, bool fp16) {
+  return {
+      {rows, C, 3 * C, fp16}, {rows, C, C, fp16}, {rows, C, 4 * C, fp16}, {rows, 4 * C, C, fp16}};
 }
 
 void run(Bench& bench) {
@@ -161,18 +163,16 @@ void run(Bench& bench) {
     heads = {{16, 40, 216}};
   }
   if (bench.wants(ShapeSet::gpt2)) {
-    for (const auto& model : {block_shapes(32768, 768), block_shapes(16384, 1600)}) {
+    for (const auto& model : {block_shapes(32768, 768, true), block_shapes(16384, 1600, false)}) {
       shapes.insert(shapes.end(), model.begin(), model.end());
     }
-    heads.insert(heads.end(), {{32768, 768, 50304}, {8192, 1600, 50304}});
+    heads.insert(heads.end(), {{32768, 768, 50304}, {8192, 1600, 50304, false}});
   }
   for (const Shape s : shapes) {
-    all_of<float>(bench, s);
-    all_of<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { all_of<T>(bench, s); });
   }
   for (const Shape s : heads) {
-    head<float>(bench, s);
-    head<bf16>(bench, s);
+    for_each_dtype(s.fp16, [&]<class T>() { head<T>(bench, s); });
   }
 }
 

@@ -168,7 +168,7 @@ phase_bench() {
   # The checks must find what is wrong before their OK means anything.
   step planted-faults 60 bench.log bash -c '"$0" --verify; [ $? -eq 1 ]' "$build/planted_faults"
   for source in "${names[@]}"; do
-    [ "$source" = bench_attention ] || step "$source" 90 bench.log "$build/$source" "${flags[@]}"
+    [ "$source" = bench_attention ] || step "$source" 120 bench.log "$build/$source" "${flags[@]}"
   done
   if [ "$(torch_version)" = none ]; then
     not_run pytorch "PyTorch and NumPy are not in $PYTHON"

@@ -219,6 +219,16 @@ class DeviceArray : public AnyArray {
   Buffer<T> memory_;
 };
 
+// What a case computes on the host, in device memory: one copy for all sets.
+template <class T>
+Buffer<T> upload(const std::vector<T>& values, Stream& stream) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  Buffer<T> there(n);
+  llmc::copy_to_device(there.data(), values.data(), n, stream);
+  stream.synchronize();
+  return there;
+}
+
 // All rows of a small matrix; of a large one the first, the last and some between, the same for
 // every variant.
 inline std::vector<std::int64_t> sample(std::int64_t rows, std::int64_t most) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "dev/harness/roofs.h"
@@ -36,13 +37,20 @@ inline Comparison compare(std::string name, const std::vector<double>& got,
   return {std::move(name), rel, std::isnan(rel) ? rel : largest, allowed};
 }
 
-// Where arithmetic is fp32 and the result is stored as T. Rounding to bf16 errs by up to 2^-9 of
-// each number, and as much is left to the arithmetic before it. A sum of n terms of either sign
-// rounds to about sqrt(n)/2 units of 2^-24, of which twice is allowed.
+// What rounding to T errs by at most, as a part of the number: bf16 has 8 digits, fp16 11, fp32 24.
+template <class T>
+inline constexpr double kRounding = std::is_same_v<T, float>        ? 0x1p-24
+                                    : std::is_same_v<T, llmc::bf16> ? 0x1p-8
+                                                                    : 0x1p-11;
+
+// Where arithmetic is fp32 and the result is stored as T. One rounding to half precision costs 0.72
+// kRounding / sqrt(3) of a tensor's norm; kRounding is allowed, which leaves as much again to the
+// arithmetic before it. A sum of n terms of either sign rounds to about sqrt(n)/2 units of 2^-24,
+// of which twice is allowed.
 template <class T>
 double tolerance(std::int64_t terms = 1) {
-  const double sum = (4 + std::sqrt(static_cast<double>(terms))) * 0x1p-24;
-  return sizeof(T) < 4 ? 0x1p-8 + sum : std::max(1e-6, sum);
+  const double sum = (4 + std::sqrt(static_cast<double>(terms))) * kRounding<float>;
+  return sizeof(T) < 4 ? kRounding<T> + sum : std::max(1e-6, sum);
 }
 
 struct Timing {
@@ -88,8 +96,9 @@ class Report {
       if (timing) {
         std::printf(
             "{\"type\": \"roofs\", \"copy_gb_s\": %.1f, \"gemm_bf16_tflop_s\": %.2f, "
-            "\"gemm_fp32_tflop_s\": %.2f}\n",
-            roofs.copy_bytes * 1e-9, roofs.gemm_bf16 * 1e-12, roofs.gemm_fp32 * 1e-12);
+            "\"gemm_fp16_tflop_s\": %.2f, \"gemm_fp32_tflop_s\": %.2f}\n",
+            roofs.copy_bytes * 1e-9, roofs.gemm_bf16 * 1e-12, roofs.gemm_fp16 * 1e-12,
+            roofs.gemm_fp32 * 1e-12);
       }
       return;
     }
@@ -101,14 +110,16 @@ class Report {
     }
     std::printf("\n");
     if (timing) {
-      std::printf("roofs, measured here: copy %.0f GB/s, GEMM %.1f TFLOP/s bf16, %.1f fp32\n",
-                  roofs.copy_bytes * 1e-9, roofs.gemm_bf16 * 1e-12, roofs.gemm_fp32 * 1e-12);
+      std::printf(
+          "roofs, measured here: copy %.0f GB/s, GEMM %.1f TFLOP/s bf16, %.1f fp16, %.1f fp32\n",
+          roofs.copy_bytes * 1e-9, roofs.gemm_bf16 * 1e-12, roofs.gemm_fp16 * 1e-12,
+          roofs.gemm_fp32 * 1e-12);
     } else if (!llmc::kCudaTarget) {
       std::printf(
           "host executor: results are checked; its times would say nothing about a GPU, "
           "so none are taken\n");
     }
-    std::printf("%-4s  %-26s %-15s %-24s %-5s %8s %8s %8s %4s %9s", "", "op", "variant", "shape",
+    std::printf("%-4s  %-26s %-16s %-24s %-5s %8s %8s %8s %4s %9s", "", "op", "variant", "shape",
                 "dtype", "rel-L2", "max abs", "allowed", "same", "keeps MB");
     if (timing) {
       std::printf(" %10s %10s %10s %7s %8s %6s", "median us", "p10", "p90", "GB/s", "TFLOP/s",
@@ -170,7 +181,7 @@ class Report {
   }
 
   static void print_text(const Line& line, const Roofs& roofs) {
-    std::printf("%-4s  %-26s %-15s %-24s %-5s %8.1e %8.1e %8.1e %4s", line.ok() ? "OK" : "FAIL",
+    std::printf("%-4s  %-26s %-16s %-24s %-5s %8.1e %8.1e %8.1e %4s", line.ok() ? "OK" : "FAIL",
                 line.op.c_str(), line.variant.c_str(), line.shape.c_str(),
                 llmc::dtype_name(line.dtype), line.worst.rel_l2, line.worst.max_abs,
                 line.worst.allowed, line.repeatable ? "y" : "n");

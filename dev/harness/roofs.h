@@ -12,12 +12,14 @@
 namespace llmc_bench {
 
 using llmc::bf16;
+using llmc::fp16;
 
 struct Roofs {
-  double copy_bytes = 0;                  // a second, read and written
-  double gemm_fp32 = 0, gemm_bf16 = 0;    // FLOP a second
-  double gemm(llmc::Dtype dtype) const {  // of a product in this dtype
-    return dtype == llmc::Dtype::bf16 ? gemm_bf16 : gemm_fp32;
+  double copy_bytes = 0;                               // a second, read and written
+  double gemm_fp32 = 0, gemm_bf16 = 0, gemm_fp16 = 0;  // FLOP a second
+  double gemm(llmc::Dtype dtype) const {               // of a product in this dtype
+    if (dtype == llmc::Dtype::fp32) return gemm_fp32;
+    return dtype == llmc::Dtype::bf16 ? gemm_bf16 : gemm_fp16;
   }
 };
 
@@ -80,7 +82,8 @@ double gemm_roof(std::int64_t size, Stream& stream) {
 }
 
 inline Roofs measure_roofs(Stream& stream) {
-  return {copy_roof(stream), gemm_roof<float>(4096, stream), gemm_roof<bf16>(8192, stream)};
+  return {copy_roof(stream), gemm_roof<float>(4096, stream), gemm_roof<bf16>(8192, stream),
+          gemm_roof<fp16>(8192, stream)};
 }
 
 }  // namespace llmc_bench

@@ -1,6 +1,6 @@
-// GELU and AdamW with one number a thread: what 16-byte accesses are compared with. A warp then
-// asks memory for 64 or 128 bytes at a time instead of 512, and computes every index for one
-// number.
+// GELU, AdamW and dropout with one number a thread: what 16-byte accesses are compared with. A warp
+// then asks memory for 64 or 128 bytes at a time instead of 512, and computes every index, and in
+// dropout all four words of a draw, for one number.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/adamw.h"
+#include "llmc/ops/dropout.h"
 #include "llmc/ops/gelu.h"
 
 namespace llmc_bench {
@@ -42,6 +43,17 @@ __global__ void adamw_scalar_kernel(float* param, T* working, float* m, float* v
   const float rate = step.learning_rate / state->bias_correction1;
   param[i] = step.keep * param[i] - rate * m[i] / (root + step.eps);
   if (working != nullptr) working[i] = llmc::from_float<T>(param[i]);
+}
+
+// inp (rows, C), of whole sequences of T_seq rows.
+template <class T>
+__global__ void dropout_scalar_kernel(T* out, const T* inp, std::int64_t n, std::int64_t T_seq,
+                                      std::int64_t C, llmc::Dropout dropout) {
+  const std::int64_t i = llmc::global_thread();
+  if (i >= n) return;
+  const std::int64_t row = i / C;
+  const float factor = dropout.of_row(row / T_seq).factor_at(row % T_seq, i % C, 0);
+  out[i] = llmc::from_float<T>(factor == 0.0f ? 0.0f : llmc::to_float(inp[i]) * factor);
 }
 
 }  // namespace llmc_bench

@@ -1,0 +1,117 @@
+// Dropout of activations, from one array to another (the gradient of a branch) and in place (the
+// embedding, a branch): a draw of four random words for four elements, against a draw for each.
+// Attention's dropout is in bench_attention.
+#include "dev/bench.h"
+#include "dev/variants/scalar.h"
+#include "llmc/ops/dropout.h"
+#include "test/oracle/dropout.h"
+
+namespace {
+
+using namespace llmc_bench;
+namespace oracle = llmc::oracle;
+
+constexpr std::int64_t kSampledRows = 64;
+constexpr double kRate = 0.1;  // GPT-2's
+constexpr std::uint64_t kSeed = 0xfedcba9876543210;
+constexpr std::int64_t kStep = 9, kSite = 300;
+// Batch rows on both sides of what 32 bits hold.
+constexpr std::int64_t kFirstSample = (std::int64_t{1} << 32) - 1;
+
+struct Shape {
+  std::int64_t B, T, C;
+  bool fp16 = true;
+  std::int64_t rows() const { return B * T; }
+  std::string text() const { return by(B, T) + "x" + std::to_string(C); }
+};
+
+// 1 where an element is left out.
+oracle::Vec left_out(const oracle::Vec& x) {
+  oracle::Vec mask;
+  for (const double value : x) mask.push_back(value == 0 ? 1 : 0);
+  return mask;
+}
+
+// The definition, for some rows of x: `values` are their elements.
+oracle::Vec dropped(Shape s, const std::vector<std::int64_t>& rows, oracle::Vec values) {
+  const oracle::Dropout definition{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
+  auto x = values.begin();
+  for (const std::int64_t row : rows) {
+    for (std::int64_t c = 0; c < s.C; ++c) {
+      *x++ *= definition.factor(kRate, kSite, row / s.T, row % s.T, c, 0);
+    }
+  }
+  return values;
+}
+
+template <class T>
+std::vector<Comparison> checked(Shape s, const DeviceArray<T>& out,
+                                const std::vector<std::int64_t>& rows, const oracle::Vec& want) {
+  const oracle::Vec got = out.rows(rows, s.C);
+  // A single element of a wrong mask is less than rounding in the norm of all.
+  return {compare("out", got, want, tolerance<T>()),
+          compare("mask", left_out(got), left_out(want), 0)};
+}
+
+template <class T>
+void dropout(Bench& bench, Shape s) {
+  const std::int64_t n = s.rows() * s.C;
+  Case c(bench, {.op = "dropout",
+                 .shape = s.text(),
+                 .dtype = kDtypeOf<T>,
+                 .variants = {"used", "scalar"},
+                 .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
+  if (!c.wanted()) return;
+  auto& inp = c.input<T>(n, normal(1));
+  auto& out = c.output<T>(n);
+  const llmc::Dropout mask = llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
+  c.variant("used", [&](int i) {
+    llmc::apply_dropout<T>(make_tensor(out.at(i), s.rows(), s.C),
+                           make_tensor(inp.at(i), s.rows(), s.C), s.T, mask, bench.stream());
+  });
+  c.variant("scalar", [&](int i) {
+    llmc::launch_elementwise<1>(dropout_scalar_kernel<T>, n, bench.stream(), out.at(i), inp.at(i),
+                                n, s.T, s.C, mask);
+  });
+  const auto rows = sample(s.rows(), kSampledRows);
+  const oracle::Vec want = dropped(s, rows, inp.rows(rows, s.C));
+  c.finish([&] { return checked(s, out, rows, want); });
+}
+
+template <class T>
+void in_place(Bench& bench, Shape s) {
+  const std::int64_t n = s.rows() * s.C;
+  Case c(bench, {.op = "dropout_in_place",
+                 .shape = s.text(),
+                 .dtype = kDtypeOf<T>,
+                 .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
+  if (!c.wanted()) return;
+  auto& x = c.output<T>(n, normal(1));
+  const llmc::Dropout mask = llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
+  c.restore_each_round();
+  c.variant("used", [&](int i) {
+    const auto view = make_tensor(x.at(i), s.rows(), s.C);
+    llmc::apply_dropout<T>(view, view, s.T, mask, bench.stream());
+  });
+  const auto rows = sample(s.rows(), kSampledRows);
+  const oracle::Vec want = dropped(s, rows, x.rows(rows, s.C));
+  c.finish([&] { return checked(s, x, rows, want); });
+}
+
+void run(Bench& bench) {
+  std::vector<Shape> shapes;
+  if (bench.wants(ShapeSet::small)) shapes.insert(shapes.end(), {{1, 1, 40}, {3, 7, 264}});
+  if (bench.wants(ShapeSet::gpt2)) {
+    shapes.insert(shapes.end(), {{32, 1024, 768}, {16, 1024, 1600, false}});
+  }
+  for (const Shape s : shapes) {
+    for_each_dtype(s.fp16, [&]<class T>() { dropout<T>(bench, s); });
+    for_each_dtype(s.fp16, [&]<class T>() { in_place<T>(bench, s); });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench_main(argc, argv, "dropout of activations", run);
+}

@@ -1,0 +1,115 @@
+// The next token of each sequence: a row of logits to the host, a look for numbers that are not
+// finite, and the choice, which is made there in fp64. So a time here is the host's; the roof says
+// what the GPU's memory would need for the logits alone.
+#include <cmath>
+#include <numeric>
+
+#include "dev/bench.h"
+#include "llmc/ops/sampling.h"
+
+namespace {
+
+using namespace llmc_bench;
+using llmc::SamplingOptions;
+
+struct Shape {
+  std::int64_t rows, V, Vp;
+};
+
+struct Choice {
+  const char* name;
+  SamplingOptions options;
+};
+
+// The random number that must lead to an id, and the id.
+struct Draw {
+  double uniform;
+  std::int32_t id;
+};
+
+// By the definition: ids from the likeliest to the least likely (of equals, lower ids first); those
+// that compete share the probability, and an id has the part of (0, 1) that begins where lower ids
+// end. The number lies in the middle of the part of the least likely that has one to speak of, for
+// row 0: the last of the k. For the others it lies in the middle of the part that is found at an
+// even spread.
+Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t row,
+              std::int64_t rows) {
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](std::int32_t a, std::int32_t b) { return logits[a] > logits[b]; });
+  if (options.temperature == 0) return {0.5, ids[0]};
+  if (options.top_k > 0 && options.top_k < std::ssize(ids)) ids.resize(options.top_k);
+  std::vector<double> probability(logits.size());
+  double total = 0;
+  for (const std::int32_t id : ids) {
+    total += probability[id] = std::exp((logits[id] - logits[ids[0]]) / options.temperature);
+  }
+  constexpr double kLeast = 1e-9;
+  while (probability[ids.back()] < kLeast * total) ids.pop_back();
+  const double spread = (static_cast<double>(row) + 0.5) / static_cast<double>(rows);
+  double below = 0;
+  for (std::int32_t id = 0; id < std::ssize(logits); ++id) {
+    const double part = probability[id] / total;
+    const bool found = row == 0 ? id == ids.back() : below + part > spread && part > kLeast;
+    if (found) return {below + part / 2, id};
+    below += part;
+  }
+  return {0.5, -1};  // not reached: parts add up to 1
+}
+
+template <class T>
+void sampling(Bench& bench, Shape s, const Choice& choice) {
+  Case c(bench, {.op = choice.name,
+                 .shape = by(s.rows, s.V),
+                 .dtype = kDtypeOf<T>,
+                 .bytes = sizeof(T) * static_cast<double>(s.rows * s.V)});
+  if (!c.wanted()) return;
+  // So far from zero half precision has few digits left, and equals among the likeliest.
+  auto& logits = c.input<T>(s.rows * s.Vp, normal(1, 3, -100));
+  auto& tokens = c.output<std::int32_t>(s.rows, indices(2, s.V));
+  std::vector<double> uniforms, want;
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    const Draw draw = draw_for(logits.values(r * s.Vp, s.V), choice.options, r, s.rows);
+    uniforms.push_back(draw.uniform);
+    want.push_back(draw.id);
+  }
+  c.variant("used", [&](int i) {
+    std::vector<T> row(static_cast<std::size_t>(s.V));
+    std::vector<std::int32_t> chosen;
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      const T* there = logits.at(i) + r * s.Vp;
+      llmc::copy_to_host(row.data(), there, s.V, bench.stream());
+      bench.stream().synchronize();
+      llmc::require_finite(row);
+      chosen.push_back(llmc::sample_token(row, choice.options, uniforms[r]));
+    }
+    llmc::copy_to_device(tokens.at(i), chosen.data(), s.rows, bench.stream());
+    bench.stream().synchronize();  // `chosen` goes
+  });
+  c.finish([&] {
+    const std::vector<std::int32_t> got = tokens.stored();
+    return std::vector{compare("tokens", {got.begin(), got.end()}, want, 0)};
+  });
+}
+
+void run(Bench& bench) {
+  const std::vector<Choice> choices = {{"sample_greedy", {.temperature = 0}},
+                                       {"sample_temperature", {.temperature = 0.7}},
+                                       {"sample_top_k", {.temperature = 0.7, .top_k = 40}}};
+  std::vector<Shape> shapes;
+  if (bench.wants(ShapeSet::small)) shapes.insert(shapes.end(), {{3, 5, 8}, {7, 203, 208}});
+  // The vocabulary is not cut short on the host either: it is there that this runs.
+  shapes.push_back({8, 50257, 50304});
+  for (const Shape s : shapes) {
+    for (const Choice& choice : choices) {
+      for_each_dtype(true, [&]<class T>() { sampling<T>(bench, s, choice); });
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench_main(argc, argv, "the choice of the next token", run);
+}

@@ -1,0 +1,54 @@
+// Which number of half precision stochastic rounding takes, in double precision, from the
+// description in llmc/ops/stochastic_rounding.h and with no code of the engine.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "test/oracle/dropout.h"
+
+namespace llmc::oracle {
+
+// A half-precision format: significant bits, and the exponent of its least unit. That of bf16 is
+// met only by numbers that are subnormal in fp32 too, which are left out here.
+struct HalfFormat {
+  int digits, least_unit;
+};
+inline constexpr HalfFormat kBf16{8, -133}, kFp16{11, -24};
+
+// Draws of one tensor in one update.
+struct StochasticRounding {
+  std::uint64_t seed = 0;
+  std::uint32_t tensor = 0;
+  std::uint32_t step = 0;
+
+  // The 32 random bits of element i: purpose 4 of Philox's counter, four elements to a draw.
+  std::uint32_t bits(Index i) const {
+    const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+    const std::uint64_t place =
+        (static_cast<std::uint64_t>(tensor) << 40) | static_cast<std::uint64_t>(i / 4);
+    return philox_words(low(seed), low(seed >> 32),
+                        {low(place), low(place >> 32), step, 4})[static_cast<std::size_t>(i % 4)];
+  }
+
+  // x, exact in fp32, is (whole + rest) units. As many leading random bits as fp32 has digits
+  // beyond the unit, as a fraction, carry rest into the next unit or do not; where the unit is the
+  // format's least, x may have any number of digits, and 24 random bits below rest say up.
+  double round(double x, Index i, HalfFormat format) const {
+    if (x != 0 && std::abs(x) < 0x1p-126) {
+      throw std::invalid_argument("oracle: stochastic rounding of a number subnormal in fp32");
+    }
+    int exponent = 0;
+    std::frexp(x, &exponent);
+    const int unit = std::max(exponent - format.digits, format.least_unit);
+    const double units = std::ldexp(std::abs(x), -unit);
+    const double whole = std::floor(units), rest = units - whole;
+    const bool subnormal = units < std::ldexp(1.0, format.digits - 1);
+    const int taken = subnormal ? 24 : 24 - format.digits;
+    const double random = std::ldexp(static_cast<double>(bits(i) >> (32 - taken)), -taken);
+    const bool up = subnormal ? random < rest : rest + random >= 1;
+    return std::copysign(std::ldexp(whole + (up ? 1 : 0), unit), x);
+  }
+};
+
+}  // namespace llmc::oracle
