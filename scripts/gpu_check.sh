@@ -93,7 +93,8 @@ ask_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head
 describe_machine() {
   local commit gpu
   commit=${COMMIT:-unknown}
-  if [ -z "${COMMIT:-}" ] && [ -e .git ]; then
+  # Where the tree was carried there may be no git, or a .git that leads nowhere.
+  if [ -z "${COMMIT:-}" ] && [ -e .git ] && git rev-parse HEAD >/dev/null 2>&1; then
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || commit="$commit, with changes"
   fi

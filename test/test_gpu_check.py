@@ -99,6 +99,12 @@ def test_runs_that_end_early_or_learn_nothing_fail(folder):
     expect(code == 1 and "nothing was learnt" in text, text)
 
 
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
 def start(folder, *arguments, **environment):
     return subprocess.run(["bash", str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, timeout=120,
                           env={**os.environ, **environment})
@@ -116,20 +122,15 @@ def test_wrong_calls_are_named(folder):
 
 
 def test_a_machine_without_a_gpu_is_named(folder):
-    (folder / "bin").mkdir()
-    (folder / "bin/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
-    (folder / "bin/nvidia-smi").chmod(0o755)
+    program(folder / "bin/nvidia-smi", "exit 9")
     done = start(folder, "correct", folder / "out", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="abc123")
     last = done.stdout.splitlines()[-1]
     expect(done.returncode == 1 and last.startswith("FAILED at step machine"), done.stdout)
     report = (folder / "out/report.txt").read_text()
     expect("commit:  abc123" in report and report.splitlines()[-1] == last, report)
-
-
-def program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
+    program(folder / "bin/git", "exit 128")  # a working tree whose repository stayed behind
+    done = start(folder, "correct", folder / "no-git", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="")
+    expect("commit:  unknown" in done.stdout and "FAILED at step machine" in done.stdout, done.stdout + done.stderr)
 
 
 def test_kernels_are_compiled_for_the_gpu_that_is_here(folder):
