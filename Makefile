@@ -98,15 +98,16 @@ endif
 endif
 ifneq ($(NVCC),)
 # 8.0 -> 80, 9.0 -> 90a: from Hopper on, the suffix opens the instructions of that one generation.
-GPUS_HERE := $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(,)noheader 2>/dev/null | \
+GPUS_FOUND := $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(,)noheader 2>/dev/null | \
   sort -u | awk -F. '/^[0-9]+\.[0-9]+$$/ {print $$1 $$2 ($$1 >= 9 ? "a" : "")}')
-# A GPU newer than the toolkit gets the PTX of the list for all, which its driver compiles.
-CODES_KNOWN := $(if $(GPUS_HERE),$(shell $(NVCC) --list-gpu-code))
-GPUS_HERE := $(if $(filter-out $(CODES_KNOWN),$(addprefix sm_,$(GPUS_HERE))),,$(GPUS_HERE))
+# A GPU newer than the toolkit gets the PTX of the list for all, which its driver compiles. The
+# toolkit's own list has no suffixes.
+CODES_KNOWN := $(if $(GPUS_FOUND),$(shell $(NVCC) --list-gpu-code))
+GPUS_HERE  := $(if $(filter-out $(CODES_KNOWN),$(patsubst %,sm_%,$(GPUS_FOUND:a=))),,$(GPUS_FOUND))
 ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
 # Tests with no GPU to run on need only show that they compile: to PTX, which any later GPU's driver
 # finishes. What ptxas makes of the kernels, `make resources` shows.
-TEST_ARCHS    := $(or $(CUDA_ARCH),$(GPUS_HERE),PTX80)
+TEST_ARCHS    := $(or $(CUDA_ARCH),$(GPUS_HERE),$(if $(GPUS_FOUND),80+PTX,PTX80))
 TEST_NVCC_OPT := $(if $(filter PTX%,$(TEST_ARCHS)),-O0 -Xcicc -O0,-O2)
 # 90a: for that GPU; 80+PTX: for it and later ones; PTX80: for later ones alone.
 code_for = $(if $(filter PTX%,$(1)),compute_$(1:PTX%=%),$(if $(filter %+PTX,$(1)),[compute_$(1:+PTX=)$(,)sm_$(1:+PTX=)],sm_$(1)))

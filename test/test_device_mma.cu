@@ -58,6 +58,17 @@ __global__ void mma_kernel(float* d, const float* c, const T* a, const T* b) {
   for (int e = 0; e < 4; ++e) d[(g + e / 2 * 8) * 8 + 2 * t + e % 2] = sum[e];
 }
 
+// Registers as the host filled them, 4 a lane of a and 2 of b; d is 4 numbers a lane, as it comes.
+template <class T>
+__global__ void raw_mma_kernel(float* d, const std::uint32_t* a, const std::uint32_t* b) {
+  std::uint32_t fa[4], fb[2];
+  for (int r = 0; r < 4; ++r) fa[r] = a[lane() * 4 + r];
+  for (int r = 0; r < 2; ++r) fb[r] = b[lane() * 2 + r];
+  float sum[4] = {};
+  mma_m16n8k16<T>(sum, fa, fb);
+  for (int i = 0; i < 4; ++i) d[lane() * 4 + i] = sum[i];
+}
+
 // d (16, 16) = a (16, K) · b (K, 16), both row-major, through shared memory and ldmatrix, as a GEMM
 // or attention does it: two products of 8 columns a step.
 template <class T>
@@ -105,6 +116,41 @@ __global__ void exp2_kernel(float* out, const float* in, std::int64_t n) {
 template <class T>
 float at(const std::vector<T>& m, std::int64_t row, std::int64_t column, std::int64_t columns) {
   return to_float(m[static_cast<std::size_t>(row * columns + column)]);
+}
+
+// Where element i of a lane's fragment lies in its matrix, each by the conditions on i that the PTX
+// ISA gives it ("Matrix Fragments for mma.m16n8k16 with floating point type"), however the rest of
+// the engine puts them. Two elements share a register, the one with the lower i in the lower half.
+struct Place {
+  int row, column;
+};
+Place place_in_a(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {(0 <= i && i < 2) || (4 <= i && i < 6) ? group : group + 8,
+          in_group * 2 + (i & 1) + (i < 4 ? 0 : 8)};
+}
+Place place_in_b(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {in_group * 2 + (i & 1) + (i < 2 ? 0 : 8), group};
+}
+Place place_in_d(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
+}
+
+// The lanes' registers of a matrix with so many columns, `elements` of it to a lane.
+template <class T, class Where>
+std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, int elements,
+                                     Where where) {
+  std::vector<std::uint32_t> registers;
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < elements; i += 2) {
+      const Place low = where(lane, i), high = where(lane, i + 1);
+      registers.push_back(matrix[low.row * columns + low.column].bits |
+                          std::uint32_t{matrix[high.row * columns + high.column].bits} << 16);
+    }
+  }
+  return registers;
 }
 
 // The largest |got - c - a·b| as a part of |c| + Σ|a·b|.
@@ -188,6 +234,29 @@ TEST_SUITE("device_mma") {
     Buffer<float> d(16 * 8);
     launch(mma_kernel<T>, {1}, 32, 0, stream, d.data(), dc.data(), da.data(), db.data());
     CHECK(product_error(download(d, stream), c, a, b, 8, 16) == 0.0);
+  }
+
+  TEST_CASE_TEMPLATE("fragments lie where the PTX ISA says", T, bf16, fp16) {
+    Stream stream;
+    // Every element of a and of b tells in d: small integers, so that sums are exact.
+    std::vector<T> a(16 * 16), b(16 * 8);
+    for (int i = 0; i < 256; ++i) a[i] = from_float<T>(static_cast<float>(i * 37 % 101 - 50));
+    for (int i = 0; i < 128; ++i) b[i] = from_float<T>(static_cast<float>(i * 29 % 67 - 33));
+    const auto da = upload(fragments(a, 16, 8, place_in_a), stream);
+    const auto db = upload(fragments(b, 8, 4, place_in_b), stream);
+    Buffer<float> d(32 * 4);
+    launch(raw_mma_kernel<T>, {1}, 32, 0, stream, d.data(), da.data(), db.data());
+    const auto got = download(d, stream);
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const Place p = place_in_d(lane, i);
+        float want = 0;
+        for (int k = 0; k < 16; ++k) want += at(a, p.row, k, 16) * at(b, k, p.column, 8);
+        CAPTURE(lane);
+        CAPTURE(i);
+        CHECK(got[lane * 4 + i] == want);
+      }
+    }
   }
 
   TEST_CASE_TEMPLATE("ldmatrix and mma make a product of row-major matrices", T, bf16, fp16) {

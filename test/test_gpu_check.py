@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What scripts/gpu_check.sh says about what it sees, on invented output of the tools it starts.
+"""What scripts/gpu_check.sh says about what it sees, on invented output of the tools it starts, and what it
+builds.
 
     python3 test/test_gpu_check.py [PATTERN]
 
@@ -98,6 +99,12 @@ def test_runs_that_end_early_or_learn_nothing_fail(folder):
     expect(code == 1 and "nothing was learnt" in text, text)
 
 
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
 def start(folder, *arguments, **environment):
     return subprocess.run(["bash", str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, timeout=120,
                           env={**os.environ, **environment})
@@ -115,14 +122,36 @@ def test_wrong_calls_are_named(folder):
 
 
 def test_a_machine_without_a_gpu_is_named(folder):
-    (folder / "bin").mkdir()
-    (folder / "bin/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
-    (folder / "bin/nvidia-smi").chmod(0o755)
+    program(folder / "bin/nvidia-smi", "exit 9")
     done = start(folder, "correct", folder / "out", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="abc123")
     last = done.stdout.splitlines()[-1]
     expect(done.returncode == 1 and last.startswith("FAILED at step machine"), done.stdout)
     report = (folder / "out/report.txt").read_text()
     expect("commit:  abc123" in report and report.splitlines()[-1] == last, report)
+    program(folder / "bin/git", "exit 128")  # a working tree whose repository stayed behind
+    done = start(folder, "correct", folder / "no-git", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="")
+    expect("commit:  unknown" in done.stdout and "FAILED at step machine" in done.stdout, done.stdout + done.stderr)
+
+
+def test_kernels_are_compiled_for_the_gpu_that_is_here(folder):
+    """By a toolkit that lists, as nvcc does, no suffixes."""
+    program(folder / "toolkit/bin/nvcc", "echo sm_80; echo sm_90")
+    (folder / "toolkit/include").mkdir()
+    (folder / "toolkit/include/cublasLt.h").write_text("")
+    cases = [("8.0", "sm_80", "sm_80"), ("9.0", "sm_90a", "sm_90a"),
+             ("10.0", "[compute_80,sm_80]", "[compute_80,sm_80]"),  # newer than the toolkit: its driver compiles PTX
+             ("", "[compute_80,sm_80]", "compute_80")]              # none: tests show that they compile, no more
+    for capability, mains, tests in cases:
+        program(folder / "bin/nvidia-smi", f"echo {capability}")
+        done = subprocess.run(["make", "-n", "--no-print-directory", f"CUDA_HOME={folder / 'toolkit'}", "HOST_BUILD=0",
+                               "CUDA_ARCH=", "build/cuda/train_gpt2", "build/cuda/test/test_gelu.cu.o"], cwd=ROOT, text=True,
+                              capture_output=True, timeout=120,
+                              env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "MAKEFLAGS": ""})
+        commands = [line for line in done.stdout.splitlines() if "-gencode" in line]
+        for source, code in (("train_gpt2.cu", mains), ("test/test_gelu.cu", tests)):
+            command = next((line for line in commands if f" {source} " in line), done.stderr)
+            expect(f"code={code} " in command, f"compute capability '{capability}', {source}: {command}")
+            expect((" -O0 " in command) == (capability == "" and source.startswith("test")), command)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,8 @@ TEST_CASE("parts take no longer than the whole, and the rest is shown") {
   for (const auto& row : rows) {
     paths.push_back(row.path);
     milliseconds[row.path] = row.milliseconds;
-    CHECK(row.milliseconds >= -1e-9);  // a rest is a difference
+    // A rest is a difference of times, which a GPU's events give as floats.
+    CHECK(row.milliseconds >= -1e-6 * rows[0].milliseconds);
     CHECK(std::isfinite(row.share));
   }
   CHECK(paths == std::vector<std::string>{"step", "lesson", "lesson/reading", "lesson/writing",

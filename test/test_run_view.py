@@ -87,7 +87,8 @@ def test_profile_shows_every_operation(program):
     for parent in ("forward", "head", "backward", "optimizer"):
         parts = sum(row["ms_per_step"] for row in rows if row["operation"].startswith(parent + "/"))
         expect(math.isclose(parts, found[parent]["ms_per_step"], rel_tol=1e-6), f"{parent}: {parts}")
-    expect(all(row["ms_per_step"] > -1e-9 for row in rows), "parts take longer than the whole")
+    # A rest is a difference of times, which a GPU's events give as floats.
+    expect(all(row["ms_per_step"] >= -1e-6 * step["ms_per_step"] for row in rows), "parts take longer than the whole")
     # Multiplications and additions of the forward products: 12 C^2 a token and block, C = 16.
     flops = found["forward/linear forward"]
     expect(math.isclose(flops["flop_per_s"] * flops["ms_per_step"] / 1e3, 2 * 2 * 32 * 2 * 12 * 16**2, rel_tol=1e-6),

@@ -81,6 +81,16 @@ class Bench:
             yield "compiled", torch.compile(function, dynamic=False)
 
 
+def compiler_works(device):
+    """torch.compile needs a C compiler and Python's headers on the machine."""
+    try:
+        torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(64, device=device))
+    except RuntimeError as error:
+        print(f"torch.compile does not work here, eager alone is timed: {str(error).splitlines()[0]}", flush=True)
+        return False
+    return True
+
+
 # ---- operations ----------------------------------------------------------------------------
 
 
@@ -178,6 +188,7 @@ def main():
         sys.exit("bench_pytorch.py: PyTorch finds no GPU; --dry runs tiny shapes on the CPU")
     torch.manual_seed(1)
     bench = Bench(options)
+    options.compile = options.compile and compiler_works(bench.device)
     if options.dry:
         print("DRY RUN: tiny shapes on the CPU, no figure in here says anything about a GPU")
         options.repeats = 3

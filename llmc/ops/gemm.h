@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "llmc/device/error.h"
 
@@ -11,7 +12,8 @@ namespace llmc {
 
 // c (m, n) = alpha · op(a) op(b) + beta · c [+ bias (n) on every row], all row-major and dense.
 // op(a) is (m, k): stored so, or as (k, m) when transpose_a; op(b) is (k, n), or stored (n, k).
-// TI: type of a, b and bias; TO: type of c. Sums are fp32. A bias needs beta = 0.
+// TI: type of a, b and bias; TO: type of c. Sums are fp32. A bias needs beta = 0, and TO = TI:
+// cuBLASLt takes it in the type of the result alone (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE).
 template <class TO, class TI>
 struct GemmCall {
   bool transpose_a = false, transpose_b = false;
@@ -34,6 +36,8 @@ void check_gemm(const GemmCall<TO, TI>& call) {
          "each size between 1 and 2147483647");
   }
   require(call.bias == nullptr || call.beta == 0, "a matrix product with both a bias and beta");
+  require(call.bias == nullptr || std::is_same_v<TO, TI>,
+          "a matrix product with a bias of another type than its result's");
 }
 
 }  // namespace llmc

@@ -72,6 +72,8 @@ class Gemm {
 
  private:
   static constexpr std::size_t kWorkspaceBytes = 32 << 20;
+  // A plan serves every call of its shape: promise only what all tensors have.
+  static constexpr std::uint32_t kAlignment = 16;
   using Key = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, bool, int, int>;
 
   template <class TO, class TI>
@@ -105,8 +107,9 @@ class Gemm {
     set(plan, CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (call.bias != nullptr) {
       set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cublas::kDataType<TI>);
-      set_bias(plan, call.bias);
+      set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cublas::kDataType<TO>);
+      // Until run() sets the real one: the heuristic reads off an address how aligned a bias is.
+      set_bias(plan, reinterpret_cast<const void*>(std::uintptr_t{kAlignment}));
     }
     make_layout(plan.first.handle, cublas::kDataType<TI>, call.transpose_b ? call.k : call.n,
                 call.transpose_b ? call.n : call.k);
@@ -147,8 +150,6 @@ class Gemm {
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
-    // A plan serves every call of its shape: promise only what all tensors have.
-    constexpr std::uint32_t kAlignment = 16;
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kAlignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kAlignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kAlignment);

@@ -20,7 +20,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 FOUND = 9  # exit code of the tool when it found something
 RUN_SECONDS = 60
 # Kernels that are not ours, by the names cuBLAS and cuBLASLt give theirs.
-LIBRARY_KERNEL = re.compile(r"cublas|cutlass|gemm|xmma|nvjet|splitK", re.IGNORECASE)
+LIBRARY_KERNEL = re.compile(r"cublas|cutlass|gemm|gemv|xmma|nvjet|splitK", re.IGNORECASE)
 REFUSALS = ("Device not supported", "not supported on this", "Unable to find injection library", "Failed to initialize")
 
 
