@@ -160,7 +160,7 @@ phase_train() {
 }
 
 # ---- phase: bench -----------------------------------------------------------------------------
-# Attention last: its oracle takes minutes for the longest sequences.
+# Attention last: its oracle takes longest.
 phase_bench() {
   local source names=() flags=(--shapes gpt2) peers=(--json "$out/pytorch.jsonl")
   if [ $dry -eq 1 ]; then flags=(--verify) peers=(--dry); fi

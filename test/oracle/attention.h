@@ -61,15 +61,17 @@ struct Attention {
 
 // qkv (B, T, 3C). Key j is visible to query i of the same batch row where
 // doc_start[b * T + i] <= j <= i; an empty doc_start is one document a row (all zeros).
-// `factor` multiplies the probabilities after the softmax: dropout.
+// `factor` multiplies the probabilities after the softmax: dropout. Queries before `first_query`
+// are left out, and what would be theirs is zero.
 inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
-                                   const Ints& doc_start = {}, const AttentionFactor& factor = {}) {
+                                   const Ints& doc_start = {}, const AttentionFactor& factor = {},
+                                   Index first_query = 0) {
   const PackedQkv at{T, NH, HS};
   expect_size("qkv", qkv.size(), B * T * 3 * at.C());
   Attention y{Vec(B * T * at.C()), Vec(B * NH * T)};
   for (Index b = 0; b < B; ++b) {
     for (Index h = 0; h < NH; ++h) {
-      for (Index i = 0; i < T; ++i) {
+      for (Index i = first_query; i < T; ++i) {
         const Index first = first_key(doc_start, b, T, i);
         const AttentionRow row = attention_row(qkv, at, b, h, i, first);
         y.log_sum_exp[(b * NH + h) * T + i] = row.log_sum_exp;
@@ -86,10 +88,12 @@ inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, I
 }
 
 // d_out (B, T, C); returns d_qkv (B, T, 3C), packed as qkv is. Through the softmax:
-// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = factor[j] d_out . v[j].
+// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = factor[j] d_out . v[j]. Without
+// the queries before `first_query` the rows from there on are what they are with them: no query
+// sees a later key.
 inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH,
                               Index HS, const Ints& doc_start = {},
-                              const AttentionFactor& factor = {}) {
+                              const AttentionFactor& factor = {}, Index first_query = 0) {
   const PackedQkv at{T, NH, HS};
   expect_size("qkv", qkv.size(), B * T * 3 * at.C());
   expect_size("d_out", d_out.size(), B * T * at.C());
@@ -97,7 +101,7 @@ inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T
   Vec d_qkv(qkv.size());
   for (Index b = 0; b < B; ++b) {
     for (Index h = 0; h < NH; ++h) {
-      for (Index i = 0; i < T; ++i) {
+      for (Index i = first_query; i < T; ++i) {
         const Index first = first_key(doc_start, b, T, i);
         const Vec p = attention_row(qkv, at, b, h, i, first).probability;
         const double* grad = &d_out[at.out(b, i, h)];
