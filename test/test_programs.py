@@ -233,6 +233,27 @@ def test_wrong_flags_are_named(program):
     program.fails("--grad-accum", "2", "--total-batch-tokens", "64", says=["--total-batch-tokens"], code=2)
 
 
+def test_empty_values_are_refused(program):
+    for flag in ("--train", "--val", "--out", "--log", "--tokenizer", "--init-from", "--samples-out", "--cache-dir"):
+        program.fails(flag, "", says=[f"{flag}: is empty"], code=2)
+    program.train("--steps", 1, "--prompt", "", "--eval-every", 0)
+
+
+def test_what_is_wrong_in_a_config_file_is_named(program):
+    (program.folder / "run.toml").write_text("stepz = 1\n")
+    program.fails("--config", "run.toml", says=["--config run.toml: there is no flag --stepz"], code=2)
+
+
+def test_help_fits_a_terminal(program):
+    for name in ("train_gpt2", "infer_gpt2", "tokenize"):
+        binary = program.binary.parent / name
+        if not binary.exists():
+            continue
+        lines = subprocess.run([binary, "--help"], capture_output=True, text=True, check=True).stdout.splitlines()
+        wide = [line for line in lines if len(line) > 80]
+        expect(not wide, f"{name}: {wide}")
+
+
 def test_impossible_sizes_are_named(program):
     program.fails("--train", "text.txt", "--heads", 5, "--channels", 64, says=["--channels 64", "--heads 5"])
     program.fails("--train", "text.txt", "--model", "gpt9", says=["--model", "gpt9", "d12"])

@@ -148,7 +148,7 @@ inline std::optional<int> parse_command_line(int argc, char** argv, TokenizeSett
     const std::string wrong = contradiction(settings);
     if (!wrong.empty()) throw CLI::ValidationError(wrong);
   });
-  return parse_flags(app, argc, argv);
+  return parse_flags(app, argc, argv, {"--split-on"});
 }
 
 }  // namespace llmc
