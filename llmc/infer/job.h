@@ -41,7 +41,10 @@ inline void check_model_directory(const std::string& model) {
   if (is_llmc_model_file(model)) return;
   std::error_code ignored;
   if (!std::filesystem::is_directory(model, ignored)) {
-    fail("--model " + model + ": there is no such directory",
+    const bool file = std::filesystem::exists(model, ignored);
+    fail("--model " + model +
+             (file ? " is not a directory, and does not end in .bin"
+                   : ": there is no such directory"),
          "a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }
