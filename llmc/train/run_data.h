@@ -1,8 +1,10 @@
 // The texts of a run, cut into windows.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -89,6 +91,23 @@ inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
   }
   cut_windows(data, std::move(sources), settings, plan);
   return data;
+}
+
+// The sources by their files' names, with their shares where they have weights:
+// "a.bin:0.7,b.bin:0.3". Without folders, so that data may move.
+inline std::string training_text(const ShuffledWindows& train) {
+  std::string text;
+  const std::vector<TokenSource>& sources = train.of_sources().sources();
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (s > 0) text += ',';
+    text += std::filesystem::path(sources[s].name()).filename().string();
+    if (!train.weights()) continue;
+    char share[32];
+    const auto end = std::to_chars(share, share + sizeof share,
+                                   train.weights()->share(static_cast<std::int64_t>(s)));
+    text += ':' + std::string(share, end.ptr);
+  }
+  return text;
 }
 
 // On stderr: what a run learns from, a line for each source.

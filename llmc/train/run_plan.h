@@ -96,14 +96,17 @@ inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
   return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
+inline double decay_fraction(const TrainSettings& settings) {
+  return settings.decay_fraction < 0 ? 0.2 : settings.decay_fraction;
+}
+
 inline void set_decay_steps(Schedule& schedule, const TrainSettings& settings) {
   if (schedule.decay != Decay::wsd) {
     if (settings.decay_fraction < 0) return;
     fail("--decay-fraction with --schedule " + settings.schedule, "it is for --schedule wsd");
   }
   if (schedule.steps == 0) return;
-  const double fraction = settings.decay_fraction < 0 ? 0.2 : settings.decay_fraction;
-  schedule.decay_steps = wsd_decay_steps(schedule.steps, schedule.warmup, fraction);
+  schedule.decay_steps = wsd_decay_steps(schedule.steps, schedule.warmup, decay_fraction(settings));
 }
 
 // What depends on --dtype.
