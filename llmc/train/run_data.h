@@ -16,6 +16,7 @@
 #include "llmc/io/data/data_sources.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/options/train_settings.h"
+#include "llmc/io/readable_text.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/train/eval_tasks.h"
 #include "llmc/train/run_plan.h"
@@ -107,7 +108,7 @@ inline std::string training_text(const ShuffledWindows& train) {
                                    train.weights()->share(static_cast<std::int64_t>(s)));
     text += ':' + std::string(share, end.ptr);
   }
-  return text;
+  return readable_text(text);  // it goes into JSON, where no other bytes come back
 }
 
 // On stderr: what a run learns from, a line for each source.

@@ -101,6 +101,9 @@ class Trainer {
   // under way is finished and saved.
   void train() {
     const Interruption interruption;
+    if (plan_.sample_every > 0 || !settings_.samples_out.empty()) {
+      prompt_ = sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
+    }
     const FileDescriptor held = check_run_output(settings_);
     const std::vector<std::string> changes = begin();
     const std::int64_t last = settings_.stop_after > 0
@@ -266,11 +269,9 @@ class Trainer {
   }
 
   void show_sample(Progress& progress) {
-    const std::vector<std::int32_t> start =
-        sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
-    const std::int64_t length =
-        std::min(plan_.shape.T, static_cast<std::int64_t>(start.size()) + settings_.sample_tokens);
-    const auto samples = sample_tokens(model_, source_, stage_, start, 1, length, settings_.seed,
+    const std::int64_t length = std::min(
+        plan_.shape.T, static_cast<std::int64_t>(prompt_.size()) + settings_.sample_tokens);
+    const auto samples = sample_tokens(model_, source_, stage_, prompt_, 1, length, settings_.seed,
                                        position_.step, gemm_, stream_);
     if (Interruption::requested()) return;
     progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
@@ -278,13 +279,11 @@ class Trainer {
 
   // As many rounds of full sequences as give --samples-tokens tokens, one sequence a line.
   void write_samples() {
-    const std::vector<std::int32_t> start =
-        sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
     std::string text;
     for (std::int64_t round = 0, tokens = 0;
          tokens < settings_.samples_tokens && !Interruption::requested(); ++round) {
       const auto samples = sample_tokens(
-          model_, source_, stage_, start, plan_.shape.B, plan_.shape.T,
+          model_, source_, stage_, prompt_, plan_.shape.B, plan_.shape.T,
           settings_.seed + static_cast<std::uint64_t>(round) + 1, position_.step, gemm_, stream_);
       for (const auto& sample : samples) text += data_.tokenizer->decode(sample) + "\n";
       tokens += plan_.shape.rows();
@@ -384,8 +383,9 @@ class Trainer {
   BatchStage stage_;
   ResidentParameters<T> source_;
   RunPosition position_;
-  std::optional<double> loss_;  // of the last step
-  std::string saved_;           // the newest checkpoint
+  std::vector<std::int32_t> prompt_;  // of samples
+  std::optional<double> loss_;        // of the last step
+  std::string saved_;                 // the newest checkpoint
   std::int64_t saved_step_ = -1;
   Peak peak_;
   Profiling profiling_;
