@@ -36,6 +36,7 @@ Gpt2Config default_config(std::int64_t vocabulary) {
 
 Gpt2Config choose_config(const TrainSettings& settings, std::int64_t vocabulary) {
   if (settings.init_from.empty()) return requested_config(settings, default_config(vocabulary));
+  check_pretrained_path("--init-from", settings.init_from);
   const Gpt2Config config =
       from_huggingface(read_pretrained_config(settings.init_from), settings.init_from);
   check_flags_agree(settings, config);

@@ -297,38 +297,6 @@ def test_milestones_are_saved_between_checkpoints(program):
     expect(names(program.folder / "ckpts") == ["log.jsonl", "step_000005", "step_000007"], "5 is no milestone")
 
 
-def test_what_may_change_when_a_run_goes_on(program):
-    def train(**changes):
-        """A step of the run, under other flags."""
-        return finish(start(program, with_flags([*TINY, *QUIET, "--steps", 8, "--out", "run", "--resume",
-                                                 "--stop-after", 1], **changes)))
-
-    def position():
-        newest = sorted((program.folder / "run").iterdir())[-1]
-        state = json.loads((newest / "manifest.json").read_text())["state"]
-        return [state[key] for key in ("samples", "tokens", "seq_len")]
-
-    train(stop_after=3)
-    expect(position() == [3, 24, 8], position())
-    train(batch_size=2, grad_accum=3, lr=1e-4, schedule="linear", steps=9)
-    expect(position() == [9, 72, 8], position())
-    messages = train(seq_len=5)  # as many sequences as hold the 72 tokens so far, and one more
-    expect("sequences had 8 tokens, now they have 5" in messages and "from sequence 15 on" in messages, messages)
-    expect(position() == [16, 77, 5], position())
-    (program.folder / "other.txt").write_text("another text " * 300)
-    messages = train(seq_len=5, train="other.txt")
-    expect("the run trained on text.txt so far, it goes on with other.txt" in messages, messages)
-
-
-def test_what_may_not_change_when_a_run_goes_on(program):
-    arguments = with_flags([*TINY, *QUIET, "--steps", 1, "--out", "run"], channels=16)
-    finish(start(program, arguments))
-    for changes, says in (({"layers": 2}, ["layers 1, not 2", "--layers"]), ({"heads": 2}, ["heads 1, not 2"]),
-                          ({"channels": 8}, ["channels 16, not 8"]), ({"context": 16}, ["context 8, not 16"]),
-                          ({"seed": 7}, ["--seed 1337, not 7"]), ({"dtype": "bf16"}, ["--dtype fp32, not bf16"])):
-        program.fails(*with_flags(arguments, **changes), "--resume", says=["run/step_000001 ", *says])
-
-
 # ---- whose files we read -------------------------------------------------------------------
 
 

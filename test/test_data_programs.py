@@ -61,6 +61,14 @@ def test_every_kind_of_file_with_weights(program):
     program.run("--train", "text.txt", "--val", "d.jsonl,m", *SMALL, *QUIET, "--steps", 1)
 
 
+def test_files_of_a_pattern_are_counted(program):
+    for name in "ab":
+        (program.folder / f"part_{name}.txt").write_text(TEXT)
+    for _ in range(2):  # the second time their caches lie beside
+        done = program.run("--train", "part_*", *SMALL, *QUIET, "--steps", 1)
+        expect(" tokens in 2 files, " in done.stderr, done.stderr[-600:])
+
+
 def test_epochs_take_every_window(program):
     (program.folder / "val.txt").write_text(TEXT[:100])
     write_bin(program.folder / "t.bin", [i % 250 for i in range(16 * 20 + 1)])  # 20 windows, batches of 2

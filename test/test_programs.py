@@ -246,7 +246,10 @@ def test_impossible_sizes_are_named(program):
     program.fails("--train", "text.txt", "--layers", large, says=[f"--layers {large}", "at most 1000"])
     program.fails("--train", "text.txt", "--context", large, says=[f"--context {large}", "at most"])
     program.fails("--train", "text.txt", "--layers", 1000, "--heads", 64, "--channels", 8192, "--context", 16,
-                  "--batch-size", 10 ** 8, says=["device memory", "PiB"])
+                  "--batch-size", 65535, says=["device memory"])
+    (program.folder / "long.txt").write_text(TEXT * 50)
+    program.fails("--train", "long.txt", "--layers", 1000, "--heads", 64, "--channels", 8192, "--context", 24000,
+                  "--batch-size", 65535, says=["device memory", "PiB"])
 
 
 def test_numbers_are_checked_whole(program):
@@ -264,6 +267,8 @@ def test_missing_and_empty_files_are_named(program):
     program.fails("--train", "short.txt", *SMALL, says=["short.txt", "3 tokens"])
     program.fails("--train", "text.txt", "--tokenizer", "nodir", says=["nodir"])
     program.fails("--init-from", "nodir", "--train", "text.txt", says=["nodir"])
+    (program.folder / "runs/step_000001").mkdir(parents=True)
+    program.fails("--init-from", "runs", "--train", "text.txt", says=["checkpoints: --init-from runs/step_000001"])
     program.fails("--config", "nofile.toml", says=["nofile.toml"], code=2)
     program.fails("--val", "text.txt", says=["--train"])
 

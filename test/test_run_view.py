@@ -145,6 +145,14 @@ def test_names_differ(program):
     expect([run.name for run in load_runs(paths, ["x", "y"])] == ["x", "y"], "as told")
 
 
+def test_names_of_any_bytes(program):
+    log, picture, odd = (os.fsdecode(name) for name in (b"r\xff n.jsonl", b"p\xfe.", b"\xfd=1"))
+    (program.folder / log).write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2}\n')
+    for ending in ["html"] + ["svg"] * (shutil.which("gnuplot") is not None):
+        plot(program, log, "--out", picture + ending, "--title", odd, "--line", odd)
+    expect("r? n" in (program.folder / (picture + "html")).read_text(), "the run's name is missing")
+
+
 def test_axes(program):
     run = load_runs([write_log(program, "run.jsonl")])[0]
     expect(run.axis("tokens")(7) == 700 and run.axis("tokens")(0) == 0, "tokens")

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "llmc/infer/decoder.h"
 #include "llmc/infer/generate.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/io/file.h"
 #include "llmc/io/options/infer_settings.h"
 #include "llmc/model/pretrained.h"
 
@@ -36,28 +33,9 @@ struct Job {
   }
 };
 
-// A run's --out directory holds checkpoints, and is none itself.
-inline void check_model_directory(const std::string& model) {
-  if (is_llmc_model_file(model)) return;
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(model, ignored)) {
-    fail("--model " + model + ": there is no such directory",
-         "a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
-         "llm.c (.bin)");
-  }
-  if (std::filesystem::exists(std::filesystem::path(model) / kConfigName, ignored)) return;
-  std::string newest;
-  for (const auto& path : directories_in(model)) {
-    if (path.filename().string().starts_with("step_")) newest = path.string();
-  }
-  fail("--model " + model + ": there is no " + kConfigName + " in it",
-       newest.empty() ? "a directory that transformers saved, or a checkpoint of train_gpt2"
-                      : "it holds checkpoints: --model " + newest);
-}
-
 // Reads the config, the tokenizer and the prompt. Throws an Error that names the flag or the file.
 inline Job make_job(const InferSettings& settings) {
-  check_model_directory(settings.model);
+  check_pretrained_path("--model", settings.model);
   const HuggingFaceConfig config = read_pretrained_config(settings.model);
   Job job;
   job.config = from_huggingface(config, settings.model);

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "llmc/io/readable_text.h"
+
 namespace llmc {
 
 // On a terminal one line that changes; elsewhere a line every few seconds.
@@ -33,10 +35,12 @@ class ByteProgress {
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double bytes = static_cast<double>(done), all = static_cast<double>(total_);
     if (done <= 0) return;
-    std::fprintf(stderr, "%s%5.1f%% of %.1f MB | %.1f MB/s | ETA %s | %s%s", terminal_ ? "\r" : "",
-                 100 * bytes / all, all / 1e6, bytes / 1e6 / seconds,
-                 time_text(seconds * (all - bytes) / bytes).c_str(), rest.c_str(),
-                 terminal_ ? "\x1b[K" : "\n");
+    char text[128];
+    std::snprintf(text, sizeof text, "%5.1f%% of %.1f MB | %.1f MB/s | ETA %s | ",
+                  100 * bytes / all, all / 1e6, bytes / 1e6 / seconds,
+                  time_text(seconds * (all - bytes) / bytes).c_str());
+    const std::string line = text + rest;
+    std::fputs((terminal_ ? live_line(line) : line + "\n").c_str(), stderr);
     line_open_ = terminal_;
   }
 

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
+#include "llmc/io/file.h"
 #include "llmc/model/config.h"
 #include "llmc/model/parameters.h"
 
@@ -41,6 +43,29 @@ inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::s
   out.channels = config.n_embd;
   check_config(out);
   return out;
+}
+
+// Throws, naming the flag, for what is neither of the kinds below. A run's --out directory holds
+// checkpoints, and is none itself.
+inline void check_pretrained_path(const std::string& flag, const std::string& path) {
+  if (is_llmc_model_file(path)) return;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    const bool file = std::filesystem::exists(path, ignored);
+    fail(flag + " " + path +
+             (file ? " is not a directory, and does not end in .bin"
+                   : ": there is no such directory"),
+         "a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
+         "llm.c (.bin)");
+  }
+  if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return;
+  std::string newest;
+  for (const auto& found : directories_in(path)) {
+    if (found.filename().string().starts_with("step_")) newest = found.string();
+  }
+  fail(flag + " " + path + ": there is no " + kConfigName + " in it",
+       newest.empty() ? "a directory that transformers saved, or a checkpoint of train_gpt2"
+                      : "it holds checkpoints: " + flag + " " + newest);
 }
 
 // What others' files say of a model: a directory that save_pretrained or this engine wrote, or a

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/data/source_list.h"
 #include "llmc/io/options/train_settings.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/checkpointing.h"
@@ -37,6 +38,13 @@ inline ModelCard make_model_card(const TrainSettings& settings, const RunPlan& p
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     return std::filesystem::path(path).filename().string();
   };
+  const auto names_of = [&](const std::string& sources) {
+    std::string names;
+    for (const std::string& path : parse_source_list(sources, "--val", false).names) {
+      names += (names.empty() ? "" : ",") + name_of(path);
+    }
+    return names;
+  };
   ModelCard card;
   card.name = checkpoint_name(position.step);
   card.config = config;
@@ -45,7 +53,8 @@ inline ModelCard make_model_card(const TrainSettings& settings, const RunPlan& p
       settings.train.empty() ? "words of the toy language" : name_of(settings.tokenizer);
   card.started_from = name_of(settings.init_from);
   card.train = position.train;
-  card.validation = settings.val.empty() ? "the end of " + position.train : name_of(settings.val);
+  card.validation = "the end of " + position.train;
+  if (!settings.val.empty()) card.validation = names_of(settings.val);
   if (settings.train.empty()) card.validation = "the toy language, another seed";
   card.step = position.step;
   card.tokens = position.tokens;

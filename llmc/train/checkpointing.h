@@ -29,6 +29,9 @@ struct RunPosition {
   std::int64_t T = 0;                           // tokens in each of these sequences
   std::string train = {};                       // the training text's name
   std::optional<MeasuredLoss> validation = {};  // the last one
+  std::int64_t train_tokens = -1;               // in the training text; -1: not known
+  std::string vocabulary = {};                  // checksum of its tokens; empty: not known
+  CheckpointState flags = {};                   // run_flags.h
 };
 
 namespace checkpointing_detail {
@@ -73,6 +76,11 @@ inline RunPosition position_in(const CheckpointReader& reader) {
     position.validation = {number("validation_step"),
                            reader.state("validation_loss").number("validation_loss")};
   }
+  for (const auto& [key, value] : reader.state()) {
+    if (key == "train_tokens") position.train_tokens = value.integer(key);
+    if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
+    if (key.starts_with("--")) position.flags[key] = value;
+  }
   return position;
 }
 
@@ -114,6 +122,9 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     counters["loss_scale"] = optimizer.loss_scale;
     counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
   }
+  if (position.train_tokens >= 0) counters["train_tokens"] = position.train_tokens;
+  if (!position.vocabulary.empty()) counters["vocabulary_xxh64"] = position.vocabulary;
+  counters.insert(position.flags.begin(), position.flags.end());
   writer.commit(position.step, counters);
   return writer.path().string();
 }

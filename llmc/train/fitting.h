@@ -21,13 +21,16 @@ std::string what_would_fit(const Gpt2Config& config, const ParameterTable& table
     const Gpt2<T> model(config, table, smaller, memory);
     return memory.total();
   };
-  for (; smaller.B > 1; --smaller.B) {
-    if (total() <= free_bytes) break;
+  std::int64_t fits = 0, too_many = shape.B;  // by halves: a batch may be of 65535 sequences
+  while (too_many - fits > 1) {
+    smaller.B = fits + (too_many - fits) / 2;
+    (total() <= free_bytes ? fits : too_many) = smaller.B;
   }
-  if (total() <= free_bytes) {
-    return "--batch-size " + std::to_string(smaller.B) +
+  if (fits > 0) {
+    return "--batch-size " + std::to_string(fits) +
            " would fit; --grad-accum keeps the batch large";
   }
+  smaller.B = 1;
   const std::int64_t sequence = smaller.T;
   for (; smaller.T > 1; smaller.T = smaller.T / 2) {
     if (total() <= free_bytes) break;

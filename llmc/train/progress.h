@@ -10,9 +10,11 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "llmc/device/resource_usage.h"
+#include "llmc/io/readable_text.h"
 #include "llmc/io/run_log.h"
 
 namespace llmc {
@@ -97,7 +99,7 @@ class Progress {
     std::snprintf(text, sizeof text, "%s: %.0f%% | ETA %s", what.c_str(), 100 * share,
                   duration_text(seconds / share - seconds).c_str());
     if (!terminal_) return note(text);
-    std::cerr << '\r' << text << "\033[K" << std::flush;
+    std::cerr << live_line(text) << std::flush;
     line_open_ = true;
   }
 
@@ -121,31 +123,55 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
+  struct Part {
+    int goes;  // where all parts do not fit, the highest first; 0: never
+    std::string text;
+  };
+
   void show(const StepRecord& r) {
     shown_ = Clock::now();
     const double elapsed = std::chrono::duration<double>(shown_ - start_).count();
     const auto done = static_cast<double>(r.step - first_step_ + 1);
     const double left = elapsed / done * static_cast<double>(last_step_ - r.step);
-    char text[256];
-    std::snprintf(text, sizeof text,
-                  "step %lld/%lld | loss %.4f | grad norm %.3f | lr %.2e | %.0f ms | %.0f tok/s | "
-                  "MFU %.1f%% | ETA %s",
-                  static_cast<long long>(r.step), static_cast<long long>(last_step_), r.loss,
-                  r.grad_norm, r.lr, r.step_ms, r.tok_per_s, 100 * r.mfu,
-                  duration_text(left).c_str());
-    if (terminal_) {
-      std::cerr << '\r' << bar(r.step) << ' ' << text << "\033[K" << std::flush;
-      line_open_ = true;
-    } else {
-      std::cerr << text << std::endl;
+    const auto steps = [](std::int64_t step) { return std::to_string(step); };
+    // With how soon each goes where a terminal is too narrow for all.
+    const Part parts[] = {{9, bar(r.step)},
+                          {0, "step " + steps(r.step) + "/" + steps(last_step_)},
+                          {0, formatted(" | loss %.4f", r.loss)},
+                          {6, formatted(" | grad norm %.3f", r.grad_norm)},
+                          {5, formatted(" | lr %.2e", r.lr)},
+                          {8, formatted(" | %.0f ms", r.step_ms)},
+                          {4, formatted(" | %.0f tok/s", r.tok_per_s)},
+                          {7, formatted(" | MFU %.1f%%", 100 * r.mfu)},
+                          {3, " | ETA " + duration_text(left)}};
+    if (!terminal_) return note(joined(parts, 8));
+    const std::size_t width = live_line_width();
+    int most = 9;
+    while (most > 0 && joined(parts, most).size() > width) --most;
+    std::cerr << live_line(joined(parts, most)) << std::flush;
+    line_open_ = true;
+  }
+
+  // The parts that go no sooner than `most`.
+  static std::string joined(std::span<const Part> parts, int most) {
+    std::string line;
+    for (const Part& part : parts) {
+      if (part.goes <= most) line += part.text;
     }
+    return line;
+  }
+
+  static std::string formatted(const char* format, double value) {
+    char text[64];
+    std::snprintf(text, sizeof text, format, value);
+    return text;
   }
 
   std::string bar(std::int64_t step) const {
     constexpr std::int64_t kWidth = 20;
     const std::int64_t full = last_step_ > 0 ? kWidth * step / last_step_ : kWidth;
     return "[" + std::string(static_cast<std::size_t>(full), '#') +
-           std::string(static_cast<std::size_t>(kWidth - full), '.') + "]";
+           std::string(static_cast<std::size_t>(kWidth - full), '.') + "] ";
   }
 
   bool terminal_;

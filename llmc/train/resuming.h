@@ -3,13 +3,18 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llmc/device/error.h"
 #include "llmc/device/math.h"
 #include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checksum.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/checkpointing.h"
+#include "llmc/train/run_flags.h"
 
 namespace llmc {
 
@@ -32,25 +37,64 @@ inline void check_same_model(const std::filesystem::path& checkpoint,
   check("vocabulary", "--tokenizer", ours.vocab_size, saved.vocab_size);
 }
 
-// Brings the place in the data of a run with other sequences, or another text, into the terms of
-// this one; returns what a person should know. With sequences of another length as many are counted
-// as taken as hold the tokens that were. (Another batch size changes nothing: sequences are
-// counted, not batches.)
-inline std::vector<std::string> adapt_position(RunPosition& position, std::int64_t T,
-                                               const std::string& train) {
-  std::vector<std::string> notes;
-  if (position.train != train) {
-    notes.push_back("the run trained on " + position.train + " so far, it goes on with " + train);
+// Of what each token stands for, and of nothing else: not of the files it was read from.
+inline std::string vocabulary_checksum(const Tokenizer& tokenizer) {
+  Checksum sum;
+  const auto add = [&](std::string_view text) {
+    const std::string length = std::to_string(text.size()) + ":";
+    sum.add(std::as_bytes(std::span(length)));
+    sum.add(std::as_bytes(std::span(text)));
+  };
+  add(std::to_string(tokenizer.end_of_text().value_or(-1)));
+  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const auto token = static_cast<std::int32_t>(id);
+    try {
+      add(tokenizer.decode(std::span(&token, 1)));
+    } catch (const Error&) {
+      add("none");
+    }
   }
-  if (position.T != T && position.T > 0) {
-    const std::int64_t samples = ceil_div(position.samples * position.T, T);
+  return checksum_text(sum.value());
+}
+
+// Throws where the checkpoint's tokens stand for other texts than ours: as many of them would pass
+// unnoticed.
+inline void check_same_vocabulary(const std::filesystem::path& checkpoint, const std::string& saved,
+                                  const std::string& ours, const std::string& tokenizer) {
+  if (saved.empty() || saved == ours) return;
+  fail(checkpoint.string() + " was trained with tokens that stand for other texts than those of " +
+           "--tokenizer " + tokenizer,
+       "resume with the run's own --tokenizer");
+}
+
+// Brings the place in the data of a run with other sequences, or another text, into the terms of
+// `now`, the same run if it began today; returns what a person should know. With sequences of
+// another length as many are counted as taken as hold the tokens that were. (Another batch size
+// changes nothing: sequences are counted, not batches.)
+inline std::vector<std::string> adapt_position(RunPosition& position, const RunPosition& now) {
+  std::vector<std::string> notes;
+  const std::int64_t had = position.train_tokens;
+  if (position.train != now.train) {
+    notes.push_back("the run trained on " + position.train + " so far, it goes on with " +
+                    now.train);
+  } else if (had >= 0 && had != now.train_tokens) {
+    notes.push_back(now.train + " had " + std::to_string(had) + " tokens, now it has " +
+                    std::to_string(now.train_tokens) + ": other windows, in another order");
+  }
+  if (position.T != now.T && position.T > 0) {
+    const std::int64_t samples = ceil_div(position.samples * position.T, now.T);
     notes.push_back("sequences had " + std::to_string(position.T) + " tokens, now they have " +
-                    std::to_string(T) + ": other windows of the text, in another order, from " +
+                    std::to_string(now.T) + ": other windows of the text, in another order, from " +
                     "sequence " + std::to_string(samples) + " on");
     position.samples = samples;
   }
-  position.T = T;
-  position.train = train;
+  const std::vector<std::string> flags = changed_flags(position.flags, now.flags);
+  notes.insert(notes.end(), flags.begin(), flags.end());
+  position.T = now.T;
+  position.train = now.train;
+  position.train_tokens = now.train_tokens;
+  position.vocabulary = now.vocabulary;
+  position.flags = now.flags;
   return notes;
 }
 

@@ -1,8 +1,10 @@
 // The texts of a run, cut into windows.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "llmc/io/data/data_sources.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/options/train_settings.h"
+#include "llmc/io/readable_text.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/train/eval_tasks.h"
 #include "llmc/train/run_plan.h"
@@ -89,6 +92,23 @@ inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
   }
   cut_windows(data, std::move(sources), settings, plan);
   return data;
+}
+
+// The sources by their files' names, with their shares where they have weights:
+// "a.bin:0.7,b.bin:0.3". Without folders, so that data may move.
+inline std::string training_text(const ShuffledWindows& train) {
+  std::string text;
+  const std::vector<TokenSource>& sources = train.of_sources().sources();
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (s > 0) text += ',';
+    text += std::filesystem::path(sources[s].name()).filename().string();
+    if (!train.weights()) continue;
+    char share[32];
+    const auto end = std::to_chars(share, share + sizeof share,
+                                   train.weights()->share(static_cast<std::int64_t>(s)));
+    text += ':' + std::string(share, end.ptr);
+  }
+  return readable_text(text);  // it goes into JSON, where no other bytes come back
 }
 
 // On stderr: what a run learns from, a line for each source.

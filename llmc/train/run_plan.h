@@ -79,6 +79,11 @@ inline std::int64_t micro_batches(const TrainSettings& settings, const RunShape&
 
 // Rows of a micro-batch are counted in 32 bits by the libraries of matrix products.
 inline void check_rows(const RunShape& shape) {
+  constexpr std::int64_t kMostSequences = 65535;  // of attention: they are rows of a grid of blocks
+  if (shape.B > kMostSequences) {
+    fail("--batch-size " + std::to_string(shape.B),
+         "at most " + std::to_string(kMostSequences) + "; --grad-accum makes steps larger");
+  }
   constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
   if (shape.B <= kMost / shape.T) return;
   fail("--batch-size " + std::to_string(shape.B) + " with sequences of " + std::to_string(shape.T) +
@@ -96,14 +101,17 @@ inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
   return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
+inline double decay_fraction(const TrainSettings& settings) {
+  return settings.decay_fraction < 0 ? 0.2 : settings.decay_fraction;
+}
+
 inline void set_decay_steps(Schedule& schedule, const TrainSettings& settings) {
   if (schedule.decay != Decay::wsd) {
     if (settings.decay_fraction < 0) return;
     fail("--decay-fraction with --schedule " + settings.schedule, "it is for --schedule wsd");
   }
   if (schedule.steps == 0) return;
-  const double fraction = settings.decay_fraction < 0 ? 0.2 : settings.decay_fraction;
-  schedule.decay_steps = wsd_decay_steps(schedule.steps, schedule.warmup, fraction);
+  schedule.decay_steps = wsd_decay_steps(schedule.steps, schedule.warmup, decay_fraction(settings));
 }
 
 // What depends on --dtype.
@@ -159,6 +167,8 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
   };
   plan.eval_every = every(settings.eval_every, 10);
   plan.sample_every = every(settings.sample_every, 5);
+  // A prompt and what follows it are two tokens.
+  if (plan.shape.T == 1 && settings.sample_every < 0) plan.sample_every = 0;
   plan.schedule = {.decay = parse_decay(settings.schedule),
                    .peak = settings.lr >= 0 ? settings.lr : 6e-4,
                    .final_fraction = settings.final_lr >= 0 ? settings.final_lr : 0.1,

@@ -15,12 +15,13 @@
 
 namespace llmc {
 
-// What samples begin with: the tokens of `asked`, or of a line break, for a model that sees T
-// tokens.
+// What samples begin with: the tokens of `asked`, for a model that sees T tokens. Where nothing is
+// asked for: a line break, or where the tokenizer has none, end of text or its first token.
 inline std::vector<std::int32_t> sample_prompt(const std::string& asked, const Tokenizer& tokenizer,
                                                std::int64_t T) {
   const std::string text = asked.empty() ? "\n" : asked;
   std::vector<std::int32_t> ids = tokenizer.encode(text);
+  if (ids.empty() && asked.empty()) ids = {tokenizer.end_of_text().value_or(0)};
   if (ids.empty()) fail("--prompt '" + text + "' has no tokens", "a text with at least one token");
   const auto room = static_cast<std::size_t>(T - 1);
   if (ids.size() > room) {

@@ -32,6 +32,7 @@
 #include "llmc/train/progress.h"
 #include "llmc/train/resuming.h"
 #include "llmc/train/run_data.h"
+#include "llmc/train/run_output.h"
 #include "llmc/train/run_plan.h"
 #include "llmc/train/sampler.h"
 #include "llmc/train/speed.h"
@@ -100,16 +101,20 @@ class Trainer {
   // under way is finished and saved.
   void train() {
     const Interruption interruption;
-    position_.T = plan_.shape.T;
-    position_.train = training_text();
-    if (settings_.resume) resume();
-    prepare_output();
+    if (plan_.sample_every > 0 || !settings_.samples_out.empty()) {
+      prompt_ = sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
+    }
+    const FileDescriptor held = check_run_output(settings_);
+    const std::vector<std::string> changes = begin();
     const std::int64_t last = settings_.stop_after > 0
                                   ? std::min(plan_.steps, position_.step + settings_.stop_after)
                                   : plan_.steps;
     std::cerr << "MFU: 6N + 6LTC FLOP per token against " << teraflops(peak_.flops) << " ("
               << peak_.origin << ")\n";
     Progress progress(settings_.log, settings_.resume, last);
+    for (const std::string& change : changes) {
+      progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
+    }
     if (due(plan_.eval_every, last)) evaluate(progress);
     read_ahead();
     while (position_.step < last && !Interruption::requested()) {
@@ -136,7 +141,7 @@ class Trainer {
   // The tasks of --eval, for a run that does not train.
   void evaluate_only() {
     if (data_.tasks.empty()) return;
-    refuse_used_log();
+    if (!settings_.log.empty()) refuse_used_log(settings_.log);
     Progress progress(settings_.log, false, 0);
     report(run_tasks(progress));
   }
@@ -264,11 +269,9 @@ class Trainer {
   }
 
   void show_sample(Progress& progress) {
-    const std::vector<std::int32_t> start =
-        sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
-    const std::int64_t length =
-        std::min(plan_.shape.T, static_cast<std::int64_t>(start.size()) + settings_.sample_tokens);
-    const auto samples = sample_tokens(model_, source_, stage_, start, 1, length, settings_.seed,
+    const std::int64_t length = std::min(
+        plan_.shape.T, static_cast<std::int64_t>(prompt_.size()) + settings_.sample_tokens);
+    const auto samples = sample_tokens(model_, source_, stage_, prompt_, 1, length, settings_.seed,
                                        position_.step, gemm_, stream_);
     if (Interruption::requested()) return;
     progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
@@ -276,13 +279,11 @@ class Trainer {
 
   // As many rounds of full sequences as give --samples-tokens tokens, one sequence a line.
   void write_samples() {
-    const std::vector<std::int32_t> start =
-        sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
     std::string text;
     for (std::int64_t round = 0, tokens = 0;
          tokens < settings_.samples_tokens && !Interruption::requested(); ++round) {
       const auto samples = sample_tokens(
-          model_, source_, stage_, start, plan_.shape.B, plan_.shape.T,
+          model_, source_, stage_, prompt_, plan_.shape.B, plan_.shape.T,
           settings_.seed + static_cast<std::uint64_t>(round) + 1, position_.step, gemm_, stream_);
       for (const auto& sample : samples) text += data_.tokenizer->decode(sample) + "\n";
       tokens += plan_.shape.rows();
@@ -297,47 +298,37 @@ class Trainer {
 
   // ---- checkpoints ----
 
-  void resume() {
+  // Sets where the run is: at its start, or with --resume where the newest good checkpoint left it;
+  // returns what is other than before.
+  std::vector<std::string> begin() {
+    const Windows& text = data_.train->of_sources();
+    position_.T = plan_.shape.T;
+    position_.train = training_text(*data_.train);
+    position_.train_tokens = 0;
+    for (const TokenSource& source : text.sources()) position_.train_tokens += source.size();
+    position_.vocabulary = vocabulary_checksum(*data_.tokenizer);
+    position_.flags = run_flags(settings_, plan_);
+    const std::vector<std::string> changes =
+        settings_.resume ? resume() : std::vector<std::string>();
+    if (settings_.resume && !settings_.log.empty()) trim_log(settings_.log, position_.step);
+    return changes;
+  }
+
+  std::vector<std::string> resume() {
     const FoundCheckpoint found = find_newest_checkpoint(settings_.out);
     for (const std::string& warning : found.warnings) std::cerr << "warning: " << warning << "\n";
     if (!found.path) {
       std::cerr << "resume: no good checkpoint in " << settings_.out << ", starting fresh\n";
-      return;
+      return {};
     }
     check_same_model(*found.path, huggingface_config());
+    const RunPosition now = position_;
     position_ = load_checkpoint(*found.path, settings_.seed, state_, stream_);
+    check_same_vocabulary(*found.path, position_.vocabulary, now.vocabulary, settings_.tokenizer);
     saved_ = found.path->string();
     saved_step_ = position_.step;
     std::cerr << "resume: from " << saved_ << "\n";
-    for (const std::string& note : adapt_position(position_, plan_.shape.T, training_text())) {
-      std::cerr << "resume: " << note << "\n";
-    }
-  }
-
-  // Nothing that is there is overwritten: neither checkpoints nor a log of another run.
-  void prepare_output() const {
-    if (!settings_.resume && !settings_.out.empty()) {
-      const FoundCheckpoint found = find_newest_checkpoint(settings_.out);
-      if (found.path) {
-        fail("--out " + settings_.out + " holds checkpoints of another run (" +
-                 found.path->string() + ")",
-             "--resume goes on from there; or give another --out");
-      }
-    }
-    if (settings_.log.empty()) return;
-    if (settings_.resume) {
-      trim_log(settings_.log, position_.step);
-    } else {
-      refuse_used_log();
-    }
-  }
-
-  void refuse_used_log() const {
-    if (std::filesystem::is_regular_file(settings_.log) &&
-        std::filesystem::file_size(settings_.log) > 0) {
-      fail("--log " + settings_.log + " exists",
-           "give another name, or --resume the run it belongs to");
-    }
+    return adapt_position(position_, now);
   }
 
   // The state as it is now, unless that is saved already or nothing is to be.
@@ -380,11 +371,6 @@ class Trainer {
     return config;
   }
 
-  std::string training_text() const {
-    if (settings_.train.empty()) return "the toy language";
-    return std::filesystem::path(settings_.train).filename().string();
-  }
-
   TrainSettings settings_;
   RunPlan plan_;
   RunData data_;
@@ -397,8 +383,9 @@ class Trainer {
   BatchStage stage_;
   ResidentParameters<T> source_;
   RunPosition position_;
-  std::optional<double> loss_;  // of the last step
-  std::string saved_;           // the newest checkpoint
+  std::vector<std::int32_t> prompt_;  // of samples
+  std::optional<double> loss_;        // of the last step
+  std::string saved_;                 // the newest checkpoint
   std::int64_t saved_step_ = -1;
   Peak peak_;
   Profiling profiling_;

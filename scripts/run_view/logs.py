@@ -11,11 +11,16 @@ class LogError(Exception):
     """A log that cannot be shown, named with what is wrong."""
 
 
+def printable(text):
+    """The text with a ? for each byte of a file's name or an argument that is not UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class Run:
     """A log: `rows` {step: {key: number}} of training, `validation` {step: loss}, and warnings about it."""
 
     def __init__(self, path, name=None):
-        self.path, self.name = Path(path), name or Path(path).stem
+        self.path, self.name = Path(path), printable(name or Path(path).stem)
         self.rows, self.validation, self.warnings = {}, {}, []
         self._last_step = None
         try:
@@ -148,7 +153,7 @@ def load_runs(paths, names=None):
     for name, same in seen.items():
         for i, run in enumerate(same):
             if len(same) > 1 and not names:
-                folder = run.path.resolve().parent.name
+                folder = printable(run.path.resolve().parent.name)
                 run.name = f"{folder}/{name}" if len({r.path.resolve().parent for r in same}) == len(same) \
                     else f"{name} ({i + 1})"
     return runs

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <iostream>
+#include <sstream>
 
 #include "llmc/io/options/infer_command_line.h"
 #include "llmc/io/options/tokenize_command_line.h"
@@ -11,10 +12,10 @@
 
 namespace llmc_fuzz {
 
-// Within its scope nothing is printed.
+// Within its scope nothing is printed, and printing succeeds.
 class Silence {
  public:
-  Silence() : out_(std::cout.rdbuf(nullptr)), err_(std::cerr.rdbuf(nullptr)) {}
+  Silence() : out_(std::cout.rdbuf(said_.rdbuf())), err_(std::cerr.rdbuf(said_.rdbuf())) {}
   ~Silence() {
     std::cout.rdbuf(out_);
     std::cerr.rdbuf(err_);
@@ -23,6 +24,7 @@ class Silence {
   Silence& operator=(const Silence&) = delete;
 
  private:
+  std::ostringstream said_;
   std::streambuf* out_;
   std::streambuf* err_;
 };

@@ -37,7 +37,14 @@ class TokenSource {
 
   const std::string& name() const { return name_; }
   std::int64_t size() const { return size_; }
-  std::int64_t files() const { return static_cast<std::int64_t>(pieces_.size()); }
+  // That the tokens come from; end-of-text between two texts counts to the second.
+  std::int64_t files() const {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      if (i == 0 || pieces_[i].file != pieces_[i - 1].file) ++count;
+    }
+    return count;
+  }
 
   // Tokens begin .. end - 1, in the same memory.
   TokenSource slice(std::int64_t begin, std::int64_t end, std::string name) const {

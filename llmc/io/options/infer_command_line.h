@@ -91,7 +91,7 @@ inline std::optional<int> parse_command_line(int argc, char** argv, InferSetting
   add_text_flags(app, settings);
   add_sampling_flags(app, settings);
   add_run_flags(app, settings);
-  return parse_flags(app, argc, argv);
+  return parse_flags(app, argc, argv, {"--prompt"});
 }
 
 }  // namespace llmc

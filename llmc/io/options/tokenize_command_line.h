@@ -32,7 +32,9 @@ inline CLI::Option* add_file_flags(CLI::App& app, TokenizeSettings& s) {
       ->type_name("OUT")
       ->group(group);
   app.add_flag("--force", s.force, "replace what is there")->group(group);
-  return app.add_flag("--decode", s.decode, "token files back into text")->group(group);
+  return app.add_flag("--decode", s.decode, "token files back into text")
+      ->option_text("with --tokenizer, --out, --field and --force alone")
+      ->group(group);
 }
 
 inline void add_document_flags(CLI::App& app, TokenizeSettings& s, CLI::Option* decode) {
@@ -148,7 +150,7 @@ inline std::optional<int> parse_command_line(int argc, char** argv, TokenizeSett
     const std::string wrong = contradiction(settings);
     if (!wrong.empty()) throw CLI::ValidationError(wrong);
   });
-  return parse_flags(app, argc, argv);
+  return parse_flags(app, argc, argv, {"--split-on"});
 }
 
 }  // namespace llmc

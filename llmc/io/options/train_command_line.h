@@ -172,7 +172,7 @@ inline void add_number_flags(CLI::App& app, TrainSettings& s) {
       ->check(CLI::IsMember({"flash", "standard"}))
       ->capture_default_str()
       ->group(group);
-  app.add_flag("--tf32", s.tf32, "let fp32 matrix products round to TF32 on a GPU");
+  app.add_flag("--tf32", s.tf32, "let fp32 matrix products round to TF32 on a GPU")->group(group);
   app.add_option("--peak-tflops", s.peak_tflops,
                  "TFLOP/s that MFU is measured against [the device's, else the fastest of some "
                  "matrix products]")
@@ -285,7 +285,7 @@ inline std::optional<int> parse_command_line(int argc, char** argv, TrainSetting
   add_number_flags(app, settings);
   add_evaluation_flags(app, settings);
   add_output_flags(app, settings);
-  return parse_flags(app, argc, argv);
+  return parse_flags(app, argc, argv, {"--prompt"});
 }
 
 }  // namespace llmc

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What a person at a terminal meets: --help, flags and --config, progress, samples.
+
+    python3 test/test_terminal_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+from runner import expect
+from test_programs import SMALL, run_program_tests
+
+
+def test_samples_begin_with_what_the_tokenizer_has(program):
+    (program.folder / "words.txt").write_text("a\nb\n")
+    (program.folder / "ab.txt").write_text("a b b " * 200)
+    done = program.run("--train", "ab.txt", "--tokenizer", "words:words.txt", *SMALL, "--steps", 1)
+    expect("sample: a" in done.stderr, done.stderr[-300:])
+    done = program.train("--steps", 1, "--seq-len", 1)
+    expect("sample:" not in done.stderr, done.stderr[-300:])
+
+
+def test_what_cannot_be_sampled_is_found_before_the_first_step(program):
+    for flags, says in ((["--prompt", "x" * 16], "--prompt has 16 tokens"),
+                        (["--seq-len", 1, "--sample-every", 1], "--prompt has 1 tokens"),
+                        (["--batch-size", 65536], "--batch-size 65536\n  hint: at most 65535")):
+        arguments = ["--train", "text.txt", *SMALL, "--steps", 1]
+        if "--batch-size" in flags:
+            arguments = [*arguments[:arguments.index("--batch-size")], "--steps", 1]
+        failed = program.run(*arguments, *flags, code=1)
+        expect(says in failed.stderr and not re.search("^step ", failed.stderr, re.M), failed.stderr[-400:])
+
+
+def test_progress_fits_the_terminal(program):
+    for columns in (200, 80, 30):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        running = subprocess.Popen([program.binary, "--train", "text.txt", *SMALL, "--steps", "5", "--eval-every", "0",
+                                    "--sample-every", "0"], cwd=program.folder, stderr=theirs)
+        os.close(theirs)
+        seen = b""
+        try:
+            while piece := os.read(ours, 65536):
+                seen += piece
+        except OSError:  # the other end is closed
+            pass
+        expect(running.wait() == 0, seen)
+        os.close(ours)
+        live = [line for line in seen.decode().replace("\x1b[K", "\n").replace("\r\n", "\n").split("\n")
+                if line.startswith("\r")]
+        expect(live, seen)
+        for line in live:
+            expect("loss" in line and len(line) - 1 < columns, f"{columns} columns: {line!r}")
+            expect(("[" in line) == (columns == 200) and ("ETA" in line) == (columns >= 80), f"{columns}: {line!r}")
+
+
+def test_empty_values_are_refused(program):
+    for flag in ("--train", "--val", "--out", "--log", "--tokenizer", "--init-from", "--samples-out", "--cache-dir"):
+        program.fails(flag, "", says=[f"{flag}: is empty"], code=2)
+    program.train("--steps", 1, "--prompt", "", "--eval-every", 0)
+
+
+def test_what_is_wrong_in_a_config_file_is_named(program):
+    (program.folder / "run.toml").write_text("stepz = 1\n")
+    program.fails("--config", "run.toml", says=["--config run.toml: there is no flag --stepz"], code=2)
+
+
+def test_help_fits_a_terminal(program):
+    for name in ("train_gpt2", "infer_gpt2", "tokenize"):
+        binary = program.binary.parent / name
+        if not binary.exists():
+            continue
+        lines = subprocess.run([binary, "--help"], capture_output=True, text=True, check=True).stdout.splitlines()
+        wide = [line for line in lines if len(line) > 80]
+        expect(not wide, f"{name}: {wide}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "train_gpt2"))
