@@ -131,6 +131,14 @@ def test_places_to_write_are_tried_before_the_first_step(program):
         expect(flags[-1] in failed.stderr and "step 1/" not in failed.stderr, failed.stderr)
 
 
+def test_a_log_that_cannot_be_written_costs_no_step(program):
+    run = [*TINY, *QUIET, "--steps", 3, "--out", "run"]
+    program.fails(*run, "--log", "/dev/full", says=["saved run/step_000001", "cannot write /dev/full", "No space left"])
+    messages = finish(start(program, [*run, "--resume", "--log", "run.jsonl"]))
+    expect("resume: from run/step_000001" in messages, messages)
+    expect(steps_logged(program.folder / "run.jsonl") == [2, 3], "step 1 is done")
+
+
 def test_a_file_that_is_no_log_is_not_cut(program):
     (program.folder / "data.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     (program.folder / "nested.jsonl").write_text('{"step": [1]}\n{"step": 2}\n')

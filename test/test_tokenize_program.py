@@ -230,6 +230,7 @@ def test_wrong_inputs_are_named_and_leave_nothing(program):
         else:
             program.fails("--tokenizer", "bytes", *inputs, "-o", "o.bin", says=says)
         expect(left_by(program, "o") == {}, f"{inputs}: left {list(left_by(program, 'o'))}")
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "o.bin", "--split-on", "a\nb", says=["--split-on", "one line"], code=2)
 
 
 def test_wrong_outputs_are_named(program):

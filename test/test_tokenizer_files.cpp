@@ -292,6 +292,11 @@ TEST_CASE("files that are damaged") {
   CHECK(contains(said("{\"model\": 1, \"model\": 2}"), path + " holds the key \"model\" twice"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(directory.file("no.json")); }),
                  "no tokenizer \"" + directory.file("no.json")));
+  // A link to itself: neither there nor not there.
+  const TemporaryDirectory linked;
+  std::filesystem::create_symlink("encoder.json", linked.file("encoder.json"));
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(linked.path().string()); }),
+                 "cannot examine " + linked.file("encoder.json")));
 }
 
 TEST_CASE("what lies beside the files counts") {

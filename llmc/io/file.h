@@ -204,6 +204,14 @@ inline void make_directory(const std::filesystem::path& path) {
   if (error) fail_file("make the directory", path, error.value());
 }
 
+// Whether there is a file or directory of this name. Throws where that cannot be told.
+inline bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool found = std::filesystem::exists(path, error);
+  if (error) fail_file("examine", path, error.value());
+  return found;
+}
+
 // The directories in `root`, sorted; none where there is no `root`. Throws when it cannot be read.
 inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> found;

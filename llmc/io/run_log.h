@@ -31,6 +31,11 @@ inline std::string log_line(const LogRecord& record) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+// What was to be logged is sound, and stays so where the log cannot be written.
+struct LogError : Error {
+  explicit LogError(const Error& error) : Error(error) {}
+};
+
 class RunLog {
  public:
   // Starts the file anew, or continues it with `append`. Throws when it cannot be written. Pipes
@@ -43,6 +48,7 @@ class RunLog {
   }
 
   // One line, given to the system at once: a killed run loses none, a power cut perhaps the last.
+  // Throws a LogError, as when the disk is full.
   void write(const LogRecord& record) { write_line(log_line(record)); }
   void write(std::initializer_list<std::pair<std::string, Scalar>> record) {
     write(LogRecord(record));
@@ -51,7 +57,11 @@ class RunLog {
  private:
   void write_line(std::string line) {
     line += '\n';
-    write_all(fd_, std::as_bytes(std::span(line)), path_);
+    try {
+      write_all(fd_, std::as_bytes(std::span(line)), path_);
+    } catch (const Error& error) {
+      throw LogError(error);
+    }
   }
 
   std::filesystem::path path_;

@@ -16,6 +16,7 @@
 #include "llmc/device/resource_usage.h"
 #include "llmc/io/readable_text.h"
 #include "llmc/io/run_log.h"
+#include "llmc/ops/optimizer_state.h"
 
 namespace llmc {
 
@@ -53,6 +54,20 @@ inline std::string duration_text(double seconds) {
     std::snprintf(text, sizeof text, "%lld min %02lld s", s / 60, s % 60);
   } else {
     std::snprintf(text, sizeof text, "%lld s", s);
+  }
+  return text;
+}
+
+// Of an update that was left out.
+inline std::string skipped_update_text(std::int64_t step, double loss,
+                                       const OptimizerState& optimizer) {
+  std::string text = "step " + std::to_string(step) + ": loss " + std::to_string(loss) +
+                     ", gradient norm " + std::to_string(optimizer.gradient_norm) +
+                     ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
+                     " in all)";
+  if (optimizer.loss_scale != optimizer.used_loss_scale) {
+    text += ", loss scale " + std::to_string(std::lround(optimizer.used_loss_scale)) + " -> " +
+            std::to_string(std::lround(optimizer.loss_scale));
   }
   return text;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -117,17 +116,11 @@ class Trainer {
     }
     if (due(plan_.eval_every, last)) evaluate(progress);
     read_ahead();
-    while (position_.step < last && !Interruption::requested()) {
-      profiling_.begin_step(stream_);
-      progress.step(run_step(progress));
-      if (const auto profile = profiling_.end_step(stream_)) progress.note(*profile);
-      if (due(plan_.eval_every, last)) evaluate(progress);
-      if (due(plan_.sample_every, last)) show_sample(progress);
-      if (due(settings_.checkpoint_every, last) || due(settings_.milestone_every, last) ||
-          position_.step == last) {
-        save(progress);
-      }
-      if (position_.step != last && due(settings_.eval_task_every, last)) run_tasks(progress);
+    try {
+      run_steps(progress, last);
+    } catch (const LogError&) {
+      save(progress);  // the checkpoints' disk may be another
+      throw;
     }
     batches_.reset();
     if (Interruption::requested()) save(progress);
@@ -168,7 +161,23 @@ class Trainer {
     memory_.allocate();
   }
 
-  // ---- a step ----
+  // ---- steps ----
+
+  // To step `last` or an interruption.
+  void run_steps(Progress& progress, std::int64_t last) {
+    while (position_.step < last && !Interruption::requested()) {
+      profiling_.begin_step(stream_);
+      progress.step(run_step(progress));
+      if (const auto profile = profiling_.end_step(stream_)) progress.note(*profile);
+      if (due(plan_.eval_every, last)) evaluate(progress);
+      if (due(plan_.sample_every, last)) show_sample(progress);
+      if (due(settings_.checkpoint_every, last) || due(settings_.milestone_every, last) ||
+          position_.step == last) {
+        save(progress);
+      }
+      if (position_.step != last && due(settings_.eval_task_every, last)) run_tasks(progress);
+    }
+  }
 
   StepRecord run_step(Progress& progress) {
     const auto start = std::chrono::steady_clock::now();
@@ -222,15 +231,7 @@ class Trainer {
 
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
     if (optimizer.finite != 0) return;
-    std::string what = "step " + std::to_string(position_.step) + ": loss " + std::to_string(loss) +
-                       ", gradient norm " + std::to_string(optimizer.gradient_norm) +
-                       ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
-                       " in all)";
-    if (optimizer.loss_scale != optimizer.used_loss_scale) {
-      what += ", loss scale " + std::to_string(std::lround(optimizer.used_loss_scale)) + " -> " +
-              std::to_string(std::lround(optimizer.loss_scale));
-    }
-    progress.note(what);
+    progress.note(skipped_update_text(position_.step, loss, optimizer));
     if (optimizer.skipped_in_row < settings_.max_skipped) return;
     fail(std::to_string(optimizer.skipped_in_row) +
              " updates in a row were skipped: the loss or the gradient is not finite",

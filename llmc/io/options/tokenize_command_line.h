@@ -54,7 +54,13 @@ inline void add_document_flags(CLI::App& app, TokenizeSettings& s, CLI::Option* 
       ->capture_default_str()
       ->group(group);
   app.add_option_function<std::string>(
-         "--split-on", [&s](const std::string& line) { s.format.separator = line; },
+         "--split-on",
+         [&s](const std::string& line) {
+           if (line.find('\n') != line.npos) {
+             throw CLI::ValidationError("--split-on", "is one line, without a line break in it");
+           }
+           s.format.separator = line;
+         },
          "a line that stands between the documents of a text; '': an empty line [a file is one "
          "document]")
       ->type_name("LINE")

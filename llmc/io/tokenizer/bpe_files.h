@@ -63,8 +63,8 @@ inline std::pair<std::filesystem::path, std::filesystem::path> find_pair(
       "merges.txt";
   for (const auto& [vocabulary, merges] :
        {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")}) {
-    const bool has_vocabulary = std::filesystem::exists(directory / vocabulary);
-    const bool has_merges = std::filesystem::exists(directory / merges);
+    const bool has_vocabulary = is_there(directory / vocabulary);
+    const bool has_merges = is_there(directory / merges);
     if (has_vocabulary && has_merges) return {directory / vocabulary, directory / merges};
     if (has_vocabulary || has_merges) {
       const std::string here = has_vocabulary ? vocabulary : merges;
@@ -87,7 +87,7 @@ inline BpeVocabulary read_bpe_pair(const std::filesystem::path& directory) {
   listing.ids = bpe::named_ids(parse_json(read_file(vocabulary), listing.ids_are), listing.ids_are);
   bpe::list_merges(merges, listing);
   const std::filesystem::path added = directory / "added_tokens.json";
-  if (std::filesystem::exists(added)) {
+  if (is_there(added)) {
     listing.special_are = added.string();
     listing.special =
         bpe::named_ids(parse_json(read_file(added), listing.special_are), listing.special_are);

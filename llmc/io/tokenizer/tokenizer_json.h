@@ -219,7 +219,7 @@ inline std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::pat
 // say.
 inline void check_tokenizer_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return;
+  if (!is_there(path)) return;
   const Json json = parse_json(read_file(path), path.string());
   const tokenizer_json::Section config(json, path.string());
   for (const char* key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
