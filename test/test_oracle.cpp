@@ -181,6 +181,20 @@ TEST_SUITE("oracle") {
     CHECK_THROWS_AS(attention_forward(qkv, 1, T, NH, HS, Ints(T, 1)), std::invalid_argument);
   }
 
+  TEST_CASE("attention of the last queries alone is theirs among all") {
+    const Index T = 7, NH = 2, HS = 3, C = NH * HS, from = 4;
+    const Vec qkv = random_vec(T * 3 * C, 1), d_out = random_vec(T * C, 2);
+    const auto tail = [](const Vec& x, Index width) {
+      return Vec(x.begin() + from * width, x.end());
+    };
+    const Vec out = attention_forward(qkv, 1, T, NH, HS, {}, {}, from).out;
+    CHECK(tail(out, C) == tail(attention_forward(qkv, 1, T, NH, HS).out, C));
+    const Vec some = attention_backward(d_out, qkv, 1, T, NH, HS, {}, {}, from);
+    const Vec all = attention_backward(d_out, qkv, 1, T, NH, HS);
+    CHECK(tail(some, 3 * C) == tail(all, 3 * C));
+    CHECK(some != all);
+  }
+
   TEST_CASE("classifier gradients are finite differences, mean and weighted") {
     const Index N = 4, V = 5;
     Vec logits = random_vec(N * V, 1, 3.0);
