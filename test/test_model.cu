@@ -75,7 +75,7 @@ TEST_SUITE("model") {
     CHECK(sum / static_cast<double>(losses.size()) == doctest::Approx(loss).epsilon(1e-6));
   }
 
-  TEST_CASE("micro-batches, chunks of logits and standard attention change nothing") {
+  TEST_CASE("micro-batches, larger buffers and standard attention change nothing") {
     if (tiny()) return;  // the kernels themselves are checked on tiny shapes in their own tests
     const Fixture fixture = load_fixture("odd");
     const RunShape plain = run_for(fixture);
@@ -86,9 +86,6 @@ TEST_SUITE("model") {
       CHECK(worst_difference(got.gradients, want.gradients) < kReordering);
     };
     same("micro-batches", result_of(fixture, plain, fixture.integer("B")));
-    RunShape chunked = plain;
-    chunked.logits_rows = 7;
-    same("chunks of 7 rows", result_of(fixture, chunked, 1));
     RunShape roomy = plain;
     roomy.B += 2;
     roomy.T += 3;
@@ -96,6 +93,31 @@ TEST_SUITE("model") {
     RunShape standard = plain;
     standard.attention = Attention::standard;
     same("standard attention", result_of(fixture, standard, 1));
+  }
+
+  TEST_CASE_TEMPLATE("any number of logits rows gives the same losses and gradients", T, float,
+                     bf16, fp16) {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    const auto run = [&](std::int64_t logits_rows) {
+      RunShape shape = run_for(fixture);
+      shape.logits_rows = logits_rows;
+      ModelRig<T> rig(engine_config(fixture.config()), shape);
+      rig.set_parameters(fixture.parameters());
+      rig.set_loss_scale(fixture.number("fp16_loss_scale"));
+      rig.gradients_of({fixture.batch()});
+      return std::pair{rig.gradients(), rig.losses(fixture.batch())};
+    };
+    // Products with another number of rows may add in another order, which can round a logit of half
+    // precision the other way.
+    const double loss_tolerance = std::max(1e-6, kSpacing<T>);
+    const double gradient_tolerance = std::max(kReordering, kSpacing<T>);
+    const auto [gradients, losses] = run(0);
+    for (const std::int64_t logits_rows : {1, 7, 4096}) {
+      CAPTURE(logits_rows);
+      const auto [other_gradients, other_losses] = run(logits_rows);
+      CHECK(relative_l2(other_losses, losses) < loss_tolerance);
+      CHECK(worst_difference(other_gradients, gradients) < gradient_tolerance);
+    }
   }
 
   TEST_CASE("two runs are equal to the bit") {
@@ -126,6 +148,25 @@ TEST_SUITE("model") {
                          Error);
     config.heads = 0;
     CHECK_THROWS_WITH_AS(check_config(config), doctest::Contains("--heads is 0"), Error);
+  }
+
+  TEST_CASE("the memory plan counts the rows of logits that exist at the same time") {
+    const Gpt2Config config = config_from_name("d12");
+    const ParameterTable table(config);
+    const auto logits_bytes = [&](std::int64_t logits_rows) {
+      RunShape run{.B = 8, .T = 1024, .logits_rows = logits_rows};
+      MemoryPlan plan;
+      const Gpt2<bf16> model(config, table, run, plan);
+      for (const MemoryPlan::Segment& segment : plan.segments()) {
+        if (segment.name == "logits") return segment.bytes;
+      }
+      return std::int64_t{-1};
+    };
+    constexpr std::int64_t kRow = 50304 * 2, kLosses = 8 * 1024 * 4;  // bytes
+    CHECK(logits_bytes(1) == kRow + kLosses);
+    CHECK(logits_bytes(7) == round_up(7 * kRow, 256) + kLosses);
+    CHECK(logits_bytes(4096) == 4096 * kRow + kLosses);
+    for (const std::int64_t all : {0, 8192, 1000000}) CHECK(logits_bytes(all) == 8192 * kRow + kLosses);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {

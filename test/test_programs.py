@@ -8,6 +8,7 @@ Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each test, the
 """
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def same_state(a, b):
 def test_help_names_every_flag(program):
     text = program.run("--help").stdout
     for flag in ("train val model layers heads channels context tokenizer batch-size seq-len grad-accum "
-                 "total-batch-tokens steps lr warmup schedule decay-fraction weight-decay dropout embedding-dropout "
+                 "total-batch-tokens logits-rows steps lr warmup schedule decay-fraction weight-decay dropout embedding-dropout "
                  "attention-dropout residual-dropout loss-scale loss-scale-window stochastic-rounding "
                  "beta1 beta2 eps clip dtype seed "
                  "out checkpoint-every resume stop-after log eval-every sample-every init-from device "
@@ -155,6 +156,23 @@ def test_micro_batches_give_the_same_run(program):
     program.run(*common, "--batch-size", 1, "--total-batch-tokens", 64, "--log", "four.jsonl")
     for a, b in zip(program.log("one.jsonl"), program.log("four.jsonl")):
         expect(abs(a["loss"] / b["loss"] - 1) < 3e-6, f"step {a['step']}: {a['loss']} and {b['loss']}")
+
+
+def test_any_number_of_logits_rows_gives_the_same_run(program):
+    losses, planned = {}, {}
+    for rows in (1, 7, 4096, 0):  # of the 32 rows of a micro-batch; 257 tokens take 384 columns
+        done = program.train("--steps", 3, "--logits-rows", rows, "--log", f"{rows}.jsonl", "--eval-every", 0, "--sample-every", 0)
+        losses[rows] = [round(line["loss"], 5) for line in program.log(f"{rows}.jsonl")]
+        planned[rows] = float(re.search(r"^memory: .*logits ([0-9.]+) MiB", done.stderr, re.MULTILINE)[1])
+    expect(losses[1] == losses[7] == losses[4096] == losses[0], f"losses differ: {losses}")
+    # As printed, in tenths of a MiB, with 256 bytes for the losses: too coarse for so small a model.
+    expect(planned[4096] == planned[0] >= planned[7] >= planned[1], f"MiB of logits: {planned}")
+    wide = ["--layers", 1, "--heads", 1, "--channels", 8, "--context", 1024, "--batch-size", 8, "--steps", 1,
+            "--eval-every", 0, "--sample-every", 0]
+    for rows, mib in ((1, 0.0), (2048, 3.0), (4096, 6.0), (8192, 12.0), (0, 12.0)):  # 384 columns of 4 bytes
+        done = program.run("--train", "text.txt", *wide, "--logits-rows", rows)
+        found = float(re.search(r"^memory: .*logits ([0-9.]+) MiB", done.stderr, re.MULTILINE)[1])
+        expect(abs(found - mib) <= 0.1, f"--logits-rows {rows}: {found} MiB of logits, not {mib}")
 
 
 def test_config_file_is_read_and_flags_override_it(program):

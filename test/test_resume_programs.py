@@ -61,12 +61,12 @@ def test_a_run_that_goes_on_says_which_flags_are_others(program):
 
     expect(resume(run) == [], "a run that begins has nothing to say")
     expect(resume(run) == [], "nothing changed")
-    other = with_flags(run, batch_size=2, grad_accum=3, steps=50, lr=0.25, warmup=9, schedule="wsd", final_lr=0.5,
+    other = with_flags(run, batch_size=2, grad_accum=3, logits_rows=7, steps=50, lr=0.25, warmup=9, schedule="wsd", final_lr=0.5,
                        weight_decay=0.25, beta1=0.5, beta2=0.75, eps=1e-7, clip=2, dropout=0.125,
                        attention="standard")
     said = resume([*other, "--stochastic-rounding", "--tf32"])
     for flag, before, after in (
-            ("--batch-size", "1", "2"), ("--grad-accum", "1", "3"), ("--steps", "40", "50"), ("--warmup", "2", "9"),
+            ("--batch-size", "1", "2"), ("--grad-accum", "1", "3"), ("--logits-rows", "4096", "7"), ("--steps", "40", "50"), ("--warmup", "2", "9"),
             ("--lr", "0.0006", "0.25"), ("--schedule", '"cosine"', '"wsd"'), ("--final-lr", "0.1", "0.5"),
             ("--weight-decay", "0.1", "0.25"), ("--beta1", "0.9", "0.5"), ("--beta2", "0.95", "0.75"),
             ("--eps", "1e-08", "1e-07"), ("--clip", "1.0", "2.0"), ("--embedding-dropout", "0.0", "0.125"),
@@ -74,7 +74,7 @@ def test_a_run_that_goes_on_says_which_flags_are_others(program):
             ("--stochastic-rounding", "false", "true"), ("--attention", '"flash"', '"standard"'),
             ("--tf32", "false", "true")):
         expect(f"{flag} was {before}, it is {after} now" in said, f"{flag}: {said}")
-    expect(len(said) == 18, said)
+    expect(len(said) == 19, said)
     expect(resume([*other, "--stochastic-rounding", "--tf32"]) == [], "what was said is no news")
 
 

@@ -10,32 +10,43 @@
 
 namespace llmc {
 
-// A hint: the largest batch of which a run fits into so many bytes, else the longest sequence.
+// Bytes of device memory that a run of this shape reserves.
+template <class T>
+std::int64_t memory_of(const Gpt2Config& config, const ParameterTable& table,
+                       const RunShape& shape) {
+  MemoryPlan memory;
+  const TrainingState<T> state(table, shape.training, memory);
+  const Gpt2<T> model(config, table, shape, memory);
+  return memory.total();
+}
+
+// A hint: fewer rows of logits than asked for, the largest batch, or else the longest sequence with
+// which the run fits into so many bytes.
 template <class T>
 std::string what_would_fit(const Gpt2Config& config, const ParameterTable& table,
                            const RunShape& shape, std::int64_t free_bytes) {
   RunShape smaller = shape;
-  const auto total = [&] {
-    MemoryPlan memory;
-    const TrainingState<T> state(table, smaller.training, memory);
-    const Gpt2<T> model(config, table, smaller, memory);
-    return memory.total();
-  };
-  std::int64_t fits = 0, too_many = shape.B;  // by halves: a batch may be of 65535 sequences
-  while (too_many - fits > 1) {
-    smaller.B = fits + (too_many - fits) / 2;
-    (total() <= free_bytes ? fits : too_many) = smaller.B;
+  const auto fits = [&] { return memory_of<T>(config, table, smaller) <= free_bytes; };
+  smaller.logits_rows = RunShape{}.logits_rows;
+  if (smaller.chunk_rows() < shape.chunk_rows() && fits()) {
+    return "--logits-rows " + std::to_string(smaller.logits_rows) + " would fit";
   }
-  if (fits > 0) {
-    return "--batch-size " + std::to_string(fits) +
+  smaller.logits_rows = shape.logits_rows;
+  std::int64_t largest = 0, too_many = shape.B;  // by halves: a batch may be of 65535 sequences
+  while (too_many - largest > 1) {
+    smaller.B = largest + (too_many - largest) / 2;
+    (fits() ? largest : too_many) = smaller.B;
+  }
+  if (largest > 0) {
+    return "--batch-size " + std::to_string(largest) +
            " would fit; --grad-accum keeps the batch large";
   }
   smaller.B = 1;
   const std::int64_t sequence = smaller.T;
   for (; smaller.T > 1; smaller.T = smaller.T / 2) {
-    if (total() <= free_bytes) break;
+    if (fits()) break;
   }
-  if (smaller.T < sequence && total() <= free_bytes) {
+  if (smaller.T < sequence && fits()) {
     return "--batch-size 1 --seq-len " + std::to_string(smaller.T) + " would fit";
   }
   return "not even one short sequence would fit: a smaller model, or a device with more memory";

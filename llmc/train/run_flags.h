@@ -17,6 +17,7 @@ namespace llmc {
 inline CheckpointState run_flags(const TrainSettings& settings, const RunPlan& plan) {
   CheckpointState flags = {{"--batch-size", plan.shape.B},
                            {"--grad-accum", plan.grad_accum},
+                           {"--logits-rows", plan.shape.logits_rows},
                            {"--document-mask", settings.document_mask},
                            {"--steps", plan.steps},
                            {"--lr", plan.schedule.peak},

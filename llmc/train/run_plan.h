@@ -154,6 +154,7 @@ inline RunPlan make_run_plan(const TrainSettings& settings, const Gpt2Config& co
   }
   check_rows(plan.shape);
   plan.shape.training = plan.steps > 0;
+  plan.shape.logits_rows = settings.logits_rows;
   plan.shape.attention = settings.attention == "standard" ? Attention::standard : Attention::flash;
   plan.grad_accum = micro_batches(settings, plan.shape);
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;

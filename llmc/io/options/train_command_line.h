@@ -84,6 +84,13 @@ inline void add_batch_flags(CLI::App& app, TrainSettings& s) {
   size("--total-batch-tokens", s.total_batch_tokens,
        "tokens in a step, a multiple of batch-size x seq-len [by --grad-accum]")
       ->excludes(accum);
+  app.add_option("--logits-rows", s.logits_rows,
+                 "rows of logits (one per token) that exist at the same time; fewer need less "
+                 "memory, more make larger matrix products; 0: all rows of a micro-batch")
+      ->check(at_least(std::int64_t{0}))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
 }
 
 inline void add_optimizer_flags(CLI::App& app, TrainSettings& s) {

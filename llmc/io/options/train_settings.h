@@ -27,6 +27,7 @@ struct TrainSettings {
   std::int64_t seq_len = 0;             // tokens in a sequence
   std::int64_t grad_accum = 0;          // micro-batches in a step
   std::int64_t total_batch_tokens = 0;  // tokens in a step, instead of grad_accum
+  std::int64_t logits_rows = 4096;      // rows of logits that exist at once; 0: all
 
   // Optimisation.
   std::int64_t steps = -1;   // -1: a default
