@@ -196,7 +196,6 @@ TEST_SUITE("device_launcher") {
     CHECK(machine.total_memory > 0);
     CHECK(machine.free_memory > 0);
     CHECK(machine.free_memory <= machine.total_memory);
-    CHECK(peak_flops(machine, Dtype::bf16) >= peak_flops(machine, Dtype::fp32));
   }
 }
 

@@ -94,8 +94,12 @@ def test_log_has_the_agreed_keys(program):
     program.train("--steps", 4, "--log", "run.jsonl", "--eval-every", 2)
     lines = program.log("run.jsonl")
     steps = [line for line in lines if "loss" in line]
-    for key in "step loss grad_norm lr tokens tok_per_s mfu step_ms".split():
+    for key in "step loss grad_norm lr tokens tok_per_s mfu mfu_full step_ms".split():
         expect(all(key in line for line in steps), f"{key} is missing")
+    # 6N + 6LTC and 6N + 12LTC FLOP per token: embedding, two blocks of 16 channels, the last norm; T = 16.
+    N, LTC = 257 * 16 + 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16, 2 * 16 * 16
+    for line in steps:
+        expect(abs(line["mfu_full"] / line["mfu"] * (N + LTC) / (N + 2 * LTC) - 1) < 1e-9, f"{line}: MFU with full attention")
     expect([line["step"] for line in steps] == [1, 2, 3, 4], "steps are not 1 to 4")
     expect([line["tokens"] for line in steps] == [32, 64, 96, 128], "tokens do not add up")
     expect(all("step" in line for line in lines if "val_loss" in line), "val_loss without a step")

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "llmc/device/dtype.h"
 #include "llmc/device/target.h"
 #ifdef __CUDACC__
 #include "llmc/device/cuda/properties.h"
@@ -18,4 +17,3 @@
 //   DeviceProperties device_properties();
 //   bool device_available(std::string* why_not);
 //   std::string device_bus_id();  // 0000:3b:00.0, where the current GPU is; empty: no GPU
-//   double peak_flops(const DeviceProperties&, Dtype);  // FLOP/s from properties; 0: measure it

@@ -25,7 +25,7 @@ struct StepRecord {
   double loss = 0, grad_norm = 0, lr = 0;
   std::int64_t tokens = 0;  // trained on so far, in all runs
   double tok_per_s = 0;
-  double mfu = 0;  // share of the peak
+  double mfu = 0, mfu_full = 0;  // shares of the peak: causal half of attention, all of it
   double step_ms = 0;
   double loss_scale = 0;  // fp16: of this step; 0: none
 };
@@ -83,9 +83,15 @@ class Progress {
 
   void step(const StepRecord& r) {
     if (log_) {
-      LogRecord line{{"step", r.step}, {"loss", r.loss},      {"grad_norm", r.grad_norm},
-                     {"lr", r.lr},     {"tokens", r.tokens},  {"tok_per_s", r.tok_per_s},
-                     {"mfu", r.mfu},   {"step_ms", r.step_ms}};
+      LogRecord line{{"step", r.step},
+                     {"loss", r.loss},
+                     {"grad_norm", r.grad_norm},
+                     {"lr", r.lr},
+                     {"tokens", r.tokens},
+                     {"tok_per_s", r.tok_per_s},
+                     {"mfu", r.mfu},
+                     {"mfu_full", r.mfu_full},
+                     {"step_ms", r.step_ms}};
       if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
       append_usage(line, meter_.read());
       log_->write(line);
@@ -157,7 +163,8 @@ class Progress {
                           {5, formatted(" | lr %.2e", r.lr)},
                           {8, formatted(" | %.0f ms", r.step_ms)},
                           {4, formatted(" | %.0f tok/s", r.tok_per_s)},
-                          {7, formatted(" | MFU %.1f%%", 100 * r.mfu)},
+                          {7, formatted(" | MFU %.1f%%", 100 * r.mfu) +
+                                  formatted(" (%.1f%% full)", 100 * r.mfu_full)},
                           {3, " | ETA " + duration_text(left)}};
     if (!terminal_) return note(joined(parts, 8));
     const std::size_t width = live_line_width();

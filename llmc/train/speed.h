@@ -5,22 +5,29 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <type_traits>
 
 #include "llmc/device/device.h"
+#include "llmc/device/peak.h"
 #include "llmc/model/parameters.h"
 #include "llmc/ops/matmul.h"
 #include "llmc/ops/random_fill.h"
 
 namespace llmc {
 
-// Forward and backward: 6 FLOP for each parameter that a token is multiplied with (positions are
-// only added) and 6·L·T·C for attention, of which causality leaves half (Chowdhery et al., 2022,
-// appendix B, has 12·L·T·C for the whole square).
-inline double flops_per_token(const ParameterTable& table, const Gpt2Config& config,
-                              std::int64_t T) {
-  const auto multiplied = static_cast<double>(table.count() - table.find("wpe.weight").size());
-  return 6.0 * multiplied + 6.0 * static_cast<double>(config.layers * T * config.channels);
+// FLOP per token, forward and backward, in the two conventions in use: attention counted as the
+// half that causality leaves, or as the whole (T, T) square.
+struct FlopsPerToken {
+  double causal = 0, full = 0;
+};
+
+// 6N + 6·L·T·C and 6N + 12·L·T·C (Chowdhery et al., 2022, appendix B, has the latter). N counts the
+// parameters that a token is multiplied with: all but the positions, which are only added.
+inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Config& config,
+                                     std::int64_t T) {
+  const double products =
+      6.0 * static_cast<double>(table.count() - table.find("wpe.weight").size());
+  const double attention = 6.0 * static_cast<double>(config.layers * T * config.channels);
+  return {products + attention, products + 2 * attention};
 }
 
 // FLOP/s of the fastest of some square matrix products on random data.
@@ -54,16 +61,15 @@ struct Peak {
   std::string origin;
 };
 
-// `given` TFLOP/s, unless that is 0. With tf32, fp32 products run on tensor cores, whose rate no
-// table here has: it is measured. Needs three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a
-// CPU) for a moment.
+// `given` TFLOP/s, unless that is 0; else the data sheet's; else, on an architecture the table does
+// not have, measured, which needs three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a CPU) for
+// a moment.
 template <class T>
 Peak peak_of(double given, const DeviceProperties& properties, bool tf32, Gemm& gemm,
              Stream& stream) {
   if (given > 0) return {1e12 * given, "--peak-tflops"};
-  const bool by_tf32 = tf32 && std::is_same_v<T, float>;
-  const double known = by_tf32 ? 0 : peak_flops(properties, kDtypeOf<T>);
-  if (known > 0) return {known, "by the device's properties"};
+  const DataSheetPeak known = data_sheet_peak(properties, kDtypeOf<T>, tf32);
+  if (known.flops() > 0) return {known.flops(), "data sheet: " + known.text()};
   return {measured_peak_flops<T>(gemm, stream), "measured: the fastest matrix product"};
 }
 
@@ -71,6 +77,12 @@ inline std::string teraflops(double flops) {
   char text[32];
   std::snprintf(text, sizeof text, flops < 1e13 ? "%.2f TFLOP/s" : "%.0f TFLOP/s", 1e-12 * flops);
   return text;
+}
+
+// What MFU means in this run.
+inline std::string mfu_text(const Peak& peak) {
+  return "MFU: 6N + 6LTC FLOP per token (causal attention); with 'full', 6N + 12LTC; against " +
+         teraflops(peak.flops) + " (" + peak.origin + ")";
 }
 
 }  // namespace llmc

@@ -108,8 +108,7 @@ class Trainer {
     const std::int64_t last = settings_.stop_after > 0
                                   ? std::min(plan_.steps, position_.step + settings_.stop_after)
                                   : plan_.steps;
-    std::cerr << "MFU: 6N + 6LTC FLOP per token against " << teraflops(peak_.flops) << " ("
-              << peak_.origin << ")\n";
+    std::cerr << mfu_text(peak_) << "\n";
     Progress progress(settings_.log, settings_.resume, last);
     for (const std::string& change : changes) {
       progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
@@ -212,6 +211,7 @@ class Trainer {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_skipped(optimizer, loss, progress);
     const double tok_per_s = static_cast<double>(plan_.tokens_per_step()) / seconds;
+    const FlopsPerToken flops = flops_per_token(table_, model_.config(), plan_.shape.T);
     return {
         .step = position_.step,
         .loss = loss,
@@ -219,7 +219,8 @@ class Trainer {
         .lr = rate,
         .tokens = position_.tokens,
         .tok_per_s = tok_per_s,
-        .mfu = tok_per_s * flops_per_token(table_, model_.config(), plan_.shape.T) / peak_.flops,
+        .mfu = tok_per_s * flops.causal / peak_.flops,
+        .mfu_full = tok_per_s * flops.full / peak_.flops,
         .step_ms = 1e3 * seconds,
         .loss_scale = static_cast<double>(optimizer.used_loss_scale)};
   }

@@ -9,7 +9,8 @@ import struct
 
 EVENT_FILE = "events.out.tfevents.0000000000.run_log"
 TAGS = {"loss": "loss/training", "val_loss": "loss/validation", "grad_norm": "training/grad_norm", "lr": "training/lr",
-        "tokens": "training/tokens", "tok_per_s": "speed/tok_per_s", "mfu": "speed/mfu", "step_ms": "speed/step_ms"}
+        "tokens": "training/tokens", "tok_per_s": "speed/tok_per_s", "mfu": "speed/mfu", "mfu_full": "speed/mfu_full",
+        "step_ms": "speed/step_ms"}
 
 
 def tag_of(key):

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "llmc/device/cuda/stream.h"
-#include "llmc/device/dtype.h"
 
 namespace llmc {
 
@@ -57,26 +56,6 @@ inline DeviceProperties device_properties() {
   properties.free_memory = static_cast<std::int64_t>(free_bytes);
   properties.l2_bytes = found.l2CacheSize;
   return properties;
-}
-
-// Dense FLOP/s = processors × clock × FLOP per clock and processor. The last factor belongs to the
-// architecture (NVIDIA's architecture papers: 1024 half-precision multiply-adds on sm_80 and 2048
-// on sm_90; 64 or 128 fp32 lanes). 0 for any other: measure it. On sm_86 and sm_89 the
-// half-precision factor differs from product to product (256 where accumulating in fp32 is
-// throttled, else 512), which no property says.
-inline double peak_flops(const DeviceProperties& properties, Dtype dtype) {
-  double multiply_adds = 0;
-  switch (properties.compute_major * 10 + properties.compute_minor) {
-    case 80:
-      multiply_adds = dtype != Dtype::fp32 ? 1024 : 64;
-      break;
-    case 90:
-      multiply_adds = dtype != Dtype::fp32 ? 2048 : 128;
-      break;
-    default:
-      return 0;
-  }
-  return 2.0 * multiply_adds * properties.processors * properties.clock_hz;
 }
 
 }  // namespace llmc

@@ -9,8 +9,6 @@
 #include <string>
 #include <thread>
 
-#include "llmc/device/dtype.h"
-
 namespace llmc {
 
 struct DeviceProperties {
@@ -51,11 +49,6 @@ inline DeviceProperties device_properties() {
   }
   properties.l2_bytes = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
   return properties;
-}
-
-// Nothing that the system says about a CPU gives its peak: it is measured.
-inline double peak_flops(const DeviceProperties&, Dtype) {
-  return 0;
 }
 
 }  // namespace llmc
