@@ -57,7 +57,7 @@ if wants headers; then
   }
   export -f check_header
   export CXX
-  found=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' | grep -vE '^llmc/device/cuda/|/gemm_cublaslt\.h$' |
+  found=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' | grep -vE '^llmc/device/cuda/|/gemm_cublaslt(_plan)?\.h$' |
     xargs -P "$jobs" -I{} bash -c 'check_header "$@"' _ {} "${includes[@]}")
   say "every header compiles alone" "$found" "$([ -z "$found" ]; echo $?)"
 fi
@@ -85,7 +85,7 @@ HEADER
     unknown='^$'
     [ "${version:-0}" -ge 16 ] || { flags+=(-isystem "$shim"); unknown='reference to local binding'; }
     # The engine is headers only: one file that includes them all, and each program.
-    tracked 'llmc/*.h' | grep -vE '^llmc/device/(cuda|host)/|/gemm_cublaslt\.h$' | sed 's/.*/#include "&"/' >"$shim/all_headers.cpp"
+    tracked 'llmc/*.h' | grep -vE '^llmc/device/(cuda|host)/|/gemm_cublaslt(_plan)?\.h$' | sed 's/.*/#include "&"/' >"$shim/all_headers.cpp"
     found=$({ echo "$shim/all_headers.cpp"; tracked '*.cu' 'data/*.cpp' | grep -v '^test/'; } |
       xargs -P "$jobs" -I{} clang-tidy --quiet --config-file=.clang-tidy {} -- "${flags[@]}" 2>&1 |
       grep -E '(error|warning):' | grep -v "$unknown" | sed "s|$PWD/||g; s|: \./|: |; s|^\./||" | sort -u)

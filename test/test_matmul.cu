@@ -190,6 +190,114 @@ TEST_SUITE("matmul") {
     CHECK(relative_l2(download(db_device, stream), want.b) < 1e-6);
   }
 
+  TEST_CASE_TEMPLATE("a residual, GELU and GELU's gradient in the epilogue match the definition", T,
+                     float, bf16, fp16) {
+    const Shape s = tiny() ? Shape{3, 16, 8} : Shape{65, 120, 40};
+    Stream stream;
+    Gemm gemm;
+    const auto x = convert<T>(random_floats(s.M * s.K, 1)),
+               w = convert<T>(random_floats(s.K * s.N, 2, 0.3));
+    const auto bias = convert<T>(random_floats(s.N, 3)),
+               residual = convert<T>(random_floats(s.M * s.N, 4)),
+               before_gelu = convert<T>(random_floats(s.M * s.N, 5));
+    const auto x_device = upload(x, stream), w_device = upload(w, stream),
+               bias_device = upload(bias, stream), residual_device = upload(residual, stream);
+    const Buffer<T> out(s.M * s.N);
+    const auto call_with = [&](float beta, const Buffer<T>* b) {
+      return matmul_call(make_tensor(out.data(), s.M, s.N), stored(x_device, false, s.M, s.K),
+                         Transpose::no, stored(w_device, false, s.K, s.N), Transpose::no, beta,
+                         b == nullptr ? nullptr : static_cast<const T*>(b->data()));
+    };
+    if (gemm.proposals(call_with(0, &bias_device)) == 0) return;
+    const auto plain = product(to_floats(x), false, to_floats(w), false, s);
+    const auto with = [&](double beta, bool with_bias) {
+      auto want = plain;
+      for (std::int64_t i = 0; i < s.M * s.N; ++i) {
+        want[i] += beta * as_double(residual[i]);
+        if (with_bias) want[i] += as_double(bias[i % s.N]);
+      }
+      return want;
+    };
+    const auto matches = [&](const Buffer<T>& got, const std::vector<double>& want) {
+      return relative_l2(download(got, stream), want) < tolerance<T>(s.K);
+    };
+
+    GemmCall<T, T> call = call_with(0.5f, &bias_device);
+    call.addend = residual_device.data();
+    gemm.run(call, stream);
+    CHECK(matches(out, with(0.5, true)));
+
+    const auto in_place = upload(residual, stream);
+    call = call_with(1.0f, &bias_device);
+    call.c = in_place.data();
+    gemm.run(call, stream);
+    CHECK(matches(in_place, with(1, true)));
+
+    const Buffer<T> aux(s.M * s.N);
+    for (const bool with_bias : {true, false}) {
+      call = call_with(0, with_bias ? &bias_device : nullptr);
+      call.epilogue = Epilogue::gelu;
+      call.aux = aux.data();
+      if (gemm.proposals(call) == 0) continue;  // not every library has it in every dtype
+      gemm.run(call, stream);
+      CHECK(matches(aux, with(0, with_bias)));
+      CHECK(matches(out, oracle::gelu_forward(with(0, with_bias))));
+    }
+
+    const auto before_device = upload(before_gelu, stream);
+    call = call_with(0, nullptr);
+    call.epilogue = Epilogue::gelu_backward;
+    call.aux = before_device.data();
+    if (gemm.proposals(call) == 0) return;
+    gemm.run(call, stream);
+    const auto floats = to_floats(before_gelu);
+    CHECK(matches(out, oracle::gelu_backward(plain, oracle::Vec(floats.begin(), floats.end()))));
+    CHECK(to_floats(download(before_device, stream)) == floats);  // read, not written
+  }
+
+  TEST_CASE("K is split for weight gradients with a K that is a multiple of 128 alone") {
+    GemmOptions split;
+    split.split_k = true;
+    const auto allowed = [&]<class TO, class TI>(GemmCall<TO, TI> call, std::int64_t k) {
+      call.k = k;
+      return may_split_k(call, split);
+    };
+    const GemmCall<float, bf16> weight_gradient;
+    for (const std::int64_t k : {128, 32768, 65536}) CHECK(allowed(weight_gradient, k));
+    for (const std::int64_t k : {64, 192, 65535}) CHECK(!allowed(weight_gradient, k));
+    CHECK(allowed(GemmCall<float, fp16>(), 128));
+    CHECK(!allowed(GemmCall<float, float>(), 128));
+    CHECK(!allowed(GemmCall<bf16, bf16>(), 128));
+    GemmCall<float, bf16> call;
+    call.k = 128;
+    CHECK(!may_split_k(call, GemmOptions()));
+    call.epilogue = Epilogue::gelu;
+    CHECK(!may_split_k(call, split));
+  }
+
+  TEST_CASE("epilogues that no library could run are named") {
+    Stream stream;
+    Gemm gemm;
+    const Buffer<float> memory(64);
+    GemmCall<float, float> call;
+    call.m = 4;
+    call.n = call.k = 8;
+    call.a = call.b = memory.data();
+    call.c = memory.data();
+    call.epilogue = Epilogue::gelu;
+    CHECK_THROWS_WITH_AS(gemm.run(call, stream), doctest::Contains("without room for its input"),
+                         Error);
+    call.aux = memory.data();
+    call.n = 7;
+    CHECK_THROWS_WITH_AS(gemm.run(call, stream),
+                         doctest::Contains("7 numbers, not a multiple of 8"), Error);
+    call.n = 8;
+    call.epilogue = Epilogue::gelu_backward;
+    call.bias = memory.data();
+    CHECK_THROWS_WITH_AS(gemm.run(call, stream),
+                         doctest::Contains("a bias and the gradient of GELU"), Error);
+  }
+
   TEST_CASE("shapes that do not fit are named") {
     Stream stream;
     Gemm gemm;

@@ -107,7 +107,7 @@ TEST_CASE("without a profiler scopes do nothing; after a step there is none") {
 
 TEST_CASE("a matrix product counts its multiplications and additions") {
   Stream stream;
-  llmc::Gemm gemm(false);
+  llmc::Gemm gemm;
   llmc::Buffer<float> memory(8 * 16 + 16 * 24 + 8 * 24);
   llmc::fill_zero(memory.data(), memory.size(), stream);
   Profiler profiler;

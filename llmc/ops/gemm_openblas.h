@@ -11,19 +11,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/ops/gelu.h"
 #include "llmc/ops/gemm.h"
 
 namespace llmc {
 
 class Gemm {
  public:
-  // TF32 is a GPU's format; the host always multiplies in fp32.
-  explicit Gemm(bool /*allow_tf32*/ = false) : scratch_(std::make_shared<Scratch>()) {
+  // The options are about cuBLASLt; the host multiplies in fp32, in one way.
+  explicit Gemm(const GemmOptions& /*options*/ = {}) : scratch_(std::make_shared<Scratch>()) {
     openblas_set_num_threads(1);
   }
 
@@ -34,9 +36,23 @@ class Gemm {
     stream.run([call, scratch = scratch_] { compute(call, *scratch); });
   }
 
+  // How many algorithms the library proposes for this product, and the one that run() takes.
+  template <class TO, class TI>
+  int proposals(const GemmCall<TO, TI>& call) const {
+    check_gemm(call);
+    return 1;
+  }
+  template <class TO, class TI>
+  std::string algorithm_text(const GemmCall<TO, TI>& call) const {
+    check_gemm(call);
+    return "OpenBLAS";
+  }
+
  private:
+  static constexpr std::int64_t kPiece = 1 << 16;  // numbers of a matrix that a thread takes at once
+
   struct Scratch {
-    std::vector<float> a, b, c;
+    std::vector<float> a, b, c, bias;
   };
 
   template <class TO, class TI>
@@ -51,9 +67,7 @@ class Gemm {
       multiply_tile(call, a, b, beta, c, piece(call.m, tiling.rows, i / tiling.columns),
                     piece(call.n, tiling.columns, i % tiling.columns));
     });
-    if constexpr (!std::is_same_v<TO, float>) {
-      in_parallel(call.m * call.n, [&](std::int64_t i) { call.c[i] = from_float<TO>(c[i]); });
-    }
+    finish(call, c);
   }
 
   struct Tiling {
@@ -109,23 +123,53 @@ class Gemm {
                 b, size(ldb), beta, c, size(call.n));
   }
 
-  // Where fp32 results go. A bias (which excludes beta) is put there first and added to.
+  // Where fp32 results go. What is added to the product is put there first, and beta becomes 1.
   template <class TO, class TI>
   static float* start_of_output(const GemmCall<TO, TI>& call, Scratch& scratch, float& beta) {
     float* c = nullptr;
     if constexpr (std::is_same_v<TO, float>) {
       c = call.c;
+      if (call.bias == nullptr && (beta == 0 || call.added() == c)) return c;
     } else {
       scratch.c.resize(static_cast<std::size_t>(call.m * call.n));
       c = scratch.c.data();
-      if (beta != 0)
-        in_parallel(call.m * call.n, [&](std::int64_t i) { c[i] = to_float(call.c[i]); });
+      if (call.bias == nullptr && beta == 0) return c;
     }
-    if (call.bias == nullptr) return c;
-    for (std::int64_t j = 0; j < call.n; ++j) c[j] = to_float(call.bias[j]);
-    for (std::int64_t i = 1; i < call.m; ++i) std::copy(c, c + call.n, c + i * call.n);
+    scratch.bias.assign(static_cast<std::size_t>(call.n), 0.0f);
+    if (call.bias != nullptr) {
+      for (std::int64_t j = 0; j < call.n; ++j) scratch.bias[j] = to_float(call.bias[j]);
+    }
+    const float* bias = scratch.bias.data();
+    const std::int64_t rows = ceil_div(kPiece, call.n);  // of a piece of work
+    host::WorkerPool::instance().run(ceil_div(call.m, rows), [&](std::int64_t piece) {
+      for (std::int64_t r = piece * rows; r < std::min(call.m, (piece + 1) * rows); ++r) {
+        float* to = c + r * call.n;
+        if (call.beta == 0) {
+          std::copy(bias, bias + call.n, to);
+          continue;
+        }
+        const TO* added = call.added() + r * call.n;  // may be where `to` is
+        for (std::int64_t j = 0; j < call.n; ++j) to[j] = call.beta * to_float(added[j]) + bias[j];
+      }
+    });
     beta = 1;
     return c;
+  }
+
+  // From sums in fp32 to the result.
+  template <class TO, class TI>
+  static void finish(const GemmCall<TO, TI>& call, float* c) {
+    if (std::is_same_v<TO, float> && call.epilogue == Epilogue::none) return;
+    in_parallel(call.m * call.n, [&](std::int64_t i) {
+      float value = c[i];
+      if (call.epilogue == Epilogue::gelu) {
+        call.aux[i] = from_float<TO>(value);
+        value *= gelu_gate<TO>(value);
+      } else if (call.epilogue == Epilogue::gelu_backward) {
+        value *= gelu_slope<TO>(to_float(call.aux[i]));
+      }
+      call.c[i] = from_float<TO>(value);
+    });
   }
 
   template <class T>
@@ -142,7 +186,6 @@ class Gemm {
 
   template <class Element>
   static void in_parallel(std::int64_t count, Element&& element) {
-    constexpr std::int64_t kPiece = 1 << 16;
     host::WorkerPool::instance().run(ceil_div(count, kPiece), [&](std::int64_t piece) {
       const std::int64_t end = std::min(count, (piece + 1) * kPiece);
       for (std::int64_t i = piece * kPiece; i < end; ++i) element(i);
@@ -154,7 +197,14 @@ class Gemm {
   static void observe(const GemmCall<TO, TI>& call) {
     host::tsan_reads(call.a, static_cast<std::size_t>(call.m * call.k) * sizeof(TI));
     host::tsan_reads(call.b, static_cast<std::size_t>(call.k * call.n) * sizeof(TI));
-    host::tsan_writes(call.c, static_cast<std::size_t>(call.m * call.n) * sizeof(TO));
+    const std::size_t result_bytes = static_cast<std::size_t>(call.m * call.n) * sizeof(TO);
+    if (call.beta != 0) host::tsan_reads(call.added(), result_bytes);
+    if (call.bias != nullptr) {
+      host::tsan_reads(call.bias, static_cast<std::size_t>(call.n) * sizeof(TI));
+    }
+    if (call.epilogue == Epilogue::gelu) host::tsan_writes(call.aux, result_bytes);
+    if (call.epilogue == Epilogue::gelu_backward) host::tsan_reads(call.aux, result_bytes);
+    host::tsan_writes(call.c, result_bytes);
   }
 
   std::shared_ptr<Scratch> scratch_;

@@ -11,13 +11,14 @@ namespace llmc {
 
 enum class Transpose { no, yes };
 
-// out (M, N) = op(a) op(b) + beta · out [+ bias on every row]. op(a) is (M, K), op(b) is (K, N);
-// with Transpose::yes the tensor is stored the other way round. a, b and bias share a type; out may
-// be fp32 while they are half precision (parameter gradients), without a bias then. Throws an Error
-// when shapes differ.
+// out (M, N) = op(a) op(b) + beta · out [+ bias on every row], to be run by Gemm::run() or to be given
+// an epilogue first. op(a) is (M, K), op(b) is (K, N); with Transpose::yes the tensor is stored the
+// other way round. a, b and bias share a type; out may be fp32 while they are half precision
+// (parameter gradients), without a bias then. Throws an Error if shapes differ.
 template <class TO, class TI>
-void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Tensor<const TI, 2> b,
-            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream) {
+GemmCall<TO, TI> matmul_call(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a,
+                             Tensor<const TI, 2> b, Transpose transpose_b, float beta,
+                             const TI* bias) {
   const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
   const std::int64_t M = out.shape[0], N = out.shape[1], K = a.shape[ta ? 0 : 1];
   check_shape(
@@ -38,8 +39,16 @@ void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Ten
   call.c = out.data;
   call.beta = beta;
   call.bias = bias;
+  return call;
+}
+
+// Runs matmul_call(...) with the same arguments.
+template <class TO, class TI>
+void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Tensor<const TI, 2> b,
+            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream) {
+  const GemmCall<TO, TI> call = matmul_call(out, a, transpose_a, b, transpose_b, beta, bias);
   const double multiply_adds =
-      static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+      static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
   count_work({.flops = 2 * multiply_adds}, stream);
   gemm.run(call, stream);
 }

@@ -47,7 +47,7 @@ class Trainer {
       : settings_(settings),
         plan_(plan),
         data_(std::move(data)),
-        gemm_(settings.tf32),
+        gemm_({.allow_tf32 = settings.tf32}),
         table_(config),
         state_(table_, plan.shape.training, memory_),
         model_(config, table_, plan.shape, memory_),
