@@ -84,12 +84,14 @@ struct CaseInfo {
   llmc::Dtype dtype = llmc::Dtype::fp32;
   std::vector<std::string> variants = {"used"};
   double bytes = 0, flops = 0;  // that one run must move and compute, whatever it really does
+  bool timed = true;            // false: results only
 };
 
 // What few variants have.
 struct Extras {
   double kept_bytes = 0;                      // held until the backward pass, and scratch
   std::function<void(int set)> prepare = {};  // before each run, outside the time
+  std::string note = {};                      // what else the line says
 };
 
 // One op at one shape in one dtype.
@@ -142,6 +144,18 @@ class Case {
     return wanted(variant);
   }
 
+  // Drops those of `variants` that are wanted; one line of the report says why.
+  void leave_out(const std::vector<std::string>& variants, const std::string& why) {
+    std::vector<std::string> dropped;
+    for (const std::string& variant : variants) {
+      if (std::erase(wanted_, variant) > 0) dropped.push_back(variant);
+    }
+    if (dropped.empty()) return;
+    const bool one = dropped.size() == 1;
+    bench_.report().skipped(name_of(one ? dropped[0] : dropped.front() + "..." + dropped.back()),
+                            why);
+  }
+
   // Checks all variants, then times them in turns. `check()` compares the first set's outputs with
   // the oracle; where variants have different limits it takes the variant's name.
   template <class Check>
@@ -161,12 +175,13 @@ class Case {
   void finish_by_name(const NamedCheck& check) {
     std::vector<Line> lines;
     for (const Variant& variant : variants_) lines.push_back(verified(variant, check));
-    if (bench_.timing()) time();
+    const bool timed = bench_.timing() && info_.timed;
+    if (timed) time();
     const bool guards = guards_intact();
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (!guards && lines[i].ok())
         lines[i].faults.push_back("this or another variant wrote outside an array");
-      if (bench_.timing()) {
+      if (timed) {
         lines[i].timed = true;
         lines[i].time = summarize(variants_[i].microseconds);
       }
@@ -243,6 +258,7 @@ class Case {
     line.bytes = info_.bytes;
     line.flops = info_.flops;
     line.kept_bytes = variant.extras.kept_bytes;
+    line.note = variant.extras.note;
 
     // One variant's fault is not the next one's.
     for (const auto& array : arrays_) array->restore_guards(0);
@@ -286,7 +302,7 @@ class Case {
 
   // Rounds in which each variant runs once on every set, until all have enough samples.
   void time() {
-    constexpr double kEnoughMilliseconds = 200;
+    constexpr double kEnoughMilliseconds = 100;
     constexpr std::size_t kFewest = 20, kMost = 2000;
     std::deque<llmc::Event> starts(sets_), ends(sets_);  // an Event stays where it is
     for (bool warm_up = true, enough = false; !enough; warm_up = false) {

@@ -1,5 +1,8 @@
-// The linear layer: x W + b, its gradients for x and W, and the head's product with the embedding.
+// The linear layer: x W + b, its gradients for x and W, and the head's products with the embedding;
+// beside what the model runs, the plans that the library also proposes, K split for weight
+// gradients, and GELU or the residual in the product's epilogue.
 #include "dev/bench.h"
+#include "llmc/ops/gelu.h"
 #include "llmc/ops/linear.h"
 #include "test/oracle/ops.h"
 
@@ -7,14 +10,81 @@ namespace {
 
 using namespace llmc_bench;
 namespace oracle = llmc::oracle;
+using llmc::Epilogue;
+using llmc::Gemm;
+using llmc::GemmCall;
+using llmc::GemmOptions;
 using llmc::Transpose;
 
 struct Shape {
   std::int64_t M, K, N;  // (M, K) times (K, N)
   bool fp16 = true;
+  bool plans = false;  // whether bf16 has the variants of other plans
   std::string text() const { return by(M, K) + "x" + std::to_string(N); }
   double flops() const { return 2.0 * static_cast<double>(M) * static_cast<double>(K * N); }
+  // Of both operands and the result, `results` times.
+  template <class T>
+  double bytes(double results = 1) const {
+    return sizeof(T) * (static_cast<double>(M * K + K * N) + results * static_cast<double>(M * N));
+  }
 };
+
+// ---- plans ---------------------------------------------------------------------------------
+
+struct Plan {
+  std::string variant;
+  GemmOptions options;
+};
+
+// The library's next proposals after the one in use; with split_k, its proposals if it may split K.
+std::vector<Plan> other_plans(bool split_k) {
+  constexpr int kProposals = 8;
+  std::vector<Plan> plans;
+  for (int i = split_k ? 0 : 1; i < kProposals; ++i) {
+    std::string variant = split_k ? "split_k" : "proposal";
+    if (i > 0) variant.append("_").append(std::to_string(i));
+    plans.push_back({variant, {.split_k = split_k, .proposal = i}});
+  }
+  return plans;
+}
+
+std::vector<std::string> with_plans(std::vector<std::string> variants, const Shape& s,
+                                    llmc::Dtype dtype, bool split_k) {
+  if (!s.plans || dtype != llmc::Dtype::bf16) return variants;
+  for (const Plan& plan : other_plans(split_k)) variants.push_back(plan.variant);
+  return variants;
+}
+
+// One variant, if the library has such a plan: call_of(set) describes its product.
+template <class CallOf>
+void add_plan(Bench& bench, Case& c, const Plan& plan, const CallOf& call_of) {
+  if (!c.wanted(plan.variant)) return;
+  const auto gemm = std::make_shared<Gemm>(plan.options);
+  const int proposals = gemm->proposals(call_of(0));
+  if (plan.options.proposal >= proposals) {
+    c.leave_out({plan.variant}, "cuBLASLt proposes " + std::to_string(proposals) + " algorithms");
+    return;
+  }
+  c.variant(plan.variant, [gemm, call_of, &bench](int i) { gemm->run(call_of(i), bench.stream()); },
+            {.note = gemm->algorithm_text(call_of(0))});
+}
+
+template <class CallOf>
+void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of) {
+  const std::vector<Plan> plans = other_plans(split_k);
+  if (!llmc::kCudaTarget) {
+    std::vector<std::string> names;
+    for (const Plan& plan : plans) names.push_back(plan.variant);
+    return c.leave_out(names, "needs a GPU: the host's library has one plan for a product");
+  }
+  for (const Plan& plan : plans) add_plan(bench, c, plan, call_of);
+}
+
+// What the model runs, with the algorithm behind it.
+template <class CallOf, class Run>
+void add_used(Case& c, Gemm& gemm, const CallOf& call_of, const Run& run) {
+  if (c.wanted("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});
+}
 
 // Products of half precision add up in tensor cores, which may cut off what does not fit 24 bits
 // where an fp32 sum rounds: an error to one side for every step of 16 terms.
@@ -25,155 +95,381 @@ double product_tolerance(std::int64_t terms) {
 }
 
 template <class T>
+llmc::Tensor<const T, 2> in(const DeviceArray<T>& array, int set, std::int64_t rows,
+                            std::int64_t columns) {
+  return make_tensor(static_cast<const T*>(array.at(set)), rows, columns);
+}
+
+std::int64_t count_of(const std::vector<std::int64_t>& rows) {
+  return static_cast<std::int64_t>(rows.size());
+}
+
+// ---- forward -------------------------------------------------------------------------------
+
+// What the forward cases share: operands, and a product of them with a bias into `c`.
+template <class T>
+struct Operands {
+  Operands(Case& c, const Shape& s)
+      : s(s),
+        x(c.input<T>(s.M * s.K, normal(1))),
+        w(c.input<T>(s.K * s.N, normal(2))),
+        b(c.input<T>(s.N, normal(3))) {}
+
+  GemmCall<T, T> call(int set, T* out, bool with_bias, float beta = 0) const {
+    return llmc::matmul_call(make_tensor(out, s.M, s.N), in(x, set, s.M, s.K), Transpose::no,
+                             in(w, set, s.K, s.N), Transpose::no, beta,
+                             with_bias ? static_cast<const T*>(b.at(set)) : nullptr);
+  }
+  void linear(int set, T* out, bool with_bias, Gemm& gemm, Stream& stream) const {
+    const T* bias = with_bias ? b.at(set) : nullptr;
+    llmc::linear_forward<T>(make_tensor(out, s.M, s.N), in(x, set, s.M, s.K), in(w, set, s.K, s.N),
+                            make_tensor(bias, s.N), gemm, stream);
+  }
+  oracle::Vec want(const std::vector<std::int64_t>& rows, bool with_bias) const {
+    return oracle::linear_forward(x.rows(rows, s.K), w.values(),
+                                  with_bias ? b.values() : oracle::Vec{}, count_of(rows), s.K, s.N);
+  }
+
+  Shape s;
+  DeviceArray<T>&x, &w, &b;
+};
+
+template <class T>
 void forward(Bench& bench, Shape s, bool with_bias) {
   Case c(bench, {.op = with_bias ? "linear_forward" : "linear_forward_no_bias",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .bytes = sizeof(T) * static_cast<double>(s.M * s.K + s.K * s.N + s.M * s.N),
+                 .variants = with_bias ? with_plans({"used"}, s, kDtypeOf<T>, false)
+                                       : std::vector<std::string>{"used"},
+                 .bytes = s.bytes<T>(),
                  .flops = s.flops()});
   if (!c.wanted()) return;
-  llmc::Gemm gemm;
-  auto& x = c.input<T>(s.M * s.K, normal(1));
-  auto& w = c.input<T>(s.K * s.N, normal(2));
-  auto& b = c.input<T>(s.N, normal(3));
+  Gemm gemm;
+  const Operands<T> operands(c, s);
   auto& y = c.output<T>(s.M * s.N);
-  c.variant("used", [&](int i) {
-    llmc::linear_forward<T>(make_tensor(y.at(i), s.M, s.N), make_tensor(x.at(i), s.M, s.K),
-                            make_tensor(w.at(i), s.K, s.N),
-                            make_tensor(with_bias ? b.at(i) : nullptr, s.N), gemm, bench.stream());
-  });
+  const auto call_of = [operands, &y, with_bias](int i) {
+    return operands.call(i, y.at(i), with_bias);
+  };
+  add_used(c, gemm, call_of,
+           [&](int i) { operands.linear(i, y.at(i), with_bias, gemm, bench.stream()); });
+  add_other_plans(bench, c, false, call_of);
   const auto rows = sample(s.M, 16);
-  const auto want =
-      oracle::linear_forward(x.rows(rows, s.K), w.values(), with_bias ? b.values() : oracle::Vec{},
-                             static_cast<std::int64_t>(rows.size()), s.K, s.N);
+  const auto want = operands.want(rows, with_bias);
   c.finish([&] {
     return std::vector{compare("y", y.rows(rows, s.N), want, product_tolerance<T, T>(s.K))};
   });
 }
 
-// d_x = d_y W^T.
+// hidden = x W + b and y = gelu(hidden), which the backward pass needs both: two kernels, or one.
 template <class T>
-void backward_input(Bench& bench, Shape s) {
-  Case c(bench, {.op = "linear_backward_input",
+void gelu_forward(Bench& bench, Shape s) {
+  Case c(bench, {.op = "linear_gelu_forward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .bytes = sizeof(T) * static_cast<double>(s.M * s.K + s.K * s.N + s.M * s.N),
+                 .variants = {"used", "epilogue"},
+                 .bytes = s.bytes<T>(2),
                  .flops = s.flops()});
   if (!c.wanted()) return;
-  llmc::Gemm gemm;
-  auto& dy = c.input<T>(s.M * s.N, normal(1));
-  auto& w = c.input<T>(s.K * s.N, normal(2));
-  auto& dx = c.output<T>(s.M * s.K);
+  Gemm gemm;
+  const Operands<T> operands(c, s);
+  auto& hidden = c.output<T>(s.M * s.N);
+  auto& y = c.output<T>(s.M * s.N);
   c.variant("used", [&](int i) {
-    llmc::linear_backward<T>(make_tensor(dx.at(i), s.M, s.K), {}, {},
-                             make_tensor(dy.at(i), s.M, s.N), {}, make_tensor(w.at(i), s.K, s.N),
-                             {}, gemm, bench.stream());
+    operands.linear(i, hidden.at(i), true, gemm, bench.stream());
+    llmc::gelu_forward<T>(make_tensor(y.at(i), s.M, s.N), in(hidden, i, s.M, s.N), bench.stream());
   });
-  // As the head's product: rows of d_y with rows of W.
+  add_plan(bench, c, {"epilogue", {}}, [operands, &hidden, &y](int i) {
+    GemmCall<T, T> call = operands.call(i, y.at(i), true);
+    call.epilogue = Epilogue::gelu;
+    call.aux = hidden.at(i);
+    return call;
+  });
   const auto rows = sample(s.M, 16);
-  const auto want = oracle::lm_head_forward(dy.rows(rows, s.N), w.values(),
-                                            static_cast<std::int64_t>(rows.size()), s.N, s.K);
+  const auto want = operands.want(rows, true);
   c.finish([&] {
-    return std::vector{compare("d_x", dx.rows(rows, s.K), want, product_tolerance<T, T>(s.N))};
+    // gelu's slope is at most 1.13, and a rounded hidden state adds its rounding to y's.
+    return std::vector{
+        compare("hidden", hidden.rows(rows, s.N), want, product_tolerance<T, T>(s.K)),
+        compare("y", y.rows(rows, s.N), oracle::gelu_forward(want),
+                2 * product_tolerance<T, T>(s.K))};
   });
 }
 
-// d_W (fp32) += x^T d_y.
+// y = x W + b + residual in one product. The model adds the residual in the LayerNorm that follows.
 template <class T>
-void backward_weight(Bench& bench, Shape s) {
-  const double inputs = sizeof(T) * static_cast<double>(s.M * s.K + s.M * s.N);
-  Case c(bench, {.op = "linear_backward_weight",
+void residual_forward(Bench& bench, Shape s) {
+  Case c(bench, {.op = "linear_residual_forward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
+                 .variants = {"beta_1"},
+                 .bytes = s.bytes<T>(2),
+                 .flops = s.flops()});
+  if (!c.wanted()) return;
+  const Operands<T> operands(c, s);
+  auto& residual = c.input<T>(s.M * s.N, normal(4));
+  auto& y = c.output<T>(s.M * s.N);
+  add_plan(bench, c, {"beta_1", {}}, [operands, &residual, &y](int i) {
+    GemmCall<T, T> call = operands.call(i, y.at(i), true, 1);
+    call.addend = residual.at(i);
+    return call;
+  });
+  const auto rows = sample(s.M, 16);
+  oracle::Vec want = operands.want(rows, true);
+  oracle::add_to(want, residual.rows(rows, s.N));
+  c.finish([&] {
+    return std::vector{compare("y", y.rows(rows, s.N), want, product_tolerance<T, T>(s.K))};
+  });
+}
+
+// ---- backward ------------------------------------------------------------------------------
+
+// d_x (M, K) = d_y (M, N) Wᵀ; with `gelu`, times gelu'(hidden), as below the MLP's projection.
+template <class T>
+void backward_input(Bench& bench, Shape s, bool gelu) {
+  Case c(bench, {.op = gelu ? "linear_gelu_backward" : "linear_backward_input",
+                 .shape = s.text(),
+                 .dtype = kDtypeOf<T>,
+                 .variants = gelu ? std::vector<std::string>{"used", "epilogue"}
+                                  : with_plans({"used"}, s, kDtypeOf<T>, false),
+                 .bytes = s.bytes<T>() + (gelu ? sizeof(T) * static_cast<double>(s.M * s.K) : 0),
+                 .flops = s.flops()});
+  if (!c.wanted()) return;
+  Gemm gemm;
+  auto& dy = c.input<T>(s.M * s.N, normal(1));
+  auto& w = c.input<T>(s.K * s.N, normal(2));
+  auto& hidden = c.input<T>(gelu ? s.M * s.K : 1, normal(3, 2));
+  auto& dx = c.output<T>(s.M * s.K);
+  const auto call_of = [s, gelu, &dy, &w, &hidden, &dx](int i) {
+    auto call =
+        llmc::matmul_call(make_tensor(dx.at(i), s.M, s.K), in(dy, i, s.M, s.N), Transpose::no,
+                          in(w, i, s.K, s.N), Transpose::yes, 0.0f, static_cast<const T*>(nullptr));
+    if (!gelu) return call;
+    call.epilogue = Epilogue::gelu_backward;
+    call.aux = hidden.at(i);
+    return call;
+  };
+  const auto used = [&](int i) {
+    const auto d_x = make_tensor(dx.at(i), s.M, s.K);
+    llmc::linear_backward<T>(d_x, {}, {}, in(dy, i, s.M, s.N), {}, in(w, i, s.K, s.N), {}, gemm,
+                             bench.stream());
+    if (gelu) llmc::gelu_backward<T>(d_x, d_x, in(hidden, i, s.M, s.K), bench.stream());
+  };
+  if (gelu) {
+    c.variant("used", used);
+    add_plan(bench, c, {"epilogue", {}}, call_of);
+  } else {
+    add_used(c, gemm, call_of, used);
+    add_other_plans(bench, c, false, call_of);
+  }
+  // As the head's product: rows of d_y with rows of W.
+  const auto rows = sample(s.M, 16);
+  oracle::Vec want =
+      oracle::lm_head_forward(dy.rows(rows, s.N), w.values(), count_of(rows), s.N, s.K);
+  if (gelu) want = oracle::gelu_backward(want, hidden.rows(rows, s.K));
+  const double allowed = (gelu ? 2 : 1) * product_tolerance<T, T>(s.N);
+  c.finish([&] { return std::vector{compare("d_x", dx.rows(rows, s.K), want, allowed)}; });
+}
+
+// Rows `rows` of x^T d_y in fp64, for x (M, K) and d_y (M, N).
+template <class T>
+oracle::Vec weight_gradient_rows(const DeviceArray<T>& x, const DeviceArray<T>& dy, const Shape& s,
+                                 const std::vector<std::int64_t>& rows) {
+  const std::int64_t count = count_of(rows);
+  const oracle::Vec columns = x.columns(rows, s.K);
+  const std::vector<T> all = dy.stored();
+  oracle::Vec sums(static_cast<std::size_t>(count * s.N)), line(static_cast<std::size_t>(s.N));
+  for (std::int64_t m = 0; m < s.M; ++m) {
+    for (std::int64_t n = 0; n < s.N; ++n) {
+      line[n] = static_cast<double>(llmc::to_float(all[m * s.N + n]));
+    }
+    for (std::int64_t r = 0; r < count; ++r) {
+      const double factor = columns[m * count + r];
+      for (std::int64_t n = 0; n < s.N; ++n) sums[r * s.N + n] += factor * line[n];
+    }
+  }
+  return sums;
+}
+
+// d_W (K, N), fp32, += x^T d_y for x (M, K) and d_y (M, N). The sums have M terms.
+template <class T>
+void backward_weight(Bench& bench, Shape s, const char* op = "linear_backward_weight") {
+  const double inputs = sizeof(T) * static_cast<double>(s.M * s.K + s.M * s.N);
+  Case c(bench, {.op = op,
+                 .shape = s.text(),
+                 .dtype = kDtypeOf<T>,
+                 .variants = with_plans({"used"}, s, kDtypeOf<T>, true),
                  .bytes = inputs + 8.0 * static_cast<double>(s.K * s.N),
                  .flops = s.flops()});
   if (!c.wanted()) return;
-  llmc::Gemm gemm;
+  Gemm gemm;
   auto& dy = c.input<T>(s.M * s.N, normal(1));
   auto& x = c.input<T>(s.M * s.K, normal(2));
   auto& dw = c.output<float>(s.K * s.N, normal(3));
-  c.variant("used", [&](int i) {
-    llmc::linear_backward<T>({}, make_tensor(dw.at(i), s.K, s.N), {},
-                             make_tensor(dy.at(i), s.M, s.N), make_tensor(x.at(i), s.M, s.K), {},
-                             {}, gemm, bench.stream());
+  const auto call_of = [s, &dy, &x, &dw](int i) {
+    return llmc::matmul_call(make_tensor(dw.at(i), s.K, s.N), in(x, i, s.M, s.K), Transpose::yes,
+                             in(dy, i, s.M, s.N), Transpose::no, 1.0f,
+                             static_cast<const T*>(nullptr));
+  };
+  add_used(c, gemm, call_of, [&](int i) {
+    llmc::linear_backward<T>({}, make_tensor(dw.at(i), s.K, s.N), {}, in(dy, i, s.M, s.N),
+                             in(x, i, s.M, s.K), {}, {}, gemm, bench.stream());
   });
-  // Some rows of d_W: x's columns as rows of a product.
-  const auto columns = sample(s.K, 6);
-  const oracle::Vec all = x.values();
-  oracle::Vec x_transposed;
-  for (const std::int64_t k : columns) {
-    for (std::int64_t m = 0; m < s.M; ++m) x_transposed.push_back(all[m * s.K + k]);
-  }
-  oracle::Vec want = dw.rows(columns, s.N);
-  oracle::add_to(want, oracle::linear_forward(x_transposed, dy.values(), {},
-                                              static_cast<std::int64_t>(columns.size()), s.M, s.N));
+  add_other_plans(bench, c, true, call_of);
+  const auto rows = sample(s.K, 6);
+  oracle::Vec want = dw.rows(rows, s.N);
+  oracle::add_to(want, weight_gradient_rows(x, dy, s, rows));
   c.finish([&] {
-    return std::vector{
-        compare("d_w", dw.rows(columns, s.N), want, product_tolerance<T, float>(s.M))};
+    return std::vector{compare("d_w", dw.rows(rows, s.N), want, product_tolerance<T, float>(s.M))};
   });
+}
+
+// The same of ones: every number of d_W must be exactly M, which a fp32 sum reaches without
+// rounding. A plan that leaves out or doubles a part of the sum cannot pass.
+template <class T>
+void backward_weight_of_ones(Bench& bench, Shape s) {
+  Case c(bench, {.op = "linear_backward_weight_1",
+                 .shape = s.text(),
+                 .dtype = kDtypeOf<T>,
+                 .variants = with_plans({"used"}, s, kDtypeOf<T>, true),
+                 .bytes = sizeof(T) * static_cast<double>(s.M * s.K + s.M * s.N),
+                 .flops = s.flops(),
+                 .timed = false});
+  if (!c.wanted()) return;
+  Gemm gemm;
+  const Fill ones = normal(1, 0, 1), zeros = normal(1, 0, 0);
+  auto& dy = c.input<T>(s.M * s.N, ones);
+  auto& x = c.input<T>(s.M * s.K, ones);
+  auto& dw = c.output<float>(s.K * s.N, zeros);
+  const auto call_of = [s, &dy, &x, &dw](int i) {
+    return llmc::matmul_call(make_tensor(dw.at(i), s.K, s.N), in(x, i, s.M, s.K), Transpose::yes,
+                             in(dy, i, s.M, s.N), Transpose::no, 1.0f,
+                             static_cast<const T*>(nullptr));
+  };
+  add_used(c, gemm, call_of, [&](int i) { gemm.run(call_of(i), bench.stream()); });
+  add_other_plans(bench, c, true, call_of);
+  const oracle::Vec want(static_cast<std::size_t>(s.K * s.N), static_cast<double>(s.M));
+  c.finish([&] { return std::vector{compare("d_w", dw.values(), want, 0)}; });
 }
 
 // The language-model head: logits (M, N) = h (M, K) times the embedding (N, K), transposed.
 template <class T>
-void head(Bench& bench, Shape s) {
+void head_forward(Bench& bench, Shape s) {
   Case c(bench, {.op = "head_forward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .bytes = sizeof(T) * static_cast<double>(s.M * s.K + s.K * s.N + s.M * s.N),
+                 .variants = with_plans({"used"}, s, kDtypeOf<T>, false),
+                 .bytes = s.bytes<T>(),
                  .flops = s.flops()});
   if (!c.wanted()) return;
-  llmc::Gemm gemm;
+  Gemm gemm;
   auto& h = c.input<T>(s.M * s.K, normal(1));
   auto& wte = c.input<T>(s.N * s.K, normal(2));
   auto& logits = c.output<T>(s.M * s.N);
-  constexpr const T* kNoBias = nullptr;
-  c.variant("used", [&](int i) {
-    const T* left = h.at(i);
-    const T* right = wte.at(i);
-    llmc::matmul(make_tensor(logits.at(i), s.M, s.N), make_tensor(left, s.M, s.K), Transpose::no,
-                 make_tensor(right, s.N, s.K), Transpose::yes, 0.0f, kNoBias, gemm, bench.stream());
-  });
+  const auto call_of = [s, &h, &wte, &logits](int i) {
+    return llmc::matmul_call(make_tensor(logits.at(i), s.M, s.N), in(h, i, s.M, s.K), Transpose::no,
+                             in(wte, i, s.N, s.K), Transpose::yes, 0.0f,
+                             static_cast<const T*>(nullptr));
+  };
+  add_used(c, gemm, call_of, [&](int i) { gemm.run(call_of(i), bench.stream()); });
+  add_other_plans(bench, c, false, call_of);
   const auto rows = sample(s.M, 16);
-  const auto want = oracle::lm_head_forward(h.rows(rows, s.K), wte.values(),
-                                            static_cast<std::int64_t>(rows.size()), s.K, s.N);
+  const auto want =
+      oracle::lm_head_forward(h.rows(rows, s.K), wte.values(), count_of(rows), s.K, s.N);
   c.finish([&] {
     return std::vector{
         compare("logits", logits.rows(rows, s.N), want, product_tolerance<T, T>(s.K))};
   });
 }
 
+// d_h (M, K) = d_logits (M, N) times the embedding (N, K).
 template <class T>
-void all_of(Bench& bench, Shape s) {
+void head_backward_input(Bench& bench, Shape s) {
+  Case c(bench, {.op = "head_backward_input",
+                 .shape = s.text(),
+                 .dtype = kDtypeOf<T>,
+                 .variants = with_plans({"used"}, s, kDtypeOf<T>, false),
+                 .bytes = s.bytes<T>(),
+                 .flops = s.flops()});
+  if (!c.wanted()) return;
+  Gemm gemm;
+  auto& d_logits = c.input<T>(s.M * s.N, normal(1));
+  auto& wte = c.input<T>(s.N * s.K, normal(2));
+  auto& d_h = c.output<T>(s.M * s.K);
+  const auto call_of = [s, &d_logits, &wte, &d_h](int i) {
+    return llmc::matmul_call(make_tensor(d_h.at(i), s.M, s.K), in(d_logits, i, s.M, s.N),
+                             Transpose::no, in(wte, i, s.N, s.K), Transpose::no, 0.0f,
+                             static_cast<const T*>(nullptr));
+  };
+  add_used(c, gemm, call_of, [&](int i) { gemm.run(call_of(i), bench.stream()); });
+  add_other_plans(bench, c, false, call_of);
+  const auto rows = sample(s.M, 16);
+  const auto want =
+      oracle::linear_forward(d_logits.rows(rows, s.N), wte.values(), {}, count_of(rows), s.N, s.K);
+  c.finish([&] {
+    return std::vector{compare("d_h", d_h.rows(rows, s.K), want, product_tolerance<T, T>(s.N))};
+  });
+}
+
+// ---- shapes --------------------------------------------------------------------------------
+
+enum class Layer { narrow, widening, projection };
+
+template <class T>
+void linear_layer(Bench& bench, Shape s, Layer layer) {
   forward<T>(bench, s, true);
   forward<T>(bench, s, false);
-  backward_input<T>(bench, s);
+  if (layer == Layer::widening) gelu_forward<T>(bench, s);
+  if (layer == Layer::projection) residual_forward<T>(bench, s);
+  backward_input<T>(bench, s, false);
+  if (layer == Layer::projection && s.K > s.N) backward_input<T>(bench, s, true);
   backward_weight<T>(bench, s);
+  if (s.plans) backward_weight_of_ones<T>(bench, s);
+}
+
+// The embedding's gradient (N, K) is d_logits^T h: a weight gradient of a layer from N to K.
+template <class T>
+void head(Bench& bench, Shape s) {
+  head_forward<T>(bench, s);
+  head_backward_input<T>(bench, s);
+  backward_weight<T>(bench, {s.M, s.N, s.K, s.fp16, s.plans}, "head_backward_weight");
 }
 
 // The four linear layers of a block.
-std::vector<Shape> block_shapes(std::int64_t rows, std::int64_t C, bool fp16) {
-  return {
-      {rows, C, 3 * C, fp16}, {rows, C, C, fp16}, {rows, C, 4 * C, fp16}, {rows, 4 * C, C, fp16}};
+template <class T>
+void block(Bench& bench, std::int64_t rows, std::int64_t C, bool plans) {
+  linear_layer<T>(bench, {rows, C, 3 * C, true, plans}, Layer::narrow);
+  linear_layer<T>(bench, {rows, C, C, true, plans}, Layer::projection);
+  linear_layer<T>(bench, {rows, C, 4 * C, true, plans}, Layer::widening);
+  linear_layer<T>(bench, {rows, 4 * C, C, true, plans}, Layer::projection);
 }
 
 void run(Bench& bench) {
-  std::vector<Shape> shapes, heads;
   if (bench.wants(ShapeSet::small)) {
-    shapes = {{8, 8, 8}, {24, 40, 120}, {136, 96, 200}};
-    heads = {{16, 40, 216}};
+    for_each_dtype(true, [&]<class T>() {
+      linear_layer<T>(bench, {8, 8, 8}, Layer::narrow);
+      linear_layer<T>(bench, {24, 40, 120}, Layer::widening);
+      linear_layer<T>(bench, {136, 200, 96}, Layer::projection);
+      linear_layer<T>(bench, {256, 64, 72, true, true}, Layer::narrow);
+      head<T>(bench, {16, 40, 216});
+    });
   }
-  if (bench.wants(ShapeSet::gpt2)) {
-    for (const auto& model : {block_shapes(32768, 768, true), block_shapes(16384, 1600, false)}) {
-      shapes.insert(shapes.end(), model.begin(), model.end());
-    }
-    heads.insert(heads.end(), {{32768, 768, 50304}, {8192, 1600, 50304, false}});
+  if (!bench.wants(ShapeSet::gpt2)) return;
+  constexpr std::int64_t kVocabulary = 50304;  // 50257 in rows of whole 128s
+  // 124M: micro-batches of 64 and 32 sequences of 1024 tokens, all dtypes for the latter; the head
+  // by chunks of 4096 rows and in one piece.
+  block<bf16>(bench, 65536, 768, true);
+  for (const std::int64_t rows : {4096, 65536}) {
+    head<bf16>(bench, {rows, 768, kVocabulary, true, true});
   }
-  for (const Shape s : shapes) {
-    for_each_dtype(s.fp16, [&]<class T>() { all_of<T>(bench, s); });
-  }
-  for (const Shape s : heads) {
-    for_each_dtype(s.fp16, [&]<class T>() { head<T>(bench, s); });
-  }
+  for_each_dtype(true, [&]<class T>() {
+    block<T>(bench, 32768, 768, true);
+    head<T>(bench, {32768, 768, kVocabulary});
+  });
+  // 1558M.
+  for_each_dtype(false, [&]<class T>() {
+    block<T>(bench, 16384, 1600, false);
+    head<T>(bench, {8192, 1600, kVocabulary});
+  });
 }
 
 }  // namespace

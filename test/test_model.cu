@@ -107,8 +107,8 @@ TEST_SUITE("model") {
       rig.gradients_of({fixture.batch()});
       return std::pair{rig.gradients(), rig.losses(fixture.batch())};
     };
-    // Products with another number of rows may add in another order, which can round a logit of half
-    // precision the other way.
+    // Products with another number of rows may add in another order, which can round a logit of
+    // half precision the other way.
     const double loss_tolerance = std::max(1e-6, kSpacing<T>);
     const double gradient_tolerance = std::max(kReordering, kSpacing<T>);
     const auto [gradients, losses] = run(0);
@@ -166,7 +166,8 @@ TEST_SUITE("model") {
     CHECK(logits_bytes(1) == kRow + kLosses);
     CHECK(logits_bytes(7) == round_up(7 * kRow, 256) + kLosses);
     CHECK(logits_bytes(4096) == 4096 * kRow + kLosses);
-    for (const std::int64_t all : {0, 8192, 1000000}) CHECK(logits_bytes(all) == 8192 * kRow + kLosses);
+    for (const std::int64_t all : {0, 8192, 1000000})
+      CHECK(logits_bytes(all) == 8192 * kRow + kLosses);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {

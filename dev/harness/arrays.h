@@ -110,6 +110,14 @@ Digest digest_of(const T* p, std::int64_t n, Stream& stream) {
   return digest;
 }
 
+// to (rows, count) = columns `which` of from (rows, C), a number a thread.
+template <class T>
+__global__ void gather_columns_kernel(T* to, const T* from, std::int64_t rows, std::int64_t C,
+                                      const std::int64_t* which, std::int64_t count) {
+  const std::int64_t i = llmc::global_thread();
+  if (i < rows * count) to[i] = from[i / count * C + which[i % count]];
+}
+
 enum class Role { input, output };  // output: written or changed by the op
 
 // What a case does with an array whatever its type.
@@ -185,10 +193,7 @@ class DeviceArray : public AnyArray {
 
   // The same as doubles, exactly.
   std::vector<double> values(std::int64_t first, std::int64_t count) const {
-    std::vector<double> all;
-    all.reserve(static_cast<std::size_t>(count));
-    for (const T& x : stored(first, count)) all.push_back(static_cast<double>(llmc::to_float(x)));
-    return all;
+    return as_doubles(stored(first, count));
   }
   std::vector<double> values() const { return values(0, n_); }
 
@@ -202,7 +207,31 @@ class DeviceArray : public AnyArray {
     return all;
   }
 
+  // Some columns of the same matrix, (n / C, which.size()).
+  std::vector<double> columns(const std::vector<std::int64_t>& which, std::int64_t C) const {
+    const std::int64_t rows = n_ / C, count = static_cast<std::int64_t>(which.size());
+    const Buffer<std::int64_t> indices(count);
+    const Buffer<T> gathered(rows * count);
+    llmc::copy_to_device(indices.data(), which.data(), count, *stream_);
+    llmc::launch_elementwise<1>(gather_columns_kernel<T>, rows * count, *stream_, gathered.data(),
+                                static_cast<const T*>(at(0)), rows, C,
+                                static_cast<const std::int64_t*>(indices.data()), count);
+    std::vector<T> found(static_cast<std::size_t>(rows * count));
+    llmc::copy_to_host(found.data(), static_cast<const T*>(gathered.data()), rows * count,
+                       *stream_);
+    stream_->synchronize();
+    return as_doubles(found);
+  }
+
  private:
+  // Exactly.
+  static std::vector<double> as_doubles(const std::vector<T>& found) {
+    std::vector<double> all;
+    all.reserve(found.size());
+    for (const T& x : found) all.push_back(static_cast<double>(llmc::to_float(x)));
+    return all;
+  }
+
   // Elements of a guard. Every set starts at a multiple of as many, so of 256 bytes at least.
   static constexpr std::int64_t kGuard = 256;
   static T guard_value() {

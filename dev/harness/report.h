@@ -76,6 +76,7 @@ struct Line {
   std::vector<std::string> faults;  // why it is a FAIL
   bool timed = false;
   Timing time;
+  std::string note;  // such as the library's algorithm
   bool ok() const { return faults.empty(); }
 };
 
@@ -191,6 +192,7 @@ class Report {
       std::printf(" %10.1f %10.1f %10.1f %7.0f %8.2f %6.1f", line.time.median, line.time.p10,
                   line.time.p90, speed.bytes * 1e-9, speed.flops * 1e-12, speed.percent);
     }
+    if (!line.note.empty()) std::printf("  %s", line.note.c_str());
     std::printf("\n");
     for (const std::string& fault : line.faults) std::printf("      %s\n", fault.c_str());
   }
@@ -214,6 +216,7 @@ class Report {
           number(speed.flops * 1e-12).c_str(), number(speed.percent).c_str());
     }
     if (line.kept_bytes > 0) std::printf(", \"kept_bytes\": %.0f", line.kept_bytes);
+    if (!line.note.empty()) std::printf(", \"note\": \"%s\"", escaped(line.note).c_str());
     std::printf(", \"faults\": [");
     for (std::size_t i = 0; i < line.faults.size(); ++i) {
       std::printf("%s\"%s\"", i > 0 ? ", " : "", escaped(line.faults[i]).c_str());

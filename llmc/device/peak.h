@@ -37,9 +37,7 @@ struct DataSheetPeak {
   double flops_per_clock = 0;  // of one multiprocessor
   double clock_hz = 0;
 
-  double flops() const {
-    return static_cast<double>(processors) * flops_per_clock * clock_hz;
-  }
+  double flops() const { return static_cast<double>(processors) * flops_per_clock * clock_hz; }
   // "132 SMs x 4096 FLOP per clock x 1.83 GHz"
   std::string text() const {
     char line[96];
@@ -50,8 +48,8 @@ struct DataSheetPeak {
 };
 
 // The peak of products in `dtype`; with `tf32`, fp32 products run on tensor cores at half the rate
-// of 16-bit ones. flops() is 0 if the architecture is not in the table: measure it then. A GPU whose
-// highest clock is below the data sheet's gets its own.
+// of 16-bit ones. flops() is 0 if the architecture is not in the table: measure it then. A GPU
+// whose highest clock is below the data sheet's gets its own.
 inline DataSheetPeak data_sheet_peak(const DeviceProperties& device, Dtype dtype, bool tf32) {
   const int capability = 10 * device.compute_major + device.compute_minor;
   for (const TensorCoreRate& rate : kTensorCoreRates) {

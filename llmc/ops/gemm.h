@@ -14,7 +14,7 @@ namespace llmc {
 struct GemmOptions {
   bool allow_tf32 = false;  // round the operands of fp32 products to TF32 (10 bits of mantissa)
   bool split_k = false;     // cut K where may_split_k() allows it
-  int proposal = 0;         // take this plan of those the library proposes, 0 being its first choice
+  int proposal = 0;  // take this plan of those the library proposes, 0 being its first choice
 };
 
 // What a product does with its sums before it stores them.
@@ -25,9 +25,9 @@ enum class Epilogue {
 };
 
 // s = alpha · op(a) op(b) + beta · addend [+ bias (n) on every row]; c (m, n) = epilogue(s). All
-// matrices are row-major and dense. op(a) is (m, k): stored so, or as (k, m) when transpose_a; op(b)
-// is (k, n), or stored (n, k). TI: type of a, b and bias; TO: type of c, addend and aux. Sums are
-// fp32, the epilogue's arithmetic too.
+// matrices are row-major and dense. op(a) is (m, k): stored so, or as (k, m) when transpose_a;
+// op(b) is (k, n), or stored (n, k). TI: type of a, b and bias; TO: type of c, addend and aux. Sums
+// are fp32, the epilogue's arithmetic too.
 template <class TO, class TI>
 struct GemmCall {
   bool transpose_a = false, transpose_b = false;

@@ -52,9 +52,9 @@ Value algorithm_attribute(const cublasLtMatmulAlgo_t& algorithm,
                           cublasLtMatmulAlgoConfigAttributes_t attribute) {
   Value value{};
   std::size_t written = 0;
-  check_cublas(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value,
-                                                    &written),
-               "cublasLtMatmulAlgoConfigGetAttribute");
+  check_cublas(
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written),
+      "cublasLtMatmulAlgoConfigGetAttribute");
   return value;
 }
 
@@ -194,7 +194,8 @@ class Plan {
   int usable_ = 0;
 };
 
-// "algorithm 66, tile 20, stages 36, split-K 4, waves 0.98, workspace 12.0 MiB": cuBLASLt's numbers.
+// "algorithm 66, tile 20, stages 36, split-K 4, waves 0.98, workspace 12.0 MiB": cuBLASLt's
+// numbers.
 inline std::string proposal_text(const cublasLtMatmulHeuristicResult_t& proposal) {
   const auto number = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
     return algorithm_attribute<std::int32_t>(proposal.algo, attribute);

@@ -36,7 +36,8 @@ class Gemm {
     stream.run([call, scratch = scratch_] { compute(call, *scratch); });
   }
 
-  // How many algorithms the library proposes for this product, and the one that run() takes.
+  // How many algorithms the library proposes for this product, and the name of the one in use,
+  // which OpenBLAS does not tell.
   template <class TO, class TI>
   int proposals(const GemmCall<TO, TI>& call) const {
     check_gemm(call);
@@ -45,11 +46,12 @@ class Gemm {
   template <class TO, class TI>
   std::string algorithm_text(const GemmCall<TO, TI>& call) const {
     check_gemm(call);
-    return "OpenBLAS";
+    return {};
   }
 
  private:
-  static constexpr std::int64_t kPiece = 1 << 16;  // numbers of a matrix that a thread takes at once
+  static constexpr std::int64_t kPiece = 1
+                                         << 16;  // numbers of a matrix that a thread takes at once
 
   struct Scratch {
     std::vector<float> a, b, c, bias;

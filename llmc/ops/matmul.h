@@ -11,10 +11,10 @@ namespace llmc {
 
 enum class Transpose { no, yes };
 
-// out (M, N) = op(a) op(b) + beta · out [+ bias on every row], to be run by Gemm::run() or to be given
-// an epilogue first. op(a) is (M, K), op(b) is (K, N); with Transpose::yes the tensor is stored the
-// other way round. a, b and bias share a type; out may be fp32 while they are half precision
-// (parameter gradients), without a bias then. Throws an Error if shapes differ.
+// out (M, N) = op(a) op(b) + beta · out [+ bias on every row], to be run by Gemm::run() or to be
+// given an epilogue first. op(a) is (M, K), op(b) is (K, N); with Transpose::yes the tensor is
+// stored the other way round. a, b and bias share a type; out may be fp32 while they are half
+// precision (parameter gradients), without a bias then. Throws an Error if shapes differ.
 template <class TO, class TI>
 GemmCall<TO, TI> matmul_call(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a,
                              Tensor<const TI, 2> b, Transpose transpose_b, float beta,

@@ -83,15 +83,9 @@ class Progress {
 
   void step(const StepRecord& r) {
     if (log_) {
-      LogRecord line{{"step", r.step},
-                     {"loss", r.loss},
-                     {"grad_norm", r.grad_norm},
-                     {"lr", r.lr},
-                     {"tokens", r.tokens},
-                     {"tok_per_s", r.tok_per_s},
-                     {"mfu", r.mfu},
-                     {"mfu_full", r.mfu_full},
-                     {"step_ms", r.step_ms}};
+      LogRecord line{{"step", r.step}, {"loss", r.loss},         {"grad_norm", r.grad_norm},
+                     {"lr", r.lr},     {"tokens", r.tokens},     {"tok_per_s", r.tok_per_s},
+                     {"mfu", r.mfu},   {"mfu_full", r.mfu_full}, {"step_ms", r.step_ms}};
       if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
       append_usage(line, meter_.read());
       log_->write(line);

@@ -212,17 +212,16 @@ class Trainer {
     report_skipped(optimizer, loss, progress);
     const double tok_per_s = static_cast<double>(plan_.tokens_per_step()) / seconds;
     const FlopsPerToken flops = flops_per_token(table_, model_.config(), plan_.shape.T);
-    return {
-        .step = position_.step,
-        .loss = loss,
-        .grad_norm = static_cast<double>(optimizer.gradient_norm),
-        .lr = rate,
-        .tokens = position_.tokens,
-        .tok_per_s = tok_per_s,
-        .mfu = tok_per_s * flops.causal / peak_.flops,
-        .mfu_full = tok_per_s * flops.full / peak_.flops,
-        .step_ms = 1e3 * seconds,
-        .loss_scale = static_cast<double>(optimizer.used_loss_scale)};
+    return {.step = position_.step,
+            .loss = loss,
+            .grad_norm = static_cast<double>(optimizer.gradient_norm),
+            .lr = rate,
+            .tokens = position_.tokens,
+            .tok_per_s = tok_per_s,
+            .mfu = tok_per_s * flops.causal / peak_.flops,
+            .mfu_full = tok_per_s * flops.full / peak_.flops,
+            .step_ms = 1e3 * seconds,
+            .loss_scale = static_cast<double>(optimizer.used_loss_scale)};
   }
 
   DeviceBatch next_batch() {
