@@ -101,7 +101,7 @@ class Case {
       : bench_(bench), info_(std::move(info)), sets_(bench.sets_for(info_.bytes)) {
     for (const std::string& variant : info_.variants) {
       const std::string name = name_of(variant);
-      if (name.find(bench.options().filter) == std::string::npos) continue;
+      if (!bench.options().keeps(name)) continue;
       wanted_.push_back(variant);
       if (bench.options().list) std::printf("%s\n", name.c_str());
     }
@@ -377,7 +377,7 @@ int bench_main(int argc, char** argv, const char* about, const Body& body) {
     body(bench);
     if (options.list) return 0;
     if (bench.report().empty()) {
-      throw UsageError("--filter " + options.filter + " leaves no line; --list names them");
+      throw UsageError("--filter leaves no line; --list names them");
     }
     bench.report().finish();
     return bench.report().failed() == 0 ? 0 : 1;

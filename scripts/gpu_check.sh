@@ -4,10 +4,12 @@
 #
 #   scripts/gpu_check.sh [--dry] PHASE OUTDIR
 #
+#   profile   a toy run, then where a step of GPT-2 124M spends its time, next to what was predicted
 #   correct   build, all tests on the GPU, compute-sanitizer on short training runs
 #   train     GPT-2 124M beside PyTorch: 200 losses from the same weights and batches, then speed
 #   bench     every kernel against the roofs measured here, then PyTorch's
-#   --dry     the same steps, tiny and on the CPU, to try the script itself where there is no GPU
+#   --dry     the same steps, tiny and on the CPU, to try the script itself where there is no GPU;
+#             without OUTDIR in build/gpu_check/dry/PHASE
 #
 # OUTDIR gets at most eight files, each complete up to the step that ran last: report.txt (read this
 # one), steps.jsonl, and the logs and figures that the phase names. The first step that goes wrong ends
@@ -24,14 +26,21 @@ usage_error() {
   sed -n '/^#   [a-z-]/s/^#   /  /p' "$0" >&2
   exit 2
 }
-dry=0
-if [ "${1:-}" = --dry ]; then dry=1; shift; fi
-[ $# -eq 2 ] || usage_error "a phase and a folder for the results are wanted"
-phase=$1 out=$2
+dry=0 words=()
+for word in "$@"; do
+  if [ "$word" = --dry ]; then dry=1; else words+=("$word"); fi
+done
+phase=${words[0]:-} out=${words[1]:-}
+[ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 2 ] || usage_error "give a phase and a folder for the results"
 case $phase in
-  correct | train | bench) ;;
-  *) usage_error "phase '$phase' is not known; allowed: correct, train, bench" ;;
+  profile | correct | train | bench) ;;
+  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, bench" ;;
 esac
+if [ -z "$out" ]; then
+  [ $dry -eq 1 ] || usage_error "give a folder for the results of phase $phase"
+  out=build/gpu_check/dry/$phase  # no results, so the last dry run's may go
+  rm -rf "$out"
+fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 [ -z "$(ls -A "$out")" ] || usage_error "$out is not empty: results of another run are not overwritten"
@@ -43,8 +52,9 @@ work=build/gpu_check/$phase
 make=(make --no-print-directory "-j${JOBS:-$(nproc)}")
 [ -z "${DEPS:-}" ] || make+=("DEPS=$DEPS")
 if [ $dry -eq 1 ]; then
-  device=host torch_device=cpu build=build/host
-  make+=(CUDA=0)
+  # With little optimisation, in a folder of its own: compiling takes longer than these runs.
+  device=host torch_device=cpu build=build/dry
+  make+=(CUDA=0 HOST=build/dry "OPTIMIZE=-O1 -march=native")
 else
   device=cuda torch_device=cuda build=build/cuda
   make+=(HOST_BUILD=0 DEVICE=cuda)
@@ -54,6 +64,8 @@ fi
 say() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
 
 stop_at() { # step, why
+  # What was measured until here is worth a look.
+  if declare -F "conclude_$phase" >/dev/null; then "conclude_$phase"; fi
   say "FAILED at step $1: $2"
   exit 1
 }
@@ -61,16 +73,43 @@ stop_at() { # step, why
 # step NAME SECONDS LOG COMMAND...: runs it, for that long at most and no longer than the phase may
 # last. Its output is added to LOG; lines that begin with `result: ` go into the report.
 step() {
-  local name=$1 limit=$2 log=$3 left code=0 begin size seconds
+  local name=$1 limit=$2 log=$3 code=0 begin size
   shift 3
-  left=$((PHASE_SECONDS - SECONDS))
-  [ $left -gt 0 ] || stop_at "$name" "the $PHASE_SECONDS s of the phase are over"
-  [ "$limit" -lt $left ] || limit=$left
+  limit=$(seconds_for "$name" "$limit")
   printf '\n==== %s: %s\n' "$name" "$*" >>"$out/$log"
   size=$(stat -c %s "$out/$log")
   begin=$EPOCHREALTIME
   timeout --kill-after=10 "$limit" "$@" >>"$out/$log" 2>&1 </dev/null || code=$?
-  seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $begin}")
+  record "$name" "$limit" "$log" "$begin" "$code" "$size"
+}
+
+# The same in two parts: what stands between start and finish runs meanwhile. One at a time, with a
+# LOG that no other step writes to.
+start() {
+  background=("$1" "$(seconds_for "$1" "$2")" "$3" "$EPOCHREALTIME")
+  shift 3
+  printf '==== %s, in the background: %s\n' "${background[0]}" "$*" >>"$out/${background[2]}"
+  timeout --kill-after=10 "${background[1]}" "$@" >>"$out/${background[2]}" 2>&1 </dev/null &
+  background_pid=$!
+  trap 'kill "$background_pid" 2>/dev/null || true' EXIT
+}
+finish() {
+  local code=0
+  wait "$background_pid" || code=$?
+  trap - EXIT
+  record "${background[@]}" "$code" 0
+}
+
+seconds_for() { # step, its limit: that, or what is left of the phase
+  local left=$((PHASE_SECONDS - SECONDS))
+  [ $left -gt 0 ] || left=0
+  echo $(($2 < left ? $2 : left))
+}
+
+# Of a step that ended: NAME LIMIT LOG BEGIN CODE SIZE, the log's length when it began.
+record() {
+  local name=$1 limit=$2 log=$3 code=$5 size=$6 seconds
+  seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $4}")
   printf '{"phase":"%s","step":"%s","seconds":%s,"limit":%d,"exit":%d,"log":"%s","dry":%s}\n' \
     "$phase" "$name" "$seconds" "$limit" "$code" "$log" "$([ $dry -eq 1 ] && echo true || echo false)" >>"$out/steps.jsonl"
   say "$([ $code -eq 0 ] && echo "ok    " || echo FAILED) $name: $seconds s (log: $log)"
@@ -78,7 +117,7 @@ step() {
   [ $code -ne 0 ] || return 0
   tail -c "+$((size + 1))" "$out/$log" | tail -n 25 | sed 's/^/    | /'
   case $code in
-    124 | 137) stop_at "$name" "stopped after $limit s" ;;
+    124 | 137) stop_at "$name" "stopped after $limit s$([ $SECONDS -lt $PHASE_SECONDS ] || echo ", when the $PHASE_SECONDS s of the phase were over")" ;;
     *) stop_at "$name" "exit code $code" ;;
   esac
 }
@@ -111,6 +150,68 @@ describe_machine() {
 
 torch_version() {
   "$PYTHON" -c 'import numpy, torch; print(torch.__version__)' 2>/dev/null || echo none
+}
+
+# ---- phase: profile ---------------------------------------------------------------------------
+# First what may end everything else: the toy runs. Then what decides most: the profile of a step.
+phase_profile() {
+  local check=("$PYTHON" scripts/gpu_check/profile.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
+  local V=50257 tokens=1000000 steps=12 profiled=5 toy_steps=50 shrink=1 rows=4096 sizes=(--model d12) flags=(--shapes gpt2 --filter bf16)
+  local data=$work/data name dtype B only
+  if [ $dry -eq 1 ]; then
+    V=300 tokens=20000 steps=6 profiled=2 toy_steps=10 shrink=16 rows=7 sizes=(--layers 2 --heads 2 --channels 32 --context 32)
+    flags=(--shapes small --verify)
+  fi
+  local names=("${benches[@]/#/$build/bench_}")
+  step prepare 30 build.log "${make[@]}" "$build/commands"
+  start bench-build 400 bench-build.log nice "${make[@]}" "$build/planted_faults" "$build/bench_matmul" "${names[@]}"
+  step build 400 build.log "${make[@]}" "$build/train_gpt2"
+  for dtype in fp32 bf16; do
+    step "toy-$dtype" 60 output.log "${check[@]}" toy --program "$build/train_gpt2" --device $device --dtype $dtype \
+      --steps $toy_steps --work "$work"
+  done
+
+  step data 60 output.log "$PYTHON" dev/peers/make_data.py --out "$data" --tokens $tokens --vocabulary $V
+  local run=("${check[@]}" run --program "$build/train_gpt2" --device $device --out "$out/measurements.jsonl")
+  training() { # label, micro-batch, rows of logits, then flags of profile.py
+    step "run-$1" 60 output.log "${run[@]}" --label "$1" "${@:4}" -- "${sizes[@]}" --train "$data/tokens.bin" \
+      --tokenizer "words:$data/words.txt" --dtype bf16 --batch-size $(($2 / shrink)) --logits-rows "$3" --steps $steps
+  }
+  training B64 64 $rows --profile $profiled
+  for B in 64 32 16; do
+    training B$B-speed $B $rows
+    training B$B-all-rows-speed $B 0 --like B$B-speed
+  done
+  training B64-all-rows 64 0 --profile $profiled --like B64
+  for B in 32 16; do training B$B $B $rows --profile $profiled; done
+
+  finish
+  local bench=("${check[@]}" bench --out "$out/bench.jsonl" --)
+  # A check that cannot fail would mean nothing.
+  step planted-faults 60 output.log "${check[@]}" bench --planted --out "$work/planted.jsonl" -- "$build/planted_faults" --json --verify
+  step bench_matmul 180 output.log "${bench[@]}" "$build/bench_matmul" --json "${flags[@]}"
+  for name in "${benches[@]}"; do
+    only=()
+    # Other lengths, and the (T, T) matrix, are for phase bench.
+    [ "$name" != attention ] || [ $dry -eq 1 ] || only=(--filter "/flash B" --filter "T 1024")
+    step "bench_$name" 60 output.log "${bench[@]}" "$build/bench_$name" --json "${flags[@]}" "${only[@]}"
+  done
+
+  local compare=("$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json)
+  if [ $dry -eq 0 ]; then
+    concluded=1
+    step compare 30 output.log "${compare[@]}" --out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench.jsonl"
+    return
+  fi
+  for name in "$build/bench_matmul" "${names[@]}"; do "$name" --list --shapes gpt2 --filter bf16; done >"$work/names.txt"
+  step compare 30 output.log "${compare[@]}" --dry --names "$work/names.txt" "$out/measurements.jsonl"
+}
+
+# Of a phase that stops: what it measured, next to the predictions.
+conclude_profile() {
+  [ $dry -eq 0 ] && [ "${concluded:-0}" = 0 ] || return 0
+  "$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json --out "$out/comparison.txt" \
+    "$out/measurements.jsonl" "$out/bench.jsonl" 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
 }
 
 # ---- phase: correct ---------------------------------------------------------------------------
@@ -169,7 +270,7 @@ phase_bench() {
   # The checks must find what is wrong before their OK means anything.
   step planted-faults 60 bench.log bash -c '"$0" --verify; [ $? -eq 1 ]' "$build/planted_faults"
   for source in "${names[@]}"; do
-    [ "$source" = bench_attention ] || step "$source" 120 bench.log "$build/$source" "${flags[@]}"
+    [ "$source" = bench_attention ] || step "$source" 180 bench.log "$build/$source" "${flags[@]}"
   done
   if [ "$(torch_version)" = none ]; then
     not_run pytorch "PyTorch and NumPy are not in $PYTHON"

@@ -9,6 +9,8 @@ Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, 
 import importlib.util
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +133,102 @@ def test_a_machine_without_a_gpu_is_named(folder):
     program(folder / "bin/git", "exit 128")  # a working tree whose repository stayed behind
     done = start(folder, "correct", folder / "no-git", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="")
     expect("commit:  unknown" in done.stdout and "FAILED at step machine" in done.stdout, done.stdout + done.stderr)
+
+
+# ---- phase profile -------------------------------------------------------------------------
+
+
+def simulated_machine(folder):
+    """A copy of the script with programs that make up what the real ones would print on a GPU."""
+    for name in ("scripts/gpu_check.sh", "scripts/gpu_check", "dev/predictions.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    (folder / "dev/peers").mkdir()
+    (folder / "dev/peers/make_data.py").write_text("")  # the programs read no tokens
+    program(folder / "bin/nvidia-smi", "echo 'Simulated GPU, 1 MiB, 1980 MHz, 700 W, 580.1'")
+    program(folder / "bin/make", f"""\
+for word; do
+  case $word in build/*) mkdir -p "$(dirname "$word")" && cp "{ROOT}/test/simulated_gpu.py" "$word" && chmod +x "$word";; esac
+done""")
+
+
+def profile(folder, *arguments, **environment):
+    done = subprocess.run(["bash", str(folder / "scripts/gpu_check.sh"), *map(str, arguments)], capture_output=True, text=True,
+                          timeout=120, env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "COMMIT": "abc",
+                                            "PYTHON": sys.executable, **environment})
+    return done.returncode, done.stdout
+
+
+def table_of(text):
+    """The names of the compared lines, in their order."""
+    return [line.split("  ")[-1].strip() for line in text.splitlines() if re.match(r" *[+-][0-9.]+% ", line)]
+
+
+def test_profile_lists_a_planted_slow_line_first(folder):
+    simulated_machine(folder)
+    code, text = profile(folder, "profile", folder / "out", PLANT="slow:backward/bias gradient")
+    expect(code == 0 and text.splitlines()[-1].startswith("passed: phase profile"), text)
+    files = sorted(path.name for path in (folder / "out").iterdir())
+    expect(len(files) <= 8 and "comparison.txt" in files, files)
+    table = (folder / "out/comparison.txt").read_text()
+    first = next(line for line in table.splitlines() if "bias gradients (48)" in line)
+    expect(table_of(table)[0].endswith("bias gradients (48)") and first.lstrip().startswith("+200.0% !"), table)
+    # Some lines answer several predictions, and the micro-step has the slow line in it.
+    expect(len(table_of(table)) >= 37 and "not measured" not in table, table)
+    expect("linear_backward_weight" in table.split("Plans")[1].split("All measured")[0], table)
+    expect(first.strip() in (folder / "out/report.txt").read_text(), "the report lacks the table")
+
+
+def test_profile_continues_if_a_batch_does_not_fit(folder):
+    simulated_machine(folder)
+    code, text = profile(folder, "profile", folder / "out", PLANT="memory,slow:gelu_backward/used")
+    expect(code == 0 and "B64: not run: it does not fit into the device's memory" in text, text)
+    expect("not measured: linear forward (48)" in text and "speed, B = 32" in text, text)
+    expect(table_of((folder / "out/comparison.txt").read_text())[0].startswith("GELU backward: gelu_backward/used"), text)
+
+
+def test_profile_stops_at_a_planted_wrong_result(folder):
+    simulated_machine(folder)
+    for plant, step, says in (("bits", "toy-fp32", "two runs differ from step 50 on"), ("weights", "toy-fp32", "left another model"),
+                              ("first", "toy-fp32", "on a CPU it is 5.3584"), ("diverge", "run-B64", "did not fall"),
+                              ("nan", "run-B64", "losses"), ("rows", "run-B64-all-rows-speed", "losses differ from those of B64-speed"),
+                              ("crash", "run-B64", "exit code 1"), ("unplanted", "planted-faults", "were not found"),
+                              ("wrong", "bench_gelu", "gelu_backward/used 32768x3072 bf16: wrong")):
+        code, text = profile(folder, "profile", folder / plant, PLANT=plant)
+        expect(code == 1 and text.splitlines()[-1].startswith(f"FAILED at step {step}:"), f"{plant}: {text}")
+        expect(says in text, f"'{says}' is not said of {plant}: {text}")
+        ran = [json.loads(line)["step"] for line in (folder / plant / "steps.jsonl").read_text().splitlines()]
+        expect(ran[-1] == step, f"{plant}: steps after the wrong result: {ran}")
+        if step.startswith("bench_"):  # what was measured until then is compared
+            expect(len(table_of((folder / plant / "comparison.txt").read_text())) > 20, text)
+
+
+def test_the_dry_profile_checks_that_each_prediction_finds_its_line(folder):
+    simulated_machine(folder)
+    program(folder / "bin/nvidia-smi", "exit 9")
+    code, text = profile(folder, "profile", "--dry")
+    expect(code == 0 and "each finds its line" in text and "a planted slow line is listed first" in text, text)
+    code, text = profile(folder, "--dry", "profile", folder / "out", PLANT="renamed")
+    expect(code == 1 and "no line answers these predictions: linear forward" in text, text)
+
+
+def test_a_benchmark_without_a_line_is_no_proof(folder):
+    for text, says in (("exit 0", "no line was checked"), ("exit 3", "exit code 3")):
+        program(folder / "bench_nothing", text)
+        done = subprocess.run([sys.executable, str(ROOT / "scripts/gpu_check/profile.py"), "bench", "--out",
+                               str(folder / "out.jsonl"), "--", str(folder / "bench_nothing")], capture_output=True, text=True)
+        expect(done.returncode == 1 and says in done.stdout, done.stdout + done.stderr)
+
+
+def test_predictions_have_a_unit_and_a_band(folder):
+    predictions = json.loads((ROOT / "dev/predictions.json").read_text())["predictions"]
+    for p in predictions:
+        expect(0 < p["low"] <= p["predicted"] <= p["high"], f"{p['name']}: the band does not hold the prediction")
+        expect(p["unit"] in ("ms", "tok/s", "GB/s", "TFLOP/s", "%"), f"{p['name']}: unit {p['unit']}")
+        expect({"profile": "operations", "run": "field", "roofs": "field", "bench": "lines"}[p["from"]] in p, p)
+    keys = [(p["name"], p["from"]) for p in predictions]
+    expect(len(set(keys)) == len(keys), "two predictions of one name")
 
 
 def test_kernels_are_compiled_for_the_gpu_that_is_here(folder):

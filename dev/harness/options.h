@@ -1,8 +1,10 @@
 // The flags that every benchmark takes.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace llmc_bench {
 
@@ -11,16 +13,23 @@ enum class ShapeSet { small, gpt2, all };
 struct Options {
   bool help = false;
   bool json = false;
-  bool list = false;         // name the lines, run nothing
-  bool verify_only = false;  // no timing
-  std::string filter;        // a part of "op/variant shape dtype"; empty: all lines
+  bool list = false;                 // name the lines, run nothing
+  bool verify_only = false;          // no timing
+  std::vector<std::string> filters;  // parts of "op/variant shape dtype", of which a line has all
   ShapeSet shapes = ShapeSet::small;
+
+  bool keeps(const std::string& line_name) const {
+    return std::ranges::all_of(filters, [&](const std::string& text) {
+      return line_name.find(text) != std::string::npos;
+    });
+  }
 };
 
 inline constexpr const char* kOptionsHelp =
     "  --shapes SET    small: odd shapes that fill no tile (default on the host);\n"
     "                  gpt2: GPT-2 124M and 1558M (default on a GPU); all: both\n"
-    "  --filter TEXT   only lines whose 'op/variant shape dtype' contains TEXT\n"
+    "  --filter TEXT   only lines whose 'op/variant shape dtype' contains TEXT;\n"
+    "                  given several times: all the texts\n"
     "  --verify        check results, measure no time\n"
     "  --json          one JSON object a line\n"
     "  --list          name the lines and run nothing\n"
@@ -58,7 +67,7 @@ inline Options parse_options(int argc, char** argv, ShapeSet default_shapes) {
     } else if (flag == "--verify") {
       options.verify_only = true;
     } else if (flag == "--filter") {
-      options.filter = value_of(i);
+      options.filters.push_back(value_of(i));
     } else if (flag == "--shapes") {
       options.shapes = parse_shape_set(value_of(i));
     } else {

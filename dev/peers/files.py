@@ -1,38 +1,18 @@
-"""The files that both sides of a comparison read: token files and Hugging Face directories."""
+"""The files that both sides of a comparison read, as NumPy arrays: token files and Hugging Face directories."""
 import json
-import os
 import struct
-from pathlib import Path
 
 import numpy as np
 
-TOKEN_MAGIC, TOKEN_VERSION, TOKEN_HEADER = 20240520, 1, 256  # llm.c's .bin
-
-
-def replace_file(path, write):
-    """`write(file)` fills a temporary file, which then takes the name `path`."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        write(file)
-    os.replace(temporary, path)
-
+from token_files import HEADER, MAGIC, VERSION, replace_file
 
 # ---- token files ---------------------------------------------------------------------------
 
 
-def write_tokens(path, tokens):
-    """`tokens`: integers below 65536."""
-    header = np.zeros(TOKEN_HEADER, dtype="<i4")
-    header[:3] = TOKEN_MAGIC, TOKEN_VERSION, len(tokens)
-    replace_file(path, lambda file: (header.tofile(file), np.asarray(tokens).astype("<u2").tofile(file)))
-
-
 def read_tokens(path):
     """The tokens of a .bin file, as an array of 16-bit integers that lies in the file."""
-    header = np.fromfile(path, dtype="<i4", count=TOKEN_HEADER)
-    if len(header) < TOKEN_HEADER or header[0] != TOKEN_MAGIC or header[1] != TOKEN_VERSION:
+    header = np.fromfile(path, dtype="<i4", count=HEADER)
+    if len(header) < HEADER or header[0] != MAGIC or header[1] != VERSION:
         raise SystemExit(f"{path} is no token file: llm.c's .bin, version 1, is wanted")
     tokens = np.memmap(path, dtype="<u2", mode="r", offset=header.nbytes)
     if len(tokens) != header[2]:

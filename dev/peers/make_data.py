@@ -10,36 +10,36 @@ There is something to learn at once and for long: ids are as unequal as words ar
 probability near 1/k), and each has eight successors of its own, the first of them likeliest.
 """
 import argparse
+import math
+import random
+from bisect import bisect_right
+from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
+from token_files import replace_file, write_tokens
 
-from files import replace_file, write_tokens
-
-SUCCESSOR_ODDS = np.array([0.40, 0.20, 0.12, 0.08, 0.06, 0.04, 0.03, 0.02])
-STRAYS = 1 - SUCCESSOR_ODDS.sum()  # how often any id follows instead
+SUCCESSOR_ODDS = (0.40, 0.20, 0.12, 0.08, 0.06, 0.04, 0.03, 0.02)  # in the other cases any id follows
+CHAIN = 1024  # tokens from one independent start to the next
 
 
-def zipf_ids(random, V, shape):
-    """Ids with probabilities close to 1/(id + 1): the integer part of a number whose logarithm is uniform."""
-    return np.minimum(np.exp(random.random(shape) * np.log(V + 1)).astype(np.int64) - 1, V - 1)
+def zipf_id(draw, V):
+    """An id with a probability close to 1/(id + 1), of a uniform number: the integer part of a number whose
+    logarithm is uniform."""
+    return min(int(math.exp(draw * math.log(V + 1))) - 1, V - 1)
 
 
 def markov_tokens(count, V, seed):
-    """Many chains side by side, each a stretch of the text."""
-    random = np.random.default_rng(seed)
-    successors = zipf_ids(random, V, (V, len(SUCCESSOR_ODDS)))
-    length = 1024
-    chains = -(-count // length)
-    tokens = np.empty((chains, length), dtype=np.uint16)
-    now = zipf_ids(random, V, chains)
-    limits = np.cumsum(SUCCESSOR_ODDS)
-    for t in range(length):
-        tokens[:, t] = now
-        which = np.searchsorted(limits, random.random(chains), side="right")
-        strays = zipf_ids(random, V, chains)
-        now = np.where(which < len(limits), successors[now, np.minimum(which, len(limits) - 1)], strays)
-    return tokens.reshape(-1)[:count]
+    """The text: chains, each from a start of its own."""
+    draw = random.Random(seed).random
+    successors = [[zipf_id(draw(), V) for _ in SUCCESSOR_ODDS] for _ in range(V)]
+    limits = list(accumulate(SUCCESSOR_ODDS))
+    tokens = []
+    now = 0
+    for t in range(count):
+        which = bisect_right(limits, draw()) if t % CHAIN else len(limits)
+        now = successors[now][which] if which < len(limits) else zipf_id(draw(), V)
+        tokens.append(now)
+    return tokens
 
 
 def main():

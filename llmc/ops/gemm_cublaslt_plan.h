@@ -79,7 +79,8 @@ class Plan {
   Plan(const GemmCall<TO, TI>& call, const GemmOptions& options, std::size_t workspace_bytes,
        const Library& library) {
     describe(call, options.allow_tf32 && std::is_same_v<TI, float>);
-    find_proposals(may_split_k(call, options), workspace_bytes, library);
+    find_proposals(may_split_k(call, options), call.epilogue != Epilogue::none, workspace_bytes,
+                   library);
   }
 
   // Usable ones, in the library's order.
@@ -159,7 +160,8 @@ class Plan {
                  "cublasLtMatrixLayoutCreate");
   }
 
-  void find_proposals(bool may_split, std::size_t workspace_bytes, const Library& library) {
+  void find_proposals(bool may_split, bool has_epilogue, std::size_t workspace_bytes,
+                      const Library& library) {
     Owned<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy> preference;
     check_cublas(cublasLtMatmulPreferenceCreate(&preference.handle),
                  "cublasLtMatmulPreferenceCreate");
@@ -180,7 +182,9 @@ class Plan {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         library.handle, operation_.handle, first_.handle, second_.handle, output_.handle,
         output_.handle, preference.handle, kMaxProposals, proposals_.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;  // no algorithm at all
+    // No algorithm at all. Epilogues that a dtype does not have can be an invalid value.
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+    if (status == CUBLAS_STATUS_INVALID_VALUE && has_epilogue) return;
     check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
     for (int i = 0; i < count; ++i) {
       if (is_usable(proposals_[i], may_split)) proposals_[usable_++] = proposals_[i];

@@ -1,0 +1,34 @@
+"""llm.c's token files (.bin), written without NumPy."""
+import os
+import sys
+from array import array
+from pathlib import Path
+
+MAGIC, VERSION, HEADER = 20240520, 1, 256  # HEADER: 32-bit integers before the tokens
+
+
+def replace_file(path, write):
+    """`write(file)` fills a temporary file, which then takes the name `path`."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        write(file)
+    os.replace(temporary, path)
+
+
+def little_endian(values):
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def write_tokens(path, tokens):
+    """`tokens`: integers below 65536."""
+    header = array("i", [MAGIC, VERSION, len(tokens)] + [0] * (HEADER - 3))
+    body = array("H", tokens)
+
+    def write(file):
+        little_endian(header).tofile(file)
+        little_endian(body).tofile(file)
+    replace_file(path, write)

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Measurements next to their predictions, the largest deviation first.
+
+    compare.py --predictions FILE.json --out FILE.txt MEASUREMENTS.jsonl...
+    compare.py --predictions FILE.json --dry --names FILE.txt MEASUREMENTS.jsonl...
+
+MEASUREMENTS are the files of `profile.py run` and of benchmarks with --json; one that does not exist is
+empty. The table goes to --out, its predicted part also to stdout as `result: ` lines.
+
+--dry is for where nothing was timed on a GPU. It checks that each prediction finds its line: of the
+profile in MEASUREMENTS, of the benchmarks in --names (their --list); and that of made-up measurements, all
+as predicted but for one that is slow, the slow one is listed first. Exit code 1 if not.
+"""
+import argparse
+import json
+import math
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+
+def read_records(paths):
+    return [json.loads(line) for path in paths if Path(path).exists() for line in Path(path).read_text().splitlines()]
+
+
+def bench_name(record):
+    return f"{record['op']}/{record['variant']} {record['shape']} {record['dtype']}"
+
+
+# ---- what a prediction is about ------------------------------------------------------------
+
+
+def measured(prediction, records):
+    """[(line, value)] in the prediction's unit: no, one or several lines."""
+    kind, name = prediction["from"], prediction["name"]
+    if kind == "profile":
+        rows = {r["operation"]: r["ms_per_step"] for r in records
+                if r["type"] == "profile" and r["label"] == prediction["run"]}
+        operations = prediction["operations"]
+        return [(name, sum(rows[o] for o in operations))] if all(o in rows for o in operations) else []
+    if kind == "run":
+        values = [r[prediction["field"]] for r in records
+                  if r["type"] == "run" and r["label"] == prediction["run"] and prediction["field"] in r]
+        return [(name, values[-1])] if values else []
+    if kind == "roofs":
+        values = [r[prediction["field"]] for r in records if r["type"] == "roofs"]
+        return [(name, max(values))] if values else []
+    return [(f"{name}: {bench_name(r)}", r[prediction["field"]]) for r in records
+            if r["type"] == "result" and prediction["field"] in r and fnmatchcase(bench_name(r), prediction["lines"])]
+
+
+def deviation(value, prediction):
+    return value / prediction["predicted"] - 1
+
+
+def compared(predictions, records):
+    """Rows (deviation, within the band, value, prediction, line), the largest deviation in either direction first."""
+    rows = [(deviation(value, p), p["low"] <= value <= p["high"], value, p, line)
+            for p in predictions for line, value in measured(p, records)]
+    return sorted(rows, key=lambda row: -abs(math.log1p(max(row[0], -0.999999))))
+
+
+def table_lines(rows):
+    lines = [f"{'deviation':>9}   {'measured':>10} {'predicted':>10}  {'band':<18} {'unit':<8} line"]
+    for share, within, value, p, line in rows:
+        band = f"{p['low']:g} to {p['high']:g}"
+        lines.append(f"{100 * share:+8.1f}% {' ' if within else '!'} {value:10.4g} {p['predicted']:10.4g}  {band:<18} "
+                     f"{p['unit']:<8} {line}")
+    return lines
+
+
+# ---- what has no prediction ----------------------------------------------------------------
+
+
+def other_lines(records):
+    """Every measured line, for who looks for more than was predicted."""
+    lines = []
+    for r in records:
+        if r["type"] == "profile":
+            rate = r.get("flop_per_s", r.get("bytes_per_s"))
+            unit = "TFLOP/s" if "flop_per_s" in r else "TB/s"
+            lines.append(f"{r['label']:<16} {r['operation']:<42} {r['calls_per_step']:6.4g} calls {r['ms_per_step']:10.4f} ms"
+                         f" {r['percent']:6.2f}%" + (f"  {1e-12 * rate:.4g} {unit}" if rate else ""))
+        elif r["type"] == "result" and "median_us" in r:
+            lines.append(f"{bench_name(r):<64} {r['median_us']:10.1f} us {r['tflop_s']:8.2f} TFLOP/s {r['gb_s']:7.0f} GB/s "
+                         f"{r['percent_of_roof']:6.1f}% of roof" + (f"  {r['note']}" if "note" in r else ""))
+    return lines
+
+
+def plan_lines(records):
+    """Of each product the variant that is in use and the fastest."""
+    groups = {}
+    for r in records:
+        if r["type"] == "result" and "median_us" in r:
+            groups.setdefault((r["op"], r["shape"], r["dtype"]), {})[r["variant"]] = r["median_us"]
+    lines = []
+    for (op, shape, dtype), times in groups.items():
+        rest = {variant: us for variant, us in times.items() if variant != "used"}
+        if "used" not in times or not rest:
+            continue
+        best = min(rest, key=rest.get)
+        lines.append(f"{op} {shape} {dtype}: used {times['used']:.1f} us, {best} {rest[best]:.1f} us "
+                     f"({times['used'] / rest[best]:.3f}x)")
+    return lines
+
+
+# ---- without a GPU -------------------------------------------------------------------------
+
+
+def unmatched(predictions, records, names):
+    """Predictions that no line would answer."""
+    missing = []
+    for p in predictions:
+        if p["from"] == "bench":
+            found = any(fnmatchcase(name, p["lines"]) for name in names)
+        elif p["from"] == "roofs":
+            found = True  # every timed benchmark prints them
+        else:
+            found = bool(measured(p, records))
+        if not found:
+            missing.append(p["name"])
+    return missing
+
+
+def made_up(predictions, slow):
+    """Records that give each prediction its value, but `slow` one half of its speed."""
+    records = []
+    for p in predictions:
+        value = p["predicted"]
+        if p is slow:
+            value = 2 * value if p["unit"] == "ms" else value / 2
+        if p["from"] == "profile":
+            parts = len(p["operations"])
+            records += [{"type": "profile", "label": p["run"], "operation": o, "ms_per_step": value / parts} for o in p["operations"]]
+        elif p["from"] == "run":
+            records.append({"type": "run", "label": p["run"], p["field"]: value})
+        elif p["from"] == "roofs":
+            records.append({"type": "roofs", p["field"]: value})
+        else:
+            op, variant = p["lines"].split(" ")[0].split("/")
+            records.append({"type": "result", "op": op, "variant": variant, "shape": p["lines"].split(" ", 1)[1].rsplit(" ", 1)[0],
+                            "dtype": "bf16", p["field"]: value})
+    return records
+
+
+def dry(predictions, records, names):
+    missing = unmatched(predictions, records, names)
+    if missing:
+        print(f"result: FAILED: no line answers these predictions: {'; '.join(missing)}")
+        return 1
+    print(f"result: {len(predictions)} predictions, each finds its line")
+    alone = [p for p in predictions if p["from"] == "bench"]  # a profile's operations are in several predictions
+    for slow in alone:
+        first = compared(alone, made_up(alone, slow))[0]
+        if first[3] is not slow or first[1]:
+            print(f"result: FAILED: of made-up measurements, the slow '{slow['name']}' is not listed first")
+            return 1
+    print(f"result: a planted slow line is listed first, each of {len(alone)}")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--predictions", required=True)
+    parser.add_argument("--out")
+    parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--names")
+    parser.add_argument("measurements", nargs="+")
+    o = parser.parse_args()
+    file = json.loads(Path(o.predictions).read_text())
+    predictions, records = file["predictions"], read_records(o.measurements)
+    if o.dry:
+        return dry(predictions, records, Path(o.names).read_text().splitlines())
+    rows = compared(predictions, records)
+    answered = {id(row[3]) for row in rows}
+    lines = table_lines(rows) + [f"not measured: {p['name']}" for p in predictions if id(p) not in answered]
+    outside = sum(not row[1] for row in rows)
+    summary = f"{len(rows)} lines against predictions for {file['device']}, {outside} outside the band (!)"
+    for line in [summary, *lines]:
+        print(f"result: {line}")
+    sections = [("", [summary, *lines]), ("Plans: the variant in use and the fastest other one", plan_lines(records)),
+                ("All measured lines", other_lines(records))]
+    Path(o.out).write_text("\n\n".join("\n".join(filter(None, [title, *body])) for title, body in sections) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

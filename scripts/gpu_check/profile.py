@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""The steps of `gpu_check.sh profile`: short trainings and benchmarks, whose results are checked and kept.
+
+    profile.py toy --program P --device D --dtype T --steps N --work DIR
+    profile.py run --program P --device D --label L --out FILE.jsonl [--profile N] [--like L] -- FLAGS of train_gpt2
+    profile.py bench --out FILE.jsonl -- BENCHMARK FLAGS
+
+Exit code 1 at the first wrong result. Lines that begin with `result: ` are for the report.
+"""
+import argparse
+import json
+import math
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+WARM_UP = 4  # steps that are not timed: libraries allocate memory and choose algorithms in them
+# The language's words are nearly equally likely to an untrained model: this is its first loss, which depends on
+# nothing but the seed. Half precision changes it by less than the tolerance.
+TOY_FIRST_LOSS, TOY_TOLERANCE = 5.3584, 2e-3
+# Another number of logits rows changes the order of sums. The mean of thousands of first losses hides that; after
+# some updates of half-precision weights the difference has grown.
+SAME_FIRST_LOSS, SAME_LATER_LOSSES = 1e-4, 0.02  # nats
+
+
+class WrongResult(Exception):
+    pass
+
+
+def result(text):
+    print(f"result: {text}", flush=True)
+
+
+def read_lines(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def append_lines(path, records):
+    with open(path, "a") as out:
+        out.write("".join(json.dumps(record) + "\n" for record in records))
+
+
+def train(program, *flags):
+    done = subprocess.run([program, *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    print(done.stderr, flush=True)
+    return done
+
+
+def last_line(done):
+    return (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+
+
+def check_learning(losses, steps):
+    """The run has all its steps, and its loss fell."""
+    if len(losses) != steps or not all(isinstance(loss, float) and math.isfinite(loss) for loss in losses):
+        raise WrongResult(f"{len(losses)} of {steps} steps, losses {losses}")
+    if not losses[-1] < losses[0]:
+        raise WrongResult(f"the loss did not fall: {losses[0]:.4f} -> {losses[-1]:.4f}")
+
+
+# ---- the toy language ----------------------------------------------------------------------
+
+
+def toy_run(o, folder):
+    log = folder / "log.jsonl"
+    done = train(o.program, "--device", o.device, "--dtype", o.dtype, "--steps", o.steps, "--eval-every", 0,
+                 "--sample-every", 0, "--out", folder / "out", "--log", log)
+    if done.returncode != 0:
+        raise WrongResult(f"exit code {done.returncode}: {last_line(done)}")
+    return [(line["loss"], line["grad_norm"]) for line in read_lines(log) if "loss" in line]
+
+
+def toy(o):
+    """Two runs that learn, from the known first loss, and agree in every bit of losses, weights and moments."""
+    folders = [Path(o.work) / f"toy-{o.dtype}-{i}" for i in (1, 2)]
+    runs = []
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        runs.append(toy_run(o, folder))
+    losses = [loss for loss, _ in runs[0]]
+    check_learning(losses, o.steps)
+    if abs(losses[0] - TOY_FIRST_LOSS) > TOY_TOLERANCE:
+        raise WrongResult(f"the first loss is {losses[0]:.4f}, on a CPU it is {TOY_FIRST_LOSS}")
+    if runs[0] != runs[1]:
+        step = next(i for i, (a, b) in enumerate(zip(*runs)) if a != b)
+        raise WrongResult(f"two runs differ from step {step + 1} on: loss and norm {runs[0][step]}, {runs[1][step]}")
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        files = [folder / "out" / f"step_{o.steps:06d}" / name for folder in folders]
+        if files[0].read_bytes() != files[1].read_bytes():
+            raise WrongResult(f"two runs with the same losses left another {name}")
+    result(f"{o.dtype}: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {o.steps} steps; two runs are equal to the bit")
+
+
+# ---- GPT-2 ---------------------------------------------------------------------------------
+
+
+def memory_in_use(lines):
+    """MiB, by NVML; None where the log has none."""
+    return max((line["gpu_mem_mb"] for line in lines if "gpu_mem_mb" in line), default=None)
+
+
+def record_of(o, done, lines):
+    timed = lines[WARM_UP:]
+    tokens = lines[-1]["tokens"] - lines[-2]["tokens"]
+    step_ms = statistics.fmean(line["step_ms"] for line in timed)
+    planned = re.search(r"^memory: .*in all (.*)$", done.stderr, re.MULTILINE)
+    per_rate = {key: lines[-1][key] / lines[-1]["tok_per_s"] for key in ("mfu", "mfu_full")}
+    tok_per_s = 1e3 * tokens / step_ms
+    return {"type": "run", "label": o.label, "flags": o.flags, "profiled": o.profile > 0, "step_ms": step_ms,
+            "step_ms_median": statistics.median(line["step_ms"] for line in timed), "tok_per_s": tok_per_s,
+            **{key: tok_per_s * factor for key, factor in per_rate.items()},
+            "losses": [line["loss"] for line in lines], "memory_planned": planned[1] if planned else None,
+            "memory_used_mib": memory_in_use(lines)}
+
+
+def check_same_losses(out, label, losses):
+    other = next((r for r in read_lines(out) if r["type"] == "run" and r["label"] == label and "losses" in r), None)
+    if other is None:
+        return f", not compared: there is no run {label}"
+    gaps = [abs(a - b) for a, b in zip(losses, other["losses"])]
+    if not (gaps[0] <= SAME_FIRST_LOSS and max(gaps) <= SAME_LATER_LOSSES):
+        raise WrongResult(f"losses differ from those of {label} by {gaps[0]:.1e} at first and {max(gaps):.1e} at most; "
+                          f"{SAME_FIRST_LOSS} and {SAME_LATER_LOSSES} are allowed")
+    return f", losses within {max(gaps):.1e} of {label}'s"
+
+
+def run(o):
+    """One training; with --profile its table, without it its speed."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, table = Path(folder) / "log.jsonl", Path(folder) / "profile.jsonl"
+        profile = ["--profile", o.profile, "--profile-out", table] if o.profile > 0 else []
+        done = train(o.program, "--device", o.device, "--eval-every", 0, "--sample-every", 0, "--log", log, *profile, *o.flags)
+        if done.returncode == 1 and "of device memory" in done.stderr:
+            append_lines(o.out, [{"type": "run", "label": o.label, "error": last_line(done)}])
+            return result(f"{o.label}: not run: it does not fit into the device's memory")
+        if done.returncode != 0:
+            raise WrongResult(f"{o.label}: exit code {done.returncode}: {last_line(done)}")
+        lines = [line for line in read_lines(log) if "loss" in line]
+        rows = read_lines(table) if profile else []
+    check_learning([line["loss"] for line in lines], int(o.flags[o.flags.index("--steps") + 1]))
+    record = record_of(o, done, lines)
+    same = check_same_losses(o.out, o.like, record["losses"]) if o.like else ""
+    append_lines(o.out, [record] + [{"type": "profile", "label": o.label, **row} for row in rows])
+    used = record["memory_used_mib"]
+    memory = f"memory {record['memory_planned']} planned, " + (f"{used:.0f} MiB in use" if used else "in use not seen")
+    speed = (f"profile of {rows[0]['steps']} steps, {rows[0]['ms_per_step']:.2f} ms each" if rows else
+             f"{record['tok_per_s']:.0f} tok/s, {record['step_ms']:.2f} ms a step, MFU {100 * record['mfu']:.1f}% "
+             f"({100 * record['mfu_full']:.1f}% full)")
+    result(f"{o.label}: {speed}, {memory}{same}")
+
+
+# ---- benchmarks ----------------------------------------------------------------------------
+
+
+def bench(o):
+    """Keeps a benchmark's lines as they come; ends it at the first that is wrong. With --planted there must be one."""
+    if not o.planted:
+        return check_bench(o)
+    try:
+        check_bench(o)
+    except WrongResult as wrong:
+        return result(f"a planted wrong result stops a benchmark: {wrong}")
+    raise WrongResult("the planted faults were not found")
+
+
+def check_bench(o):
+    counts = {"ok": 0, "skipped": 0}
+    with subprocess.Popen(o.flags, stdout=subprocess.PIPE, text=True) as process, open(o.out, "a") as out:
+        for text in process.stdout:
+            out.write(text)
+            out.flush()
+            record = json.loads(text)
+            if record["type"] == "result" and not record["ok"]:
+                process.kill()
+                raise WrongResult(f"{record['op']}/{record['variant']} {record['shape']} {record['dtype']}: "
+                                  + "; ".join(record["faults"]))
+            counts["ok"] += record["type"] == "result"
+            counts["skipped"] += record["type"] == "skipped"
+    name = Path(o.flags[0]).name
+    if process.returncode != 0:
+        raise WrongResult(f"{name}: exit code {process.returncode}")
+    if counts["ok"] == 0:
+        raise WrongResult(f"{name}: no line was checked")
+    result(f"{name}: {counts['ok']} lines OK, {counts['skipped']} not run")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in (toy, run):
+        sub = commands.add_parser(command.__name__)
+        sub.set_defaults(function=command)
+        sub.add_argument("--program", required=True)
+        sub.add_argument("--device", default="cuda")
+        if command is toy:
+            sub.add_argument("--dtype", required=True)
+            sub.add_argument("--steps", type=int, default=50)
+            sub.add_argument("--work", required=True)
+            continue
+        sub.add_argument("--label", required=True)
+        sub.add_argument("--profile", type=int, default=0, help="steps; 0: none, the speed is measured")
+        sub.add_argument("--like", help="label of an earlier run whose losses this one must have")
+    for command in (run, bench):
+        sub = commands.choices.get(command.__name__) or commands.add_parser(command.__name__)
+        sub.set_defaults(function=command)
+        sub.add_argument("--out", required=True, help="JSON lines, to which this adds its own")
+        sub.add_argument("flags", nargs="+", help="after --")
+        if command is bench:
+            sub.add_argument("--planted", action="store_true", help="the benchmark has wrong results on purpose")
+    o = parser.parse_args()
+    try:
+        o.function(o)
+        return 0
+    except WrongResult as wrong:
+        result(f"FAILED: {wrong}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Stands in for every program that `gpu_check.sh profile` starts, under that program's name: prints what
+dev/predictions.json says a GPU would measure. PLANT names faults, separated by commas: see test_gpu_check.py.
+"""
+import json
+import os
+import sys
+from pathlib import Path
+
+NAME = Path(sys.argv[0]).name
+PLANTS = os.environ.get("PLANT", "").split(",")
+PREDICTIONS = json.loads(Path("dev/predictions.json").read_text())["predictions"]
+FIRST_LOSS = {False: 5.3584, True: 10.8}  # the toy language, GPT-2
+
+
+def flag(name, default=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def slowed(name, unit, value):
+    if f"slow:{name}" not in PLANTS:
+        return value
+    return 3 * value if unit == "ms" else value / 3
+
+
+# ---- train_gpt2 ----------------------------------------------------------------------------
+
+
+def losses(gpt2, steps):
+    first = FIRST_LOSS[gpt2] + (0.1 if "first" in PLANTS and not gpt2 else 0)
+    values = [first - 0.01 * step for step in range(steps)]
+    if gpt2 and "diverge" in PLANTS:
+        values.reverse()
+    if gpt2 and "nan" in PLANTS:
+        values[-1] = float("nan")
+    if gpt2 and "rows" in PLANTS and flag("--logits-rows") == "0":
+        values = [value + 0.001 for value in values]
+    if not gpt2 and "bits" in PLANTS and "-2/" in flag("--out"):
+        values[-1] += 1e-7
+    return values
+
+
+def profile_rows(label):
+    shares = {}
+    for p in PREDICTIONS:
+        if p["from"] == "profile":
+            for operation in p["operations"]:
+                shares[operation] = slowed(operation, "ms", p["predicted"] / len(p["operations"]))
+    total = sum(ms for operation, ms in shares.items() if "/" in operation)
+    yield {"operation": "step", "depth": 0, "steps": 5, "calls_per_step": 1, "ms_per_step": total, "percent": 100}
+    for operation, ms in shares.items():
+        yield {"operation": operation, "depth": 1, "calls_per_step": 1, "ms_per_step": ms, "percent": 100 * ms / total}
+
+
+def train():
+    gpt2, steps = "--train" in sys.argv, int(flag("--steps"))
+    if gpt2 and "crash" in PLANTS:
+        sys.exit("train_gpt2: an illegal memory access was encountered")
+    B = int(flag("--batch-size", 8))
+    if B == 64 and "memory" in PLANTS:
+        sys.exit("train_gpt2: the run needs 99 MiB of device memory, 1 MiB are free")
+    speed = next((p["predicted"] for p in PREDICTIONS if p["from"] == "run" and p["run"].startswith(f"B{B}-")), 4e5)
+    with open(flag("--log"), "w") as log:
+        for step, loss in enumerate(losses(gpt2, steps), 1):
+            log.write(json.dumps({"step": step, "loss": loss, "grad_norm": 1.0, "tokens": step * B * 1024, "tok_per_s": speed,
+                                  "mfu": 0.4, "mfu_full": 0.42, "step_ms": 1e3 * B * 1024 / speed, "gpu_mem_mb": 70000.0}) + "\n")
+    if flag("--profile-out"):
+        Path(flag("--profile-out")).write_text("".join(json.dumps(row) + "\n" for row in profile_rows(B)))
+    if flag("--out"):
+        checkpoint = Path(flag("--out")) / f"step_{steps:06d}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "model.safetensors").write_text(flag("--out") if "weights" in PLANTS else "weights")
+        (checkpoint / "optimizer.safetensors").write_text("moments")
+    print("memory: weights 1.0 MiB; in all 2.0 GiB", file=sys.stderr)
+
+
+# ---- benchmarks ----------------------------------------------------------------------------
+
+
+def bench_lines():
+    """(op, variant, shape, prediction) of this benchmark."""
+    prefix = {"bench_matmul": ("linear", "head"), "bench_layernorm": ("layernorm", "residual"),
+              "bench_classifier": ("fused",)}.get(NAME, (NAME.removeprefix("bench_"),))
+    for p in PREDICTIONS:
+        if p["from"] == "bench" and p["lines"].startswith(prefix):
+            op, rest = p["lines"].split("/")
+            variant, shape = rest.removesuffix(" bf16").split(" ", 1)
+            yield op, variant, shape.replace("*", "768"), p
+
+
+def result_line(op, variant, shape, p):
+    value = slowed(f"{op}/{variant}", p["unit"], p["predicted"])
+    ok = not ("wrong" in PLANTS and op == "gelu_backward")
+    line = {"type": "result", "ok": ok, "op": op, "variant": variant, "shape": shape, "dtype": "bf16",
+            "median_us": 1e6 / value, "gb_s": value, "tflop_s": value, "percent_of_roof": value, "faults": [] if ok else ["wrong"]}
+    return {**line, p["field"]: value}
+
+
+def bench():
+    if "--list" in sys.argv:
+        ending = "_new" if "renamed" in PLANTS else ""
+        for op, variant, shape, _ in bench_lines():
+            print(f"{op}{ending}/{variant} {shape} bf16")
+        return
+    roofs = {p["field"]: p["predicted"] for p in PREDICTIONS if p["from"] == "roofs"}
+    print(json.dumps({"type": "roofs", **roofs}))
+    lines = [result_line(*line) for line in bench_lines()]
+    if NAME == "planted_faults":
+        p = {"unit": "%", "predicted": 1, "field": "gb_s"}
+        lines = [{**result_line("faulty_copy", "wrong_number", "8", p), "ok": "unplanted" in PLANTS, "faults": ["planted"]}]
+    for line in lines:
+        print(json.dumps(line), flush=True)
+    sys.exit(0 if all(line["ok"] for line in lines) else 1)
+
+
+train() if NAME == "train_gpt2" else bench()
