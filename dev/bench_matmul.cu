@@ -2,6 +2,7 @@
 // beside what the model runs, the plans that the library also proposes, K split for weight
 // gradients, and GELU or the residual in the product's epilogue.
 #include "dev/bench.h"
+#include "dev/variants/gemm_plans.h"
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/linear.h"
 #include "test/oracle/ops.h"
@@ -13,13 +14,16 @@ namespace oracle = llmc::oracle;
 using llmc::Epilogue;
 using llmc::Gemm;
 using llmc::GemmCall;
-using llmc::GemmOptions;
 using llmc::Transpose;
 
 struct Shape {
   std::int64_t M, K, N;  // (M, K) times (K, N)
   bool fp16 = true;
   bool plans = false;  // whether bf16 has the variants of other plans
+  template <class T>
+  bool has_plans() const {
+    return plans && std::is_same_v<T, bf16>;
+  }
   std::string text() const { return by(M, K) + "x" + std::to_string(N); }
   double flops() const { return 2.0 * static_cast<double>(M) * static_cast<double>(K * N); }
   // Of both operands and the result, `results` times.
@@ -28,63 +32,6 @@ struct Shape {
     return sizeof(T) * (static_cast<double>(M * K + K * N) + results * static_cast<double>(M * N));
   }
 };
-
-// ---- plans ---------------------------------------------------------------------------------
-
-struct Plan {
-  std::string variant;
-  GemmOptions options;
-};
-
-// The library's next proposals after the one in use; with split_k, its proposals if it may split K.
-std::vector<Plan> other_plans(bool split_k) {
-  constexpr int kProposals = 8;
-  std::vector<Plan> plans;
-  for (int i = split_k ? 0 : 1; i < kProposals; ++i) {
-    std::string variant = split_k ? "split_k" : "proposal";
-    if (i > 0) variant.append("_").append(std::to_string(i));
-    plans.push_back({variant, {.split_k = split_k, .proposal = i}});
-  }
-  return plans;
-}
-
-std::vector<std::string> with_plans(std::vector<std::string> variants, const Shape& s,
-                                    llmc::Dtype dtype, bool split_k) {
-  if (!s.plans || dtype != llmc::Dtype::bf16) return variants;
-  for (const Plan& plan : other_plans(split_k)) variants.push_back(plan.variant);
-  return variants;
-}
-
-// One variant, if the library has such a plan: call_of(set) describes its product.
-template <class CallOf>
-void add_plan(Bench& bench, Case& c, const Plan& plan, const CallOf& call_of) {
-  if (!c.wanted(plan.variant)) return;
-  const auto gemm = std::make_shared<Gemm>(plan.options);
-  const int proposals = gemm->proposals(call_of(0));
-  if (plan.options.proposal >= proposals) {
-    c.leave_out({plan.variant}, "cuBLASLt proposes " + std::to_string(proposals) + " algorithms");
-    return;
-  }
-  c.variant(plan.variant, [gemm, call_of, &bench](int i) { gemm->run(call_of(i), bench.stream()); },
-            {.note = gemm->algorithm_text(call_of(0))});
-}
-
-template <class CallOf>
-void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of) {
-  const std::vector<Plan> plans = other_plans(split_k);
-  if (!llmc::kCudaTarget) {
-    std::vector<std::string> names;
-    for (const Plan& plan : plans) names.push_back(plan.variant);
-    return c.leave_out(names, "needs a GPU: the host's library has one plan for a product");
-  }
-  for (const Plan& plan : plans) add_plan(bench, c, plan, call_of);
-}
-
-// What the model runs, with the algorithm behind it.
-template <class CallOf, class Run>
-void add_used(Case& c, Gemm& gemm, const CallOf& call_of, const Run& run) {
-  if (c.wanted("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});
-}
 
 // Products of half precision add up in tensor cores, which may cut off what does not fit 24 bits
 // where an fp32 sum rounds: an error to one side for every step of 16 terms.
@@ -139,8 +86,7 @@ void forward(Bench& bench, Shape s, bool with_bias) {
   Case c(bench, {.op = with_bias ? "linear_forward" : "linear_forward_no_bias",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = with_bias ? with_plans({"used"}, s, kDtypeOf<T>, false)
-                                       : std::vector<std::string>{"used"},
+                 .variants = used_and(with_bias && s.has_plans<T>(), false),
                  .bytes = s.bytes<T>(),
                  .flops = s.flops()});
   if (!c.wanted()) return;
@@ -230,7 +176,7 @@ void backward_input(Bench& bench, Shape s, bool gelu) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .variants = gelu ? std::vector<std::string>{"used", "epilogue"}
-                                  : with_plans({"used"}, s, kDtypeOf<T>, false),
+                                  : used_and(s.has_plans<T>(), false),
                  .bytes = s.bytes<T>() + (gelu ? sizeof(T) * static_cast<double>(s.M * s.K) : 0),
                  .flops = s.flops()});
   if (!c.wanted()) return;
@@ -290,21 +236,24 @@ oracle::Vec weight_gradient_rows(const DeviceArray<T>& x, const DeviceArray<T>& 
   return sums;
 }
 
-// d_W (K, N), fp32, += x^T d_y for x (M, K) and d_y (M, N). The sums have M terms.
+// d_W (K, N), fp32, += x^T d_y for x (M, K) and d_y (M, N). The sums have M terms. With `ones`, all
+// operands are 1 and d_W begins with 0: then every number of d_W must be exactly M, which fp32 sums
+// reach without rounding, and a plan that leaves out or doubles a part of the sum cannot pass.
 template <class T>
-void backward_weight(Bench& bench, Shape s, const char* op = "linear_backward_weight") {
+void backward_weight(Bench& bench, Shape s, const char* op, bool ones = false) {
   const double inputs = sizeof(T) * static_cast<double>(s.M * s.K + s.M * s.N);
   Case c(bench, {.op = op,
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = with_plans({"used"}, s, kDtypeOf<T>, true),
+                 .variants = used_and(s.has_plans<T>(), true),
                  .bytes = inputs + 8.0 * static_cast<double>(s.K * s.N),
-                 .flops = s.flops()});
+                 .flops = s.flops(),
+                 .timed = !ones});
   if (!c.wanted()) return;
   Gemm gemm;
-  auto& dy = c.input<T>(s.M * s.N, normal(1));
-  auto& x = c.input<T>(s.M * s.K, normal(2));
-  auto& dw = c.output<float>(s.K * s.N, normal(3));
+  auto& dy = c.input<T>(s.M * s.N, ones ? normal(1, 0, 1) : normal(1));
+  auto& x = c.input<T>(s.M * s.K, ones ? normal(2, 0, 1) : normal(2));
+  auto& dw = c.output<float>(s.K * s.N, ones ? normal(3, 0, 0) : normal(3));
   const auto call_of = [s, &dy, &x, &dw](int i) {
     return llmc::matmul_call(make_tensor(dw.at(i), s.K, s.N), in(x, i, s.M, s.K), Transpose::yes,
                              in(dy, i, s.M, s.N), Transpose::no, 1.0f,
@@ -315,6 +264,10 @@ void backward_weight(Bench& bench, Shape s, const char* op = "linear_backward_we
                              in(x, i, s.M, s.K), {}, {}, gemm, bench.stream());
   });
   add_other_plans(bench, c, true, call_of);
+  if (ones) {
+    const oracle::Vec want(static_cast<std::size_t>(s.K * s.N), static_cast<double>(s.M));
+    return c.finish([&] { return std::vector{compare("d_w", dw.values(), want, 0)}; });
+  }
   const auto rows = sample(s.K, 6);
   oracle::Vec want = dw.rows(rows, s.N);
   oracle::add_to(want, weight_gradient_rows(x, dy, s, rows));
@@ -323,90 +276,36 @@ void backward_weight(Bench& bench, Shape s, const char* op = "linear_backward_we
   });
 }
 
-// The same of ones: every number of d_W must be exactly M, which a fp32 sum reaches without
-// rounding. A plan that leaves out or doubles a part of the sum cannot pass.
+// The language-model head: logits (M, N) = h (M, K) times the embedding (N, K), transposed;
+// backward d_h (M, K) = d_logits (M, N) times the embedding.
 template <class T>
-void backward_weight_of_ones(Bench& bench, Shape s) {
-  Case c(bench, {.op = "linear_backward_weight_1",
+void head_product(Bench& bench, Shape s, bool backward) {
+  Case c(bench, {.op = backward ? "head_backward_input" : "head_forward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = with_plans({"used"}, s, kDtypeOf<T>, true),
-                 .bytes = sizeof(T) * static_cast<double>(s.M * s.K + s.M * s.N),
-                 .flops = s.flops(),
-                 .timed = false});
-  if (!c.wanted()) return;
-  Gemm gemm;
-  const Fill ones = normal(1, 0, 1), zeros = normal(1, 0, 0);
-  auto& dy = c.input<T>(s.M * s.N, ones);
-  auto& x = c.input<T>(s.M * s.K, ones);
-  auto& dw = c.output<float>(s.K * s.N, zeros);
-  const auto call_of = [s, &dy, &x, &dw](int i) {
-    return llmc::matmul_call(make_tensor(dw.at(i), s.K, s.N), in(x, i, s.M, s.K), Transpose::yes,
-                             in(dy, i, s.M, s.N), Transpose::no, 1.0f,
-                             static_cast<const T*>(nullptr));
-  };
-  add_used(c, gemm, call_of, [&](int i) { gemm.run(call_of(i), bench.stream()); });
-  add_other_plans(bench, c, true, call_of);
-  const oracle::Vec want(static_cast<std::size_t>(s.K * s.N), static_cast<double>(s.M));
-  c.finish([&] { return std::vector{compare("d_w", dw.values(), want, 0)}; });
-}
-
-// The language-model head: logits (M, N) = h (M, K) times the embedding (N, K), transposed.
-template <class T>
-void head_forward(Bench& bench, Shape s) {
-  Case c(bench, {.op = "head_forward",
-                 .shape = s.text(),
-                 .dtype = kDtypeOf<T>,
-                 .variants = with_plans({"used"}, s, kDtypeOf<T>, false),
+                 .variants = used_and(s.has_plans<T>(), false),
                  .bytes = s.bytes<T>(),
                  .flops = s.flops()});
   if (!c.wanted()) return;
   Gemm gemm;
-  auto& h = c.input<T>(s.M * s.K, normal(1));
+  const std::int64_t inputs = backward ? s.N : s.K, outputs = backward ? s.K : s.N;
+  auto& x = c.input<T>(s.M * inputs, normal(1));
   auto& wte = c.input<T>(s.N * s.K, normal(2));
-  auto& logits = c.output<T>(s.M * s.N);
-  const auto call_of = [s, &h, &wte, &logits](int i) {
-    return llmc::matmul_call(make_tensor(logits.at(i), s.M, s.N), in(h, i, s.M, s.K), Transpose::no,
-                             in(wte, i, s.N, s.K), Transpose::yes, 0.0f,
+  auto& y = c.output<T>(s.M * outputs);
+  const auto call_of = [s, inputs, outputs, backward, &x, &wte, &y](int i) {
+    return llmc::matmul_call(make_tensor(y.at(i), s.M, outputs), in(x, i, s.M, inputs),
+                             Transpose::no, in(wte, i, s.N, s.K),
+                             backward ? Transpose::no : Transpose::yes, 0.0f,
                              static_cast<const T*>(nullptr));
   };
   add_used(c, gemm, call_of, [&](int i) { gemm.run(call_of(i), bench.stream()); });
   add_other_plans(bench, c, false, call_of);
   const auto rows = sample(s.M, 16);
-  const auto want =
-      oracle::lm_head_forward(h.rows(rows, s.K), wte.values(), count_of(rows), s.K, s.N);
+  const oracle::Vec some = x.rows(rows, inputs), table = wte.values();
+  const auto want = backward ? oracle::linear_forward(some, table, {}, count_of(rows), s.N, s.K)
+                             : oracle::lm_head_forward(some, table, count_of(rows), s.K, s.N);
   c.finish([&] {
-    return std::vector{
-        compare("logits", logits.rows(rows, s.N), want, product_tolerance<T, T>(s.K))};
-  });
-}
-
-// d_h (M, K) = d_logits (M, N) times the embedding (N, K).
-template <class T>
-void head_backward_input(Bench& bench, Shape s) {
-  Case c(bench, {.op = "head_backward_input",
-                 .shape = s.text(),
-                 .dtype = kDtypeOf<T>,
-                 .variants = with_plans({"used"}, s, kDtypeOf<T>, false),
-                 .bytes = s.bytes<T>(),
-                 .flops = s.flops()});
-  if (!c.wanted()) return;
-  Gemm gemm;
-  auto& d_logits = c.input<T>(s.M * s.N, normal(1));
-  auto& wte = c.input<T>(s.N * s.K, normal(2));
-  auto& d_h = c.output<T>(s.M * s.K);
-  const auto call_of = [s, &d_logits, &wte, &d_h](int i) {
-    return llmc::matmul_call(make_tensor(d_h.at(i), s.M, s.K), in(d_logits, i, s.M, s.N),
-                             Transpose::no, in(wte, i, s.N, s.K), Transpose::no, 0.0f,
-                             static_cast<const T*>(nullptr));
-  };
-  add_used(c, gemm, call_of, [&](int i) { gemm.run(call_of(i), bench.stream()); });
-  add_other_plans(bench, c, false, call_of);
-  const auto rows = sample(s.M, 16);
-  const auto want =
-      oracle::linear_forward(d_logits.rows(rows, s.N), wte.values(), {}, count_of(rows), s.N, s.K);
-  c.finish([&] {
-    return std::vector{compare("d_h", d_h.rows(rows, s.K), want, product_tolerance<T, T>(s.N))};
+    return std::vector{compare("y", y.rows(rows, outputs), want, product_tolerance<T, T>(inputs))};
   });
 }
 
@@ -422,15 +321,15 @@ void linear_layer(Bench& bench, Shape s, Layer layer) {
   if (layer == Layer::projection) residual_forward<T>(bench, s);
   backward_input<T>(bench, s, false);
   if (layer == Layer::projection && s.K > s.N) backward_input<T>(bench, s, true);
-  backward_weight<T>(bench, s);
-  if (s.plans) backward_weight_of_ones<T>(bench, s);
+  backward_weight<T>(bench, s, "linear_backward_weight");
+  if (s.plans) backward_weight<T>(bench, s, "linear_backward_weight_1", true);
 }
 
 // The embedding's gradient (N, K) is d_logits^T h: a weight gradient of a layer from N to K.
 template <class T>
 void head(Bench& bench, Shape s) {
-  head_forward<T>(bench, s);
-  head_backward_input<T>(bench, s);
+  head_product<T>(bench, s, false);
+  head_product<T>(bench, s, true);
   backward_weight<T>(bench, {s.M, s.N, s.K, s.fp16, s.plans}, "head_backward_weight");
 }
 

@@ -54,7 +54,7 @@ make=(make --no-print-directory "-j${JOBS:-$(nproc)}")
 if [ $dry -eq 1 ]; then
   # With little optimisation, in a folder of its own: compiling takes longer than these runs.
   device=host torch_device=cpu build=build/dry
-  make+=(CUDA=0 HOST=build/dry "OPTIMIZE=-O1 -march=native")
+  make+=(CUDA=0 HOST=build/dry 'OPTIMIZE=-O1 $(HOST_ARCH)')
 else
   device=cuda torch_device=cuda build=build/cuda
   make+=(HOST_BUILD=0 DEVICE=cuda)
@@ -75,7 +75,8 @@ stop_at() { # step, why
 step() {
   local name=$1 limit=$2 log=$3 code=0 begin size
   shift 3
-  limit=$(seconds_for "$name" "$limit")
+  limit=$(seconds_left "$limit")
+  [ "$limit" -gt 0 ] || stop_at "$name" "the $PHASE_SECONDS s of the phase are over"
   printf '\n==== %s: %s\n' "$name" "$*" >>"$out/$log"
   size=$(stat -c %s "$out/$log")
   begin=$EPOCHREALTIME
@@ -86,7 +87,7 @@ step() {
 # The same in two parts: what stands between start and finish runs meanwhile. One at a time, with a
 # LOG that no other step writes to.
 start() {
-  background=("$1" "$(seconds_for "$1" "$2")" "$3" "$EPOCHREALTIME")
+  background=("$1" "$(seconds_left "$2")" "$3" "$EPOCHREALTIME")
   shift 3
   printf '==== %s, in the background: %s\n' "${background[0]}" "$*" >>"$out/${background[2]}"
   timeout --kill-after=10 "${background[1]}" "$@" >>"$out/${background[2]}" 2>&1 </dev/null &
@@ -100,10 +101,9 @@ finish() {
   record "${background[@]}" "$code" 0
 }
 
-seconds_for() { # step, its limit: that, or what is left of the phase
+seconds_left() { # at most this many; 0 or less: the phase is over
   local left=$((PHASE_SECONDS - SECONDS))
-  [ $left -gt 0 ] || left=0
-  echo $(($2 < left ? $2 : left))
+  echo $(($1 < left ? $1 : left))
 }
 
 # Of a step that ended: NAME LIMIT LOG BEGIN CODE SIZE, the log's length when it began.
@@ -117,7 +117,7 @@ record() {
   [ $code -ne 0 ] || return 0
   tail -c "+$((size + 1))" "$out/$log" | tail -n 25 | sed 's/^/    | /'
   case $code in
-    124 | 137) stop_at "$name" "stopped after $limit s$([ $SECONDS -lt $PHASE_SECONDS ] || echo ", when the $PHASE_SECONDS s of the phase were over")" ;;
+    124 | 137) stop_at "$name" "stopped after $limit s" ;;
     *) stop_at "$name" "exit code $code" ;;
   esac
 }
@@ -209,7 +209,7 @@ phase_profile() {
 
 # Of a phase that stops: what it measured, next to the predictions.
 conclude_profile() {
-  [ $dry -eq 0 ] && [ "${concluded:-0}" = 0 ] || return 0
+  [ $dry -eq 0 ] && [ "${concluded:-0}" = 0 ] && [ -s "$out/measurements.jsonl" ] || return 0
   "$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json --out "$out/comparison.txt" \
     "$out/measurements.jsonl" "$out/bench.jsonl" 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
 }

@@ -204,6 +204,15 @@ def test_profile_stops_at_a_planted_wrong_result(folder):
             expect(len(table_of((folder / plant / "comparison.txt").read_text())) > 20, text)
 
 
+def test_a_phase_ends_with_its_time(folder):
+    simulated_machine(folder)
+    script = folder / "scripts/gpu_check.sh"
+    script.write_text(script.read_text().replace("PHASE_SECONDS=480", "PHASE_SECONDS=1"))
+    code, text = profile(folder, "profile", folder / "out")
+    last = text.splitlines()[-1]
+    expect(code == 1 and ("the 1 s of the phase are over" in last or "stopped after 1 s" in last), text)
+
+
 def test_the_dry_profile_checks_that_each_prediction_finds_its_line(folder):
     simulated_machine(folder)
     program(folder / "bin/nvidia-smi", "exit 9")

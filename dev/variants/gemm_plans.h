@@ -1,0 +1,69 @@
+// Variants of a benchmark that run a product by other plans of the library than the one in use.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dev/bench.h"
+#include "llmc/ops/matmul.h"
+
+namespace llmc_bench {
+
+struct GemmPlan {
+  std::string variant;
+  llmc::GemmOptions options;
+};
+
+// The library's next proposals after the one in use; with split_k, its proposals if it may split K.
+inline std::vector<GemmPlan> other_plans(bool split_k) {
+  constexpr int kProposals = 8;
+  std::vector<GemmPlan> plans;
+  for (int i = split_k ? 0 : 1; i < kProposals; ++i) {
+    std::string variant = split_k ? "split_k" : "proposal";
+    if (i > 0) variant.append("_").append(std::to_string(i));
+    plans.push_back({variant, {.split_k = split_k, .proposal = i}});
+  }
+  return plans;
+}
+
+// Names of the variants of a case: "used" and, if wanted, the other plans.
+inline std::vector<std::string> used_and(bool plans, bool split_k) {
+  std::vector<std::string> variants = {"used"};
+  if (!plans) return variants;
+  for (const GemmPlan& plan : other_plans(split_k)) variants.push_back(plan.variant);
+  return variants;
+}
+
+// One variant, if the library has such a plan: call_of(set) describes its product.
+template <class CallOf>
+void add_plan(Bench& bench, Case& c, const GemmPlan& plan, const CallOf& call_of) {
+  if (!c.wanted(plan.variant)) return;
+  const auto gemm = std::make_shared<llmc::Gemm>(plan.options);
+  const int proposals = gemm->proposals(call_of(0));
+  if (plan.options.proposal >= proposals) {
+    c.leave_out({plan.variant}, "cuBLASLt proposes " + std::to_string(proposals) + " algorithms");
+    return;
+  }
+  c.variant(plan.variant, [gemm, call_of, &bench](int i) { gemm->run(call_of(i), bench.stream()); },
+            {.note = gemm->algorithm_text(call_of(0))});
+}
+
+template <class CallOf>
+void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of) {
+  const std::vector<GemmPlan> plans = other_plans(split_k);
+  if (!llmc::kCudaTarget) {
+    std::vector<std::string> names;
+    for (const GemmPlan& plan : plans) names.push_back(plan.variant);
+    return c.leave_out(names, "needs a GPU: the host's library has one plan for a product");
+  }
+  for (const GemmPlan& plan : plans) add_plan(bench, c, plan, call_of);
+}
+
+// What the model runs, with the algorithm behind it.
+template <class CallOf, class Run>
+void add_used(Case& c, llmc::Gemm& gemm, const CallOf& call_of, const Run& run) {
+  if (c.wanted("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});
+}
+
+}  // namespace llmc_bench
