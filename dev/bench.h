@@ -91,7 +91,7 @@ struct CaseInfo {
 struct Extras {
   double kept_bytes = 0;                      // held until the backward pass, and scratch
   std::function<void(int set)> prepare = {};  // before each run, outside the time
-  std::string note = {};                      // what else the line says
+  std::string note = {};                      // printed at the end of the line
 };
 
 // One op at one shape in one dtype.

@@ -1,6 +1,6 @@
-// The linear layer: x W + b, its gradients for x and W, and the head's products with the embedding;
-// beside what the model runs, the plans that the library also proposes, K split for weight
-// gradients, and GELU or the residual in the product's epilogue.
+// The linear layer: x W + b, its gradients for x and W, and the head's products with the embedding.
+// Variants next to the one the model runs: the library's other plans, split-K for weight gradients,
+// GELU and the residual in the product's epilogue.
 #include "dev/bench.h"
 #include "dev/variants/gemm_plans.h"
 #include "llmc/ops/gelu.h"
@@ -53,7 +53,7 @@ std::int64_t count_of(const std::vector<std::int64_t>& rows) {
 
 // ---- forward -------------------------------------------------------------------------------
 
-// What the forward cases share: operands, and a product of them with a bias into `c`.
+// The operands that all forward cases share, and their products.
 template <class T>
 struct Operands {
   Operands(Case& c, const Shape& s)

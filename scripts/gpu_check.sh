@@ -4,12 +4,12 @@
 #
 #   scripts/gpu_check.sh [--dry] PHASE OUTDIR
 #
-#   profile   a toy run, then where a step of GPT-2 124M spends its time, next to what was predicted
+#   profile   toy runs, then the time of each operation in a step of GPT-2 124M, next to predictions
 #   correct   build, all tests on the GPU, compute-sanitizer on short training runs
 #   train     GPT-2 124M beside PyTorch: 200 losses from the same weights and batches, then speed
 #   bench     every kernel against the roofs measured here, then PyTorch's
-#   --dry     the same steps, tiny and on the CPU, to try the script itself where there is no GPU;
-#             without OUTDIR in build/gpu_check/dry/PHASE
+#   --dry     the same steps, tiny and on the CPU, to try the script itself without a GPU; the default
+#             of OUTDIR is build/gpu_check/dry/PHASE
 #
 # OUTDIR gets at most eight files, each complete up to the step that ran last: report.txt (read this
 # one), steps.jsonl, and the logs and figures that the phase names. The first step that goes wrong ends
@@ -64,7 +64,7 @@ fi
 say() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
 
 stop_at() { # step, why
-  # What was measured until here is worth a look.
+  # A phase that stops early still reports its measurements.
   if declare -F "conclude_$phase" >/dev/null; then "conclude_$phase"; fi
   say "FAILED at step $1: $2"
   exit 1
@@ -84,8 +84,8 @@ step() {
   record "$name" "$limit" "$log" "$begin" "$code" "$size"
 }
 
-# The same in two parts: what stands between start and finish runs meanwhile. One at a time, with a
-# LOG that no other step writes to.
+# A step in two parts, which runs in the background while the steps between start and finish run. Only
+# one at a time; its LOG must not be shared with another step.
 start() {
   background=("$1" "$(seconds_left "$2")" "$3" "$EPOCHREALTIME")
   shift 3
@@ -106,7 +106,7 @@ seconds_left() { # at most this many; 0 or less: the phase is over
   echo $(($1 < left ? $1 : left))
 }
 
-# Of a step that ended: NAME LIMIT LOG BEGIN CODE SIZE, the log's length when it began.
+# Reports a step that ended: NAME LIMIT LOG BEGIN CODE SIZE, where SIZE is the log's length at its begin.
 record() {
   local name=$1 limit=$2 log=$3 code=$5 size=$6 seconds
   seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $4}")
@@ -153,7 +153,8 @@ torch_version() {
 }
 
 # ---- phase: profile ---------------------------------------------------------------------------
-# First what may end everything else: the toy runs. Then what decides most: the profile of a step.
+# The order is by importance: if the toy runs fail, nothing else matters; the profile of a step decides
+# more than all benchmarks.
 phase_profile() {
   local check=("$PYTHON" scripts/gpu_check/profile.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
   local V=50257 tokens=1000000 steps=12 profiled=5 toy_steps=50 shrink=1 rows=4096 sizes=(--model d12) flags=(--shapes gpt2 --filter bf16)
@@ -207,7 +208,7 @@ phase_profile() {
   step compare 30 output.log "${compare[@]}" --dry --names "$work/names.txt" "$out/measurements.jsonl"
 }
 
-# Of a phase that stops: what it measured, next to the predictions.
+# Compares the measurements of a phase that stops early with the predictions.
 conclude_profile() {
   [ $dry -eq 0 ] && [ "${concluded:-0}" = 0 ] && [ -s "$out/measurements.jsonl" ] || return 0
   "$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json --out "$out/comparison.txt" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Stands in for every program that `gpu_check.sh profile` starts, under that program's name: prints what
-dev/predictions.json says a GPU would measure. PLANT names faults, separated by commas: see test_gpu_check.py.
+"""Replaces every program that `gpu_check.sh profile` starts, under that program's name, and prints the
+values of dev/predictions.json as if a GPU had measured them. PLANT names faults, separated by commas: see test_gpu_check.py.
 """
 import json
 import os

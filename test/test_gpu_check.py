@@ -139,7 +139,7 @@ def test_a_machine_without_a_gpu_is_named(folder):
 
 
 def simulated_machine(folder):
-    """A copy of the script with programs that make up what the real ones would print on a GPU."""
+    """A copy of the script whose programs are test/simulated_gpu.py."""
     for name in ("scripts/gpu_check.sh", "scripts/gpu_check", "dev/predictions.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/train/fitting.h"
+#include "llmc/train/speed.h"
 #include "test/model_rig.h"
 
 using namespace llmc;
@@ -141,6 +143,15 @@ TEST_SUITE("model") {
     CHECK_THROWS_WITH_AS(config_from_name("gpt5"), doctest::Contains("--model 'gpt5'"), Error);
   }
 
+  TEST_CASE("FLOP per token count attention as a half and as a whole") {
+    const Gpt2Config config = config_from_name("d12");
+    const FlopsPerToken flops = flops_per_token(ParameterTable(config), config, 1024);
+    // 124,439,808 parameters, of which 1024 x 768 are positions.
+    constexpr double kProducts = 6.0 * (124439808 - 1024 * 768);
+    CHECK(flops.causal == kProducts + 6.0 * 12 * 1024 * 768);
+    CHECK(flops.full == kProducts + 12.0 * 12 * 1024 * 768);
+  }
+
   TEST_CASE("impossible shapes are named") {
     Gpt2Config config;
     config.heads = 7;
@@ -168,6 +179,25 @@ TEST_SUITE("model") {
     CHECK(logits_bytes(4096) == 4096 * kRow + kLosses);
     for (const std::int64_t all : {0, 8192, 1000000})
       CHECK(logits_bytes(all) == 8192 * kRow + kLosses);
+  }
+
+  TEST_CASE("the hint of a run that does not fit is one that fits") {
+    const Gpt2Config config = config_from_name("d12");
+    const ParameterTable table(config);
+    RunShape shape{.B = 8, .T = 1024, .logits_rows = 0};
+    RunShape fewer_rows = shape;
+    fewer_rows.logits_rows = 4096;
+    const std::int64_t bytes = memory_of<bf16>(config, table, fewer_rows);
+    CHECK(what_would_fit<bf16>(config, table, shape, bytes) == "--logits-rows 4096 would fit");
+    RunShape smaller = shape;
+    smaller.B = 3;
+    const std::int64_t less = memory_of<bf16>(config, table, smaller);
+    const std::string batch = "--batch-size 3 would fit; --grad-accum keeps the batch large";
+    CHECK(what_would_fit<bf16>(config, table, shape, less) == batch);
+    // Without more rows than the default there is nothing to gain from fewer.
+    smaller.logits_rows = fewer_rows.logits_rows = 7;
+    CHECK(what_would_fit<bf16>(config, table, fewer_rows,
+                               memory_of<bf16>(config, table, smaller)) == batch);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {

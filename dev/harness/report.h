@@ -76,7 +76,7 @@ struct Line {
   std::vector<std::string> faults;  // why it is a FAIL
   bool timed = false;
   Timing time;
-  std::string note;  // such as the library's algorithm
+  std::string note;  // printed at the end of the line, such as the library's algorithm
   bool ok() const { return faults.empty(); }
 };
 

@@ -35,7 +35,7 @@ inline std::vector<std::string> used_and(bool plans, bool split_k) {
   return variants;
 }
 
-// One variant, if the library has such a plan: call_of(set) describes its product.
+// Adds a variant if the library has such a plan; call_of(set) describes the product.
 template <class CallOf>
 void add_plan(Bench& bench, Case& c, const GemmPlan& plan, const CallOf& call_of) {
   if (!c.wanted(plan.variant)) return;
@@ -60,7 +60,7 @@ void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of)
   for (const GemmPlan& plan : plans) add_plan(bench, c, plan, call_of);
 }
 
-// What the model runs, with the algorithm behind it.
+// The variant "used": `run` is the model's own op, `call_of` describes the product inside it.
 template <class CallOf, class Run>
 void add_used(Case& c, llmc::Gemm& gemm, const CallOf& call_of, const Run& run) {
   if (c.wanted("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});

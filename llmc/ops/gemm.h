@@ -17,7 +17,7 @@ struct GemmOptions {
   int proposal = 0;  // take this plan of those the library proposes, 0 being its first choice
 };
 
-// What a product does with its sums before it stores them.
+// The operation on a product's sums before they are stored.
 enum class Epilogue {
   none,           // c = s
   gelu,           // c = gelu(s); aux = s

@@ -51,7 +51,7 @@ class Gemm {
 
  private:
   static constexpr std::int64_t kPiece = 1
-                                         << 16;  // numbers of a matrix that a thread takes at once
+                                         << 16;  // elements of a matrix that a thread takes at once
 
   struct Scratch {
     std::vector<float> a, b, c, bias;
@@ -125,7 +125,8 @@ class Gemm {
                 b, size(ldb), beta, c, size(call.n));
   }
 
-  // Where fp32 results go. What is added to the product is put there first, and beta becomes 1.
+  // Returns the fp32 buffer of the results. Terms that are added to the product are stored in it
+  // first; beta is 1 then.
   template <class TO, class TI>
   static float* start_of_output(const GemmCall<TO, TI>& call, Scratch& scratch, float& beta) {
     float* c = nullptr;
@@ -150,7 +151,7 @@ class Gemm {
           std::copy(bias, bias + call.n, to);
           continue;
         }
-        const TO* added = call.added() + r * call.n;  // may be where `to` is
+        const TO* added = call.added() + r * call.n;  // may be the same memory as `to`
         for (std::int64_t j = 0; j < call.n; ++j) to[j] = call.beta * to_float(added[j]) + bias[j];
       }
     });

@@ -79,7 +79,7 @@ inline std::string teraflops(double flops) {
   return text;
 }
 
-// What MFU means in this run.
+// The definition of MFU in this run, for stderr.
 inline std::string mfu_text(const Peak& peak) {
   return "MFU: 6N + 6LTC FLOP per token (causal attention); with 'full', 6N + 12LTC; against " +
          teraflops(peak.flops) + " (" + peak.origin + ")";

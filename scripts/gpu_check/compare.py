@@ -4,12 +4,13 @@
     compare.py --predictions FILE.json --out FILE.txt MEASUREMENTS.jsonl...
     compare.py --predictions FILE.json --dry --names FILE.txt MEASUREMENTS.jsonl...
 
-MEASUREMENTS are the files of `profile.py run` and of benchmarks with --json; one that does not exist is
+MEASUREMENTS are the files of `profile.py run` and of benchmarks with --json; a missing file counts as
 empty. The table goes to --out, its predicted part also to stdout as `result: ` lines.
 
---dry is for where nothing was timed on a GPU. It checks that each prediction finds its line: of the
-profile in MEASUREMENTS, of the benchmarks in --names (their --list); and that of made-up measurements, all
-as predicted but for one that is slow, the slow one is listed first. Exit code 1 if not.
+--dry is for a machine without a GPU, whose times mean nothing. It checks that each prediction finds its
+line: a row of the profile in MEASUREMENTS, or a benchmark's line in --names (the output of --list). And it
+checks that a slow line is listed first among made-up measurements that are otherwise as predicted. Exit
+code 1 if a check fails.
 """
 import argparse
 import json
@@ -27,11 +28,11 @@ def bench_name(record):
     return f"{record['op']}/{record['variant']} {record['shape']} {record['dtype']}"
 
 
-# ---- what a prediction is about ------------------------------------------------------------
+# ---- measurements of a prediction ----------------------------------------------------------
 
 
 def measured(prediction, records):
-    """[(line, value)] in the prediction's unit: no, one or several lines."""
+    """[(line, value)] in the prediction's unit; a prediction may match several lines or none."""
     kind, name = prediction["from"], prediction["name"]
     if kind == "profile":
         rows = {r["operation"]: r["ms_per_step"] for r in records
@@ -69,11 +70,11 @@ def table_lines(rows):
     return lines
 
 
-# ---- what has no prediction ----------------------------------------------------------------
+# ---- everything measured ---------------------------------------------------------------------
 
 
 def other_lines(records):
-    """Every measured line, for who looks for more than was predicted."""
+    """Every measured line, predicted or not."""
     lines = []
     for r in records:
         if r["type"] == "profile":
@@ -88,7 +89,7 @@ def other_lines(records):
 
 
 def plan_lines(records):
-    """Of each product the variant that is in use and the fastest."""
+    """The time of the variant in use and of the fastest other one, per product."""
     groups = {}
     for r in records:
         if r["type"] == "result" and "median_us" in r:
@@ -123,7 +124,7 @@ def unmatched(predictions, records, names):
 
 
 def made_up(predictions, slow):
-    """Records that give each prediction its value, but `slow` one half of its speed."""
+    """Records that are as predicted, except that `slow` has half its speed."""
     records = []
     for p in predictions:
         value = p["predicted"]

@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 
 WARM_UP = 4  # steps that are not timed: libraries allocate memory and choose algorithms in them
-# The language's words are nearly equally likely to an untrained model: this is its first loss, which depends on
-# nothing but the seed. Half precision changes it by less than the tolerance.
+# The loss of the untrained toy model depends only on the seed; half precision changes it by less than the
+# tolerance. A GPU must reproduce the CPU's value.
 TOY_FIRST_LOSS, TOY_TOLERANCE = 5.3584, 2e-3
 # Another number of logits rows changes the order of sums. The mean of thousands of first losses hides that; after
 # some updates of half-precision weights the difference has grown.
@@ -100,7 +100,7 @@ def toy(o):
 
 
 def memory_in_use(lines):
-    """MiB, by NVML; None where the log has none."""
+    """MiB, by NVML; None if the log has no such key."""
     return max((line["gpu_mem_mb"] for line in lines if "gpu_mem_mb" in line), default=None)
 
 
