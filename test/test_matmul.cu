@@ -218,9 +218,13 @@ TEST_SUITE("matmul") {
       }
       return want;
     };
-    const auto matches = [&](const Buffer<T>& got, const std::vector<double>& want) {
-      return relative_l2(download(got, stream), want) < tolerance<T>(s.K);
+    const auto matches = [&](const Buffer<T>& got, const std::vector<double>& want,
+                             double more = 0) {
+      return relative_l2(download(got, stream), want) < tolerance<T>(s.K) + more;
     };
+    // A library's GELU may use a coarse tanh (llmc/ops/gemm.h); its slope and derivative double the
+    // error at most.
+    constexpr double kCoarseTanh = kCudaTarget ? 2 * 0x1p-11 : 0;
 
     GemmCall<T, T> call = call_with(0.5f, &bias_device);
     call.addend = residual_device.data();
@@ -241,7 +245,7 @@ TEST_SUITE("matmul") {
       if (gemm.proposals(call) == 0) continue;  // not every library has it in every dtype
       gemm.run(call, stream);
       CHECK(matches(aux, with(0, with_bias)));
-      CHECK(matches(out, oracle::gelu_forward(with(0, with_bias))));
+      CHECK(matches(out, oracle::gelu_forward(with(0, with_bias)), kCoarseTanh));
     }
 
     const auto before_device = upload(before_gelu, stream);
@@ -251,7 +255,8 @@ TEST_SUITE("matmul") {
     if (gemm.proposals(call) == 0) return;
     gemm.run(call, stream);
     const auto floats = to_floats(before_gelu);
-    CHECK(matches(out, oracle::gelu_backward(plain, oracle::Vec(floats.begin(), floats.end()))));
+    CHECK(matches(out, oracle::gelu_backward(plain, oracle::Vec(floats.begin(), floats.end())),
+                  kCoarseTanh));
     CHECK(to_floats(download(before_device, stream)) == floats);  // read, not written
   }
 
