@@ -12,72 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "dev/harness/arrays.h"
-#include "dev/harness/options.h"
-#include "dev/harness/report.h"
-#include "dev/harness/roofs.h"
+#include "dev/harness/session.h"
 #include "llmc/device/select.h"
 
 namespace llmc_bench {
 
 using llmc::kDtypeOf;
 using llmc::make_tensor;
-
-// One program's state: flags, stream, roofs, report.
-class Bench {
- public:
-  explicit Bench(const Options& options)
-      : options_(options), properties_(llmc::device_properties()), report_(options.json) {
-    if (options.list) return;
-    if (timing()) {
-      roofs_ = measure_roofs(stream_);
-      // Reading four times the L2 cache empties it of what came before, and keeps the GPU busy
-      // while the host queues the runs that are to be timed.
-      flush_ = std::make_unique<DeviceArray<float>>(
-          std::max<std::int64_t>(properties_.l2_bytes, 1 << 26), 1, Role::input, normal(906),
-          stream_);
-      flush_pieces_ = Buffer<Digest>(kFlushThreads);
-    }
-    report_.device(properties_, timing(), roofs_);
-  }
-
-  const Options& options() const { return options_; }
-  const llmc::DeviceProperties& properties() const { return properties_; }
-  const Roofs& roofs() const { return roofs_; }
-  Report& report() { return report_; }
-  Stream& stream() { return stream_; }
-  bool timing() const { return llmc::kCudaTarget && !options_.verify_only; }
-
-  // Whether the shapes of `set` are asked for.
-  bool wants(ShapeSet set) const {
-    return options_.shapes == ShapeSet::all || options_.shapes == set;
-  }
-
-  // Input sets for runs that move `bytes` each: so many that a round moves four times the L2 cache,
-  // within reason, as every round begins with a flush.
-  int sets_for(double bytes) const {
-    constexpr double kMost = 256;
-    if (!timing()) return 1;
-    const double wanted = 4.0 * static_cast<double>(properties_.l2_bytes) / std::max(1.0, bytes);
-    return static_cast<int>(std::clamp(std::ceil(wanted), 1.0, kMost));
-  }
-
-  void flush() {
-    llmc::launch_elementwise<1>(digest_kernel<float>, kFlushThreads, stream_, flush_pieces_.data(),
-                                static_cast<const float*>(flush_->at(0)), flush_->size(),
-                                kFlushThreads);
-  }
-
- private:
-  static constexpr std::int64_t kFlushThreads = 1 << 17;
-  Options options_;
-  llmc::DeviceProperties properties_;
-  Report report_;
-  Stream stream_;
-  Roofs roofs_;
-  std::unique_ptr<DeviceArray<float>> flush_;
-  Buffer<Digest> flush_pieces_;
-};
 
 struct CaseInfo {
   std::string op, shape;
@@ -174,14 +115,14 @@ class Case {
 
   void finish_by_name(const NamedCheck& check) {
     std::vector<Line> lines;
-    for (const Variant& variant : variants_) lines.push_back(verified(variant, check));
+    for (Variant& variant : variants_) lines.push_back(verified_or_fault(variant, check));
     const bool timed = bench_.timing() && info_.timed;
     if (timed) time();
     const bool guards = guards_intact();
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (!guards && lines[i].ok())
         lines[i].faults.push_back("this or another variant wrote outside an array");
-      if (timed) {
+      if (timed && !variants_[i].broken) {
         lines[i].timed = true;
         lines[i].time = summarize(variants_[i].microseconds);
       }
@@ -194,6 +135,7 @@ class Case {
     std::function<void(int)> run;
     Extras extras;
     std::vector<double> microseconds;
+    bool broken = false;  // it threw an error, and is not run again
   };
 
   template <class T>
@@ -249,7 +191,19 @@ class Case {
     bench_.stream().synchronize();
   }
 
-  Line verified(const Variant& variant, const NamedCheck& check) {
+  // A variant that cannot run, such as a library's plan, costs its own line and not the others'.
+  Line verified_or_fault(Variant& variant, const NamedCheck& check) {
+    Line line = described(variant);
+    try {
+      verify(line, variant, check);
+    } catch (const llmc::Error& error) {
+      variant.broken = true;
+      line.faults.push_back(error.what());
+    }
+    return line;
+  }
+
+  Line described(const Variant& variant) const {
     Line line;
     line.op = info_.op;
     line.variant = variant.name;
@@ -259,7 +213,10 @@ class Case {
     line.flops = info_.flops;
     line.kept_bytes = variant.extras.kept_bytes;
     line.note = variant.extras.note;
+    return line;
+  }
 
+  void verify(Line& line, const Variant& variant, const NamedCheck& check) {
     // One variant's fault is not the next one's.
     for (const auto& array : arrays_) array->restore_guards(0);
     run_afresh(variant);
@@ -280,7 +237,6 @@ class Case {
     for (const auto& array : arrays_) {
       if (!array->guards_intact(0)) line.faults.push_back("wrote outside an array");
     }
-    return line;
   }
 
   static void compare_with_oracle(Line& line, const std::vector<Comparison>& outputs) {
@@ -308,6 +264,7 @@ class Case {
     for (bool warm_up = true, enough = false; !enough; warm_up = false) {
       enough = !warm_up;
       for (Variant& variant : variants_) {
+        if (variant.broken) continue;
         time_round(variant, starts, ends);
         if (warm_up) variant.microseconds.clear();
         double total = 0;

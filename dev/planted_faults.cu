@@ -6,7 +6,7 @@ namespace {
 
 using namespace llmc_bench;
 
-enum class Fault { none, wrong_number, left_out, past_the_end, differs };
+enum class Fault { none, wrong_number, left_out, past_the_end, differs, error };
 
 // A thread a number. `run` counts the runs.
 __global__ inline void faulty_copy_kernel(float* out, const float* inp, std::int64_t n, Fault fault,
@@ -25,11 +25,10 @@ __global__ inline void faulty_copy_kernel(float* out, const float* inp, std::int
 
 void run(Bench& bench) {
   constexpr std::int64_t kCount = 1000;
-  const std::vector<std::pair<std::string, Fault>> faults = {{"none", Fault::none},
-                                                             {"wrong_number", Fault::wrong_number},
-                                                             {"left_out", Fault::left_out},
-                                                             {"past_the_end", Fault::past_the_end},
-                                                             {"differs", Fault::differs}};
+  const std::vector<std::pair<std::string, Fault>> faults = {
+      {"none", Fault::none},         {"wrong_number", Fault::wrong_number},
+      {"left_out", Fault::left_out}, {"past_the_end", Fault::past_the_end},
+      {"differs", Fault::differs},   {"error", Fault::error}};
   for (const auto& [name, fault] : faults) {  // a case each, as if they were ops
     Case c(bench, {.op = "faulty_copy",
                    .shape = std::to_string(kCount),
@@ -40,6 +39,7 @@ void run(Bench& bench) {
     auto& out = c.output<float>(kCount);
     int runs = 0;
     c.variant(name, [&, fault = fault](int i) {
+      if (fault == Fault::error) llmc::fail("a variant that cannot run");
       llmc::launch_elementwise<1>(faulty_copy_kernel, kCount, bench.stream(), out.at(i), inp.at(i),
                                   kCount, fault, runs++);
     });
@@ -52,5 +52,5 @@ void run(Bench& bench) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench_main(argc, argv, "faults that must be found: 1 OK, 4 FAIL, exit code 1", run);
+  return bench_main(argc, argv, "faults that must be found: 1 OK, 5 FAIL, exit code 1", run);
 }

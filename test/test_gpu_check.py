@@ -201,7 +201,9 @@ def test_profile_stops_at_a_planted_wrong_result(folder):
         ran = [json.loads(line)["step"] for line in (folder / plant / "steps.jsonl").read_text().splitlines()]
         expect(ran[-1] == step, f"{plant}: steps after the wrong result: {ran}")
         if step.startswith("bench_"):  # what was measured until then is compared
-            expect(len(table_of((folder / plant / "comparison.txt").read_text())) > 20, text)
+            table = (folder / plant / "comparison.txt").read_text()
+            expect(len(table_of(table)) > 20 and "WRONG: gelu_backward/used" in table, table)
+            expect(not any(line.startswith("GELU backward:") for line in table_of(table)), "a wrong result's time was compared")
 
 
 def test_a_phase_ends_with_its_time(folder):
@@ -228,6 +230,17 @@ def test_a_benchmark_without_a_line_is_no_proof(folder):
         done = subprocess.run([sys.executable, str(ROOT / "scripts/gpu_check/profile.py"), "bench", "--out",
                                str(folder / "out.jsonl"), "--", str(folder / "bench_nothing")], capture_output=True, text=True)
         expect(done.returncode == 1 and says in done.stdout, done.stdout + done.stderr)
+
+
+def test_a_wrong_plan_is_never_the_fastest(folder):
+    def line(op, variant, us, ok=True):
+        return {"type": "result", "ok": ok, "op": op, "variant": variant, "shape": "8x8x8", "dtype": "bf16", "median_us": us,
+                "faults": [] if ok else ["wrong"]}
+
+    lines = [line("product", "used", 8.0), line("product", "split_k", 1.0), line("product", "split_k_1", 2.0, ok=False),
+             line("product", "split_k_2", 4.0), line("product_1", "split_k", 0.0, ok=False)]
+    expect(helper("compare").plan_lines(lines) == ["product 8x8x8 bf16: used 8.0 us, split_k_2 4.0 us (2.000x)"],
+           helper("compare").plan_lines(lines))
 
 
 def test_predictions_have_a_unit_and_a_band(folder):

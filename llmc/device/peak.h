@@ -21,7 +21,8 @@ struct TensorCoreRate {
 };
 
 // Sources: NVIDIA's architecture papers and data sheets, whose figures stand on the right. Data
-// sheets of one architecture differ in the clock; the number of multiprocessors tells them apart.
+// sheets of one architecture differ in the clock; the number of multiprocessors tells these apart.
+// Products with the same number but a lower figure, such as H100 NVL, need --peak-tflops.
 // sm_86, sm_89, sm_120 and sm_121 are missing: there the rate with fp32 sums differs between
 // products of the same architecture, which no property shows.
 inline constexpr TensorCoreRate kTensorCoreRates[] = {

@@ -24,6 +24,11 @@ def read_records(paths):
     return [json.loads(line) for path in paths if Path(path).exists() for line in Path(path).read_text().splitlines()]
 
 
+def right(record):
+    """A benchmark's line that is OK: the time of a wrong result means nothing."""
+    return record["type"] == "result" and record.get("ok", False)
+
+
 def bench_name(record):
     return f"{record['op']}/{record['variant']} {record['shape']} {record['dtype']}"
 
@@ -47,7 +52,7 @@ def measured(prediction, records):
         values = [r[prediction["field"]] for r in records if r["type"] == "roofs"]
         return [(name, max(values))] if values else []
     return [(f"{name}: {bench_name(r)}", r[prediction["field"]]) for r in records
-            if r["type"] == "result" and prediction["field"] in r and fnmatchcase(bench_name(r), prediction["lines"])]
+            if right(r) and prediction["field"] in r and fnmatchcase(bench_name(r), prediction["lines"])]
 
 
 def deviation(value, prediction):
@@ -82,17 +87,24 @@ def other_lines(records):
             unit = "TFLOP/s" if "flop_per_s" in r else "TB/s"
             lines.append(f"{r['label']:<16} {r['operation']:<42} {r['calls_per_step']:6.4g} calls {r['ms_per_step']:10.4f} ms"
                          f" {r['percent']:6.2f}%" + (f"  {1e-12 * rate:.4g} {unit}" if rate else ""))
-        elif r["type"] == "result" and "median_us" in r:
+        elif right(r) and "median_us" in r:
             lines.append(f"{bench_name(r):<64} {r['median_us']:10.1f} us {r['tflop_s']:8.2f} TFLOP/s {r['gb_s']:7.0f} GB/s "
                          f"{r['percent_of_roof']:6.1f}% of roof" + (f"  {r['note']}" if "note" in r else ""))
     return lines
 
 
+def wrong_lines(records):
+    return [f"{bench_name(r)}: {'; '.join(r['faults'])}" for r in records if r["type"] == "result" and not right(r)]
+
+
 def plan_lines(records):
-    """The time of the variant in use and of the fastest other one, per product."""
+    """The time of the variant in use and of the fastest other one, per product. A plan that was wrong on ones, under
+    the op's name with _1, is out.
+    """
+    wrong = {(r["op"], r["shape"], r["variant"]) for r in records if r["type"] == "result" and not right(r)}
     groups = {}
     for r in records:
-        if r["type"] == "result" and "median_us" in r:
+        if right(r) and "median_us" in r and (r["op"] + "_1", r["shape"], r["variant"]) not in wrong:
             groups.setdefault((r["op"], r["shape"], r["dtype"]), {})[r["variant"]] = r["median_us"]
     lines = []
     for (op, shape, dtype), times in groups.items():
@@ -139,7 +151,7 @@ def made_up(predictions, slow):
             records.append({"type": "roofs", p["field"]: value})
         else:
             op, variant = p["lines"].split(" ")[0].split("/")
-            records.append({"type": "result", "op": op, "variant": variant, "shape": p["lines"].split(" ", 1)[1].rsplit(" ", 1)[0],
+            records.append({"type": "result", "ok": True, "op": op, "variant": variant, "shape": p["lines"].split(" ", 1)[1].rsplit(" ", 1)[0],
                             "dtype": "bf16", p["field"]: value})
     return records
 
@@ -174,7 +186,7 @@ def main():
         return dry(predictions, records, Path(o.names).read_text().splitlines())
     rows = compared(predictions, records)
     answered = {id(row[3]) for row in rows}
-    lines = table_lines(rows) + [f"not measured: {p['name']}" for p in predictions if id(p) not in answered]
+    lines = table_lines(rows) + [f"WRONG: {line}" for line in wrong_lines(records)] + [f"not measured: {p['name']}" for p in predictions if id(p) not in answered]
     outside = sum(not row[1] for row in rows)
     summary = f"{len(rows)} lines against predictions for {file['device']}, {outside} outside the band (!)"
     for line in [summary, *lines]:

@@ -5,7 +5,7 @@
     profile.py run --program P --device D --label L --out FILE.jsonl [--profile N] [--like L] -- FLAGS of train_gpt2
     profile.py bench --out FILE.jsonl -- BENCHMARK FLAGS
 
-Exit code 1 at the first wrong result. Lines that begin with `result: ` are for the report.
+Exit code 1 if a result is wrong; a benchmark runs to its end all the same. Lines that begin with `result: ` are for the report.
 """
 import argparse
 import json
@@ -45,13 +45,17 @@ def append_lines(path, records):
 
 
 def train(program, *flags):
-    done = subprocess.run([program, *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    print(done.stderr, flush=True)
-    return done
+    """(exit code, stderr). Lines appear in the log as they come, so that a hang leaves its last one."""
+    lines = []
+    with subprocess.Popen([program, *map(str, flags)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return process.returncode, "".join(lines)
 
 
-def last_line(done):
-    return (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+def last_line(messages):
+    return (messages.strip().splitlines() or ["no message"])[-1][:300]
 
 
 def check_learning(losses, steps):
@@ -67,10 +71,10 @@ def check_learning(losses, steps):
 
 def toy_run(o, folder):
     log = folder / "log.jsonl"
-    done = train(o.program, "--device", o.device, "--dtype", o.dtype, "--steps", o.steps, "--eval-every", 0,
-                 "--sample-every", 0, "--out", folder / "out", "--log", log)
-    if done.returncode != 0:
-        raise WrongResult(f"exit code {done.returncode}: {last_line(done)}")
+    code, messages = train(o.program, "--device", o.device, "--dtype", o.dtype, "--steps", o.steps, "--eval-every", 0,
+                           "--sample-every", 0, "--out", folder / "out", "--log", log)
+    if code != 0:
+        raise WrongResult(f"exit code {code}: {last_line(messages)}")
     return [(line["loss"], line["grad_norm"]) for line in read_lines(log) if "loss" in line]
 
 
@@ -104,11 +108,11 @@ def memory_in_use(lines):
     return max((line["gpu_mem_mb"] for line in lines if "gpu_mem_mb" in line), default=None)
 
 
-def record_of(o, done, lines):
+def record_of(o, messages, lines):
     timed = lines[WARM_UP:]
     tokens = lines[-1]["tokens"] - lines[-2]["tokens"]
     step_ms = statistics.fmean(line["step_ms"] for line in timed)
-    planned = re.search(r"^memory: .*in all (.*)$", done.stderr, re.MULTILINE)
+    planned = re.search(r"^memory: .*in all (.*)$", messages, re.MULTILINE)
     per_rate = {key: lines[-1][key] / lines[-1]["tok_per_s"] for key in ("mfu", "mfu_full")}
     tok_per_s = 1e3 * tokens / step_ms
     return {"type": "run", "label": o.label, "flags": o.flags, "profiled": o.profile > 0, "step_ms": step_ms,
@@ -134,16 +138,17 @@ def run(o):
     with tempfile.TemporaryDirectory() as folder:
         log, table = Path(folder) / "log.jsonl", Path(folder) / "profile.jsonl"
         profile = ["--profile", o.profile, "--profile-out", table] if o.profile > 0 else []
-        done = train(o.program, "--device", o.device, "--eval-every", 0, "--sample-every", 0, "--log", log, *profile, *o.flags)
-        if done.returncode == 1 and "of device memory" in done.stderr:
-            append_lines(o.out, [{"type": "run", "label": o.label, "error": last_line(done)}])
+        code, messages = train(o.program, "--device", o.device, "--eval-every", 0, "--sample-every", 0, "--log", log, *profile,
+                               *o.flags)
+        if code == 1 and "of device memory" in messages:
+            append_lines(o.out, [{"type": "run", "label": o.label, "error": last_line(messages)}])
             return result(f"{o.label}: not run: it does not fit into the device's memory")
-        if done.returncode != 0:
-            raise WrongResult(f"{o.label}: exit code {done.returncode}: {last_line(done)}")
+        if code != 0:
+            raise WrongResult(f"{o.label}: exit code {code}: {last_line(messages)}")
         lines = [line for line in read_lines(log) if "loss" in line]
         rows = read_lines(table) if profile else []
     check_learning([line["loss"] for line in lines], int(o.flags[o.flags.index("--steps") + 1]))
-    record = record_of(o, done, lines)
+    record = record_of(o, messages, lines)
     same = check_same_losses(o.out, o.like, record["losses"]) if o.like else ""
     append_lines(o.out, [record] + [{"type": "profile", "label": o.label, **row} for row in rows])
     used = record["memory_used_mib"]
@@ -158,7 +163,7 @@ def run(o):
 
 
 def bench(o):
-    """Keeps a benchmark's lines as they come; ends it at the first that is wrong. With --planted there must be one."""
+    """Keeps a benchmark's lines as they come; none may be wrong. With --planted there must be a wrong one."""
     if not o.planted:
         return check_bench(o)
     try:
@@ -169,19 +174,20 @@ def bench(o):
 
 
 def check_bench(o):
-    counts = {"ok": 0, "skipped": 0}
+    counts, wrong = {"ok": 0, "skipped": 0}, []
     with subprocess.Popen(o.flags, stdout=subprocess.PIPE, text=True) as process, open(o.out, "a") as out:
         for text in process.stdout:
             out.write(text)
             out.flush()
             record = json.loads(text)
             if record["type"] == "result" and not record["ok"]:
-                process.kill()
-                raise WrongResult(f"{record['op']}/{record['variant']} {record['shape']} {record['dtype']}: "
-                                  + "; ".join(record["faults"]))
+                wrong.append(f"{record['op']}/{record['variant']} {record['shape']} {record['dtype']}: "
+                             + "; ".join(record["faults"]))
             counts["ok"] += record["type"] == "result"
             counts["skipped"] += record["type"] == "skipped"
     name = Path(o.flags[0]).name
+    if wrong:
+        raise WrongResult(f"{name}, {len(wrong)} lines: " + " | ".join(wrong[:8]))
     if process.returncode != 0:
         raise WrongResult(f"{name}: exit code {process.returncode}")
     if counts["ok"] == 0:
