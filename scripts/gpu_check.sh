@@ -153,10 +153,13 @@ torch_version() {
 }
 
 # ---- phase: profile ---------------------------------------------------------------------------
+compare=("$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json)
+compared=(--out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench.jsonl")
+
 # The order is by importance: if the toy runs fail, nothing else matters; the profile of a step decides
 # more than all benchmarks.
 phase_profile() {
-  local check=("$PYTHON" scripts/gpu_check/profile.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
+  local check=("$PYTHON" scripts/gpu_check/profile_steps.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
   local V=50257 tokens=1000000 steps=12 profiled=5 toy_steps=50 shrink=1 rows=4096 sizes=(--model d12) flags=(--shapes gpt2 --filter bf16)
   local data=$work/data name dtype B only
   if [ $dry -eq 1 ]; then
@@ -174,7 +177,7 @@ phase_profile() {
 
   step data 60 output.log "$PYTHON" dev/peers/make_data.py --out "$data" --tokens $tokens --vocabulary $V
   local run=("${check[@]}" run --program "$build/train_gpt2" --device $device --out "$out/measurements.jsonl")
-  training() { # label, micro-batch, rows of logits, then flags of profile.py
+  training() { # label, micro-batch, rows of logits, then flags of profile_steps.py
     step "run-$1" 60 output.log "${run[@]}" --label "$1" "${@:4}" -- "${sizes[@]}" --train "$data/tokens.bin" \
       --tokenizer "words:$data/words.txt" --dtype bf16 --batch-size $(($2 / shrink)) --logits-rows "$3" --steps $steps
   }
@@ -198,9 +201,8 @@ phase_profile() {
     step "bench_$name" 60 output.log "${bench[@]}" "$build/bench_$name" --json "${flags[@]}" "${only[@]}"
   done
 
-  local compare=("$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json)
   if [ $dry -eq 0 ]; then
-    step compare 30 output.log "${compare[@]}" --out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench.jsonl"
+    step compare 30 output.log "${compare[@]}" "${compared[@]}"
     return
   fi
   for name in "$build/bench_matmul" "${names[@]}"; do "$name" --list --shapes gpt2 --filter bf16; done >"$work/names.txt"
@@ -210,8 +212,7 @@ phase_profile() {
 # Compares the measurements of a phase that stops early with the predictions.
 conclude_profile() {
   [ $dry -eq 0 ] && [ -s "$out/measurements.jsonl" ] && [ ! -s "$out/comparison.txt" ] || return 0
-  "$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json --out "$out/comparison.txt" \
-    "$out/measurements.jsonl" "$out/bench.jsonl" 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
+  "${compare[@]}" "${compared[@]}" 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
 }
 
 # ---- phase: correct ---------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def test_the_dry_profile_checks_that_each_prediction_finds_its_line(folder):
 def test_a_benchmark_without_a_line_is_no_proof(folder):
     for text, says in (("exit 0", "no line was checked"), ("exit 3", "exit code 3")):
         program(folder / "bench_nothing", text)
-        done = subprocess.run([sys.executable, str(ROOT / "scripts/gpu_check/profile.py"), "bench", "--out",
+        done = subprocess.run([sys.executable, str(ROOT / "scripts/gpu_check/profile_steps.py"), "bench", "--out",
                                str(folder / "out.jsonl"), "--", str(folder / "bench_nothing")], capture_output=True, text=True)
         expect(done.returncode == 1 and says in done.stdout, done.stdout + done.stderr)
 

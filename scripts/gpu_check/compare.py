@@ -4,7 +4,7 @@
     compare.py --predictions FILE.json --out FILE.txt MEASUREMENTS.jsonl...
     compare.py --predictions FILE.json --dry --names FILE.txt MEASUREMENTS.jsonl...
 
-MEASUREMENTS are the files of `profile.py run` and of benchmarks with --json; a missing file counts as
+MEASUREMENTS are the files of `profile_steps.py run` and of benchmarks with --json; a missing file counts as
 empty. The table goes to --out, its predicted part also to stdout as `result: ` lines.
 
 --dry is for a machine without a GPU, whose times mean nothing. It checks that each prediction finds its
@@ -186,7 +186,8 @@ def main():
         return dry(predictions, records, Path(o.names).read_text().splitlines())
     rows = compared(predictions, records)
     answered = {id(row[3]) for row in rows}
-    lines = table_lines(rows) + [f"WRONG: {line}" for line in wrong_lines(records)] + [f"not measured: {p['name']}" for p in predictions if id(p) not in answered]
+    lines = [*table_lines(rows), *(f"WRONG: {line}" for line in wrong_lines(records)),
+             *(f"not measured: {p['name']}" for p in predictions if id(p) not in answered)]
     outside = sum(not row[1] for row in rows)
     summary = f"{len(rows)} lines against predictions for {file['device']}, {outside} outside the band (!)"
     for line in [summary, *lines]:

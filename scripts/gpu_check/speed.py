@@ -14,7 +14,6 @@ in every step), for PyTorch the wall time of all timed steps with a single wait 
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from train_log import found, speed_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEAST_ROUNDS = 3
@@ -70,15 +71,8 @@ class Ours:
             if done.returncode != 0:
                 return {"batch_size": B, "error": done.stderr.strip().splitlines()[-1][:300]}
             lines = [json.loads(line) for line in log.read_text().splitlines()][o.warmup:]
-        step_ms = statistics.fmean(line["step_ms"] for line in lines)
-        tokens = lines[-1]["tokens"] - lines[-2]["tokens"]
-        planned = re.search(r"^memory: .*in all (.*)$", done.stderr, re.MULTILINE)
-        convention = re.search(r"^MFU: (.*)$", done.stderr, re.MULTILINE)
-        # MFU is a rate over a peak: their quotient is the same for every step, and for PyTorch.
-        return {"batch_size": B, "step_ms": step_ms, "step_ms_median": statistics.median(line["step_ms"] for line in lines),
-                "tok_per_s": 1e3 * tokens / step_ms, "mfu_per_tok_per_s": lines[-1]["mfu"] / lines[-1]["tok_per_s"],
-                "wall_s": time.monotonic() - start, "memory_planned": planned[1] if planned else None, "memory_used_mib": watch.most,
-                "mfu_convention": convention[1] if convention else None}
+        return {"batch_size": B, **speed_of(lines, done.stderr), "wall_s": time.monotonic() - start,
+                "memory_used_mib": watch.most, "mfu_convention": found(r"^MFU: (.*)$", done.stderr)}
 
 
 class Theirs:

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
 """The steps of `gpu_check.sh profile`: short trainings and benchmarks, whose results are checked and kept.
 
-    profile.py toy --program P --device D --dtype T --steps N --work DIR
-    profile.py run --program P --device D --label L --out FILE.jsonl [--profile N] [--like L] -- FLAGS of train_gpt2
-    profile.py bench --out FILE.jsonl -- BENCHMARK FLAGS
+    profile_steps.py toy --program P --device D --dtype T --steps N --work DIR
+    profile_steps.py run --program P --device D --label L --out FILE.jsonl [--profile N] [--like L] -- FLAGS of train_gpt2
+    profile_steps.py bench --out FILE.jsonl -- BENCHMARK FLAGS
 
-Exit code 1 if a result is wrong; a benchmark runs to its end all the same. Lines that begin with `result: ` are for the report.
+Exit code 1 if a result is wrong; a benchmark runs to its end all the same. Lines that begin with `result: `
+are for the report.
 """
 import argparse
 import json
 import math
-import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from train_log import speed_of
 
 WARM_UP = 4  # steps that are not timed: libraries allocate memory and choose algorithms in them
 # The loss of the untrained toy model depends only on the seed; half precision changes it by less than the
@@ -109,16 +110,10 @@ def memory_in_use(lines):
 
 
 def record_of(o, messages, lines):
-    timed = lines[WARM_UP:]
-    tokens = lines[-1]["tokens"] - lines[-2]["tokens"]
-    step_ms = statistics.fmean(line["step_ms"] for line in timed)
-    planned = re.search(r"^memory: .*in all (.*)$", messages, re.MULTILINE)
-    per_rate = {key: lines[-1][key] / lines[-1]["tok_per_s"] for key in ("mfu", "mfu_full")}
-    tok_per_s = 1e3 * tokens / step_ms
-    return {"type": "run", "label": o.label, "flags": o.flags, "profiled": o.profile > 0, "step_ms": step_ms,
-            "step_ms_median": statistics.median(line["step_ms"] for line in timed), "tok_per_s": tok_per_s,
-            **{key: tok_per_s * factor for key, factor in per_rate.items()},
-            "losses": [line["loss"] for line in lines], "memory_planned": planned[1] if planned else None,
+    speed = speed_of(lines[WARM_UP:], messages)
+    mfu = speed["tok_per_s"] * speed.pop("mfu_per_tok_per_s")
+    return {"type": "run", "label": o.label, "flags": o.flags, "profiled": o.profile > 0, **speed, "mfu": mfu,
+            "mfu_full": mfu * lines[-1]["mfu_full"] / lines[-1]["mfu"], "losses": [line["loss"] for line in lines],
             "memory_used_mib": memory_in_use(lines)}
 
 
@@ -195,30 +190,30 @@ def check_bench(o):
     result(f"{name}: {counts['ok']} lines OK, {counts['skipped']} not run")
 
 
-def main():
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command in (toy, run):
-        sub = commands.add_parser(command.__name__)
-        sub.set_defaults(function=command)
+    commands = parser.add_subparsers(required=True)
+    toys, runs, benches = (commands.add_parser(step.__name__) for step in (toy, run, bench))
+    for step, sub in ((toy, toys), (run, runs), (bench, benches)):
+        sub.set_defaults(function=step)
+    for sub in (toys, runs):
         sub.add_argument("--program", required=True)
         sub.add_argument("--device", default="cuda")
-        if command is toy:
-            sub.add_argument("--dtype", required=True)
-            sub.add_argument("--steps", type=int, default=50)
-            sub.add_argument("--work", required=True)
-            continue
-        sub.add_argument("--label", required=True)
-        sub.add_argument("--profile", type=int, default=0, help="steps; 0: none, the speed is measured")
-        sub.add_argument("--like", help="label of an earlier run whose losses this one must have")
-    for command in (run, bench):
-        sub = commands.choices.get(command.__name__) or commands.add_parser(command.__name__)
-        sub.set_defaults(function=command)
+    for sub in (runs, benches):
         sub.add_argument("--out", required=True, help="JSON lines, to which this adds its own")
         sub.add_argument("flags", nargs="+", help="after --")
-        if command is bench:
-            sub.add_argument("--planted", action="store_true", help="the benchmark has wrong results on purpose")
-    o = parser.parse_args()
+    toys.add_argument("--dtype", required=True)
+    toys.add_argument("--steps", type=int, default=50)
+    toys.add_argument("--work", required=True)
+    runs.add_argument("--label", required=True)
+    runs.add_argument("--profile", type=int, default=0, help="steps; 0: none, the speed is measured")
+    runs.add_argument("--like", help="label of an earlier run whose losses this one must have")
+    benches.add_argument("--planted", action="store_true", help="the benchmark has wrong results on purpose")
+    return parser.parse_args()
+
+
+def main():
+    o = parse_arguments()
     try:
         o.function(o)
         return 0
