@@ -8,15 +8,15 @@
 #include <iostream>
 #include <string>
 
-#include "llmc/device/select.h"         // select_device: GPU or host
-#include "llmc/infer/decoder.h"         // Decoder: the model with a key-value cache
-#include "llmc/infer/generate.h"        // generate: the loop over tokens
-#include "llmc/infer/job.h"             // make_job: model, tokenizer and prompt, all checked
-#include "llmc/infer/text_stream.h"     // TextStream: text of tokens as they come
-#include "llmc/io/generation_report.h"  // report_json: what --json prints
-#include "llmc/io/options/infer_command_line.h"  // parse_command_line
-#include "llmc/model/pretrained.h"               // load_weights from a directory of transformers
-#include "llmc/model/weights.h"                  // Weights: device memory for them
+#include "llmc/config/infer_command_line.h"  // parse_command_line
+#include "llmc/device/select.h"              // select_device: GPU or host
+#include "llmc/infer/decoder.h"              // Decoder: the model with a key-value cache
+#include "llmc/infer/generate.h"             // generate: the loop over tokens
+#include "llmc/infer/generation_report.h"    // report_json: what --json prints
+#include "llmc/infer/job.h"                  // make_job: model, tokenizer and prompt, all checked
+#include "llmc/infer/text_stream.h"          // TextStream: text of tokens as they come
+#include "llmc/model/pretrained.h"           // load_weights from a directory of transformers
+#include "llmc/model/weights.h"              // Weights: device memory for them
 
 namespace llmc {
 

@@ -7,13 +7,13 @@
 
 #include "data/toy_run.h"        // toy::make_data: what a run without --train learns from
 #include "llmc/comm/launcher.h"  // launch_from_environment: is this one of several processes?
-#include "llmc/device/select.h"  // select_device: GPU or host
-#include "llmc/io/options/train_command_line.h"  // parse_command_line
-#include "llmc/io/tokenizer/tokenizer.h"         // make_tokenizer
-#include "llmc/model/pretrained.h"               // read_pretrained_config
-#include "llmc/train/run_data.h"                 // load_run_data
-#include "llmc/train/run_plan.h"  // make_run_plan: defaults filled in, everything checked
-#include "llmc/train/trainer.h"   // Trainer: memory, steps, evaluation, checkpoints
+#include "llmc/config/train_command_line.h"  // parse_command_line
+#include "llmc/device/select.h"              // select_device: GPU or host
+#include "llmc/io/tokenizer/tokenizer.h"     // make_tokenizer
+#include "llmc/model/pretrained.h"           // read_pretrained_config
+#include "llmc/train/run/run_data.h"         // load_run_data
+#include "llmc/train/run/run_plan.h"  // make_run_plan: defaults filled in, everything checked
+#include "llmc/train/trainer.h"       // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 

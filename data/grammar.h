@@ -26,8 +26,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/mix.h"
+#include "llmc/base/error.h"
+#include "llmc/base/hash.h"
 
 namespace llmc::toy {
 

@@ -3,9 +3,9 @@
 #include <exception>
 #include <iostream>
 
-#include "llmc/io/options/tokenize_command_line.h"  // parse_command_line
-#include "llmc/io/tokenize/detokenize.h"            // detokenize_files
-#include "llmc/io/tokenize/tokenize_files.h"        // tokenize_files
+#include "llmc/config/tokenize_command_line.h"  // parse_command_line
+#include "llmc/tokenize/detokenize.h"           // detokenize_files
+#include "llmc/tokenize/tokenize_files.h"       // tokenize_files
 
 int main(int argc, char** argv) {
   using namespace llmc;

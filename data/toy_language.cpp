@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "data/ngram.h"
+#include "llmc/base/file.h"
 #include "llmc/io/data/token_file.h"
-#include "llmc/io/file.h"
 
 namespace llmc::toy {
 

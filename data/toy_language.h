@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "data/grammar.h"
-#include "llmc/device/error.h"
-#include "llmc/io/mix.h"
+#include "llmc/base/error.h"
+#include "llmc/base/hash.h"
 
 namespace llmc::toy {
 

@@ -10,7 +10,7 @@
 
 #include "data/toy_language.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
-#include "llmc/train/run_data.h"
+#include "llmc/train/run/run_data.h"
 
 namespace llmc::toy {
 

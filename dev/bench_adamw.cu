@@ -5,7 +5,7 @@
 
 #include "dev/bench.h"
 #include "dev/variants/scalar.h"
-#include "llmc/ops/adamw.h"
+#include "llmc/ops/optimizer/adamw.h"
 #include "test/oracle/ops.h"
 #include "test/oracle/rounding.h"
 

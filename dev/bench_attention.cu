@@ -2,8 +2,8 @@
 // and memory over T. One head is held against the oracle: of long sequences the last positions
 // alone, which look back over all of them.
 #include "dev/bench.h"
-#include "llmc/ops/attention.h"
-#include "llmc/ops/standard_attention.h"
+#include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/standard_attention.h"
 #include "test/oracle/dropout.h"
 #include "test/oracle/ops.h"
 

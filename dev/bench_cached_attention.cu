@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "dev/bench.h"
-#include "llmc/ops/cached_attention.h"
-#include "llmc/ops/key_value_cache.h"
+#include "llmc/ops/attention/cached_attention.h"
+#include "llmc/ops/attention/key_value_cache.h"
 #include "test/oracle/ops.h"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include "dev/bench.h"
 #include "llmc/ops/convert.h"
-#include "llmc/ops/stochastic_rounding.h"
+#include "llmc/ops/optimizer/stochastic_rounding.h"
 #include "test/oracle/rounding.h"
 
 namespace {

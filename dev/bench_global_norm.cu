@@ -1,6 +1,6 @@
 // The norm of all gradients: partial sums of squares, then one block that adds them up.
 #include "dev/bench.h"
-#include "llmc/ops/global_norm.h"
+#include "llmc/ops/optimizer/global_norm.h"
 #include "test/oracle/ops.h"
 
 namespace {

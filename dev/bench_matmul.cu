@@ -4,7 +4,7 @@
 #include "dev/bench.h"
 #include "dev/variants/gemm_plans.h"
 #include "llmc/ops/gelu.h"
-#include "llmc/ops/linear.h"
+#include "llmc/ops/gemm/linear.h"
 #include "test/oracle/ops.h"
 
 namespace {
@@ -41,8 +41,8 @@ double product_tolerance(std::int64_t terms) {
   return tolerance<TO>(terms) + cut;
 }
 
-// GELU inside a product on a GPU may use a coarse tanh (llmc/ops/gemm.h); its slope and derivative
-// double the error at most.
+// GELU inside a product on a GPU may use a coarse tanh (llmc/ops/gemm/gemm.h); its slope and
+// derivative double the error at most.
 double epilogue_tolerance(const std::string& variant) {
   return llmc::kCudaTarget && variant == "epilogue" ? 2 * 0x1p-11 : 0;
 }

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/io/file.h"
+#include "llmc/base/file.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 
 namespace {

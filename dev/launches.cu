@@ -16,12 +16,12 @@
 
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
+#include "llmc/model/batch_stage.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/weights.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/convert.h"
-#include "llmc/train/batch_stage.h"
 #include "llmc/train/training_state.h"
 
 namespace {

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from structure import CONDITIONAL, ROOT, without_comments
 
-ALLOWED = {"llmc/ops/gemm_openblas.h"}
+ALLOWED = {"llmc/ops/gemm/gemm_openblas.h"}
 TARGET_HEADER = re.compile(r'#define\s+LLMC_\w+_HEADER\s+"([^"]+)"')
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"')
 BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/model/batch_stage.h"
 #include "llmc/model/gpt2.h"
-#include "llmc/train/batch_stage.h"
 #include "llmc/train/training_state.h"
 #include "test/oracle/compare.h"
 #include "test/oracle/fixture.h"

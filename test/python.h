@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "test/support.h"
 
 namespace llmc_test {

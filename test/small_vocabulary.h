@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/io/json.h"
+#include "llmc/base/json.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "test/support.h"
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/ops/attention.h"
-#include "llmc/ops/standard_attention.h"
+#include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/standard_attention.h"
 #include "test/oracle/dropout.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "llmc/io/tokenizer/byte_tokenizer.h"
-#include "llmc/train/checkpoint_texts.h"
+#include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "test/model_rig.h"
 #include "test/support.h"
 

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/base/threads.h"
 #include "llmc/io/data/documents.h"
-#include "llmc/io/parallel.h"
-#include "llmc/io/tokenize/token_shards.h"
 #include "llmc/io/tokenizer/gpt2_splitter.h"
 #include "llmc/io/tokenizer/text_cuts.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/tokenize/token_shards.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("documents");

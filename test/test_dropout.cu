@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "llmc/ops/dropout.h"
-#include "llmc/train/checkpointing.h"
-#include "llmc/train/run_plan.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/run/run_plan.h"
 #include "test/guarded.h"
 #include "test/model_rig.h"
 #include "test/oracle/dropout.h"

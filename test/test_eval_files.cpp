@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/data/eval_files.h"
-#include "llmc/io/data/wikitext.h"
+#include "llmc/config/eval_spec.h"
+#include "llmc/eval/eval_files.h"
+#include "llmc/eval/multiple_choice.h"
+#include "llmc/eval/perplexity.h"
+#include "llmc/eval/report.h"
+#include "llmc/eval/wikitext.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
-#include "llmc/train/eval_examples.h"
-#include "llmc/train/eval_perplexity.h"
-#include "llmc/train/eval_report.h"
 #include "test/support.h"
 
 using namespace llmc;

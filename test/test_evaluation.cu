@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/row_scorer.h"
+#include "llmc/eval/row_scorer.h"
 #include "test/model_rig.h"
 
 using namespace llmc;

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "llmc/ops/cached_attention.h"
+#include "llmc/ops/attention/cached_attention.h"
+#include "llmc/ops/attention/key_value_cache.h"
 #include "llmc/ops/embedding.h"
-#include "llmc/ops/key_value_cache.h"
 #include "test/guarded.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <string>
 
-#include "llmc/train/interruption.h"
+#include "llmc/train/run/interruption.h"
 
 using llmc::Interruption;
 

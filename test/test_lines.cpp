@@ -1,8 +1,8 @@
-// The lines of a text (llmc/io/lines.h).
+// The lines of a text (llmc/base/lines.h).
 #include <string>
 #include <vector>
 
-#include "llmc/io/lines.h"
+#include "llmc/base/lines.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("io: lines");

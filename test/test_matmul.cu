@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "llmc/ops/linear.h"
+#include "llmc/ops/gemm/linear.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"
 
@@ -222,8 +222,8 @@ TEST_SUITE("matmul") {
                              double more = 0) {
       return relative_l2(download(got, stream), want) < tolerance<T>(s.K) + more;
     };
-    // A library's GELU may use a coarse tanh (llmc/ops/gemm.h); its slope and derivative double the
-    // error at most.
+    // A library's GELU may use a coarse tanh (llmc/ops/gemm/gemm.h); its slope and derivative
+    // double the error at most.
     constexpr double kCoarseTanh = kCudaTarget ? 2 * 0x1p-11 : 0;
 
     GemmCall<T, T> call = call_with(0.5f, &bias_device);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/fitting.h"
-#include "llmc/train/speed.h"
+#include "llmc/train/run/fitting.h"
+#include "llmc/train/watch/speed.h"
 #include "test/model_rig.h"
 
 using namespace llmc;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/tokenize/near_duplicates.h"
+#include "llmc/tokenize/near_duplicates.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("near_duplicates");

@@ -1,9 +1,9 @@
 // Global norm, clipping, AdamW, conversions and initial values.
 #include <doctest/doctest.h>
 
-#include "llmc/ops/adamw.h"
 #include "llmc/ops/convert.h"
-#include "llmc/ops/global_norm.h"
+#include "llmc/ops/optimizer/adamw.h"
+#include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/ops/random_fill.h"
 #include "test/guarded.h"
 #include "test/oracle/ops.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/ops/matmul.h"
-#include "llmc/train/profiling.h"
+#include "llmc/ops/gemm/matmul.h"
+#include "llmc/train/watch/profiling.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("profiler");

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "llmc/base/prefetch.h"
 #include "llmc/io/data/batches.h"
-#include "llmc/io/read_ahead.h"
-#include "llmc/train/batch_stage.h"
+#include "llmc/model/batch_stage.h"
 #include "test/support.h"
 
 using namespace llmc;

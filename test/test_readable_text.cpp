@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "llmc/io/readable_text.h"
+#include "llmc/base/terminal.h"
 
 using llmc::readable_text;
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/device/resource_usage.h"
-#include "llmc/train/progress.h"
+#include "llmc/train/watch/progress.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("resource_usage");

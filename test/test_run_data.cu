@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/run_data.h"
+#include "llmc/train/run/run_data.h"
 #include "test/support.h"
 
 using namespace llmc;

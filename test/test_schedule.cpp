@@ -1,7 +1,7 @@
 // The learning rate's curve, at its corners.
 #include <doctest/doctest.h>
 
-#include "llmc/train/run_plan.h"
+#include "llmc/train/run/run_plan.h"
 #include "llmc/train/schedule.h"
 #include "test/support.h"
 

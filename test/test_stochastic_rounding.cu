@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "llmc/train/checkpointing.h"
-#include "llmc/train/run_plan.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/run/run_plan.h"
 #include "test/guarded.h"
 #include "test/model_rig.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/checkpointing.h"
+#include "llmc/train/checkpoint/checkpointing.h"
 #include "test/model_rig.h"
 #include "test/oracle/transformers.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
-#include "llmc/ops/matmul.h"
+#include "llmc/ops/gemm/matmul.h"
 
 namespace llmc_bench {
 

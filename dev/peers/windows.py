@@ -7,7 +7,7 @@ MASK64 = (1 << 64) - 1
 
 
 def mix64(x):
-    """A bijection of 64-bit integers; llmc/io/mix.h says where it is from."""
+    """A bijection of 64-bit integers; llmc/base/hash.h says where it is from."""
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & MASK64
     x = (x ^ x >> 27) * 0x94d049bb133111eb & MASK64
     return x ^ x >> 31

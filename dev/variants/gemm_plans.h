@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dev/bench.h"
-#include "llmc/ops/matmul.h"
+#include "llmc/ops/gemm/matmul.h"
 
 namespace llmc_bench {
 

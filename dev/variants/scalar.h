@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
-#include "llmc/ops/adamw.h"
 #include "llmc/ops/dropout.h"
 #include "llmc/ops/gelu.h"
+#include "llmc/ops/optimizer/adamw.h"
 
 namespace llmc_bench {
 

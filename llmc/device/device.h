@@ -1,10 +1,10 @@
 // All of the device layer. README.md beside this file is its map.
 #pragma once
 
+#include "llmc/base/error.h"
 #include "llmc/device/async_copy.h"
 #include "llmc/device/collectives.h"
 #include "llmc/device/dtype.h"
-#include "llmc/device/error.h"
 #include "llmc/device/launch.h"
 #include "llmc/device/math.h"
 #include "llmc/device/memory.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/target.h"
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

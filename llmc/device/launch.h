@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/shared.h"
 #include "llmc/device/stream.h"
 #include "llmc/device/target.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/stream.h"
 #include "llmc/device/target.h"
 #ifdef __CUDACC__

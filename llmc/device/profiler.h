@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/ranges.h"
 #include "llmc/device/stream.h"
 #include "llmc/device/tensor.h"

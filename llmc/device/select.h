@@ -10,7 +10,7 @@
 #include <iostream>
 #include <string>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/properties.h"
 #include "llmc/device/target.h"
 

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#define LLMC_GEMM_HEADER "llmc/ops/gemm_cublaslt.h"
+#define LLMC_GEMM_HEADER "llmc/ops/gemm/gemm_cublaslt.h"
 
 namespace llmc {
 inline constexpr bool kCudaTarget = true;
@@ -21,7 +21,7 @@ inline constexpr const char* kTargetName = "cuda";
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 
-#define LLMC_GEMM_HEADER "llmc/ops/gemm_openblas.h"
+#define LLMC_GEMM_HEADER "llmc/ops/gemm/gemm_openblas.h"
 
 namespace llmc {
 inline constexpr bool kCudaTarget = false;

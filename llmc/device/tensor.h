@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/target.h"
 
 namespace llmc {

@@ -13,8 +13,8 @@
 #include "llmc/model/gpt2.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
-#include "llmc/ops/cached_attention.h"
-#include "llmc/ops/key_value_cache.h"
+#include "llmc/ops/attention/cached_attention.h"
+#include "llmc/ops/attention/key_value_cache.h"
 
 namespace llmc {
 

@@ -7,7 +7,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
-#include "llmc/io/finish.h"
+#include "llmc/infer/finish_reason.h"
 #include "llmc/ops/sampling.h"
 
 namespace llmc {

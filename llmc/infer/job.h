@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/infer_settings.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/infer/generate.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/io/options/infer_settings.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
-#include "llmc/model/config.h"
 #include "llmc/model/memory_plan.h"
 
 namespace llmc {

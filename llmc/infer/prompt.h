@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/infer_settings.h"
 #include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/io/options/infer_settings.h"
 #include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/model/config.h"
 
 namespace llmc {
 

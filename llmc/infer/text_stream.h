@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/utf8_stream.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
-#include "llmc/io/utf8_stream.h"
 
 namespace llmc {
 

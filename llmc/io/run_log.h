@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/file.h"
-#include "llmc/io/json.h"
-#include "llmc/io/lines.h"
-#include "llmc/io/scalar.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
+#include "llmc/base/lines.h"
 
 namespace llmc {
 

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "llmc/model/config.h"
+#include "llmc/config/gpt2_config.h"
 #include "llmc/model/memory_plan.h"
-#include "llmc/ops/attention.h"
+#include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/standard_attention.h"
+#include "llmc/ops/gemm/linear.h"
 #include "llmc/ops/layernorm.h"
-#include "llmc/ops/linear.h"
-#include "llmc/ops/standard_attention.h"
 
 namespace llmc {
 

@@ -13,21 +13,21 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
 #include "llmc/model/activations.h"
-#include "llmc/model/config.h"
 #include "llmc/model/device_batch.h"
 #include "llmc/model/layer_parameters.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
 #include "llmc/model/pass_options.h"
-#include "llmc/ops/attention.h"
+#include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/embedding.h"
 #include "llmc/ops/gelu.h"
+#include "llmc/ops/gemm/linear.h"
 #include "llmc/ops/layernorm.h"
-#include "llmc/ops/linear.h"
-#include "llmc/ops/standard_attention.h"
 
 namespace llmc {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/gpt2_config.h"
 #include "llmc/device/math.h"
-#include "llmc/model/config.h"
 
 namespace llmc {
 

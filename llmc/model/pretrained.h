@@ -9,11 +9,11 @@
 #include <system_error>
 #include <vector>
 
+#include "llmc/base/file.h"
+#include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
-#include "llmc/io/file.h"
-#include "llmc/model/config.h"
 #include "llmc/model/parameters.h"
 
 namespace llmc {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/device/dtype.h"
-#include "llmc/device/error.h"
 
 namespace llmc {
 

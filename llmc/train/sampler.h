@@ -8,10 +8,10 @@
 
 #include "llmc/device/device.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/model/batch_stage.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/ops/sampling.h"
-#include "llmc/train/batch_stage.h"
-#include "llmc/train/interruption.h"
+#include "llmc/train/run/interruption.h"
 
 namespace llmc {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 
 namespace llmc {
 

@@ -11,31 +11,31 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/file.h"
+#include "llmc/base/prefetch.h"
+#include "llmc/base/terminal.h"
+#include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
+#include "llmc/eval/tasks.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/data/batches.h"
-#include "llmc/io/file.h"
-#include "llmc/io/options/train_settings.h"
-#include "llmc/io/read_ahead.h"
-#include "llmc/io/readable_text.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/model/batch_stage.h"
 #include "llmc/model/gpt2.h"
-#include "llmc/train/batch_stage.h"
-#include "llmc/train/checkpoint_texts.h"
-#include "llmc/train/checkpointing.h"
-#include "llmc/train/eval_tasks.h"
-#include "llmc/train/fitting.h"
-#include "llmc/train/interruption.h"
-#include "llmc/train/profiling.h"
-#include "llmc/train/progress.h"
-#include "llmc/train/resuming.h"
-#include "llmc/train/run_data.h"
-#include "llmc/train/run_output.h"
-#include "llmc/train/run_plan.h"
+#include "llmc/train/checkpoint/checkpoint_texts.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/resuming.h"
+#include "llmc/train/run/fitting.h"
+#include "llmc/train/run/interruption.h"
+#include "llmc/train/run/run_data.h"
+#include "llmc/train/run/run_output.h"
+#include "llmc/train/run/run_plan.h"
 #include "llmc/train/sampler.h"
-#include "llmc/train/speed.h"
 #include "llmc/train/training_state.h"
+#include "llmc/train/watch/profiling.h"
+#include "llmc/train/watch/progress.h"
+#include "llmc/train/watch/speed.h"
 
 namespace llmc {
 
@@ -260,7 +260,18 @@ class Trainer {
 
   std::vector<EvalResult> run_tasks(Progress& progress) {
     RowScorer<T> scorer(model_, source_, stage_, plan_.shape, gemm_, stream_);
-    return run_eval_tasks(data_.tasks, scorer, position_.step, progress);
+    const EvalCallbacks callbacks = {
+        .progress =
+            [&](const EvalTask& task, std::int64_t done, std::int64_t total, double seconds) {
+              progress.part(task.name(), done, total, seconds);
+              return !Interruption::requested();
+            },
+        .finished =
+            [&](const EvalResult& result) {
+              progress.record(log_record(result, position_.step),
+                              "step " + std::to_string(position_.step) + ": " + summary(result));
+            }};
+    return run_eval_tasks(data_.tasks, scorer, callbacks);
   }
 
   static void report(const std::vector<EvalResult>& results) {

@@ -12,9 +12,9 @@
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
 #include "llmc/model/weights.h"
-#include "llmc/ops/adamw.h"
 #include "llmc/ops/convert.h"
-#include "llmc/ops/global_norm.h"
+#include "llmc/ops/optimizer/adamw.h"
+#include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/ops/random_fill.h"
 
 namespace llmc {
@@ -73,8 +73,9 @@ class TrainingState {
     for (const ParameterSpec& spec : table().specs()) initialise(spec, seed, stream);
   }
 
-  // From now on updates round the masters to weights stochastically (ops/stochastic_rounding.h).
-  // Not for fp32. Initial and loaded weights are rounded to nearest.
+  // From now on updates round the masters to weights stochastically
+  // (ops/optimizer/stochastic_rounding.h). Not for fp32. Initial and loaded weights are rounded to
+  // nearest.
   void round_stochastically(std::uint64_t seed) { rounding_seed_ = seed; }
 
   ResidentParameters<T> source() { return {weights_.data(), gradients_.data}; }

@@ -5,9 +5,9 @@
 #include <iostream>
 #include <sstream>
 
-#include "llmc/io/options/infer_command_line.h"
-#include "llmc/io/options/tokenize_command_line.h"
-#include "llmc/io/options/train_command_line.h"
+#include "llmc/config/infer_command_line.h"
+#include "llmc/config/tokenize_command_line.h"
+#include "llmc/config/train_command_line.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

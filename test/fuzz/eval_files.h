@@ -1,7 +1,7 @@
 // Examples of LAMBADA and HellaSwag. The first byte chooses which.
 #pragma once
 
-#include "llmc/io/data/eval_files.h"
+#include "llmc/eval/eval_files.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

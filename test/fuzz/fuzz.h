@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/file.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 
 namespace llmc_fuzz {
 

@@ -1,7 +1,7 @@
 // JSON as all readers get it: what is read and written again is read as the same.
 #pragma once
 
-#include "llmc/io/json.h"
+#include "llmc/base/json.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -1,7 +1,7 @@
 // How far a run of `tokenize` has come: the file that another run goes on from.
 #pragma once
 
-#include "llmc/io/tokenize/tokenize_job.h"
+#include "llmc/tokenize/tokenize_job.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

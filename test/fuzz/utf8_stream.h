@@ -1,8 +1,8 @@
 // UTF-8 in pieces: each byte of the first line is the length of one.
 #pragma once
 
-#include "llmc/io/readable_text.h"
-#include "llmc/io/utf8_stream.h"
+#include "llmc/base/terminal.h"
+#include "llmc/base/utf8_stream.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "test/oracle/gpt2.h"
 #include "test/support.h"
 

@@ -1,5 +1,5 @@
 // Which number of half precision stochastic rounding takes, in double precision, from the
-// description in llmc/ops/stochastic_rounding.h and with no code of the engine.
+// description in llmc/ops/optimizer/stochastic_rounding.h and with no code of the engine.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "test/support.h"
 
 namespace llmc::oracle {

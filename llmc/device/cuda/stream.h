@@ -6,7 +6,7 @@
 #include <source_location>
 #include <string>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/launch_observer.h"
 
 namespace llmc {

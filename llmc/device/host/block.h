@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/shared_arena.h"

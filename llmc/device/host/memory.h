@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/stream.h"
 #include "llmc/device/host/unwritten.h"

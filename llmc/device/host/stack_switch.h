@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/device/host/sanitizer.h"
 #if !defined(__x86_64__) || defined(LLMC_USE_UCONTEXT)
 #define LLMC_UCONTEXT

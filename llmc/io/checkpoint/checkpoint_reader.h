@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
-#include "llmc/io/checksum.h"
-#include "llmc/io/file.h"
 
 namespace llmc {
 

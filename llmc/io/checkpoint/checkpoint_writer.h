@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
-#include "llmc/io/file.h"
 
 namespace llmc {
 

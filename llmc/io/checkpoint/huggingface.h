@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/io/file.h"
-#include "llmc/io/json.h"
 
 namespace llmc {
 

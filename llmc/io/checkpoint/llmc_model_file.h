@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/io/file.h"
 
 namespace llmc {
 

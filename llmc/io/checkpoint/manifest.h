@@ -25,12 +25,12 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
 #include "llmc/io/checkpoint/slice.h"
-#include "llmc/io/checksum.h"
-#include "llmc/io/file.h"
-#include "llmc/io/json.h"
-#include "llmc/io/scalar.h"
 
 namespace llmc {
 

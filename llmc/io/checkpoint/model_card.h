@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/base/json.h"
 #include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/io/json.h"
 
 namespace llmc {
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
-#include "llmc/io/file.h"
 
 namespace llmc {
 

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/io/file.h"
-#include "llmc/io/json.h"
 
 namespace llmc {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {

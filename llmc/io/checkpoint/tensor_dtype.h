@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/device/dtype.h"
-#include "llmc/device/error.h"
 
 namespace llmc {
 

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/hash.h"
 #include "llmc/io/data/interleave.h"
 #include "llmc/io/data/token_source.h"
-#include "llmc/io/mix.h"
 
 namespace llmc {
 

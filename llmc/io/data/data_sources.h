@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/io/data/megatron_file.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/data/token_cache.h"

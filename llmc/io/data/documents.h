@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/file.h"
-#include "llmc/io/json.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
 
 namespace llmc {
 

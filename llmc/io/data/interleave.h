@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 
 namespace llmc {
 

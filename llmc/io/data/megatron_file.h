@@ -23,9 +23,9 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/data/token_file.h"
-#include "llmc/io/file.h"
 
 namespace llmc {
 

@@ -18,10 +18,10 @@
 #include <system_error>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/data/interleave.h"
 #include "llmc/io/data/token_cache.h"
-#include "llmc/io/file.h"
 
 namespace llmc {
 

@@ -25,11 +25,11 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/checksum.h"
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/hash.h"
 #include "llmc/io/data/token_file.h"
-#include "llmc/io/file.h"
-#include "llmc/io/mix.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {

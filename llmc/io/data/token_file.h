@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/file.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/io/data/token_file.h"
 
 namespace llmc {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/byte_progress.h"
+#include "llmc/base/byte_progress.h"
+#include "llmc/base/error.h"
+#include "llmc/base/lines.h"
 #include "llmc/io/data/documents.h"
-#include "llmc/io/lines.h"
 #include "llmc/io/tokenizer/text_cuts.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <utility>
 
-#include "llmc/device/error.h"
-#include "llmc/io/file.h"
-#include "llmc/io/json.h"
-#include "llmc/io/lines.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/base/lines.h"
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
 
 namespace llmc {

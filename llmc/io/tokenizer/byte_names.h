@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/io/utf8.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/device/error.h"
-#include "llmc/io/utf8.h"
+#include "llmc/base/error.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/io/json.h"
+#include "llmc/base/json.h"
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/io/tokenizer/byte_names.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"

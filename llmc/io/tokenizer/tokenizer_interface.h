@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/device/error.h"
+#include "llmc/base/error.h"
 
 namespace llmc {
 

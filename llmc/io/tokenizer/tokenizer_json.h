@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/error.h"
-#include "llmc/io/json.h"
+#include "llmc/base/error.h"
+#include "llmc/base/json.h"
 #include "llmc/io/tokenizer/bpe_files.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/io/file.h"
-#include "llmc/io/lines.h"
+#include "llmc/base/file.h"
+#include "llmc/base/lines.h"
+#include "llmc/base/utf8.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
-#include "llmc/io/utf8.h"
 
 namespace llmc {
 

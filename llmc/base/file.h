@@ -1,0 +1,347 @@
+// Files: read whole or mapped, and written so that a reader sees the old content or the new one and
+// never a part: bytes go to a temporary name beside the file, reach the disk (fsync), and then take
+// the name (rename). Every failure is an `Error` with the path and the system's reason.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+
+namespace llmc {
+
+// ---- errors --------------------------------------------------------------------------------
+
+inline std::string system_reason(int error) {
+  return std::generic_category().message(error);
+}
+
+// Throws "cannot VERB PATH: REASON"; `error` is the errno of the call that failed.
+[[noreturn]] inline void fail_file(const std::string& verb, const std::filesystem::path& path,
+                                   int error,
+                                   std::source_location where = std::source_location::current()) {
+  std::string hint;
+  if (error == ENOSPC || error == EDQUOT) hint = "free some space, or write to another disk";
+  if (error == EFBIG) hint = "the file size limit (ulimit -f) or the file system allows no more";
+  fail("cannot " + verb + " " + path.string() + ": " + system_reason(error), hint, where);
+}
+
+// Text from a file, fit for a message: control characters and bytes that are not ASCII become '?',
+// and what is too long is cut.
+inline std::string printable(std::string_view text) {
+  constexpr std::size_t kMost = 100;
+  std::string out(text.substr(0, kMost));
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) c = '?';
+  }
+  if (text.size() > kMost) out += "...";
+  return out;
+}
+
+// Whether a file of this name stays inside its directory, and the name is fit for a message.
+inline bool is_plain_file_name(std::string_view name) {
+  const auto control = [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; };
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
+         std::none_of(name.begin(), name.end(), control);
+}
+
+// "123 bytes", "4.70 GB" (powers of 1000, as disks are sold).
+inline std::string byte_text(std::int64_t bytes) {
+  if (bytes < 10'000) return std::to_string(bytes) + " bytes";
+  const char* unit = "kB";
+  double value = static_cast<double>(bytes) / 1e3;
+  for (const char* larger : {"MB", "GB", "TB"}) {
+    if (value < 1000.0) break;
+    value /= 1e3;
+    unit = larger;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f %s", value, unit);
+  return text;
+}
+
+// ---- reading -------------------------------------------------------------------------------
+
+// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  // For those who must hear of a failed close, which on a network disk is a failed write.
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+inline FileDescriptor open_for_reading(const std::filesystem::path& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) fail_file("open", path, errno);
+  return fd;
+}
+
+// Up to `bytes.size()` bytes from where the descriptor stands; 0 at the end of the file.
+inline std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> bytes,
+                             const std::filesystem::path& path) {
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), bytes.data(), bytes.size());
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno != EINTR) fail_file("read", path, errno);
+  }
+}
+
+// Calls `each(std::span<const std::byte>)` for consecutive pieces of the file. Slower than a map,
+// but a failing disk gives an `Error` and not a SIGBUS.
+template <class Each>
+void for_each_piece(const std::filesystem::path& path, Each&& each) {
+  const FileDescriptor fd = open_for_reading(path);
+  constexpr std::size_t kPiece = std::size_t{1} << 18;
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPiece);
+  const std::span bytes(buffer.get(), kPiece);
+  while (const std::size_t n = read_some(fd, bytes, path)) each(bytes.first(n));
+}
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::string text;
+  for_each_piece(path, [&](std::span<const std::byte> piece) {
+    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  return text;
+}
+
+// The bytes of a regular file, read by the kernel as they are touched. The file must keep its
+// length while it is mapped (what is written with AtomicFile does: a new file takes the name, the
+// old one lives until it is unmapped).
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path) {
+    const FileDescriptor fd = open_for_reading(path);
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) fail_file("examine", path, errno);
+    require(S_ISREG(status.st_mode), path.string() + " is not a regular file");
+    size_ = static_cast<std::size_t>(status.st_size);
+    if (size_ == 0) return;  // nothing can be mapped, and nothing need be
+    void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+    if (data == MAP_FAILED) fail_file("map", path, errno);
+    data_ = static_cast<const std::byte*>(data);
+  }
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~MappedFile() {
+    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  }
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// ---- writing -------------------------------------------------------------------------------
+
+inline void write_all(const FileDescriptor& fd, std::span<const std::byte> bytes,
+                      const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) fail_file("write", path, errno);
+    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+inline void sync_file(const FileDescriptor& fd, const std::filesystem::path& path) {
+  if (::fsync(fd.get()) != 0) fail_file("write to disk", path, errno);
+}
+
+// Makes the names in a directory durable. Some file systems cannot, and say EINVAL.
+inline void sync_directory(const std::filesystem::path& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) fail_file("open", path, errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_file("write to disk", path, errno);
+}
+
+// Also its parents, where missing.
+inline void make_directory(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && !std::filesystem::is_directory(path, error))
+    error.assign(ENOTDIR, error.category());
+  if (error) fail_file("make the directory", path, error.value());
+}
+
+// Whether there is a file or directory of this name. Throws where that cannot be told.
+inline bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool found = std::filesystem::exists(path, error);
+  if (error) fail_file("examine", path, error.value());
+  return found;
+}
+
+// The directories in `root`, sorted; none where there is no `root`. Throws when it cannot be read.
+inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(root, error);
+  for (const std::filesystem::directory_iterator end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->is_directory(ignored)) found.push_back(at->path());
+  }
+  if (error && error.value() != ENOENT) fail_file("read the directory", root, error.value());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// The directory that holds `path`; "." for a bare name.
+inline std::filesystem::path parent_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+inline constexpr std::string_view kTemporaryMark = ".tmp-";
+inline constexpr std::size_t kTemporaryDigits = 8;
+
+// "NAME.tmp-1a2b3c4d": another at each call and in each process. It may still exist, so the caller
+// must create it exclusively and try again.
+inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::string seed = std::to_string(now) + '/' + std::to_string(::getpid());
+  std::filesystem::path name = path;
+  name +=
+      std::string(kTemporaryMark) + checksum_text(checksum_of(seed)).substr(16 - kTemporaryDigits);
+  return name;
+}
+
+// Whether `name` (no directory) is one that temporary_name gives.
+inline bool is_temporary_name(std::string_view name) {
+  const std::size_t tail = kTemporaryMark.size() + kTemporaryDigits;
+  if (name.size() <= tail) return false;
+  const std::string_view end = name.substr(name.size() - tail);
+  return end.starts_with(kTemporaryMark) &&
+         end.substr(kTemporaryMark.size()).find_first_not_of("0123456789abcdef") == end.npos;
+}
+
+// A file in the making: bytes are written in order to a temporary name, and `commit` gives them the
+// name they are for. Without a commit the temporary file is removed and whatever had the name keeps
+// it. A symbolic link stays one: what it points to is replaced.
+class AtomicFile {
+ public:
+  // Throws at once when the file cannot be written there.
+  explicit AtomicFile(const std::filesystem::path& path) : path_(path) {
+    std::error_code ignored;
+    if (std::filesystem::is_symlink(path, ignored)) {
+      path_ = std::filesystem::weakly_canonical(path, ignored);
+    }
+    const auto status = std::filesystem::status(path_, ignored);
+    // A rename would replace a device such as /dev/null by a file.
+    require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
+            "cannot write " + path.string() + ": it is there and not a regular file");
+    do {
+      temporary_ = temporary_name(path_);
+      fd_ =
+          FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    } while (!fd_ && errno == EEXIST);
+    if (!fd_) fail_file("write", path, errno);
+  }
+  AtomicFile(AtomicFile&& other) noexcept = default;
+  ~AtomicFile() {
+    if (fd_) ::unlink(temporary_.c_str());
+  }
+
+  // Takes the space now, so that a full disk is known before the work of filling it; all of it must
+  // then be written. File systems that cannot reserve are no error.
+  void reserve(std::int64_t bytes) {
+    reserved_ = bytes;
+    if (bytes <= 0 || ::fallocate(fd_.get(), 0, 0, bytes) == 0) return;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
+      fail_file("reserve " + byte_text(bytes) + " for", path_, errno);
+    }
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    write_all(fd_, bytes, path_);
+    checksum_.add(bytes);
+    size_ += static_cast<std::int64_t>(bytes.size());
+  }
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  // Replaces what the file begins with, which was written before: for a header that counts what
+  // follows. `checksum` is that of the content no more.
+  void rewrite_start(std::span<const std::byte> bytes) {
+    require(static_cast<std::int64_t>(bytes.size()) <= size_,
+            path_.string() + ": more than was written cannot be rewritten");
+    for (off_t at = 0; !bytes.empty();) {
+      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), at);
+      if (n < 0 && errno != EINTR) fail_file("write", path_, errno);
+      if (n <= 0) continue;
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+      at += n;
+    }
+  }
+
+  // The name that `commit` will give, in the same folder.
+  void rename(const std::filesystem::path& path) { path_ = path; }
+
+  // Bytes on disk, then the name, then the directory. Who names many files in one directory and
+  // syncs that at the end can do without the last part.
+  void commit(bool directory_too = true) {
+    require(size_ >= reserved_, path_.string() + ": less was written than reserved");
+    sync_file(fd_, path_);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_file("name", path_, errno);
+    if (::close(fd_.release()) != 0) fail_file("close", path_, errno);
+    if (directory_too) sync_directory(parent_of(path_));
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t size() const { return size_; }                   // bytes written so far
+  std::uint64_t checksum() const { return checksum_.value(); }  // of these bytes
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  FileDescriptor fd_;
+  Checksum checksum_;
+  std::int64_t size_ = 0;
+  std::int64_t reserved_ = 0;
+};
+
+inline void write_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace llmc

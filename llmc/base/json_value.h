@@ -1,0 +1,98 @@
+// One value of a run log or of a checkpoint's state: an integer, a real number, a truth value or a
+// text. What goes into a file as JSON and comes back the same.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "llmc/base/error.h"
+
+namespace llmc {
+
+class Scalar {
+ public:
+  Scalar() = default;  // null
+  Scalar(bool value) : value_(value) {}
+  Scalar(const char* value) : value_(std::string(value)) {}
+  Scalar(std::string_view value) : value_(std::string(value)) {}
+  Scalar(std::string value) : value_(std::move(value)) {}
+  Scalar(double value) : value_(value) {}
+
+  // Kept as the double with the fewest digits among those that round to this float, so that 0.1f is
+  // written 0.1 and not 0.10000000149011612. Cast back to float it is the same float.
+  Scalar(float value) : value_(static_cast<double>(value)) {
+    if (!std::isfinite(value)) return;
+    char digits[32];
+    const auto written = std::to_chars(digits, digits + sizeof digits, value);
+    double shortest = 0.0;
+    std::from_chars(digits, written.ptr, shortest);
+    value_ = shortest;
+  }
+
+  // All 64 bits of either sign. One kind for each number: what fits a signed one is signed.
+  template <std::integral Integer>
+  Scalar(Integer value) {
+    if (std::cmp_less_equal(value, std::numeric_limits<std::int64_t>::max())) {
+      value_ = static_cast<std::int64_t>(value);
+    } else {
+      value_ = static_cast<std::uint64_t>(value);
+    }
+  }
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  bool is_integer() const { return holds<std::int64_t>() || holds<std::uint64_t>(); }
+  bool is_number() const { return is_integer() || holds<double>(); }
+  bool is_text() const { return holds<std::string>(); }
+
+  // `what` names the value in the error for one of another kind, or beyond the range.
+  std::int64_t integer(std::string_view what) const {
+    if (!holds<std::int64_t>()) fail(std::string(what) + " is not a signed 64-bit integer");
+    return std::get<std::int64_t>(value_);
+  }
+  std::uint64_t unsigned_integer(std::string_view what) const {
+    if (holds<std::uint64_t>()) return std::get<std::uint64_t>(value_);
+    if (!holds<std::int64_t>() || std::get<std::int64_t>(value_) < 0) {
+      fail(std::string(what) + " is not an unsigned 64-bit integer");
+    }
+    return static_cast<std::uint64_t>(std::get<std::int64_t>(value_));
+  }
+  double number(std::string_view what) const {
+    if (holds<double>()) return std::get<double>(value_);
+    if (holds<std::uint64_t>()) return static_cast<double>(std::get<std::uint64_t>(value_));
+    if (!holds<std::int64_t>()) fail(std::string(what) + " is not a number");
+    return static_cast<double>(std::get<std::int64_t>(value_));
+  }
+  bool boolean(std::string_view what) const {
+    if (!holds<bool>()) fail(std::string(what) + " is not true or false");
+    return std::get<bool>(value_);
+  }
+  const std::string& text(std::string_view what) const {
+    if (!holds<std::string>()) fail(std::string(what) + " is not a text");
+    return std::get<std::string>(value_);
+  }
+
+  // Calls f with the value: std::monostate (null), bool, int64, uint64, double or std::string.
+  template <class F>
+  decltype(auto) visit(F&& f) const {
+    return std::visit(std::forward<F>(f), value_);
+  }
+
+  bool operator==(const Scalar&) const = default;
+
+ private:
+  template <class T>
+  bool holds() const {
+    return std::holds_alternative<T>(value_);
+  }
+
+  std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string> value_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,47 @@
+// Text for a person's terminal. What a model writes is any sequence of bytes.
+#pragma once
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "llmc/base/utf8.h"
+
+namespace llmc {
+
+// Bytes that are no UTF-8 and control characters (but for line ends and tabs) become U+FFFD.
+inline std::string readable_text(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
+    out += length == 0 || control ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+// How many characters a line of the terminal on stderr may have so that the next one can overwrite
+// it; what runs over into a second line stays. Very many where the width is not known.
+inline std::size_t live_line_width() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - 1u : std::string::npos;
+}
+
+// A line that overwrites the one before, and is cut where the terminal ends.
+inline std::string live_line(std::string_view text) {
+  const std::size_t width = live_line_width();
+  std::size_t end = 0;
+  for (std::size_t shown = 0; end < text.size() && shown < width; ++shown) {
+    end += std::max<std::size_t>(1, utf8_length(text.substr(end)));
+  }
+  return "\r" + std::string(text.substr(0, end)) + "\x1b[K";
+}
+
+}  // namespace llmc

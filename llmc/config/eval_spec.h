@@ -1,0 +1,31 @@
+// The value of --eval: an evaluation task and the file it reads.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+
+namespace llmc {
+
+// One entry of --eval.
+struct EvalSpec {
+  std::string task, file;
+};
+
+inline constexpr const char* kEvalTasks = "perplexity, wikitext, lambada or hellaswag";
+
+// "TASK:FILE". Throws for an unknown task and for no file.
+inline EvalSpec parse_eval_spec(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const EvalSpec spec{text.substr(0, colon),
+                      colon == std::string::npos ? "" : text.substr(colon + 1)};
+  const bool known = spec.task == "perplexity" || spec.task == "wikitext" ||
+                     spec.task == "lambada" || spec.task == "hellaswag";
+  if (known && !spec.file.empty()) return spec;
+  fail("'" + printable(text) + "' is not TASK:FILE",
+       "TASK is " + std::string(kEvalTasks) + ", FILE what it is read from");
+}
+
+}  // namespace llmc

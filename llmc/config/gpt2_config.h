@@ -1,0 +1,73 @@
+// The shape of a GPT-2.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/device/math.h"
+
+namespace llmc {
+
+struct Gpt2Config {
+  std::int64_t vocabulary = 50257;  // V
+  std::int64_t context = 1024;      // positions there are embeddings for; T may be shorter
+  std::int64_t layers = 12;         // L
+  std::int64_t heads = 12;          // NH
+  std::int64_t channels = 768;      // C
+
+  std::int64_t head_size() const { return channels / heads; }  // HS
+  // Rows that the token embedding is stored with: a multiple of 128, which the GEMMs of the head
+  // are tuned for. The rows beyond V are zero and stay zero.
+  std::int64_t padded_vocabulary() const { return round_up(vocabulary, 128); }
+};
+
+inline constexpr float kLayerNormEpsilon = 1e-5f;
+
+inline void check_config(const Gpt2Config& config) {
+  const auto positive = [](const char* flag, std::int64_t value) {
+    if (value <= 0)
+      fail(std::string(flag) + " is " + std::to_string(value), "it must be at least 1");
+  };
+  positive("--layers", config.layers);
+  positive("--heads", config.heads);
+  positive("--channels", config.channels);
+  positive("--context", config.context);
+  positive("the vocabulary's size", config.vocabulary);
+  const std::int64_t HS = config.head_size();
+  if (config.channels % config.heads != 0 || HS % 8 != 0 || HS > 128) {
+    fail("--channels " + std::to_string(config.channels) + " with --heads " +
+             std::to_string(config.heads) + " gives heads of " +
+             std::to_string(static_cast<double>(config.channels) /
+                            static_cast<double>(config.heads)) +
+             " channels",
+         "channels / heads must be one of 8, 16, 24 ... 128");
+  }
+  const auto at_most = [](const char* flag, std::int64_t value, std::int64_t most) {
+    if (value > most)
+      fail(std::string(flag) + " " + std::to_string(value), "at most " + std::to_string(most));
+  };
+  at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
+  at_most("--layers", config.layers, 1000);
+  at_most("--context", config.context, 1 << 24);  // as attention
+}
+
+// "dN": N layers. The published sizes d12 (124M), d24 (350M), d36 (774M) and d48 (1558M); other
+// depths get 8 + N/3 heads of 64 channels, the line those sizes lie on (d48, with 25, just above).
+inline Gpt2Config config_from_name(const std::string& name) {
+  const bool digits = name.size() > 1 && name.size() < 6 && name[0] == 'd' &&
+                      name.find_first_not_of("0123456789", 1) == std::string::npos;
+  const std::int64_t depth = digits ? std::atoll(name.c_str() + 1) : 0;
+  if (depth < 1) {
+    fail("--model '" + name + "' is not known",
+         "d12 (124M), d24 (350M), d36 (774M), d48 (1558M), or d and any other number of layers");
+  }
+  Gpt2Config config;
+  config.layers = depth;
+  config.heads = depth == 48 ? 25 : 8 + depth / 3;
+  config.channels = 64 * config.heads;
+  return config;
+}
+
+}  // namespace llmc

@@ -1,0 +1,197 @@
+// Tasks of many examples, each a context and the tokens that may follow it: LAMBADA (Paperno et
+// al., 2016) and HellaSwag (Zellers et al., 2019). Context and continuation are tokenized apart,
+// the space between them belonging to the continuation, which is where GPT-2's tokenizer cuts
+// anyway. A context that is too long loses its beginning; the protocol says how many did.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/eval/eval_files.h"
+#include "llmc/eval/task.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+// Contexts with their continuations, as rows of at most T + 1 tokens.
+class ContinuationRows {
+ public:
+  explicit ContinuationRows(std::int64_t T) : T_(T) {}
+
+  // `where` is FILE:LINE. Throws for a continuation of more than T tokens, which would be left
+  // without any context.
+  void add(const Tokenizer& tokenizer, const std::string& context, const std::string& continuation,
+           const std::string& where) {
+    EvalRow row{encode(tokenizer, context, where), 0};
+    const std::vector<std::int32_t> end = encode(tokenizer, continuation, where);
+    row.scored = static_cast<std::int64_t>(end.size());
+    if (row.scored > T_ || row.tokens.empty() || end.empty()) {
+      fail(where + ": '" + printable(continuation) + "' has " + std::to_string(row.scored) +
+               " tokens after " + std::to_string(row.tokens.size()) + " of context",
+           "at least 1 of each, and at most --seq-len = " + std::to_string(T_) + " to be scored");
+    }
+    row.tokens.insert(row.tokens.end(), end.begin(), end.end());
+    const auto surplus = static_cast<std::int64_t>(row.tokens.size()) - (T_ + 1);
+    if (surplus > 0) {
+      row.tokens.erase(row.tokens.begin(), row.tokens.begin() + surplus);
+      ++truncated_;
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  const std::vector<EvalRow>& rows() const { return rows_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
+
+  std::string truncation() const {
+    return std::to_string(truncated_) + " of " + std::to_string(size()) +
+           " contexts cut on the left to fit " + std::to_string(T_) + " tokens";
+  }
+
+ private:
+  static std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& text,
+                                          const std::string& where) {
+    try {
+      return tokenizer.encode(text);
+    } catch (const Error& error) {
+      fail(where + ": " + error.what());
+    }
+  }
+
+  std::int64_t T_, truncated_ = 0;
+  std::vector<EvalRow> rows_;
+};
+
+// A share of examples with its standard error, sqrt(p (1 - p) / (n - 1)).
+inline EvalMetric share(const std::string& name, std::int64_t right, std::int64_t n) {
+  const double p = static_cast<double>(right) / static_cast<double>(n);
+  EvalMetric metric{name, p};
+  if (n > 1) metric.standard_error = std::sqrt(p * (1 - p) / static_cast<double>(n - 1));
+  return metric;
+}
+
+class ExamplesTask : public EvalTask {
+ public:
+  ExamplesTask(const std::string& name, const std::string& file, std::int64_t T)
+      : EvalTask(name, file), rows_(T) {}
+
+  std::int64_t rows() const override { return rows_.size(); }
+  std::int64_t row_length(std::int64_t i) const override {
+    return static_cast<std::int64_t>(rows_.rows()[i].tokens.size());
+  }
+  EvalRow row(std::int64_t i) const override { return rows_.rows()[i]; }
+
+ protected:
+  std::string place(std::int64_t line) const { return file() + ":" + std::to_string(line); }
+
+  ContinuationRows rows_;
+};
+
+// The last word of a passage. As lm-evaluation-harness has it in lambada_openai: no filter of stop
+// words, and the perplexity is of words, not of tokens.
+class LambadaTask : public ExamplesTask {
+ public:
+  // `limit`: so many examples from the start of the file; 0: all.
+  LambadaTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T,
+              std::int64_t limit)
+      : ExamplesTask("lambada", file, T) {
+    for (const LambadaExample& example : read_lambada(file, limit)) {
+      rows_.add(tokenizer, example.context, example.word, place(example.line));
+    }
+  }
+
+  std::string protocol() const override {
+    return "the last word (what follows the last space, and that space) after all before it, "
+           "without <|endoftext|>; accuracy: each of its tokens is the likeliest; perplexity: "
+           "exp(mean over examples of the word's nll); " +
+           rows_.truncation();
+  }
+  std::int64_t examples() const override { return rows(); }
+  bool asks_greedy() const override { return true; }
+
+  std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
+    double nll = 0;
+    std::int64_t right = 0;
+    for (const RowScore& score : scores) {
+      nll += score.nll;
+      right += score.greedy ? 1 : 0;
+    }
+    return {share("accuracy", right, examples()),
+            {"perplexity", std::exp(nll / static_cast<double>(examples()))}};
+  }
+};
+
+// The right one of several endings. Published scores differ in what a longer ending is granted:
+// nothing (accuracy), its bytes (acc_norm; lm-evaluation-harness counts characters, which are the
+// same in ASCII), or its tokens (acc_norm_tokens; llm.c). That harness also writes the activity's
+// label before the context and strips marks in brackets; here the text is as the file has it.
+class HellaSwagTask : public ExamplesTask {
+ public:
+  HellaSwagTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T,
+                std::int64_t limit)
+      : ExamplesTask("hellaswag", file, T) {
+    for (const HellaSwagExample& example : read_hellaswag(file, limit)) {
+      choices_.push_back({rows(), example.endings.size(), example.label});
+      for (const std::string& ending : example.endings) {
+        rows_.add(tokenizer, example.context, " " + ending, place(example.line));
+        bytes_.push_back(static_cast<double>(ending.size()));
+      }
+    }
+  }
+
+  std::string protocol() const override {
+    return "the ending of the highest log-probability after ctx and a space, without "
+           "<|endoftext|>; accuracy: of their sums; acc_norm: of sums divided by the ending's "
+           "bytes; acc_norm_tokens: by its tokens; " +
+           rows_.truncation();
+  }
+  std::int64_t examples() const override { return static_cast<std::int64_t>(choices_.size()); }
+
+  std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
+    std::int64_t plain = 0, by_bytes = 0, by_tokens = 0;
+    for (const Choice& choice : choices_) {
+      const auto right = [&](auto&& length) {
+        return best(choice, scores, length) == choice.label ? 1 : 0;
+      };
+      plain += right([](std::size_t) { return 1.0; });
+      by_bytes += right([&](std::size_t i) { return bytes_[i]; });
+      by_tokens +=
+          right([&](std::size_t i) { return static_cast<double>(rows_.rows()[i].scored); });
+    }
+    return {share("accuracy", plain, examples()), share("acc_norm", by_bytes, examples()),
+            share("acc_norm_tokens", by_tokens, examples())};
+  }
+
+ private:
+  struct Choice {
+    std::int64_t first;  // row
+    std::size_t count, label;
+  };
+
+  // The ending with the smallest nll / length; of equal ones the first.
+  // Where scores are not numbers, none.
+  template <class Length>
+  static std::optional<std::size_t> best(const Choice& choice, std::span<const RowScore> scores,
+                                         const Length& length) {
+    const auto cost = [&](std::size_t ending) {
+      const std::size_t i = static_cast<std::size_t>(choice.first) + ending;
+      return scores[i].nll / length(i);
+    };
+    std::size_t best = 0;
+    for (std::size_t ending = 1; ending < choice.count; ++ending) {
+      if (cost(ending) < cost(best)) best = ending;
+    }
+    if (std::isnan(cost(best))) return std::nullopt;
+    return best;
+  }
+
+  std::vector<Choice> choices_;
+  std::vector<double> bytes_;  // of each row's ending
+};
+
+}  // namespace llmc

@@ -1,0 +1,127 @@
+// Perplexity of a text.
+//
+// The whole text is one stream of tokens after one <|endoftext|>, so that its first token is
+// predicted too. Windows of T tokens begin at every `stride`-th: the first scores all it predicts,
+// each later one only what none before it did. So every token is scored once, and, but at the
+// beginning of the text, given at least T - stride + 1 tokens and at most T. With stride = T
+// windows do not overlap: fastest, and worst for the tokens at their start.
+//
+// Perplexities of models with other tokens are not comparable; those by word are, because a text's
+// words do not depend on the model: exp(total nll / words), the words being those between white
+// space in the file as it lies. So are bits per byte of that file. WikiText's makers count a line's
+// end as a word too (241211 words and 4358 lines are the 245569 tokens of WikiText-2's test set),
+// and so do perplexities published for it; lm-evaluation-harness does not. Both are given.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/eval/task.h"
+#include "llmc/eval/wikitext.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+class PerplexityTask : public EvalTask {
+ public:
+  struct Options {
+    std::int64_t T = 0, stride = 0;  // 1 <= stride <= T
+    bool detokenize = false;         // the file is WikiText: put it together before it is scored
+  };
+
+  // Reads and tokenizes the file. Throws for one with nothing to score.
+  PerplexityTask(const std::string& name, const std::string& file, const Tokenizer& tokenizer,
+                 const Options& options)
+      : EvalTask(name, file), options_(options) {
+    require(options.stride >= 1 && options.stride <= options.T,
+            "a stride of " + std::to_string(options.stride) + " for windows of " +
+                std::to_string(options.T) + " tokens");
+    if (std::filesystem::path(file).extension() == ".bin") {
+      fail(file + ": perplexity is scored on a text, not on a token file",
+           "the text it was made from; --val takes token files");
+    }
+    std::string text = read_file(file);
+    require(!text.empty(), file + " is empty", "a text");
+    words_ = count_words(text);
+    bytes_ = static_cast<std::int64_t>(text.size());
+    lines_ = std::count(text.begin(), text.end(), '\n');
+    if (options.detokenize) text = detokenize_wikitext(text);
+    take_tokens(text, tokenizer);
+  }
+
+  std::string protocol() const override {
+    const auto number = [](std::int64_t n) { return std::to_string(n); };
+    return std::string(options_.detokenize ? "WikiText put together again (detokenized)"
+                                           : "the text as it lies") +
+           ", as one stream, " +
+           (starts_ ? "after one <|endoftext|>" : "its first token not scored (no <|endoftext|>)") +
+           ": " + number(examples()) + " tokens, " + number(words_) + " words, " + number(lines_) +
+           " line ends, " + number(bytes_) + " bytes of the file; windows of " +
+           number(options_.T) + " tokens, stride " + number(options_.stride) +
+           ": each token once, after at least " + number(options_.T - options_.stride + 1) +
+           " others but at the start";
+  }
+
+  std::int64_t examples() const override { return size() - 1; }
+
+  std::int64_t rows() const override {
+    const std::int64_t beyond = std::max<std::int64_t>(0, examples() - options_.T);
+    return 1 + (beyond + options_.stride - 1) / options_.stride;
+  }
+
+  std::int64_t row_length(std::int64_t i) const override { return end_of(i) - begin_of(i); }
+
+  EvalRow row(std::int64_t i) const override {
+    const std::int64_t scored_before = i == 0 ? 1 : end_of(i - 1);
+    return {{tokens_.begin() + begin_of(i), tokens_.begin() + end_of(i)},
+            end_of(i) - scored_before};
+  }
+
+  std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
+    double nll = 0;
+    for (const RowScore& score : scores) nll += score.nll;
+    const double mean = nll / static_cast<double>(examples());
+    std::vector<EvalMetric> all = {{"token_nll", mean}, {"token_perplexity", std::exp(mean)}};
+    const auto for_each_of = [&](std::int64_t n) { return std::exp(nll / static_cast<double>(n)); };
+    if (words_ > 0) all.push_back({"word_perplexity", for_each_of(words_)});
+    if (options_.detokenize && words_ + lines_ > 0) {
+      all.push_back({"word_and_line_end_perplexity", for_each_of(words_ + lines_)});
+    }
+    all.push_back({"bits_per_byte", nll / std::log(2.0) / static_cast<double>(bytes_)});
+    return all;
+  }
+
+ private:
+  void take_tokens(const std::string& text, const Tokenizer& tokenizer) {
+    starts_ = tokenizer.end_of_text().has_value();
+    if (starts_) tokens_.push_back(*tokenizer.end_of_text());
+    try {
+      const std::vector<std::int32_t> ids = tokenizer.encode(text);
+      tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+    } catch (const Error& error) {
+      fail(file() + ": " + error.what());
+    }
+    require(size() > 1, file() + " has too few tokens to score", "a longer text");
+  }
+
+  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  std::int64_t begin_of(std::int64_t i) const { return i * options_.stride; }
+  std::int64_t end_of(std::int64_t i) const {
+    return std::min(begin_of(i) + options_.T + 1, size());
+  }
+
+  Options options_;
+  std::vector<std::int32_t> tokens_;                // with the <|endoftext|>
+  std::int64_t words_ = 0, lines_ = 0, bytes_ = 0;  // of the file
+  bool starts_ = false;
+};
+
+}  // namespace llmc

@@ -1,0 +1,84 @@
+// Results of evaluation tasks, for people and for programs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "llmc/eval/task.h"
+#include "llmc/io/run_log.h"
+
+namespace llmc {
+
+struct EvalResult {
+  std::string task, file, protocol;
+  std::int64_t examples = 0;
+  std::vector<EvalMetric> metrics;
+};
+
+namespace eval_report_detail {
+
+inline std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+inline std::vector<std::string> table_row(const EvalResult& result, const EvalMetric& metric) {
+  return {result.task,
+          metric.name,
+          number_text(metric.value),
+          metric.standard_error ? number_text(*metric.standard_error) : "-",
+          std::to_string(result.examples),
+          result.file};
+}
+
+}  // namespace eval_report_detail
+
+// {"step": 100, "eval": "lambada", "file": "...", "examples": 5153, "accuracy": 0.3, ...}: a line
+// of the run log. Standard errors are not in it: they follow from the share and the examples.
+inline LogRecord log_record(const EvalResult& result, std::int64_t step) {
+  LogRecord record = {
+      {"step", step}, {"eval", result.task}, {"file", result.file}, {"examples", result.examples}};
+  for (const EvalMetric& metric : result.metrics) record.emplace_back(metric.name, metric.value);
+  return record;
+}
+
+// "lambada: accuracy 0.325, perplexity 35.1 (5153 examples)"
+inline std::string summary(const EvalResult& result) {
+  std::string text = result.task + " " + result.file + ":";
+  for (const EvalMetric& metric : result.metrics) {
+    text += " " + metric.name + " " + eval_report_detail::number_text(metric.value) + ",";
+  }
+  text.pop_back();
+  return text + " (" + std::to_string(result.examples) + " examples)";
+}
+
+// A line `# TASK FILE: protocol` for each task, then the table: a line of titles, then one for each
+// metric. Columns are set apart by spaces; the file, which may hold some, is the last.
+inline std::string eval_table(const std::vector<EvalResult>& results) {
+  std::string text;
+  std::vector<std::vector<std::string>> table = {
+      {"task", "metric", "value", "std_err", "examples", "file"}};
+  for (const EvalResult& result : results) {
+    text += "# " + result.task + " " + result.file + ": " + result.protocol + "\n";
+    for (const EvalMetric& metric : result.metrics) {
+      table.push_back(eval_report_detail::table_row(result, metric));
+    }
+  }
+  std::vector<std::size_t> widths(table[0].size(), 0);
+  for (const auto& row : table) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : table) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+}  // namespace llmc

@@ -1,0 +1,127 @@
+// Asks a model the questions of an evaluation task.
+//
+// Rows of nearly the same length go side by side, filled up on the right: causal attention keeps
+// what follows a token from changing its prediction, and targets of -1 keep it out of the losses.
+// As many rows as fit into the memory that the model has for a batch are taken at once. How many
+// those are changes the shape of the matrix products and so the last bits of a score, no more; the
+// same run gives the same bits. A row's score is summed on the host, in fp64, in order.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/eval/task.h"
+#include "llmc/model/batch_stage.h"
+#include "llmc/model/gpt2.h"
+
+namespace llmc {
+
+template <class T>
+class RowScorer {
+ public:
+  // All of them outlive it. `shape` is what the model and the stage were built for.
+  RowScorer(Gpt2<T>& model, ParameterSource<T>& source, BatchStage& stage, const RunShape& shape,
+            Gemm& gemm, Stream& stream)
+      : model_(model),
+        source_(source),
+        stage_(stage),
+        shape_(shape),
+        gemm_(gemm),
+        stream_(stream) {}
+
+  // The scores of all rows, in their order. `go_on(tokens so far, of how many)` after every batch:
+  // false ends it there, without scores.
+  std::vector<RowScore> score(const EvalTask& task,
+                              const std::function<bool(std::int64_t, std::int64_t)>& go_on) {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(task.rows()));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return task.row_length(a) > task.row_length(b);
+    });
+    std::int64_t total = 0, scored = 0;
+    for (const std::int64_t i : order) total += task.row_length(i);
+    std::vector<RowScore> scores(order.size());
+    for (std::size_t first = 0; first < order.size();) {
+      const std::int64_t longest = task.row_length(order[first]) - 1;
+      require(longest >= 1 && longest <= shape_.T, "an evaluation row of no or too many tokens");
+      const auto fit = static_cast<std::size_t>(shape_.rows() / longest);
+      const std::size_t end = std::min(order.size(), first + fit);
+      std::vector<EvalRow> rows;
+      for (std::size_t i = first; i < end; ++i) {
+        rows.push_back(task.row(order[i]));
+        scored += task.row_length(order[i]);
+      }
+      const std::vector<RowScore> found = score_batch(rows, longest, task.asks_greedy());
+      for (std::size_t i = first; i < end; ++i) scores[order[i]] = found[i - first];
+      if (!go_on(scored, total)) return {};
+      first = end;
+    }
+    return scores;
+  }
+
+ private:
+  std::vector<RowScore> score_batch(const std::vector<EvalRow>& rows, std::int64_t length,
+                                    bool greedy) {
+    const auto B = static_cast<std::int64_t>(rows.size());
+    std::vector<std::int32_t> inputs(static_cast<std::size_t>(B * length), 0);
+    std::vector<std::int32_t> targets(inputs.size(), -1);
+    for (std::int64_t b = 0; b < B; ++b) {
+      const std::vector<std::int32_t>& tokens = rows[b].tokens;
+      std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + b * length);
+      std::copy(tokens.end() - rows[b].scored, tokens.end(),
+                targets.begin() + b * length + first_target(rows[b]));
+    }
+    const DeviceBatch batch = stage_.put(inputs, targets, B, length, stream_);
+    model_.forward(source_, batch, gemm_, stream_);
+    const auto there = model_.losses(source_, batch, gemm_, stream_);
+    std::vector<float> losses(inputs.size());
+    copy_to_host(losses.data(), there.data, batch.rows(), stream_);
+    stream_.synchronize();
+
+    std::vector<RowScore> scores(rows.size());
+    for (std::int64_t b = 0; b < B; ++b) {
+      const std::int64_t begin = b * length + first_target(rows[b]);
+      for (std::int64_t i = 0; i < rows[b].scored; ++i) {
+        scores[b].nll += static_cast<double>(losses[begin + i]);
+      }
+      scores[b].greedy = greedy && std::isfinite(scores[b].nll) && all_greedy(rows[b], begin);
+    }
+    return scores;
+  }
+
+  // Where in its row the first scored token is the target: one place before its own.
+  static std::int64_t first_target(const EvalRow& row) {
+    return static_cast<std::int64_t>(row.tokens.size()) - 1 - row.scored;
+  }
+
+  // Of equal logits the one with the smallest id counts as the likeliest.
+  bool all_greedy(const EvalRow& row, std::int64_t begin) {
+    logits_.resize(static_cast<std::size_t>(model_.config().vocabulary));
+    for (std::int64_t i = 0; i < row.scored; ++i) {
+      const auto there = model_.logits_of_row(source_, begin + i, gemm_, stream_);
+      copy_to_host(logits_.data(), there.data, model_.config().vocabulary, stream_);
+      stream_.synchronize();
+      const auto best =
+          std::max_element(logits_.begin(), logits_.end(),
+                           [](const T& a, const T& b) { return to_float(a) < to_float(b); });
+      const std::int32_t target = row.tokens[row.tokens.size() - row.scored + i];
+      if (best - logits_.begin() != target) return false;
+    }
+    return true;
+  }
+
+  Gpt2<T>& model_;
+  ParameterSource<T>& source_;
+  BatchStage& stage_;
+  RunShape shape_;
+  Gemm& gemm_;
+  Stream& stream_;
+  std::vector<T> logits_;
+};
+
+}  // namespace llmc

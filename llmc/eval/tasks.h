@@ -1,0 +1,88 @@
+// The tasks that --eval names: reading them before a run starts, and running them with its model.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/config/eval_spec.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/eval/eval_files.h"
+#include "llmc/eval/multiple_choice.h"
+#include "llmc/eval/perplexity.h"
+#include "llmc/eval/report.h"
+#include "llmc/eval/row_scorer.h"
+#include "llmc/eval/task.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+using EvalTasks = std::vector<std::unique_ptr<EvalTask>>;
+
+inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const TrainSettings& settings,
+                                                const Tokenizer& tokenizer, std::int64_t T) {
+  if (spec.task == "lambada") {
+    return std::make_unique<LambadaTask>(spec.file, tokenizer, T, settings.eval_limit);
+  }
+  if (spec.task == "hellaswag") {
+    return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, settings.eval_limit);
+  }
+  const std::int64_t half = (T + 1) / 2;
+  const PerplexityTask::Options options{
+      .T = T,
+      .stride = settings.eval_stride > 0 ? settings.eval_stride : half,
+      .detokenize = spec.task == "wikitext"};
+  return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, options);
+}
+
+// Reads and tokenizes everything that --eval names, for a model that sees T tokens: what is wrong
+// with a file is said before a run, not at its end.
+inline EvalTasks make_eval_tasks(const TrainSettings& settings, const Tokenizer& tokenizer,
+                                 std::int64_t T) {
+  if (settings.eval_stride > T) {
+    fail("--eval-stride " + std::to_string(settings.eval_stride) + " is more than --seq-len " +
+             std::to_string(T),
+         "at most --seq-len, or tokens would be left out");
+  }
+  EvalTasks tasks;
+  for (const std::string& spec : settings.eval) {
+    tasks.push_back(make_eval_task(parse_eval_spec(spec), settings, tokenizer, T));
+  }
+  return tasks;
+}
+
+// What the caller does while tasks run.
+struct EvalCallbacks {
+  // Called after each batch of a task with the tokens scored so far, their total and the seconds
+  // since the task began; returns false to stop, which drops this task and those after it.
+  std::function<bool(const EvalTask& task, std::int64_t done, std::int64_t total, double seconds)>
+      progress;
+  // Called when a task has its result.
+  std::function<void(const EvalResult& result)> finished;
+};
+
+// Runs the tasks in turn and returns the results of those that were completed.
+template <class T>
+std::vector<EvalResult> run_eval_tasks(const EvalTasks& tasks, RowScorer<T> scorer,
+                                       const EvalCallbacks& callbacks) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<EvalResult> results;
+  for (const auto& task : tasks) {
+    const auto start = Clock::now();
+    const auto scores = scorer.score(*task, [&](std::int64_t done, std::int64_t total) {
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      return callbacks.progress(*task, done, total, seconds);
+    });
+    if (scores.empty()) break;
+    results.push_back(
+        {task->name(), task->file(), task->protocol(), task->examples(), task->metrics(scores)});
+    callbacks.finished(results.back());
+  }
+  return results;
+}
+
+}  // namespace llmc

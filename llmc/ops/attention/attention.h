@@ -1,0 +1,122 @@
+// Causal self-attention of many heads, without the (T, T) matrix: checks, and the choice of kernel.
+//
+// Half precision runs on tensor cores (flash_attention_forward.h, flash_attention_backward.h), fp32
+// in IEEE fp32 arithmetic (flash_attention_forward_fp32.h, ..._backward_fp32.h). Heads of any size
+// that is a multiple of 8 up to 128 are worked on in tiles of 32, 64 or 128 columns; the columns
+// beyond the head exist in shared memory only, as zeros. standard_attention.h is the plain (T, T)
+// attention these are compared with.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/attention_row_terms.h"
+#include "llmc/ops/attention/flash_attention_backward.h"
+#include "llmc/ops/attention/flash_attention_backward_fp32.h"
+#include "llmc/ops/attention/flash_attention_forward.h"
+#include "llmc/ops/attention/flash_attention_forward_fp32.h"
+
+namespace llmc {
+
+// Of so many matrix products over all pairs of a query and a key that it sees. Which those are with
+// documents only the device knows: no work is counted then.
+inline Work attention_work(const AttentionShape& shape, const std::int32_t* doc_start,
+                           int products) {
+  if (doc_start != nullptr) return {};
+  const auto T = static_cast<double>(shape.T);
+  const double pairs = static_cast<double>(shape.B * shape.NH) * T * (T + 1) / 2;
+  return {.flops = 2.0 * products * pairs * static_cast<double>(shape.HS), .bytes = 0};
+}
+
+template <bool kDropout, class T>
+void launch_flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv,
+                                    std::int64_t NH, const std::int32_t* doc_start,
+                                    const Dropout& dropout, Stream& stream) {
+  const AttentionShape shape = check_attention("out", out, NH);
+  check_shape("qkv", qkv, {shape.B, shape.T, 3 * shape.C()});
+  check_shape("lse", lse, {shape.B, NH, shape.T});
+  check_alignment("qkv", qkv.data);
+  const ProfileScope scope("attention forward", stream, attention_work(shape, doc_start, 2));
+  if constexpr (std::is_same_v<T, float>) {
+    launch_flash_forward_fp32<kDropout>(out.data, lse.data, qkv.data, doc_start, shape, dropout,
+                                        stream);
+  } else {
+    launch_flash_forward<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape, dropout,
+                                      stream);
+  }
+}
+
+// out (B, T, C) and lse (B, NH, T) are written from qkv (B, T, 3C), C = NH * HS:
+//     out_i = sum_j p_ij v_j,  p_ij = exp(q_i . k_j / sqrt(HS) - lse_i),
+// over the keys j = doc_start[i] .. i of the same batch row. lse is the natural logarithm of the
+// sum of exp(scaled score). doc_start (B*T) gives the first key each query sees, as a position in
+// its batch row; it never falls along a row and doc_start[i] <= i, so that documents are contiguous
+// and every query sees itself (a launch cannot check that). nullptr: one document per batch row.
+// Throws an Error for head sizes other than 8, 16 .. 128, for shapes that do not agree, and for
+// tensors that do not start at a multiple of 16 bytes.
+// Dao et al. 2022 (FlashAttention), 2023 (FlashAttention-2).
+template <class T>
+void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv, std::int64_t NH,
+                             const std::int32_t* doc_start, Stream& stream) {
+  launch_flash_attention_forward<false, T>(out, lse, qkv, NH, doc_start, Dropout{}, stream);
+}
+
+// The same with dropout of the probabilities (attention_dropout.h), which may be off.
+template <class T>
+void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv, std::int64_t NH,
+                             const std::int32_t* doc_start, const Dropout& dropout,
+                             Stream& stream) {
+  dispatch_dropout(dropout, [&]<bool kDropout>() {
+    launch_flash_attention_forward<kDropout, T>(out, lse, qkv, NH, doc_start, dropout, stream);
+  });
+}
+
+// Floats of scratch for flash_attention_backward.
+inline std::int64_t flash_attention_backward_scratch(std::int64_t B, std::int64_t T,
+                                                     std::int64_t NH,
+                                                     [[maybe_unused]] std::int64_t HS) {
+  return row_terms_floats(B, T, NH);
+}
+
+// d_qkv (B, T, 3C) is written: the gradient with respect to qkv, given d_out (B, T, C) and what the
+// forward read and wrote. doc_start and dropout as there. scratch: flash_attention_backward_scratch
+// floats, at a multiple of 16 bytes. Bitwise repeatable: no atomics, every sum has a fixed order.
+template <class T>
+void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, In<T, 3> out,
+                              In<float, 3> lse, std::int64_t NH, const std::int32_t* doc_start,
+                              const Dropout& dropout, Tensor<float, 1> scratch, Stream& stream) {
+  const AttentionShape shape = check_attention("out", out, NH);
+  check_shape("d_out", d_out, {shape.B, shape.T, shape.C()});
+  check_shape("d_qkv", d_qkv, {shape.B, shape.T, 3 * shape.C()});
+  check_shape("qkv", qkv, {shape.B, shape.T, 3 * shape.C()});
+  check_shape("lse", lse, {shape.B, NH, shape.T});
+  check_alignment("d_qkv", d_qkv.data);
+  check_alignment("d_out", d_out.data);
+  check_alignment("qkv", qkv.data);
+  check_row_terms_scratch(scratch, shape);
+  const ProfileScope scope("attention backward", stream, attention_work(shape, doc_start, 5));
+  const RowTerms terms =
+      compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
+  dispatch_dropout(dropout, [&]<bool kDropout>() {
+    if constexpr (std::is_same_v<T, float>) {
+      launch_flash_backward_fp32<kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
+                                           shape, dropout, stream);
+    } else {
+      launch_flash_backward<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start, shape,
+                                         dropout, stream);
+    }
+  });
+}
+
+// The same without dropout.
+template <class T>
+void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, In<T, 3> out,
+                              In<float, 3> lse, std::int64_t NH, const std::int32_t* doc_start,
+                              Tensor<float, 1> scratch, Stream& stream) {
+  flash_attention_backward<T>(d_qkv, d_out, qkv, out, lse, NH, doc_start, Dropout{}, scratch,
+                              stream);
+}
+
+}  // namespace llmc

@@ -1,0 +1,107 @@
+// Dropout of attention's probabilities, as its kernels apply it to tiles in registers.
+//
+// With m_ij in {0, 1} the mask and s = 1 / (1 - p), the forward pass is
+//     out_i = sum_j m_ij s P_ij v_j,
+// where P is the softmax without dropout: sums of rows are those of all keys. Backward,
+//     dV_j = sum_i m_ij s P_ij dO_i,   dP_ij = m_ij s dO_i . v_j,
+// and through the softmax dS_ij = P_ij (dP_ij - D_i) with
+//     D_i = sum_j P_ij dP_ij = dO_i . sum_j m_ij s P_ij v_j = dO_i . out_i:
+// the row terms (attention_row_terms.h) are the same function of what the forward pass wrote.
+//
+// A draw gives the bits of four neighbouring keys of one query (dropout.h). In an mma tile no lane
+// holds four of them, so lanes draw for each other and exchange words: one draw for each four
+// elements.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_tiles.h"
+#include "llmc/ops/attention/attention_tiles_fp32.h"
+#include "llmc/ops/dropout.h"
+
+namespace llmc {
+
+// Bit 4n + i says whether element v[i] of accumulator n is kept, of a 16-row tile whose rows are
+// queries from first_query and whose columns are keys from first_key (a multiple of 8). Lanes 2u
+// and 2u + 1 of a quad share the groups of four keys in rows g and g + 8: the even lane draws row
+// g, the odd one row g + 8.
+template <int N>
+__device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, int first_query,
+                                                       int first_key, int head) {
+  static_assert(N <= 8, "a bit for each element");
+  const bool odd = lane_part(1, 2) != 0;
+  const int row = first_query + tile_row() + (odd ? 8 : 0);
+  std::uint32_t kept = 0;
+  for (int n = 0; n < N; ++n) {
+    const PhiloxBits drawn = mask.bits(row, (first_key + 8 * n + tile_column()) / 4, head);
+    std::uint32_t mine[2], other[2];  // of the row drawn here, and of the partner's
+    for (int i = 0; i < 2; ++i) {
+      mine[i] = odd ? drawn.words[2 + i] : drawn.words[i];
+      other[i] = shuffle_xor(odd ? drawn.words[i] : drawn.words[2 + i], 1);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t upper = odd ? other[i] : mine[i];
+      const std::uint32_t lower = odd ? mine[i] : other[i];
+      kept |= (mask.keeps(upper) ? 1u : 0u) << (4 * n + i);
+      kept |= (mask.keeps(lower) ? 1u : 0u) << (4 * n + 2 + i);
+    }
+  }
+  return kept;
+}
+
+// The same where rows are keys and columns are queries. The four lanes with g = 4q .. 4q + 3 and
+// the same columns share the groups of four keys in each of an accumulator's elements: the lane
+// with g % 4 = j draws element j, and hands each of the others the word of its key.
+template <int N>
+__device__ __forceinline__ std::uint32_t kept_elements_transposed(const DropoutMask& mask,
+                                                                  int first_query, int first_key,
+                                                                  int head) {
+  static_assert(N <= 8, "a bit for each element");
+  const int j = lane_part(4, 4);
+  const int group = (first_key + 8 * (j / 2) + tile_row()) / 4;
+  std::uint32_t kept = 0;
+  for (int n = 0; n < N; ++n) {
+    const PhiloxBits drawn = mask.bits(first_query + 8 * n + tile_column() + j % 2, group, head);
+    for (int d = 0; d < 4; ++d) {
+      const int partner = j ^ d;
+      const std::uint32_t low = (partner & 1) != 0 ? drawn.words[1] : drawn.words[0];
+      const std::uint32_t high = (partner & 1) != 0 ? drawn.words[3] : drawn.words[2];
+      std::uint32_t word = (partner & 2) != 0 ? high : low;
+      if (d != 0) word = shuffle_xor(word, 4 * d);
+      kept |= (mask.keeps(word) ? 1u : 0u) << (4 * n + partner);
+    }
+  }
+  return kept;
+}
+
+// Elements that are kept are multiplied by `factor`, the others become zero.
+template <int N>
+__device__ __forceinline__ void drop_elements(Accumulator (&c)[N], std::uint32_t kept,
+                                              float factor) {
+  for (int n = 0; n < N; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      c[n].v[i] = (kept >> (4 * n + i) & 1u) != 0 ? c[n].v[i] * factor : 0.0f;
+    }
+  }
+}
+
+// The probabilities of a shared tile of fp32 attention, queries from first_query and keys from
+// first_key: what is left out becomes zero, the rest stays. By all threads of the block; four
+// neighbouring lanes take a row, as in its softmax.
+template <class Tile>
+__device__ __forceinline__ void drop_probabilities(const Tile& scores, const DropoutMask& mask,
+                                                   int first_query, int first_key, int head) {
+  static_assert(Tile::kColumns % 16 == 0);
+  warp_barrier();  // lanes of a row have each written every fourth element of it
+  for (int row = thread_index() / 4; row < Tile::kRows; row += kFmaThreads / 4) {
+    for (int c = thread_index() % 4 * 4; c < Tile::kColumns; c += 16) {
+      const PhiloxBits bits = mask.bits(first_query + row, (first_key + c) / 4, head);
+      Vec<float, 4> p = load_vec<4>(scores.row(row) + c);
+      for (int i = 0; i < 4; ++i) p[i] = mask.keeps(bits.words[i]) ? p[i] : 0.0f;
+      store_vec(scores.row(row) + c, p);
+    }
+  }
+}
+
+}  // namespace llmc

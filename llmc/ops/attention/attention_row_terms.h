@@ -1,0 +1,87 @@
+// What the backward pass of flash attention needs to know of each row of the score matrix.
+//
+// With P the probabilities, dP = dO V^T and s the scaled scores, the gradient through the softmax
+// is
+//     ds_ij = P_ij (dP_ij - D_i),   D_i = sum_j P_ij dP_ij = dO_i . O_i,
+// so D needs no scores, and P_ij = 2^(log2(e) (s_ij - lse_i)) comes back from the saved
+// log-sum-exp. Both terms are laid out in rows padded to kRowTermPadding, which makes every tile of
+// them loadable in 16-byte pieces, and the padding is such that P = 0 and ds = 0 there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_layout.h"
+
+namespace llmc {
+
+inline constexpr std::int64_t kRowTermPadding = 128;  // no query tile is longer
+
+// (B, NH, padded T) each: the log-sum-exp in units of log2, and D.
+struct RowTerms {
+  float* lse_log2;
+  float* dot;
+};
+
+__host__ __device__ inline std::int64_t padded_rows(std::int64_t T) {
+  return round_up(T, kRowTermPadding);
+}
+
+// Four neighbouring lanes take one row of one head; rows of a head follow each other, so that the
+// lanes of a warp write neighbouring places. The number of rows is a multiple of the block's.
+template <class Element>
+__global__ void attention_row_terms_kernel(RowTerms terms, const Element* out, const Element* d_out,
+                                           const float* lse, AttentionShape shape) {
+  constexpr int kVec = kVecSize<Element>;
+  const std::int64_t row = global_thread() / 4;  // (b, h, t), t padded
+  const int part = lane() % 4;
+  const std::int64_t T_padded = padded_rows(shape.T);
+  const std::int64_t t = row % T_padded;
+  const std::int64_t head = row / T_padded;
+  const bool valid = t < shape.T;
+
+  float dot = 0.0f;
+  if (valid) {
+    const std::int64_t offset = shape.out_offset(head / shape.NH, t, head % shape.NH);
+    for (std::int64_t d = part * kVec; d < shape.HS; d += 4 * kVec) {
+      const auto o = load_vec<kVec>(out + offset + d);
+      const auto g = load_vec<kVec>(d_out + offset + d);
+      for (int i = 0; i < kVec; ++i) dot += to_float(o[i]) * to_float(g[i]);
+    }
+  }
+  dot = quad_sum(dot);
+  if (part == 0) {
+    terms.lse_log2[row] = valid ? lse[head * shape.T + t] * kLog2E : kPlusInfinity;
+    terms.dot[row] = dot;
+  }
+}
+
+inline std::int64_t row_terms_floats(std::int64_t B, std::int64_t T, std::int64_t NH) {
+  return 2 * B * NH * padded_rows(T);
+}
+
+// Throws an Error unless the scratch holds the terms.
+inline void check_row_terms_scratch(const Tensor<float, 1>& scratch, const AttentionShape& shape) {
+  const std::int64_t floats = row_terms_floats(shape.B, shape.T, shape.NH);
+  if (scratch.size() < floats) {
+    fail("attention backward: scratch of " + std::to_string(scratch.size()) + " floats, needs " +
+         std::to_string(floats));
+  }
+  check_alignment("scratch", scratch.data);
+}
+
+// Fills the scratch (row_terms_floats) and returns where the terms lie in it.
+template <class Element>
+RowTerms compute_row_terms(float* scratch, const Element* out, const Element* d_out,
+                           const float* lse, const AttentionShape& shape, Stream& stream) {
+  constexpr int kThreads = 256;
+  static_assert(kRowTermPadding % (kThreads / 4) == 0);
+  const std::int64_t rows = shape.B * shape.NH * padded_rows(shape.T);
+  const RowTerms terms{scratch, scratch + rows};
+  launch(attention_row_terms_kernel<Element>, Grid{rows * 4 / kThreads, 1, 1}, kThreads, 0, stream,
+         terms, out, d_out, lse, shape);
+  return terms;
+}
+
+}  // namespace llmc

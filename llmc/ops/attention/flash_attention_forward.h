@@ -1,0 +1,196 @@
+// Flash attention, forward, on tensor cores (Dao et al. 2022, 2023): scores exist one tile at a
+// time, in registers.
+//
+// A block owns kQueries queries of one head and walks over tiles of kKeys keys. Per tile each warp
+// forms S = Q K^T for its own rows, folds it into a running softmax (Milakov & Gimelshein 2018) and
+// adds P V to its output rows. With m the greatest score of a row so far and c = scale * log2(e),
+//     p_j = 2^(c s_j - c m),   l = sum_j p_j,   o = sum_j p_j v_j;
+// when m grows to m', l and o shrink by 2^(c (m - m')). At the end out = o / l and the row's
+// log-sum-exp is scale * m + ln l.
+//
+// Why it is laid out this way:
+//  - Key tiles go from the diagonal down. kKeys is a multiple of a warp's rows, so the first tile a
+//    warp works on holds the diagonal of all its rows: m is finite from then on, and no
+//    (-inf) - (-inf) can occur. Tiles a warp cannot see are skipped by that warp, tiles no query of
+//    the block can see are never loaded.
+//  - K and V of the next tile are on their way (cp.async, two stages) while this one is used; one
+//    barrier a tile is enough, because the stage being filled was last read before it.
+//  - Q stays in registers; P goes to the second product from registers.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_dropout.h"
+#include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/attention_tiles.h"
+
+namespace llmc {
+
+// 128 queries x 64 keys, 32 rows a warp; wide heads, whose accumulators are twice as large, halve
+// the rows.
+template <class Element, int kHeadTile>
+struct FlashForwardTiling {
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kRowTiles = kHeadTile <= 64 ? 2 : 1;  // 16-row tiles of a warp
+  static constexpr int kWarpRows = 16 * kRowTiles;
+  static constexpr int kQueries = kWarps * kWarpRows;
+  static constexpr int kKeys = 64;
+  static_assert(kKeys % kWarpRows == 0, "a warp's diagonal lies in one key tile");
+
+  using QueryTile = SharedTile<Element, kQueries, kHeadTile>;
+  using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<Element>(QueryTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .bytes();
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+// Running softmax of one row; `sum` is this lane's part of it.
+struct SoftmaxRow {
+  float max = kMinusInfinity;
+  float sum = 0.0f;
+};
+
+// Scores of 16 rows become p, the rows' state and output so far follow.
+template <int kKeyTiles, int kHeadTiles>
+__device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
+                                             Accumulator (&o)[kHeadTiles], SoftmaxRow (&rows)[2],
+                                             float scale_log2) {
+  for (int r = 0; r < 2; ++r) {
+    float highest = rows[r].max;
+    for (int n = 0; n < kKeyTiles; ++n) {
+      highest = std::fmax(highest, std::fmax(s[n].v[2 * r], s[n].v[2 * r + 1]));
+    }
+    highest = quad_max(highest);
+    const float shrink = fast_exp2((rows[r].max - highest) * scale_log2);
+    const float offset = highest * scale_log2;
+    float sum = 0.0f;
+    for (int n = 0; n < kKeyTiles; ++n) {
+      for (int i = 2 * r; i < 2 * r + 2; ++i) {
+        s[n].v[i] = fast_exp2(s[n].v[i] * scale_log2 - offset);
+        sum += s[n].v[i];
+      }
+    }
+    rows[r].max = highest;
+    rows[r].sum = rows[r].sum * shrink + sum;
+    for (int n = 0; n < kHeadTiles; ++n) {
+      o[n].v[2 * r] *= shrink;
+      o[n].v[2 * r + 1] *= shrink;
+    }
+  }
+}
+
+// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
+template <class Element, int kHeadTile, bool kDropout>
+__global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
+    Element* out, float* lse, const Element* qkv, const std::int32_t* doc_start,
+    AttentionShape shape, float scale, Dropout dropout) {
+  using Tiling = FlashForwardTiling<Element, kHeadTile>;
+  using QueryTile = typename Tiling::QueryTile;
+  using KeyTile = typename Tiling::KeyTile;
+  constexpr int M = Tiling::kRowTiles;
+  constexpr int kKeys = Tiling::kKeys;
+
+  SharedMemory shared;
+  const QueryTile queries{shared.take<Element>(QueryTile::kElements)};
+  Element* key_stages = shared.take<Element>(2 * KeyTile::kElements);
+  Element* value_stages = shared.take<Element>(2 * KeyTile::kElements);
+
+  const int b = block_z();
+  const int h = block_y();
+  const int T = static_cast<int>(shape.T);
+  const int HS = static_cast<int>(shape.HS);
+  const int q0 = (grid_x() - 1 - block_x()) * Tiling::kQueries;  // long rows first
+  const Visibility visibility{doc_start == nullptr ? nullptr : doc_start + b * shape.T, T};
+  const int last_query = (q0 + Tiling::kQueries < T ? q0 + Tiling::kQueries : T) - 1;
+  const int last_tile = last_query / kKeys;
+  const int first_tile = visibility.first_key(q0) / kKeys;
+
+  const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
+  const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
+  const auto load_keys = [&](int tile) {  // into stage tile & 1
+    const int stage = tile & 1;
+    const Element* k = qkv + shape.qkv_offset(b, tile * kKeys, h) + shape.C();
+    const int rows = T - tile * kKeys;
+    load_tile_async<Tiling::kThreads>(keys(stage), k, shape.qkv_stride(), rows, HS);
+    load_tile_async<Tiling::kThreads>(values(stage), k + shape.C(), shape.qkv_stride(), rows, HS);
+    copy_async_commit();
+  };
+  load_tile_async<Tiling::kThreads>(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(),
+                                    T - q0, HS);
+  load_keys(last_tile);
+  copy_async_wait<0>();
+  block_barrier();
+
+  const int warp_row = warp_in_block() * Tiling::kWarpRows;  // in the tile
+  const int warp_q0 = q0 + warp_row;
+  RegisterOperands<M, kHeadTile / 16> q;
+  q.load(queries, warp_row);
+  Accumulator o[M][kHeadTile / 8] = {};
+  SoftmaxRow rows[M][2];
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(b);
+
+  for (int tile = last_tile; tile >= first_tile; --tile) {
+    const int stage = tile & 1;
+    copy_async_wait<0>();
+    block_barrier();
+    if (tile > first_tile) load_keys(tile - 1);
+
+    const int k0 = tile * kKeys;
+    const int warp_q1 = warp_q0 + Tiling::kWarpRows - 1;
+    if (visibility.none_visible(warp_q0, warp_q1, k0, k0 + kKeys - 1)) continue;
+    Accumulator s[M][kKeys / 8] = {};
+    multiply_by_rows<Element, kHeadTile / 16>(s, q, keys(stage), 0);
+    if (!visibility.all_visible(warp_q0, warp_q1, k0, k0 + kKeys - 1)) {
+      mask_scores(s, visibility, warp_q0, k0);
+    }
+    for (int m = 0; m < M; ++m) softmax_step(s[m], o[m], rows[m], scale * kLog2E);
+    if constexpr (kDropout) {
+      for (int m = 0; m < M; ++m) {
+        drop_elements(s[m], kept_elements<kKeys / 8>(mask, warp_q0 + 16 * m, k0, h), 1.0f);
+      }
+    }
+    OperandA p[M][kKeys / 16];
+    as_operands<Element>(p, s);
+    multiply_by_columns<Element>(o, p, values(stage), 0);
+  }
+
+  if (warp_q0 >= T) return;  // a warp of padding: it has seen no key and has nothing to write
+  float* row_lse = lse + (b * shape.NH + h) * shape.T;
+  for (int m = 0; m < M; ++m) {
+    for (int r = 0; r < 2; ++r) {
+      const float sum = quad_sum(rows[m][r].sum);
+      const float inverse = (kDropout ? mask.scale : 1.0f) / sum;
+      const int query = warp_q0 + 16 * m + 8 * r + tile_row();
+      if (query < T && tile_column() == 0) {
+        row_lse[query] = rows[m][r].max * scale + std::log(sum);
+      }
+      for (int n = 0; n < kHeadTile / 8; ++n) {
+        o[m][n].v[2 * r] *= inverse;
+        o[m][n].v[2 * r + 1] *= inverse;
+      }
+    }
+  }
+  store_rows(out + shape.out_offset(b, warp_q0, h), shape.C(), T - warp_q0, HS, o, queries,
+             warp_row);
+}
+
+template <class Element, bool kDropout>
+void launch_flash_forward(Element* out, float* lse, const Element* qkv,
+                          const std::int32_t* doc_start, const AttentionShape& shape,
+                          const Dropout& dropout, Stream& stream) {
+  dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
+    using Tiling = FlashForwardTiling<Element, kHeadTile>;
+    launch(flash_attention_forward_kernel<Element, kHeadTile, kDropout>,
+           Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, Tiling::kThreads,
+           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS),
+           dropout);
+  });
+}
+
+}  // namespace llmc

@@ -1,0 +1,85 @@
+// The description of a matrix product, on either target.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+#include "llmc/base/error.h"
+
+namespace llmc {
+
+// How a library may compute its products.
+struct GemmOptions {
+  bool allow_tf32 = false;  // round the operands of fp32 products to TF32 (10 bits of mantissa)
+  bool split_k = false;     // cut K where may_split_k() allows it
+  int proposal = 0;  // take this plan of those the library proposes, 0 being its first choice
+};
+
+// The operation on a product's sums before they are stored. cuBLASLt does not state how accurate
+// its GELU is; PTX's tanh.approx.f32, a likely part of it, has a relative error of up to 2^-11.
+enum class Epilogue {
+  none,           // c = s
+  gelu,           // c = gelu(s); aux = s
+  gelu_backward,  // c = s * gelu'(aux)
+};
+
+// s = alpha · op(a) op(b) + beta · addend [+ bias (n) on every row]; c (m, n) = epilogue(s). All
+// matrices are row-major and dense. op(a) is (m, k): stored so, or as (k, m) when transpose_a;
+// op(b) is (k, n), or stored (n, k). TI: type of a, b and bias; TO: type of c, addend and aux. Sums
+// are fp32, the epilogue's arithmetic too.
+template <class TO, class TI>
+struct GemmCall {
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t m = 0, n = 0, k = 0;
+  const TI* a = nullptr;
+  const TI* b = nullptr;
+  TO* c = nullptr;
+  float alpha = 1, beta = 0;
+  const TO* addend = nullptr;  // (m, n); null: c itself
+  const TI* bias = nullptr;    // TO = TI then: cuBLASLt takes a bias in the result's type alone
+  Epilogue epilogue = Epilogue::none;
+  TO* aux = nullptr;  // (m, n), the input of GELU: written by gelu, read by gelu_backward
+
+  const TO* added() const { return addend != nullptr ? addend : c; }
+};
+
+// "131 x 768 by 768 x 3072"
+template <class TO, class TI>
+std::string sizes_text(const GemmCall<TO, TI>& call) {
+  const std::string k = std::to_string(call.k);
+  return std::to_string(call.m) + " x " + k + " by " + k + " x " + std::to_string(call.n);
+}
+
+template <class TO, class TI>
+void check_gemm(const GemmCall<TO, TI>& call) {
+  constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
+  const bool fits = call.m > 0 && call.n > 0 && call.k > 0 && call.m <= kLargest &&
+                    call.n <= kLargest && call.k <= kLargest;
+  if (!fits) {
+    fail("a matrix product of " + sizes_text(call), "each size between 1 and 2147483647");
+  }
+  require(call.bias == nullptr || std::is_same_v<TO, TI>,
+          "a matrix product with a bias of another type than its result's");
+  if (call.epilogue == Epilogue::none) return;
+  require(call.aux != nullptr, "a matrix product with GELU but without room for its input");
+  // cuBLASLt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
+  require(call.n % 8 == 0, "a matrix product with GELU whose rows have " + std::to_string(call.n) +
+                               " numbers, not a multiple of 8");
+  require(call.epilogue == Epilogue::gelu || call.bias == nullptr,
+          "a matrix product with a bias and the gradient of GELU");
+}
+
+// Split-K sums slices of K in separate blocks and adds the partial sums in a second kernel. It is
+// for weight gradients, whose results are too small to fill a GPU with tiles: 16-bit operands, fp32
+// result. K must be a multiple of 128: cuBLASLt 12.8 and 13.1 are reported to leave out the tail of
+// K in split plans (github.com/facebookexperimental/triton, issue 2767).
+template <class TO, class TI>
+bool may_split_k(const GemmCall<TO, TI>& call, const GemmOptions& options) {
+  constexpr std::int64_t kSliceMultiple = 128;
+  return options.split_k && std::is_same_v<TO, float> && sizeof(TI) < sizeof(float) &&
+         call.epilogue == Epilogue::none && call.k % kSliceMultiple == 0;
+}
+
+}  // namespace llmc

@@ -1,0 +1,216 @@
+// Matrix products on the host: OpenBLAS, the one operation that exists for the host alone. Half
+// precision is widened to fp32, multiplied in fp32 and rounded once, as tensor cores do.
+//
+// The result is cut into tiles for the executor's own threads, each of which calls the library with
+// one thread: the library's threads, which spin for a while after every product, would take turns
+// with ours on the same cores.
+#pragma once
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/device/host/executor.h"
+#include "llmc/ops/gelu.h"
+#include "llmc/ops/gemm/gemm.h"
+
+namespace llmc {
+
+class Gemm {
+ public:
+  // The options are about cuBLASLt; the host multiplies in fp32, in one way.
+  explicit Gemm(const GemmOptions& /*options*/ = {}) : scratch_(std::make_shared<Scratch>()) {
+    openblas_set_num_threads(1);
+  }
+
+  template <class TO, class TI>
+  void run(const GemmCall<TO, TI>& call, Stream& stream) {
+    check_gemm(call);
+    // The scratch is shared with work still in the stream, which may outlive this object.
+    stream.run([call, scratch = scratch_] { compute(call, *scratch); });
+  }
+
+  // How many algorithms the library proposes for this product, and the name of the one in use,
+  // which OpenBLAS does not tell.
+  template <class TO, class TI>
+  int proposals(const GemmCall<TO, TI>& call) const {
+    check_gemm(call);
+    return 1;
+  }
+  template <class TO, class TI>
+  std::string algorithm_text(const GemmCall<TO, TI>& call) const {
+    check_gemm(call);
+    return {};
+  }
+
+ private:
+  static constexpr std::int64_t kPiece = 1
+                                         << 16;  // elements of a matrix that a thread takes at once
+
+  struct Scratch {
+    std::vector<float> a, b, c, bias;
+  };
+
+  template <class TO, class TI>
+  static void compute(const GemmCall<TO, TI>& call, Scratch& scratch) {
+    observe(call);
+    const float* a = widened(call.a, call.m * call.k, scratch.a);
+    const float* b = widened(call.b, call.k * call.n, scratch.b);
+    float beta = call.beta;
+    float* c = start_of_output(call, scratch, beta);
+    const Tiling tiling = tile(call.m, call.n, call.k);
+    host::WorkerPool::instance().run(tiling.rows * tiling.columns, [&](std::int64_t i) {
+      multiply_tile(call, a, b, beta, c, piece(call.m, tiling.rows, i / tiling.columns),
+                    piece(call.n, tiling.columns, i % tiling.columns));
+    });
+    finish(call, c);
+  }
+
+  struct Tiling {
+    std::int64_t rows = 1, columns = 1;  // of tiles
+  };
+  struct Piece {
+    std::int64_t first, count;
+  };
+
+  // A tile for each thread, as square as can be, for a tile packs its share of both operands. Fewer
+  // where there is too little to do to wake somebody for it.
+  static Tiling tile(std::int64_t m, std::int64_t n, std::int64_t k) {
+    constexpr double kWorthAThread = 1 << 20;  // multiply-adds: about 20 us
+    const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    const std::int64_t threads = std::min<std::int64_t>(
+        host::WorkerPool::instance().threads(),
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(work / kWorthAThread)));
+    Tiling best{threads, 1};
+    for (std::int64_t rows = 1; rows <= threads; ++rows) {
+      if (threads % rows != 0) continue;
+      const Tiling next{rows, threads / rows};
+      if (m / next.rows + n / next.columns < m / best.rows + n / best.columns) best = next;
+    }
+    return best;
+  }
+
+  // Part i of `size` cut into `parts`, at multiples of the vector length.
+  static Piece piece(std::int64_t size, std::int64_t parts, std::int64_t i) {
+    const std::int64_t length = round_up(ceil_div(size, parts), 16);
+    const std::int64_t first = std::min(size, i * length);
+    return {first, std::min(length, size - first)};
+  }
+
+  template <class Call>
+  static void multiply_tile(const Call& call, const float* a, const float* b, float beta, float* c,
+                            Piece rows, Piece columns) {
+    if (rows.count == 0 || columns.count == 0) return;
+    const auto size = [](std::int64_t n) { return static_cast<int>(n); };
+    const std::int64_t lda = call.transpose_a ? call.m : call.k;
+    const std::int64_t ldb = call.transpose_b ? call.k : call.n;
+    b += columns.first * (call.transpose_b ? ldb : 1);
+    c += rows.first * call.n + columns.first;
+    if (call.m == 1) {  // a product with a vector, for which sgemm would first copy all of b
+      cblas_sgemv(CblasRowMajor, call.transpose_b ? CblasNoTrans : CblasTrans,
+                  size(call.transpose_b ? columns.count : call.k),
+                  size(call.transpose_b ? call.k : columns.count), call.alpha, b, size(ldb), a, 1,
+                  beta, c, 1);
+      return;
+    }
+    cblas_sgemm(CblasRowMajor, call.transpose_a ? CblasTrans : CblasNoTrans,
+                call.transpose_b ? CblasTrans : CblasNoTrans, size(rows.count), size(columns.count),
+                size(call.k), call.alpha, a + rows.first * (call.transpose_a ? 1 : lda), size(lda),
+                b, size(ldb), beta, c, size(call.n));
+  }
+
+  // Returns the fp32 buffer of the results. Terms that are added to the product are stored in it
+  // first; beta is 1 then.
+  template <class TO, class TI>
+  static float* start_of_output(const GemmCall<TO, TI>& call, Scratch& scratch, float& beta) {
+    float* c = nullptr;
+    if constexpr (std::is_same_v<TO, float>) {
+      c = call.c;
+      if (call.bias == nullptr && (beta == 0 || call.added() == c)) return c;
+    } else {
+      scratch.c.resize(static_cast<std::size_t>(call.m * call.n));
+      c = scratch.c.data();
+      if (call.bias == nullptr && beta == 0) return c;
+    }
+    scratch.bias.assign(static_cast<std::size_t>(call.n), 0.0f);
+    if (call.bias != nullptr) {
+      for (std::int64_t j = 0; j < call.n; ++j) scratch.bias[j] = to_float(call.bias[j]);
+    }
+    const float* bias = scratch.bias.data();
+    const std::int64_t rows = ceil_div(kPiece, call.n);  // of a piece of work
+    host::WorkerPool::instance().run(ceil_div(call.m, rows), [&](std::int64_t piece) {
+      for (std::int64_t r = piece * rows; r < std::min(call.m, (piece + 1) * rows); ++r) {
+        float* to = c + r * call.n;
+        if (call.beta == 0) {
+          std::copy(bias, bias + call.n, to);
+          continue;
+        }
+        const TO* added = call.added() + r * call.n;  // may be the same memory as `to`
+        for (std::int64_t j = 0; j < call.n; ++j) to[j] = call.beta * to_float(added[j]) + bias[j];
+      }
+    });
+    beta = 1;
+    return c;
+  }
+
+  // From sums in fp32 to the result.
+  template <class TO, class TI>
+  static void finish(const GemmCall<TO, TI>& call, float* c) {
+    if (std::is_same_v<TO, float> && call.epilogue == Epilogue::none) return;
+    in_parallel(call.m * call.n, [&](std::int64_t i) {
+      float value = c[i];
+      if (call.epilogue == Epilogue::gelu) {
+        call.aux[i] = from_float<TO>(value);
+        value *= gelu_gate<TO>(value);
+      } else if (call.epilogue == Epilogue::gelu_backward) {
+        value *= gelu_slope<TO>(to_float(call.aux[i]));
+      }
+      call.c[i] = from_float<TO>(value);
+    });
+  }
+
+  template <class T>
+  static const float* widened(const T* values, std::int64_t count, std::vector<float>& scratch) {
+    if constexpr (std::is_same_v<T, float>) {
+      return values;
+    } else {
+      scratch.resize(static_cast<std::size_t>(
+          std::max<std::int64_t>(count, static_cast<std::int64_t>(scratch.size()))));
+      in_parallel(count, [&](std::int64_t i) { scratch[i] = to_float(values[i]); });
+      return scratch.data();
+    }
+  }
+
+  template <class Element>
+  static void in_parallel(std::int64_t count, Element&& element) {
+    host::WorkerPool::instance().run(ceil_div(count, kPiece), [&](std::int64_t piece) {
+      const std::int64_t end = std::min(count, (piece + 1) * kPiece);
+      for (std::int64_t i = piece * kPiece; i < end; ++i) element(i);
+    });
+  }
+
+  // The library is not instrumented: tell the race checker what it will touch.
+  template <class TO, class TI>
+  static void observe(const GemmCall<TO, TI>& call) {
+    host::tsan_reads(call.a, static_cast<std::size_t>(call.m * call.k) * sizeof(TI));
+    host::tsan_reads(call.b, static_cast<std::size_t>(call.k * call.n) * sizeof(TI));
+    const std::size_t result_bytes = static_cast<std::size_t>(call.m * call.n) * sizeof(TO);
+    if (call.beta != 0) host::tsan_reads(call.added(), result_bytes);
+    if (call.bias != nullptr) {
+      host::tsan_reads(call.bias, static_cast<std::size_t>(call.n) * sizeof(TI));
+    }
+    if (call.epilogue == Epilogue::gelu) host::tsan_writes(call.aux, result_bytes);
+    if (call.epilogue == Epilogue::gelu_backward) host::tsan_reads(call.aux, result_bytes);
+    host::tsan_writes(call.c, result_bytes);
+  }
+
+  std::shared_ptr<Scratch> scratch_;
+};
+
+}  // namespace llmc

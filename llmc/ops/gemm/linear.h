@@ -1,0 +1,43 @@
+// The linear layer y = x·W + b, with W stored (in, out) as Hugging Face's GPT-2 does.
+#pragma once
+
+#include "llmc/device/device.h"
+#include "llmc/ops/bias_gradient.h"
+#include "llmc/ops/gemm/matmul.h"
+
+namespace llmc {
+
+// out (M, N) = inp (M, K) · weight (K, N) + bias (N). The bias may have no data: none is added.
+template <class T>
+void linear_forward(Tensor<T, 2> out, In<T, 2> inp, In<T, 2> weight, In<T, 1> bias, Gemm& gemm,
+                    Stream& stream) {
+  const ProfileScope scope("linear forward", stream);
+  if (bias.data != nullptr) check_shape("bias", bias, {out.shape[1]});
+  matmul(out, inp, Transpose::no, weight, Transpose::no, 0.0f, bias.data, gemm, stream);
+}
+
+// Floats of scratch that linear_backward wants for d_out (M, N).
+inline std::int64_t linear_backward_scratch(std::int64_t M, std::int64_t N) {
+  return bias_gradient_scratch(M, N);
+}
+
+// d_inp (M, K) = d_out (M, N) · weightᵀ, written. d_weight (K, N) += inpᵀ · d_out and d_bias (N) +=
+// the column sums of d_out, both fp32 and added to. d_inp, d_weight and d_bias may have no data
+// (frozen, or nothing below): that part is left out.
+template <class T>
+void linear_backward(Tensor<T, 2> d_inp, Tensor<float, 2> d_weight, Tensor<float, 1> d_bias,
+                     In<T, 2> d_out, In<T, 2> inp, In<T, 2> weight, Tensor<float, 1> scratch,
+                     Gemm& gemm, Stream& stream) {
+  constexpr const T* kNoBias = nullptr;
+  if (d_bias.data != nullptr) bias_gradient<T>(d_bias, d_out, scratch, stream);
+  if (d_weight.data != nullptr) {
+    const ProfileScope scope("linear weight gradient", stream);
+    matmul(d_weight, inp, Transpose::yes, d_out, Transpose::no, 1.0f, kNoBias, gemm, stream);
+  }
+  if (d_inp.data != nullptr) {
+    const ProfileScope scope("linear input gradient", stream);
+    matmul(d_inp, d_out, Transpose::no, weight, Transpose::yes, 0.0f, kNoBias, gemm, stream);
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,56 @@
+// Matrix products of tensors, by the library of the target: cuBLASLt on a GPU, OpenBLAS on the
+// host. `Gemm` holds the library's handle, plans and workspace; one serves one stream.
+#pragma once
+
+#include "llmc/device/device.h"
+#include "llmc/ops/gemm/gemm.h"
+// gemm_cublaslt.h or gemm_openblas.h; llmc/device/target.h says which
+#include LLMC_GEMM_HEADER
+
+namespace llmc {
+
+enum class Transpose { no, yes };
+
+// out (M, N) = op(a) op(b) + beta · out [+ bias on every row], to be run by Gemm::run() or to be
+// given an epilogue first. op(a) is (M, K), op(b) is (K, N); with Transpose::yes the tensor is
+// stored the other way round. a, b and bias share a type; out may be fp32 while they are half
+// precision (parameter gradients), without a bias then. Throws an Error if shapes differ.
+template <class TO, class TI>
+GemmCall<TO, TI> matmul_call(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a,
+                             Tensor<const TI, 2> b, Transpose transpose_b, float beta,
+                             const TI* bias) {
+  const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
+  const std::int64_t M = out.shape[0], N = out.shape[1], K = a.shape[ta ? 0 : 1];
+  check_shape(
+      "a", a,
+      ta ? std::initializer_list<std::int64_t>{K, M} : std::initializer_list<std::int64_t>{M, K});
+  check_shape(
+      "b", b,
+      tb ? std::initializer_list<std::int64_t>{N, K} : std::initializer_list<std::int64_t>{K, N});
+  check_shape("out", out, {M, N});
+  GemmCall<TO, TI> call;
+  call.transpose_a = ta;
+  call.transpose_b = tb;
+  call.m = M;
+  call.n = N;
+  call.k = K;
+  call.a = a.data;
+  call.b = b.data;
+  call.c = out.data;
+  call.beta = beta;
+  call.bias = bias;
+  return call;
+}
+
+// Runs matmul_call(...) with the same arguments.
+template <class TO, class TI>
+void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Tensor<const TI, 2> b,
+            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream) {
+  const GemmCall<TO, TI> call = matmul_call(out, a, transpose_a, b, transpose_b, beta, bias);
+  const double multiply_adds =
+      static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+  count_work({.flops = 2 * multiply_adds}, stream);
+  gemm.run(call, stream);
+}
+
+}  // namespace llmc

@@ -1,0 +1,128 @@
+// AdamW (Loshchilov and Hutter, 2019), in PyTorch's order: weight decay acts on the old parameter,
+// then the bias-corrected Adam update is taken away.
+//
+// A step is: squared_norm_partials and finish_global_norm (global_norm.h), begin_adamw once, then
+// adamw for each range of parameters. All of it is decided on the device: where the gradients or
+// the loss were not finite, begin_adamw counts a skipped update and adamw changes nothing.
+#pragma once
+
+#include <cmath>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/elementwise.h"
+#include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/ops/optimizer/stochastic_rounding.h"
+
+namespace llmc {
+
+struct AdamWOptions {
+  float learning_rate;
+  float weight_decay;
+  double beta1 = 0.9;  // doubles: 1 - 0.999^t for small t needs more digits than fp32 has
+  double beta2 = 0.95;
+  float eps = 1e-8f;
+  std::int32_t loss_scale_window = 2000;  // good updates in a row after which the scale doubles
+};
+
+// A skipped update. Only an overflow of the gradients says that the scale is too large: where the
+// loss itself is not finite, no scale would help. What a smaller scale may cure is no sign of a run
+// that fails, so it does not count in skipped_in_row; at the smallest scale everything does.
+__device__ __forceinline__ void count_skipped(OptimizerState* state) {
+  ++state->skipped;
+  state->loss_scale_good_steps = 0;
+  if (state->overflowed != 0 && state->loss_scale > kMinLossScale) {
+    state->loss_scale = std::fmax(kMinLossScale, 0.5f * state->loss_scale);
+  } else {
+    ++state->skipped_in_row;
+  }
+}
+
+__device__ __forceinline__ void count_good_step(OptimizerState* state, std::int32_t window) {
+  if (state->loss_scale == 0.0f || ++state->loss_scale_good_steps < window) return;
+  state->loss_scale = std::fmin(kMaxLossScale, 2.0f * state->loss_scale);
+  state->loss_scale_good_steps = 0;
+}
+
+// The work of one thread.
+inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, double beta2,
+                                          std::int32_t loss_scale_window) {
+  if (global_thread() > 0) return;
+  if (state->finite == 0) {
+    count_skipped(state);
+    return;
+  }
+  state->skipped_in_row = 0;
+  count_good_step(state, loss_scale_window);
+  const double updates = ++state->updates;
+  state->bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, updates));
+  state->bias_correction2_root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, updates)));
+}
+
+// Once a step, between finish_global_norm and adamw: counts the update, or the skipped one, writes
+// the bias corrections and the loss scale of the next step (optimizer_state.h). A run starts with a
+// state of zeros; where gradients come scaled, with its first loss_scale in it.
+inline void begin_adamw(OptimizerState* state, const AdamWOptions& options, Stream& stream) {
+  launch(begin_adamw_kernel, Grid{1, 1, 1}, 32, 0, stream, state, options.beta1, options.beta2,
+         options.loss_scale_window);
+}
+
+// What one element needs, with everything that is the same for all of them worked out.
+struct AdamWStep {
+  float keep;  // 1 - lr * weight_decay
+  float learning_rate;
+  float beta2, one_minus_beta1, one_minus_beta2;
+  float eps;
+};
+
+template <class T, class Rounding>
+__global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_inout,
+                             const float* gradient, std::int64_t n, AdamWStep step,
+                             const OptimizerState* state, Rounding rounding) {
+  constexpr int N = kPerThread<T>;
+  const std::int64_t i = global_thread() * N;
+  if (i >= n || state->finite == 0) return;
+  const float scale = state->gradient_scale;
+  const float rate = step.learning_rate / state->bias_correction1;
+  const float root = state->bias_correction2_root;
+
+  Vec<float, N> p = load_up_to<N>(param + i, n - i);
+  Vec<float, N> m = load_up_to<N>(m_inout + i, n - i);
+  Vec<float, N> v = load_up_to<N>(v_inout + i, n - i);
+  const Vec<float, N> grad = load_up_to<N>(gradient + i, n - i);
+  Vec<T, N> w;
+  for (int k = 0; k < N; ++k) {
+    const float g = scale * grad[k];
+    m[k] += step.one_minus_beta1 * (g - m[k]);
+    v[k] = step.beta2 * v[k] + step.one_minus_beta2 * (g * g);
+    p[k] = step.keep * p[k] - rate * m[k] / (std::sqrt(v[k]) / root + step.eps);
+  }
+  rounding.template round<T, N>(w, p, i, state->updates);
+  store_up_to(param + i, p, n - i);
+  store_up_to(m_inout + i, m, n - i);
+  store_up_to(v_inout + i, v, n - i);
+  if (working != nullptr) store_up_to(working + i, w, n - i);
+}
+
+// One AdamW update of n parameters: param (fp32 master weights), m and v (fp32 moments) are
+// updated; working, unless null, gets the new parameters rounded to T, by `rounding`:
+// NearestRounding or StochasticRounding, whose step is the number of the update. gradient is fp32,
+// before unscaling and clipping. Nothing changes where state->finite is 0. All pointers are aligned
+// to 16 bytes; options.weight_decay holds for all n.
+template <class T, class Rounding = NearestRounding>
+void adamw(float* param, T* working, float* m, float* v, const float* gradient, std::int64_t n,
+           const AdamWOptions& options, const OptimizerState* state, Stream& stream,
+           const Rounding& rounding = {}) {
+  const AdamWStep step{
+      .keep = static_cast<float>(1.0 - static_cast<double>(options.learning_rate) *
+                                           static_cast<double>(options.weight_decay)),
+      .learning_rate = options.learning_rate,
+      .beta2 = static_cast<float>(options.beta2),
+      .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
+      .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
+      .eps = options.eps,
+  };
+  launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working, m, v,
+                                    gradient, n, step, state, rounding);
+}
+
+}  // namespace llmc

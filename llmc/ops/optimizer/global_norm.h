@@ -1,0 +1,89 @@
+// The norm of all gradients together, the clipping it leads to, and whether the step is sane.
+//
+// A tensor's squares are summed in fixed pieces of 1024 elements, one partial sum each, whoever
+// holds them; the partial sums of all tensors, in tensor order, are then added in one fixed order.
+// So the norm is the same to the last bit when shards cut the tensors between any two pieces.
+#pragma once
+
+#include <algorithm>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/array_sum.h"
+#include "llmc/ops/elementwise.h"
+#include "llmc/ops/optimizer/optimizer_state.h"
+
+namespace llmc {
+
+inline constexpr std::int64_t kNormPiece = 1024;
+
+// Partial sums that squared_norm_partials writes for n elements.
+inline std::int64_t squared_norm_count(std::int64_t n) {
+  return ceil_div(n, kNormPiece);
+}
+
+// One warp per piece.
+template <class T>
+__global__ void squared_norm_partials_kernel(float* partials, const T* x, std::int64_t n) {
+  constexpr int N = kPerThread<T>;
+  const std::int64_t piece = block_x() * warps_per_block() + warp_index();
+  const std::int64_t first = piece * kNormPiece;
+  if (first >= n) return;
+  constexpr int kVectors = kNormPiece / (32 * N);
+  Vec<T, N> v[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    const std::int64_t i = first + (j * 32 + lane()) * N;
+    v[j] = load_up_to<N>(x + i, n - i);
+  }
+  Vec<float, N>
+      sums{};  // one for each place in a vector: additions that need not wait for each other
+  for (int j = 0; j < kVectors; ++j) {
+    for (int k = 0; k < N; ++k) sums[k] += to_float(v[j][k]) * to_float(v[j][k]);
+  }
+  float sum = 0.0f;
+  for (int k = 0; k < N; ++k) sum += sums[k];
+  sum = warp_sum(sum);
+  if (lane() == 0) partials[piece] = sum;
+}
+
+// partials[j] = sum of squares of x[1024 j .. min(1024 (j+1), n)) for j < squared_norm_count(n). x
+// is aligned to 16 bytes. A shard passes its part of a tensor, cut at multiples of 1024, and its
+// part of the tensor's partial sums.
+template <class T>
+void squared_norm_partials(float* partials, const T* x, std::int64_t n, Stream& stream) {
+  const std::int64_t pieces = squared_norm_count(n);
+  const int warps = static_cast<int>(std::clamp<std::int64_t>(pieces, 1, 8));
+  launch(squared_norm_partials_kernel<T>, Grid{ceil_div(pieces, warps), 1, 1}, warps * 32, 0,
+         stream, partials, x, n);
+}
+
+inline __global__ void finish_global_norm_kernel(OptimizerState* state, const float* partials,
+                                                 std::int64_t count, float max_norm,
+                                                 const float* loss) {
+  SharedMemory shared;
+  float* scratch = shared.take<float>(kBlockScratch);
+  const float scaled_norm = std::sqrt(array_sum(partials, count, scratch));
+  if (thread_index() > 0) return;
+  const float unscale = state->loss_scale > 0.0f ? 1.0f / state->loss_scale : 1.0f;
+  const float norm = unscale * scaled_norm;
+  state->used_loss_scale = state->loss_scale;
+  state->gradient_norm = norm;
+  // 1e-6 as in torch.nn.utils.clip_grad_norm_, whose training runs ours are compared with.
+  const float clip = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
+  state->gradient_scale = clip * unscale;
+  const bool loss_finite = loss == nullptr || std::isfinite(*loss);
+  state->finite = std::isfinite(norm) && loss_finite;
+  state->overflowed = !std::isfinite(norm) && loss_finite;
+}
+
+// Adds `count` partial sums, those of all tensors in order, and writes state's gradient_norm,
+// gradient_scale (so that the scaled gradients' norm is at most max_norm; 1 where max_norm is 0 or
+// less), finite and overflowed. The gradients are state->loss_scale times the true ones (0: as they
+// are); gradient_norm is that of the true ones. loss is one number in device memory, not scaled,
+// that must be finite too, or null.
+inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
+                               float max_norm, const float* loss, Stream& stream) {
+  launch(finish_global_norm_kernel, Grid{1, 1, 1}, array_sum_threads(count), array_sum_shared(),
+         stream, state, partials, count, max_norm, loss);
+}
+
+}  // namespace llmc

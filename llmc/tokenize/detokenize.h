@@ -1,0 +1,112 @@
+// Token files back into text: `tokenize --decode`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/base/utf8.h"
+#include "llmc/config/tokenize_settings.h"
+#include "llmc/io/data/token_file.h"
+#include "llmc/io/tokenizer/tokenizer.h"
+
+namespace llmc {
+
+namespace tokenize_detail {
+
+// Where text goes: a file that takes its name at the end, or stdout.
+class TextSink {
+ public:
+  explicit TextSink(const TokenizeSettings& settings) {
+    if (settings.out.empty()) return;
+    std::error_code ignored;
+    if (!settings.force && std::filesystem::exists(settings.out, ignored)) {
+      fail(settings.out + " is there already", "--force replaces it");
+    }
+    file_.emplace(settings.out);
+  }
+
+  void write(std::string_view text) {
+    if (file_) {
+      file_->write(text);
+    } else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
+      fail("stdout cannot be written");
+    }
+  }
+
+  void finish() {
+    if (file_) {
+      file_->commit();
+    } else if (std::fflush(stdout) != 0) {
+      fail("stdout cannot be written");
+    }
+  }
+
+ private:
+  std::optional<AtomicFile> file_;
+};
+
+inline bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0, length; at < text.size(); at += length) {
+    length = utf8_length(text.substr(at, 4));
+    if (length == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace tokenize_detail
+
+// Writes the texts of token files, as one stream, to --out or stdout. In a text <|endoftext|> is
+// spelled out; where --out ends in .jsonl each document is an object with the text in --field. JSON
+// has no bytes that are not UTF-8: they become U+FFFD, and how many documents have such is said on
+// stderr. Memory: what the longest document takes.
+inline void detokenize_files(const TokenizeSettings& settings) {
+  using tokenize_detail::TextSink;
+  const auto tokenizer = make_tokenizer(settings.tokenizer);
+  std::vector<TokenData> files;
+  for (const std::string& path : settings.inputs) {
+    files.push_back(read_token_file(path));
+    check_tokens(files.back(), tokenizer->vocabulary_size(), path);
+  }
+  TextSink sink(settings);
+  const bool json_lines = std::filesystem::path(settings.out).extension() == ".jsonl";
+  const std::string line_begin = "{" + json_quoted(settings.format.field) + ": ";
+  std::int64_t broken = 0;
+  std::vector<std::int32_t> document;
+  const auto write_document = [&] {
+    const std::string text = tokenizer->decode(document);
+    document.clear();
+    if (!json_lines) return sink.write(text);
+    if (text.empty()) return;
+    if (!tokenize_detail::is_utf8(text)) ++broken;
+    sink.write(line_begin + json_quoted(text) + "}\n");
+  };
+  const std::optional<std::int32_t> end_of_text = tokenizer->end_of_text();
+  for (const TokenData& tokens : files) {
+    for (std::int64_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] != end_of_text) {
+        document.push_back(tokens[i]);
+        continue;
+      }
+      write_document();
+      if (!json_lines) sink.write(kEndOfText);
+    }
+  }
+  write_document();
+  sink.finish();
+  if (broken > 0) {
+    std::fprintf(stderr, "%lld documents have bytes that are not UTF-8, written as U+FFFD\n",
+                 static_cast<long long>(broken));
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,253 @@
+// Documents that were there before: the same bytes, or nearly the same words.
+//
+// How alike two documents are is the Jaccard index s = |A n B| / |A u B| of their sets of shingles,
+// every five words in a row. MinHash (Broder, "On the resemblance and containment of documents",
+// 1997) estimates it: under a random order of all shingles the first one of A and the first one of
+// B are the same with probability s, so of K such orders about s K agree (standard deviation sqrt(s
+// (1 - s) / K), at most 0.045).
+//
+// Comparing all pairs is avoided by banding (Leskovec, Rajaraman, Ullman, "Mining of massive
+// datasets", 3.4): the K values are cut into b bands of r, and only documents that agree in all of
+// some band are compared. One band agrees with probability s^r, none of b with (1 - s^r)^b, so a
+// pair is compared with probability 1 - (1 - s^r)^b: a steep step, which r and b place below the
+// threshold.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/hash.h"
+#include "llmc/base/utf8.h"
+
+namespace llmc {
+
+// ---- the same bytes ----------------------------------------------------------------------------
+
+// 128 bits: among 10^10 documents the chance of two that differ and have the same is 10^-19.
+struct ContentHash {
+  std::uint64_t low = 0, high = 0;
+  bool operator==(const ContentHash&) const = default;
+};
+
+inline ContentHash content_hash(std::string_view text) {
+  return {XXH64(text.data(), text.size(), 0), XXH64(text.data(), text.size(), 1)};
+}
+
+class ExactDuplicates {
+ public:
+  // Whether the same was added before; else it is now.
+  bool seen(const ContentHash& hash) { return !hashes_.insert(hash).second; }
+
+ private:
+  struct Low {
+    std::size_t operator()(const ContentHash& hash) const { return hash.low; }
+  };
+  std::unordered_set<ContentHash, Low> hashes_;
+};
+
+// ---- nearly the same words ---------------------------------------------------------------------
+
+inline constexpr std::size_t kShingleWords = 5;
+inline constexpr std::size_t kMinHashes = 128;  // K
+
+// The lowest 16 bits of each minimum: two that differ agree in them once in 65536, which is far
+// below what the estimate can tell.
+using MinHash = std::array<std::uint16_t, kMinHashes>;
+
+// Calls each(hash) for the words of a text, so that case and punctuation do not count. A word is a
+// run of ASCII letters and digits and of characters of two bytes in UTF-8 (the alphabets from Latin
+// to Arabic); of the others, which are mostly of scripts without spaces, each is a word, but for
+// general punctuation (U+2000 to U+207F). All else separates words.
+template <class Each>
+void for_each_word(std::string_view text, Each&& each) {
+  constexpr std::uint64_t kNone = 0xcbf29ce484222325u;  // FNV-1a's start
+  std::uint64_t word = kNone;
+  const auto add = [&](std::uint8_t byte) { word = (word ^ byte) * 0x100000001b3u; };
+  const auto end = [&] {
+    if (word != kNone) each(mix64(word));
+    word = kNone;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<std::uint8_t>(text[at]);
+    if (first < 0x80) {
+      const bool capital = first >= 'A' && first <= 'Z';
+      const bool part = capital || (first >= 'a' && first <= 'z') || (first >= '0' && first <= '9');
+      if (part) {
+        add(capital ? first | 0x20 : first);
+      } else {
+        end();
+      }
+      ++at;
+      continue;
+    }
+    const std::size_t length = utf8_length(text.substr(at, 4));
+    const bool separates = length == 0 || first == 0xc2 ||
+                           (first == 0xe2 && static_cast<std::uint8_t>(text[at + 1]) <= 0x81);
+    if (separates || length > 2) end();
+    for (std::size_t i = 0; i < length && !separates; ++i) {
+      add(static_cast<std::uint8_t>(text[at + i]));
+    }
+    if (length > 2) end();
+    at += std::max<std::size_t>(length, 1);
+  }
+  end();
+}
+
+// Nothing for a text without words. One of fewer than five words is one shingle.
+inline std::optional<MinHash> min_hash(std::string_view text) {
+  // A bijection of 32-bit integers for each order: the shingles are hashes already, and the offset
+  // before the multiplications tells one order from the next.
+  static const auto offsets = [] {
+    std::array<std::uint32_t, kMinHashes> values{};
+    for (std::size_t i = 0; i < kMinHashes; ++i) {
+      values[i] = static_cast<std::uint32_t>(mix64(i + 1));
+    }
+    return values;
+  }();
+  std::array<std::uint32_t, kMinHashes> least;
+  least.fill(std::numeric_limits<std::uint32_t>::max());
+  const auto add_shingle = [&](std::uint32_t shingle) {
+    for (std::size_t i = 0; i < kMinHashes; ++i) {
+      std::uint32_t x = (shingle ^ offsets[i]) * 0x7feb352du;
+      x = (x ^ (x >> 15)) * 0x846ca68bu;
+      least[i] = std::min(least[i], x ^ (x >> 16));
+    }
+  };
+  std::array<std::uint64_t, kShingleWords> last{};  // a ring of words
+  std::size_t words = 0;
+  const auto shingle = [&] {
+    std::uint64_t hash = 0;
+    for (std::size_t i = 0; i < kShingleWords; ++i) {
+      hash = mix64(hash, last[(words + i) % kShingleWords]);
+    }
+    return static_cast<std::uint32_t>(hash >> 32);
+  };
+  for_each_word(text, [&](std::uint64_t word) {
+    last[words++ % kShingleWords] = word;
+    if (words >= kShingleWords) add_shingle(shingle());
+  });
+  if (words == 0) return std::nullopt;
+  if (words < kShingleWords) add_shingle(shingle());
+  MinHash hash;
+  std::transform(least.begin(), least.end(), hash.begin(),
+                 [](std::uint32_t value) { return static_cast<std::uint16_t>(value); });
+  return hash;
+}
+
+// The estimate of the Jaccard index: the share of values that agree.
+inline double similarity(const MinHash& a, const MinHash& b) {
+  int same = 0;
+  for (std::size_t i = 0; i < kMinHashes; ++i) same += a[i] == b[i] ? 1 : 0;
+  return same / static_cast<double>(kMinHashes);
+}
+
+struct Bands {
+  std::int64_t count, rows;  // b and r; b r <= K
+
+  // That documents of this similarity are compared.
+  double probability(double s) const {
+    return 1 - std::pow(1 - std::pow(s, static_cast<double>(rows)), static_cast<double>(count));
+  }
+};
+
+// The longest bands, so the fewest comparisons, that still find 99 of 100 pairs at the threshold.
+inline Bands bands_for(double threshold) {
+  constexpr auto k = static_cast<std::int64_t>(kMinHashes);
+  Bands best{k, 1};
+  for (std::int64_t rows = 2; rows <= k; ++rows) {
+    const Bands bands{k / rows, rows};
+    if (bands.probability(threshold) >= 0.99) best = bands;
+  }
+  return best;
+}
+
+// Of documents that agree in a band only so many stand under it: a band that more have is of some
+// text that half the corpus carries (a licence, a menu), and to compare all of them with each other
+// would take the square of their number. What is alike elsewhere too is found by another band.
+inline constexpr int kMostInBand = 256;
+
+// The documents kept so far, to be asked one by one. What is kept depends on their order alone.
+// Memory: some 600 bytes for each document kept at a threshold of 0.8.
+class NearDuplicates {
+ public:
+  explicit NearDuplicates(double threshold) : threshold_(threshold), bands_(bands_for(threshold)) {}
+
+  // Whether one that was kept is, as far as found, at least as similar as the threshold; else this
+  // one is kept.
+  bool seen(const MinHash& hash) {
+    const auto count = static_cast<std::size_t>(bands_.count);
+    if (2 * (kept_.size() + 1) * count > slots_.size()) grow();
+    for (std::size_t band = 0; band < count; ++band) {
+      const std::uint64_t wanted = key(hash, band);
+      for (std::size_t at = slot(wanted); slots_[at].document != kFree; at = next(at)) {
+        if (slots_[at].tag != tag(wanted)) continue;
+        ++comparisons_;
+        if (similarity(hash, kept_[slots_[at].document]) >= threshold_) return true;
+      }
+    }
+    kept_.push_back(hash);
+    insert_bands(kept_.size() - 1);
+    return false;
+  }
+
+  // How many pairs were compared so far.
+  std::int64_t comparisons() const { return comparisons_; }
+
+ private:
+  // A place of an open hash table in which one key can stand many times.
+  static constexpr std::uint32_t kFree = std::numeric_limits<std::uint32_t>::max();
+  struct Slot {
+    std::uint32_t tag = 0, document = kFree;
+  };
+
+  std::uint64_t key(const MinHash& hash, std::size_t band) const {
+    std::uint64_t value = band;
+    const auto rows = static_cast<std::size_t>(bands_.rows);
+    for (std::size_t i = 0; i < rows; ++i) value = mix64(value, hash[band * rows + i]);
+    return value;
+  }
+
+  static std::uint32_t tag(std::uint64_t key) { return static_cast<std::uint32_t>(key >> 32); }
+  std::size_t slot(std::uint64_t key) const { return key & (slots_.size() - 1); }
+  std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
+
+  void insert_bands(std::size_t document) {
+    for (std::size_t band = 0; band < static_cast<std::size_t>(bands_.count); ++band) {
+      insert(key(kept_[document], band), static_cast<std::uint32_t>(document));
+    }
+  }
+
+  void insert(std::uint64_t key, std::uint32_t document) {
+    std::size_t at = slot(key);
+    for (int there = 0; slots_[at].document != kFree; at = next(at)) {
+      if (slots_[at].tag == tag(key) && ++there == kMostInBand) return;
+    }
+    slots_[at] = {tag(key), document};
+  }
+
+  // Twice the slots, a power of two, half of them free.
+  void grow() {
+    std::size_t size = std::max<std::size_t>(1024, slots_.size());
+    while (size < 2 * (kept_.size() + 1) * static_cast<std::size_t>(bands_.count)) size *= 2;
+    slots_.assign(size, Slot());
+    for (std::size_t i = 0; i < kept_.size(); ++i) insert_bands(i);
+  }
+
+  double threshold_;
+  Bands bands_;
+  std::vector<MinHash> kept_;
+  std::vector<Slot> slots_;
+  std::int64_t comparisons_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,193 @@
+// `tokenize` from the first check to the last file.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/threads.h"
+#include "llmc/config/tokenize_settings.h"
+#include "llmc/io/data/documents.h"
+#include "llmc/io/data/token_file.h"
+#include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/tokenize/token_shards.h"
+#include "llmc/tokenize/tokenize_job.h"
+#include "llmc/tokenize/tokenize_progress.h"
+#include "llmc/tokenize/tokenize_run.h"
+
+namespace llmc {
+
+namespace tokenize_detail {
+
+using Paths = std::vector<std::filesystem::path>;
+
+// All that an earlier run can have left under the names of this one; finished, not in the making.
+inline Paths results_there(const Paths& outputs) {
+  Paths found;
+  for (const auto& output : outputs) {
+    const Paths shards = shards_there(output);
+    found.insert(found.end(), shards.begin(), shards.end());
+  }
+  std::error_code ignored;
+  const std::filesystem::path sidecar = sidecar_of(outputs.front());
+  if (std::filesystem::exists(sidecar, ignored)) found.push_back(sidecar);
+  return found;
+}
+
+inline void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0) fail_file("remove", path, errno);
+}
+
+// What a killed run left in the making. Nobody else is writing these outputs: the progress file is
+// locked.
+inline void remove_temporaries(const Paths& outputs) {
+  std::error_code ignored;
+  for (const auto& output : outputs) {
+    Paths found;
+    for (const auto& entry : std::filesystem::directory_iterator(parent_of(output), ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (!is_temporary_name(name)) continue;
+      const std::string of = name.substr(0, name.rfind(kTemporaryMark));
+      if (is_shard_of(output, of) || of == sidecar_of(outputs.front()).filename().string()) {
+        found.push_back(entry.path());
+      }
+    }
+    for (const auto& path : found) remove_file(path);
+  }
+}
+
+inline void check_names(const Paths& outputs, const std::vector<std::string>& inputs) {
+  std::error_code ignored;
+  if (outputs.size() > 1 &&
+      parent_of(outputs[0]).lexically_normal() == parent_of(outputs[1]).lexically_normal()) {
+    const bool clash = is_shard_of(outputs[0], outputs[1].filename().string()) ||
+                       is_shard_of(outputs[1], outputs[0].filename().string());
+    require(!clash, "--out " + outputs[0].string() + " and --val " + outputs[1].string() +
+                        " can be the same file");
+  }
+  for (const std::string& input : inputs) {
+    for (const auto& result : results_there(outputs)) {
+      if (std::filesystem::equivalent(input, result, ignored)) {
+        fail(input + " is an input, and a name that " + outputs.front().string() + " can take");
+      }
+    }
+  }
+}
+
+// Readies the progress file: as an earlier run left it, where this is the same job, or new.
+inline void take_up(TokenizeProgress& progress, const std::string& job, const Paths& outputs,
+                    bool force) {
+  if (progress.begun()) {
+    const std::string why = obstacle(progress, job, outputs);
+    if (why.empty()) return;
+    if (!force) fail(why, "--force starts anew and removes what that run made");
+  }
+  for (const auto& path : results_there(outputs)) remove_file(path);
+  progress.begin(job);
+}
+
+inline void say_what_is_done(const TokenizeProgress& progress, const Paths& outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::size_t files = progress.shards(static_cast<std::int64_t>(i)).size();
+    if (files == 0) continue;
+    std::fprintf(stderr, "%s: going on after %zu finished file%s\n", outputs[i].c_str(), files,
+                 files == 1 ? "" : "s");
+  }
+}
+
+inline void say_summary(const TokenizeCounts& counts, const Paths& outputs,
+                        const std::vector<std::vector<Shard>>& shards) {
+  const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
+  std::printf("documents: %lld read, %lld empty, %lld exact duplicates, %lld near-duplicates\n",
+              number(counts.read), number(counts.empty), number(counts.exact_duplicates),
+              number(counts.near_duplicates));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::int64_t tokens = 0;
+    for (const Shard& shard : shards[i]) tokens += shard.tokens;
+    const double bytes = static_cast<double>(counts.outputs[i].text_bytes);
+    std::printf("%s: %lld documents, %lld tokens, %.3f bytes a token, %zu file%s\n",
+                outputs[i].c_str(), number(counts.outputs[i].documents), number(tokens),
+                bytes / static_cast<double>(tokens), shards[i].size(),
+                shards[i].size() == 1 ? "" : "s");
+  }
+}
+
+inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeSettings& settings) {
+  check_token_file_vocabulary(tokenizer.vocabulary_size(), settings.out);
+  if (settings.end_of_text && !tokenizer.end_of_text()) {
+    fail("the tokenizer " + tokenizer.name() + " has no token " + std::string(kEndOfText),
+         "--no-end-of-text leaves it out");
+  }
+}
+
+// The streams, as far as an earlier run brought them.
+inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeSettings& settings,
+                                                              const Tokenizer& tokenizer,
+                                                              TokenizeProgress& progress,
+                                                              const Paths& outputs) {
+  std::vector<std::unique_ptr<TokenShards>> streams;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i);
+    streams.push_back(std::make_unique<TokenShards>(
+        outputs[i], tokenizer.vocabulary_size(), settings.shard_tokens, progress.shards(number),
+        [&progress, number](const Shard& shard) { progress.record(number, shard); }));
+  }
+  return streams;
+}
+
+}  // namespace tokenize_detail
+
+// Writes --out, --val and OUT.json; the summary goes to stdout, all else to stderr. Throws where
+// inputs or settings are wrong; what was finished then stays, and the same call goes on from there.
+inline void tokenize_files(TokenizeSettings settings) {
+  using namespace tokenize_detail;
+  if (settings.threads == 0) settings.threads = available_processors();
+  const auto tokenizer = make_tokenizer(settings.tokenizer);
+  check_tokenizer(*tokenizer, settings);
+  DocumentReader reader(settings.inputs, settings.format);
+  const Paths outputs = outputs_of(settings);
+  check_names(outputs, settings.inputs);
+
+  TokenizeProgress progress(settings.out);
+  const Paths there = results_there(outputs);
+  if (!progress.begun() && !there.empty() && !settings.force) {
+    fail(there.front().string() + " is there already", "--force replaces it");
+  }
+  std::fprintf(stderr, "checksums of %s of inputs\n", byte_text(reader.total_bytes()).c_str());
+  const std::string job = job_text(settings, *tokenizer, reader);
+  take_up(progress, job, outputs, settings.force);
+  remove_temporaries(outputs);
+  say_what_is_done(progress, outputs);
+
+  auto streams = make_streams(settings, *tokenizer, progress, outputs);
+  TokenizeRun run(settings, *tokenizer, reader, streams);
+  const TokenizeCounts counts = run.run();
+  reader.check_unchanged();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (streams[i]->tokens() > 0) continue;
+    fail("no document is left for " + outputs[i].string(),
+         "read: " + std::to_string(counts.read) + ", empty: " + std::to_string(counts.empty) +
+             (outputs.size() > 1 ? "; --val-fraction says how many are held out" : ""));
+  }
+  std::vector<std::vector<Shard>> shards;
+  for (const auto& stream : streams) {
+    stream->finish(counts.read);
+    shards.push_back(stream->shards());
+  }
+  write_file(sidecar_of(settings.out), sidecar_text(job, counts, outputs, shards));
+  progress.remove();
+  say_summary(counts, outputs, shards);
+}
+
+}  // namespace llmc

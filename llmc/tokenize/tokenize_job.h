@@ -1,0 +1,183 @@
+// What a run of `tokenize` makes of what, as JSON: the first line of its progress file, by which a
+// later run knows whether it can go on, and the most of OUT.json.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/base/threads.h"
+#include "llmc/config/tokenize_settings.h"
+#include "llmc/io/data/documents.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/tokenize/token_shards.h"
+#include "llmc/tokenize/tokenize_progress.h"
+
+namespace llmc {
+
+// Of documents and their texts.
+struct TokenizeCounts {
+  std::int64_t read = 0, empty = 0, exact_duplicates = 0, near_duplicates = 0;
+  struct Output {
+    std::int64_t documents = 0, text_bytes = 0;
+  };
+  std::vector<Output> outputs;
+};
+
+// The outputs of a run: --out, and --val where there is one.
+inline std::vector<std::filesystem::path> outputs_of(const TokenizeSettings& settings) {
+  std::vector<std::filesystem::path> outputs{settings.out};
+  if (!settings.val.empty()) outputs.emplace_back(settings.val);
+  return outputs;
+}
+
+// DIR/OUT.json of DIR/OUT.bin.
+inline std::filesystem::path sidecar_of(std::filesystem::path output) {
+  return output.replace_extension(".json");
+}
+
+namespace tokenize_detail {
+
+// Of the bytes of all tokens, and of the tokenizer's files where it can write them: another one of
+// the same name is found out.
+inline std::string tokenizer_checksum(const Tokenizer& tokenizer) {
+  Checksum checksum;
+  for (const TextFile& file : tokenizer.files()) checksum.add(std::as_bytes(std::span(file.text)));
+  for (std::int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const std::string bytes = tokenizer.decode({&id, 1}) + '\0';
+    checksum.add(std::as_bytes(std::span(bytes)));
+  }
+  return checksum_text(checksum.value());
+}
+
+inline OrderedJson settings_json(const TokenizeSettings& s) {
+  using Kind = DocumentFormat::Kind;
+  OrderedJson json = {
+      {"out", s.out},
+      {"format", s.format.kind == Kind::text         ? "txt"
+                 : s.format.kind == Kind::json_lines ? "jsonl"
+                                                     : "auto"},
+      {"field", s.format.field},
+      {"split_on", s.format.separator ? OrderedJson(*s.format.separator) : OrderedJson()},
+      {"end_of_text", s.end_of_text},
+      {"dedup", s.dedup},
+      {"shard_tokens", s.shard_tokens}};
+  if (s.dedup == "near") json["dedup_threshold"] = s.dedup_threshold;
+  if (!s.val.empty()) json["val"] = s.val;
+  if (!s.val.empty()) json["val_fraction"] = s.val_fraction;
+  return json;
+}
+
+// Where two descriptions differ: "settings.field is \"a\" there and \"b\" now"; empty: nowhere.
+inline std::string difference(const OrderedJson& there, const OrderedJson& now,
+                              const std::string& name) {
+  const auto shown = [](const OrderedJson* value) {
+    return value == nullptr
+               ? "not set"
+               : printable(value->dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
+  };
+  if (there == now) return {};
+  if (there.is_object() && now.is_object()) {
+    for (const auto& [one, other] : {std::pair(&there, &now), std::pair(&now, &there)}) {
+      for (const auto& [key, value] : one->items()) {
+        const std::string inner = (name.empty() ? "" : name + ".") + printable(key);
+        const OrderedJson *a = json_member(there, key), *b = json_member(now, key);
+        if (a == nullptr || b == nullptr) {
+          return inner + " is " + shown(a) + " there and " + shown(b) + " now";
+        }
+        const std::string found = difference(*a, *b, inner);
+        if (!found.empty()) return found;
+      }
+    }
+  }
+  if (there.is_array() && now.is_array() && there.size() == now.size()) {
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const std::string found = difference(there[i], now[i], name + "[" + std::to_string(i) + "]");
+      if (!found.empty()) return found;
+    }
+  }
+  return name + " is " + shown(&there) + " there and " + shown(&now) + " now";
+}
+
+}  // namespace tokenize_detail
+
+// One line of JSON: tokenizer, inputs with their checksums (which takes a pass over them),
+// settings.
+inline std::string job_text(const TokenizeSettings& settings, const Tokenizer& tokenizer,
+                            const DocumentReader& reader) {
+  std::vector<std::string> checksums(reader.paths().size());
+  for_each_parallel(checksums.size(), settings.threads,
+                    [&](std::size_t i) { checksums[i] = checksum_of_file(reader.paths()[i]); });
+  OrderedJson inputs = OrderedJson::array();
+  for (std::size_t i = 0; i < checksums.size(); ++i) {
+    inputs.push_back({{"file", reader.paths()[i]},
+                      {"bytes", reader.text_of_input(i).size()},
+                      {"xxh64", checksums[i]}});
+  }
+  const OrderedJson job = {{"tokenizer",
+                            {{"name", tokenizer.name()},
+                             {"vocabulary_size", tokenizer.vocabulary_size()},
+                             {"xxh64", tokenize_detail::tokenizer_checksum(tokenizer)}}},
+                           {"settings", tokenize_detail::settings_json(settings)},
+                           {"inputs", std::move(inputs)}};
+  // File names need not be UTF-8; then one reads oddly, but the same each time.
+  return job.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+// What keeps a run from going on where another stopped: that was another job, or a file it finished
+// is no longer as it was. Empty: nothing.
+inline std::string obstacle(const TokenizeProgress& progress, const std::string& job,
+                            const std::vector<std::filesystem::path>& outputs) {
+  try {
+    const std::string path = progress.path().string();
+    const std::string other = tokenize_detail::difference(OrderedJson::parse(progress.job()),
+                                                          OrderedJson::parse(job), "");
+    if (!other.empty()) return path + " is of an unfinished run of another kind: " + other;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      for (const Shard& shard : progress.shards(static_cast<std::int64_t>(i))) {
+        const std::filesystem::path file = parent_of(outputs[i]) / shard.file;
+        if (checksum_of_file(file) == shard.checksum) continue;
+        return file.string() + " is not as it was when " + path + " was written";
+      }
+    }
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// OUT.json. `shards`: of each output. What it says depends on the job alone.
+inline std::string sidecar_text(const std::string& job, const TokenizeCounts& counts,
+                                const std::vector<std::filesystem::path>& outputs,
+                                const std::vector<std::vector<Shard>>& shards) {
+  OrderedJson json = {{"format", "llmc token files"}, {"version", 1}};
+  json.update(OrderedJson::parse(job));
+  json["documents"] = {{"read", counts.read},
+                       {"empty", counts.empty},
+                       {"exact_duplicates", counts.exact_duplicates},
+                       {"near_duplicates", counts.near_duplicates}};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    OrderedJson files = OrderedJson::array();
+    std::int64_t tokens = 0;
+    for (const Shard& shard : shards[i]) {
+      files.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"xxh64", shard.checksum}});
+      tokens += shard.tokens;
+    }
+    json["outputs"].push_back({{"out", outputs[i].string()},
+                               {"documents", counts.outputs[i].documents},
+                               {"text_bytes", counts.outputs[i].text_bytes},
+                               {"tokens", tokens},
+                               {"files", std::move(files)}});
+  }
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+}  // namespace llmc

@@ -1,0 +1,146 @@
+// How far a run of `tokenize` has come, so that another can go on: OUT.bin.progress, JSON lines.
+// The first line says what is being made of what, each further one names a finished file.
+//
+//     {"format":"llmc tokenize progress","version":1,"job":{...}}
+//     {"output":0,"file":"OUT_000000.bin","tokens":100000000,"xxh64":"...","document":812,
+//      "document_tokens":13}
+//
+// A line is on disk before the run goes on; one that was cut short is as if it had not been begun.
+// While a process writes the file it holds a lock on it, which goes with the process.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/tokenize/token_shards.h"
+
+namespace llmc {
+
+class TokenizeProgress {
+ public:
+  // Makes the file where there is none. Throws where it cannot be written, and where another
+  // process has it.
+  explicit TokenizeProgress(const std::filesystem::path& output)
+      : path_(output.string() + ".progress") {
+    // Between our open and our lock another process may have finished and removed the file.
+    for (bool gone = true; gone;) {
+      fd_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+      if (!fd_) fail_file("write", path_, errno);
+      if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) fail_file("lock", path_, errno);
+        fail("another process is writing " + output.string(), "it holds " + path_.string());
+      }
+      struct stat status {};
+      if (::fstat(fd_.get(), &status) != 0) fail_file("examine", path_, errno);
+      gone = status.st_nlink == 0;
+    }
+    const std::string text = read_file(path_);
+    for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
+      lines_.push_back(text.substr(at, end - at));
+    }
+    cut(lines_.empty() ? 0 : text.rfind('\n') + 1);
+  }
+
+  // While nothing is finished the file is no use to anybody.
+  ~TokenizeProgress() {
+    if (fd_ && !begun()) ::unlink(path_.c_str());
+  }
+  TokenizeProgress(const TokenizeProgress&) = delete;
+  TokenizeProgress& operator=(const TokenizeProgress&) = delete;
+
+  // Whether there is a finished file to go on from.
+  bool begun() const { return lines_.size() > 1; }
+
+  // The job of the earlier run, as JSON, and the files it finished of an output. Throw where the
+  // file is damaged.
+  std::string job() const {
+    const auto json = parse_json<OrderedJson>(lines_.front(), line_name(0));
+    const OrderedJson* version = json_member(json, "version");
+    const OrderedJson* job = json_member(json, "job");
+    if (version == nullptr || job == nullptr || *version != 1) {
+      fail(path_.string() + " is not a progress file of version 1");
+    }
+    return job->dump();
+  }
+
+  std::vector<Shard> shards(std::int64_t output) const {
+    std::vector<Shard> found;
+    for (std::size_t i = 1; i < lines_.size(); ++i) {
+      const std::string what = line_name(i);
+      const Json json = parse_json(lines_[i], what);
+      const auto member = [&](const char* key) -> const Json& {
+        const Json* value = json.is_object() ? json_member(json, key) : nullptr;
+        if (value == nullptr) fail(what + " has no \"" + key + "\"");
+        return *value;
+      };
+      if (json_size(member("output"), what) != output) continue;
+      const std::string file = json_text(member("file"), what);
+      if (!is_plain_file_name(file)) fail(what + ": bad file name " + printable(file));
+      found.push_back({file, json_size(member("tokens"), what), json_text(member("xxh64"), what),
+                       json_size(member("document"), what),
+                       json_size(member("document_tokens"), what)});
+    }
+    return found;
+  }
+
+  // Forgets what was there; `job` is JSON in one line.
+  void begin(const std::string& job) {
+    lines_.clear();
+    cut(0);
+    append(R"({"format":"llmc tokenize progress","version":1,"job":)" + job + "}");
+    sync_directory(parent_of(path_));
+  }
+
+  void record(std::int64_t output, const Shard& shard) {
+    const OrderedJson json = {
+        {"output", output},           {"file", shard.file},
+        {"tokens", shard.tokens},     {"xxh64", shard.checksum},
+        {"document", shard.document}, {"document_tokens", shard.document_tokens}};
+    append(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  }
+
+  // All is done.
+  void remove() {
+    if (::unlink(path_.c_str()) != 0) fail_file("remove", path_, errno);
+    fd_ = FileDescriptor();
+  }
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::string line_name(std::size_t i) const {
+    return path_.string() + ":" + std::to_string(i + 1);
+  }
+
+  void cut(std::size_t bytes) {
+    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) fail_file("write", path_, errno);
+  }
+
+  void append(std::string line) {
+    lines_.push_back(line);
+    line += '\n';
+    write_all(fd_, std::as_bytes(std::span(line)), path_);
+    sync_file(fd_, path_);
+  }
+
+  std::filesystem::path path_;
+  FileDescriptor fd_;
+  std::vector<std::string> lines_;  // whole ones
+};
+
+}  // namespace llmc

@@ -1,0 +1,191 @@
+// Texts to token files, on all cores, in memory of a fixed size.
+//
+// Work goes in rounds over a few MB of documents: they are read and their hashes taken in parallel;
+// what is kept, and where it goes, is decided one by one in their order; their texts, long ones cut
+// into parts, are tokenized in parallel; and the tokens are written in order. So the result depends
+// on the inputs and settings alone, not on threads or rounds.
+//
+// A run that goes on where another stopped reads all documents again, since what is a duplicate
+// depends on all before, but tokenizes only those of which tokens are missing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/base/byte_progress.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/hash.h"
+#include "llmc/base/threads.h"
+#include "llmc/config/tokenize_settings.h"
+#include "llmc/io/data/documents.h"
+#include "llmc/io/tokenizer/text_cuts.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/tokenize/near_duplicates.h"
+#include "llmc/tokenize/token_shards.h"
+#include "llmc/tokenize/tokenize_job.h"
+#include "llmc/tokenize/tokenize_progress.h"
+
+namespace llmc {
+
+class TokenizeRun {
+ public:
+  // `streams`: where the kept documents go, the held out ones last.
+  TokenizeRun(const TokenizeSettings& settings, const Tokenizer& tokenizer, DocumentReader& reader,
+              std::vector<std::unique_ptr<TokenShards>>& streams)
+      : settings_(settings),
+        tokenizer_(tokenizer),
+        reader_(reader),
+        streams_(streams),
+        near_(settings.dedup_threshold),
+        progress_(reader.total_bytes()) {
+    counts_.outputs.resize(streams.size());
+  }
+
+  // All documents. The last file of each stream is left unfinished.
+  TokenizeCounts run() {
+    while (take_round()) {
+      examine();
+      for (Item& item : items_) decide(item);
+      tokenize();
+      reader_.release_read();
+    }
+    return counts_;
+  }
+
+  double seconds() const { return progress_.seconds(); }
+
+ private:
+  static constexpr std::size_t kPartBytes = std::size_t{1} << 20;
+  static constexpr std::int64_t kRoundBytes = std::int64_t{4} << 20;  // for each thread
+
+  struct Item {
+    Document document;
+    std::int64_t number = 0;  // of all documents
+    std::string storage;
+    std::string_view text;
+    ContentHash hash;
+    std::optional<MinHash> min_hash;
+    TokenShards* stream = nullptr;  // null: dropped, or written by an earlier run
+  };
+
+  struct Part {
+    const Item* item;
+    std::string_view text;
+    bool first;  // of its document
+    std::vector<std::int32_t> tokens;
+  };
+
+  std::int64_t round_bytes() const { return kRoundBytes * settings_.threads; }
+
+  bool take_round() {
+    items_.clear();
+    round_begin_ = reader_.bytes_read();
+    Document document;
+    while (reader_.bytes_read() - round_begin_ < round_bytes() && reader_.next(document)) {
+      items_.emplace_back();
+      items_.back().document = document;
+      items_.back().number = counts_.read++;
+    }
+    return !items_.empty();
+  }
+
+  void examine() {
+    for_each_parallel(items_.size(), settings_.threads, [&](std::size_t i) {
+      Item& item = items_[i];
+      item.text = reader_.text_of(item.document, item.storage);
+      item.hash = content_hash(item.text);
+      if (settings_.dedup == "near") item.min_hash = min_hash(item.text);
+    });
+  }
+
+  // Which stream an item goes to, if any.
+  void decide(Item& item) {
+    if (item.text.empty()) {
+      ++counts_.empty;
+    } else if (settings_.dedup != "none" && exact_.seen(item.hash)) {
+      ++counts_.exact_duplicates;
+    } else if (item.min_hash && near_.seen(*item.min_hash)) {
+      ++counts_.near_duplicates;
+    } else {
+      // By its content, so that a document stays on its side whatever is added before it.
+      const bool held_out =
+          streams_.size() > 1 && unit_interval(mix64(item.hash.low, 1)) < settings_.val_fraction;
+      const std::size_t output = held_out ? 1 : 0;
+      ++counts_.outputs[output].documents;
+      counts_.outputs[output].text_bytes += std::ssize(item.text);
+      if (streams_[output]->needs(item.number)) item.stream = streams_[output].get();
+    }
+  }
+
+  void tokenize() {
+    std::vector<Part> parts;
+    std::int64_t all = 0;
+    for (const Item& item : items_) {
+      if (item.stream == nullptr) continue;
+      all += std::ssize(item.text);
+      const bool cut = cuts_are_exact(tokenizer_);
+      for (const auto text : cut_text(item.text, cut ? kPartBytes : item.text.size())) {
+        parts.push_back({&item, text, text.data() == item.text.data(), {}});
+      }
+    }
+    // One document can be longer than a round.
+    std::int64_t done = 0;
+    for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+      std::int64_t bytes = 0;
+      while (end < parts.size() && bytes < round_bytes()) bytes += std::ssize(parts[end++].text);
+      encode(std::span(parts).subspan(begin, end - begin));
+      done += bytes;
+      show(static_cast<double>(done) / static_cast<double>(all));
+    }
+    if (parts.empty()) show(1);
+  }
+
+  void encode(std::span<Part> parts) {
+    for_each_parallel(parts.size(), settings_.threads, [&](std::size_t i) {
+      try {
+        parts[i].tokens = tokenizer_.encode(parts[i].text);
+      } catch (const Error& error) {
+        fail(reader_.place(parts[i].item->document) + ": " + error.what());
+      }
+    });
+    for (Part& part : parts) {
+      const Item& item = *part.item;
+      if (part.first && settings_.end_of_text) {
+        const std::int32_t end_of_text = *tokenizer_.end_of_text();
+        item.stream->append(item.number, {&end_of_text, 1});
+      }
+      item.stream->append(item.number, part.tokens);
+      part.tokens = {};
+    }
+  }
+
+  // `share` of the round is done.
+  void show(double share) {
+    const std::int64_t round = reader_.bytes_read() - round_begin_;
+    std::int64_t tokens = 0;
+    for (const auto& stream : streams_) tokens += stream->tokens();
+    progress_.show(
+        round_begin_ + static_cast<std::int64_t>(share * static_cast<double>(round)),
+        std::to_string(counts_.read) + " documents, " + std::to_string(tokens) + " tokens");
+  }
+
+  const TokenizeSettings& settings_;
+  const Tokenizer& tokenizer_;
+  DocumentReader& reader_;
+  std::vector<std::unique_ptr<TokenShards>>& streams_;
+  ExactDuplicates exact_;
+  NearDuplicates near_;
+  TokenizeCounts counts_;
+  ByteProgress progress_;
+  std::vector<Item> items_;  // of this round
+  std::int64_t round_begin_ = 0;
+};
+
+}  // namespace llmc

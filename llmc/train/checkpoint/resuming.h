@@ -1,0 +1,101 @@
+// What a run that goes on must have in common with the run it continues, and what may change.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/device/math.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/run/run_flags.h"
+
+namespace llmc {
+
+// Throws unless the checkpoint holds a model of just this shape. Tensors alone would not tell:
+// other heads have the same ones, and fewer layers some of them.
+inline void check_same_model(const std::filesystem::path& checkpoint,
+                             const HuggingFaceConfig& ours) {
+  const HuggingFaceConfig saved = read_huggingface_config(checkpoint);
+  const auto check = [&](const char* what, const char* flag, std::int64_t asked,
+                         std::int64_t found) {
+    if (asked == found) return;
+    fail(checkpoint.string() + " holds a model with " + what + " " + std::to_string(found) +
+             ", not " + std::to_string(asked),
+         std::string("resume with the run's own ") + flag);
+  };
+  check("layers", "--layers or --model", ours.n_layer, saved.n_layer);
+  check("heads", "--heads or --model", ours.n_head, saved.n_head);
+  check("channels", "--channels or --model", ours.n_embd, saved.n_embd);
+  check("context", "--context", ours.n_positions, saved.n_positions);
+  check("vocabulary", "--tokenizer", ours.vocab_size, saved.vocab_size);
+}
+
+// Of what each token stands for, and of nothing else: not of the files it was read from.
+inline std::string vocabulary_checksum(const Tokenizer& tokenizer) {
+  Checksum sum;
+  const auto add = [&](std::string_view text) {
+    const std::string length = std::to_string(text.size()) + ":";
+    sum.add(std::as_bytes(std::span(length)));
+    sum.add(std::as_bytes(std::span(text)));
+  };
+  add(std::to_string(tokenizer.end_of_text().value_or(-1)));
+  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const auto token = static_cast<std::int32_t>(id);
+    try {
+      add(tokenizer.decode(std::span(&token, 1)));
+    } catch (const Error&) {
+      add("none");
+    }
+  }
+  return checksum_text(sum.value());
+}
+
+// Throws where the checkpoint's tokens stand for other texts than ours: as many of them would pass
+// unnoticed.
+inline void check_same_vocabulary(const std::filesystem::path& checkpoint, const std::string& saved,
+                                  const std::string& ours, const std::string& tokenizer) {
+  if (saved.empty() || saved == ours) return;
+  fail(checkpoint.string() + " was trained with tokens that stand for other texts than those of " +
+           "--tokenizer " + tokenizer,
+       "resume with the run's own --tokenizer");
+}
+
+// Brings the place in the data of a run with other sequences, or another text, into the terms of
+// `now`, the same run if it began today; returns what a person should know. With sequences of
+// another length as many are counted as taken as hold the tokens that were. (Another batch size
+// changes nothing: sequences are counted, not batches.)
+inline std::vector<std::string> adapt_position(RunPosition& position, const RunPosition& now) {
+  std::vector<std::string> notes;
+  const std::int64_t had = position.train_tokens;
+  if (position.train != now.train) {
+    notes.push_back("the run trained on " + position.train + " so far, it goes on with " +
+                    now.train);
+  } else if (had >= 0 && had != now.train_tokens) {
+    notes.push_back(now.train + " had " + std::to_string(had) + " tokens, now it has " +
+                    std::to_string(now.train_tokens) + ": other windows, in another order");
+  }
+  if (position.T != now.T && position.T > 0) {
+    const std::int64_t samples = ceil_div(position.samples * position.T, now.T);
+    notes.push_back("sequences had " + std::to_string(position.T) + " tokens, now they have " +
+                    std::to_string(now.T) + ": other windows of the text, in another order, from " +
+                    "sequence " + std::to_string(samples) + " on");
+    position.samples = samples;
+  }
+  const std::vector<std::string> flags = changed_flags(position.flags, now.flags);
+  notes.insert(notes.end(), flags.begin(), flags.end());
+  position.T = now.T;
+  position.train = now.train;
+  position.train_tokens = now.train_tokens;
+  position.vocabulary = now.vocabulary;
+  position.flags = now.flags;
+  return notes;
+}
+
+}  // namespace llmc

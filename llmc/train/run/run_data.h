@@ -1,0 +1,156 @@
+// The texts of a run, cut into windows.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/terminal.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/eval/tasks.h"
+#include "llmc/io/data/batches.h"
+#include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/source_list.h"
+#include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/train/run/run_plan.h"
+
+namespace llmc {
+
+// Training text is absent when a run only evaluates; validation text too where tasks are all it
+// does.
+struct RunData {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ShuffledWindows> train;
+  std::optional<ConsecutiveWindows> validation;
+  EvalTasks tasks;
+};
+
+struct RunSources {
+  std::vector<TokenSource> train;
+  std::optional<Interleave> weights;  // of the training sources
+  std::vector<TokenSource> validation;
+};
+
+// A mask by documents needs to know of some.
+inline void check_documents(const std::vector<TokenSource>& sources, const Tokenizer& tokenizer) {
+  for (const TokenSource& source : sources) {
+    if (source.has_documents()) return;
+  }
+  const std::string why = tokenizer.end_of_text()
+                              ? "no end-of-text token is in the data"
+                              : "the tokenizer " + tokenizer.name() + " has no end-of-text token";
+  fail("--document-mask: it is not known where documents begin (" + why + ")",
+       "documents (.jsonl), tokens with end-of-text between them (.bin), or Megatron's .bin/.idx");
+}
+
+// The windows of sources that are tokens already.
+inline void cut_windows(RunData& data, RunSources sources, const TrainSettings& settings,
+                        const RunPlan& plan) {
+  const std::int64_t T = plan.shape.T;
+  const bool documents = settings.document_mask;
+  if (documents) {
+    check_documents(plan.shape.training ? sources.train : sources.validation, *data.tokenizer);
+  }
+  if (plan.shape.training) {
+    data.train.emplace(Windows(std::move(sources.train), T, documents, "a longer text"),
+                       settings.seed, std::move(sources.weights));
+  }
+  data.validation.emplace(
+      Windows(std::move(sources.validation), T, documents, "a longer validation text"));
+}
+
+// Reads --eval, --train and --val. Without --val the end of each source of --train is kept for
+// validation.
+inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
+                             std::unique_ptr<Tokenizer> tokenizer) {
+  RunData data;
+  data.tokenizer = std::move(tokenizer);
+  data.tasks = make_eval_tasks(settings, *data.tokenizer, plan.shape.T);
+  if (settings.train.empty() && settings.val.empty()) return data;
+  SourceReader reader(
+      *data.tokenizer,
+      {settings.text_field, {.enabled = !settings.no_cache, .directory = settings.cache_dir}});
+  RunSources sources;
+  if (!settings.train.empty()) {
+    SourceList list = parse_source_list(settings.train, "--train", true);
+    sources.train = reader.read(list, "--train");
+    sources.weights = std::move(list.weights);
+  }
+  if (!settings.val.empty()) {
+    sources.validation = reader.read(parse_source_list(settings.val, "--val", false), "--val");
+  } else {
+    TrainValidationSplit split = split_validation(sources.train, plan.shape.T);
+    sources.train = std::move(split.train);
+    sources.validation = std::move(split.validation);
+  }
+  cut_windows(data, std::move(sources), settings, plan);
+  return data;
+}
+
+// The sources by their files' names, with their shares where they have weights:
+// "a.bin:0.7,b.bin:0.3". Without folders, so that data may move.
+inline std::string training_text(const ShuffledWindows& train) {
+  std::string text;
+  const std::vector<TokenSource>& sources = train.of_sources().sources();
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    if (s > 0) text += ',';
+    text += std::filesystem::path(sources[s].name()).filename().string();
+    if (!train.weights()) continue;
+    char share[32];
+    const auto end = std::to_chars(share, share + sizeof share,
+                                   train.weights()->share(static_cast<std::int64_t>(s)));
+    text += ':' + std::string(share, end.ptr);
+  }
+  return readable_text(text);  // it goes into JSON, where no other bytes come back
+}
+
+// On stderr: what a run learns from, a line for each source.
+inline void describe_data(const RunData& data) {
+  if (!data.train) return;
+  const Windows& windows = data.train->of_sources();
+  for (std::size_t s = 0; s < windows.sources().size(); ++s) {
+    const TokenSource& source = windows.sources()[s];
+    const auto number = static_cast<std::int64_t>(s);
+    const std::int64_t count = windows.count(number);
+    const double share = data.train->weights()
+                             ? data.train->weights()->share(number)
+                             : static_cast<double>(count) / static_cast<double>(windows.count());
+    char percent[32];
+    std::snprintf(percent, sizeof percent, "%.4g%%", 100 * share);
+    std::cerr << "data: " << source.name() << ": " << source.size() << " tokens";
+    if (source.files() > 1) std::cerr << " in " << source.files() << " files";
+    std::cerr << ", " << count << " windows";
+    if (windows.sources().size() > 1) std::cerr << ", " << percent << " of the samples";
+    std::cerr << "\n";
+  }
+}
+
+// With --epochs: the number of steps, now that the data are known.
+inline void count_epochs(TrainSettings& settings, RunPlan& plan, const Gpt2Config& config,
+                         const RunData& data) {
+  if (settings.epochs == 0) return;
+  const std::int64_t windows = data.train->windows();
+  settings.steps = steps_of_epochs(settings.epochs, windows, plan.global_batch());
+  plan = make_run_plan(settings, config);
+  std::cerr << "epochs: " << settings.epochs << " x " << windows << " windows are "
+            << settings.steps << " steps\n";
+}
+
+// A model knows exactly the tokens of its tokenizer.
+inline void check_vocabulary(const Gpt2Config& config, const Tokenizer& tokenizer,
+                             const TrainSettings& settings) {
+  if (config.vocabulary == tokenizer.vocabulary_size()) return;
+  fail("--init-from " + settings.init_from + " has a vocabulary of " +
+           std::to_string(config.vocabulary) + " tokens, --tokenizer " + settings.tokenizer +
+           " has " + std::to_string(tokenizer.vocabulary_size()),
+       "give the --tokenizer that the weights were trained with");
+}
+
+}  // namespace llmc

@@ -1,0 +1,169 @@
+// --profile N: where the time of N training steps goes, as a table for people and as JSON lines for
+// programs.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmc/base/file.h"
+#include "llmc/device/profiler.h"
+#include "llmc/io/run_log.h"
+
+namespace llmc {
+
+// A line of the table, per step. What lies between the parts of an operation, and outside all of
+// them, has lines of its own, so that lines of one depth under one parent add up to it.
+struct ProfileRow {
+  std::string path;  // forward/gelu forward
+  int depth = 0;     // 0: the step
+  double calls = 0;  // 0: no operation, but the time between or outside
+  double milliseconds = 0;
+  double share = 0;  // of the step
+  Work work;
+
+  std::string name() const { return path.substr(path.rfind('/') + 1); }
+};
+
+inline std::vector<ProfileRow> profile_rows(const Profiler& profiler) {
+  std::vector<ProfileRow> rows;
+  if (profiler.steps() == 0) return rows;
+  const std::vector<Profiler::Entry> entries = profiler.entries();
+  const auto steps = static_cast<double>(profiler.steps());
+  const auto add = [&](const std::string& path, int depth, double calls, double milliseconds,
+                       const Work& work) {
+    rows.push_back({path,
+                    depth,
+                    calls / steps,
+                    milliseconds / steps,
+                    milliseconds / entries[0].milliseconds,
+                    {work.flops / steps, work.bytes / steps}});
+  };
+  // The parts of entry `of`, then what they leave of it.
+  const auto add_parts = [&](const auto& self, std::size_t of, const std::string& path) -> void {
+    double left = entries[of].milliseconds;
+    bool parts = false;
+    for (std::size_t i = of + 1; i < entries.size(); ++i) {
+      const Profiler::Entry& entry = entries[i];
+      if (entry.parent != of) continue;
+      parts = true;
+      left -= entry.milliseconds;
+      add(path + entry.name, entry.depth, static_cast<double>(entry.calls), entry.milliseconds,
+          entry.work);
+      self(self, i, path + entry.name + "/");
+    }
+    if (parts) {
+      add(path + (of == 0 ? "outside operations" : "between operations"), entries[of].depth + 1, 0,
+          left, {});
+    }
+  };
+  const Profiler::Entry& step = entries[0];
+  add(step.name, 0, static_cast<double>(step.calls), step.milliseconds, {});
+  add_parts(add_parts, 0, "");
+  return rows;
+}
+
+// "12.3 GFLOP/s" or "1.23 TB/s"; empty where the work is not known.
+inline std::string rate_text(const ProfileRow& row) {
+  const bool arithmetic = row.work.flops > 0;
+  const double amount = arithmetic ? row.work.flops : row.work.bytes;
+  if (amount <= 0 || row.milliseconds <= 0) return {};
+  const double giga = amount / row.milliseconds / 1e6;
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f %s%s/s", giga < 100 || giga >= 1000 ? 1 : 0,
+                giga < 1000 ? giga : giga / 1000, giga < 1000 ? "G" : "T",
+                arithmetic ? "FLOP" : "B");
+  return text;
+}
+
+// The table, without an end of line after the last row.
+inline std::string profile_table(const Profiler& profiler) {
+  std::string table;
+  char line[160];
+  for (const ProfileRow& row : profile_rows(profiler)) {
+    if (row.depth == 0) {
+      std::snprintf(line, sizeof line,
+                    "profile of %lld step%s, %.3f ms each\n%-34s %8s %10s %10s %7s",
+                    static_cast<long long>(profiler.steps()), profiler.steps() == 1 ? "" : "s",
+                    row.milliseconds, "operation", "calls", "ms", "ms/call", "% step");
+      table += line;
+      continue;
+    }
+    const std::string name =
+        std::string(2 * static_cast<std::size_t>(row.depth - 1), ' ') + row.name();
+    if (row.calls > 0) {
+      std::snprintf(line, sizeof line, "\n%-34s %8.4g %10.3f %10.4f %7.2f", name.c_str(), row.calls,
+                    row.milliseconds, row.milliseconds / row.calls, 100 * row.share);
+    } else {
+      std::snprintf(line, sizeof line, "\n%-34s %8s %10.3f %10s %7.2f", name.c_str(), "",
+                    row.milliseconds, "", 100 * row.share);
+    }
+    table += line;
+    if (const std::string rate = rate_text(row); !rate.empty()) table += "  " + rate;
+  }
+  return table;
+}
+
+// An object a row: operation, depth, calls and ms a step, percent; flop_per_s or bytes_per_s where
+// known. The first is the step itself and has `steps`, how many were looked at.
+inline std::string profile_json_lines(const Profiler& profiler) {
+  std::string text;
+  for (const ProfileRow& row : profile_rows(profiler)) {
+    LogRecord record{{"operation", row.path}, {"depth", row.depth}};
+    if (row.depth == 0) record.emplace_back("steps", profiler.steps());
+    record.emplace_back("calls_per_step", row.calls);
+    record.emplace_back("ms_per_step", row.milliseconds);
+    record.emplace_back("percent", 100 * row.share);
+    const double seconds = 1e-3 * row.milliseconds;
+    if (row.work.flops > 0 && seconds > 0) {
+      record.emplace_back("flop_per_s", row.work.flops / seconds);
+    } else if (row.work.bytes > 0 && seconds > 0) {
+      record.emplace_back("bytes_per_s", row.work.bytes / seconds);
+    }
+    text += log_line(record) + "\n";
+  }
+  return text;
+}
+
+// Watches the first steps of a run but one: in the very first, libraries make their plans.
+class Profiling {
+ public:
+  // `steps` 0: it does nothing. `out`: a file for the JSON lines, or empty.
+  Profiling(std::int64_t steps, std::string out) : wanted_(steps), out_(std::move(out)) {}
+
+  void begin_step(Stream& stream) {
+    under_way_ = seen_ > 0 && seen_ <= wanted_;
+    if (under_way_) profiler_.begin_step(stream);
+    ++seen_;
+  }
+  // The table, once, after the last of the steps.
+  std::optional<std::string> end_step(Stream& stream) {
+    if (!under_way_) return {};
+    profiler_.end_step(stream);
+    if (profiler_.steps() < wanted_) return {};
+    return report();
+  }
+  // For a run that ended before: a table of the steps there were, or that there were none.
+  std::optional<std::string> end_run() {
+    if (profiler_.steps() == wanted_) return {};
+    if (profiler_.steps() > 0) return report();
+    return "--profile: this run had no second step, so nothing was profiled (the first one warms "
+           "up)";
+  }
+
+ private:
+  std::string report() {
+    if (!out_.empty()) write_file(out_, profile_json_lines(profiler_));
+    return profile_table(profiler_);
+  }
+
+  std::int64_t wanted_;
+  std::string out_;
+  std::int64_t seen_ = 0;  // steps of this run
+  bool under_way_ = false;
+  Profiler profiler_;
+};
+
+}  // namespace llmc
