@@ -15,8 +15,8 @@
 #include "llmc/infer/generation_report.h"    // report_json: what --json prints
 #include "llmc/infer/job.h"                  // make_job: model, tokenizer and prompt, all checked
 #include "llmc/infer/text_stream.h"          // TextStream: text of tokens as they come
+#include "llmc/model/engine.h"               // Engine: weights, model and memory
 #include "llmc/model/pretrained.h"           // load_weights from a directory of transformers
-#include "llmc/model/weights.h"              // Weights: device memory for them
 
 namespace llmc {
 
@@ -45,17 +45,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 template <class T>
 void run(const Job& job, const InferSettings& settings) {
-  Stream stream;
-  Gemm gemm;
-  MemoryPlan memory;
-  const ParameterTable table(job.config);
-  Weights<T> weights(table, memory);
-  Decoder<T> decoder(job.config, table, job.shape(), memory);
-  describe(job, settings, memory);
-  memory.allocate();
-  weights.clear(stream);
-  load_weights(settings.model, weights, stream);
-  ResidentParameters<T> source = weights.source();
+  Engine<T> engine(job.config, job.shape().run_shape());
+  Decoder<T> decoder(engine.runner(), job.shape(), engine.memory());
+  describe(job, settings, engine.memory());
+  engine.allocate();
+  load_weights(settings.model, engine.state(), engine.stream());
 
   GenerationReport report;
   report.prompt_tokens = std::ssize(job.prompt);
@@ -68,10 +62,11 @@ void run(const Job& job, const InferSettings& settings) {
   const auto start = std::chrono::steady_clock::now();
   double first = 0;  // seconds to the first token
   report.finish =
-      generate(decoder, source, job.prompt, job.options, gemm, stream, [&](std::int32_t token) {
+      generate(decoder, {job.prompt}, job.options, [&](std::int64_t, std::int32_t token) {
         if (report.ids.empty()) first = seconds_since(start);
         report.ids.push_back(token);
         say(stream_of_text.push(token));
+        return true;
       });
   say(stream_of_text.finish());
   const double all = seconds_since(start);

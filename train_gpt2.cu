@@ -76,7 +76,7 @@ void run_toy_language(TrainSettings settings) {
   RunData data = toy::make_data(language, settings, plan);
   count_epochs(settings, plan, config, data);
   describe(config, plan, settings);
-  check_vocabulary(config, *data.tokenizer, settings);
+  check_vocabulary("--init-from " + settings.init_from, config.vocabulary, *data.tokenizer);
   dispatch_dtype(parse_dtype(settings.dtype),
                  [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
 }
@@ -89,7 +89,7 @@ void run_text(TrainSettings settings) {
   }
   auto tokenizer = make_tokenizer(settings.tokenizer);
   const Gpt2Config config = choose_config(settings, tokenizer->vocabulary_size());
-  check_vocabulary(config, *tokenizer, settings);
+  check_vocabulary("--init-from " + settings.init_from, config.vocabulary, *tokenizer);
   RunPlan plan = make_run_plan(settings, config);
   RunData data = load_run_data(settings, plan, std::move(tokenizer));
   describe_data(data);

@@ -16,10 +16,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
-#include "llmc/model/batch_stage.h"
-#include "llmc/model/gpt2.h"
-#include "llmc/model/memory_plan.h"
-#include "llmc/model/weights.h"
+#include "llmc/model/engine.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/convert.h"
 #include "llmc/train/training_state.h"
@@ -52,33 +49,39 @@ std::vector<std::int32_t> some_tokens(std::int64_t count, std::int64_t vocabular
   return tokens;
 }
 
+// A stage without embedding and head, whose residual addition is a launch of its own.
+template <class T>
+void run_stage(TrainingEngine<T>& engine, const DeviceBatch& batch) {
+  const Stage stage{.first = 0, .end = 1, .embedding = false, .head = false};
+  ModelRunner<T>& runner = engine.runner();
+  runner.model().forward(stage, runner.activations(), batch, engine.context());
+}
+
 // Initialisation, a step of training and a loss to look at; a step with dropout and, where weights
 // are rounded, stochastic rounding, and what a resumed run does of that.
 template <class T>
 void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   const RunShape shape{.B = 1, .T = config.context, .attention = attention};
-  const ParameterTable table(config);
-  MemoryPlan memory;
-  Stream stream;
+  TrainingEngine<T> engine(config, shape);
+  Stream& stream = engine.stream();
   stream.observe(&printer);
-  Gemm gemm;
-  TrainingState<T> state(table, true, memory);
-  Gpt2<T> model(config, table, shape, memory);
-  BatchStage stage(shape.B, shape.T, memory);
-  memory.allocate();
-  state.clear(stream);
+  engine.allocate();
+  TrainingState<T>& state = engine.state();
+  ModelRunner<T>& runner = engine.runner();
   state.initialise(1, stream);
   state.begin_step(stream);
-  auto source = state.source();
   const auto tokens = some_tokens(shape.rows(), config.vocabulary);
-  const DeviceBatch batch = stage.put(tokens, tokens, shape.B, shape.T, stream);
-  const float scale = 1.0f / static_cast<float>(shape.rows());
-  model.forward_backward(source, batch, scale, state.loss(), scale, gemm, stream);
+  const DeviceBatch batch =
+      runner.put(prepare({.B = shape.B, .T = shape.T, .inputs = tokens, .targets = tokens}));
+  const LossOptions loss{.scale = 1.0f / static_cast<float>(shape.rows()), .sum = state.loss()};
+  runner.forward_backward(batch, loss);
   state.apply_gradients({}, stream);
-  model.forward(source, batch, gemm, stream);
-  model.losses(source, batch, gemm, stream);
+  std::vector<float> losses;
+  runner.forward(batch);
+  runner.read_losses(batch, losses);
   const PassOptions dropout{.dropout = {.embedding = 0.1, .attention = 0.1, .residual = 0.1}};
-  model.forward_backward(source, batch, scale, state.loss(), scale, gemm, stream, dropout);
+  runner.forward_backward(batch, loss, dropout);
+  run_stage(engine, batch);
   if (!std::is_same_v<T, float>) state.round_stochastically(1);
   state.apply_gradients({}, stream);
   state.restore_rounding(stream);
@@ -88,19 +91,14 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
 // A prompt and one more token.
 template <class T>
 void generate(const Gpt2Config& config, Printer& printer) {
-  const ParameterTable table(config);
-  MemoryPlan memory;
-  Stream stream;
-  stream.observe(&printer);
-  Gemm gemm;
-  Weights<T> weights(table, memory);
-  Decoder<T> decoder(config, table, {.B = 1, .prompt = 8, .capacity = 9}, memory);
-  memory.allocate();
-  weights.clear(stream);
-  ResidentParameters<T> source(weights.data(), nullptr);
-  decoder.prefill(source, some_tokens(8, config.vocabulary), gemm, stream);
-  decoder.advance(source, {0}, gemm, stream);
-  stream.synchronize();
+  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9};
+  Engine<T> engine(config, shape.run_shape());
+  Decoder<T> decoder(engine.runner(), shape, engine.memory());
+  engine.stream().observe(&printer);
+  engine.allocate();
+  decoder.prefill(some_tokens(8, config.vocabulary));
+  decoder.advance({0});
+  engine.stream().synchronize();
 }
 
 // What measuring the peak of fp32 does.

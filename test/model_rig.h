@@ -1,4 +1,4 @@
-// A whole model with its memory, stream and data, as tests of the model and of training want it.
+// An engine for training with the parameters and batches of a fixture.
 #pragma once
 
 #include <map>
@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/model/batch_stage.h"
-#include "llmc/model/gpt2.h"
 #include "llmc/train/training_state.h"
 #include "test/oracle/compare.h"
 #include "test/oracle/fixture.h"
@@ -29,17 +27,12 @@ inline llmc::Gpt2Config engine_config(const llmc::oracle::Config& config) {
 template <class T>
 class ModelRig {
  public:
-  ModelRig(const llmc::Gpt2Config& config, const llmc::RunShape& run)
-      : table_(config),
-        state_(table_, run.training, plan_),
-        model_(config, table_, run, plan_),
-        stage_(run.B, run.T, plan_) {
-    plan_.allocate();
-    state_.clear(stream_);
+  ModelRig(const llmc::Gpt2Config& config, const llmc::RunShape& run) : engine_(config, run) {
+    engine_.allocate();
   }
 
   void set_parameters(const llmc::oracle::Tensors& parameters) {
-    for (const llmc::ParameterSpec& spec : table_.specs()) {
+    for (const llmc::ParameterSpec& spec : engine_.table().specs()) {
       const auto& values = parameters.at(spec.name);
       const std::vector<float> floats(values.begin(), values.end());
       state_.set_weight(spec, floats.data(), stream_);
@@ -51,25 +44,24 @@ class ModelRig {
     state_.set_optimizer_state(state_.first_optimizer_state(static_cast<float>(scale)), stream_);
   }
 
-  llmc::DeviceBatch put(const llmc::oracle::Batch& batch) {
-    llmc::Batch host{batch.B, batch.T, to_int32(batch.tokens), to_int32(batch.targets),
-                     to_int32(batch.doc_start)};
-    return stage_.put(llmc::prepare(std::move(host)), stream_);
+  static llmc::PreparedBatch prepared(const llmc::oracle::Batch& batch) {
+    return llmc::prepare({batch.B, batch.T, to_int32(batch.tokens), to_int32(batch.targets),
+                          to_int32(batch.doc_start)});
   }
+  llmc::DeviceBatch put(const llmc::oracle::Batch& batch) { return runner().put(prepared(batch)); }
 
   // Gradients of the mean loss over all batches together, added up; returns that loss.
   // Sequences are numbered from options.first_sample on.
   float gradients_of(const std::vector<llmc::oracle::Batch>& batches,
                      llmc::PassOptions options = {}) {
-    auto source = state_.source();
-    options.dloss_factor = state_.loss_scale();
     state_.begin_step(stream_);
     std::int64_t tokens = 0;
     for (const auto& batch : batches) tokens += batch.B * batch.T;
     const float scale = 1.0f / static_cast<float>(tokens);
     for (const auto& batch : batches) {
-      model_.forward_backward(source, put(batch), scale, state_.loss(), scale, gemm_, stream_,
-                              options);
+      runner().forward_backward(
+          put(batch), {.scale = scale, .sum = state_.loss(), .factor = state_.loss_scale()},
+          options);
       options.first_sample += batch.B;
     }
     return state_.loss_value(stream_);
@@ -77,31 +69,30 @@ class ModelRig {
 
   // (B*T, V) of one batch, unpadded.
   std::vector<double> logits(const llmc::oracle::Batch& batch) {
-    auto source = state_.source();
-    const llmc::DeviceBatch there = put(batch);
-    model_.forward(source, there, gemm_, stream_);
+    const llmc::DeviceBatch staged = put(batch);
+    runner().forward(staged);
     std::vector<double> all;
-    for (std::int64_t row = 0; row < there.rows(); ++row) {
-      const auto logits = model_.logits_of_row(source, row, gemm_, stream_);
-      const auto values = download(logits.data, model_.config().vocabulary, stream_);
-      for (const auto& x : values) all.push_back(as_double(x));
+    std::vector<T> logits;
+    for (std::int64_t row = 0; row < staged.rows(); ++row) {
+      runner().read_logits(row, logits);
+      for (const auto& x : logits) all.push_back(as_double(x));
     }
     return all;
   }
 
   std::vector<float> losses(const llmc::oracle::Batch& batch) {
-    auto source = state_.source();
-    const llmc::DeviceBatch there = put(batch);
-    model_.forward(source, there, gemm_, stream_);
-    const auto losses = model_.losses(source, there, gemm_, stream_);
-    return download(losses.data, there.rows(), stream_);
+    const llmc::DeviceBatch staged = put(batch);
+    std::vector<float> losses;
+    runner().forward(staged);
+    runner().read_losses(staged, losses);
+    return losses;
   }
 
   // As the optimizer sees them: unscaled.
   NamedFloats gradients() {
     NamedFloats all;
     const float loss_scale = state_.optimizer_state(stream_).loss_scale;
-    for (const llmc::ParameterSpec& spec : table_.specs()) {
+    for (const llmc::ParameterSpec& spec : engine_.table().specs()) {
       auto& values = all[spec.name];
       values.resize(static_cast<std::size_t>(spec.size()));
       state_.get_gradient(spec, values.data(), stream_);
@@ -113,7 +104,7 @@ class ModelRig {
 
   NamedFloats weights() {
     NamedFloats all;
-    for (const llmc::ParameterSpec& spec : table_.specs()) {
+    for (const llmc::ParameterSpec& spec : engine_.table().specs()) {
       auto& values = all[spec.name];
       values.resize(static_cast<std::size_t>(spec.size()));
       state_.get_weight(spec, values.data(), stream_);
@@ -122,24 +113,18 @@ class ModelRig {
   }
 
   llmc::TrainingState<T>& state() { return state_; }
-  llmc::Gpt2<T>& model() { return model_; }
   llmc::Stream& stream() { return stream_; }
-  llmc::Gemm& gemm() { return gemm_; }
-  llmc::BatchStage& stage() { return stage_; }
-  const llmc::MemoryPlan& plan() const { return plan_; }
+  llmc::ModelRunner<T>& runner() { return engine_.runner(); }
+  llmc::TrainingEngine<T>& engine() { return engine_; }
 
  private:
   static std::vector<std::int32_t> to_int32(const llmc::oracle::Ints& ids) {
     return {ids.begin(), ids.end()};
   }
 
-  llmc::Stream stream_;
-  llmc::Gemm gemm_;
-  llmc::ParameterTable table_;
-  llmc::MemoryPlan plan_;
-  llmc::TrainingState<T> state_;
-  llmc::Gpt2<T> model_;
-  llmc::BatchStage stage_;
+  llmc::TrainingEngine<T> engine_;
+  llmc::TrainingState<T>& state_ = engine_.state();
+  llmc::Stream& stream_ = engine_.stream();
 };
 
 // The batch of a fixture cut into `pieces` along B.

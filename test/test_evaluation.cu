@@ -111,8 +111,7 @@ Scores score(const Fixture& fixture, const std::vector<EvalRow>& rows, std::int6
   run.training = false;
   ModelRig<T> rig(engine_config(fixture.config()), run);
   rig.set_parameters(fixture.parameters());
-  auto source = rig.state().source();
-  RowScorer<T> scorer(rig.model(), source, rig.stage(), run, rig.gemm(), rig.stream());
+  RowScorer<T> scorer(rig.runner());
   Scores all;
   std::int64_t last = 0, whole = 0;
   const auto found = scorer.score(ListedRows(rows), [&](std::int64_t done, std::int64_t of) {
@@ -178,8 +177,7 @@ TEST_SUITE("evaluation") {
     auto parameters = fixture.parameters();
     for (double& x : parameters.at("ln_f.weight")) x = std::nan("");
     rig.set_parameters(parameters);
-    auto source = rig.state().source();
-    RowScorer<float> scorer(rig.model(), source, rig.stage(), run, rig.gemm(), rig.stream());
+    RowScorer<float> scorer(rig.runner());
     const auto found =
         scorer.score(ListedRows({{{1, 0}, 1}}), [](std::int64_t, std::int64_t) { return true; });
     CHECK(std::isnan(found[0].nll));

@@ -8,7 +8,7 @@
 
 #include "llmc/infer/decoder.h"
 #include "llmc/infer/generate.h"
-#include "llmc/model/weights.h"
+#include "llmc/model/engine.h"
 #include "test/guarded.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
@@ -24,32 +24,24 @@ using Ids = std::vector<std::int32_t>;
 
 template <class T>
 struct DecoderRig {
-  Stream stream;
-  Gemm gemm;
-  ParameterTable table;
-  MemoryPlan plan;
-  Weights<T> weights;
+  Engine<T> engine;
   Decoder<T> decoder;
-  ResidentParameters<T> source{nullptr, nullptr};
 
   DecoderRig(const Fixture& fixture, const DecoderShape& shape)
-      : table(engine_config(fixture.config())),
-        weights(table, plan),
-        decoder(engine_config(fixture.config()), table, shape, plan) {
-    plan.allocate();
-    weights.clear(stream);
+      : engine(engine_config(fixture.config()), shape.run_shape()),
+        decoder(engine.runner(), shape, engine.memory()) {
+    engine.allocate();
     const oracle::Tensors parameters = fixture.parameters();
-    for (const ParameterSpec& spec : table.specs()) {
+    for (const ParameterSpec& spec : engine.table().specs()) {
       const auto& values = parameters.at(spec.name);
       const std::vector<float> floats(values.begin(), values.end());
-      weights.set_weight(spec, floats.data(), stream);
+      engine.state().set_weight(spec, floats.data(), engine.stream());
     }
-    source = weights.source();
   }
 
   std::vector<T> logits(std::int64_t b) {
     std::vector<T> values;
-    decoder.logits(b, values, source, gemm, stream);
+    decoder.logits(b, values);
     return values;
   }
 
@@ -59,10 +51,10 @@ struct DecoderRig {
     const auto keep = [&] {
       for (const T& x : logits(0)) all.push_back(as_double(x));
     };
-    decoder.prefill(source, Ids(tokens.begin(), tokens.begin() + prompt), gemm, stream);
+    decoder.prefill(Ids(tokens.begin(), tokens.begin() + prompt));
     keep();
     for (auto at = tokens.begin() + prompt; at != tokens.end(); ++at) {
-      decoder.advance(source, {*at}, gemm, stream);
+      decoder.advance({*at});
       keep();
     }
     return all;
@@ -71,7 +63,10 @@ struct DecoderRig {
   Ids greedy(const Ids& prompt, std::int64_t tokens) {
     Ids ids;
     const GenerationOptions options{.tokens = tokens, .sampling = {.temperature = 0}};
-    generate(decoder, source, prompt, options, gemm, stream, [&](auto id) { ids.push_back(id); });
+    generate(decoder, {prompt}, options, [&](std::int64_t, std::int32_t id) {
+      ids.push_back(id);
+      return true;
+    });
     return ids;
   }
 };
@@ -149,9 +144,9 @@ TEST_CASE_TEMPLATE("sequences side by side do not touch each other", T, float, b
   const std::int64_t length = tiny() ? 3 : 12, prompt = 2;
   const Ids a = random_ints(length, 1, 211), b = random_ints(length, 2, 211);
   DecoderRig<T> pair(fixture, {2, prompt, length});
-  pair.decoder.prefill(pair.source, {a[0], a[1], b[0], b[1]}, pair.gemm, pair.stream);
+  pair.decoder.prefill({a[0], a[1], b[0], b[1]});
   for (std::int64_t t = prompt; t < length; ++t) {
-    pair.decoder.advance(pair.source, {a[t], b[t]}, pair.gemm, pair.stream);
+    pair.decoder.advance({a[t], b[t]});
   }
   const double allowed = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
   for (const bool first : {true, false}) {
@@ -179,8 +174,10 @@ TEST_CASE("generation stops where it should") {
   const auto run = [&](GenerationOptions options, Ids& ids) {
     options.sampling.temperature = 0;
     ids.clear();
-    return generate(rig.decoder, rig.source, prompt, options, rig.gemm, rig.stream,
-                    [&](std::int32_t id) { ids.push_back(id); });
+    return generate(rig.decoder, {prompt}, options, [&](std::int64_t, std::int32_t id) {
+      ids.push_back(id);
+      return true;
+    });
   };
   Ids all, some;
   CHECK(run({.tokens = 1000}, all) == Finish::context);
@@ -197,17 +194,16 @@ TEST_CASE("generation stops where it should") {
 
 TEST_CASE("a decoder holds weights and cache, and nothing of training") {
   const Gpt2Config config = config_from_name("d12");
-  const ParameterTable table(config);
-  MemoryPlan plan;
-  const Weights<bf16> weights(table, plan);
-  const Decoder<bf16> decoder(config, table, {.B = 1, .prompt = 8, .capacity = 1024}, plan);
+  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 1024};
+  Engine<bf16> engine(config, shape.run_shape());
+  const Decoder<bf16> decoder(engine.runner(), shape, engine.memory());
   const auto bytes = [&](const std::string& name) {
-    for (const auto& segment : plan.segments()) {
+    for (const auto& segment : engine.memory().segments()) {
       if (segment.name == name) return segment.bytes;
     }
     return std::int64_t{0};
   };
-  CHECK(bytes("weights") == table.stored_size() * 2);
+  CHECK(bytes("weights") == engine.table().stored_size() * 2);
   CHECK(bytes("key-value cache") == 2LL * 12 * 1024 * 768 * 2);
   for (const char* name : {"gradients", "moments", "master weights", "backward buffers"}) {
     CHECK(bytes(name) == 0);
@@ -221,11 +217,11 @@ TEST_CASE("what a decoder was not built for is refused") {
   CHECK_THROWS_WITH_AS(DecoderRig<float>(fixture, {1, 3, 2}), doctest::Contains("prompts of 3"),
                        Error);
   DecoderRig<float> rig(fixture, {1, 2, 3});
-  const auto advance = [&] { rig.decoder.advance(rig.source, {1}, rig.gemm, rig.stream); };
+  const auto advance = [&] { rig.decoder.advance({1}); };
   CHECK_THROWS_WITH_AS(advance(), doctest::Contains("before prefill"), Error);
-  CHECK_THROWS_AS(rig.decoder.prefill(rig.source, {1, 2, 3}, rig.gemm, rig.stream), Error);
-  CHECK_THROWS_AS(rig.decoder.prefill(rig.source, {}, rig.gemm, rig.stream), Error);
-  rig.decoder.prefill(rig.source, {1, 2}, rig.gemm, rig.stream);
+  CHECK_THROWS_AS(rig.decoder.prefill({1, 2, 3}), Error);
+  CHECK_THROWS_AS(rig.decoder.prefill({}), Error);
+  rig.decoder.prefill({1, 2});
   advance();
   CHECK_THROWS_WITH_AS(advance(), doctest::Contains("the cache is full: 3 tokens"), Error);
 }

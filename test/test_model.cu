@@ -2,6 +2,7 @@
 // cut up, the gradients are those of the plain run.
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,95 @@ Result result_of(const Fixture& fixture, const RunShape& run, std::int64_t piece
 
 // What reordering an fp32 sum may change (test/oracle/README.md).
 constexpr double kReordering = 3e-6;
+
+// Gradients of several micro-batches, each with activations of its own, through stages in turn: all
+// forward passes first, then the backward passes. Returns the mean loss.
+template <class T>
+float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batches,
+                       const std::vector<Stage>& stages, PassOptions options) {
+  ModelRunner<T>& runner = rig.runner();
+  Gpt2<T>& model = runner.model();
+  Context& context = runner.context();
+  const RunShape& shape = runner.shape();
+  MemoryPlan plan;
+  std::vector<std::unique_ptr<BatchStage>> staging;
+  std::vector<std::vector<std::unique_ptr<Activations<T>>>> saved(batches.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    staging.push_back(std::make_unique<BatchStage>(shape.B, shape.T, plan));
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      saved[i].push_back(std::make_unique<Activations<T>>(model.config(), shape, plan));
+    }
+  }
+  plan.allocate();
+  std::int64_t tokens = 0;
+  for (const auto& batch : batches) tokens += batch.B * batch.T;
+  TrainingState<T>& state = rig.state();
+  const LossOptions loss{.scale = 1.0f / static_cast<float>(tokens),
+                         .sum = state.loss(),
+                         .factor = state.loss_scale()};
+  state.begin_step(context.stream);
+  std::vector<DeviceBatch> staged;
+  const auto options_of = [&](std::size_t i) {
+    PassOptions own = options;
+    for (std::size_t k = 0; k < i; ++k) own.first_sample += batches[k].B;
+    return own;
+  };
+  const auto copy = [&](Tensor<T, 2> to, Tensor<T, 2> from) {
+    copy_on_device(to.data, static_cast<const T*>(from.data), from.size(), context.stream);
+  };
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    staged.push_back(staging[i]->put(rig.prepared(batches[i]), context.stream));
+    const std::int64_t rows = staged[i].rows();
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (s > 0) {
+        copy(model.stage_input(stages[s], *saved[i][s], rows),
+             model.stage_output(*saved[i][s - 1], rows));
+      }
+      model.forward(stages[s], *saved[i][s], staged[i], context, options_of(i));
+    }
+  }
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    for (std::size_t s = stages.size(); s-- > 0;) {
+      model.backward(stages[s], *saved[i][s], staged[i], loss, context, options_of(i));
+    }
+  }
+  return state.loss_value(context.stream);
+}
+
+// The parameters of another source, of which those whose name contains `frozen` have no gradient.
+class PartlyFrozen final : public ParameterSource {
+ public:
+  PartlyFrozen(ParameterSource& source, std::string frozen)
+      : source_(source), frozen_(std::move(frozen)) {}
+  void acquire(int block) override { source_.acquire(block); }
+  void release(int block) override { source_.release(block); }
+  void gradients_ready(int block) override { source_.gradients_ready(block); }
+  WeightView weight(const ParameterSpec& spec) override { return source_.weight(spec); }
+  float* gradient(const ParameterSpec& spec) override {
+    return spec.name.find(frozen_) != std::string::npos ? nullptr : source_.gradient(spec);
+  }
+
+ private:
+  ParameterSource& source_;
+  std::string frozen_;
+};
+
+// The gradients of a batch in rig's state, by a model that reads and writes through `source`.
+NamedFloats gradients_with(ModelRig<float>& rig, ParameterSource& source,
+                           const oracle::Batch& batch) {
+  MemoryPlan plan;
+  Context context;
+  TrainingState<float>& state = rig.state();
+  ModelRunner<float> runner(rig.runner().config(), state.table(), source, rig.runner().shape(),
+                            context, plan);
+  plan.allocate();
+  state.begin_step(rig.stream());
+  rig.stream().synchronize();
+  const float scale = 1.0f / static_cast<float>(batch.B * batch.T);
+  runner.forward_backward(runner.put(rig.prepared(batch)), {.scale = scale, .sum = state.loss()});
+  context.stream.synchronize();
+  return rig.gradients();
+}
 
 }  // namespace
 
@@ -130,6 +220,61 @@ TEST_SUITE("model") {
     CHECK(a.gradients == b.gradients);
   }
 
+  TEST_CASE_TEMPLATE("stages of any length, one after the other, are the whole model to the bit", T,
+                     float, bf16, fp16) {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    const std::int64_t L = fixture.integer("L");
+    const PassOptions options{.dropout = {.embedding = 0.1, .attention = 0.2, .residual = 0.3}};
+    ModelRig<T> rig(engine_config(fixture.config()), run_for(fixture));
+    rig.set_parameters(fixture.parameters());
+    rig.set_loss_scale(fixture.number("fp16_loss_scale"));
+    const float loss = rig.gradients_of({fixture.batch()}, options);
+    const NamedFloats want = rig.gradients();
+    for (std::int64_t cut = 1; cut < L; ++cut) {
+      CAPTURE(cut);
+      const std::vector<Stage> stages = {{.first = 0, .end = cut, .head = false},
+                                         {.first = cut, .end = L, .embedding = false}};
+      CHECK(staged_gradients(rig, {fixture.batch()}, stages, options) == loss);
+      CHECK(rig.gradients() == want);
+    }
+  }
+
+  TEST_CASE("micro-batches in flight at the same time give the gradients of one after the other") {
+    const Fixture fixture = load_fixture("odd");
+    const std::int64_t B = fixture.integer("B");
+    if (tiny() || B < 2) return;
+    const auto batches = pieces_of(fixture.batch(), B);
+    ModelRig<float> rig(engine_config(fixture.config()), run_for(fixture));
+    rig.set_parameters(fixture.parameters());
+    const float loss = rig.gradients_of(batches);
+    const NamedFloats want = rig.gradients();
+    const std::vector<Stage> whole = {rig.runner().model().whole()};
+    CHECK(staged_gradients(rig, batches, whole, {}) == loss);
+    CHECK(rig.gradients() == want);
+  }
+
+  TEST_CASE("frozen parameters get no gradient and leave the others as they were") {
+    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    const Gpt2Config config = engine_config(fixture.config());
+    ModelRig<float> rig(config, run_for(fixture));
+    rig.set_parameters(fixture.parameters());
+    rig.gradients_of({fixture.batch()});
+    const NamedFloats want = rig.gradients();
+    const std::vector<std::string> all = {"wte",         "wpe",      "ln_1",     "c_attn",
+                                          "attn.c_proj", "ln_2",     "mlp.c_fc", "mlp.c_proj",
+                                          "ln_f",        "c_attn.b", "ln_1.b",   "ln_2.w"};
+    for (const std::string& frozen : all) {
+      CAPTURE(frozen);
+      PartlyFrozen source(rig.state().source(), frozen);
+      const NamedFloats got = gradients_with(rig, source, fixture.batch());
+      for (const auto& [name, values] : want) {
+        CAPTURE(name);
+        const bool is_frozen = name.find(frozen) != std::string::npos;
+        CHECK(got.at(name) == (is_frozen ? std::vector<float>(values.size()) : values));
+      }
+    }
+  }
+
   TEST_CASE("the table names GPT-2's parameters and counts them") {
     const auto count = [](const char* name) {
       return ParameterTable(config_from_name(name)).count();
@@ -163,12 +308,9 @@ TEST_SUITE("model") {
 
   TEST_CASE("the memory plan counts the rows of logits that exist at the same time") {
     const Gpt2Config config = config_from_name("d12");
-    const ParameterTable table(config);
     const auto logits_bytes = [&](std::int64_t logits_rows) {
-      RunShape run{.B = 8, .T = 1024, .logits_rows = logits_rows};
-      MemoryPlan plan;
-      const Gpt2<bf16> model(config, table, run, plan);
-      for (const MemoryPlan::Segment& segment : plan.segments()) {
+      Engine<bf16> engine(config, {.B = 8, .T = 1024, .logits_rows = logits_rows});
+      for (const MemoryPlan::Segment& segment : engine.memory().segments()) {
         if (segment.name == "logits") return segment.bytes;
       }
       return std::int64_t{-1};
@@ -183,34 +325,29 @@ TEST_SUITE("model") {
 
   TEST_CASE("the hint of a run that does not fit is one that fits") {
     const Gpt2Config config = config_from_name("d12");
-    const ParameterTable table(config);
     RunShape shape{.B = 8, .T = 1024, .logits_rows = 0};
     RunShape fewer_rows = shape;
     fewer_rows.logits_rows = 4096;
-    const std::int64_t bytes = memory_of<bf16>(config, table, fewer_rows);
-    CHECK(what_would_fit<bf16>(config, table, shape, bytes) == "--logits-rows 4096 would fit");
+    const std::int64_t bytes = memory_of<bf16>(config, fewer_rows);
+    CHECK(what_would_fit<bf16>(config, shape, bytes) == "--logits-rows 4096 would fit");
     RunShape smaller = shape;
     smaller.B = 3;
-    const std::int64_t less = memory_of<bf16>(config, table, smaller);
+    const std::int64_t less = memory_of<bf16>(config, smaller);
     const std::string batch = "--batch-size 3 would fit; --grad-accum keeps the batch large";
-    CHECK(what_would_fit<bf16>(config, table, shape, less) == batch);
+    CHECK(what_would_fit<bf16>(config, shape, less) == batch);
     // Without more rows than the default there is nothing to gain from fewer.
     smaller.logits_rows = fewer_rows.logits_rows = 7;
-    CHECK(what_would_fit<bf16>(config, table, fewer_rows,
-                               memory_of<bf16>(config, table, smaller)) == batch);
+    CHECK(what_would_fit<bf16>(config, fewer_rows, memory_of<bf16>(config, smaller)) == batch);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {
     Gpt2Config config = config_from_name("d12");
-    const ParameterTable table(config);
     RunShape run;
     run.B = 4;
     run.T = 1024;
     const auto total = [&](Attention attention) {
-      MemoryPlan plan;
       run.attention = attention;
-      const Gpt2<float> model(config, table, run, plan);
-      return plan.total();
+      return Engine<float>(config, run).memory().total();
     };
     // The (T, T) probabilities: B·NH·T·T fp32 numbers a layer.
     CHECK(total(Attention::standard) - total(Attention::flash) == 12LL * 4 * 12 * 1024 * 1024 * 4);

@@ -64,9 +64,9 @@ struct Rounding : ModelRig<T> {
 template <class T>
 std::vector<float> working_weights(ModelRig<T>& rig) {
   std::vector<float> all;
-  auto source = rig.state().source();
+  ParameterSource& source = rig.state().source();
   for (const ParameterSpec& spec : rig.state().table().specs()) {
-    const auto values = to_floats(download(source.weight(spec), spec.size(), rig.stream()));
+    const auto values = to_floats(download(source.weight(spec).as<T>(), spec.size(), rig.stream()));
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;

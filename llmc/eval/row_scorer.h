@@ -16,23 +16,15 @@
 
 #include "llmc/device/device.h"
 #include "llmc/eval/task.h"
-#include "llmc/model/batch_stage.h"
-#include "llmc/model/gpt2.h"
+#include "llmc/model/model_runner.h"
 
 namespace llmc {
 
 template <class T>
 class RowScorer {
  public:
-  // All of them outlive it. `shape` is what the model and the stage were built for.
-  RowScorer(Gpt2<T>& model, ParameterSource<T>& source, BatchStage& stage, const RunShape& shape,
-            Gemm& gemm, Stream& stream)
-      : model_(model),
-        source_(source),
-        stage_(stage),
-        shape_(shape),
-        gemm_(gemm),
-        stream_(stream) {}
+  // The runner outlives the scorer.
+  explicit RowScorer(ModelRunner<T>& runner) : runner_(runner) {}
 
   // The scores of all rows, in their order. `go_on(tokens so far, of how many)` after every batch:
   // false ends it there, without scores.
@@ -48,8 +40,9 @@ class RowScorer {
     std::vector<RowScore> scores(order.size());
     for (std::size_t first = 0; first < order.size();) {
       const std::int64_t longest = task.row_length(order[first]) - 1;
-      require(longest >= 1 && longest <= shape_.T, "an evaluation row of no or too many tokens");
-      const auto fit = static_cast<std::size_t>(shape_.rows() / longest);
+      require(longest >= 1 && longest <= runner_.shape().T,
+              "an evaluation row of no or too many tokens");
+      const auto fit = static_cast<std::size_t>(runner_.shape().rows() / longest);
       const std::size_t end = std::min(order.size(), first + fit);
       std::vector<EvalRow> rows;
       for (std::size_t i = first; i < end; ++i) {
@@ -76,12 +69,11 @@ class RowScorer {
       std::copy(tokens.end() - rows[b].scored, tokens.end(),
                 targets.begin() + b * length + first_target(rows[b]));
     }
-    const DeviceBatch batch = stage_.put(inputs, targets, B, length, stream_);
-    model_.forward(source_, batch, gemm_, stream_);
-    const auto there = model_.losses(source_, batch, gemm_, stream_);
-    std::vector<float> losses(inputs.size());
-    copy_to_host(losses.data(), there.data, batch.rows(), stream_);
-    stream_.synchronize();
+    const DeviceBatch batch =
+        runner_.put({.batch = {.B = B, .T = length, .inputs = inputs, .targets = targets}});
+    runner_.forward(batch);
+    std::vector<float> losses;
+    runner_.read_losses(batch, losses);
 
     std::vector<RowScore> scores(rows.size());
     for (std::int64_t b = 0; b < B; ++b) {
@@ -101,11 +93,8 @@ class RowScorer {
 
   // Of equal logits the one with the smallest id counts as the likeliest.
   bool all_greedy(const EvalRow& row, std::int64_t begin) {
-    logits_.resize(static_cast<std::size_t>(model_.config().vocabulary));
     for (std::int64_t i = 0; i < row.scored; ++i) {
-      const auto there = model_.logits_of_row(source_, begin + i, gemm_, stream_);
-      copy_to_host(logits_.data(), there.data, model_.config().vocabulary, stream_);
-      stream_.synchronize();
+      runner_.read_logits(begin + i, logits_);
       const auto best =
           std::max_element(logits_.begin(), logits_.end(),
                            [](const T& a, const T& b) { return to_float(a) < to_float(b); });
@@ -115,12 +104,7 @@ class RowScorer {
     return true;
   }
 
-  Gpt2<T>& model_;
-  ParameterSource<T>& source_;
-  BatchStage& stage_;
-  RunShape shape_;
-  Gemm& gemm_;
-  Stream& stream_;
+  ModelRunner<T>& runner_;
   std::vector<T> logits_;
 };
 

@@ -1,88 +1,82 @@
-// A model that reads a prompt in one pass and then a token at a time. It is the model of training
-// (model/gpt2.h) with an attention that keeps keys and values: a prompt's tokens see each other
-// through flash attention, a later token sees the cache.
+// A model that reads a prompt in one pass and then one token at a time. It is the model of training
+// (model/gpt2.h) with an attention that keeps keys and values: the tokens of a prompt see each
+// other through flash attention, a later token sees the cache.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "llmc/device/device.h"
 #include "llmc/infer/kv_cache.h"
-#include "llmc/model/gpt2.h"
-#include "llmc/model/memory_plan.h"
-#include "llmc/model/parameter_source.h"
+#include "llmc/model/model_runner.h"
 #include "llmc/ops/attention/cached_attention.h"
 #include "llmc/ops/attention/key_value_cache.h"
+#include "llmc/ops/sampling.h"
 
 namespace llmc {
 
 // What a decoder is built for; fixed, so that its memory is.
 struct DecoderShape {
-  std::int64_t B = 1;         // sequences side by side
-  std::int64_t prompt = 1;    // tokens that are read in one pass, at most
-  std::int64_t capacity = 1;  // tokens of a sequence in the cache, at most; up to the context
+  std::int64_t B = 1;         // sequences decoded together
+  std::int64_t prompt = 1;    // maximum number of tokens read in one pass
+  std::int64_t capacity = 1;  // maximum number of tokens of a sequence in the cache
+
+  // The shape of the model below.
+  RunShape run_shape() const { return {.B = B, .T = prompt, .training = false, .logits_rows = B}; }
 };
 
 template <class T>
 class Decoder {
  public:
-  // Reserves memory in the plan; usable after plan.allocate(). `table` outlives the decoder.
-  Decoder(const Gpt2Config& config, const ParameterTable& table, const DecoderShape& shape,
-          MemoryPlan& plan)
-      : shape_(checked(shape, config)),
-        model_(config, table,
-               {.B = shape.B, .T = shape.prompt, .training = false, .logits_rows = shape.B}, plan),
-        cache_(config, shape.B, shape.capacity, plan),
-        staged_(shape.B * (shape.prompt + 1)) {
-    plan.reserve("staging", staging_, staged_.size());
-  }
+  using Logits = std::vector<T>;
+
+  // Reserves memory in the plan; usable after plan.allocate(). The runner was built for
+  // shape.run_shape() and outlives the decoder.
+  Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
+      : runner_(runner),
+        shape_(checked(shape, runner.config())),
+        cache_(runner.config(), shape.B, shape.capacity, plan) {}
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Begins anew with B prompts of equal length, B*T ids one prompt after the other. T is at
-  // least 1.
-  void prefill(ParameterSource<T>& source, const std::vector<std::int32_t>& tokens, Gemm& gemm,
-               Stream& stream) {
+  // Empties the cache and reads B prompts of equal length T >= 1 (B*T ids, concatenated).
+  void prefill(const std::vector<std::int32_t>& tokens) {
     const auto count = static_cast<std::int64_t>(tokens.size());
     require(count > 0 && count % shape_.B == 0 && count <= shape_.B * shape_.prompt,
             "prompts that the decoder was not built for");
     length_ = 0;
-    run(source, tokens, count / shape_.B, gemm, stream,
+    const std::int64_t heads = config().heads;
+    run(tokens, count / shape_.B,
         [&](std::int64_t, Tensor<T, 3> out, Tensor<float, 3> lse, Tensor<const T, 3> qkv) {
-          flash_attention_forward<T>(out, lse, qkv, model_.config().heads, nullptr, stream);
+          flash_attention_forward<T>(out, lse, qkv, heads, nullptr, runner_.context().stream);
         });
   }
 
-  // One more token for each sequence, B ids. Throws when the cache is full.
-  void advance(ParameterSource<T>& source, const std::vector<std::int32_t>& tokens, Gemm& gemm,
-               Stream& stream) {
+  // Reads one more token of each sequence, B ids. Throws if the cache is full.
+  void advance(const std::vector<std::int32_t>& tokens) {
     require(std::ssize(tokens) == shape_.B, "not one token for each sequence");
     if (length_ == 0) fail("advance() before prefill()");
     if (length_ == shape_.capacity) {
       fail("the cache is full: " + std::to_string(length_) + " tokens",
            "a decoder with more capacity, up to the model's context");
     }
-    run(source, tokens, 1, gemm, stream,
+    run(tokens, 1,
         [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3>, Tensor<const T, 3> qkv) {
           cached_attention<T>(out, qkv, cache_.keys(layer), cache_.values(layer), positions_,
-                              model_.config().heads, stream);
+                              config().heads, runner_.context().stream);
         });
   }
 
-  // The logits (V) for the token that follows sequence b, in host memory.
-  void logits(std::int64_t b, std::vector<T>& values, ParameterSource<T>& source, Gemm& gemm,
-              Stream& stream) {
-    const auto row = model_.logits_of_row(source, (b + 1) * last_pass_ - 1, gemm, stream);
-    values.resize(static_cast<std::size_t>(model_.config().vocabulary));
-    copy_to_host(values.data(), row.data, model_.config().vocabulary, stream);
-    stream.synchronize();
+  // The logits (V) for the token that follows sequence b, in host memory. Throws an Error if one
+  // is not finite.
+  void logits(std::int64_t b, Logits& values) {
+    runner_.read_logits((b + 1) * last_pass_ - 1, values);
+    require_finite(values);
   }
 
-  const Gpt2Config& config() const { return model_.config(); }
-  std::int64_t length() const { return length_; }  // tokens of each sequence read so far
-  std::int64_t capacity() const { return shape_.capacity; }
+  const Gpt2Config& config() const { return runner_.config(); }
+  std::int64_t max_length() const { return config().context; }  // tokens that a sequence may have
+  std::int64_t length() const { return length_; }  // tokens of each sequence in the cache
 
  private:
   static const DecoderShape& checked(const DecoderShape& shape, const Gpt2Config& config) {
@@ -96,49 +90,28 @@ class Decoder {
   }
 
   // Reads T_new more tokens of each sequence; attend() finds their keys and values in the cache.
-  template <class Attend>
-  void run(ParameterSource<T>& source, const std::vector<std::int32_t>& tokens, std::int64_t T_new,
-           Gemm& gemm, Stream& stream, Attend&& attend) {
-    const DeviceBatch batch = stage(tokens, T_new, stream);
-    model_.forward(
-        source, batch, gemm, stream,
-        [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3> lse, Tensor<const T, 3> qkv) {
-          store_keys_values<T>(cache_.keys(layer), cache_.values(layer), qkv, positions_, stream);
-          attend(layer, out, lse, qkv);
-        });
+  void run(const std::vector<std::int32_t>& tokens, std::int64_t T_new, const Attend<T>& attend) {
+    const std::vector<std::int32_t> first(static_cast<std::size_t>(shape_.B),
+                                          static_cast<std::int32_t>(length_));
+    const DeviceBatch batch = runner_.put(
+        {.batch = {.B = shape_.B, .T = T_new, .inputs = tokens}, .first_position = first});
+    positions_ = make_tensor(batch.first_position, shape_.B);
+    runner_.forward(batch, [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3> lse,
+                               Tensor<const T, 3> qkv) {
+      store_keys_values<T>(cache_.keys(layer), cache_.values(layer), qkv, positions_,
+                           runner_.context().stream);
+      attend(layer, out, lse, qkv);
+    });
     length_ += T_new;
     last_pass_ = T_new;
   }
 
-  // Ids and positions go to the device in one copy.
-  DeviceBatch stage(const std::vector<std::int32_t>& tokens, std::int64_t T_new, Stream& stream) {
-    const auto rows = static_cast<std::int64_t>(tokens.size());
-    if (staged_once_) copied_.synchronize();  // the last copy has read the host's side
-    std::copy(tokens.begin(), tokens.end(), staged_.data());
-    std::fill_n(staged_.data() + rows, shape_.B, static_cast<std::int32_t>(length_));
-    copy_to_device(staging_.data, static_cast<const std::int32_t*>(staged_.data()), rows + shape_.B,
-                   stream);
-    copied_.record(stream);
-    staged_once_ = true;
-    positions_ = make_tensor(static_cast<const std::int32_t*>(staging_.data) + rows, shape_.B);
-    DeviceBatch batch;
-    batch.B = shape_.B;
-    batch.T = T_new;
-    batch.tokens = make_tensor(static_cast<const std::int32_t*>(staging_.data), rows);
-    batch.first_position = positions_.data;
-    return batch;
-  }
-
+  ModelRunner<T>& runner_;
   DecoderShape shape_;
-  Gpt2<T> model_;
   KvCache<T> cache_;
-  Tensor<std::int32_t, 1> staging_;          // ids (B*T), then positions (B)
-  PinnedBuffer<std::int32_t> staged_;        // the same on the host
   Tensor<const std::int32_t, 1> positions_;  // (B) of the first token of the pass
-  Event copied_;
-  bool staged_once_ = false;
-  std::int64_t length_ = 0;     // tokens of each sequence in the cache
-  std::int64_t last_pass_ = 0;  // tokens of each sequence in the last pass
+  std::int64_t length_ = 0;                  // tokens of each sequence in the cache
+  std::int64_t last_pass_ = 0;               // tokens of each sequence in the last pass
 };
 
 }  // namespace llmc

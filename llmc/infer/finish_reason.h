@@ -4,15 +4,24 @@
 namespace llmc {
 
 enum class Finish {
-  length,  // as many tokens as were asked for
-  stop,    // <|endoftext|> was drawn
-  context  // prompt and text fill the model's context
+  length,    // as many tokens as were asked for
+  stop,      // <|endoftext|> was drawn
+  context,   // prompt and text fill the model's context
+  cancelled  // the caller ended it
 };
 
 // What --json calls it.
 inline const char* finish_name(Finish finish) {
-  if (finish == Finish::stop) return "stop";
-  return finish == Finish::context ? "context" : "length";
+  switch (finish) {
+    case Finish::stop:
+      return "stop";
+    case Finish::context:
+      return "context";
+    case Finish::cancelled:
+      return "cancelled";
+    default:
+      return "length";
+  }
 }
 
 }  // namespace llmc

@@ -1,55 +1,65 @@
-// The loop of generation: a prompt in, then a token drawn and read, again and again.
+// The loop of generation: prompts in, then a token of each sequence is drawn and read, again and
+// again. Every text of the engine comes from this loop: infer_gpt2 runs it over a Decoder, training
+// over a SequenceReader.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/infer/decoder.h"
 #include "llmc/infer/finish_reason.h"
 #include "llmc/ops/sampling.h"
 
 namespace llmc {
 
 struct GenerationOptions {
-  std::int64_t tokens = 128;              // to generate, at most
+  std::int64_t tokens = 128;              // maximum number of tokens to generate per sequence
   SamplingOptions sampling = {};          // how each is drawn
   std::uint64_t seed = 1337;              // of the draws
-  std::optional<std::int32_t> stop = {};  // the token that ends the text; no part of it
+  std::int64_t step = 0;                  // of the training run that samples; else 0
+  std::optional<std::int32_t> stop = {};  // the token that ends the text and is not part of it
 };
 
-// The random number in (0, 1) that decides the token at `position` of sequence b. It depends on
-// these alone, so a seed gives the same text whatever else is generated beside it.
-inline double sampling_uniform(std::uint64_t seed, std::int64_t b, std::int64_t position) {
+// The random number in (0, 1) that decides the token at `position` of sequence b. It depends on its
+// arguments alone, so a seed gives the same text whatever else is generated in the same batch.
+inline double sampling_uniform(std::uint64_t seed, std::int64_t step, std::int64_t b,
+                               std::int64_t position) {
   const PhiloxBits bits =
-      random_bits(seed, RandomPurpose::sampling, 0, static_cast<std::uint32_t>(b),
-                  static_cast<std::uint64_t>(position));
+      random_bits(seed, RandomPurpose::sampling, static_cast<std::uint32_t>(step),
+                  static_cast<std::uint32_t>(b), static_cast<std::uint64_t>(position));
   return static_cast<double>(uniform_from_bits(bits.words[0]));
 }
 
-// Continues one prompt (at least one token) with a decoder built for one sequence, and calls
-// use(token) for each token as soon as it is drawn. Ends with `Finish::context` where prompt and
-// text together fill the model's context. The decoder's capacity is at least the prompt and all
-// tokens to come but the last, or the context. Throws an Error when logits are not finite.
-template <class T, class Use>
-Finish generate(Decoder<T>& decoder, ParameterSource<T>& source,
-                const std::vector<std::int32_t>& prompt, const GenerationOptions& options,
-                Gemm& gemm, Stream& stream, Use&& use) {
-  std::vector<T> logits;
-  decoder.prefill(source, prompt, gemm, stream);
-  const std::int64_t context = decoder.config().context;
-  auto position = static_cast<std::int64_t>(prompt.size());  // of the next token
+using Prompts = std::vector<std::vector<std::int32_t>>;
+
+// Continues prompts of equal length (at least one token) with a reader built for as many sequences,
+// and calls use(sequence, token) for each token as soon as it is drawn; `false` ends the
+// generation. Reader: Decoder or SequenceReader. Ends with `Finish::context` if prompt and text
+// fill the reader's maximum length. A token to stop at is for one sequence alone.
+template <class Reader, class Use>
+Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions& options,
+                Use&& use) {
+  require(!options.stop || prompts.size() == 1, "a token to stop at, for several sequences");
+  using Logits = typename Reader::Logits;
+  std::vector<std::int32_t> tokens;
+  for (const auto& prompt : prompts) tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+  std::int64_t position = std::ssize(prompts[0]);  // of the next token
+  reader.prefill(std::exchange(tokens, {}));
   for (std::int64_t count = 0; count < options.tokens; ++count, ++position) {
-    if (position >= context) return Finish::context;
-    decoder.logits(0, logits, source, gemm, stream);
-    require_finite(logits);
-    const std::int32_t token =
-        sample_token(logits, options.sampling, sampling_uniform(options.seed, 0, position));
-    if (token == options.stop) return Finish::stop;
-    use(token);
-    const bool more = count + 1 < options.tokens && position + 1 < context;
-    if (more) decoder.advance(source, {token}, gemm, stream);
+    if (position >= reader.max_length()) return Finish::context;
+    tokens.clear();
+    for (std::int64_t b = 0; b < std::ssize(prompts); ++b) {
+      Logits logits;
+      reader.logits(b, logits);
+      const double uniform = sampling_uniform(options.seed, options.step, b, position);
+      tokens.push_back(sample_token(logits, options.sampling, uniform));
+      if (tokens.back() == options.stop) return Finish::stop;
+      if (!use(b, tokens.back())) return Finish::cancelled;
+    }
+    const bool more = count + 1 < options.tokens && position + 1 < reader.max_length();
+    if (more) reader.advance(tokens);
   }
   return Finish::length;
 }

@@ -40,7 +40,7 @@ inline Job make_job(const InferSettings& settings) {
   Job job;
   job.config = from_huggingface(config, settings.model);
   job.tokenizer = choose_tokenizer(settings, job.config.vocabulary);
-  check_vocabulary(settings, *job.tokenizer, job.config.vocabulary);
+  check_vocabulary("--model " + settings.model, job.config.vocabulary, *job.tokenizer);
   const std::optional<std::int32_t> end = end_of_text(config, *job.tokenizer);
   job.prompt =
       prompt_tokens(prompt_text(settings, std::cin), *job.tokenizer, end, job.config.context);

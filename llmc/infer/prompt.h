@@ -33,16 +33,6 @@ inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferSettings& settings
        "vocab.json and merges.txt; --tokenizer words:FILE: a model of words");
 }
 
-// A model knows exactly the tokens of its tokenizer.
-inline void check_vocabulary(const InferSettings& settings, const Tokenizer& tokenizer,
-                             std::int64_t vocabulary) {
-  if (tokenizer.vocabulary_size() == vocabulary) return;
-  fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
-           " tokens, the tokenizer " + tokenizer.name() + " has " +
-           std::to_string(tokenizer.vocabulary_size()),
-       "give the --tokenizer that the weights were trained with");
-}
-
 // The token between documents: what config.json says, where the model has that token; else the
 // tokenizer's.
 inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,

@@ -1,5 +1,4 @@
-// What a training pass over the model may have besides its batch: a factor for gradients, and
-// dropout with the numbers it depends on.
+// Dropout of a training pass, and the numbers that it depends on.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,6 @@ struct DropoutRates {
 
 // Dropout depends on the seed, the step and the number of each sample in the whole run.
 struct PassOptions {
-  const float* dloss_factor = nullptr;  // in device memory, on dloss; null: 1
   DropoutRates dropout{};
   std::uint64_t seed = 0;
   std::int64_t step = 0;

@@ -14,6 +14,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/parameters.h"
 
 namespace llmc {
@@ -72,6 +73,16 @@ inline void check_pretrained_path(const std::string& flag, const std::string& pa
 // model file of llm.c (.bin).
 inline HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {
   return is_llmc_model_file(path) ? LlmcModelFile(path).config() : read_huggingface_config(path);
+}
+
+// A model has a row for each token of its tokenizer. `weights` says in errors where the model is
+// from: "--model DIR".
+inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
+                             const Tokenizer& tokenizer) {
+  if (tokenizer.vocabulary_size() == vocabulary) return;
+  fail(weights + " has a vocabulary of " + std::to_string(vocabulary) + " tokens, the tokenizer " +
+           tokenizer.name() + " has " + std::to_string(tokenizer.vocabulary_size()),
+       "give the --tokenizer that the weights were trained with");
 }
 
 // Loads the weights from there into `state`, which has a table() and takes each tensor with

@@ -43,12 +43,15 @@ class Weights {
   T* data() const { return values_.data; }
   T* of(const ParameterSpec& spec) const { return values_.data + spec.offset; }
 
+  const Tensor<T, 1>& values() const { return values_; }
+
   // As a model reads them, without gradients.
-  ResidentParameters<T> source() const { return {values_.data, nullptr}; }
+  ParameterSource& source() { return source_; }
 
  private:
   const ParameterTable& table_;
   Tensor<T, 1> values_;
+  ResidentParameters<T> source_{values_, nullptr};
 };
 
 }  // namespace llmc

@@ -17,12 +17,12 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/tasks.h"
+#include "llmc/infer/generate.h"
+#include "llmc/infer/sequence_reader.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/data/batches.h"
 #include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/model/batch_stage.h"
-#include "llmc/model/gpt2.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/checkpoint/resuming.h"
@@ -31,7 +31,7 @@
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/run/run_plan.h"
-#include "llmc/train/sampler.h"
+#include "llmc/train/samples.h"
 #include "llmc/train/training_state.h"
 #include "llmc/train/watch/profiling.h"
 #include "llmc/train/watch/progress.h"
@@ -47,20 +47,14 @@ class Trainer {
       : settings_(settings),
         plan_(plan),
         data_(std::move(data)),
-        gemm_({.allow_tf32 = settings.tf32}),
-        table_(config),
-        state_(table_, plan.shape.training, memory_),
-        model_(config, table_, plan.shape, memory_),
-        stage_(plan.shape.B, plan.shape.T, memory_),
-        source_(nullptr, nullptr),
+        engine_(config, plan.shape, {.allow_tf32 = settings.tf32}),
         profiling_(settings.profile, settings.profile_out) {
     // Before the model takes the memory that measuring needs.
     if (plan.shape.training) {
-      peak_ = peak_of<T>(settings.peak_tflops, device_properties(), settings.tf32, gemm_, stream_);
+      peak_ = peak_of<T>(settings.peak_tflops, device_properties(), settings.tf32,
+                         engine_.context().gemm, stream_);
     }
     allocate();
-    state_.clear(stream_);
-    source_ = state_.source();
     if (!settings.init_from.empty()) {
       load_weights(settings.init_from, state_, stream_);
     } else {
@@ -84,13 +78,9 @@ class Trainer {
     double sum = 0;
     std::vector<float> losses;
     for (std::int64_t first = 0; first < end && !Interruption::requested(); first += B) {
-      const DeviceBatch there =
-          stage_.put(prepare(text.batch(first, std::min(B, end - first))), stream_);
-      model_.forward(source_, there, gemm_, stream_);
-      const auto found = model_.losses(source_, there, gemm_, stream_);
-      losses.resize(static_cast<std::size_t>(there.rows()));
-      copy_to_host(losses.data(), found.data, there.rows(), stream_);
-      stream_.synchronize();
+      const DeviceBatch batch = runner_.put({.batch = text.batch(first, std::min(B, end - first))});
+      runner_.forward(batch);
+      runner_.read_losses(batch, losses);
       for (const float loss : losses) sum += static_cast<double>(loss);
     }
     return sum / static_cast<double>(end * plan_.shape.T);
@@ -138,7 +128,7 @@ class Trainer {
     report(run_tasks(progress));
   }
 
-  const MemoryPlan& memory() const { return memory_; }
+  const MemoryPlan& memory() { return engine_.memory(); }
 
  private:
   bool due(std::int64_t every, std::int64_t last) const {
@@ -151,13 +141,13 @@ class Trainer {
     const DeviceProperties device = device_properties();
     std::cerr << "device: " << device.name << ", " << megabytes(device.free_memory) << " free of "
               << megabytes(device.total_memory) << "\n"
-              << "memory: " << memory_.report() << "\n";
-    if (memory_.total() > device.free_memory) {
-      fail("the run needs " + megabytes(memory_.total()) + " of device memory, " +
-               megabytes(device.free_memory) + " are free (" + memory_.report() + ")",
-           what_would_fit<T>(model_.config(), table_, plan_.shape, device.free_memory));
+              << "memory: " << engine_.memory().report() << "\n";
+    if (engine_.memory().total() > device.free_memory) {
+      fail("the run needs " + megabytes(engine_.memory().total()) + " of device memory, " +
+               megabytes(device.free_memory) + " are free (" + engine_.memory().report() + ")",
+           what_would_fit<T>(engine_.config(), plan_.shape, device.free_memory));
     }
-    memory_.allocate();
+    engine_.allocate();
   }
 
   // ---- steps ----
@@ -185,13 +175,12 @@ class Trainer {
     const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
     for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
       const std::int64_t first_sample = position_.samples + micro * plan_.shape.B;
-      const DeviceBatch there = next_batch();
-      model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_,
-                              {.dloss_factor = state_.loss_scale(),
-                               .dropout = plan_.dropout,
-                               .seed = settings_.seed,
-                               .step = position_.step,
-                               .first_sample = first_sample});
+      runner_.forward_backward(
+          next_batch(), {.scale = scale, .sum = state_.loss(), .factor = state_.loss_scale()},
+          {.dropout = plan_.dropout,
+           .seed = settings_.seed,
+           .step = position_.step,
+           .first_sample = first_sample});
     }
     state_.apply_gradients({.learning_rate = rate,
                             .weight_decay = plan_.weight_decay,
@@ -211,7 +200,7 @@ class Trainer {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_skipped(optimizer, loss, progress);
     const double tok_per_s = static_cast<double>(plan_.tokens_per_step()) / seconds;
-    const FlopsPerToken flops = flops_per_token(table_, model_.config(), plan_.shape.T);
+    const FlopsPerToken flops = flops_per_token(engine_.table(), engine_.config(), plan_.shape.T);
     return {.step = position_.step,
             .loss = loss,
             .grad_norm = static_cast<double>(optimizer.gradient_norm),
@@ -226,7 +215,7 @@ class Trainer {
 
   DeviceBatch next_batch() {
     const ProfileScope scope("data", stream_);
-    return stage_.put(batches_->next(), stream_);
+    return runner_.put(batches_->next());
   }
 
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
@@ -259,7 +248,7 @@ class Trainer {
   }
 
   std::vector<EvalResult> run_tasks(Progress& progress) {
-    RowScorer<T> scorer(model_, source_, stage_, plan_.shape, gemm_, stream_);
+    RowScorer<T> scorer(runner_);
     const EvalCallbacks callbacks = {
         .progress =
             [&](const EvalTask& task, std::int64_t done, std::int64_t total, double seconds) {
@@ -281,12 +270,23 @@ class Trainer {
   }
 
   void show_sample(Progress& progress) {
-    const std::int64_t length = std::min(
-        plan_.shape.T, static_cast<std::int64_t>(prompt_.size()) + settings_.sample_tokens);
-    const auto samples = sample_tokens(model_, source_, stage_, prompt_, 1, length, settings_.seed,
-                                       position_.step, gemm_, stream_);
+    const std::int64_t tokens =
+        std::min(settings_.sample_tokens, plan_.shape.T - std::ssize(prompt_));
+    const auto samples = sample(1, tokens, settings_.seed);
     if (Interruption::requested()) return;
     progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
+  }
+
+  // `count` continuations of the prompt by so many tokens each, unless a signal ends them early.
+  Prompts sample(std::int64_t count, std::int64_t tokens, std::uint64_t seed) {
+    Prompts samples(static_cast<std::size_t>(count), prompt_);
+    SequenceReader<T> reader(runner_, count);
+    generate(reader, Prompts(samples), {.tokens = tokens, .seed = seed, .step = position_.step},
+             [&](std::int64_t b, std::int32_t token) {
+               samples[static_cast<std::size_t>(b)].push_back(token);
+               return !Interruption::requested();
+             });
+    return samples;
   }
 
   // As many rounds of full sequences as give --samples-tokens tokens, one sequence a line.
@@ -294,9 +294,8 @@ class Trainer {
     std::string text;
     for (std::int64_t round = 0, tokens = 0;
          tokens < settings_.samples_tokens && !Interruption::requested(); ++round) {
-      const auto samples = sample_tokens(
-          model_, source_, stage_, prompt_, plan_.shape.B, plan_.shape.T,
-          settings_.seed + static_cast<std::uint64_t>(round) + 1, position_.step, gemm_, stream_);
+      const auto samples = sample(plan_.shape.B, plan_.shape.T - std::ssize(prompt_),
+                                  settings_.seed + static_cast<std::uint64_t>(round) + 1);
       for (const auto& sample : samples) text += data_.tokenizer->decode(sample) + "\n";
       tokens += plan_.shape.rows();
     }
@@ -348,7 +347,7 @@ class Trainer {
     if (settings_.out.empty() || position_.step == saved_step_ || position_.step == 0) return;
     const HuggingFaceConfig config = huggingface_config();
     const ModelCard card =
-        make_model_card(settings_, plan_, config, table_.count(), position_, loss_);
+        make_model_card(settings_, plan_, config, engine_.table().count(), position_, loss_);
     saved_ = save_checkpoint(settings_.out, config, position_, settings_.seed, state_, stream_,
                              checkpoint_texts(card, *data_.tokenizer));
     saved_step_ = position_.step;
@@ -376,7 +375,7 @@ class Trainer {
   }
 
   HuggingFaceConfig huggingface_config() const {
-    HuggingFaceConfig config = to_huggingface(model_.config(), data_.tokenizer->end_of_text());
+    HuggingFaceConfig config = to_huggingface(engine_.config(), data_.tokenizer->end_of_text());
     config.embd_pdrop = plan_.dropout.embedding;
     config.attn_pdrop = plan_.dropout.attention;
     config.resid_pdrop = plan_.dropout.residual;
@@ -386,14 +385,10 @@ class Trainer {
   TrainSettings settings_;
   RunPlan plan_;
   RunData data_;
-  Stream stream_;
-  Gemm gemm_;
-  ParameterTable table_;
-  MemoryPlan memory_;
-  TrainingState<T> state_;
-  Gpt2<T> model_;
-  BatchStage stage_;
-  ResidentParameters<T> source_;
+  TrainingEngine<T> engine_;
+  ModelRunner<T>& runner_ = engine_.runner();
+  TrainingState<T>& state_ = engine_.state();
+  Stream& stream_ = engine_.stream();
   RunPosition position_;
   std::vector<std::int32_t> prompt_;  // of samples
   std::optional<double> loss_;        // of the last step

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/model/engine.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
@@ -78,7 +79,7 @@ class TrainingState {
   // nearest.
   void round_stochastically(std::uint64_t seed) { rounding_seed_ = seed; }
 
-  ResidentParameters<T> source() { return {weights_.data(), gradients_.data}; }
+  ParameterSource& source() { return source_; }
   const ParameterTable& table() const { return weights_.table(); }
   Tensor<float, 1> loss() const { return loss_; }  // (1) of the step, summed by the micro-batches
   // What gradients are to be multiplied by, in device memory; the same for all micro-batches of a
@@ -251,6 +252,11 @@ class TrainingState {
   Tensor<OptimizerState, 1> optimizer_;
   Tensor<float, 1> norm_partials_;
   Tensor<float, 1> loss_;
+  ResidentParameters<T> source_{weights_.values(), &gradients_};
 };
+
+// A model that is trained.
+template <class T>
+using TrainingEngine = Engine<T, TrainingState<T>>;
 
 }  // namespace llmc

@@ -27,8 +27,8 @@ namespace llmc {
 
 struct Batch {
   std::int64_t B = 0, T = 0;
-  std::vector<std::int32_t> inputs, targets;  // (B, T)
-  std::vector<std::int32_t> doc_start;  // (B, T) first place of each token's document; or empty
+  std::vector<std::int32_t> inputs{}, targets{};  // (B, T); without a loss no targets
+  std::vector<std::int32_t> doc_start{};  // (B, T) first place of each token's document; or empty
 };
 
 // Windows of T tokens with targets in a text of `tokens` tokens; the rest of the text is left over.

@@ -4,29 +4,24 @@
 #include <cstdint>
 #include <string>
 
-#include "llmc/model/gpt2.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/model/engine.h"
 #include "llmc/train/training_state.h"
 
 namespace llmc {
 
 // Bytes of device memory that a run of this shape reserves.
 template <class T>
-std::int64_t memory_of(const Gpt2Config& config, const ParameterTable& table,
-                       const RunShape& shape) {
-  MemoryPlan memory;
-  const TrainingState<T> state(table, shape.training, memory);
-  const Gpt2<T> model(config, table, shape, memory);
-  return memory.total();
+std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape) {
+  return TrainingEngine<T>(config, shape).memory().total();
 }
 
 // A hint: fewer rows of logits than asked for, the largest batch, or else the longest sequence with
 // which the run fits into so many bytes.
 template <class T>
-std::string what_would_fit(const Gpt2Config& config, const ParameterTable& table,
-                           const RunShape& shape, std::int64_t free_bytes) {
+std::string what_would_fit(const Gpt2Config& config, const RunShape& shape,
+                           std::int64_t free_bytes) {
   RunShape smaller = shape;
-  const auto fits = [&] { return memory_of<T>(config, table, smaller) <= free_bytes; };
+  const auto fits = [&] { return memory_of<T>(config, smaller) <= free_bytes; };
   smaller.logits_rows = RunShape{}.logits_rows;
   if (smaller.chunk_rows() < shape.chunk_rows() && fits()) {
     return "--logits-rows " + std::to_string(smaller.logits_rows) + " would fit";

@@ -143,14 +143,4 @@ inline void count_epochs(TrainSettings& settings, RunPlan& plan, const Gpt2Confi
             << settings.steps << " steps\n";
 }
 
-// A model knows exactly the tokens of its tokenizer.
-inline void check_vocabulary(const Gpt2Config& config, const Tokenizer& tokenizer,
-                             const TrainSettings& settings) {
-  if (config.vocabulary == tokenizer.vocabulary_size()) return;
-  fail("--init-from " + settings.init_from + " has a vocabulary of " +
-           std::to_string(config.vocabulary) + " tokens, --tokenizer " + settings.tokenizer +
-           " has " + std::to_string(tokenizer.vocabulary_size()),
-       "give the --tokenizer that the weights were trained with");
-}
-
 }  // namespace llmc

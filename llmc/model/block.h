@@ -1,0 +1,142 @@
+// A transformer block:  x += attention(ln_1(x));  x += mlp(ln_2(x))
+//
+// Each addition to the residual stream x is fused with the LayerNorm that follows it. So a block
+// begins with the addition that the block before it left, and leaves its own last one.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "llmc/model/activations.h"
+#include "llmc/model/linear.h"
+#include "llmc/model/norm.h"
+#include "llmc/model/pass.h"
+#include "llmc/model/self_attention.h"
+#include "llmc/model/workspace.h"
+#include "llmc/ops/gelu.h"
+
+namespace llmc {
+
+// The residual stream with an addition still to come: x = sum + branch. Without branch: x = sum.
+template <class T>
+struct Residual {
+  Tensor<const T, 2> sum, branch;  // (rows, C)
+};
+
+// An attention of the caller's, which may see more than the batch: attend(layer, out, lse, qkv)
+// writes out (B, T, C) from qkv (B, T, 3C); lse (B, NH, T) is work space.
+template <class T>
+using Attend = std::function<void(std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3> lse,
+                                  Tensor<const T, 3> qkv)>;
+
+template <class T>
+class Block {
+ public:
+  Block(const Gpt2Config& config, std::int64_t layer, const ParameterTable& table,
+        ParameterSource& source, Attention kind)
+      : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
+
+  // Reads x and leaves its form after the block. `a` keeps what backward() reads; if x has no
+  // branch, it is a.input already. `attend` empty: self-attention.
+  Residual<T> forward(const BlockActivations<T>& a, const Residual<T>& x, const Workspace<T>& work,
+                      const Attend<T>& attend, const Pass& pass) const {
+    Context& context = pass.context;
+    const Tensor<T, 2> branch = work.branch(pass.rows());
+    if (x.branch.data == nullptr) {
+      ln_1_.forward(a.ln_1, a.ln_1_statistics, a.input, context);
+    } else {
+      ln_1_.forward_sum(a.input, a.ln_1, a.ln_1_statistics, x.sum, x.branch, context);
+    }
+    c_attn_.forward(a.qkv, a.ln_1, context);
+    if (attend) {
+      attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
+             pass.batched(a.qkv));
+    } else {
+      attention_.forward(a, pass);
+    }
+    attention_c_proj_.forward(branch, a.attention, context);
+    pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
+    ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
+    c_fc_.forward(a.fc, a.ln_2, context);
+    gelu_forward<T>(a.gelu, a.fc, context.stream);
+    mlp_c_proj_.forward(branch, a.gelu, context);
+    pass.drop(branch, branch_dropout(pass.options, layer_, Branch::mlp));
+    return {a.residual_mid, branch};
+  }
+
+  // work.d_residual goes from the gradient of x after the block to that of x before it; the
+  // gradients of the parameters are added to.
+  void backward(const BlockActivations<T>& a, const Workspace<T>& work, const Pass& pass) const {
+    mlp_backward(a, work, pass);
+    attention_backward(a, work, pass);
+  }
+
+  // Floats of Context::scratch that backward() of B sequences of T tokens needs.
+  std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq) const {
+    const std::int64_t rows = B * T_seq;
+    return std::max({ln_1_.scratch_size(rows), c_attn_.scratch_size(rows),
+                     attention_.scratch_size(B, T_seq), attention_c_proj_.scratch_size(rows),
+                     c_fc_.scratch_size(rows), mlp_c_proj_.scratch_size(rows)});
+  }
+
+ private:
+  Block(std::int64_t layer, const std::string& h, const Gpt2Config& config,
+        const ParameterTable& table, ParameterSource& source, Attention kind)
+      : layer_(layer),
+        ln_1_(table, h + "ln_1", source),
+        c_attn_(table, h + "attn.c_attn", source),
+        attention_(config, layer, kind),
+        attention_c_proj_(table, h + "attn.c_proj", source),
+        ln_2_(table, h + "ln_2", source),
+        c_fc_(table, h + "mlp.c_fc", source),
+        mlp_c_proj_(table, h + "mlp.c_proj", source) {}
+
+  void mlp_backward(const BlockActivations<T>& a, const Workspace<T>& work,
+                    const Pass& pass) const {
+    Context& context = pass.context;
+    const std::int64_t rows = pass.rows();
+    const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
+    const Tensor<T, 2> d_fc = work.d_wide(rows, a.fc.shape[1]);
+    const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
+    mlp_c_proj_.backward(d_fc, d_branch, a.gelu, context);
+    gelu_backward<T>(d_fc, d_fc, a.fc, context.stream);
+    c_fc_.backward(d_btc, d_fc, a.ln_2, context);
+    ln_2_.backward(d_residual, d_btc, a.residual_mid, a.ln_2_statistics, d_residual, context);
+  }
+
+  void attention_backward(const BlockActivations<T>& a, const Workspace<T>& work,
+                          const Pass& pass) const {
+    Context& context = pass.context;
+    const std::int64_t rows = pass.rows(), C = a.input.shape[1];
+    const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
+    const Tensor<T, 2> d_qkv = work.d_wide(rows, a.qkv.shape[1]);
+    const auto d_branch =
+        branch_gradient(work.d_wide(rows, C), Branch::attention, d_residual, pass);
+    attention_c_proj_.backward(d_btc, d_branch, a.attention, context);
+    attention_.backward(d_qkv, d_btc, a, pass);
+    c_attn_.backward(d_btc, d_qkv, a.ln_1, context);
+    ln_1_.backward(d_residual, d_btc, a.input, a.ln_1_statistics, d_residual, context);
+  }
+
+  // The gradient of a branch: that of the residual stream, with the branch's dropout, which is
+  // written to `buffer`.
+  Tensor<const T, 2> branch_gradient(Tensor<T, 2> buffer, Branch branch, In<T, 2> d_residual,
+                                     const Pass& pass) const {
+    const Dropout dropout = branch_dropout(pass.options, layer_, branch);
+    if (!dropout.on()) return d_residual;
+    apply_dropout<T>(buffer, d_residual, pass.batch.T, dropout, pass.context.stream);
+    return buffer;
+  }
+
+  std::int64_t layer_;
+  Norm<T> ln_1_;
+  Linear<T> c_attn_;
+  SelfAttention<T> attention_;
+  Linear<T> attention_c_proj_;
+  Norm<T> ln_2_;
+  Linear<T> c_fc_, mlp_c_proj_;
+};
+
+}  // namespace llmc

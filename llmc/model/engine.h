@@ -1,0 +1,63 @@
+// Everything that running a model of one shape takes: the table of parameters, the memory plan, the
+// weights or the state of training, and the model with its buffers. Programs, tests and benchmarks
+// build it the same way:
+//
+//   Engine<bf16> engine(config, shape);   // reserves; memory().total() is what it will take
+//   engine.allocate();
+//   load_weights(path, engine.state(), engine.stream());
+//   engine.runner().forward(engine.runner().put(batch));
+#pragma once
+
+#include <type_traits>
+
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/model_runner.h"
+#include "llmc/model/weights.h"
+
+namespace llmc {
+
+// State: Weights<T>, or TrainingState<T> (train/training_state.h).
+template <class T, class State = Weights<T>>
+class Engine {
+ public:
+  Engine(const Gpt2Config& config, const RunShape& shape, const GemmOptions& gemm = {})
+      : context_(gemm),
+        table_(config),
+        state_(make_state(table_, shape, memory_)),
+        runner_(config, table_, state_.source(), shape, context_, memory_) {}
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Allocates what the plan holds, including what others reserved in it meanwhile, and sets the
+  // state to zero.
+  void allocate() {
+    memory_.allocate();
+    state_.clear(context_.stream);
+  }
+
+  const Gpt2Config& config() const { return runner_.config(); }
+  const RunShape& shape() const { return runner_.shape(); }
+  const ParameterTable& table() const { return table_; }
+  MemoryPlan& memory() { return memory_; }
+  Context& context() { return context_; }
+  Stream& stream() { return context_.stream; }
+  State& state() { return state_; }
+  ModelRunner<T>& runner() { return runner_; }
+
+ private:
+  static State make_state(const ParameterTable& table, const RunShape& shape, MemoryPlan& memory) {
+    if constexpr (std::is_constructible_v<State, const ParameterTable&, MemoryPlan&>) {
+      return State(table, memory);
+    } else {
+      return State(table, shape.training, memory);
+    }
+  }
+
+  Context context_;
+  ParameterTable table_;
+  MemoryPlan memory_;
+  State state_;
+  ModelRunner<T> runner_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,72 @@
+// A model with what every use of it needs: activations, staging of batches, and a context.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "llmc/model/activations.h"
+#include "llmc/model/batch_stage.h"
+#include "llmc/model/gpt2.h"
+
+namespace llmc {
+
+template <class T>
+class ModelRunner {
+ public:
+  // Reserves memory in the plan, also the context's scratch; usable after plan.allocate(). The
+  // references outlive the runner.
+  ModelRunner(const Gpt2Config& config, const ParameterTable& table, ParameterSource& source,
+              const RunShape& shape, Context& context, MemoryPlan& plan)
+      : context_(context),
+        shape_(shape),
+        activations_(config, shape, plan),
+        model_(config, table, source, shape, plan),
+        stage_(shape.B, shape.T, plan) {
+    if (!shape.training) return;
+    plan.reserve("backward buffers", context.scratch, model_.scratch_size());
+  }
+
+  const Gpt2Config& config() const { return model_.config(); }
+  const RunShape& shape() const { return shape_; }
+  Context& context() { return context_; }
+  Gpt2<T>& model() { return model_; }
+  Activations<T>& activations() { return activations_; }
+
+  // A batch to device memory; the result is valid until the call after the next.
+  DeviceBatch put(const PreparedBatch& batch) { return stage_.put(batch, context_.stream); }
+
+  void forward(const DeviceBatch& batch, const Attend<T>& attend = {}) {
+    model_.forward(activations_, batch, context_, {}, attend);
+  }
+  // Gradients are added to those of the model's source.
+  void forward_backward(const DeviceBatch& batch, const LossOptions& loss,
+                        const PassOptions& options = {}) {
+    model_.forward_backward(activations_, batch, loss, context_, options);
+  }
+
+  // ---- results of the last forward pass, in host memory ----
+
+  // (B*T) losses of its batch.
+  void read_losses(const DeviceBatch& batch, std::vector<float>& losses) {
+    const auto values = model_.losses(activations_, batch, context_);
+    losses.resize(static_cast<std::size_t>(batch.rows()));
+    copy_to_host(losses.data(), values.data, batch.rows(), context_.stream);
+    context_.stream.synchronize();
+  }
+  // (V) logits of one row.
+  void read_logits(std::int64_t row, std::vector<T>& logits) {
+    const auto values = model_.logits_of_row(activations_, row, context_);
+    logits.resize(static_cast<std::size_t>(config().vocabulary));
+    copy_to_host(logits.data(), values.data, config().vocabulary, context_.stream);
+    context_.stream.synchronize();
+  }
+
+ private:
+  Context& context_;
+  RunShape shape_;
+  Activations<T> activations_;
+  Gpt2<T> model_;
+  BatchStage stage_;
+};
+
+}  // namespace llmc

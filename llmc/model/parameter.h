@@ -1,0 +1,39 @@
+// A parameter of a layer: its row in the table, and its values and gradients as tensors.
+#pragma once
+
+#include <string>
+
+#include "llmc/model/parameter_source.h"
+#include "llmc/model/parameters.h"
+
+namespace llmc {
+
+template <class T>
+class Parameter {
+ public:
+  // Both outlive the parameter.
+  Parameter(const ParameterTable& table, const std::string& name, ParameterSource& source)
+      : spec_(table.find(name)), source_(source) {}
+
+  const ParameterSpec& spec() const { return spec_; }
+  WeightView view() const { return source_.weight(spec_); }
+
+  // A vector, and a matrix with its padding, of the model's own dtype.
+  Tensor<const T, 1> vector() const { return make_tensor(view().template as<T>(), spec_.shape[0]); }
+  Tensor<const T, 2> matrix() const {
+    return make_tensor(view().template as<T>(), spec_.stored_rows, spec_.shape[1]);
+  }
+  // Without data if the parameter is frozen.
+  Tensor<float, 1> vector_gradient() const {
+    return make_tensor(source_.gradient(spec_), spec_.shape[0]);
+  }
+  Tensor<float, 2> matrix_gradient() const {
+    return make_tensor(source_.gradient(spec_), spec_.stored_rows, spec_.shape[1]);
+  }
+
+ private:
+  const ParameterSpec& spec_;
+  ParameterSource& source_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,23 @@
+// What every call on a model needs besides its data: the stream that its work is queued on, the
+// matrix products, and work space. Communication will add its own stream and the process mesh.
+#pragma once
+
+#include "llmc/device/device.h"
+#include "llmc/ops/gemm/matmul.h"
+
+namespace llmc {
+
+struct Context {
+  Context() = default;
+  explicit Context(const GemmOptions& options) : gemm(options) {}
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Stream stream;
+  Gemm gemm;
+  // Work space that ops use one after the other. Whoever owns the context reserves the largest size
+  // that any of its calls needs; a call that needs more throws.
+  Tensor<float, 1> scratch;
+};
+
+}  // namespace llmc
