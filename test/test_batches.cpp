@@ -113,7 +113,7 @@ TEST_SUITE("batches") {
       windows({counting(90), counting(8, "short.txt")}, 8);
     });
     CHECK(contains(said, "short.txt has 8 tokens"));
-    CHECK(contains(said, "a longer text, or --seq-len of at most 7"));
+    CHECK(contains(said, "a longer text, or sequence length of at most 7"));
     CHECK(
         contains(complaint([] { split_validation({counting(9, "short.txt")}, 8); }), "short.txt"));
   }

@@ -234,7 +234,7 @@ TEST_SUITE("eval_files") {
     const LambadaTask shortest(file.path(), ByteTokenizer(), 5, 0);
     CHECK(text_of(shortest.row(0)) == "9 word");
     check_says(complaint([&] { LambadaTask(file.path(), ByteTokenizer(), 4, 0); }),
-               {"data:1", "' word' has 5 tokens", "--seq-len = 4"});
+               {"data:1", "' word' has 5 tokens", "sequence length = 4"});
   }
 
   TEST_CASE("LAMBADA's numbers") {

@@ -9,23 +9,43 @@
 
 namespace llmc {
 
+// A setting in the text of an error, by the name of the quantity: "sequence length". Libraries know
+// no flags; a program that has one for it shows that (config/quantities.h).
+inline std::string quantity(std::string_view name) {
+  return '\x01' + std::string(name) + '\x02';
+}
+
+// `text` with name(quantity) for each quantity in it.
+template <class Name>
+std::string with_quantities(std::string_view text, Name&& name) {
+  std::string result;
+  while (true) {
+    const std::size_t begin = text.find('\x01'), end = text.find('\x02', begin);
+    result += text.substr(0, begin);
+    if (end == std::string_view::npos) return result;
+    result += name(text.substr(begin + 1, end - begin - 1));
+    text.remove_prefix(end + 1);
+  }
+}
+
 class Error : public std::runtime_error {
  public:
   Error(const std::string& what, const std::string& hint, const std::source_location& where)
-      : std::runtime_error(message(what, hint)), location_(place(where)) {}
+      : Error(hint.empty() ? what : what + "\n  hint: " + hint, where) {}
 
   // "file:line" of the code that found the error; for developers, so not part of what().
   const std::string& location() const { return location_; }
 
- private:
-  static std::string message(const std::string& what, const std::string& hint) {
-    return hint.empty() ? what : what + "\n  hint: " + hint;
-  }
-  static std::string place(const std::source_location& where) {
-    return std::string(where.file_name()) + ":" + std::to_string(where.line());
-  }
+  // what() as it was written, with its quantities marked.
+  const std::string& marked_text() const { return marked_text_; }
 
-  std::string location_;
+ private:
+  Error(const std::string& text, const std::source_location& where)
+      : std::runtime_error(with_quantities(text, [](std::string_view name) { return name; })),
+        marked_text_(text),
+        location_(std::string(where.file_name()) + ":" + std::to_string(where.line())) {}
+
+  std::string marked_text_, location_;
 };
 
 [[noreturn]] inline void fail(const std::string& what, const std::string& hint = {},

@@ -21,13 +21,17 @@ namespace llmc {
 inline void select_device(const std::string& wanted, char** argv) {
   if (!kCudaTarget) {
     if (wanted == "cuda") {
-      fail("--device cuda: this is the host build", "run a build that was made where nvcc is");
+      fail(quantity("device") + " cuda: this is the host build",
+           "run a build that was made where nvcc is");
     }
     return;
   }
   std::string why_not;
   if (wanted != "host" && device_available(&why_not)) return;
-  if (wanted == "cuda") fail("--device cuda: no GPU can be used: " + why_not, "--device host");
+  if (wanted == "cuda") {
+    fail(quantity("device") + " cuda: no GPU can be used: " + why_not,
+         quantity("device") + " host");
+  }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path other = self.parent_path().parent_path() / "host" / self.filename();
   if (wanted == "auto") {

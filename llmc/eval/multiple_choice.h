@@ -34,7 +34,8 @@ class ContinuationRows {
     if (row.scored > T_ || row.tokens.empty() || end.empty()) {
       fail(where + ": '" + printable(continuation) + "' has " + std::to_string(row.scored) +
                " tokens after " + std::to_string(row.tokens.size()) + " of context",
-           "at least 1 of each, and at most --seq-len = " + std::to_string(T_) + " to be scored");
+           "at least 1 of each, and at most " + quantity("sequence length") + " = " +
+               std::to_string(T_) + " to be scored");
     }
     row.tokens.insert(row.tokens.end(), end.begin(), end.end());
     const auto surplus = static_cast<std::int64_t>(row.tokens.size()) - (T_ + 1);
@@ -59,7 +60,7 @@ class ContinuationRows {
     try {
       return tokenizer.encode(text);
     } catch (const Error& error) {
-      fail(where + ": " + error.what());
+      fail(where + ": " + error.marked_text());
     }
   }
 

@@ -46,7 +46,7 @@ class PerplexityTask : public EvalTask {
                 std::to_string(options.T) + " tokens");
     if (std::filesystem::path(file).extension() == ".bin") {
       fail(file + ": perplexity is scored on a text, not on a token file",
-           "the text it was made from; --val takes token files");
+           "the text it was made from; " + quantity("validation text") + " takes token files");
     }
     std::string text = read_file(file);
     require(!text.empty(), file + " is empty", "a text");
@@ -107,7 +107,7 @@ class PerplexityTask : public EvalTask {
       const std::vector<std::int32_t> ids = tokenizer.encode(text);
       tokens_.insert(tokens_.end(), ids.begin(), ids.end());
     } catch (const Error& error) {
-      fail(file() + ": " + error.what());
+      fail(file() + ": " + error.marked_text());
     }
     require(size() > 1, file() + " has too few tokens to score", "a longer text");
   }

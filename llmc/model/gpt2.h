@@ -145,7 +145,7 @@ class Gpt2 {
     if (run.T <= config.context) return run;
     fail("sequences of " + std::to_string(run.T) + " tokens for a model with a context of " +
              std::to_string(config.context),
-         "--seq-len is at most --context");
+         quantity("sequence length") + " is at most " + quantity("context"));
   }
 
   int final_block() const { return layer_block(config_.layers); }

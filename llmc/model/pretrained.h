@@ -82,7 +82,7 @@ inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary
   if (tokenizer.vocabulary_size() == vocabulary) return;
   fail(weights + " has a vocabulary of " + std::to_string(vocabulary) + " tokens, the tokenizer " +
            tokenizer.name() + " has " + std::to_string(tokenizer.vocabulary_size()),
-       "give the --tokenizer that the weights were trained with");
+       "give the " + quantity("tokenizer") + " that the weights were trained with");
 }
 
 // Loads the weights from there into `state`, which has a table() and takes each tensor with

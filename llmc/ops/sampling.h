@@ -73,7 +73,7 @@ void require_finite(const std::vector<T>& logits) {
   for (const T& x : logits) {
     if (std::isfinite(to_float(x))) continue;
     fail("the model's output is not finite",
-         "are the weights damaged, or too large for this --dtype?");
+         "are the weights damaged, or too large for this " + quantity("dtype") + "?");
   }
 }
 

@@ -152,7 +152,7 @@ class TokenizeRun {
       try {
         parts[i].tokens = tokenizer_.encode(parts[i].text);
       } catch (const Error& error) {
-        fail(reader_.place(parts[i].item->document) + ": " + error.what());
+        fail(reader_.place(parts[i].item->document) + ": " + error.marked_text());
       }
     });
     for (Part& part : parts) {

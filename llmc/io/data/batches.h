@@ -89,9 +89,9 @@ class Windows {
       if (count == 0) {
         fail(source.name() + " has " + std::to_string(source.size()) +
                  " tokens, too few for sequences of " + std::to_string(T),
-             source.size() > 1
-                 ? hint + ", or --seq-len of at most " + std::to_string(source.size() - 1)
-                 : hint);
+             source.size() > 1 ? hint + ", or " + quantity("sequence length") + " of at most " +
+                                     std::to_string(source.size() - 1)
+                               : hint);
       }
       first_.push_back(count_);
       count_ += count;
@@ -228,8 +228,8 @@ inline TrainValidationSplit split_validation(const std::vector<TokenSource>& sou
     if (size < kept + T + 1) {
       fail(source.name() + " has " + std::to_string(size) +
                " tokens, too few for training and validation sequences of " + std::to_string(T),
-           "give --val, or --seq-len of at most " +
-               std::to_string(std::max<std::int64_t>(1, size / 2 - 1)));
+           "give " + quantity("validation text") + ", or " + quantity("sequence length") +
+               " of at most " + std::to_string(std::max<std::int64_t>(1, size / 2 - 1)));
     }
     split.train.push_back(source.slice(0, size - kept, source.name()));
     split.validation.push_back(source.slice(size - kept, size, "the end of " + source.name()));

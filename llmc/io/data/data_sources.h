@@ -103,10 +103,7 @@ class SourceReader {
   }
 
   DocumentFormat documents_in_lines() const {
-    return {.kind = DocumentFormat::Kind::json_lines,
-            .field = text_field_,
-            .field_flag = "--text-field",
-            .separator = {}};
+    return {.kind = DocumentFormat::Kind::json_lines, .field = text_field_, .separator = {}};
   }
 
   TokenData tokenized(const std::string& file, bool documents) {

@@ -27,7 +27,6 @@ struct DocumentFormat {
   enum class Kind { by_name, text, json_lines };
   Kind kind = Kind::by_name;             // by_name: .txt is a text, .jsonl are JSON lines
   std::string field = "text";            // of each JSON object
-  const char* field_flag = "--field";    // what names another one, for hints
   std::optional<std::string> separator;  // the line between documents of a text; none: one document
 };
 
@@ -53,7 +52,7 @@ inline std::string json_document(std::string_view line, const std::string& where
     for (const auto& [name, other] : json.items()) names += (names.empty() ? "" : ", ") + name;
     fail(where + " has no field \"" + printable(format.field) + "\"" +
              (names.empty() ? " (it is empty)" : " (it has: " + printable(names) + ")"),
-         std::string(format.field_flag) + " NAME says which one holds the text");
+         quantity("text field") + " NAME says which one holds the text");
   }
   return json_text(*value, where + ": the field \"" + printable(format.field) + "\"");
 }
@@ -130,7 +129,7 @@ class DocumentReader {
   void check_unchanged() const {
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       require(time_of(paths_[i]) == times_[i], paths_[i] + " was changed while it was read",
-              "start again with --force");
+              "start again with " + quantity("overwriting"));
     }
   }
 
@@ -143,8 +142,9 @@ class DocumentReader {
     if (extension == ".txt") return Kind::text;
     if (extension == ".jsonl") return Kind::json_lines;
     fail(path + " is neither .txt nor .jsonl",
-         extension == ".bin" ? "--decode turns token files into text"
-                             : "--format says what is in files of other names");
+         extension == ".bin"
+             ? quantity("decoding") + " turns token files into text"
+             : quantity("document format") + " says what is in files of other names");
   }
 
   // Bytes begin .. end - 1; whole pages of them.

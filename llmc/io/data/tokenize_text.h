@@ -33,7 +33,7 @@ inline std::vector<std::int32_t> tokenize_text(std::string_view text, const std:
       tokens.insert(tokens.end(), more.begin(), more.end());
     } catch (const Error& error) {
       const std::string from = done == 0 ? "" : ", from byte " + std::to_string(done) + " on";
-      fail(path + from + ": " + error.what());
+      fail(path + from + ": " + error.marked_text());
     }
     done += part.size();
     progress.show(static_cast<std::int64_t>(done), "tokenizing " + path);
@@ -51,7 +51,7 @@ inline std::vector<std::int32_t> tokenize_documents(std::string_view text, const
   if (!between) {
     fail(path + ": the tokenizer " + tokenizer.name() +
              " has no end-of-text token to set documents apart",
-         "another --tokenizer, or one text (.txt)");
+         "another " + quantity("tokenizer") + ", or one text (.txt)");
   }
   std::vector<std::int32_t> tokens;
   ByteProgress progress(static_cast<std::int64_t>(text.size()));
