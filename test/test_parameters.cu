@@ -129,7 +129,8 @@ TEST_SUITE("parameters") {
         CHECK(local.boxes[0].is_contiguous());
         const std::vector<Slice> slices = slices_of(spec, {}, "transformer.");
         REQUIRE(slices.size() == 1);
-        CHECK(slices[0] == Slice::whole({"transformer." + spec.name, TensorDtype::f32, spec.shape}));
+        CHECK(slices[0] ==
+              Slice::whole({"transformer." + spec.name, TensorDtype::f32, spec.shape}));
       }
     }
   }

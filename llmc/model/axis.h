@@ -57,10 +57,10 @@ struct Axis {
 
   // Throws if the ranks cannot share the axis.
   AxisPiece piece(const MeshPlace& place) const {
-    require(place.tensor_ranks >= 1 && place.tensor_rank >= 0 &&
-                place.tensor_rank < place.tensor_ranks,
-            "tensor rank " + std::to_string(place.tensor_rank) + " of " +
-                std::to_string(place.tensor_ranks) + " does not exist");
+    require(
+        place.tensor_ranks >= 1 && place.tensor_rank >= 0 && place.tensor_rank < place.tensor_ranks,
+        "tensor rank " + std::to_string(place.tensor_rank) + " of " +
+            std::to_string(place.tensor_ranks) + " does not exist");
     if (!split) return {0, size, round_up(size, multiple)};
     if (multiple == 1 && size % place.tensor_ranks != 0) {
       fail(std::to_string(size) + " " + axis_text(name) + " cannot be split over " +
@@ -91,8 +91,8 @@ inline std::vector<Interval> intervals_of(const std::vector<Axis>& axes, const M
     std::vector<Interval> finer;
     for (const Interval& outer : all) {
       if (piece.size == axis.size && piece.stored == axis.size) {
-        finer.push_back(
-            {outer.global_begin * axis.size, outer.local_begin * axis.size, outer.size * axis.size});
+        finer.push_back({outer.global_begin * axis.size, outer.local_begin * axis.size,
+                         outer.size * axis.size});
         continue;
       }
       for (std::int64_t i = 0; i < outer.size && piece.size > 0; ++i) {

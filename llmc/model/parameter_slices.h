@@ -26,7 +26,8 @@ inline std::vector<Slice> slices_of(const ParameterSpec& spec, const MeshPlace& 
       extent.push_back(box.columns);
     }
     Slice slice = Slice::box(tensor, std::move(offset), std::move(extent));
-    if (boxes.size() > 1) slice.stored_name = tensor.name + "[" + std::to_string(slices.size()) + "]";
+    if (boxes.size() > 1)
+      slice.stored_name = tensor.name + "[" + std::to_string(slices.size()) + "]";
     slices.push_back(std::move(slice));
   }
   return slices;

@@ -13,9 +13,9 @@ namespace llmc {
 struct ElementBox {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t local_begin = 0;    // index of element (0, 0) in the rank's array
-  std::int64_t local_stride = 0;   // elements from one row to the next, there
-  std::int64_t global_begin = 0;   // the same two in the whole tensor
+  std::int64_t local_begin = 0;   // index of element (0, 0) in the rank's array
+  std::int64_t local_stride = 0;  // elements from one row to the next, there
+  std::int64_t global_begin = 0;  // the same two in the whole tensor
   std::int64_t global_stride = 0;
 
   __host__ __device__ std::int64_t size() const { return rows * columns; }
