@@ -129,6 +129,18 @@ void merge_statistics(Printer& printer) {
   stream.synchronize();
 }
 
+// Initial values of a tensor-parallel rank's columns of a matrix, which no model here has yet.
+void fill_box(Printer& printer) {
+  Stream stream;
+  stream.observe(&printer);
+  constexpr std::int64_t kRows = 64, kColumns = 64;
+  Buffer<float> values(kRows * kColumns);
+  const ElementBox box = {
+      .rows = kRows, .columns = kColumns, .local_stride = kColumns, .global_stride = 2 * kColumns};
+  normal_fill(values.data(), box, 1, 0, 0.0f, 1.0f, stream);
+  stream.synchronize();
+}
+
 // One block of a width, with the vocabulary cut short: no launch depends on it beyond some
 // thousands.
 Gpt2Config width(std::int64_t channels, std::int64_t head_size) {
@@ -162,6 +174,7 @@ int main() {
     run_all<fp16>(printer);
     copy_numbers(printer);
     merge_statistics(printer);
+    fill_box(printer);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "launches: %s\n", error.what());

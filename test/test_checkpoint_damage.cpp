@@ -259,11 +259,14 @@ TEST_CASE("a manifest that lies is refused, whatever it says") {
   llmc::Manifest manifest;
   manifest.step = 3;
   manifest.state = {{"seed", 1}, {"inf", INFINITY}, {"text", "x"}};
-  manifest.files = {{"a.safetensors", 5, "00", {Slice::flat(kOptimizer[0], 1, 3)}}};
+  Slice slice = Slice::flat(kOptimizer[0], 1, 3);
+  slice.stored_name = "master[0]";
+  manifest.files = {{"a.safetensors", 5, "00", {slice}}};
   const std::string good = llmc::manifest_text(manifest);
   const auto parsed = llmc::parse_manifest(good, "m");
   CHECK(parsed.step == 3);
   CHECK(parsed.files[0].slices[0].begin == 1);
+  CHECK(parsed.files[0].slices[0].name_in_file() == "master[0]");
   CHECK(llmc::manifest_text(parsed) == good);
 
   // With a right checksum, so that what is behind it is reached.
@@ -288,6 +291,8 @@ TEST_CASE("a manifest that lies is refused, whatever it says") {
         "of 0 or more");
   CHECK(with("\"inf\"\n", "\"big\"\n") == "m: state inf is no number, text or truth value");
   CHECK(with("\"step\"", "\"stop\"") == "m has no \"step\"");
+  CHECK(with("\"master[0]\"", "7") ==
+        "m: stored name of a slice of master.wte.weight is not a string");
 
   std::mt19937_64 random(4);
   int accepted = 0;

@@ -85,11 +85,13 @@ TEST_SUITE("embedding") {
       const Guarded<T> d_out(dy.stored, stream);
       const std::vector<float> start_wte = random_floats(padded_V * s.C, 35);
       const std::vector<float> start_wpe = random_floats(s.context * s.C, 36);
-      const auto run = [&] {
+      const auto run = [&](bool wte_frozen = false, bool wpe_frozen = false) {
         const Guarded<float> d_wte(start_wte, stream), d_wpe(start_wpe, stream);
-        embedding_backward<T>(
-            make_tensor(d_wte.data(), padded_V, s.C), make_tensor(d_wpe.data(), s.context, s.C),
-            make_tensor(d_out.data(), s.B * s.T, s.C), buckets.view(), s.T, stream);
+        float* const no_gradient = nullptr;
+        embedding_backward<T>(make_tensor(wte_frozen ? no_gradient : d_wte.data(), padded_V, s.C),
+                              make_tensor(wpe_frozen ? no_gradient : d_wpe.data(), s.context, s.C),
+                              make_tensor(d_out.data(), s.B * s.T, s.C), buckets.view(), s.T,
+                              stream);
         CHECK(d_wte.intact());
         CHECK(d_wpe.intact());
         return std::pair(d_wte.values(), d_wpe.values());
@@ -110,6 +112,16 @@ TEST_SUITE("embedding") {
       const auto [again_wte, again_wpe] = run();
       CHECK(same_bits(again_wte, got_wte));
       CHECK(same_bits(again_wpe, got_wpe));
+
+      // A frozen embedding leaves the other one's gradient as it is.
+      const auto [frozen_wte, beside_wte] = run(true, false);
+      CHECK(same_bits(frozen_wte, start_wte));
+      CHECK(same_bits(beside_wte, got_wpe));
+      const auto [beside_wpe, frozen_wpe] = run(false, true);
+      CHECK(same_bits(beside_wpe, got_wte));
+      CHECK(same_bits(frozen_wpe, start_wpe));
+      CHECK(same_bits(run(true, true).first, start_wte));
+      CHECK(same_bits(run(true, true).second, start_wpe));
     }
   }
 

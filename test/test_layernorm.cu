@@ -192,6 +192,55 @@ TEST_SUITE("layernorm") {
     }
   }
 
+  TEST_CASE_TEMPLATE("a frozen weight or bias changes no bit of the other gradients", T, float,
+                     bf16, fp16) {
+    Stream stream;
+    std::vector<Shape> all = shapes();
+    if (!tiny()) all.push_back({1203, 8});
+    for (const auto [rows, C] : all) {
+      CAPTURE(rows);
+      CAPTURE(C);
+      const Guarded<T> inp(Data<T>(rows * C, 61).stored, stream);
+      const Guarded<T> d_out(Data<T>(rows * C, 62).stored, stream);
+      const Guarded<T> weight(convert<T>(Layer(C).weight), stream);
+      const Guarded<float> mean(random_floats(rows, 63, 0.1), stream);
+      const Guarded<float> rstd(std::vector<float>(rows, 0.7f), stream);
+      const std::vector<float> start = random_floats(C, 64);
+      struct Result {
+        std::vector<T> x;
+        std::vector<float> weight, bias;
+      };
+      const auto run = [&, rows = rows, C = C](bool weight_frozen, bool bias_frozen) {
+        const std::int64_t floats = layernorm_backward_scratch(rows, C);
+        const Guarded<T> d_inp(std::vector<T>(rows * C), stream);
+        const Guarded<float> d_weight(start, stream), d_bias(start, stream);
+        const Guarded<float> scratch(std::vector<float>(floats, NAN), stream);
+        float* const no_gradient = nullptr;
+        layernorm_backward<T>(make_tensor(d_inp.data(), rows, C),
+                              make_tensor(weight_frozen ? no_gradient : d_weight.data(), C),
+                              make_tensor(bias_frozen ? no_gradient : d_bias.data(), C),
+                              make_tensor(d_out.data(), rows, C), make_tensor(inp.data(), rows, C),
+                              make_tensor(mean.data(), rows), make_tensor(rstd.data(), rows),
+                              make_tensor(weight.data(), C), {},
+                              make_tensor(scratch.data(), floats), stream);
+        CHECK(d_weight.intact());
+        CHECK(d_bias.intact());
+        CHECK(scratch.intact());
+        return Result{d_inp.values(), d_weight.values(), d_bias.values()};
+      };
+      const Result want = run(false, false);
+      CHECK(!same_bits(want.weight, start));
+      for (const bool weight_frozen : {false, true}) {
+        for (const bool bias_frozen : {false, true}) {
+          const Result got = run(weight_frozen, bias_frozen);
+          CHECK(same_bits(got.x, want.x));
+          CHECK(same_bits(got.weight, weight_frozen ? start : want.weight));
+          CHECK(same_bits(got.bias, bias_frozen ? start : want.bias));
+        }
+      }
+    }
+  }
+
   TEST_CASE("what it refuses") {
     Stream stream;
     const Guarded<float> x(std::vector<float>(64), stream);

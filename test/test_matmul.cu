@@ -190,6 +190,42 @@ TEST_SUITE("matmul") {
     CHECK(relative_l2(download(db_device, stream), want.b) < 1e-6);
   }
 
+  TEST_CASE_TEMPLATE("a gradient that a linear layer leaves out changes no bit of the others", T,
+                     float, bf16, fp16) {
+    const Shape s = tiny() ? Shape{3, 16, 8} : Shape{37, 120, 40};
+    Stream stream;
+    Gemm gemm;
+    const auto x = upload(convert<T>(random_floats(s.M * s.K, 1)), stream);
+    const auto w = upload(convert<T>(random_floats(s.K * s.N, 2)), stream);
+    const auto dy = upload(convert<T>(random_floats(s.M * s.N, 3)), stream);
+    const auto x_start = convert<T>(random_floats(s.M * s.K, 4));
+    const auto w_start = random_floats(s.K * s.N, 5), b_start = random_floats(s.N, 6);
+    const auto run = [&](bool skip_x, bool skip_w, bool skip_b) {
+      const auto dx = upload(x_start, stream);
+      const auto dw = upload(w_start, stream), db = upload(b_start, stream);
+      const Buffer<float> scratch(linear_backward_scratch(s.M, s.N));
+      const auto unless = [](bool skip, auto* data) { return skip ? nullptr : data; };
+      linear_backward<T>(make_tensor(unless(skip_x, dx.data()), s.M, s.K),
+                         make_tensor(unless(skip_w, dw.data()), s.K, s.N),
+                         make_tensor(unless(skip_b, db.data()), s.N),
+                         make_tensor(dy.data(), s.M, s.N), make_tensor(x.data(), s.M, s.K),
+                         make_tensor(w.data(), s.K, s.N),
+                         make_tensor(scratch.data(), scratch.size()), gemm, stream);
+      return std::tuple(to_floats(download(dx, stream)), download(dw, stream),
+                        download(db, stream));
+    };
+    const auto [want_x, want_w, want_b] = run(false, false, false);
+    CHECK(want_b != b_start);
+    for (int skip = 1; skip < 8; ++skip) {
+      CAPTURE(skip);
+      const bool skip_x = skip & 1, skip_w = skip & 2, skip_b = skip & 4;
+      const auto [got_x, got_w, got_b] = run(skip_x, skip_w, skip_b);
+      CHECK(got_x == (skip_x ? to_floats(x_start) : want_x));
+      CHECK(got_w == (skip_w ? w_start : want_w));
+      CHECK(got_b == (skip_b ? b_start : want_b));
+    }
+  }
+
   TEST_CASE_TEMPLATE("a residual, GELU and GELU's gradient in the epilogue match the definition", T,
                      float, bf16, fp16) {
     const Shape s = tiny() ? Shape{3, 16, 8} : Shape{65, 120, 40};

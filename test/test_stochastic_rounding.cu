@@ -138,7 +138,7 @@ TEST_SUITE("stochastic_rounding") {
     std::vector<float> want;
     for (const ParameterSpec& spec : rig.state().table().specs()) {
       const auto values =
-          to_floats(rounded<T>(masters.at(spec.name), {.seed = 3, .tensor = spec.number}, 2));
+          to_floats(rounded<T>(masters.at(spec.name), {.seed = 3, .tensor = spec.id}, 2));
       want.insert(want.end(), values.begin(), values.end());
     }
     CHECK(working_weights(rig) == want);

@@ -10,6 +10,10 @@
 
 namespace llmc {
 
+// Rows of the token embedding are padded to a multiple of this, which the GEMMs of the head are
+// tuned for.
+inline constexpr std::int64_t kVocabularyMultiple = 128;
+
 struct Gpt2Config {
   std::int64_t vocabulary = 50257;  // V
   std::int64_t context = 1024;      // positions there are embeddings for; T may be shorter
@@ -18,9 +22,8 @@ struct Gpt2Config {
   std::int64_t channels = 768;      // C
 
   std::int64_t head_size() const { return channels / heads; }  // HS
-  // Rows that the token embedding is stored with: a multiple of 128, which the GEMMs of the head
-  // are tuned for. The rows beyond V are zero and stay zero.
-  std::int64_t padded_vocabulary() const { return round_up(vocabulary, 128); }
+  // Rows that the token embedding is stored with. The rows beyond V are zero and stay zero.
+  std::int64_t padded_vocabulary() const { return round_up(vocabulary, kVocabularyMultiple); }
 };
 
 inline constexpr float kLayerNormEpsilon = 1e-5f;

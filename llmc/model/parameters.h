@@ -6,36 +6,121 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/device/math.h"
+#include "llmc/model/axis.h"
+#include "llmc/ops/element_box.h"
 
 namespace llmc {
 
-enum class Initial { normal, zero, one };
+enum class Initializer { normal, zero, one };
 
-// The axis that tensor parallelism cuts.
-enum class SplitAxis { none, rows, columns };
+// The axes of a parameter, grouped into those of its tensor in files, which is Hugging Face's: the
+// weight of c_attn is a matrix of (C) rows and (3 parts, NH, HS) columns. Outermost axes first.
+struct ParameterAxes {
+  std::vector<Axis> rows;
+  std::vector<Axis> columns = {};  // none: the tensor is a vector
+
+  // (rows, columns) or (rows).
+  std::vector<std::int64_t> shape() const {
+    if (columns.empty()) return {product(rows)};
+    return {product(rows), product(columns)};
+  }
+
+  // The size of the axis of this name; throws if there is none.
+  std::int64_t size_of(AxisName name) const {
+    for (const auto* axes : {&rows, &columns}) {
+      for (const Axis& axis : *axes) {
+        if (axis.name == name) return axis.size;
+      }
+    }
+    fail(std::string("the parameter has no axis '") + axis_text(name) + "'");
+  }
+
+ private:
+  static std::int64_t product(const std::vector<Axis>& axes) {
+    std::int64_t product = 1;
+    for (const Axis& axis : axes) product *= axis.size;
+    return product;
+  }
+};
+
+// What one rank holds of a parameter.
+struct LocalParameter {
+  ParameterAxes axes;               // with the sizes of this rank, padding not counted
+  std::vector<std::int64_t> shape;  // of its tensor: (rows, columns) or (rows)
+  std::int64_t stored_rows = 0;     // in memory: shape[0] and padding
+  // Its elements, each once: one box unless the split is inside of other axes. c_attn has three,
+  // for q, k and v.
+  std::vector<ElementBox> boxes;
+
+  std::int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
+  std::int64_t size() const { return row_size() * shape[0]; }
+  std::int64_t stored_size() const { return row_size() * stored_rows; }
+};
 
 struct ParameterSpec {
-  std::string name;                 // Hugging Face's, without the prefix "transformer."
-  std::vector<std::int64_t> shape;  // as stored in files
+  std::string name;  // Hugging Face's, without the prefix "transformer."
+  ParameterAxes axes;
+  std::vector<std::int64_t> shape;  // as stored in files: axes.shape()
   std::int64_t stored_rows = 0;     // of the first axis in memory: more than shape[0] where padded
-  Initial initial = Initial::zero;
-  float deviation = 0;   // of Initial::normal
-  bool decayed = false;  // weight decay: matrices and embeddings
-  SplitAxis split = SplitAxis::none;
-  int block = 0;  // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
-  std::uint32_t number = 0;  // place in the table: the tensor's key for random numbers
-  std::int64_t offset = 0;   // in elements, where the tensors lie one after the other in one array
+  Initializer initializer = Initializer::zero;
+  float stddev = 0;           // of Initializer::normal
+  bool weight_decay = false;  // matrices and embeddings
+  int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
+  std::uint32_t id = 0;     // place in the table: the tensor's key for random numbers
+  std::int64_t offset = 0;  // in elements, where the tensors lie one after the other in one array
 
   // Elements in files, and in memory.
   std::int64_t size() const { return row_size() * shape[0]; }
   std::int64_t stored_size() const { return row_size() * stored_rows; }
 
+  // The part of the rank at `place`; one rank alone holds everything. Throws if the ranks cannot
+  // share the parameter.
+  LocalParameter local(const MeshPlace& place = {}) const {
+    try {
+      return local_part(place);
+    } catch (const Error& error) {
+      fail(name + ": " + error.what());
+    }
+  }
+
+  // FLOP of a forward pass per token, by the convention of 2 per parameter. The embedding of the
+  // tokens counts as the matrix of the head; positions are only added.
+  std::int64_t flops_per_token() const {
+    return axes.rows.front().name == AxisName::positions ? 0 : 2 * size();
+  }
+
  private:
   std::int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
+
+  LocalParameter local_part(const MeshPlace& place) const {
+    LocalParameter local;
+    local.stored_rows = 1;
+    for (const Axis& axis : axes.rows) {
+      require(axis.multiple == 1 || &axis == &axes.rows.front(), "only the first axis is padded");
+      const AxisPiece piece = axis.piece(place);
+      local.axes.rows.push_back({axis.name, piece.size});
+      local.stored_rows *= piece.stored;
+    }
+    for (const Axis& axis : axes.columns) {
+      require(axis.multiple == 1, "only the first axis is padded");
+      local.axes.columns.push_back({axis.name, axis.piece(place).size});
+    }
+    local.shape = local.axes.shape();
+    for (const Interval& rows : intervals_of(axes.rows, place)) {
+      for (const Interval& columns : intervals_of(axes.columns, place)) {
+        local.boxes.push_back(
+            {rows.size, columns.size, rows.local_begin * local.row_size() + columns.local_begin,
+             local.row_size(), rows.global_begin * row_size() + columns.global_begin, row_size()});
+      }
+    }
+    return local;
+  }
 };
 
 // Every tensor starts at a multiple of this many elements: aligned for 16-byte accesses in every
@@ -47,23 +132,30 @@ class ParameterTable {
   explicit ParameterTable(const Gpt2Config& config) {
     // OpenAI's values (Radford et al., 2019): 0.02, positions 0.01; the two projections into the
     // residual stream are scaled down by the root of their number.
-    constexpr float kDeviation = 0.02f, kPositionDeviation = 0.01f;
-    const float residual = kDeviation / std::sqrt(2.0f * static_cast<float>(config.layers));
-    const std::int64_t C = config.channels;
-    add_matrix("wte.weight", 0, config.vocabulary, C, kDeviation, SplitAxis::rows);
-    specs_.back().stored_rows = config.padded_vocabulary();
-    add_matrix("wpe.weight", 0, config.context, C, kPositionDeviation, SplitAxis::none);
+    constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
+    const float residual = kStddev / std::sqrt(2.0f * static_cast<float>(config.layers));
+    const Axis vocabulary{AxisName::vocabulary, config.vocabulary, true, kVocabularyMultiple};
+    const Axis positions{AxisName::positions, config.context};
+    const Axis channels{AxisName::channels, config.channels};
+    const Axis qkv{AxisName::parts, 3};
+    const Axis heads{AxisName::heads, config.heads, true};
+    const Axis head_size{AxisName::head_size, config.head_size()};
+    const Axis hidden{AxisName::hidden, 4 * config.channels, true};
+    require(heads.size * head_size.size == config.channels, "heads do not divide the channels");
+
+    add_matrix("wte.weight", 0, {{vocabulary}, {channels}}, kStddev);
+    add_matrix("wpe.weight", 0, {{positions}, {channels}}, kPositionStddev);
     for (int l = 0; l < config.layers; ++l) {
       const std::string h = "h." + std::to_string(l) + ".";
       const int block = l + 1;
-      add_norm(h + "ln_1", block, C);
-      add_linear(h + "attn.c_attn", block, C, 3 * C, kDeviation, SplitAxis::columns);
-      add_linear(h + "attn.c_proj", block, C, C, residual, SplitAxis::rows);
-      add_norm(h + "ln_2", block, C);
-      add_linear(h + "mlp.c_fc", block, C, 4 * C, kDeviation, SplitAxis::columns);
-      add_linear(h + "mlp.c_proj", block, 4 * C, C, residual, SplitAxis::rows);
+      add_norm(h + "ln_1", block, channels);
+      add_linear(h + "attn.c_attn", block, {{channels}, {qkv, heads, head_size}}, kStddev);
+      add_linear(h + "attn.c_proj", block, {{heads, head_size}, {channels}}, residual);
+      add_norm(h + "ln_2", block, channels);
+      add_linear(h + "mlp.c_fc", block, {{channels}, {hidden}}, kStddev);
+      add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual);
     }
-    add_norm("ln_f", static_cast<int>(config.layers) + 1, C);
+    add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
     lay_out();
   }
 
@@ -88,42 +180,38 @@ class ParameterTable {
 
  private:
   void add(ParameterSpec spec) {
-    spec.stored_rows = spec.shape[0];
-    spec.number = static_cast<std::uint32_t>(specs_.size());
+    spec.shape = spec.axes.shape();
+    spec.stored_rows = spec.local().stored_rows;
+    spec.id = static_cast<std::uint32_t>(specs_.size());
     specs_.push_back(std::move(spec));
   }
-  void add_matrix(const std::string& name, int block, std::int64_t rows, std::int64_t columns,
-                  float deviation, SplitAxis split) {
+  void add_matrix(const std::string& name, int block, ParameterAxes axes, float stddev) {
     ParameterSpec spec;
     spec.name = name;
-    spec.shape = {rows, columns};
-    spec.initial = Initial::normal;
-    spec.deviation = deviation;
-    spec.decayed = true;
-    spec.split = split;
+    spec.axes = std::move(axes);
+    spec.initializer = Initializer::normal;
+    spec.stddev = stddev;
+    spec.weight_decay = true;
     spec.block = block;
     add(std::move(spec));
   }
-  void add_vector(const std::string& name, int block, std::int64_t size, Initial initial,
-                  SplitAxis split) {
+  void add_vector(const std::string& name, int block, ParameterAxes axes, Initializer initializer) {
     ParameterSpec spec;
     spec.name = name;
-    spec.shape = {size};
-    spec.initial = initial;
-    spec.split = split;
+    spec.axes = std::move(axes);
+    spec.initializer = initializer;
     spec.block = block;
     add(std::move(spec));
   }
-  void add_norm(const std::string& name, int block, std::int64_t C) {
-    add_vector(name + ".weight", block, C, Initial::one, SplitAxis::none);
-    add_vector(name + ".bias", block, C, Initial::zero, SplitAxis::none);
+  void add_norm(const std::string& name, int block, const Axis& channels) {
+    add_vector(name + ".weight", block, {{channels}}, Initializer::one);
+    add_vector(name + ".bias", block, {{channels}}, Initializer::zero);
   }
-  // A column-parallel layer's bias is cut with its outputs; a row-parallel one's is added once.
-  void add_linear(const std::string& name, int block, std::int64_t inputs, std::int64_t outputs,
-                  float deviation, SplitAxis split) {
-    add_matrix(name + ".weight", block, inputs, outputs, deviation, split);
-    add_vector(name + ".bias", block, outputs, Initial::zero,
-               split == SplitAxis::columns ? SplitAxis::rows : SplitAxis::none);
+  // The weight has (inputs, outputs). The bias has the outputs, and is cut with them: a
+  // row-parallel layer cuts its inputs alone, and every rank has the whole bias.
+  void add_linear(const std::string& name, int block, const ParameterAxes& axes, float stddev) {
+    add_matrix(name + ".weight", block, axes, stddev);
+    add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
   void lay_out() {
     for (ParameterSpec& spec : specs_) {

@@ -36,10 +36,12 @@ __global__ void bias_gradient_kernel(float* partials, const T* d_out, std::int64
 }
 
 // d_bias (N) fp32 += sum over m of d_out (M, N). N is a multiple of 8. scratch holds
-// bias_gradient_scratch(M, N) floats. Deterministic: the order of the sum depends on M and N alone.
+// bias_gradient_scratch(M, N) floats. Without data in d_bias (frozen) nothing is computed.
+// Deterministic: the order of the sum depends on M and N alone.
 template <class T>
 void bias_gradient(Tensor<float, 1> d_bias, In<T, 2> d_out, Tensor<float, 1> scratch,
                    Stream& stream) {
+  if (d_bias.data == nullptr) return;
   const ProfileScope scope("bias gradient", stream, traffic_of(d_out));
   const std::int64_t M = d_out.shape[0], N = d_out.shape[1];
   check_shape("d_bias", d_bias, {N});

@@ -105,24 +105,28 @@ void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, I
 
 // d_wte (V or more, C) and d_wpe (at least T_seq, C), both fp32, are added to: the sums of the rows
 // of d_out (B*T_seq, C) that hold each token, and each position. Rows of tokens that do not occur
-// and positions from T_seq on are not touched. `buckets` describes the same B*T_seq tokens that
-// embedding_forward read. Deterministic.
+// and positions from T_seq on are not touched. Each of the two may have no data (frozen): it is
+// left out. `buckets` describes the same B*T_seq tokens that embedding_forward read. Deterministic.
 template <class T>
 void embedding_backward(Tensor<float, 2> d_wte, Tensor<float, 2> d_wpe, In<T, 2> d_out,
                         TokenBucketsView buckets, std::int64_t T_seq, Stream& stream) {
   const ProfileScope scope("embedding backward", stream);
   const std::int64_t rows = d_out.shape[0], C = d_out.shape[1];
   require_vector_rows("embedding_backward", C);
-  check_shape("d_wte", d_wte, {d_wte.shape[0], C});
-  check_shape("d_wpe", d_wpe, {d_wpe.shape[0], C});
   require(T_seq > 0 && rows % T_seq == 0, "embedding_backward: rows are not whole sequences");
-  require(T_seq <= d_wpe.shape[0], "embedding_backward: sequences are longer than the context");
   if (rows == 0) return;
-  constexpr int kThreads = 256;
-  launch(token_gradient_kernel<T>, Grid{buckets.count, ceil_div(C, kColumnTile<T>), 1}, kThreads,
-         column_sum_shared<T>(kThreads), stream, d_wte.data, d_out.data, buckets, C);
-  launch(position_gradient_kernel<T>, Grid{T_seq, 1, 1}, row_block_threads<T>(C), 0, stream,
-         d_wpe.data, d_out.data, rows / T_seq, T_seq, C);
+  if (d_wte.data != nullptr) {
+    check_shape("d_wte", d_wte, {d_wte.shape[0], C});
+    constexpr int kThreads = 256;
+    launch(token_gradient_kernel<T>, Grid{buckets.count, ceil_div(C, kColumnTile<T>), 1}, kThreads,
+           column_sum_shared<T>(kThreads), stream, d_wte.data, d_out.data, buckets, C);
+  }
+  if (d_wpe.data != nullptr) {
+    check_shape("d_wpe", d_wpe, {d_wpe.shape[0], C});
+    require(T_seq <= d_wpe.shape[0], "embedding_backward: sequences are longer than the context");
+    launch(position_gradient_kernel<T>, Grid{T_seq, 1, 1}, row_block_threads<T>(C), 0, stream,
+           d_wpe.data, d_out.data, rows / T_seq, T_seq, C);
+  }
 }
 
 }  // namespace llmc

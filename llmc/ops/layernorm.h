@@ -303,9 +303,10 @@ __global__ __launch_bounds__(Layout::kMaxThreads) void layernorm_backward_kernel
 
 // d_inp (rows, C) written: the gradient through LayerNorm, plus d_residual (rows, C) unless that is
 // empty (no data): the gradient that reaches inp past the LayerNorm. d_weight, d_bias (C) fp32 are
-// added to. d_out (rows, C); inp, mean and rstd as the forward pass had them. d_inp may be
-// d_residual, or d_out. scratch holds layernorm_backward_scratch(rows, C) floats. Deterministic:
-// orders of sums depend on rows and C alone.
+// added to; each may have no data (frozen), which changes no bit of the other results. d_out (rows,
+// C); inp, mean and rstd as the forward pass had them. d_inp may be d_residual, or d_out. scratch
+// holds layernorm_backward_scratch(rows, C) floats. Deterministic: orders of sums depend on rows
+// and C alone.
 template <class T>
 void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<float, 1> d_bias,
                         In<T, 2> d_out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
@@ -313,8 +314,8 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
                         Stream& stream) {
   const ProfileScope scope("layernorm backward", stream, traffic_of(d_inp, d_out, inp, d_residual));
   const std::int64_t rows = d_inp.shape[0], C = d_inp.shape[1];
-  check_shape("d_weight", d_weight, {C});
-  check_shape("d_bias", d_bias, {C});
+  if (d_weight.data != nullptr) check_shape("d_weight", d_weight, {C});
+  if (d_bias.data != nullptr) check_shape("d_bias", d_bias, {C});
   check_shape("d_out", d_out, {rows, C});
   check_shape("inp", inp, {rows, C});
   check_shape("mean", mean, {rows});
@@ -332,7 +333,13 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
            Layout::block_threads(C / kVecSize<T>), shared_bytes, stream, d_inp.data, scratch.data,
            d_out.data, inp.data, mean.data, rstd.data, weight.data, d_residual.data, rows, C);
   });
-  add_partial_sums(d_weight.data, d_bias.data, scratch.data, blocks, C, stream);
+  if (d_weight.data == nullptr && d_bias.data == nullptr) return;
+  // The sum of one frozen gradient is added to the first of its own partial sums, which its block
+  // has read by then: a frozen gradient is rare and needs no kernel of its own.
+  float* const first_partial = scratch.data;  // (2, C)
+  add_partial_sums(d_weight.data != nullptr ? d_weight.data : first_partial,
+                   d_bias.data != nullptr ? d_bias.data : first_partial + C, scratch.data, blocks,
+                   C, stream);
 }
 
 }  // namespace llmc

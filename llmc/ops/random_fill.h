@@ -4,35 +4,77 @@
 #include <algorithm>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/element_box.h"
 #include "llmc/ops/elementwise.h"
 
 namespace llmc {
 
-// One thread per group of four numbers, the unit in which Philox hands them out.
-inline __global__ void normal_fill_kernel(float* p, std::int64_t n, std::int64_t first_index,
-                                          std::uint64_t seed, std::uint32_t tensor, float mean,
-                                          float deviation) {
-  const std::int64_t group = first_index / 4 + global_thread();
-  if (group * 4 >= first_index + n) return;
+// Standard normal numbers for elements 4 * group to 4 * group + 3 of a tensor: four is the unit in
+// which Philox generates them.
+__device__ __forceinline__ void normals_of_group(std::uint64_t seed, std::uint32_t tensor,
+                                                 std::int64_t group, float (&normal)[4]) {
   const PhiloxBits bits = random_bits(seed, RandomPurpose::initialisation, 0, tensor,
                                       static_cast<std::uint64_t>(group));
-  float normal[4];
   normals_from_bits(bits.words[0], bits.words[1], normal[0], normal[1]);
   normals_from_bits(bits.words[2], bits.words[3], normal[2], normal[3]);
+}
+
+// One thread per group.
+inline __global__ void normal_fill_kernel(float* p, std::int64_t n, std::int64_t first_index,
+                                          std::uint64_t seed, std::uint32_t tensor, float mean,
+                                          float stddev) {
+  const std::int64_t group = first_index / 4 + global_thread();
+  if (group * 4 >= first_index + n) return;
+  float normal[4];
+  normals_of_group(seed, tensor, group, normal);
   for (int k = 0; k < 4; ++k) {
     const std::int64_t i = group * 4 + k - first_index;
-    if (i >= 0 && i < n) p[i] = mean + deviation * normal[k];
+    if (i >= 0 && i < n) p[i] = mean + stddev * normal[k];
+  }
+}
+
+// One thread per group of a row of the box.
+inline __global__ void normal_fill_box_kernel(float* p, ElementBox box, std::int64_t groups_per_row,
+                                              std::uint64_t seed, std::uint32_t tensor, float mean,
+                                              float stddev) {
+  const std::int64_t row = global_thread() / groups_per_row;
+  if (row >= box.rows) return;
+  const std::int64_t first = box.global_index(row, 0);
+  const std::int64_t group = first / 4 + global_thread() % groups_per_row;
+  if (group * 4 >= first + box.columns) return;
+  float normal[4];
+  normals_of_group(seed, tensor, group, normal);
+  for (int k = 0; k < 4; ++k) {
+    const std::int64_t column = group * 4 + k - first;
+    if (column >= 0 && column < box.columns) {
+      p[box.local_index(row, column)] = mean + stddev * normal[k];
+    }
   }
 }
 
 // p[i] = a normal number with this mean and standard deviation, for i < n. p[i] is element
 // first_index + i of the tensor with the number `tensor` (below 2^24, elements below 2^42), and
-// depends on that, on seed, mean and deviation alone: a slice is filled as the whole would be.
+// depends on that, on seed, mean and stddev alone: a slice is filled as the whole would be.
 inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64_t seed,
-                        std::uint32_t tensor, float mean, float deviation, Stream& stream) {
+                        std::uint32_t tensor, float mean, float stddev, Stream& stream) {
   const std::int64_t groups = ceil_div(first_index + n, 4) - first_index / 4;
   launch_elementwise<1>(normal_fill_kernel, groups, stream, p, n, first_index, seed, tensor, mean,
-                        deviation);
+                        stddev);
+}
+
+// The same for a box of the tensor: p is the rank's array, in which only elements of the box are
+// written. Each gets the number of its index in the whole tensor, to the bit.
+inline void normal_fill(float* p, const ElementBox& box, std::uint64_t seed, std::uint32_t tensor,
+                        float mean, float stddev, Stream& stream) {
+  if (box.is_contiguous()) {
+    normal_fill(p + box.local_begin, box.size(), box.global_begin, seed, tensor, mean, stddev,
+                stream);
+    return;
+  }
+  // The most groups that a row can touch: it may begin at the last element of one.
+  const std::int64_t groups_per_row = ceil_div(box.columns + 3, 4);
+  launch_elementwise<1>(normal_fill_box_kernel, box.rows * groups_per_row, stream, p, box,
+                        groups_per_row, seed, tensor, mean, stddev);
 }
 
 template <class T>

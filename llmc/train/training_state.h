@@ -110,7 +110,7 @@ class TrainingState {
     const ProfileScope updates("adamw", stream, update_bytes());
     begin_adamw(optimizer_.data, adam, stream);
     for (const ParameterSpec& spec : table().specs()) {
-      adam.weight_decay = spec.decayed ? static_cast<float>(options.weight_decay) : 0;
+      adam.weight_decay = spec.weight_decay ? static_cast<float>(options.weight_decay) : 0;
       update(spec, adam, stream);
     }
   }
@@ -187,7 +187,7 @@ class TrainingState {
   }
 
   StochasticRounding rounding_of(const ParameterSpec& spec) const {
-    return {.seed = *rounding_seed_, .tensor = spec.number};
+    return {.seed = *rounding_seed_, .tensor = spec.id};
   }
 
   void update(const ParameterSpec& spec, const AdamWOptions& options, Stream& stream) {
@@ -208,14 +208,16 @@ class TrainingState {
 
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
     float* values = master() + spec.offset;
-    switch (spec.initial) {
-      case Initial::normal:
-        normal_fill(values, spec.size(), 0, seed, spec.number, 0.0f, spec.deviation, stream);
+    switch (spec.initializer) {
+      case Initializer::normal:
+        for (const ElementBox& box : spec.local().boxes) {
+          normal_fill(values, box, seed, spec.id, 0.0f, spec.stddev, stream);
+        }
         break;
-      case Initial::one:
+      case Initializer::one:
         constant_fill(values, spec.size(), 1.0f, stream);
         break;
-      case Initial::zero:
+      case Initializer::zero:
         constant_fill(values, spec.size(), 0.0f, stream);
         break;
     }

@@ -151,8 +151,12 @@ class CheckpointReader {
     Index index;
     for (const ManifestFile& file : manifest_.files) {
       if (!file.name.ends_with(".safetensors")) continue;
-      std::map<std::string, Slice> parts;
-      for (const Slice& slice : file.slices) parts[slice.name] = slice;
+      const std::string path = (directory_ / file.name).string();
+      std::map<std::string, Slice> parts;  // by their names in the file
+      for (const Slice& slice : file.slices) {
+        require(parts.emplace(slice.name_in_file(), slice).second,
+                path + ": the manifest has two slices that are stored as " + slice.name_in_file());
+      }
       for (const TensorEntry& tensor : open(file.name).tensors()) {
         Slice slice = Slice::whole(tensor);
         if (const auto part = parts.find(tensor.name); part != parts.end()) {
@@ -160,11 +164,15 @@ class CheckpointReader {
           slice.dtype = tensor.dtype;
           slice.check();
           require(slice.stored() == static_cast<const TensorHeader&>(tensor),
-                  (directory_ / file.name).string() + ": tensor " + tensor.name + " has shape " +
-                      shape_text(tensor.shape) + ", its slice in the manifest another");
+                  path + ": tensor " + tensor.name + " has shape " + shape_text(tensor.shape) +
+                      ", its slice in the manifest another");
+          parts.erase(part);
         }
-        index[tensor.name].push_back({std::move(slice), tensor.bytes});
+        index[slice.name].push_back({slice, tensor.bytes});
       }
+      if (parts.empty()) continue;
+      const auto& [stored, slice] = *parts.begin();
+      fail(path + " has no tensor " + stored + ", a slice of " + slice.name + " in the manifest");
     }
     index_ = std::move(index);
     return *index_;

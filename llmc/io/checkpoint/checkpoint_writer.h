@@ -81,15 +81,16 @@ class CheckpointWriter {
     return *tensor_files_.back().writer;
   }
 
-  // A file of parts of tensors. Over all files of the checkpoint the slices of a tensor must hold
-  // each element once; that is checked when it is read.
+  // A file of parts of tensors. It may hold several slices of one tensor if each has a stored_name
+  // of its own; write() takes that name. Over all files of the checkpoint the slices of a tensor
+  // must hold each element once; that is checked when it is read.
   SafetensorsWriter& tensor_file(const std::string& name, const std::vector<Slice>& slices) {
     std::vector<TensorHeader> stored;
     std::vector<Slice> parts;
     for (const Slice& slice : slices) {
       slice.check();
       stored.push_back(slice.stored());
-      if (!slice.is_whole()) parts.push_back(slice);
+      if (!slice.is_whole() || !slice.stored_name.empty()) parts.push_back(slice);
     }
     SafetensorsWriter& writer = tensor_file(name, std::move(stored));
     tensor_files_.back().parts = std::move(parts);

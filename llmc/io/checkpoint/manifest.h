@@ -9,7 +9,8 @@
 //       "files": [
 //         {"name": "model.safetensors", "bytes": 123, "xxh64": "0123456789abcdef",
 //          "slices": [...]},               only tensors that are not whole in this file:
-//         ...                              {"name", "shape", "offset", "extent", "range"}
+//         ...                              {"name", "shape", "offset", "extent", "range"}, and
+//                                          "stored" if the file has it under another name
 //       ],
 //       "xxh64": "0123456789abcdef"        of all bytes of this file before this line's comma
 //     }
@@ -81,11 +82,13 @@ inline Scalar scalar_from_json(const OrderedJson& json, const std::string& what)
 }
 
 inline OrderedJson slice_to_json(const Slice& slice) {
-  return {{"name", slice.name},
-          {"shape", slice.shape},
-          {"offset", slice.offset},
-          {"extent", slice.extent},
-          {"range", {slice.begin, slice.end}}};
+  OrderedJson json = {{"name", slice.name},
+                      {"shape", slice.shape},
+                      {"offset", slice.offset},
+                      {"extent", slice.extent},
+                      {"range", {slice.begin, slice.end}}};
+  if (!slice.stored_name.empty()) json["stored"] = slice.stored_name;
+  return json;
 }
 
 // The member that must be there.
@@ -106,6 +109,9 @@ inline Slice slice_from_json(const OrderedJson& json, const std::string& what) {
   if (range.size() != 2) fail(what + ": range of " + slice.name + " is not two numbers");
   slice.begin = range[0];
   slice.end = range[1];
+  if (const OrderedJson* stored = json_member(json, "stored")) {
+    slice.stored_name = json_text(*stored, what + ": stored name of a slice of " + slice.name);
+  }
   return slice;
 }
 

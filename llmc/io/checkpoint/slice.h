@@ -26,6 +26,8 @@ struct Slice {
   // Elements [begin, end) of the box, counted row by row.
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  // Its name in the file, which must differ from slice to slice; empty: the tensor's name.
+  std::string stored_name = {};
 
   // All of a tensor. Throws for a shape that cannot be, as the two below do for parts outside.
   static Slice whole(const TensorHeader& tensor) {
@@ -54,8 +56,11 @@ struct Slice {
   bool is_whole_box() const { return begin == 0 && end == *checked_count(extent); }
   bool is_whole() const { return is_whole_box() && extent == shape; }
 
+  const std::string& name_in_file() const { return stored_name.empty() ? name : stored_name; }
   // As a file stores it: a box keeps its axes, a flat range has one.
-  TensorHeader stored() const { return {name, dtype, is_whole_box() ? extent : Shape{count()}}; }
+  TensorHeader stored() const {
+    return {name_in_file(), dtype, is_whole_box() ? extent : Shape{count()}};
+  }
 
   // Throws unless the box lies in the tensor and the range in the box.
   void check() const {

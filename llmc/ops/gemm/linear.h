@@ -29,7 +29,7 @@ void linear_backward(Tensor<T, 2> d_inp, Tensor<float, 2> d_weight, Tensor<float
                      In<T, 2> d_out, In<T, 2> inp, In<T, 2> weight, Tensor<float, 1> scratch,
                      Gemm& gemm, Stream& stream) {
   constexpr const T* kNoBias = nullptr;
-  if (d_bias.data != nullptr) bias_gradient<T>(d_bias, d_out, scratch, stream);
+  bias_gradient<T>(d_bias, d_out, scratch, stream);
   if (d_weight.data != nullptr) {
     const ProfileScope scope("linear weight gradient", stream);
     matmul(d_weight, inp, Transpose::yes, d_out, Transpose::no, 1.0f, kNoBias, gemm, stream);

@@ -21,11 +21,12 @@ struct FlopsPerToken {
 };
 
 // 6N + 6·L·T·C and 6N + 12·L·T·C (Chowdhery et al., 2022, appendix B, has the latter). N counts the
-// parameters that a token is multiplied with: all but the positions, which are only added.
+// parameters that a token is multiplied with; the backward pass costs twice the forward pass.
 inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Config& config,
                                      std::int64_t T) {
-  const double products =
-      6.0 * static_cast<double>(table.count() - table.find("wpe.weight").size());
+  std::int64_t forward = 0;
+  for (const ParameterSpec& spec : table.specs()) forward += spec.flops_per_token();
+  const double products = 3.0 * static_cast<double>(forward);
   const double attention = 6.0 * static_cast<double>(config.layers * T * config.channels);
   return {products + attention, products + 2 * attention};
 }

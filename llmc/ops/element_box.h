@@ -1,0 +1,36 @@
+// Where the elements of a part of a matrix lie: in the memory of one rank and in the whole tensor.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/target.h"
+
+namespace llmc {
+
+// A (rows, columns) box of a tensor that may be cut over ranks. An element's row and column in the
+// box give its index in the rank's array and in the whole tensor. The latter keys random numbers
+// and places slices in files; nothing else computes it.
+struct ElementBox {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t local_begin = 0;   // index of element (0, 0) in the rank's array
+  std::int64_t local_stride = 0;  // elements from one row to the next, there
+  std::int64_t global_begin = 0;  // the same two in the whole tensor
+  std::int64_t global_stride = 0;
+
+  __host__ __device__ std::int64_t size() const { return rows * columns; }
+  __host__ __device__ std::int64_t local_index(std::int64_t row, std::int64_t column) const {
+    return local_begin + row * local_stride + column;
+  }
+  __host__ __device__ std::int64_t global_index(std::int64_t row, std::int64_t column) const {
+    return global_begin + row * global_stride + column;
+  }
+  // Whether the elements, row by row, are neighbours both in the rank's array and in the tensor.
+  bool is_contiguous() const {
+    return rows == 1 || (columns == local_stride && columns == global_stride);
+  }
+
+  bool operator==(const ElementBox&) const = default;
+};
+
+}  // namespace llmc
