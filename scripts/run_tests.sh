@@ -130,6 +130,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
   script checkpoint_programs test/test_checkpoint_programs.py "$out" ${case_filter:+"$case_filter"}
+  script exchange_programs test/test_exchange_programs.py "$out" ${case_filter:+"$case_filter"}
   script resume_programs test/test_resume_programs.py "$out" ${case_filter:+"$case_filter"}
   script terminal_programs test/test_terminal_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}
