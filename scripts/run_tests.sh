@@ -122,6 +122,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
+    script structure test/test_structure.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}
@@ -130,6 +131,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
   script checkpoint_programs test/test_checkpoint_programs.py "$out" ${case_filter:+"$case_filter"}
+  script exchange_programs test/test_exchange_programs.py "$out" ${case_filter:+"$case_filter"}
   script resume_programs test/test_resume_programs.py "$out" ${case_filter:+"$case_filter"}
   script terminal_programs test/test_terminal_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Checks the rules of the house that need no compiler, and prints each breach as file:line.
 
+    scripts/structure.py [ROOT]     (default: the repository of this file)
+
 - A folder of llmc/ includes only itself and folders before it in ORDER; so do those within llmc/io.
 - No file includes itself, directly or through others.
 - Only the mains, llmc/base, llmc/io, llmc/config and llmc/tokenize include the options and JSON
   libraries.
 - Outside llmc/device there is no conditional compilation and no raw CUDA (tests may have #ifdef).
 - Every header has #pragma once.
-- A source file has at most 400 lines, a function at most 80.
+- A source file has at most 400 lines, a function at most 80. Lambdas count to the function they are in.
+  A block that is no function, scope or list of values by the rules of function_bodies() is reported too,
+  if it is long. Not measured: macros.
 """
 import ast
 import re
@@ -19,7 +23,6 @@ ORDER = ["base", "device", "ops", "comm", "io", "io/tokenizer", "io/data", "io/c
          "train", "serve"]
 JSON_FOLDERS = ("base", "io", "config", "tokenize")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80
-ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b")
 # What has a named twin in llmc/device, so that g++ can read every kernel.
@@ -29,15 +32,16 @@ RAW_CUDA = re.compile(
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 
-def sources(*folders):
+def sources(root, *folders):
     for folder in folders:
-        yield from sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cu", ".cpp"))
+        yield from sorted(p for p in (root / folder).rglob("*") if p.suffix in (".h", ".cu", ".cpp"))
 
 
 def without_comments(text):
     """The text with comments and string contents blanked, line numbers kept."""
-    token = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
-    return token.sub(lambda m: '""' if m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0]), text)
+    tokens = (r"//[^\n]*", r"/\*.*?\*/", r'R"([^\s()]*)\(.*?\)\1"', r'"(?:\\.|[^"\\\n])*"', r"'(?:\\.[^'\n]*|[^'\\\n])'")
+    return re.sub("|".join(tokens),
+                  lambda m: (" " if m[0][0] == "/" else '""') + "\n" * m[0].count("\n"), text, flags=re.S)
 
 
 def folder_of(path):
@@ -48,11 +52,11 @@ def folder_of(path):
     return "/".join(parts[1:-1]) if parts[1] == "io" else parts[1]
 
 
-def breaches():
-    mains = sorted(ROOT.glob("*.cu"))
-    files = list(sources("llmc", "data", "dev")) + mains
-    for path in files + list(sources("test")):
-        name = path.relative_to(ROOT)
+def breaches(root):
+    mains = sorted(root.glob("*.cu"))
+    files = list(sources(root, "llmc", "data", "dev")) + mains
+    for path in files + list(sources(root, "test")):
+        name = path.relative_to(root)
         parts = name.parts
         text = path.read_text()
         folder = folder_of(name)
@@ -85,10 +89,10 @@ def breaches():
                 yield f"{name}:{number}: '{raw[0]}' outside llmc/device"
 
 
-def include_cycles():
+def include_cycles(root):
     """Each chain of includes in llmc/ that leads back to its first file."""
-    graph = {str(p.relative_to(ROOT)): [m[1] for m in map(INCLUDE.match, p.read_text().splitlines()) if m]
-             for p in sources("llmc")}
+    graph = {str(p.relative_to(root)): [m[1] for m in map(INCLUDE.match, p.read_text().splitlines()) if m]
+             for p in sources(root, "llmc")}
     done, chain = set(), []
 
     def visit(name):
@@ -104,47 +108,94 @@ def include_cycles():
         yield from visit(name)
 
 
-def functions(text):
-    """(name line, lines) of each outermost function body of C++ text; lambdas belong to theirs."""
+SCOPE = re.compile(r'(inline\s+)?namespace\b|extern\s+""\s*$|TEST_SUITE\b|(class|struct|union|enum)\b(?!.*\)$)', re.S)
+# Parentheses that are not those of a function's parameters, and heads that only qualify the rest.
+NO_PARAMETERS = re.compile(
+    r"\b(alignas|__align__|decltype|noexcept|explicit|requires|__attribute__|__launch_bounds__)\s*\(\)|^\s*(template\s+)+")
+
+
+def kind_of_block(head):
+    """What the block after `head` is: "scope", "function" or "values". The head is the text since the last
+    statement, without what is in its parentheses and blocks.
+    """
+    while (shorter := re.sub(r"(?<=\w)\s*<[^<>]*>", " ", head)) != head:  # template arguments, innermost first
+        head = shorter
+    head = NO_PARAMETERS.sub(" ", re.sub(r"\boperator\s*(\(\)|[^\w\s(]+)", "operator_", head)).strip()
+    if SCOPE.match(head):
+        return "scope"
+    value = re.search(r"=\s*(.*)$", head, re.S)
+    if value:
+        return "function" if value[1].startswith("[") else "values"  # a lambda with a name is a function
+    if "(" not in head:
+        return "values"
+    # In `X(int a) : a_{a}, b_(2) {` a member's name is followed by its value.
+    members = re.search(r"\)[^:]*:(?!:)(.*)$", head, re.S)
+    return "values" if members and re.search(r"\w$", members[1].strip()) else "function"
+
+
+def function_bodies(text):
+    """(line, lines, kind) of each outermost block of C++ text that is no scope. kind: "function", "values",
+    "statements" for what is neither, "unbalanced" at the end of a text that ends within a block.
+    """
     text = without_comments(text)
-    depth, body, line, head, head_line = 0, None, 1, "", 1
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
+    head, head_line, line = "", 1, 1
+    kind, depth, parentheses = None, 0, 0  # of the block we are in; braces, and parentheses before it
     for c in text:
-        if c == "\n":
-            line += 1
-        if body is None and c in ";{}":
-            opens = c == "{" and re.search(r"\)\s*(const|noexcept|override|final|->[^;{}]*|:[^:].*)*\s*$", head, re.S)
-            if opens and not re.match(r"\s*(namespace|enum|struct|class|union|TEST_SUITE)\b", head):
-                body = (depth, head_line)
+        line += c == "\n"
+        if kind is not None:
+            depth += (c == "{") - (c == "}")
+            if c == ";" and kind == "values":
+                kind = "statements"
+            if depth == 0:
+                yield head_line, line - head_line + 1, kind
+                head, kind = ("" if kind == "function" else head + "{}"), None
+        elif c == "{":
+            kind = "values" if parentheses > 0 else kind_of_block(head)
+            depth = 1
+            if kind == "scope":
+                head, kind = "", None
+        elif c in "()":
+            parentheses += 1 if c == "(" else -1
+            if (c, parentheses) in (("(", 1), (")", 0)):
+                head += c
+        elif parentheses > 0:
+            continue
+        elif c in ";}" or (c == ":" and head.strip() in ("public", "private", "protected")):
             head = ""
-        elif body is None:
-            head_line = line if not head.strip() else head_line
+        else:
+            head_line = head_line if head.strip() else line
             head += c
-        depth += (c == "{") - (c == "}")
-        if body and c == "}" and depth == body[0]:
-            yield body[1], line - body[1] + 1
-            body, head = None, ""
+    if kind is not None or parentheses != 0:
+        yield head_line, 0, "unbalanced"
 
 
-def long_parts():
+def python_bodies(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.end_lineno - node.lineno + 1, "function"
+
+
+def long_parts(root):
     """Files and functions above the limits."""
-    python = sorted(p for folder in ("scripts", "test", "data", "dev") for p in (ROOT / folder).rglob("*.py"))
-    for path in list(sources("llmc", "data", "dev", "test")) + sorted(ROOT.glob("*.cu")) + python:
-        name, text = path.relative_to(ROOT), path.read_text()
+    python = sorted(p for folder in ("scripts", "test", "data", "dev") for p in (root / folder).rglob("*.py"))
+    for path in list(sources(root, "llmc", "data", "dev", "test")) + sorted(root.glob("*.cu")) + python:
+        name, text = path.relative_to(root), path.read_text()
         count = len(text.splitlines())
         if count > MAX_FILE_LINES:
             yield f"{name}:1: {count} lines; at most {MAX_FILE_LINES}"
-        if path.suffix == ".py":
-            bodies = [(n.lineno, n.end_lineno - n.lineno + 1) for n in ast.walk(ast.parse(text))
-                      if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        else:
-            bodies = functions(text)
-        for line, lines in bodies:
-            if lines > MAX_FUNCTION_LINES:
+        for line, lines, kind in (python_bodies if path.suffix == ".py" else function_bodies)(text):
+            if kind == "unbalanced":
+                yield f"{name}:{line}: braces or parentheses that do not match: its functions are not measured"
+            elif lines > MAX_FUNCTION_LINES and kind == "function":
                 yield f"{name}:{line}: a function of {lines} lines; at most {MAX_FUNCTION_LINES}"
+            elif lines > MAX_FUNCTION_LINES and kind == "statements":
+                yield f"{name}:{line}: {lines} lines with statements outside functions; at most {MAX_FUNCTION_LINES}"
 
 
 def main():
-    found = [*breaches(), *include_cycles(), *long_parts()]
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    found = [*breaches(root), *include_cycles(root), *long_parts(root)]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

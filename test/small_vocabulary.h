@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,12 +10,9 @@
 #include "llmc/base/json.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "test/support.h"
+#include "test/write_file.h"
 
 namespace llmc_test {
-
-inline void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 // How GPT-2's files write a byte, from the words of their definition: printable Latin-1 characters
 // stand for themselves, the others are counted on from U+0100.

@@ -207,23 +207,28 @@ TEST_CASE("a name that is taken: the old checkpoint stays until the new one is w
   CHECK(names_in(root.path()) == std::vector<std::string>{"step_000001"});
 }
 
+namespace {
+
+// The elements of a slice of a tensor (4, 6, 5) whose elements are 0, 1, 2, ..., by the definition.
+std::vector<float> elements_of(const Slice& slice) {
+  std::vector<float> box;
+  for (std::int64_t i = 0; i < slice.extent[0]; ++i) {
+    for (std::int64_t j = 0; j < slice.extent[1]; ++j) {
+      for (std::int64_t k = 0; k < slice.extent[2]; ++k) {
+        box.push_back(static_cast<float>(((slice.offset[0] + i) * 6 + slice.offset[1] + j) * 5 +
+                                         slice.offset[2] + k));
+      }
+    }
+  }
+  return std::vector<float>(box.begin() + slice.begin, box.begin() + slice.end);
+}
+
+}  // namespace
+
 TEST_CASE("slices: boxes, flat ranges and ranges of boxes make a tensor, wherever they lie") {
   const TensorHeader tensor = {"w", TensorDtype::f32, {4, 6, 5}};
   std::vector<float> whole(120);
   for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i);
-  // The elements of a slice, by the definition.
-  const auto part = [&](const Slice& slice) {
-    std::vector<float> box;
-    for (std::int64_t i = 0; i < slice.extent[0]; ++i) {
-      for (std::int64_t j = 0; j < slice.extent[1]; ++j) {
-        for (std::int64_t k = 0; k < slice.extent[2]; ++k) {
-          box.push_back(static_cast<float>(((slice.offset[0] + i) * 6 + slice.offset[1] + j) * 5 +
-                                           slice.offset[2] + k));
-        }
-      }
-    }
-    return std::vector<float>(box.begin() + slice.begin, box.begin() + slice.end);
-  };
   const auto columns = [&](std::int64_t from, std::int64_t to) {
     return Slice::box(tensor, {0, from, 0}, {4, to - from, 5});
   };
@@ -245,7 +250,7 @@ TEST_CASE("slices: boxes, flat ranges and ranges of boxes make a tensor, whereve
     for (const Slice& slice : slices) {
       auto& file = writer.tensor_file("rank_" + std::to_string(rank++) + ".safetensors",
                                       std::vector<Slice>{slice});
-      const std::vector<float> values = part(slice);
+      const std::vector<float> values = elements_of(slice);
       file.write("w", std::as_bytes(std::span(values)));
     }
     writer.commit(1, {});

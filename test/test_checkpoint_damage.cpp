@@ -56,27 +56,33 @@ TEST_CASE("every damaged byte of every file is found and the file is named") {
   }
 }
 
+namespace {
+
+// Saves a checkpoint with every file that training writes.
+fs::path save_all(const fs::path& root, std::int64_t step) {
+  CheckpointWriter writer(root, llmc::checkpoint_name(step));
+  const llmc::HuggingFaceConfig config;
+  writer.text_file("config.json", huggingface_config_text(config, TensorDtype::f32));
+  writer.text_file("generation_config.json", llmc::generation_config_text(config));
+  llmc::ModelCard card;
+  card.name = llmc::checkpoint_name(step);
+  writer.text_file("README.md", llmc::model_card_text(card));
+  writer.text_file("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}\n");
+  writer.text_file("merges.txt", "#version: 0.2\na b\n");
+  writer.text_file("tokenizer_config.json", "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n");
+  write_tensors(writer.tensor_file("model.safetensors", kModel), step);
+  write_tensors(writer.tensor_file("optimizer.safetensors", {Slice::flat(kOptimizer[0], 0, 15),
+                                                             Slice::flat(kOptimizer[1], 0, 15)}),
+                step);
+  writer.commit(step, state_of(step));
+  return writer.path();
+}
+
+}  // namespace
+
 TEST_CASE("damage of every kind, in every file of a whole checkpoint, is named and passed over") {
   const llmc_test::TemporaryDirectory root;
-  const auto save_all = [&](std::int64_t step) {
-    CheckpointWriter writer(root.path(), llmc::checkpoint_name(step));
-    const llmc::HuggingFaceConfig config;
-    writer.text_file("config.json", huggingface_config_text(config, TensorDtype::f32));
-    writer.text_file("generation_config.json", llmc::generation_config_text(config));
-    llmc::ModelCard card;
-    card.name = llmc::checkpoint_name(step);
-    writer.text_file("README.md", llmc::model_card_text(card));
-    writer.text_file("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}\n");
-    writer.text_file("merges.txt", "#version: 0.2\na b\n");
-    writer.text_file("tokenizer_config.json", "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n");
-    write_tensors(writer.tensor_file("model.safetensors", kModel), step);
-    write_tensors(writer.tensor_file("optimizer.safetensors", {Slice::flat(kOptimizer[0], 0, 15),
-                                                               Slice::flat(kOptimizer[1], 0, 15)}),
-                  step);
-    writer.commit(step, state_of(step));
-    return writer.path();
-  };
-  const fs::path older = save_all(1), newest = save_all(2);
+  const fs::path older = save_all(root.path(), 1), newest = save_all(root.path(), 2);
 
   // Where a file's classes of bytes begin, by what stands there.
   const std::vector<std::string> tensors = {"{",     "__metadata__", "\"F",          "shape",

@@ -152,17 +152,14 @@ TEST_CASE("the forms in which Hugging Face writes the same") {
   }
 }
 
-TEST_CASE("what cannot be honoured is named") {
-  const TemporaryDirectory directory;
-  const std::string path = directory.file("tokenizer.json");
-  const auto said = [&](Json json, const Change& change) {
-    change(json);
-    write(path, json.dump());
-    return complaint([&] { llmc::make_tokenizer(directory.path().string()); });
-  };
-  CHECK(said(few_json(), [](Json&) {}).empty());
-  CHECK(said(words_json(), [](Json&) {}).empty());
-  const std::vector<std::pair<Change, std::string>> bpe = {
+namespace {
+
+// A change of a tokenizer.json, and what its error says.
+using Fault = std::pair<Change, std::string>;
+
+// Keys that are missing, unknown or ask for what we do not do.
+std::vector<Fault> faults_of_keys() {
+  return {
       {[](Json& j) { j = Json::array(); }, " is [], not a JSON object"},
       {[](Json& j) { j.erase("model"); }, " is not a tokenizer.json: it has no \"model\""},
       {[](Json& j) { j["model"] = 5; }, ": model is 5, not a JSON object"},
@@ -201,7 +198,12 @@ TEST_CASE("what cannot be honoured is named") {
       {[](Json& j) {
          j["post_processor"] = {{"type", "TemplateProcessing"}, {"special_tokens", {{"<s>", 1}}}};
        },
-       ": post_processor.special_tokens is {\"<s>\":1}"},
+       ": post_processor.special_tokens is {\"<s>\":1}"}};
+}
+
+// Tokens and merges that contradict each other.
+std::vector<Fault> faults_of_tokens(const std::string& path) {
+  return {
       {[](Json& j) { j["added_tokens"] = 3; }, ": added_tokens is not a list"},
       {[](Json& j) { j["added_tokens"][0] = 3; }, ": added_tokens[0] is 3, not a JSON object"},
       {[](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, ": added_tokens[0].lstrip is true"},
@@ -240,13 +242,29 @@ TEST_CASE("what cannot be honoured is named") {
        ": model.merges, merge 1: \"h e\" is there twice"},
       {[](Json& j) { j["model"]["merges"].erase(5); },
        ": model.merges is truncated: no merge makes"}};
-  for (const auto& [change, why] : bpe) {
-    CAPTURE(why);
-    CAPTURE(said(few_json(), change));
-    CHECK(contains(said(few_json(), change), path));
-    CHECK(contains(said(few_json(), change), why));
+}
+
+}  // namespace
+
+TEST_CASE("what cannot be honoured is named") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("tokenizer.json");
+  const auto said = [&](Json json, const Change& change) {
+    change(json);
+    write(path, json.dump());
+    return complaint([&] { llmc::make_tokenizer(directory.path().string()); });
+  };
+  CHECK(said(few_json(), [](Json&) {}).empty());
+  CHECK(said(words_json(), [](Json&) {}).empty());
+  for (const auto& faults : {faults_of_keys(), faults_of_tokens(path)}) {
+    for (const auto& [change, why] : faults) {
+      CAPTURE(why);
+      CAPTURE(said(few_json(), change));
+      CHECK(contains(said(few_json(), change), path));
+      CHECK(contains(said(few_json(), change), why));
+    }
   }
-  const std::vector<std::pair<Change, std::string>> words = {
+  const std::vector<Fault> words = {
       {[](Json& j) { j["pre_tokenizer"]["pattern"]["Regex"] = "\\s+"; }, ": pre_tokenizer is {"},
       {[](Json& j) {
          j["decoder"] = {{"type", "ByteLevel"}};

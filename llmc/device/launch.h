@@ -2,44 +2,9 @@
 // kernel starts. An empty grid starts nothing.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
-
-#include "llmc/base/error.h"
-#include "llmc/device/shared.h"
+#include "llmc/device/grid.h"
 #include "llmc/device/stream.h"
 #include "llmc/device/target.h"
-
-namespace llmc {
-
-struct Grid {
-  std::int64_t x = 1, y = 1, z = 1;
-};
-
-// False when there is nothing to do. The limits are those of every GPU since sm_80.
-inline bool check_launch(Grid grid, int block_threads, std::size_t shared_bytes) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return false;
-  const bool grid_fits = grid.x > 0 && grid.x <= 0x7fffffff && grid.y > 0 && grid.y <= 65535 &&
-                         grid.z > 0 && grid.z <= 65535;
-  if (!grid_fits) {
-    fail("a grid of " + std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
-             std::to_string(grid.z) + " blocks",
-         "at most 2147483647 x 65535 x 65535");
-  }
-  if (block_threads <= 0 || block_threads > 1024 || block_threads % 32 != 0) {
-    fail("a block of " + std::to_string(block_threads) + " threads",
-         "a multiple of 32, at most 1024");
-  }
-  if (shared_bytes > kMaxSharedBytes) {
-    fail("a block with " + std::to_string(shared_bytes) + " bytes of shared memory",
-         "at most " + std::to_string(kMaxSharedBytes) + ", what every GPU since sm_80 has");
-  }
-  return true;
-}
-
-}  // namespace llmc
-
 #ifdef __CUDACC__
 #include "llmc/device/cuda/launch.h"
 #else

@@ -3,9 +3,11 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "llmc/device/cuda/stream.h"
+#include "llmc/device/grid.h"
 
 namespace llmc {
 

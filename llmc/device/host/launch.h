@@ -1,12 +1,13 @@
 // Starting a kernel on the host executor.
 #pragma once
 
+#include <cstddef>
 #include <tuple>
 #include <utility>
 
+#include "llmc/device/grid.h"
 #include "llmc/device/host/executor.h"
 #include "llmc/device/host/stream.h"
-#include "llmc/device/launch.h"
 
 namespace llmc {
 

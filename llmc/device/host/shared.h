@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "llmc/device/host/block.h"
-#include "llmc/device/shared.h"
+#include "llmc/device/shared_layout.h"
 
 namespace llmc {
 

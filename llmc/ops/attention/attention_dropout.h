@@ -86,6 +86,17 @@ __device__ __forceinline__ void drop_elements(Accumulator (&c)[N], std::uint32_t
   }
 }
 
+// Dropout of a warp's rows, queries from first_query, against keys from first_key, in the block's
+// head: elements that are kept are multiplied by `factor`, the others become zero.
+template <int M, int N>
+__device__ __forceinline__ void drop_tiles(Accumulator (&c)[M][N], const DropoutMask& mask,
+                                           int first_query, int first_key, float factor) {
+  const int head = static_cast<int>(block_y());
+  for (int m = 0; m < M; ++m) {
+    drop_elements(c[m], kept_elements<N>(mask, first_query + 16 * m, first_key, head), factor);
+  }
+}
+
 // The probabilities of a shared tile of fp32 attention, queries from first_query and keys from
 // first_key: what is left out becomes zero, the rest stays. By all threads of the block; four
 // neighbouring lanes take a row, as in its softmax.

@@ -187,6 +187,15 @@ __device__ __forceinline__ void as_operands(OperandA (&a)[M][N / 2], const Accum
   }
 }
 
+template <int M, int N>
+__device__ __forceinline__ void multiply_elements(Accumulator (&c)[M][N], float factor) {
+  for (int m = 0; m < M; ++m) {
+    for (int n = 0; n < N; ++n) {
+      for (int i = 0; i < 4; ++i) c[m][n].v[i] *= factor;
+    }
+  }
+}
+
 // Scores of keys the query does not see become -inf. first_query and first_key belong to the
 // accumulators' first row and column.
 template <int M, int N>

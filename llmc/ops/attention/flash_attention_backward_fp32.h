@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_backward_head.h"
 #include "llmc/ops/attention/attention_dropout.h"
 #include "llmc/ops/attention/attention_layout.h"
 #include "llmc/ops/attention/attention_row_terms.h"
 #include "llmc/ops/attention/attention_tiles_fp32.h"
-#include "llmc/ops/attention/flash_attention_backward.h"
 
 namespace llmc {
 

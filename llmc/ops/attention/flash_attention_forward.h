@@ -84,6 +84,29 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
   }
 }
 
+// Ends the softmax of a warp's rows: divides their output by the sums, and writes the log-sum-exp
+// of the rows below T from row_lse[first_query] on.
+template <int M, int kHeadTiles>
+__device__ __forceinline__ void finish_softmax(Accumulator (&o)[M][kHeadTiles],
+                                               const SoftmaxRow (&rows)[M][2], float* row_lse,
+                                               int first_query, int T, float scale,
+                                               float dropout_scale) {
+  for (int m = 0; m < M; ++m) {
+    for (int r = 0; r < 2; ++r) {
+      const float sum = quad_sum(rows[m][r].sum);
+      const float inverse = dropout_scale / sum;
+      const int query = first_query + 16 * m + 8 * r + tile_row();
+      if (query < T && tile_column() == 0) {
+        row_lse[query] = rows[m][r].max * scale + std::log(sum);
+      }
+      for (int n = 0; n < kHeadTiles; ++n) {
+        o[m][n].v[2 * r] *= inverse;
+        o[m][n].v[2 * r + 1] *= inverse;
+      }
+    }
+  }
+}
+
 // Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
 template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
@@ -150,32 +173,15 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
       mask_scores(s, visibility, warp_q0, k0);
     }
     for (int m = 0; m < M; ++m) softmax_step(s[m], o[m], rows[m], scale * kLog2E);
-    if constexpr (kDropout) {
-      for (int m = 0; m < M; ++m) {
-        drop_elements(s[m], kept_elements<kKeys / 8>(mask, warp_q0 + 16 * m, k0, h), 1.0f);
-      }
-    }
+    if constexpr (kDropout) drop_tiles(s, mask, warp_q0, k0, 1.0f);
     OperandA p[M][kKeys / 16];
     as_operands<Element>(p, s);
     multiply_by_columns<Element>(o, p, values(stage), 0);
   }
 
   if (warp_q0 >= T) return;  // a warp of padding: it has seen no key and has nothing to write
-  float* row_lse = lse + (b * shape.NH + h) * shape.T;
-  for (int m = 0; m < M; ++m) {
-    for (int r = 0; r < 2; ++r) {
-      const float sum = quad_sum(rows[m][r].sum);
-      const float inverse = (kDropout ? mask.scale : 1.0f) / sum;
-      const int query = warp_q0 + 16 * m + 8 * r + tile_row();
-      if (query < T && tile_column() == 0) {
-        row_lse[query] = rows[m][r].max * scale + std::log(sum);
-      }
-      for (int n = 0; n < kHeadTile / 8; ++n) {
-        o[m][n].v[2 * r] *= inverse;
-        o[m][n].v[2 * r + 1] *= inverse;
-      }
-    }
-  }
+  finish_softmax(o, rows, lse + (b * shape.NH + h) * shape.T, warp_q0, T, scale,
+                 kDropout ? mask.scale : 1.0f);
   store_rows(out + shape.out_offset(b, warp_q0, h), shape.C(), T - warp_q0, HS, o, queries,
              warp_row);
 }

@@ -1,0 +1,274 @@
+// Flash attention, backward: the kernel of dK and dV. One block per tile of keys walks over queries
+// and keeps dK and dV in registers. It forms S^T = K Q^T and dP^T = V dO^T, whose accumulators are
+// the A operands of dV = P^T dO and dK = scale dS^T Q (flash_attention_backward.h).
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_backward_head.h"
+#include "llmc/ops/attention/attention_dropout.h"
+#include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/attention_row_terms.h"
+#include "llmc/ops/attention/attention_tiles.h"
+
+namespace llmc {
+
+// 128 keys x 64 queries, 32 keys a warp; half of both for wide heads. A warp works through the
+// queries 32 at a time: S^T and dP^T together must fit beside dK and dV in registers; 16 where
+// masks must fit too.
+template <class Element, int kHeadTile, bool kDropout>
+struct FlashBackwardKeyTiling {
+  static constexpr int kThreads = 128;
+  static constexpr int kRowTiles = kHeadTile <= 64 ? 2 : 1;
+  static constexpr int kWarpRows = 16 * kRowTiles;
+  static constexpr int kKeys = 4 * kWarpRows;
+  static constexpr int kQueries = kHeadTile <= 64 ? 64 : 32;
+  static constexpr int kStep = kDropout && kHeadTile == 64 ? 16 : 32;
+  static_assert(kKeys % kQueries == 0 && kQueries % kStep == 0);
+  static_assert(kRowTermPadding % kQueries == 0);
+
+  using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
+  using QueryTile = SharedTile<Element, kQueries, kHeadTile>;
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<Element>(KeyTile::kElements)
+                                                  .template add<Element>(KeyTile::kElements)
+                                                  .template add<Element>(2 * QueryTile::kElements)
+                                                  .template add<Element>(2 * QueryTile::kElements)
+                                                  .template add<float>(2 * kQueries)
+                                                  .template add<float>(2 * kQueries)
+                                                  .bytes();
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+// Scores of keys the query does not see become -inf: mask_scores, transposed.
+template <int M, int N>
+__device__ __forceinline__ void mask_scores_transposed(Accumulator (&s)[M][N],
+                                                       const Visibility& visibility,
+                                                       int first_query, int first_key) {
+  for (int n = 0; n < N; ++n) {
+    for (int i = 0; i < 2; ++i) {
+      const int query = first_query + 8 * n + tile_column() + i;
+      const int lowest = visibility.first_key(query);
+      for (int m = 0; m < M; ++m) {
+        for (int r = 0; r < 2; ++r) {
+          const int key = first_key + 16 * m + 8 * r + tile_row();
+          if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
+        }
+      }
+    }
+  }
+}
+
+// S^T of keys against queries becomes P^T = 2^(c S^T - lse). lse belongs to the accumulators' first
+// column.
+template <int M, int N>
+__device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N], const float* lse,
+                                                         float scale_log2) {
+  for (int n = 0; n < N; ++n) {
+    for (int i = 0; i < 2; ++i) {
+      const float row_lse = lse[8 * n + tile_column() + i];
+      for (int m = 0; m < M; ++m) {
+        for (int j = i; j < 4; j += 2) {
+          s[m][n].v[j] = fast_exp2(s[m][n].v[j] * scale_log2 - row_lse);
+        }
+      }
+    }
+  }
+}
+
+// dP^T becomes dS^T = P^T o (dP^T - D).
+template <int M, int N>
+__device__ __forceinline__ void score_gradients_transposed(Accumulator (&dp)[M][N],
+                                                           const Accumulator (&p)[M][N],
+                                                           const float* dot) {
+  for (int n = 0; n < N; ++n) {
+    for (int i = 0; i < 2; ++i) {
+      const float row_dot = dot[8 * n + tile_column() + i];
+      for (int m = 0; m < M; ++m) {
+        for (int j = i; j < 4; j += 2) dp[m][n].v[j] = p[m][n].v[j] * (dp[m][n].v[j] - row_dot);
+      }
+    }
+  }
+}
+
+// Queries on their way through shared memory, in two stages used in turn: while one tile is worked
+// on, the next is loaded.
+template <class Element, class Tiling>
+class QueryStages {
+ public:
+  using QueryTile = typename Tiling::QueryTile;
+
+  __device__ __forceinline__ explicit QueryStages(SharedMemory& shared)
+      : queries_(shared.take<Element>(2 * QueryTile::kElements)),
+        d_outs_(shared.take<Element>(2 * QueryTile::kElements)),
+        lse_(shared.take<float>(2 * kQueries)),
+        dot_(shared.take<float>(2 * kQueries)) {}
+
+  __device__ __forceinline__ QueryTile queries(int stage) const {
+    return QueryTile{queries_ + stage * QueryTile::kElements};
+  }
+  __device__ __forceinline__ QueryTile d_outs(int stage) const {
+    return QueryTile{d_outs_ + stage * QueryTile::kElements};
+  }
+  __device__ __forceinline__ const float* lse(int stage) const { return lse_ + stage * kQueries; }
+  __device__ __forceinline__ const float* dot(int stage) const { return dot_ + stage * kQueries; }
+
+  // Starts the copy of a tile of queries into stage tile & 1. Rows of qkv are `stride` apart, rows
+  // of d_out C.
+  __device__ __forceinline__ void load(int tile, const BackwardHead<Element>& head,
+                                       std::int64_t stride, std::int64_t C, int T, int HS) const {
+    const int stage = tile & 1;
+    const std::int64_t q0 = tile * kQueries;
+    const int rows = T - tile * kQueries;
+    load_tile_async<Tiling::kThreads>(queries(stage), head.qkv + q0 * stride, stride, rows, HS);
+    load_tile_async<Tiling::kThreads>(d_outs(stage), head.d_out + q0 * C, C, rows, HS);
+    const int i = thread_index() * 4;
+    if (i < kQueries) {
+      copy_async_16(lse_ + stage * kQueries + i, head.lse_log2 + q0 + i);
+      copy_async_16(dot_ + stage * kQueries + i, head.dot + q0 + i);
+    }
+    copy_async_commit();
+  }
+
+ private:
+  static constexpr int kQueries = Tiling::kQueries;
+  Element* queries_;
+  Element* d_outs_;
+  float* lse_;
+  float* dot_;
+};
+
+// The pieces of one step of a warp. The kernel declares all tiles and passes them in: ptxas assigns
+// other registers to arrays that are declared in inlined functions.
+
+// P^T of the warp's keys from k0 and the queries from q0, which are the rows `step` and on of the
+// stage. p is zero before.
+template <class Element, class Tiling, int M, int N>
+__device__ __forceinline__ void step_probabilities(
+    Accumulator (&p)[M][N], const SharedOperands<typename Tiling::KeyTile>& key_rows,
+    const QueryStages<Element, Tiling>& stages, int stage, int step, const Visibility& visibility,
+    int q0, int k0, float scale) {
+  multiply_by_rows<Element, Tiling::QueryTile::kColumns / 16>(p, key_rows, stages.queries(stage),
+                                                              step);
+  const int q1 = q0 + Tiling::kStep - 1;
+  if (!visibility.all_visible(q0, q1, k0, k0 + Tiling::kWarpRows - 1)) {
+    mask_scores_transposed(p, visibility, q0, k0);
+  }
+  probabilities_transposed(p, stages.lse(stage) + step, scale * kLog2E);
+}
+
+// Rounds P^T to the operand of the product with dO. With dropout: those that are kept, which the
+// bits of `kept` then say; `dropped` is room for them.
+template <class Element, bool kDropout, int M, int N>
+__device__ __forceinline__ void round_probabilities(OperandA (&rounded)[M][N / 2],
+                                                    std::uint32_t (&kept)[M],
+                                                    Accumulator (&dropped)[M][N],
+                                                    const Accumulator (&p)[M][N],
+                                                    const DropoutMask& mask, int q0, int k0) {
+  if constexpr (kDropout) {
+    const int head_index = static_cast<int>(block_y());
+    for (int m = 0; m < M; ++m) {
+      kept[m] = kept_elements_transposed<N>(mask, q0, k0 + 16 * m, head_index);
+      for (int n = 0; n < N; ++n) dropped[m][n] = p[m][n];
+      drop_elements(dropped[m], kept[m], 1.0f);
+    }
+    as_operands<Element>(rounded, dropped);
+  } else {
+    as_operands<Element>(rounded, p);
+  }
+}
+
+// dS^T of the same keys and queries. ds is zero before.
+template <class Element, bool kDropout, class Tiling, int M, int N>
+__device__ __forceinline__ void step_score_gradients(
+    Accumulator (&ds)[M][N], const Accumulator (&p)[M][N],
+    const SharedOperands<typename Tiling::KeyTile>& value_rows,
+    const QueryStages<Element, Tiling>& stages, int stage, int step, const std::uint32_t (&kept)[M],
+    const DropoutMask& mask) {
+  multiply_by_rows<Element, Tiling::QueryTile::kColumns / 16>(ds, value_rows, stages.d_outs(stage),
+                                                              step);
+  if constexpr (kDropout) {
+    for (int m = 0; m < M; ++m) drop_elements(ds[m], kept[m], mask.scale);
+  }
+  score_gradients_transposed(ds, p, stages.dot(stage) + step);
+}
+
+// Grid (key tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
+template <class Element, int kHeadTile, bool kDropout>
+__global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
+    Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
+    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
+  using Tiling = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
+  using KeyTile = typename Tiling::KeyTile;
+  constexpr int M = Tiling::kRowTiles;
+  constexpr int N = Tiling::kStep / 8;
+  constexpr int kQueries = Tiling::kQueries;
+
+  SharedMemory shared;
+  const KeyTile keys{shared.take<Element>(KeyTile::kElements)};
+  const KeyTile values{shared.take<Element>(KeyTile::kElements)};
+  const QueryStages<Element, Tiling> stages(shared);
+
+  const BackwardHead<Element> head(d_out, qkv, terms, doc_start, shape, block_z(), block_y());
+  const Visibility& visibility = head.visibility;
+  const std::int64_t C = shape.C();
+  const std::int64_t stride = shape.qkv_stride();
+  const int T = static_cast<int>(shape.T);
+  const int HS = static_cast<int>(shape.HS);
+  const int k0 = block_x() * Tiling::kKeys;
+  const int last_key = (k0 + Tiling::kKeys < T ? k0 + Tiling::kKeys : T) - 1;
+
+  // Queries of a tile come after the keys; the walk ends where documents later than the keys begin.
+  const auto needed = [&](int tile) {
+    return tile * kQueries < T && visibility.first_key(tile * kQueries) <= last_key;
+  };
+  const Element* k = head.qkv + k0 * stride + C;
+  load_tile_async<Tiling::kThreads>(keys, k, stride, T - k0, HS);
+  load_tile_async<Tiling::kThreads>(values, k + C, stride, T - k0, HS);
+  const int first_tile = k0 / kQueries;
+  stages.load(first_tile, head, stride, C, T, HS);
+
+  const int warp_row = warp_in_block() * Tiling::kWarpRows;
+  const int warp_k0 = k0 + warp_row;
+  const int warp_k1 = warp_k0 + Tiling::kWarpRows - 1;
+  const SharedOperands<KeyTile> key_rows{keys, warp_row};
+  const SharedOperands<KeyTile> value_rows{values, warp_row};
+  Accumulator dk[M][kHeadTile / 8] = {};
+  Accumulator dv[M][kHeadTile / 8] = {};
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = dropout.of_row(block_z());
+
+  for (int tile = first_tile; needed(tile); ++tile) {
+    const int stage = tile & 1;
+    copy_async_wait<0>();
+    block_barrier();
+    if (needed(tile + 1)) stages.load(tile + 1, head, stride, C, T, HS);
+
+    for (int step = 0; step < kQueries; step += Tiling::kStep) {
+      const int q0 = tile * kQueries + step;
+      if (visibility.none_visible(q0, q0 + Tiling::kStep - 1, warp_k0, warp_k1)) continue;
+      OperandA rounded[M][N / 2];
+
+      Accumulator p[M][N] = {};
+      step_probabilities(p, key_rows, stages, stage, step, visibility, q0, warp_k0, scale);
+      std::uint32_t kept[M] = {};
+      Accumulator dropped[M][N];
+      round_probabilities<Element, kDropout>(rounded, kept, dropped, p, mask, q0, warp_k0);
+      multiply_by_columns<Element>(dv, rounded, stages.d_outs(stage), step);
+
+      Accumulator ds[M][N] = {};
+      step_score_gradients<Element, kDropout>(ds, p, value_rows, stages, stage, step, kept, mask);
+      as_operands<Element>(rounded, ds);
+      multiply_by_columns<Element>(dk, rounded, stages.queries(stage), step);
+    }
+  }
+
+  multiply_elements(dk, scale);
+  if constexpr (kDropout) multiply_elements(dv, mask.scale);
+  Element* d_k = d_qkv + shape.qkv_offset(block_z(), warp_k0, block_y()) + C;
+  store_rows(d_k, stride, T - warp_k0, HS, dk, keys, warp_row);
+  store_rows(d_k + C, stride, T - warp_k0, HS, dv, values, warp_row);
+}
+
+}  // namespace llmc

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Models that train_gpt2 shares with other programs: llm.c's model files, which start a run, and its own
+checkpoints, which transformers reads and whose model card describes them.
+
+    python3 test/test_exchange_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+
+from runner import Skip, expect
+from test_checkpoint_programs import QUIET, TINY, finish, start, with_flags
+from test_programs import DATA, read_safetensors, run_program_tests
+
+
+# ---- whose files we read -------------------------------------------------------------------
+
+
+def write_llmc_model(path, checkpoint, version):
+    """The checkpoint's weights as a model file of llm.c: version 3 is fp32, 5 bf16 (cut, not rounded)."""
+    config = json.loads((checkpoint / "config.json").read_text())
+    tensors = {name.removeprefix("transformer."): data
+               for name, data in read_safetensors(checkpoint / "model.safetensors").items()}
+    V, C, L = config["vocab_size"], config["n_embd"], config["n_layer"]
+    Vp = -(-V // 128) * 128
+    tensors["wte.weight"] += bytes(4 * (Vp - V) * C)
+    parts = [tensors["wte.weight"], tensors["wpe.weight"]]
+    for kind in ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"):
+        for what in ("weight", "bias"):
+            for layer in range(L):
+                data = tensors[f"h.{layer}.{kind}.{what}"]
+                if what == "weight" and "c_" in kind:  # (in, out) -> (out, in)
+                    inputs = 4 * C if kind == "mlp.c_proj" else C
+                    width = len(data) // inputs
+                    data = b"".join(data[row * width + at:row * width + at + 4]
+                                    for at in range(0, width, 4) for row in range(inputs))
+                parts.append(data)
+    data = b"".join([*parts, tensors["ln_f.weight"], tensors["ln_f.bias"]])
+    if version == 5:
+        data = b"".join(data[at + 2:at + 4] for at in range(0, len(data), 4))
+    header = [20240326, version, config["n_positions"], V, L, config["n_head"], C, Vp] + [0] * 248
+    path.write_bytes(struct.pack("<256i", *header) + data)
+
+
+def test_llmc_model_files_start_a_run(program):
+    sizes = with_flags(TINY, layers=2, heads=2, channels=16)
+    finish(start(program, [*sizes, *QUIET, "--steps", 2, "--out", "run"]))
+    checkpoint = program.folder / "run/step_000002"
+
+    def val_loss(source, *flags):
+        return program.run("--init-from", source, "--val", "text.txt", "--steps", 0, *flags).stdout
+
+    write_llmc_model(program.folder / "model.bin", checkpoint, 3)
+    expect(val_loss("model.bin") == val_loss(checkpoint), "another loss")
+    write_llmc_model(program.folder / "half.bin", checkpoint, 5)
+    loss, half = (float(val_loss(name).split()[1]) for name in ("model.bin", "half.bin"))
+    expect(loss != half and abs(half / loss - 1) < 2 ** -7, f"{loss} in fp32, {half} in bf16")
+
+    # It trains on, and what it saves has the same weights before the first step changes them.
+    goes_on = ["--train", "text.txt", *QUIET, "--batch-size", 1, "--steps", 1, "--lr", 0]
+    finish(start(program, [*goes_on, "--init-from", "model.bin", "--out", "on"]))
+    expect((program.folder / "on/step_000001/model.safetensors").read_bytes() ==
+           (checkpoint / "model.safetensors").read_bytes(), "other weights")
+    expect("| started from | `model.bin` |" in (program.folder / "on/step_000001/README.md").read_text(), "the card")
+    inference = program.binary.parent / "infer_gpt2"
+    if inference.exists():
+        texts = [subprocess.run([inference, "-m", model, "-p", "The", "-n", "8", "--seed", "3"], cwd=program.folder,
+                                capture_output=True, timeout=300) for model in ("model.bin", checkpoint.resolve())]
+        expect(texts[0].returncode == 0 and texts[0].stdout == texts[1].stdout != b"", texts)
+
+    whole = (program.folder / "model.bin").read_bytes()
+    for damage, says in ((whole[:-1], "its header asks for"), (b"\0" * 2000, "no model file of llm.c"),
+                         (whole[:4] + struct.pack("<i", 4) + whole[8:], "version 4"), (b"", "too short")):
+        (program.folder / "bad.bin").write_bytes(damage)
+        program.fails("--init-from", "bad.bin", "--val", "text.txt", "--steps", 0, says=["bad.bin", says])
+    program.fails("--init-from", "none.bin", "--val", "text.txt", "--steps", 0, says=["cannot open none.bin"])
+    program.fails("--init-from", "model.bin", "--layers", 3, "--val", "text.txt", "--steps", 0,
+                  says=["--layers 3 does not agree with 2 in model.bin"])
+
+
+# ---- who else reads them -------------------------------------------------------------------
+
+
+def transformers(program, script, *arguments):
+    python = os.environ.get("PYTHON", "python3")
+    if subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode != 0:
+        raise Skip("transformers is not installed (PYTHON names the interpreter)")
+    done = subprocess.run([python, "-c", script, *map(str, arguments)], cwd=program.folder, capture_output=True,
+                          text=True, timeout=300, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    expect(done.returncode == 0, done.stderr[-1500:])
+    return done.stdout.splitlines()
+
+
+def test_auto_model_generates_what_ours_does(program):
+    finish(start(program, [*TINY, *QUIET, "--steps", 3, "--out", "run"]))
+    lines = transformers(program, """
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+path = "run/step_000003"
+config, model = AutoConfig.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+generation = GenerationConfig.from_pretrained(path)
+print(type(model).__name__, config.model_type, *config.architectures)
+print(sum(p.numel() for p in model.parameters()), generation.eos_token_id, generation.max_length)
+print(*model.generate(torch.tensor([[51, 71]]), min_length=8)[0].tolist())
+""")
+    expect(lines[0] == "GPT2LMHeadModel gpt2 GPT2LMHeadModel" and lines[1] == "3008 256 8", lines[:2])
+    inference = program.binary.parent / "infer_gpt2"
+    if not inference.exists():
+        raise Skip("infer_gpt2 is not built")
+    done = subprocess.run([inference, "-m", "run/step_000003", "-p", "Th", "-n", "6", "--temp", "0", "--json",
+                           "--ignore-eos"], cwd=program.folder, capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, done.stderr)
+    ours = json.loads(done.stdout)["ids"]
+    theirs = [int(word) for word in lines[2].split()][2:]
+    expect(theirs[:len(ours)] == ours, f"ours {ours}, transformers' {theirs}")
+
+
+def test_auto_tokenizer_and_pipeline_take_a_checkpoint(program):
+    arguments = [*TINY, *QUIET, "--steps", 1, "--out", "run"]
+    if (DATA / "gpt2/encoder.json").exists():
+        arguments += ["--tokenizer", DATA / "gpt2"]
+    finish(start(program, arguments))
+    checkpoint = program.folder / "run/step_000001"
+    if not any((checkpoint / name).exists() for name in ("tokenizer.json", "vocab.json")):
+        raise Skip("this tokenizer writes no files for transformers")
+    lines = transformers(program, """
+from transformers import AutoTokenizer, pipeline
+path = "run/step_000001"
+tokenizer = AutoTokenizer.from_pretrained(path)
+print(tokenizer.decode(tokenizer("the king's horse")["input_ids"]))
+print(repr(pipeline("text-generation", model=path)("king")[0]["generated_text"]))  # shorter than the context, in bytes too
+""")
+    expect(lines[0] == "the king's horse", lines)
+    expect(eval(lines[1]).startswith("king"), lines)
+
+
+def test_the_model_card_tells_the_truth(program):
+    finish(start(program, [*TINY, "--eval-every", 2, "--eval-batches", 1, "--sample-every", 0, "--steps", 2, "--out",
+                           "run", "--log", "run.jsonl"]))
+    card = (program.folder / "run/step_000002/README.md").read_text()
+    front = card.split("---\n")[1]
+    expect("library_name: transformers\n" in front and "pipeline_tag: text-generation\n" in front, front)
+    lines = program.log("run.jsonl")
+    loss = [line["loss"] for line in lines if "loss" in line][-1]
+    val_loss = [line["val_loss"] for line in lines if "val_loss" in line][-1]
+    parameters = sum(len(data) // 4
+                     for data in read_safetensors(program.folder / "run/step_000002/model.safetensors").values())
+    for part in (f"| parameters | {parameters:,} |", "| optimizer steps | 2 |", "| tokens trained on | 16,",
+                 "| training text | `text.txt` |", f"| {loss:.4f} nats", f"| {val_loss:.4f} nats", "| layers | 1 |",
+                 "| started from | random weights |"):
+        expect(part in card, f"'{part}' is not in:\n{card}")
+    expect(str(program.folder) not in card, "it names a folder of this machine")
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "train_gpt2"))
