@@ -5,15 +5,16 @@
 #include <memory>
 #include <string>
 
-#include "data/toy_run.h"        // toy::make_data: what a run without --train learns from
-#include "llmc/comm/launcher.h"  // launch_from_environment: is this one of several processes?
-#include "llmc/config/train_command_line.h"  // parse_command_line
-#include "llmc/device/select.h"              // select_device: GPU or host
-#include "llmc/io/tokenizer/tokenizer.h"     // make_tokenizer
-#include "llmc/model/pretrained.h"           // read_pretrained_config
-#include "llmc/train/run/run_data.h"         // load_run_data
-#include "llmc/train/run/run_plan.h"  // make_run_plan: defaults filled in, everything checked
-#include "llmc/train/trainer.h"       // Trainer: memory, steps, evaluation, checkpoints
+#include "data/toy_run.h"              // toy::make_data: what a run without --train learns from
+#include "llmc/comm/launcher.h"        // launch_from_environment: is this one of several processes?
+#include "llmc/config/command_line.h"  // parse_command_line
+#include "llmc/config/train_table.h"   // the flags
+#include "llmc/device/select.h"        // select_device: GPU or host
+#include "llmc/io/tokenizer/tokenizer.h"  // make_tokenizer
+#include "llmc/model/pretrained.h"        // read_pretrained_config
+#include "llmc/train/run/resolve.h"       // resolve: defaults filled in, everything checked
+#include "llmc/train/run/run_data.h"      // load_run_data
+#include "llmc/train/trainer.h"           // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 
@@ -27,91 +28,103 @@ void require_one_process() {
 }
 
 // Sizes for a run that names none: GPT-2 small on a GPU, something a CPU can train on a CPU.
-Gpt2Config default_config(std::int64_t vocabulary) {
-  Gpt2Config config;
-  if (!kCudaTarget) config = {.context = 128, .layers = 4, .heads = 4, .channels = 128};
-  config.vocabulary = vocabulary;
+Gpt2Config default_shape() {
+  if (kCudaTarget) return {};
+  return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
+}
+
+// What is known before the data are read. `tokens` is the size of the tokenizer's vocabulary.
+RunFacts facts_of(const Request& request, const Gpt2Config& default_shape, std::int64_t tokens) {
+  RunFacts facts{.default_shape = default_shape};
+  facts.default_shape.vocabulary = tokens;
+  if (!request.model.init_from) return facts;
+  const std::string& path = *request.model.init_from;
+  check_pretrained_path("--init-from", path);
+  facts.weights = from_huggingface(read_pretrained_config(path), path);
+  return facts;
+}
+
+// The configuration, now that the data are known.
+RunConfig resolve_with_data(const Request& request, RunFacts& facts, const RunData& data) {
+  if (data.train) facts.windows = data.train->windows();
+  const RunConfig config = resolve(request, facts);
+  if (config.schedule.epochs > 0) {
+    std::cerr << "epochs: " << config.schedule.epochs << " x " << *facts.windows << " windows are "
+              << config.schedule.steps << " steps\n";
+  }
   return config;
 }
 
-Gpt2Config choose_config(const TrainSettings& settings, std::int64_t vocabulary) {
-  if (settings.init_from.empty()) return requested_config(settings, default_config(vocabulary));
-  check_pretrained_path("--init-from", settings.init_from);
-  const Gpt2Config config =
-      from_huggingface(read_pretrained_config(settings.init_from), settings.init_from);
-  check_flags_agree(settings, config);
-  return config;
-}
-
-void describe(const Gpt2Config& config, const RunPlan& plan, const TrainSettings& settings) {
-  std::cerr << "model: " << config.layers << " layers, " << config.heads << " heads, "
-            << config.channels << " channels, context " << config.context << ", vocabulary "
-            << config.vocabulary << ": " << ParameterTable(config).count() << " parameters, "
-            << settings.dtype << "\n";
-  if (plan.steps == 0) return;
-  std::cerr << "run: " << plan.steps << " steps of " << plan.tokens_per_step() << " tokens ("
-            << plan.shape.B << " sequences x " << plan.shape.T << " tokens x " << plan.grad_accum
-            << " micro-batches)\n";
+void describe(const RunConfig& run) {
+  const Gpt2Config& shape = run.shape;
+  std::cerr << "model: " << shape.layers << " layers, " << shape.heads << " heads, "
+            << shape.channels << " channels, context " << shape.context << ", vocabulary "
+            << shape.vocabulary << ": " << ParameterTable(shape).count() << " parameters, "
+            << dtype_name(run.precision.dtype) << "\n";
+  if (!run.training()) return;
+  std::cerr << "run: " << run.schedule.steps << " steps of " << run.tokens_per_step() << " tokens ("
+            << run.batch.batch_size << " sequences x " << run.batch.seq_len << " tokens x "
+            << run.batch.grad_accum << " micro-batches)\n";
 }
 
 template <class T>
-void run(const TrainSettings& settings, const RunPlan& plan, const Gpt2Config& config,
-         RunData data) {
+void run(const RunConfig& config, RunData data) {
   const bool has_validation = data.validation.has_value();
-  Trainer<T> trainer(settings, plan, config, std::move(data));
-  if (plan.steps > 0) trainer.train();
-  if (plan.steps == 0 && has_validation) {
-    std::printf("val_loss %.6f\n", trainer.validate(0));
-  }
-  if (plan.steps == 0) trainer.evaluate_only();
+  Trainer<T> trainer(config, std::move(data));
+  if (config.training()) return trainer.train();
+  if (has_validation) std::printf("val_loss %.6f\n", trainer.validate(0));
+  trainer.evaluate_only();
 }
 
-void run_toy_language(TrainSettings settings) {
+void run(const RunConfig& config, RunData data) {
+  describe(config);
+  check_vocabulary(config.shape, *data.tokenizer, config);
+  dispatch_dtype(config.precision.dtype, [&]<class T>() { run<T>(config, std::move(data)); });
+}
+
+void run_toy_language(const Request& request) {
   const toy::Language language;
   toy::introduce(language);
-  toy::set_defaults(settings);
-  const Gpt2Config config =
-      choose_config(settings, static_cast<std::int64_t>(language.words().size()));
-  RunPlan plan = make_run_plan(settings, config);
-  RunData data = toy::make_data(language, settings, plan);
-  count_epochs(settings, plan, config, data);
-  describe(config, plan, settings);
-  check_vocabulary(config, *data.tokenizer, settings);
-  dispatch_dtype(parse_dtype(settings.dtype),
-                 [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
+  RunFacts facts = facts_of(request, toy::default_shape(), std::ssize(language.words()));
+  facts.preset = toy::preset();
+  RunData data =
+      toy::make_data(language, resolve_inputs(request, facts), asks_for_training(request, facts));
+  const RunConfig config = resolve_with_data(request, facts, data);
+  run(config, std::move(data));
 }
 
-void run_text(TrainSettings settings) {
-  if (settings.steps < 0) settings.steps = 1000;
-  if (settings.train.empty() && settings.steps > 0) {
-    fail(std::string(settings.val.empty() ? "--eval" : "--val") + " without --train",
+void run_text(const Request& request) {
+  const bool training = asks_for_training(request, {});
+  if (!request.data.train && training) {
+    fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
          "--train FILE, or --steps 0 to evaluate only");
   }
-  auto tokenizer = make_tokenizer(settings.tokenizer);
-  const Gpt2Config config = choose_config(settings, tokenizer->vocabulary_size());
-  check_vocabulary(config, *tokenizer, settings);
-  RunPlan plan = make_run_plan(settings, config);
-  RunData data = load_run_data(settings, plan, std::move(tokenizer));
+  const InputConfig named = default_run_config();
+  auto tokenizer = make_tokenizer(request.data.tokenizer.value_or(named.data.tokenizer));
+  RunFacts facts = facts_of(request, default_shape(), tokenizer->vocabulary_size());
+  const InputConfig inputs = resolve_inputs(request, facts);
+  if (facts.weights) check_vocabulary(*facts.weights, *tokenizer, inputs);
+  RunData data = load_run_data(inputs, training, std::move(tokenizer));
   describe_data(data);
-  count_epochs(settings, plan, config, data);
-  describe(config, plan, settings);
-  dispatch_dtype(parse_dtype(settings.dtype),
-                 [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
+  const RunConfig config = resolve_with_data(request, facts, data);
+  run(config, std::move(data));
 }
 
 }  // namespace llmc
 
 int main(int argc, char** argv) {
   using namespace llmc;
-  TrainSettings settings;
-  if (const auto exit_code = parse_command_line(argc, argv, settings)) return *exit_code;
+  Request request;
+  if (const auto exit_code = parse_command_line<TrainProgram>(argc, argv, request)) {
+    return *exit_code;
+  }
   try {
     require_one_process();
-    select_device(settings.device, argv);
-    if (settings.train.empty() && settings.val.empty() && settings.eval.empty()) {
-      run_toy_language(settings);
+    select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
+    if (!request.data.train && !request.data.val && !request.evaluation.tasks) {
+      run_toy_language(request);
     } else {
-      run_text(settings);
+      run_text(request);
     }
     return kExitOk;
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/toy_language.h"
+#include "llmc/config/train_settings.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run/run_data.h"
 
@@ -16,30 +17,24 @@ namespace llmc::toy {
 
 inline constexpr std::int64_t kTrainTokens = 2'000'000, kValidationTokens = 40'000;
 
-// Fills what nobody asked for with values that learn the language in a few minutes on two cores.
-inline void set_defaults(TrainSettings& settings) {
-  const auto set = [](auto& value, auto unset, auto wanted) {
-    if (value == unset) value = wanted;
-  };
-  const std::int64_t none = 0;
-  const double unsaid = -1;
-  if (settings.model.empty()) {
-    set(settings.layers, none, 2);
-    set(settings.heads, none, 4);
-    set(settings.channels, none, 64);
-    set(settings.context, none, 64);
-  }
-  set(settings.batch_size, none, 16);
-  set(settings.steps, std::int64_t{-1}, 2000);
-  set(settings.lr, unsaid, 5e-3);
-  set(settings.final_lr, unsaid, 0.0);
-  set(settings.weight_decay, unsaid, 0.01);
-  set(settings.prompt, std::string(), ".");
+// Sizes and defaults with which a run learns the language in a few minutes on two cores.
+inline Gpt2Config default_shape() {
+  return {.context = 64, .layers = 2, .heads = 4, .channels = 64};
+}
+
+inline Request preset() {
+  Request request;
+  request.batch.batch_size = 16;
+  request.schedule.steps = 2000;
+  request.schedule.peak = 5e-3;
+  request.schedule.final_fraction = 0.0;
+  request.optimizer.weight_decay = 0.01;
+  request.samples.prompt = ".";
+  return request;
 }
 
 // Training and validation text come from different seeds of one language.
-inline RunData make_data(const Language& language, const TrainSettings& settings,
-                         const RunPlan& plan) {
+inline RunData make_data(const Language& language, const InputConfig& config, bool training) {
   RunData data;
   data.tokenizer = std::make_unique<WordTokenizer>(language.words(), "the toy language");
   const auto text = [&](const char* name, std::uint64_t seed, std::int64_t tokens) {
@@ -48,10 +43,10 @@ inline RunData make_data(const Language& language, const TrainSettings& settings
     return std::vector<TokenSource>{std::move(source)};
   };
   RunSources sources;
-  sources.train = text("the toy language", 2 * settings.seed, kTrainTokens);
+  sources.train = text("the toy language", 2 * config.seed, kTrainTokens);
   sources.validation =
-      text("the toy language's validation text", 2 * settings.seed + 1, kValidationTokens);
-  cut_windows(data, std::move(sources), settings, plan);
+      text("the toy language's validation text", 2 * config.seed + 1, kValidationTokens);
+  cut_windows(data, std::move(sources), config, training);
   return data;
 }
 

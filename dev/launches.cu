@@ -74,13 +74,13 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   const DeviceBatch batch = stage.put(tokens, tokens, shape.B, shape.T, stream);
   const float scale = 1.0f / static_cast<float>(shape.rows());
   model.forward_backward(source, batch, scale, state.loss(), scale, gemm, stream);
-  state.apply_gradients({}, stream);
+  state.apply_gradients({}, 1e-3, stream);
   model.forward(source, batch, gemm, stream);
   model.losses(source, batch, gemm, stream);
   const PassOptions dropout{.dropout = {.embedding = 0.1, .attention = 0.1, .residual = 0.1}};
   model.forward_backward(source, batch, scale, state.loss(), scale, gemm, stream, dropout);
   if (!std::is_same_v<T, float>) state.round_stochastically(1);
-  state.apply_gradients({}, stream);
+  state.apply_gradients({}, 1e-3, stream);
   state.restore_rounding(stream);
   stream.synchronize();
 }

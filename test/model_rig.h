@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
 #include "llmc/model/batch_stage.h"
 #include "llmc/model/gpt2.h"
@@ -24,6 +25,11 @@ inline llmc::Gpt2Config engine_config(const llmc::oracle::Config& config) {
           .layers = config.L,
           .heads = config.NH,
           .channels = config.C};
+}
+
+// The optimizer's options of a run that sets none.
+inline llmc::OptimizerOptions default_optimizer() {
+  return llmc::default_run_config().optimizer;
 }
 
 template <class T>

@@ -14,6 +14,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/prefetch.h"
 #include "llmc/base/terminal.h"
+#include "llmc/config/resume_notes.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/tasks.h"
@@ -30,8 +31,8 @@
 #include "llmc/train/run/interruption.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_output.h"
-#include "llmc/train/run/run_plan.h"
 #include "llmc/train/sampler.h"
+#include "llmc/train/schedule.h"
 #include "llmc/train/training_state.h"
 #include "llmc/train/watch/profiling.h"
 #include "llmc/train/watch/progress.h"
@@ -42,34 +43,33 @@ namespace llmc {
 template <class T>
 class Trainer {
  public:
-  Trainer(const TrainSettings& settings, const RunPlan& plan, const Gpt2Config& config,
-          RunData data)
-      : settings_(settings),
-        plan_(plan),
+  Trainer(const RunConfig& config, RunData data)
+      : config_(config),
         data_(std::move(data)),
-        gemm_({.allow_tf32 = settings.tf32}),
-        table_(config),
-        state_(table_, plan.shape.training, memory_),
-        model_(config, table_, plan.shape, memory_),
-        stage_(plan.shape.B, plan.shape.T, memory_),
+        gemm_({.allow_tf32 = config.precision.tf32}),
+        table_(config.shape),
+        state_(table_, config.training(), memory_),
+        model_(config.shape, table_, config.run_shape(), memory_),
+        stage_(config.batch.batch_size, config.batch.seq_len, memory_),
         source_(nullptr, nullptr),
-        profiling_(settings.profile, settings.profile_out) {
+        profiling_(config.output.profile, config.output.profile_out) {
     // Before the model takes the memory that measuring needs.
-    if (plan.shape.training) {
-      peak_ = peak_of<T>(settings.peak_tflops, device_properties(), settings.tf32, gemm_, stream_);
+    if (config.training()) {
+      peak_ = peak_of<T>(config.device.peak_tflops, device_properties(), config.precision.tf32,
+                         gemm_, stream_);
     }
     allocate();
     state_.clear(stream_);
     source_ = state_.source();
-    if (!settings.init_from.empty()) {
-      load_weights(settings.init_from, state_, stream_);
+    if (!config.model.init_from.empty()) {
+      load_weights(config.model.init_from, state_, stream_);
     } else {
-      state_.initialise(settings.seed, stream_);
+      state_.initialise(config.seed, stream_);
     }
-    if (plan.shape.training) {
+    if (config.training()) {
       state_.set_optimizer_state(
-          state_.first_optimizer_state(static_cast<float>(plan.first_loss_scale)), stream_);
-      if (plan.stochastic_rounding) state_.round_stochastically(settings.seed);
+          state_.first_optimizer_state(static_cast<float>(config.precision.loss_scale)), stream_);
+      if (config.precision.stochastic_rounding) state_.round_stochastically(config.seed);
     }
   }
   Trainer(const Trainer&) = delete;
@@ -79,7 +79,7 @@ class Trainer {
   // interruption has come meanwhile.
   double validate(std::int64_t batches) {
     const ConsecutiveWindows& text = *data_.validation;
-    const std::int64_t B = plan_.shape.B;
+    const std::int64_t B = config_.batch.batch_size;
     const std::int64_t end = batches > 0 ? std::min(text.windows(), batches * B) : text.windows();
     double sum = 0;
     std::vector<float> losses;
@@ -93,27 +93,28 @@ class Trainer {
       stream_.synchronize();
       for (const float loss : losses) sum += static_cast<double>(loss);
     }
-    return sum / static_cast<double>(end * plan_.shape.T);
+    return sum / static_cast<double>(end * config_.batch.seq_len);
   }
 
   // Trains to the end of the plan, or of --stop-after, or until SIGINT or SIGTERM: then the step
   // under way is finished and saved.
   void train() {
     const Interruption interruption;
-    if (plan_.sample_every > 0 || !settings_.samples_out.empty()) {
-      prompt_ = sample_prompt(settings_.prompt, *data_.tokenizer, plan_.shape.T);
+    if (config_.samples.every > 0 || !config_.samples.final_out.empty()) {
+      prompt_ = sample_prompt(config_.samples.prompt, *data_.tokenizer, config_.batch.seq_len);
     }
-    const FileDescriptor held = check_run_output(settings_);
+    const FileDescriptor held = check_run_output(config_.output, config_.samples);
     const std::vector<std::string> changes = begin();
-    const std::int64_t last = settings_.stop_after > 0
-                                  ? std::min(plan_.steps, position_.step + settings_.stop_after)
-                                  : plan_.steps;
+    const std::int64_t last =
+        config_.output.stop_after > 0
+            ? std::min(config_.schedule.steps, position_.step + config_.output.stop_after)
+            : config_.schedule.steps;
     std::cerr << mfu_text(peak_) << "\n";
-    Progress progress(settings_.log, settings_.resume, last);
+    Progress progress(config_.output.log, config_.output.resume, last);
     for (const std::string& change : changes) {
       progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
     }
-    if (due(plan_.eval_every, last)) evaluate(progress);
+    if (due(config_.validation.every, last)) evaluate(progress);
     read_ahead();
     try {
       run_steps(progress, last);
@@ -125,7 +126,7 @@ class Trainer {
     if (Interruption::requested()) save(progress);
     if (const auto profile = profiling_.end_run()) progress.note(*profile);
     progress.end_line();
-    if (!settings_.samples_out.empty()) write_samples();
+    if (!config_.samples.final_out.empty()) write_samples();
     if (Interruption::requested()) return report_interruption();
     report(run_tasks(progress));
   }
@@ -133,8 +134,8 @@ class Trainer {
   // The tasks of --eval, for a run that does not train.
   void evaluate_only() {
     if (data_.tasks.empty()) return;
-    if (!settings_.log.empty()) refuse_used_log(settings_.log);
-    Progress progress(settings_.log, false, 0);
+    if (!config_.output.log.empty()) refuse_used_log(config_.output.log);
+    Progress progress(config_.output.log, false, 0);
     report(run_tasks(progress));
   }
 
@@ -155,7 +156,7 @@ class Trainer {
     if (memory_.total() > device.free_memory) {
       fail("the run needs " + megabytes(memory_.total()) + " of device memory, " +
                megabytes(device.free_memory) + " are free (" + memory_.report() + ")",
-           what_would_fit<T>(model_.config(), table_, plan_.shape, device.free_memory));
+           what_would_fit<T>(model_.config(), table_, config_.run_shape(), device.free_memory));
     }
     memory_.allocate();
   }
@@ -168,50 +169,43 @@ class Trainer {
       profiling_.begin_step(stream_);
       progress.step(run_step(progress));
       if (const auto profile = profiling_.end_step(stream_)) progress.note(*profile);
-      if (due(plan_.eval_every, last)) evaluate(progress);
-      if (due(plan_.sample_every, last)) show_sample(progress);
-      if (due(settings_.checkpoint_every, last) || due(settings_.milestone_every, last) ||
+      if (due(config_.validation.every, last)) evaluate(progress);
+      if (due(config_.samples.every, last)) show_sample(progress);
+      if (due(config_.output.checkpoint_every, last) || due(config_.output.milestone_every, last) ||
           position_.step == last) {
         save(progress);
       }
-      if (position_.step != last && due(settings_.eval_task_every, last)) run_tasks(progress);
+      if (position_.step != last && due(config_.evaluation.every, last)) run_tasks(progress);
     }
   }
 
   StepRecord run_step(Progress& progress) {
     const auto start = std::chrono::steady_clock::now();
-    const double rate = plan_.schedule.rate(position_.step);
+    const double rate = make_schedule(config_.schedule).rate(position_.step);
     state_.begin_step(stream_);
-    const float scale = 1.0f / static_cast<float>(plan_.tokens_per_step());
-    for (std::int64_t micro = 0; micro < plan_.grad_accum; ++micro) {
-      const std::int64_t first_sample = position_.samples + micro * plan_.shape.B;
+    const float scale = 1.0f / static_cast<float>(config_.tokens_per_step());
+    for (std::int64_t micro = 0; micro < config_.batch.grad_accum; ++micro) {
+      const std::int64_t first_sample = position_.samples + micro * config_.batch.batch_size;
       const DeviceBatch there = next_batch();
       model_.forward_backward(source_, there, scale, state_.loss(), scale, gemm_, stream_,
                               {.dloss_factor = state_.loss_scale(),
-                               .dropout = plan_.dropout,
-                               .seed = settings_.seed,
+                               .dropout = config_.dropout_rates(),
+                               .seed = config_.seed,
                                .step = position_.step,
                                .first_sample = first_sample});
     }
-    state_.apply_gradients({.learning_rate = rate,
-                            .weight_decay = plan_.weight_decay,
-                            .beta1 = settings_.beta1,
-                            .beta2 = settings_.beta2,
-                            .eps = settings_.eps,
-                            .clip = settings_.clip,
-                            .loss_scale_window = plan_.loss_scale_window},
-                           stream_);
+    state_.apply_gradients(config_.optimizer, rate, stream_);
     const double loss = static_cast<double>(state_.loss_value(stream_));
     loss_ = loss;
     const OptimizerState optimizer = state_.optimizer_state(stream_);
     position_.step += 1;
-    position_.samples += plan_.global_batch();
-    position_.tokens += plan_.tokens_per_step();
+    position_.samples += config_.global_batch();
+    position_.tokens += config_.tokens_per_step();
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_skipped(optimizer, loss, progress);
-    const double tok_per_s = static_cast<double>(plan_.tokens_per_step()) / seconds;
-    const FlopsPerToken flops = flops_per_token(table_, model_.config(), plan_.shape.T);
+    const double tok_per_s = static_cast<double>(config_.tokens_per_step()) / seconds;
+    const FlopsPerToken flops = flops_per_token(table_, model_.config(), config_.batch.seq_len);
     return {.step = position_.step,
             .loss = loss,
             .grad_norm = static_cast<double>(optimizer.gradient_norm),
@@ -232,7 +226,7 @@ class Trainer {
   void report_skipped(const OptimizerState& optimizer, double loss, Progress& progress) const {
     if (optimizer.finite != 0) return;
     progress.note(skipped_update_text(position_.step, loss, optimizer));
-    if (optimizer.skipped_in_row < settings_.max_skipped) return;
+    if (optimizer.skipped_in_row < config_.output.max_skipped) return;
     fail(std::to_string(optimizer.skipped_in_row) +
              " updates in a row were skipped: the loss or the gradient is not finite",
          "a lower --lr, a longer --warmup or --dtype fp32; --max-skipped sets how many are borne");
@@ -240,7 +234,7 @@ class Trainer {
 
   // From here on batches_ gives the run's micro-batches, one after the other.
   void read_ahead() {
-    const std::int64_t B = plan_.shape.B;
+    const std::int64_t B = config_.batch.batch_size;
     batches_.emplace([this, B, first = position_.samples](std::int64_t n) {
       return prepare(data_.train->batch(first + n * B, B));
     });
@@ -252,14 +246,14 @@ class Trainer {
   void evaluate(Progress& progress) {
     if (!data_.validation) return;
     if (position_.validation && position_.validation->step == position_.step) return;
-    const double loss = validate(settings_.eval_batches);
+    const double loss = validate(config_.validation.batches);
     if (Interruption::requested()) return;
     progress.validation(position_.step, loss);
     position_.validation = {position_.step, loss};
   }
 
   std::vector<EvalResult> run_tasks(Progress& progress) {
-    RowScorer<T> scorer(model_, source_, stage_, plan_.shape, gemm_, stream_);
+    RowScorer<T> scorer(model_, source_, stage_, config_.run_shape(), gemm_, stream_);
     const EvalCallbacks callbacks = {
         .progress =
             [&](const EvalTask& task, std::int64_t done, std::int64_t total, double seconds) {
@@ -282,30 +276,30 @@ class Trainer {
 
   void show_sample(Progress& progress) {
     const std::int64_t length = std::min(
-        plan_.shape.T, static_cast<std::int64_t>(prompt_.size()) + settings_.sample_tokens);
-    const auto samples = sample_tokens(model_, source_, stage_, prompt_, 1, length, settings_.seed,
+        config_.batch.seq_len, static_cast<std::int64_t>(prompt_.size()) + config_.samples.length);
+    const auto samples = sample_tokens(model_, source_, stage_, prompt_, 1, length, config_.seed,
                                        position_.step, gemm_, stream_);
     if (Interruption::requested()) return;
     progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
   }
 
-  // As many rounds of full sequences as give --samples-tokens tokens, one sequence a line.
+  // As many rounds of full sequences as give --final-samples-tokens tokens, one sequence a line.
   void write_samples() {
     std::string text;
     for (std::int64_t round = 0, tokens = 0;
-         tokens < settings_.samples_tokens && !Interruption::requested(); ++round) {
+         tokens < config_.samples.final_tokens && !Interruption::requested(); ++round) {
       const auto samples = sample_tokens(
-          model_, source_, stage_, prompt_, plan_.shape.B, plan_.shape.T,
-          settings_.seed + static_cast<std::uint64_t>(round) + 1, position_.step, gemm_, stream_);
+          model_, source_, stage_, prompt_, config_.batch.batch_size, config_.batch.seq_len,
+          config_.seed + static_cast<std::uint64_t>(round) + 1, position_.step, gemm_, stream_);
       for (const auto& sample : samples) text += data_.tokenizer->decode(sample) + "\n";
-      tokens += plan_.shape.rows();
+      tokens += config_.run_shape().rows();
     }
     if (Interruption::requested()) {
-      std::cerr << "interrupted: " << settings_.samples_out << " was not written\n";
+      std::cerr << "interrupted: " << config_.samples.final_out << " was not written\n";
       return;
     }
-    write_file(settings_.samples_out, text);
-    std::cerr << "samples: " << settings_.samples_out << "\n";
+    write_file(config_.samples.final_out, text);
+    std::cerr << "samples: " << config_.samples.final_out << "\n";
   }
 
   // ---- checkpoints ----
@@ -314,29 +308,31 @@ class Trainer {
   // returns what is other than before.
   std::vector<std::string> begin() {
     const Windows& text = data_.train->of_sources();
-    position_.T = plan_.shape.T;
+    position_.T = config_.batch.seq_len;
     position_.train = training_text(*data_.train);
     position_.train_tokens = 0;
     for (const TokenSource& source : text.sources()) position_.train_tokens += source.size();
     position_.vocabulary = vocabulary_checksum(*data_.tokenizer);
-    position_.flags = run_flags(settings_, plan_);
+    position_.flags = recorded_settings(config_);
     const std::vector<std::string> changes =
-        settings_.resume ? resume() : std::vector<std::string>();
-    if (settings_.resume && !settings_.log.empty()) trim_log(settings_.log, position_.step);
+        config_.output.resume ? resume() : std::vector<std::string>();
+    if (config_.output.resume && !config_.output.log.empty())
+      trim_log(config_.output.log, position_.step);
     return changes;
   }
 
   std::vector<std::string> resume() {
-    const FoundCheckpoint found = find_newest_checkpoint(settings_.out);
+    const FoundCheckpoint found = find_newest_checkpoint(config_.output.out);
     for (const std::string& warning : found.warnings) std::cerr << "warning: " << warning << "\n";
     if (!found.path) {
-      std::cerr << "resume: no good checkpoint in " << settings_.out << ", starting fresh\n";
+      std::cerr << "resume: no good checkpoint in " << config_.output.out << ", starting fresh\n";
       return {};
     }
     check_same_model(*found.path, huggingface_config());
     const RunPosition now = position_;
-    position_ = load_checkpoint(*found.path, settings_.seed, state_, stream_);
-    check_same_vocabulary(*found.path, position_.vocabulary, now.vocabulary, settings_.tokenizer);
+    position_ = load_checkpoint(*found.path, config_.seed, state_, stream_);
+    check_same_vocabulary(*found.path, position_.vocabulary, now.vocabulary,
+                          config_.data.tokenizer);
     saved_ = found.path->string();
     saved_step_ = position_.step;
     std::cerr << "resume: from " << saved_ << "\n";
@@ -345,16 +341,15 @@ class Trainer {
 
   // The state as it is now, unless that is saved already or nothing is to be.
   void save(Progress& progress) {
-    if (settings_.out.empty() || position_.step == saved_step_ || position_.step == 0) return;
+    if (config_.output.out.empty() || position_.step == saved_step_ || position_.step == 0) return;
     const HuggingFaceConfig config = huggingface_config();
-    const ModelCard card =
-        make_model_card(settings_, plan_, config, table_.count(), position_, loss_);
-    saved_ = save_checkpoint(settings_.out, config, position_, settings_.seed, state_, stream_,
+    const ModelCard card = make_model_card(config_, config, table_.count(), position_, loss_);
+    saved_ = save_checkpoint(config_.output.out, config, position_, config_.seed, state_, stream_,
                              checkpoint_texts(card, *data_.tokenizer));
     saved_step_ = position_.step;
     progress.note("saved " + saved_);
     try {
-      const Retention retention{settings_.keep, settings_.milestone_every};
+      const Retention retention{config_.output.keep_checkpoints, config_.output.milestone_every};
       for (const std::string& name : remove_old_checkpoints(saved_, retention)) {
         progress.note("removed " + name);
       }
@@ -368,7 +363,7 @@ class Trainer {
               << ": ";
     if (saved_step_ == position_.step) {
       std::cerr << "saved " << saved_ << ", --resume goes on\n";
-    } else if (settings_.out.empty()) {
+    } else if (config_.output.out.empty()) {
       std::cerr << "nothing is saved without --out\n";
     } else {
       std::cerr << "nothing to save yet\n";
@@ -377,14 +372,13 @@ class Trainer {
 
   HuggingFaceConfig huggingface_config() const {
     HuggingFaceConfig config = to_huggingface(model_.config(), data_.tokenizer->end_of_text());
-    config.embd_pdrop = plan_.dropout.embedding;
-    config.attn_pdrop = plan_.dropout.attention;
-    config.resid_pdrop = plan_.dropout.residual;
+    config.embd_pdrop = config_.dropout.embedding;
+    config.attn_pdrop = config_.dropout.attention;
+    config.resid_pdrop = config_.dropout.residual;
     return config;
   }
 
-  TrainSettings settings_;
-  RunPlan plan_;
+  RunConfig config_;
   RunData data_;
   Stream stream_;
   Gemm gemm_;
