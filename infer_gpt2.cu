@@ -8,24 +8,26 @@
 #include <iostream>
 #include <string>
 
-#include "llmc/config/infer_command_line.h"  // parse_command_line
-#include "llmc/device/select.h"              // select_device: GPU or host
-#include "llmc/infer/decoder.h"              // Decoder: the model with a key-value cache
-#include "llmc/infer/generate.h"             // generate: the loop over tokens
-#include "llmc/infer/generation_report.h"    // report_json: what --json prints
-#include "llmc/infer/job.h"                  // make_job: model, tokenizer and prompt, all checked
-#include "llmc/infer/text_stream.h"          // TextStream: text of tokens as they come
-#include "llmc/model/engine.h"               // Engine: weights, model and memory
-#include "llmc/model/pretrained.h"           // load_weights from a directory of transformers
+#include "llmc/config/command_line.h"      // parse_command_line
+#include "llmc/config/infer_table.h"       // the flags
+#include "llmc/config/quantities.h"        // error_text
+#include "llmc/device/select.h"            // select_device: GPU or host
+#include "llmc/infer/decoder.h"            // Decoder: the model with a key-value cache
+#include "llmc/infer/generate.h"           // generate: the loop over tokens
+#include "llmc/infer/generation_report.h"  // report_json: what --json prints
+#include "llmc/infer/job.h"                // make_job: model, tokenizer and prompt, all checked
+#include "llmc/infer/text_stream.h"        // TextStream: text of tokens as they come
+#include "llmc/model/engine.h"             // Engine: weights, model and memory
+#include "llmc/model/pretrained.h"         // load_weights from a directory of transformers
 
 namespace llmc {
 
 // What will run and what memory it takes; throws when that is not there.
-void describe(const Job& job, const InferSettings& settings, const MemoryPlan& memory) {
+void describe(const Job& job, const InferConfig& settings, const MemoryPlan& memory) {
   const DeviceProperties device = device_properties();
   std::cerr << "model: " << job.config.layers << " layers, " << job.config.heads << " heads, "
             << job.config.channels << " channels, context " << job.config.context << ", vocabulary "
-            << job.config.vocabulary << ", " << settings.dtype << "\n"
+            << job.config.vocabulary << ", " << dtype_name(settings.dtype) << "\n"
             << "device: " << device.name << ", " << megabytes(device.free_memory) << " free\n"
             << "memory: " << memory.report() << "\n";
   if (memory.total() <= device.free_memory) return;
@@ -44,7 +46,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 template <class T>
-void run(const Job& job, const InferSettings& settings) {
+void run(const Job& job, const InferConfig& settings) {
   Engine<T> engine(job.config, job.shape().run_shape());
   Decoder<T> decoder(engine.runner(), job.shape(), engine.memory());
   describe(job, settings, engine.memory());
@@ -86,15 +88,18 @@ void run(const Job& job, const InferSettings& settings) {
 
 int main(int argc, char** argv) {
   using namespace llmc;
-  InferSettings settings;
-  if (const auto exit_code = parse_command_line(argc, argv, settings)) return *exit_code;
+  InferRequest request;
+  if (const auto exit_code = parse_command_line<InferProgram>(argc, argv, request)) {
+    return *exit_code;
+  }
   try {
-    select_device(settings.device, argv);
+    const InferConfig settings = resolve(request);
+    select_device(choice_name(settings.device), argv);
     const Job job = make_job(settings);
-    dispatch_dtype(parse_dtype(settings.dtype), [&]<class T>() { run<T>(job, settings); });
+    dispatch_dtype(settings.dtype, [&]<class T>() { run<T>(job, settings); });
     return kExitOk;
   } catch (const std::exception& error) {
-    std::cerr << "infer_gpt2: " << error.what() << "\n";
+    std::cerr << "infer_gpt2: " << error_text(error, InferProgram::settings()) << "\n";
     return kExitFailed;
   }
 }

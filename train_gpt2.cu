@@ -1,19 +1,22 @@
-// Trains a GPT-2. `train_gpt2 --help` lists what it can be told; without arguments it trains a
-// small model on a toy language. One translation unit: everything else is in llmc/.
+// Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
+// a toy language. One translation unit: everything else is in llmc/.
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
-#include "data/toy_run.h"        // toy::make_data: what a run without --train learns from
-#include "llmc/comm/launcher.h"  // launch_from_environment: is this one of several processes?
-#include "llmc/config/train_command_line.h"  // parse_command_line
-#include "llmc/device/select.h"              // select_device: GPU or host
-#include "llmc/io/tokenizer/tokenizer.h"     // make_tokenizer
-#include "llmc/model/pretrained.h"           // read_pretrained_config
-#include "llmc/train/run/run_data.h"         // load_run_data
-#include "llmc/train/run/run_plan.h"  // make_run_plan: defaults filled in, everything checked
-#include "llmc/train/trainer.h"       // Trainer: memory, steps, evaluation, checkpoints
+#include "data/toy_run.h"              // ToySource: the data of a run without --train
+#include "llmc/comm/launcher.h"        // launch_from_environment: is this one of several processes?
+#include "llmc/config/command_line.h"  // parse_command_line
+#include "llmc/config/quantities.h"    // error_text
+#include "llmc/config/train_table.h"   // the flags
+#include "llmc/device/select.h"        // select_device: GPU or host
+#include "llmc/model/pretrained.h"     // read_pretrained_config
+#include "llmc/train/run/data_source.h"  // TextSource: the data of all other runs
+#include "llmc/train/run/resolve.h"      // resolve: defaults filled in, everything checked
+#include "llmc/train/trainer.h"          // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 
@@ -26,96 +29,70 @@ void require_one_process() {
        "start one process: ./train_gpt2, or mpirun -n 1 ./train_gpt2");
 }
 
-// Sizes for a run that names none: GPT-2 small on a GPU, something a CPU can train on a CPU.
-Gpt2Config default_config(std::int64_t vocabulary) {
-  Gpt2Config config;
-  if (!kCudaTarget) config = {.context = 128, .layers = 4, .heads = 4, .channels = 128};
-  config.vocabulary = vocabulary;
-  return config;
-}
-
-Gpt2Config choose_config(const TrainSettings& settings, std::int64_t vocabulary) {
-  if (settings.init_from.empty()) return requested_config(settings, default_config(vocabulary));
-  check_pretrained_path("--init-from", settings.init_from);
-  const Gpt2Config config =
-      from_huggingface(read_pretrained_config(settings.init_from), settings.init_from);
-  check_flags_agree(settings, config);
-  return config;
-}
-
-void describe(const Gpt2Config& config, const RunPlan& plan, const TrainSettings& settings) {
-  std::cerr << "model: " << config.layers << " layers, " << config.heads << " heads, "
-            << config.channels << " channels, context " << config.context << ", vocabulary "
-            << config.vocabulary << ": " << ParameterTable(config).count() << " parameters, "
-            << settings.dtype << "\n";
-  if (plan.steps == 0) return;
-  std::cerr << "run: " << plan.steps << " steps of " << plan.tokens_per_step() << " tokens ("
-            << plan.shape.B << " sequences x " << plan.shape.T << " tokens x " << plan.grad_accum
-            << " micro-batches)\n";
-}
-
-template <class T>
-void run(const TrainSettings& settings, const RunPlan& plan, const Gpt2Config& config,
-         RunData data) {
-  const bool has_validation = data.validation.has_value();
-  Trainer<T> trainer(settings, plan, config, std::move(data));
-  if (plan.steps > 0) trainer.train();
-  if (plan.steps == 0 && has_validation) {
-    std::printf("val_loss %.6f\n", trainer.validate(0));
+std::unique_ptr<DataSource> choose_source(const Request& request) {
+  if (request.data.train || request.data.val || request.evaluation.tasks) {
+    return std::make_unique<TextSource>(request);
   }
-  if (plan.steps == 0) trainer.evaluate_only();
+  return std::make_unique<toy::ToySource>();
 }
 
-void run_toy_language(TrainSettings settings) {
-  const toy::Language language;
-  toy::introduce(language);
-  toy::set_defaults(settings);
-  const Gpt2Config config =
-      choose_config(settings, static_cast<std::int64_t>(language.words().size()));
-  RunPlan plan = make_run_plan(settings, config);
-  RunData data = toy::make_data(language, settings, plan);
-  count_epochs(settings, plan, config, data);
-  describe(config, plan, settings);
-  check_vocabulary("--init-from " + settings.init_from, config.vocabulary, *data.tokenizer);
-  dispatch_dtype(parse_dtype(settings.dtype),
-                 [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
+// What is known before the data are read.
+RunFacts facts_of(const Request& request, const DataSource& source) {
+  RunFacts facts{.default_shape = source.default_shape(), .preset = source.preset()};
+  facts.default_shape.vocabulary = source.tokenizer().vocabulary_size();
+  if (!request.model.init_from) return facts;
+  const std::string& path = *request.model.init_from;
+  check_pretrained_path("--init-from", path);
+  facts.weights = from_huggingface(read_pretrained_config(path), path);
+  check_vocabulary("--init-from " + path, facts.weights->vocabulary, source.tokenizer());
+  return facts;
 }
 
-void run_text(TrainSettings settings) {
-  if (settings.steps < 0) settings.steps = 1000;
-  if (settings.train.empty() && settings.steps > 0) {
-    fail(std::string(settings.val.empty() ? "--eval" : "--val") + " without --train",
-         "--train FILE, or --steps 0 to evaluate only");
+// `windows` of the training text.
+void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
+  const Gpt2Config& shape = run.shape;
+  if (run.schedule.epochs > 0) {
+    std::cerr << "epochs: " << run.schedule.epochs << " x " << *windows << " windows are "
+              << run.schedule.steps << " steps\n";
   }
-  auto tokenizer = make_tokenizer(settings.tokenizer);
-  const Gpt2Config config = choose_config(settings, tokenizer->vocabulary_size());
-  check_vocabulary("--init-from " + settings.init_from, config.vocabulary, *tokenizer);
-  RunPlan plan = make_run_plan(settings, config);
-  RunData data = load_run_data(settings, plan, std::move(tokenizer));
-  describe_data(data);
-  count_epochs(settings, plan, config, data);
-  describe(config, plan, settings);
-  dispatch_dtype(parse_dtype(settings.dtype),
-                 [&]<class T>() { run<T>(settings, plan, config, std::move(data)); });
+  std::cerr << "model: " << shape.layers << " layers, " << shape.heads << " heads, "
+            << shape.channels << " channels, context " << shape.context << ", vocabulary "
+            << shape.vocabulary << ": " << ParameterTable(shape).count() << " parameters, "
+            << dtype_name(run.precision.dtype) << "\n";
+  if (!run.training()) return;
+  std::cerr << "run: " << run.schedule.steps << " steps of " << run.tokens_per_step() << " tokens ("
+            << run.batch.batch_size << " sequences x " << run.batch.seq_len << " tokens x "
+            << run.batch.grad_accum << " micro-batches)\n";
+}
+
+void run(const Request& request) {
+  const std::unique_ptr<DataSource> source = choose_source(request);
+  RunFacts facts = facts_of(request, *source);
+  RunData data = source->load(resolve_inputs(request, facts), asks_for_training(request, facts));
+  if (data.train) facts.windows = data.train->windows();
+  const RunConfig config = resolve(request, facts);
+  describe(config, facts.windows);
+  dispatch_dtype(config.precision.dtype, [&]<class T>() {
+    Trainer<T> trainer(config, std::move(data));
+    config.training() ? trainer.train() : trainer.evaluate_only();
+  });
 }
 
 }  // namespace llmc
 
 int main(int argc, char** argv) {
   using namespace llmc;
-  TrainSettings settings;
-  if (const auto exit_code = parse_command_line(argc, argv, settings)) return *exit_code;
+  Request request;
+  if (const auto exit_code = parse_command_line<TrainProgram>(argc, argv, request)) {
+    return *exit_code;
+  }
   try {
     require_one_process();
-    select_device(settings.device, argv);
-    if (settings.train.empty() && settings.val.empty() && settings.eval.empty()) {
-      run_toy_language(settings);
-    } else {
-      run_text(settings);
-    }
+    select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
+    run(request);
     return kExitOk;
   } catch (const std::exception& error) {
-    std::cerr << "train_gpt2: " << error.what() << "\n";
+    std::cerr << "train_gpt2: " << error_text(error, train_settings()) << "\n";
     return kExitFailed;
   }
 }

@@ -3,15 +3,19 @@
 #include <exception>
 #include <iostream>
 
-#include "llmc/config/tokenize_command_line.h"  // parse_command_line
-#include "llmc/tokenize/detokenize.h"           // detokenize_files
-#include "llmc/tokenize/tokenize_files.h"       // tokenize_files
+#include "llmc/config/command_line.h"      // parse_command_line
+#include "llmc/config/tokenize_table.h"    // the flags
+#include "llmc/tokenize/detokenize.h"      // detokenize_files
+#include "llmc/tokenize/tokenize_files.h"  // tokenize_files
 
 int main(int argc, char** argv) {
   using namespace llmc;
-  TokenizeSettings settings;
-  if (const auto exit_code = parse_command_line(argc, argv, settings)) return *exit_code;
+  TokenizeRequest request;
+  if (const auto exit_code = parse_command_line<TokenizeProgram>(argc, argv, request)) {
+    return *exit_code;
+  }
   try {
+    const TokenizeConfig settings = resolve(request);
     if (settings.decode) {
       detokenize_files(settings);
     } else {

@@ -1,66 +1,68 @@
-// What a training run without --train does: a small model learns the toy language.
+// The data of a training run without --train: a small model learns the toy language.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "data/toy_language.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
-#include "llmc/train/run/run_data.h"
+#include "llmc/train/run/data_source.h"
 
 namespace llmc::toy {
 
 inline constexpr std::int64_t kTrainTokens = 2'000'000, kValidationTokens = 40'000;
 
-// Fills what nobody asked for with values that learn the language in a few minutes on two cores.
-inline void set_defaults(TrainSettings& settings) {
-  const auto set = [](auto& value, auto unset, auto wanted) {
-    if (value == unset) value = wanted;
-  };
-  const std::int64_t none = 0;
-  const double unsaid = -1;
-  if (settings.model.empty()) {
-    set(settings.layers, none, 2);
-    set(settings.heads, none, 4);
-    set(settings.channels, none, 64);
-    set(settings.context, none, 64);
+class ToySource final : public DataSource {
+ public:
+  ToySource() : tokenizer_(std::make_unique<WordTokenizer>(language_.words(), "the toy language")) {
+    std::fprintf(stderr,
+                 "no --train: a small model learns the built-in toy language of %zu words; the "
+                 "loss cannot fall below its entropy, %.4f nats a token\n",
+                 language_.words().size(), language_.entropy_per_token());
   }
-  set(settings.batch_size, none, 16);
-  set(settings.steps, std::int64_t{-1}, 2000);
-  set(settings.lr, unsaid, 5e-3);
-  set(settings.final_lr, unsaid, 0.0);
-  set(settings.weight_decay, unsaid, 0.01);
-  set(settings.prompt, std::string(), ".");
-}
 
-// Training and validation text come from different seeds of one language.
-inline RunData make_data(const Language& language, const TrainSettings& settings,
-                         const RunPlan& plan) {
-  RunData data;
-  data.tokenizer = std::make_unique<WordTokenizer>(language.words(), "the toy language");
-  const auto text = [&](const char* name, std::uint64_t seed, std::int64_t tokens) {
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+
+  // Sizes and defaults with which a run learns the language in a few minutes on two cores.
+  Gpt2Config default_shape() const override {
+    return {.context = 64, .layers = 2, .heads = 4, .channels = 64};
+  }
+  Request preset() const override {
+    Request request;
+    request.batch.batch_size = 16;
+    request.schedule.steps = 2000;
+    request.schedule.peak = 5e-3;
+    request.schedule.final_fraction = 0.0;
+    request.optimizer.weight_decay = 0.01;
+    request.samples.prompt = ".";
+    return request;
+  }
+
+  // Training and validation text come from different seeds of one language.
+  RunData load(const InputConfig& config, bool training) override {
+    RunData data;
+    data.tokenizer = std::move(tokenizer_);
+    RunSources sources;
+    sources.train = text("the toy language", 2 * config.seed, kTrainTokens);
+    sources.validation =
+        text("the toy language's validation text", 2 * config.seed + 1, kValidationTokens);
+    cut_windows(data, std::move(sources), config, training);
+    return data;
+  }
+
+ private:
+  std::vector<TokenSource> text(const char* name, std::uint64_t seed, std::int64_t tokens) const {
     TokenSource source(name);
-    source.add(name, TokenData(language.generate(seed, tokens)));
-    return std::vector<TokenSource>{std::move(source)};
-  };
-  RunSources sources;
-  sources.train = text("the toy language", 2 * settings.seed, kTrainTokens);
-  sources.validation =
-      text("the toy language's validation text", 2 * settings.seed + 1, kValidationTokens);
-  cut_windows(data, std::move(sources), settings, plan);
-  return data;
-}
+    source.add(name, TokenData(language_.generate(seed, tokens)));
+    return {std::move(source)};
+  }
 
-inline void introduce(const Language& language) {
-  std::fprintf(
-      stderr,
-      "no --train: a small model learns the built-in toy language of %zu words; the loss cannot "
-      "fall below its entropy, %.4f nats a token\n",
-      language.words().size(), language.entropy_per_token());
-}
+  Language language_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
 
 }  // namespace llmc::toy

@@ -31,7 +31,13 @@ struct Shape {
   }
 };
 
-constexpr llmc::AdamWOptions kOptions{.learning_rate = 1e-3f, .weight_decay = 0.1f};
+constexpr llmc::OptimizerOptions kOptions{.beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .grad_clip = 1,
+                                          .loss_scale_window = 2000};
+constexpr double kLearningRate = 1e-3;
 constexpr int kUpdates = 10;
 constexpr float kGradientScale = 0.5f;
 constexpr llmc::StochasticRounding kRounded{.seed = 0xfedcba9876543210, .tensor = 5};
@@ -43,16 +49,6 @@ llmc::OptimizerState state_after(int updates) {
           .updates = updates,
           .bias_correction1 = static_cast<float>(1 - std::pow(kOptions.beta1, t)),
           .bias_correction2_root = static_cast<float>(std::sqrt(1 - std::pow(kOptions.beta2, t)))};
-}
-
-llmc::AdamWStep step_of(const llmc::AdamWOptions& o) {
-  return {.keep = static_cast<float>(1.0 - static_cast<double>(o.learning_rate) *
-                                               static_cast<double>(o.weight_decay)),
-          .learning_rate = o.learning_rate,
-          .beta2 = static_cast<float>(o.beta2),
-          .one_minus_beta1 = static_cast<float>(1 - o.beta1),
-          .one_minus_beta2 = static_cast<float>(1 - o.beta2),
-          .eps = o.eps};
 }
 
 // The working weights that masters `p` become in these rows: to the bit, as each draw is definite.
@@ -98,25 +94,26 @@ void adamw(Bench& bench, const Shape& s) {
 
   c.variant("one_launch", [&](int i) {
     llmc::adamw<T>(param.at(i), copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n, kOptions,
-                   state.data(), bench.stream());
+                   kLearningRate, true, state.data(), bench.stream());
   });
   c.variant("per_tensor", [&](int i) {
     std::int64_t at = 0;
     for (const std::int64_t size : tensors) {
       llmc::adamw<T>(param.at(i) + at, copy_at(i, at), m.at(i) + at, v.at(i) + at,
-                     gradient.at(i) + at, size, kOptions, state.data(), bench.stream());
+                     gradient.at(i) + at, size, kOptions, kLearningRate, true, state.data(),
+                     bench.stream());
       at += size;
     }
   });
   c.variant("scalar", [&](int i) {
     llmc::launch_elementwise<1>(adamw_scalar_kernel<T>, n, bench.stream(), param.at(i),
                                 copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n,
-                                step_of(kOptions), state.data());
+                                llmc::make_adamw_step(kOptions, kLearningRate, true), state.data());
   });
   if constexpr (kCopy) {
     c.variant("stochastic", [&](int i) {
       llmc::adamw<T>(param.at(i), working->at(i), m.at(i), v.at(i), gradient.at(i), n, kOptions,
-                     state.data(), bench.stream(), kRounded);
+                     kLearningRate, true, state.data(), bench.stream(), kRounded);
     });
   }
 
@@ -126,11 +123,11 @@ void adamw(Bench& bench, const Shape& s) {
   oracle::Vec g = gradient.rows(rows, s.C);
   for (double& x : g) x *= static_cast<double>(kGradientScale);
   oracle::adamw_step(want_p, want_m, want_v, g, kUpdates,
-                     {.lr = static_cast<double>(kOptions.learning_rate),
+                     {.lr = kLearningRate,
                       .beta1 = kOptions.beta1,
                       .beta2 = kOptions.beta2,
-                      .eps = static_cast<double>(kOptions.eps),
-                      .weight_decay = static_cast<double>(kOptions.weight_decay)});
+                      .eps = kOptions.eps,
+                      .weight_decay = kOptions.weight_decay});
   c.finish([&]([[maybe_unused]] const std::string& variant) {
     std::vector all = {compare("param", param.rows(rows, s.C), want_p, tolerance<float>()),
                        compare("m", m.rows(rows, s.C), want_m, tolerance<float>()),

@@ -75,7 +75,7 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
       runner.put(prepare({.B = shape.B, .T = shape.T, .inputs = tokens, .targets = tokens}));
   const LossOptions loss{.scale = 1.0f / static_cast<float>(shape.rows()), .sum = state.loss()};
   runner.forward_backward(batch, loss);
-  state.apply_gradients({}, stream);
+  state.apply_gradients({}, 1e-3, stream);
   std::vector<float> losses;
   runner.forward(batch);
   runner.read_losses(batch, losses);
@@ -83,7 +83,7 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   runner.forward_backward(batch, loss, dropout);
   run_stage(engine, batch);
   if (!std::is_same_v<T, float>) state.round_stochastically(1);
-  state.apply_gradients({}, stream);
+  state.apply_gradients({}, 1e-3, stream);
   state.restore_rounding(stream);
   stream.synchronize();
 }

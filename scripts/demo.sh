@@ -22,7 +22,7 @@ entropy=$(value entropy) bigram=$(value bigram_loss) trigram=$(value trigram_los
 
 echo "== training" >&2
 ./train_gpt2 --log "$out/log.jsonl" --out "$out/checkpoints" --eval-batches 0 --eval-every 250 \
-  --samples-out "$out/samples.txt" --samples-tokens 4096
+  --final-samples-out "$out/samples.txt" --final-samples-tokens 4096
 
 echo "== $out" >&2
 "$tool" --parse "$out/samples.txt" --sentences 200 | tee "$out/parsed.txt" >&2

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
 #include "llmc/train/training_state.h"
 #include "test/oracle/compare.h"
@@ -22,6 +23,11 @@ inline llmc::Gpt2Config engine_config(const llmc::oracle::Config& config) {
           .layers = config.L,
           .heads = config.NH,
           .channels = config.C};
+}
+
+// The optimizer's options of a run that sets none.
+inline llmc::OptimizerOptions default_optimizer() {
+  return llmc::default_run_config().optimizer;
 }
 
 template <class T>

@@ -93,7 +93,7 @@ class SecondSave:
         for folder in (self.base, self.whole):
             folder.mkdir()
             shutil.copy(program.folder / "text.txt", folder)
-        arguments = [*RUN, "--steps", 3, "--checkpoint-every", 1, "--keep", 1]
+        arguments = [*RUN, "--steps", 3, "--checkpoint-every", 1, "--keep-checkpoints", 1]
         finish(start(program, arguments, self.whole))
         finish(start(program, [*arguments, "--stop-after", 1], self.base))
         self.resumed = [*arguments, "--resume"]
@@ -232,7 +232,7 @@ def test_five_interruptions_leave_the_uninterrupted_run(program):
 def test_a_signal_ends_each_part_of_a_run_in_order(program):
     endless = [*TINY, "--peak-tflops", 1, "--steps", 10 ** 9, "--grad-accum", 4]
     quiet = ["--eval-every", 0, "--sample-every", 0]
-    sampling = ["--eval-every", 0, "--sample-every", 1, "--sample-tokens", 4]
+    sampling = ["--eval-every", 0, "--sample-every", 1, "--sample-length", 4]
     cases = {"step": (signal.SIGINT, [*quiet, "--out", "step"], "step 1/", "saved step/step_"),
              "nowhere": (signal.SIGTERM, quiet, "step 1/", "nothing is saved without --out"),
              "sample": (signal.SIGTERM, [*sampling, "--out", "sample"], "sample: ", "saved sample/step_")}
@@ -270,7 +270,7 @@ def test_an_evaluation_is_left_and_made_up_for(program):
 
 
 def test_keep_and_milestones(program):
-    arguments = [*RUN, "--checkpoint-every", 1, "--keep", 2, "--milestone-every", 3]
+    arguments = [*RUN, "--checkpoint-every", 1, "--keep-checkpoints", 2, "--milestone-every", 3]
     ours = program.folder / "ckpts"
     finish(start(program, [*arguments, "--steps", 10, "--stop-after", 8]))
     expect(names(ours) == ["log.jsonl", "step_000003", "step_000006", "step_000007", "step_000008"], names(ours))
@@ -287,12 +287,12 @@ def test_keep_and_milestones(program):
     expect("optimizer.safetensors has 4 bytes" in messages and "resume: from ckpts/step_000007" in messages, messages)
     expect(names(ours) == ["best", "log.jsonl", "step_000001", "step_000003", "step_000004", "step_000005",
                            "step_000006", "step_000008", "step_000009"], names(ours))
-    program.fails("--milestone-every", 2, "--out", "x", says=["--milestone-every", "--keep"], code=2)
-    program.fails("--keep", 2, says=["--keep", "--out"], code=2)
+    program.fails("--milestone-every", 2, "--out", "x", says=["--milestone-every", "--keep-checkpoints"], code=2)
+    program.fails("--keep-checkpoints", 2, says=["--keep-checkpoints", "--out"], code=2)
 
 
 def test_milestones_are_saved_between_checkpoints(program):
-    finish(start(program, [*RUN, "--steps", 7, "--keep", 1, "--checkpoint-every", 2, "--milestone-every", 5]))
+    finish(start(program, [*RUN, "--steps", 7, "--keep-checkpoints", 1, "--checkpoint-every", 2, "--milestone-every", 5]))
     expect(names(program.folder / "ckpts") == ["log.jsonl", "step_000005", "step_000007"], "5 is no milestone")
 
 

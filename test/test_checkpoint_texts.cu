@@ -6,6 +6,7 @@
 
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
+#include "llmc/train/run/resolve.h"
 #include "test/model_rig.h"
 #include "test/support.h"
 
@@ -24,18 +25,17 @@ class FiledTokenizer : public ByteTokenizer {
   std::vector<TextFile> files_;
 };
 
-TrainSettings settings_of_a_run() {
-  TrainSettings settings;
-  settings.train = "/home/someone/secret/my|text.txt";
-  settings.tokenizer = "/home/someone/gpt2/";
-  settings.init_from = "models/old.bin";
-  settings.steps = 1000;
-  settings.dtype = "bf16";
-  return settings;
+Request request_of_a_run() {
+  Request request;
+  request.data.train = "/home/someone/secret/my|text.txt";
+  request.data.tokenizer = "/home/someone/gpt2/";
+  request.model.init_from = "models/old.bin";
+  request.schedule.steps = 1000;
+  request.precision.dtype = Dtype::bf16;
+  return request;
 }
 
 ModelCard card_of_a_run() {
-  const TrainSettings settings = settings_of_a_run();
   const Gpt2Config config{
       .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
   RunPosition position;
@@ -43,8 +43,8 @@ ModelCard card_of_a_run() {
   position.tokens = 9876543210;
   position.train = "my|text.txt";
   position.validation = MeasuredLoss{1234000, 1.0};
-  return make_model_card(settings, make_run_plan(settings, config), to_huggingface(config, 256),
-                         124439808, position, 2.5);
+  return make_model_card(resolve(request_of_a_run(), {.weights = config}),
+                         to_huggingface(config, 256), 124439808, position, 2.5);
 }
 
 std::string text_of(const std::vector<TextFile>& files, const std::string& name) {
@@ -57,6 +57,27 @@ std::string text_of(const std::vector<TextFile>& files, const std::string& name)
 }  // namespace
 
 TEST_SUITE("checkpoint_texts") {
+  TEST_CASE("flags that a checkpoint kept under old names are read under the present ones") {
+    const TemporaryDirectory folder;
+    const Gpt2Config config{
+        .vocabulary = 257, .context = 8, .layers = 1, .heads = 1, .channels = 8};
+    ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
+    RunPosition position;
+    position.step = 1;
+    position.flags = recorded_settings(resolve(Request{}, {}));
+    const CheckpointState now = position.flags;
+    for (const auto& [present, old] :
+         {std::pair("--grad-clip", "--clip"), std::pair("--final-lr-fraction", "--final-lr")}) {
+      position.flags[old] = position.flags.at(present);
+      position.flags.erase(present);
+    }
+    const std::string path = save_checkpoint(folder.path(), to_huggingface(config, 256), position,
+                                             1, rig.state(), rig.stream());
+    const RunPosition read = load_checkpoint(path, 1, rig.state(), rig.stream());
+    CHECK(read.flags == now);
+    CHECK(changed_settings(read.flags, now).empty());
+  }
+
   TEST_CASE("the tokenizer's files lie beside the weights, and every byte is in the manifest") {
     const std::vector<TextFile> vocabulary = {{"tokenizer.json", "{\"model\": {}}\n"},
                                               {"tokenizer_config.json", "{}\n"},

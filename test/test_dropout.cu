@@ -8,7 +8,7 @@
 
 #include "llmc/ops/dropout.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/run_plan.h"
+#include "llmc/train/run/resolve.h"
 #include "test/guarded.h"
 #include "test/model_rig.h"
 #include "test/oracle/dropout.h"
@@ -257,7 +257,7 @@ TEST_SUITE("dropout") {
       options.step = step;
       options.first_sample = step * fixture.integer("B");
       const float loss = rig.gradients_of(oracle::training_batches(fixture, step, 2), options);
-      rig.state().apply_gradients({.learning_rate = 1e-3}, rig.stream());
+      rig.state().apply_gradients(default_optimizer(), 1e-3, rig.stream());
       return loss;
     };
     TemporaryDirectory folder;
@@ -284,11 +284,11 @@ TEST_SUITE("dropout") {
   }
 
   TEST_CASE("--dropout sets what no other flag names") {
-    TrainSettings settings;
-    CHECK(dropout_rates(settings).embedding == 0);
-    settings.dropout = 0.1;
-    settings.attention_dropout = 0;
-    const DropoutRates rates = dropout_rates(settings);
+    Request request;
+    CHECK(resolve(request, {}).dropout.embedding == 0);
+    request.dropout.all = 0.1;
+    request.dropout.attention = 0;
+    const DropoutRates rates = resolve(request, {}).dropout_rates();
     CHECK(rates.embedding == 0.1);
     CHECK(rates.attention == 0);
     CHECK(rates.residual == 0.1);

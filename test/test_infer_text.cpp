@@ -211,7 +211,7 @@ TEST_CASE("the text of tokens is the same streamed or decoded at once") {
 TEST_CASE("a prompt is a text, stdin, or the end of another text") {
   const llmc::ByteTokenizer bytes;
   std::istringstream input("from\nstdin\n");
-  llmc::InferSettings settings;
+  llmc::InferConfig settings;
   settings.prompt = "-";
   CHECK(llmc::prompt_text(settings, input) == "from\nstdin\n");
   settings.prompt = "text";

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/run_plan.h"
+#include "llmc/train/run/resolve.h"
 #include "test/guarded.h"
 #include "test/model_rig.h"
 
@@ -24,8 +24,9 @@ OptimizerState after_step(const OptimizerState& before, float scaled_norm, float
   const Guarded<OptimizerState> state({before}, stream);
   const Guarded<float> partials({scaled_norm * scaled_norm}, stream), loss_there({loss}, stream);
   finish_global_norm(state.data(), partials.data(), 1, 0.0f, loss_there.data(), stream);
-  begin_adamw(state.data(),
-              {.learning_rate = 1.0f, .weight_decay = 0.0f, .loss_scale_window = window}, stream);
+  OptimizerOptions options = default_optimizer();
+  options.loss_scale_window = window;
+  begin_adamw(state.data(), options, stream);
   CHECK(state.intact());
   return state.values()[0];
 }
@@ -47,7 +48,9 @@ RunShape shape_of(const Fixture& fixture) {
 // Gradients of the fixture's first batch, applied.
 void step(ModelRig<fp16>& rig, const Fixture& fixture, std::int64_t number) {
   rig.gradients_of(oracle::training_batches(fixture, number, 1));
-  rig.state().apply_gradients({.learning_rate = 1e-3, .loss_scale_window = 2}, rig.stream());
+  OptimizerOptions options = default_optimizer();
+  options.loss_scale_window = 2;
+  rig.state().apply_gradients(options, 1e-3, rig.stream());
 }
 
 }  // namespace
@@ -109,7 +112,7 @@ TEST_SUITE("loss_scale") {
   TEST_CASE("scaling by a power of two changes no bit of an update") {
     Stream stream;
     const std::int64_t n = 2 * kNormPiece + 5;
-    const AdamWOptions options{.learning_rate = 1e-2f, .weight_decay = 0.1f};
+    const OptimizerOptions options = default_optimizer();
     const auto updated = [&](float scale) {
       std::vector<float> scaled = random_floats(n, 3);
       for (float& x : scaled) x *= scale == 0 ? 1 : scale;
@@ -120,8 +123,8 @@ TEST_SUITE("loss_scale") {
       squared_norm_partials<float>(partials.data(), gradient.data(), n, stream);
       finish_global_norm(state.data(), partials.data(), partials.size(), 0.5f, nullptr, stream);
       begin_adamw(state.data(), options, stream);
-      adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options,
-                   state.data(), stream);
+      adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options, 1e-2,
+                   true, state.data(), stream);
       return param.values();
     };
     const std::vector<float> plain = updated(0);
@@ -171,21 +174,19 @@ TEST_SUITE("loss_scale") {
   }
 
   TEST_CASE("flags of other dtypes, and scales that would round, are refused") {
-    const Gpt2Config config{.vocabulary = 32, .context = 8, .layers = 1, .heads = 1, .channels = 8};
-    TrainSettings settings;
-    settings.steps = 100;
-    settings.dtype = "bf16";
-    settings.loss_scale = 1024;
-    const auto complaint_of = [&] { return complaint([&] { make_run_plan(settings, config); }); };
+    Request request;
+    request.precision.dtype = Dtype::bf16;
+    request.precision.loss_scale = 1024;
+    const auto complaint_of = [&] { return complaint([&] { resolve(request, {}); }); };
     CHECK(contains(complaint_of(), "--loss-scale with --dtype bf16"));
-    settings.dtype = "fp16";
+    request.precision.dtype = Dtype::fp16;
     CHECK(complaint_of() == "");
-    settings.loss_scale = 1000;
+    request.precision.loss_scale = 1000;
     CHECK(contains(complaint_of(), "not a power of two"));
-    settings.loss_scale = 0;
-    settings.loss_scale_window = 5;
-    CHECK(make_run_plan(settings, config).loss_scale_window == 5);
-    settings.dtype = "fp32";
+    request.precision.loss_scale.reset();
+    request.optimizer.loss_scale_window = 5;
+    CHECK(resolve(request, {}).optimizer.loss_scale_window == 5);
+    request.precision.dtype = Dtype::fp32;
     CHECK(contains(complaint_of(), "--loss-scale-window with --dtype fp32"));
   }
 }

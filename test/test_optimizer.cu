@@ -94,7 +94,9 @@ TEST_SUITE("adamw") {
   TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16, fp16) {
     Stream stream;
     const std::int64_t n = tiny() ? 37 : 2 * kNormPiece + 5;
-    const AdamWOptions options{.learning_rate = 1e-2f, .weight_decay = 0.1f, .beta2 = 0.999};
+    const OptimizerOptions options{
+        .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .loss_scale_window = 2000};
+    const double learning_rate = 1e-2;
     const float clip = 0.6f * std::sqrt(static_cast<float>(n));
     const Data<float> start(n, 73);
     oracle::Vec p = start.exact, m(n), v(n);
@@ -117,7 +119,7 @@ TEST_SUITE("adamw") {
       finish_global_norm(state.data(), partials.data(), partials.size(), clip, nullptr, stream);
       begin_adamw(state.data(), options, stream);
       adamw<T>(param.data(), working.data(), first.data(), second.data(), gradient.data(), n,
-               options, state.data(), stream);
+               options, learning_rate, true, state.data(), stream);
 
       if (bad) {
         CHECK(same_bits(param.values(), before));
@@ -127,7 +129,7 @@ TEST_SUITE("adamw") {
         CHECK((factor < 1.0) == (step != 1));
         for (double& g : grad.exact) g *= factor;
         oracle::adamw_step(p, m, v, grad.exact, ++updates,
-                           {.lr = options.learning_rate,
+                           {.lr = learning_rate,
                             .beta1 = options.beta1,
                             .beta2 = options.beta2,
                             .eps = options.eps,
@@ -149,8 +151,7 @@ TEST_SUITE("adamw") {
   TEST_CASE("bias corrections stay exact: beta2 = 0.9999, first step") {
     Stream stream;
     const Guarded<OptimizerState> state({OptimizerState{.finite = 1, .updates = 0}}, stream);
-    begin_adamw(state.data(), {.learning_rate = 1.0f, .weight_decay = 0.0f, .beta2 = 0.9999},
-                stream);
+    begin_adamw(state.data(), {.beta1 = 0.9, .beta2 = 0.9999, .loss_scale_window = 2000}, stream);
     CHECK(read(state).bias_correction1 == doctest::Approx(0.1).epsilon(1e-7));
     CHECK(read(state).bias_correction2_root == doctest::Approx(0.01).epsilon(1e-7));
   }
@@ -158,7 +159,8 @@ TEST_SUITE("adamw") {
   TEST_CASE("a resumed count, and no working copy") {
     Stream stream;
     // An eps as large as the moments, so that its place in the formula shows.
-    const AdamWOptions options{.learning_rate = 1e-3f, .weight_decay = 0.0f, .eps = 0.5f};
+    const OptimizerOptions options{
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 0.5, .weight_decay = 0.1, .loss_scale_window = 2000};
     const std::int64_t n = 11;
     const Data<float> start(n, 74), grad(n, 75), m0(n, 76);
     Data<float> v0(n, 77);
@@ -168,8 +170,8 @@ TEST_SUITE("adamw") {
     const Guarded<OptimizerState> state(
         {OptimizerState{.gradient_scale = 1.0f, .finite = 1, .updates = 41}}, stream);
     begin_adamw(state.data(), options, stream);
-    adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options,
-                 state.data(), stream);
+    adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options, 1e-3,
+                 false, state.data(), stream);
     oracle::Vec p = start.exact, m1 = m0.exact, v1 = v0.exact;
     oracle::adamw_step(p, m1, v1, grad.exact, 42, {.eps = 0.5, .weight_decay = 0.0});
     CHECK(relative_l2(param.values(), p) < 1e-6);

@@ -85,7 +85,7 @@ def test_losses_are_pytorchs_on_real_text(program, folder):
     peer(folder, "make_weights.py", "--out", "gpt2", "--layers", 4, "--heads", 4, "--channels", 128, "--context", 64)
     # Nothing is clipped: the norm that PyTorch clips by on a CPU is off by some 5e-4 (dev/peers/train_pytorch.py).
     flags = ["--init-from", "gpt2", "--train", "tokens.bin", "--batch-size", 8, "--steps", 200, "--warmup", 20,
-             "--lr", 6e-4, "--seed", 7, "--clip", 1e9]
+             "--lr", 6e-4, "--seed", 7, "--grad-clip", 1e9]
     run([program, *flags, "--val", "tokens.bin", "--tokenizer", gpt2, "--eval-every", 0, "--sample-every", 0,
          "--log", "ours.jsonl"], folder)
     peer(folder, "train_pytorch.py", *flags, "--device", "cpu", "--compile", 0, "--log", "theirs.jsonl")

@@ -66,15 +66,39 @@ def same_state(a, b):
 # ---- what works ----------------------------------------------------------------------------
 
 
+def settings_of(program):
+    """The rows of the program's settings table."""
+    return json.loads(program.run("--help-json").stdout)
+
+
+def check_help(program):
+    """Every flag of the table is in --help, with its unit, what it does and its default."""
+    text = " ".join(program.run("--help").stdout.split())
+    for row in settings_of(program):
+        expect(row["help"] and (row["unit"] or row["switch"]), f"{row['flag']}: no help or no unit")
+        expect(f"{row['flag']} {row['unit']}".strip() in text, f"{row['flag']} is missing")
+        default = f" [default: {row['default_text']}]" if row["default_text"] else ""
+        expect(row["help"] in text and default in text, f"{row['flag']}: {row['help']}{default} is missing")
+    expect("--config FILE.toml" in text, "--config is missing")
+
+
 def test_help_names_every_flag(program):
-    text = program.run("--help").stdout
-    for flag in ("train val model layers heads channels context tokenizer batch-size seq-len grad-accum "
-                 "total-batch-tokens logits-rows steps lr warmup schedule decay-fraction weight-decay dropout embedding-dropout "
-                 "attention-dropout residual-dropout loss-scale loss-scale-window stochastic-rounding "
-                 "beta1 beta2 eps clip dtype seed "
-                 "out checkpoint-every resume stop-after log eval-every sample-every init-from device "
-                 "config attention epochs text-field cache-dir no-cache document-mask").split():
-        expect(f"--{flag} " in text or f"--{flag}\n" in text or f"--{flag}:" in text, f"--{flag} is missing")
+    check_help(program)
+
+
+def test_renamed_flags_work_under_both_names(program):
+    renamed = [(row["flag"], old, row["needs"]) for row in settings_of(program) for old in row["old_names"]]
+    expect(len(renamed) == 6, renamed)
+    for flag, old, needs in renamed:
+        value = "0.5" if "fraction" in flag else "3"
+        others = [word for other in needs for word in (other, "needed")]
+        invalid = ["--device", "nowhere", *others]  # the last flag to be read, so the others are fine
+        (program.folder / "old.toml").write_text(f"{old[2:]} = {value}\n")
+        for given in ([flag, value], [old, value], ["--config", "old.toml"]):
+            program.fails(*given, *invalid, says=["'nowhere' is not one of"], code=2)
+        for given in ([flag, value, old, value], ["--config", "old.toml", flag, value]):
+            done = program.run(*given, *others, code=2)
+            expect(f"{flag} and {old}, its old name, are both given" in done.stderr, done.stderr)
 
 
 def test_without_arguments_learns_the_toy_language(program):
@@ -275,7 +299,7 @@ def test_impossible_sizes_are_named(program):
 
 
 def test_numbers_are_checked_whole(program):
-    for flag, value in (("--lr", "nan"), ("--lr", "inf"), ("--clip", "nan"), ("--final-lr", "nan"), ("--beta1", "1"),
+    for flag, value in (("--lr", "nan"), ("--lr", "inf"), ("--grad-clip", "nan"), ("--final-lr-fraction", "nan"), ("--beta1", "1"),
                         ("--eps", "-1e-8"), ("--seed", "-1"), ("--seed", "2e3"), ("--steps", "1x"),
                         ("--batch-size", "99999999999999999999"), ("--batch-size", "0"), ("--warmup", "-1")):
         program.fails("--steps", 1, flag, value, says=[flag, f"'{value}'"], code=2)
@@ -351,7 +375,7 @@ def test_nothing_is_overwritten(program):
 
 
 def test_a_diverging_run_stops(program):
-    done = program.train("--steps", 60, "--lr", "1e30", "--warmup", 0, "--clip", 0, "--max-skipped", 3,
+    done = program.train("--steps", 60, "--lr", "1e30", "--warmup", 0, "--grad-clip", 0, "--max-skipped", 3,
                          "--eval-every", 0, "--sample-every", 0, "--log", "run.jsonl", code=1)
     expect("3 updates in a row were skipped" in done.stderr, done.stderr[-500:])
     expect(program.log("run.jsonl")[-1]["step"] < 60, "it went on to the end")

@@ -12,7 +12,7 @@ import sys
 
 from runner import expect
 from test_checkpoint_programs import QUIET, RUN, TINY, finish, start, steps_logged, wait_for, with_flags
-from test_programs import run_program_tests
+from test_programs import ROOT, run_program_tests, settings_of
 
 
 def test_what_may_change_when_a_run_goes_on(program):
@@ -61,21 +61,28 @@ def test_a_run_that_goes_on_says_which_flags_are_others(program):
 
     expect(resume(run) == [], "a run that begins has nothing to say")
     expect(resume(run) == [], "nothing changed")
-    other = with_flags(run, batch_size=2, grad_accum=3, logits_rows=7, steps=50, lr=0.25, warmup=9, schedule="wsd", final_lr=0.5,
-                       weight_decay=0.25, beta1=0.5, beta2=0.75, eps=1e-7, clip=2, dropout=0.125,
+    other = with_flags(run, batch_size=2, grad_accum=3, logits_rows=7, steps=50, lr=0.25, warmup=9, schedule="wsd", final_lr_fraction=0.5,
+                       weight_decay=0.25, beta1=0.5, beta2=0.75, eps=1e-7, grad_clip=2, dropout=0.125,
                        attention="standard")
     said = resume([*other, "--stochastic-rounding", "--tf32"])
     for flag, before, after in (
             ("--batch-size", "1", "2"), ("--grad-accum", "1", "3"), ("--logits-rows", "4096", "7"), ("--steps", "40", "50"), ("--warmup", "2", "9"),
-            ("--lr", "0.0006", "0.25"), ("--schedule", '"cosine"', '"wsd"'), ("--final-lr", "0.1", "0.5"),
+            ("--lr", "0.0006", "0.25"), ("--schedule", '"cosine"', '"wsd"'), ("--final-lr-fraction", "0.1", "0.5"),
             ("--weight-decay", "0.1", "0.25"), ("--beta1", "0.9", "0.5"), ("--beta2", "0.95", "0.75"),
-            ("--eps", "1e-08", "1e-07"), ("--clip", "1.0", "2.0"), ("--embedding-dropout", "0.0", "0.125"),
+            ("--eps", "1e-08", "1e-07"), ("--grad-clip", "1.0", "2.0"), ("--embedding-dropout", "0.0", "0.125"),
             ("--attention-dropout", "0.0", "0.125"), ("--residual-dropout", "0.0", "0.125"),
             ("--stochastic-rounding", "false", "true"), ("--attention", '"flash"', '"standard"'),
             ("--tf32", "false", "true")):
         expect(f"{flag} was {before}, it is {after} now" in said, f"{flag}: {said}")
     expect(len(said) == 19, said)
     expect(resume([*other, "--stochastic-rounding", "--tf32"]) == [], "what was said is no news")
+
+
+def test_the_resume_table_of_the_readme_is_the_programs(program):
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from resume_table import README, updated
+    text = README.read_text()
+    expect(updated(text, settings_of(program)) == text, "scripts/resume_table.py build/host writes it anew")
 
 
 def test_a_run_that_goes_on_says_which_data_are_others(program):
@@ -125,7 +132,7 @@ def test_two_runs_do_not_share_a_directory(program):
 def test_places_to_write_are_tried_before_the_first_step(program):
     (program.folder / "broken").symlink_to("nowhere/at/all")
     tiny = [*TINY, *QUIET, "--steps", 1]
-    for flags in (["--out", "broken"], ["--out", "text.txt/run"], ["--samples-out", "none/samples"],
+    for flags in (["--out", "broken"], ["--out", "text.txt/run"], ["--final-samples-out", "none/samples"],
                   ["--profile", 1, "--profile-out", "none/profile"]):
         failed = program.run(*tiny, *flags, code=1)
         expect(flags[-1] in failed.stderr and "step 1/" not in failed.stderr, failed.stderr)

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"
 #include "test/support.h"
 
@@ -27,22 +28,20 @@ TEST_SUITE("run_data") {
   }
 
   TEST_CASE("a run by epochs has the schedule of its steps") {
-    TrainSettings settings;
-    settings.epochs = 2;
-    settings.steps = 1000;
-    settings.batch_size = 2;
-    const Gpt2Config config{
-        .vocabulary = 257, .context = 8, .layers = 1, .heads = 1, .channels = 8};
-    RunPlan plan = make_run_plan(settings, config);
-    RunData data;
-    TokenSource text("text");
-    text.add("text", TokenData(std::vector<std::int32_t>(161, 1)));
-    data.train.emplace(Windows({text}, 8, false, ""), 1);
-    count_epochs(settings, plan, config, data);
-    CHECK(plan.steps == 20);
-    CHECK(plan.schedule.steps == 20);
-    CHECK(plan.schedule.warmup == 1);
-    CHECK(plan.eval_every == 2);
+    Request request;
+    request.schedule.epochs = 2;
+    request.batch.batch_size = 2;
+    request.batch.seq_len = 8;
+    RunFacts facts;
+    CHECK(asks_for_training(request, facts));
+    CHECK(resolve_inputs(request, facts).batch.seq_len == 8);
+    facts.windows = 20;
+    facts.preset.schedule.steps = 5;
+    const RunConfig config = resolve(request, facts);
+    CHECK(config.schedule.steps == 20);
+    CHECK(config.schedule.warmup == 1);
+    CHECK(config.validation.every == 2);
+    CHECK(config.samples.every == 4);
   }
 
   TEST_CASE("one source with documents is enough for a mask, none is not") {

@@ -1,7 +1,7 @@
 // The learning rate's curve, at its corners.
 #include <doctest/doctest.h>
 
-#include "llmc/train/run/run_plan.h"
+#include "llmc/train/run/resolve.h"
 #include "llmc/train/schedule.h"
 #include "test/support.h"
 
@@ -53,15 +53,19 @@ TEST_SUITE("schedule") {
   }
 
   TEST_CASE("--decay-fraction belongs to --schedule wsd") {
-    const Gpt2Config config{.vocabulary = 32, .context = 8, .layers = 1, .heads = 1, .channels = 8};
-    TrainSettings settings;
-    settings.steps = 100;
-    settings.schedule = "wsd";
-    CHECK(make_run_plan(settings, config).schedule.decay_steps == 20);
-    settings.decay_fraction = 0.5;
-    CHECK(make_run_plan(settings, config).schedule.decay_steps == 50);
-    settings.schedule = "cosine";
-    CHECK_THROWS_WITH_AS(make_run_plan(settings, config),
+    Request request;
+    const auto decay_steps = [&] {
+      return make_schedule(resolve(request, {}).schedule).decay_steps;
+    };
+    request.schedule.steps = 100;
+    request.schedule.decay = Decay::wsd;
+    CHECK(decay_steps() == 20);
+    request.schedule.decay_fraction = 0.5;
+    CHECK(decay_steps() == 50);
+    request.schedule.warmup = 51;
+    CHECK_THROWS_WITH_AS(resolve(request, {}), doctest::Contains("51 steps of warm-up"), Error);
+    request.schedule.decay = Decay::cosine;
+    CHECK_THROWS_WITH_AS(resolve(request, {}),
                          doctest::Contains("--decay-fraction with --schedule cosine"), Error);
   }
 }

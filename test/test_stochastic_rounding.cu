@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/run_plan.h"
+#include "llmc/train/run/resolve.h"
 #include "test/guarded.h"
 #include "test/model_rig.h"
 
@@ -47,7 +47,7 @@ std::vector<T> rounded(const std::vector<float>& inp, StochasticRounding roundin
 template <class T>
 void step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t number) {
   rig.gradients_of(oracle::training_batches(fixture, number, 1));
-  rig.state().apply_gradients({.learning_rate = 1e-3}, rig.stream());
+  rig.state().apply_gradients(default_optimizer(), 1e-3, rig.stream());
 }
 
 // A rig whose updates round stochastically.
@@ -165,13 +165,11 @@ TEST_SUITE("stochastic_rounding") {
   }
 
   TEST_CASE("--stochastic-rounding needs something to round") {
-    const Gpt2Config config{.vocabulary = 32, .context = 8, .layers = 1, .heads = 1, .channels = 8};
-    TrainSettings settings;
-    settings.steps = 10;
-    settings.stochastic_rounding = true;
-    CHECK_THROWS_WITH_AS(make_run_plan(settings, config),
+    Request request;
+    request.precision.stochastic_rounding = true;
+    CHECK_THROWS_WITH_AS(resolve(request, {}),
                          doctest::Contains("--stochastic-rounding with --dtype fp32"), Error);
-    settings.dtype = "bf16";
-    CHECK(make_run_plan(settings, config).stochastic_rounding);
+    request.precision.dtype = Dtype::bf16;
+    CHECK(resolve(request, {}).precision.stochastic_rounding);
   }
 }

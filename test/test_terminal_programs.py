@@ -62,7 +62,7 @@ def test_progress_fits_the_terminal(program):
 
 
 def test_empty_values_are_refused(program):
-    for flag in ("--train", "--val", "--out", "--log", "--tokenizer", "--init-from", "--samples-out", "--cache-dir"):
+    for flag in ("--train", "--val", "--out", "--log", "--tokenizer", "--init-from", "--final-samples-out", "--cache-dir"):
         program.fails(flag, "", says=[f"{flag}: is empty"], code=2)
     program.train("--steps", 1, "--prompt", "", "--eval-every", 0)
 

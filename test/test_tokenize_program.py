@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from runner import Skip, expect
-from test_programs import DATA, run_program_tests
+from test_programs import DATA, check_help, run_program_tests
 
 END = 256  # the id of <|endoftext|> in the tokenizer "bytes"
 # The bytes in the order of their ids: the printable ones of Latin-1, then the others.
@@ -73,10 +73,7 @@ def run_bytes(program, *arguments, code=0):
 
 
 def test_help_names_every_flag(program):
-    text = program.run("--help").stdout
-    for flag in ("tokenizer out force decode format field split-on no-end-of-text dedup dedup-threshold shard-tokens "
-                 "val val-fraction threads config").split():
-        expect(f"--{flag}" in text, f"--{flag} is missing")
+    check_help(program)
 
 
 def test_any_bytes_come_back(program):

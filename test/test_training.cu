@@ -23,12 +23,12 @@ using oracle::training_batches;
 namespace {
 
 OptimizerOptions options_of(const Fixture& fixture) {
-  return {.learning_rate = fixture.number("lr"),
-          .weight_decay = fixture.number("weight_decay"),
-          .beta1 = fixture.number("beta1"),
+  return {.beta1 = fixture.number("beta1"),
           .beta2 = fixture.number("beta2"),
           .eps = fixture.number("eps"),
-          .clip = fixture.number("max_norm")};
+          .weight_decay = fixture.number("weight_decay"),
+          .grad_clip = fixture.number("max_norm"),
+          .loss_scale_window = 2000};
 }
 
 template <class T>
@@ -46,7 +46,7 @@ struct Step {
 template <class T>
 Step train_step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t step, std::int64_t pieces) {
   const float loss = rig.gradients_of(training_batches(fixture, step, pieces));
-  rig.state().apply_gradients(options_of(fixture), rig.stream());
+  rig.state().apply_gradients(options_of(fixture), fixture.number("lr"), rig.stream());
   const OptimizerState state = rig.state().optimizer_state(rig.stream());
   return {static_cast<double>(loss), static_cast<double>(state.gradient_norm)};
 }
@@ -124,10 +124,10 @@ TEST_SUITE("training") {
     const Fixture fixture = load_fixture("one_row");
     auto rig = make_rig<float>(fixture);
     rig.set_parameters(fixture.parameters());
-    const OptimizerOptions options;
+    const OptimizerOptions options = default_optimizer();
     const auto skipped = [&] { return rig.state().optimizer_state(rig.stream()).skipped_in_row; };
     rig.gradients_of({fixture.batch()});
-    rig.state().apply_gradients(options, rig.stream());
+    rig.state().apply_gradients(options, 6e-4, rig.stream());
     CHECK(skipped() == 0);
     const auto before = everything(rig);
     for (const float bad :
@@ -136,12 +136,12 @@ TEST_SUITE("training") {
       // One bad number in one gradient.
       copy_to_device(rig.state().source().gradient(rig.state().table().find("ln_f.weight")), &bad,
                      1, rig.stream());
-      rig.state().apply_gradients(options, rig.stream());
+      rig.state().apply_gradients(options, 6e-4, rig.stream());
       CHECK(everything(rig) == before);
     }
     CHECK(skipped() == 2);
     rig.gradients_of({fixture.batch()});
-    rig.state().apply_gradients(options, rig.stream());
+    rig.state().apply_gradients(options, 6e-4, rig.stream());
     CHECK(skipped() == 0);
     CHECK(everything(rig) != before);
     CHECK(rig.state().optimizer_state(rig.stream()).updates == 2);

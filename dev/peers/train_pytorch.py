@@ -17,7 +17,7 @@ bf16 and the attention kernel, "recipe": "masters" | "autocast", "attention": "a
 Which is faster depends on versions; the comparison takes the faster one.
 
 In fp32 on a CPU, clip_grad_norm_ adds up a large tensor's squares with a relative error of some 5e-4
-(PyTorch 2), which changes the steps where it clips: compare with --dtype fp64, or with --clip 1e9.
+(PyTorch 2), which changes the steps where it clips: compare with --dtype fp64, or with --grad-clip 1e9.
 """
 import argparse
 import json
@@ -97,7 +97,7 @@ class Training:
             torch._foreach_copy_([p.grad for p in self.masters], [p.grad for p in self.weights])
             for weight in self.weights:
                 weight.grad = None
-        norm = torch.nn.utils.clip_grad_norm_(optimized, self.options.clip)
+        norm = torch.nn.utils.clip_grad_norm_(optimized, self.options.grad_clip)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -193,7 +193,7 @@ def main():
     parser.add_argument("--compile", type=int, choices=(0, 1), default=1)
     for flag, kind, value in (("batch-size", int, 8), ("seq-len", int, 0), ("grad-accum", int, 1), ("steps", int, 200),
                               ("warmup", int, None), ("lr", float, 6e-4), ("weight-decay", float, 0.1),
-                              ("clip", float, 1.0), ("seed", int, 1337)):
+                              ("grad-clip", float, 1.0), ("seed", int, 1337)):
         parser.add_argument(f"--{flag}", type=kind, default=value)
     options = parser.parse_args()
     if options.serve == bool(options.log):

@@ -1,61 +1,29 @@
-// What the command lines of all programs have in common.
+// The command line of a program, from its table of settings. A program P has, in addition to what
+// setting.h asks for, kName, kDescription, settings() and contradiction().
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
+#include <utility>
 #include <vector>
+
+#include "llmc/base/json.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/setting_text.h"
+#include "llmc/config/settings_json.h"
 
 namespace llmc {
 
 inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
 
 namespace command_line_detail {
-
-// All of `text` as a finite number.
-template <class Number>
-bool parse_number(const std::string& text, Number& value) {
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && at == end && std::isfinite(static_cast<double>(value));
-}
-
-// CLI11's own checks let NaN through, wrap negative seeds and spell out the largest double.
-template <class Number>
-CLI::Validator at_least(Number least) {
-  const std::string kind = std::is_integral_v<Number> ? "a whole number" : "a finite number";
-  const auto check = [=](const std::string& text) -> std::string {
-    Number value{};
-    if (parse_number(text, value) && value >= least) return {};
-    const std::string bound = std::to_string(static_cast<std::int64_t>(least));
-    return "'" + text + "' is not " + kind + " from " + bound + " up";
-  };
-  return CLI::Validator(check, "");
-}
-
-// A finite number in [least, most].
-inline CLI::Validator between(double least, double most) {
-  const auto check = [=](const std::string& text) -> std::string {
-    double value = 0;
-    if (parse_number(text, value) && value >= least && value <= most) return {};
-    char bounds[64];
-    std::snprintf(bounds, sizeof bounds, "from %g to %g", least, most);
-    return "'" + text + "' is not a number " + bounds;
-  };
-  return CLI::Validator(check, "");
-}
 
 // `text` in lines of at most `width` characters, broken at blanks; a longer word has its own line.
 inline std::string wrapped(const std::string& text, std::size_t width) {
@@ -71,11 +39,18 @@ inline std::string wrapped(const std::string& text, std::size_t width) {
   return lines;
 }
 
+inline constexpr const char* kOldNames = "Old names";  // a group that --help leaves out
+
 // --help for a terminal of 80 columns.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* app) const override {
     return wrapped(app->get_description(), kColumns) + "\n";
+  }
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    if (group == kOldNames) return {};
+    return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
   }
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(option->get_description(), kColumns - get_column_width());
@@ -85,18 +60,7 @@ class HelpFormatter : public CLI::Formatter {
   static constexpr std::size_t kColumns = 80;
 };
 
-// Nothing where a name belongs is mostly a variable that a script never set.
-inline void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& may_be_empty) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string flag = option->get_name();
-    if (std::ranges::find(may_be_empty, flag) != may_be_empty.end()) continue;
-    const std::vector<std::string> values = option->results();
-    if (option->get_type_size() == 0 || std::ranges::find(values, "") == values.end()) continue;
-    throw CLI::ValidationError(flag, "is empty; leave it out, or say what it should be");
-  }
-}
-
-// What CLI11 says of a --config file, with the file and in other words.
+// The message of CLI11 about a --config file, with the file's name and in plainer words.
 inline std::string config_error_text(const CLI::App& app, std::string text) {
   constexpr std::string_view kUnknown = "INI was not able to parse ";
   if (text.starts_with(kUnknown)) {
@@ -105,30 +69,122 @@ inline std::string config_error_text(const CLI::App& app, std::string text) {
   return "--config " + app.get_config_ptr()->as<std::string>() + ": " + text;
 }
 
-// --help and --config.
+// A row's options: under its name, and hidden ones under its old names.
+using RowOptions = std::vector<CLI::Option*>;
+
+template <class P>
+CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string& names) {
+  const std::string help = help_text(row);
+  if (row.field.type == SettingType::boolean) return app.add_flag(names)->description(help);
+  CLI::Option* option = app.add_option(names)->description(help);
+  option->type_name(unit_text(row));
+  option->check(CLI::Validator(
+      [&row](const std::string& text) -> std::string {
+        return text.empty() ? std::string() : text_error(row, text);
+      },
+      ""));
+  if (row.field.type != SettingType::list) return option;
+  option->expected(1, CLI::detail::expected_max_vector_size);
+  if (row.flag.starts_with('-')) option->delimiter(',')->allow_extra_args(false);
+  return option;
+}
+
+template <class P>
+RowOptions add_options(CLI::App& app, const Setting<P>& row) {
+  const std::string names = (row.synonym.empty() ? "" : row.synonym + ",") + row.flag;
+  RowOptions options{add_option(app, row, names)};
+  options.front()->group(row.group);
+  for (const std::string& old : row.old_names) {
+    options.push_back(add_option(app, row, old)->group(kOldNames));
+  }
+  return options;
+}
+
+// Stores what was given for one row. An empty value is mostly a variable that a script never set.
+template <class P>
+void take(const Setting<P>& row, const RowOptions& options, typename P::Request& request) {
+  const CLI::Option* given = nullptr;
+  for (const CLI::Option* option : options) {
+    if (option->count() == 0) continue;
+    if (given != nullptr) {
+      throw CLI::ValidationError(row.flag + " and " + option->get_name() +
+                                 ", its old name, are both given; leave one out");
+    }
+    given = option;
+  }
+  if (given == nullptr) {
+    if (row.required) throw CLI::RequiredError(row.flag);
+    return;
+  }
+  std::vector<std::string> texts = given->results();
+  if (row.field.type == SettingType::boolean) texts = {given->as<bool>() ? "true" : "false"};
+  if (std::ranges::find(texts, "") != texts.end() && !row.may_be_empty) {
+    if (row.empty_is_default) return;
+    throw CLI::ValidationError(given->get_name(), "is empty; leave it out, or give it a value");
+  }
+  row.field.request(request, parse_value(row, texts));
+}
+
+template <class P>
+void check_relations(const Settings<P>& table, const typename P::Request& request) {
+  const auto given = [&](const std::string& flag) {
+    return is_given(*find_setting(table, flag), request);
+  };
+  for (const Setting<P>& row : table) {
+    if (!is_given(row, request)) continue;
+    for (const std::string& flag : row.needs) {
+      if (!given(flag)) throw CLI::ValidationError(row.flag + " needs " + flag);
+    }
+    for (const std::string& flag : row.excludes) {
+      if (given(flag))
+        throw CLI::ValidationError(row.flag + " and " + flag + " exclude each other");
+    }
+  }
+  const std::string wrong = P::contradiction(request);
+  if (!wrong.empty()) throw CLI::ValidationError(wrong);
+}
+
+// Adds the flags that every program has.
 inline void add_common_flags(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
-  app.option_defaults()->always_capture_default(false);
   app.set_help_flag("-h,--help", "print this and exit");
+  app.add_flag_callback(
+      "--help-json", [] { throw CLI::CallForAllHelp(); }, "print this as JSON and exit");
   app.set_config("--config", "", "read flags from this file: a line `name = value` for each")
       ->type_name("FILE.toml");
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-// A value: the program ends at once with that exit code (help was asked for, or the flags are
-// wrong, which has been said on stderr). Texts may be empty for the flags in `may_be_empty` alone.
-inline std::optional<int> parse_flags(CLI::App& app, int argc, char** argv,
-                                      const std::vector<std::string>& may_be_empty = {}) {
-  const auto wrong = [name = app.get_name()](const std::string& what) {
-    std::cerr << name << ": " << what << "\n  hint: " << name << " --help lists all flags\n";
+inline int exit_after_printing(const std::string& text) {
+  std::cout << text << std::flush;
+  return std::cout ? kExitOk : kExitFailed;
+}
+
+}  // namespace command_line_detail
+
+// Fills `request` from flags and a --config file. Returns an exit code if the program should end
+// at once: help was asked for, or the flags are wrong, which is reported on stderr.
+template <class P>
+std::optional<int> parse_command_line(int argc, char** argv, typename P::Request& request) {
+  using namespace command_line_detail;
+  const Settings<P>& table = P::settings();
+  CLI::App app{P::kDescription, P::kName};
+  add_common_flags(app);
+  std::vector<RowOptions> options;
+  for (const Setting<P>& row : table) options.push_back(add_options(app, row));
+  const auto wrong = [](const std::string& what) {
+    std::cerr << P::kName << ": " << what << "\n  hint: " << P::kName
+              << " --help lists all flags\n";
     return kExitUsage;
   };
   try {
     app.parse(argc, argv);
-    refuse_empty_values(app, may_be_empty);
-  } catch (const CLI::Success& help) {
-    app.exit(help, std::cout, std::cerr);
-    return std::cout.flush() ? kExitOk : kExitFailed;
+    for (std::size_t i = 0; i < table.size(); ++i) take(table[i], options[i], request);
+    check_relations(table, request);
+  } catch (const CLI::CallForAllHelp&) {
+    return exit_after_printing(settings_json(table) + "\n");
+  } catch (const CLI::Success&) {
+    return exit_after_printing(app.help());
   } catch (const CLI::ConfigError& error) {
     return wrong(config_error_text(app, error.what()));
   } catch (const CLI::ParseError& error) {
@@ -137,5 +193,4 @@ inline std::optional<int> parse_flags(CLI::App& app, int argc, char** argv,
   return std::nullopt;
 }
 
-}  // namespace command_line_detail
 }  // namespace llmc

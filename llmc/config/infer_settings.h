@@ -1,26 +1,34 @@
-// What a generation is told, with the defaults. infer_command_line.h reads it from flags and files;
-// the rest of the program knows only this.
+// The settings of infer_gpt2: an InferRequest holds the flags that were given, an InferConfig the
+// values. The table of the flags is in infer_table.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "llmc/base/resolved.h"
+#include "llmc/config/choices.h"
 
 namespace llmc {
 
+template <template <class> class Value>
 struct InferSettings {
-  std::string model;      // a directory with config.json and model.safetensors, or a .bin of llm.c
-  std::string tokenizer;  // empty: the one whose files lie in the directory, else bytes
-  std::string prompt;     // "-": read from stdin; empty: <|endoftext|> alone
+  Value<std::string> model;      // a directory with config.json and model.safetensors, or a .bin
+  Value<std::string> tokenizer;  // empty: the one whose files are in the directory, else bytes
+  Value<std::string> prompt;     // "-": read from stdin; empty: <|endoftext|> alone
 
-  std::int64_t tokens = 128;  // to generate, at most
-  bool ignore_eos = false;    // go on after <|endoftext|>
-  double temperature = 1;     // 0: greedy
-  std::int64_t top_k = 0;     // 0: the whole vocabulary
-  std::uint64_t seed = 1337;
+  Value<std::int64_t> tokens;  // to generate, at most
+  Value<bool> ignore_eos;      // continue after <|endoftext|>
+  Value<double> temperature;   // 0: greedy
+  Value<std::int64_t> top_k;   // 0: the whole vocabulary
+  Value<std::uint64_t> seed;
 
-  std::string dtype = "fp32";
-  std::string device = "auto";
-  bool json = false;
+  Value<Dtype> dtype;
+  Value<DeviceChoice> device;
+  Value<bool> json;
 };
+
+using InferRequest = InferSettings<std::optional>;
+using InferConfig = InferSettings<Resolved>;
 
 }  // namespace llmc

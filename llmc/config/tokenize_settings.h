@@ -1,33 +1,54 @@
-// What `tokenize` is told, with the defaults. tokenize_command_line.h reads it from flags and
-// files; the rest of the program knows only this.
+// The settings of tokenize: a TokenizeRequest holds the flags that were given, a TokenizeConfig the
+// values. The table of the flags is in tokenize_table.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "llmc/base/resolved.h"
+#include "llmc/config/choices.h"
 #include "llmc/io/data/documents.h"
 
 namespace llmc {
 
+inline constexpr std::array<const char*, 3> choice_names(DocumentFormat::Kind) {
+  return {"auto", "txt", "jsonl"};
+}
+
+template <template <class> class Value>
 struct TokenizeSettings {
-  std::string tokenizer;  // as make_tokenizer takes it
-  std::vector<std::string> inputs;
-  std::string out;  // empty: stdout, of --decode
-  bool decode = false;
-  bool force = false;  // replace what is there
+  Value<std::vector<std::string>> inputs;
+  Value<std::string> tokenizer;  // as make_tokenizer takes it
+  Value<std::string> out;        // empty: stdout, of --decode
+  Value<bool> decode;
+  Value<bool> force;  // replace existing files
 
-  DocumentFormat format;
-  bool end_of_text = true;  // before each document
+  Value<DocumentFormat::Kind> format;
+  Value<std::string> field;
+  Value<std::string> split_on;  // the line between the documents of a text
+  Value<bool> no_end_of_text;   // otherwise one stands before each document
 
-  std::string dedup = "none";  // exact, near
-  double dedup_threshold = 0.8;
+  Value<Dedup> dedup;
+  Value<double> dedup_threshold;
 
-  std::int64_t shard_tokens = 100'000'000;
-  std::string val;  // where the held out documents go
-  double val_fraction = 0;
+  Value<std::int64_t> shard_tokens;
+  Value<std::string> val;  // where the held out documents go
+  Value<double> val_fraction;
 
-  std::int64_t threads = 0;  // 0: all processors
+  Value<std::int64_t> threads;  // 0: all processors
+};
+
+using TokenizeRequest = TokenizeSettings<std::optional>;
+
+struct TokenizeConfig : TokenizeSettings<Resolved> {
+  std::optional<std::string> separator;  // --split-on; none: a file is one document
+
+  DocumentFormat document_format() const {
+    return {.kind = format, .field = field, .separator = separator};
+  }
 };
 
 }  // namespace llmc

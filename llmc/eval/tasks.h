@@ -23,33 +23,31 @@ namespace llmc {
 
 using EvalTasks = std::vector<std::unique_ptr<EvalTask>>;
 
-inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const TrainSettings& settings,
+inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec,
+                                                const EvaluationSettings<Resolved>& settings,
                                                 const Tokenizer& tokenizer, std::int64_t T) {
   if (spec.task == "lambada") {
-    return std::make_unique<LambadaTask>(spec.file, tokenizer, T, settings.eval_limit);
+    return std::make_unique<LambadaTask>(spec.file, tokenizer, T, settings.limit);
   }
   if (spec.task == "hellaswag") {
-    return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, settings.eval_limit);
+    return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, settings.limit);
   }
-  const std::int64_t half = (T + 1) / 2;
   const PerplexityTask::Options options{
-      .T = T,
-      .stride = settings.eval_stride > 0 ? settings.eval_stride : half,
-      .detokenize = spec.task == "wikitext"};
+      .T = T, .stride = settings.stride, .detokenize = spec.task == "wikitext"};
   return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, options);
 }
 
 // Reads and tokenizes everything that --eval names, for a model that sees T tokens: what is wrong
 // with a file is said before a run, not at its end.
-inline EvalTasks make_eval_tasks(const TrainSettings& settings, const Tokenizer& tokenizer,
-                                 std::int64_t T) {
-  if (settings.eval_stride > T) {
-    fail("--eval-stride " + std::to_string(settings.eval_stride) + " is more than --seq-len " +
+inline EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings,
+                                 const Tokenizer& tokenizer, std::int64_t T) {
+  if (settings.stride > T) {
+    fail("--eval-stride " + std::to_string(settings.stride) + " is more than --seq-len " +
              std::to_string(T),
          "at most --seq-len, or tokens would be left out");
   }
   EvalTasks tasks;
-  for (const std::string& spec : settings.eval) {
+  for (const std::string& spec : settings.tasks) {
     tasks.push_back(make_eval_task(parse_eval_spec(spec), settings, tokenizer, T));
   }
   return tasks;

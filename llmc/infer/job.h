@@ -34,7 +34,7 @@ struct Job {
 };
 
 // Reads the config, the tokenizer and the prompt. Throws an Error that names the flag or the file.
-inline Job make_job(const InferSettings& settings) {
+inline Job make_job(const InferConfig& settings) {
   check_pretrained_path("--model", settings.model);
   const HuggingFaceConfig config = read_pretrained_config(settings.model);
   Job job;

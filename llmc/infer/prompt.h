@@ -21,7 +21,7 @@ namespace llmc {
 
 // --tokenizer; without it, the one whose files lie beside the weights; without such files, bytes
 // for a model that has that many tokens.
-inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferSettings& settings,
+inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings,
                                                    std::int64_t vocabulary) {
   if (!settings.tokenizer.empty()) return make_tokenizer(settings.tokenizer);
   if (has_tokenizer_files(settings.model)) return make_tokenizer(settings.model);
@@ -44,7 +44,7 @@ inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
 }
 
 // --prompt, or all of `input` where it is "-".
-inline std::string prompt_text(const InferSettings& settings, std::istream& input) {
+inline std::string prompt_text(const InferConfig& settings, std::istream& input) {
   if (settings.prompt != "-") return settings.prompt;
   std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
   require(!input.bad(), "--prompt -: stdin cannot be read");

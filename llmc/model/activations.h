@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/config/gpt2_config.h"
+#include "llmc/config/run_shape.h"
 #include "llmc/device/rows.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/ops/attention/attention.h"
@@ -16,24 +17,6 @@
 #include "llmc/ops/layernorm.h"
 
 namespace llmc {
-
-enum class Attention { flash, standard };
-
-// What a model is built for; fixed, so that its memory is.
-struct RunShape {
-  std::int64_t B = 1;    // sequences in a micro-batch, at most
-  std::int64_t T = 1;    // tokens in a sequence, at most; up to the context
-  bool training = true;  // false: no buffers for the backward pass
-  Attention attention = Attention::flash;
-  // Rows of logits that exist at the same time; 0: all. In bf16, 4096 rows of GPT-2's vocabulary
-  // take 393 MiB. More rows make fewer and larger matrix products.
-  std::int64_t logits_rows = 4096;
-
-  std::int64_t rows() const { return B * T; }
-  std::int64_t chunk_rows() const {
-    return logits_rows == 0 ? rows() : std::min(rows(), logits_rows);
-  }
-};
 
 // Mean and reciprocal standard deviation of each row, as the LayerNorm computed them.
 struct NormStatistics {

@@ -3,15 +3,10 @@
 
 #include <cstdint>
 
+#include "llmc/config/run_shape.h"
 #include "llmc/ops/dropout.h"
 
 namespace llmc {
-
-// Probabilities with which elements are left out in training, where GPT-2 does so: of the sum of
-// the embeddings, of attention's probabilities, of what each branch adds to the residual stream.
-struct DropoutRates {
-  double embedding = 0, attention = 0, residual = 0;
-};
 
 // Dropout depends on the seed, the step and the number of each sample in the whole run.
 struct PassOptions {

@@ -26,7 +26,7 @@ namespace tokenize_detail {
 // Where text goes: a file that takes its name at the end, or stdout.
 class TextSink {
  public:
-  explicit TextSink(const TokenizeSettings& settings) {
+  explicit TextSink(const TokenizeConfig& settings) {
     if (settings.out.empty()) return;
     std::error_code ignored;
     if (!settings.force && std::filesystem::exists(settings.out, ignored)) {
@@ -69,7 +69,7 @@ inline bool is_utf8(std::string_view text) {
 // spelled out; where --out ends in .jsonl each document is an object with the text in --field. JSON
 // has no bytes that are not UTF-8: they become U+FFFD, and how many documents have such is said on
 // stderr. Memory: what the longest document takes.
-inline void detokenize_files(const TokenizeSettings& settings) {
+inline void detokenize_files(const TokenizeConfig& settings) {
   using tokenize_detail::TextSink;
   const auto tokenizer = make_tokenizer(settings.tokenizer);
   std::vector<TokenData> files;
@@ -79,7 +79,7 @@ inline void detokenize_files(const TokenizeSettings& settings) {
   }
   TextSink sink(settings);
   const bool json_lines = std::filesystem::path(settings.out).extension() == ".jsonl";
-  const std::string line_begin = "{" + json_quoted(settings.format.field) + ": ";
+  const std::string line_begin = "{" + json_quoted(settings.field) + ": ";
   std::int64_t broken = 0;
   std::vector<std::int32_t> document;
   const auto write_document = [&] {

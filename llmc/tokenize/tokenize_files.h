@@ -123,16 +123,16 @@ inline void say_summary(const TokenizeCounts& counts, const Paths& outputs,
   }
 }
 
-inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeSettings& settings) {
+inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeConfig& settings) {
   check_token_file_vocabulary(tokenizer.vocabulary_size(), settings.out);
-  if (settings.end_of_text && !tokenizer.end_of_text()) {
+  if (!settings.no_end_of_text && !tokenizer.end_of_text()) {
     fail("the tokenizer " + tokenizer.name() + " has no token " + std::string(kEndOfText),
          "--no-end-of-text leaves it out");
   }
 }
 
 // The streams, as far as an earlier run brought them.
-inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeSettings& settings,
+inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeConfig& settings,
                                                               const Tokenizer& tokenizer,
                                                               TokenizeProgress& progress,
                                                               const Paths& outputs) {
@@ -150,12 +150,11 @@ inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeSett
 
 // Writes --out, --val and OUT.json; the summary goes to stdout, all else to stderr. Throws where
 // inputs or settings are wrong; what was finished then stays, and the same call goes on from there.
-inline void tokenize_files(TokenizeSettings settings) {
+inline void tokenize_files(const TokenizeConfig& settings) {
   using namespace tokenize_detail;
-  if (settings.threads == 0) settings.threads = available_processors();
   const auto tokenizer = make_tokenizer(settings.tokenizer);
   check_tokenizer(*tokenizer, settings);
-  DocumentReader reader(settings.inputs, settings.format);
+  DocumentReader reader(settings.inputs, settings.document_format());
   const Paths outputs = outputs_of(settings);
   check_names(outputs, settings.inputs);
 

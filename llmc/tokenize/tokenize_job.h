@@ -33,7 +33,7 @@ struct TokenizeCounts {
 };
 
 // The outputs of a run: --out, and --val where there is one.
-inline std::vector<std::filesystem::path> outputs_of(const TokenizeSettings& settings) {
+inline std::vector<std::filesystem::path> outputs_of(const TokenizeConfig& settings) {
   std::vector<std::filesystem::path> outputs{settings.out};
   if (!settings.val.empty()) outputs.emplace_back(settings.val);
   return outputs;
@@ -58,19 +58,15 @@ inline std::string tokenizer_checksum(const Tokenizer& tokenizer) {
   return checksum_text(checksum.value());
 }
 
-inline OrderedJson settings_json(const TokenizeSettings& s) {
-  using Kind = DocumentFormat::Kind;
-  OrderedJson json = {
-      {"out", s.out},
-      {"format", s.format.kind == Kind::text         ? "txt"
-                 : s.format.kind == Kind::json_lines ? "jsonl"
-                                                     : "auto"},
-      {"field", s.format.field},
-      {"split_on", s.format.separator ? OrderedJson(*s.format.separator) : OrderedJson()},
-      {"end_of_text", s.end_of_text},
-      {"dedup", s.dedup},
-      {"shard_tokens", s.shard_tokens}};
-  if (s.dedup == "near") json["dedup_threshold"] = s.dedup_threshold;
+inline OrderedJson settings_json(const TokenizeConfig& s) {
+  OrderedJson json = {{"out", s.out},
+                      {"format", choice_name(s.format)},
+                      {"field", s.field},
+                      {"split_on", s.separator ? OrderedJson(*s.separator) : OrderedJson()},
+                      {"end_of_text", !s.no_end_of_text},
+                      {"dedup", choice_name(s.dedup)},
+                      {"shard_tokens", s.shard_tokens}};
+  if (s.dedup == Dedup::near) json["dedup_threshold"] = s.dedup_threshold;
   if (!s.val.empty()) json["val"] = s.val;
   if (!s.val.empty()) json["val_fraction"] = s.val_fraction;
   return json;
@@ -111,7 +107,7 @@ inline std::string difference(const OrderedJson& there, const OrderedJson& now,
 
 // One line of JSON: tokenizer, inputs with their checksums (which takes a pass over them),
 // settings.
-inline std::string job_text(const TokenizeSettings& settings, const Tokenizer& tokenizer,
+inline std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
                             const DocumentReader& reader) {
   std::vector<std::string> checksums(reader.paths().size());
   for_each_parallel(checksums.size(), settings.threads,

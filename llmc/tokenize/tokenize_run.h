@@ -37,7 +37,7 @@ namespace llmc {
 class TokenizeRun {
  public:
   // `streams`: where the kept documents go, the held out ones last.
-  TokenizeRun(const TokenizeSettings& settings, const Tokenizer& tokenizer, DocumentReader& reader,
+  TokenizeRun(const TokenizeConfig& settings, const Tokenizer& tokenizer, DocumentReader& reader,
               std::vector<std::unique_ptr<TokenShards>>& streams)
       : settings_(settings),
         tokenizer_(tokenizer),
@@ -101,7 +101,7 @@ class TokenizeRun {
       Item& item = items_[i];
       item.text = reader_.text_of(item.document, item.storage);
       item.hash = content_hash(item.text);
-      if (settings_.dedup == "near") item.min_hash = min_hash(item.text);
+      if (settings_.dedup == Dedup::near) item.min_hash = min_hash(item.text);
     });
   }
 
@@ -109,7 +109,7 @@ class TokenizeRun {
   void decide(Item& item) {
     if (item.text.empty()) {
       ++counts_.empty;
-    } else if (settings_.dedup != "none" && exact_.seen(item.hash)) {
+    } else if (settings_.dedup != Dedup::none && exact_.seen(item.hash)) {
       ++counts_.exact_duplicates;
     } else if (item.min_hash && near_.seen(*item.min_hash)) {
       ++counts_.near_duplicates;
@@ -157,7 +157,7 @@ class TokenizeRun {
     });
     for (Part& part : parts) {
       const Item& item = *part.item;
-      if (part.first && settings_.end_of_text) {
+      if (part.first && !settings_.no_end_of_text) {
         const std::int32_t end_of_text = *tokenizer_.end_of_text();
         item.stream->append(item.number, {&end_of_text, 1});
       }
@@ -176,7 +176,7 @@ class TokenizeRun {
         std::to_string(counts_.read) + " documents, " + std::to_string(tokens) + " tokens");
   }
 
-  const TokenizeSettings& settings_;
+  const TokenizeConfig& settings_;
   const Tokenizer& tokenizer_;
   DocumentReader& reader_;
   std::vector<std::unique_ptr<TokenShards>>& streams_;

@@ -6,26 +6,14 @@
 #include <string>
 
 #include "llmc/base/error.h"
+#include "llmc/config/train_settings.h"
 
 namespace llmc {
 
-// wsd (warm-up, stable, decay; Hu et al., "MiniCPM", 2024): the peak until the last part of the
-// run, which falls to the final rate in a straight line. Any step of the stable part may become the
-// last one before a decay, so one long run serves several budgets.
-enum class Decay { cosine, linear, constant, wsd };
-
-inline Decay parse_decay(const std::string& name) {
-  if (name == "cosine") return Decay::cosine;
-  if (name == "linear") return Decay::linear;
-  if (name == "constant") return Decay::constant;
-  if (name == "wsd") return Decay::wsd;
-  fail("--schedule '" + name + "' is not known", "allowed: cosine, linear, constant, wsd");
-}
-
 struct Schedule {
   Decay decay = Decay::cosine;
-  double peak = 6e-4;            // learning rate after the warm-up
-  double final_fraction = 0.1;   // of the peak, at the last step; a constant schedule ignores it
+  double peak = 0;               // learning rate after the warm-up
+  double final_fraction = 0;     // of the peak, at the last step; a constant schedule ignores it
   std::int64_t warmup = 0;       // steps of linear rise
   std::int64_t steps = 1;        // of the whole run
   std::int64_t decay_steps = 0;  // wsd: the last steps, in which the rate falls
@@ -62,6 +50,20 @@ inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, dou
   fail("--schedule wsd: " + std::to_string(warmup) + " steps of warm-up and " +
            std::to_string(decay) + " of decay in a run of " + std::to_string(steps),
        "--warmup plus --decay-fraction x --steps is at most --steps");
+}
+
+// Throws if the run is too short for its warm-up and its decay.
+inline Schedule make_schedule(const ScheduleSettings<Resolved>& settings) {
+  Schedule schedule{.decay = settings.decay,
+                    .peak = settings.peak,
+                    .final_fraction = settings.final_fraction,
+                    .warmup = settings.warmup,
+                    .steps = settings.steps};
+  if (settings.decay == Decay::wsd && settings.steps > 0) {
+    schedule.decay_steps =
+        wsd_decay_steps(settings.steps, settings.warmup, settings.decay_fraction);
+  }
+  return schedule;
 }
 
 }  // namespace llmc

@@ -20,14 +20,6 @@
 
 namespace llmc {
 
-struct OptimizerOptions {
-  double learning_rate = 6e-4;
-  double weight_decay = 0.1;
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double clip = 1.0;                      // 0: no clipping
-  std::int64_t loss_scale_window = 2000;  // fp16: good steps after which the loss scale doubles
-};
-
 // Where the dynamic loss scale of fp16 begins, as in PyTorch's GradScaler.
 inline constexpr float kFirstLossScale = 65536;
 
@@ -98,21 +90,12 @@ class TrainingState {
 
   // Unscales, clips and applies the gradients; where they or the loss are not finite it only
   // counts.
-  void apply_gradients(const OptimizerOptions& options, Stream& stream) {
+  void apply_gradients(const OptimizerOptions& options, double learning_rate, Stream& stream) {
     const ProfileScope scope("optimizer", stream);
     measure_gradients(options, stream);
-    AdamWOptions adam{.learning_rate = static_cast<float>(options.learning_rate),
-                      .weight_decay = 0,
-                      .beta1 = options.beta1,
-                      .beta2 = options.beta2,
-                      .eps = static_cast<float>(options.eps),
-                      .loss_scale_window = static_cast<std::int32_t>(options.loss_scale_window)};
     const ProfileScope updates("adamw", stream, update_bytes());
-    begin_adamw(optimizer_.data, adam, stream);
-    for (const ParameterSpec& spec : table().specs()) {
-      adam.weight_decay = spec.weight_decay ? static_cast<float>(options.weight_decay) : 0;
-      update(spec, adam, stream);
-    }
+    begin_adamw(optimizer_.data, options, stream);
+    for (const ParameterSpec& spec : table().specs()) update(spec, options, learning_rate, stream);
   }
 
   // After a checkpoint's weights and optimizer state are set: the weights in use as the last update
@@ -190,12 +173,13 @@ class TrainingState {
     return {.seed = *rounding_seed_, .tensor = spec.id};
   }
 
-  void update(const ParameterSpec& spec, const AdamWOptions& options, Stream& stream) {
+  void update(const ParameterSpec& spec, const OptimizerOptions& options, double learning_rate,
+              Stream& stream) {
     const auto apply = [&](T* working, const auto& rounding) {
       const std::int64_t at = spec.offset;
       adamw<T>(master() + at, working, first_moment_.data + at, second_moment_.data + at,
-               gradients_.data + at, spec.stored_size(), options, optimizer_.data, stream,
-               rounding);
+               gradients_.data + at, spec.stored_size(), options, learning_rate, spec.weight_decay,
+               optimizer_.data, stream, rounding);
     };
     if constexpr (std::is_same_v<T, float>) {
       apply(nullptr, NearestRounding{});  // the masters are the weights
@@ -230,7 +214,7 @@ class TrainingState {
     const ProfileScope scope("gradient norm", stream, traffic_of(gradients_));
     squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
     finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
-                       static_cast<float>(options.clip), loss_.data, stream);
+                       static_cast<float>(options.grad_clip), loss_.data, stream);
   }
 
   // Gradients are read, moments and masters read and written, working copies written.

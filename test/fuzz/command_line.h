@@ -5,9 +5,10 @@
 #include <iostream>
 #include <sstream>
 
-#include "llmc/config/infer_command_line.h"
-#include "llmc/config/tokenize_command_line.h"
-#include "llmc/config/train_command_line.h"
+#include "llmc/config/command_line.h"
+#include "llmc/config/infer_table.h"
+#include "llmc/config/tokenize_table.h"
+#include "llmc/config/train_table.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {
@@ -29,13 +30,14 @@ class Silence {
   std::streambuf* err_;
 };
 
-template <class Settings>
+template <class Program>
 void read_flags(std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
-  Settings settings;
+  typename Program::Request request;
   const Silence silence;
-  const auto code = llmc::parse_command_line(static_cast<int>(argv.size()), argv.data(), settings);
+  const auto code =
+      llmc::parse_command_line<Program>(static_cast<int>(argv.size()), argv.data(), request);
   expect(!code || *code == llmc::kExitOk || *code == llmc::kExitUsage,
          "the program goes on, prints its help, or refuses its flags");
 }
@@ -53,9 +55,9 @@ inline void command_line(std::string_view input) {
     const std::string argument(line.substr(0, line.find('\0')));
     if (!argument.empty() && !argument.starts_with("--config")) arguments.push_back(argument);
   }
-  if (program == 0) read_flags<llmc::TrainSettings>(arguments);
-  if (program == 1) read_flags<llmc::InferSettings>(arguments);
-  if (program == 2) read_flags<llmc::TokenizeSettings>(arguments);
+  if (program == 0) read_flags<llmc::TrainProgram>(arguments);
+  if (program == 1) read_flags<llmc::InferProgram>(arguments);
+  if (program == 2) read_flags<llmc::TokenizeProgram>(arguments);
 }
 
 }  // namespace llmc_fuzz

@@ -10,19 +10,11 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/elementwise.h"
+#include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/ops/optimizer/stochastic_rounding.h"
 
 namespace llmc {
-
-struct AdamWOptions {
-  float learning_rate;
-  float weight_decay;
-  double beta1 = 0.9;  // doubles: 1 - 0.999^t for small t needs more digits than fp32 has
-  double beta2 = 0.95;
-  float eps = 1e-8f;
-  std::int32_t loss_scale_window = 2000;  // good updates in a row after which the scale doubles
-};
 
 // A skipped update. Only an overflow of the gradients says that the scale is too large: where the
 // loss itself is not finite, no scale would help. What a smaller scale may cure is no sign of a run
@@ -61,9 +53,9 @@ inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, d
 // Once a step, between finish_global_norm and adamw: counts the update, or the skipped one, writes
 // the bias corrections and the loss scale of the next step (optimizer_state.h). A run starts with a
 // state of zeros; where gradients come scaled, with its first loss_scale in it.
-inline void begin_adamw(OptimizerState* state, const AdamWOptions& options, Stream& stream) {
+inline void begin_adamw(OptimizerState* state, const OptimizerOptions& options, Stream& stream) {
   launch(begin_adamw_kernel, Grid{1, 1, 1}, 32, 0, stream, state, options.beta1, options.beta2,
-         options.loss_scale_window);
+         static_cast<std::int32_t>(options.loss_scale_window));
 }
 
 // What one element needs, with everything that is the same for all of them worked out.
@@ -73,6 +65,20 @@ struct AdamWStep {
   float beta2, one_minus_beta1, one_minus_beta2;
   float eps;
 };
+
+// The learning rate, the weight decay and eps are rounded to fp32.
+inline AdamWStep make_adamw_step(const OptimizerOptions& options, double learning_rate,
+                                 bool decayed) {
+  const float rate = static_cast<float>(learning_rate);
+  const float weight_decay = decayed ? static_cast<float>(options.weight_decay) : 0;
+  return {.keep = static_cast<float>(1.0 -
+                                     static_cast<double>(rate) * static_cast<double>(weight_decay)),
+          .learning_rate = rate,
+          .beta2 = static_cast<float>(options.beta2),
+          .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
+          .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
+          .eps = static_cast<float>(options.eps)};
+}
 
 template <class T, class Rounding>
 __global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_inout,
@@ -107,20 +113,12 @@ __global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_
 // updated; working, unless null, gets the new parameters rounded to T, by `rounding`:
 // NearestRounding or StochasticRounding, whose step is the number of the update. gradient is fp32,
 // before unscaling and clipping. Nothing changes where state->finite is 0. All pointers are aligned
-// to 16 bytes; options.weight_decay holds for all n.
+// to 16 bytes. `decayed` tells whether the weight decay applies to these n.
 template <class T, class Rounding = NearestRounding>
 void adamw(float* param, T* working, float* m, float* v, const float* gradient, std::int64_t n,
-           const AdamWOptions& options, const OptimizerState* state, Stream& stream,
-           const Rounding& rounding = {}) {
-  const AdamWStep step{
-      .keep = static_cast<float>(1.0 - static_cast<double>(options.learning_rate) *
-                                           static_cast<double>(options.weight_decay)),
-      .learning_rate = options.learning_rate,
-      .beta2 = static_cast<float>(options.beta2),
-      .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
-      .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
-      .eps = options.eps,
-  };
+           const OptimizerOptions& options, double learning_rate, bool decayed,
+           const OptimizerState* state, Stream& stream, const Rounding& rounding = {}) {
+  const AdamWStep step = make_adamw_step(options, learning_rate, decayed);
   launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working, m, v,
                                     gradient, n, step, state, rounding);
 }

@@ -3,37 +3,25 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "llmc/config/card_text.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/run_plan.h"
 
 namespace llmc {
 
-inline std::string optimizer_text(const TrainSettings& settings, const RunPlan& plan) {
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "AdamW, betas %g and %g, eps %g, weight decay %g, clipping at %g; learning rate at "
-                "most %g, warm-up of %lld steps, %s to step %lld",
-                settings.beta1, settings.beta2, settings.eps, plan.weight_decay, settings.clip,
-                plan.schedule.peak, static_cast<long long>(plan.schedule.warmup),
-                settings.schedule.c_str(), static_cast<long long>(plan.schedule.steps));
-  return text;
-}
-
 // Files are named without their folders, which are nobody's business where a model is published.
-inline ModelCard make_model_card(const TrainSettings& settings, const RunPlan& plan,
-                                 const HuggingFaceConfig& config, std::int64_t parameters,
-                                 const RunPosition& position, std::optional<double> train_loss) {
+inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
+                                 std::int64_t parameters, const RunPosition& position,
+                                 std::optional<double> train_loss) {
   const auto name_of = [](std::string path) {
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     return std::filesystem::path(path).filename().string();
@@ -50,18 +38,19 @@ inline ModelCard make_model_card(const TrainSettings& settings, const RunPlan& p
   card.config = config;
   card.parameters = parameters;
   card.tokenizer =
-      settings.train.empty() ? "words of the toy language" : name_of(settings.tokenizer);
-  card.started_from = name_of(settings.init_from);
+      run.data.train.empty() ? "words of the toy language" : name_of(run.data.tokenizer);
+  card.started_from = name_of(run.model.init_from);
   card.train = position.train;
   card.validation = "the end of " + position.train;
-  if (!settings.val.empty()) card.validation = names_of(settings.val);
-  if (settings.train.empty()) card.validation = "the toy language, another seed";
+  if (!run.data.val.empty()) card.validation = names_of(run.data.val);
+  if (run.data.train.empty()) card.validation = "the toy language, another seed";
   card.step = position.step;
   card.tokens = position.tokens;
-  card.tokens_per_step = plan.tokens_per_step();
+  card.tokens_per_step = run.tokens_per_step();
   card.arithmetic =
-      settings.dtype == "fp32" ? "fp32" : settings.dtype + ", with fp32 masters and sums";
-  card.optimizer = optimizer_text(settings, plan);
+      choice_name(run.precision.dtype) +
+      std::string(run.precision.dtype == Dtype::fp32 ? "" : ", with fp32 masters and sums");
+  card.optimizer = optimizer_text(run);
   if (train_loss) card.train_loss = {position.step, *train_loss};
   card.validation_loss = position.validation;
   return card;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/resume_notes.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/checkpoint_writer.h"
@@ -31,7 +32,7 @@ struct RunPosition {
   std::optional<MeasuredLoss> validation = {};  // the last one
   std::int64_t train_tokens = -1;               // in the training text; -1: not known
   std::string vocabulary = {};                  // checksum of its tokens; empty: not known
-  CheckpointState flags = {};                   // run_flags.h
+  CheckpointState flags = {};                   // recorded_settings
 };
 
 namespace checkpointing_detail {
@@ -79,7 +80,7 @@ inline RunPosition position_in(const CheckpointReader& reader) {
   for (const auto& [key, value] : reader.state()) {
     if (key == "train_tokens") position.train_tokens = value.integer(key);
     if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
-    if (key.starts_with("--")) position.flags[key] = value;
+    if (key.starts_with("--")) position.flags[present_name(key)] = value;
   }
   return position;
 }

@@ -10,11 +10,11 @@
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
+#include "llmc/config/resume_notes.h"
 #include "llmc/device/math.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/run_flags.h"
 
 namespace llmc {
 
@@ -88,7 +88,7 @@ inline std::vector<std::string> adapt_position(RunPosition& position, const RunP
                     "sequence " + std::to_string(samples) + " on");
     position.samples = samples;
   }
-  const std::vector<std::string> flags = changed_flags(position.flags, now.flags);
+  const std::vector<std::string> flags = changed_settings(position.flags, now.flags);
   notes.insert(notes.end(), flags.begin(), flags.end());
   position.T = now.T;
   position.train = now.train;

@@ -1,7 +1,8 @@
-// What to ask for where a run does not fit into the device's memory.
+// The memory of a run on the device: its allocation, and what would fit if the run does not.
 #pragma once
 
 #include <cstdint>
+#include <iostream>
 #include <string>
 
 #include "llmc/model/engine.h"
@@ -45,6 +46,23 @@ std::string what_would_fit(const Gpt2Config& config, const RunShape& shape,
     return "--batch-size 1 --seq-len " + std::to_string(smaller.T) + " would fit";
   }
   return "not even one short sequence would fit: a smaller model, or a device with more memory";
+}
+
+// Reports the device and the memory of a run, and allocates it; throws with a hint if it does not
+// fit.
+template <class T>
+void allocate(TrainingEngine<T>& engine) {
+  const DeviceProperties device = device_properties();
+  const MemoryPlan& memory = engine.memory();
+  std::cerr << "device: " << device.name << ", " << megabytes(device.free_memory) << " free of "
+            << megabytes(device.total_memory) << "\n"
+            << "memory: " << memory.report() << "\n";
+  if (memory.total() > device.free_memory) {
+    fail("the run needs " + megabytes(memory.total()) + " of device memory, " +
+             megabytes(device.free_memory) + " are free (" + memory.report() + ")",
+         what_would_fit<T>(engine.config(), engine.shape(), device.free_memory));
+  }
+  engine.allocate();
 }
 
 }  // namespace llmc

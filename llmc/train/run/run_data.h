@@ -19,7 +19,6 @@
 #include "llmc/io/data/data_sources.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/train/run/run_plan.h"
 
 namespace llmc {
 
@@ -51,16 +50,16 @@ inline void check_documents(const std::vector<TokenSource>& sources, const Token
 }
 
 // The windows of sources that are tokens already.
-inline void cut_windows(RunData& data, RunSources sources, const TrainSettings& settings,
-                        const RunPlan& plan) {
-  const std::int64_t T = plan.shape.T;
-  const bool documents = settings.document_mask;
+inline void cut_windows(RunData& data, RunSources sources, const InputConfig& config,
+                        bool training) {
+  const std::int64_t T = config.batch.seq_len;
+  const bool documents = config.data.document_mask;
   if (documents) {
-    check_documents(plan.shape.training ? sources.train : sources.validation, *data.tokenizer);
+    check_documents(training ? sources.train : sources.validation, *data.tokenizer);
   }
-  if (plan.shape.training) {
+  if (training) {
     data.train.emplace(Windows(std::move(sources.train), T, documents, "a longer text"),
-                       settings.seed, std::move(sources.weights));
+                       config.seed, std::move(sources.weights));
   }
   data.validation.emplace(
       Windows(std::move(sources.validation), T, documents, "a longer validation text"));
@@ -68,11 +67,12 @@ inline void cut_windows(RunData& data, RunSources sources, const TrainSettings& 
 
 // Reads --eval, --train and --val. Without --val the end of each source of --train is kept for
 // validation.
-inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
+inline RunData load_run_data(const InputConfig& config, bool training,
                              std::unique_ptr<Tokenizer> tokenizer) {
+  const DataSettings<Resolved>& settings = config.data;
   RunData data;
   data.tokenizer = std::move(tokenizer);
-  data.tasks = make_eval_tasks(settings, *data.tokenizer, plan.shape.T);
+  data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
   if (settings.train.empty() && settings.val.empty()) return data;
   SourceReader reader(
       *data.tokenizer,
@@ -86,11 +86,11 @@ inline RunData load_run_data(const TrainSettings& settings, const RunPlan& plan,
   if (!settings.val.empty()) {
     sources.validation = reader.read(parse_source_list(settings.val, "--val", false), "--val");
   } else {
-    TrainValidationSplit split = split_validation(sources.train, plan.shape.T);
+    TrainValidationSplit split = split_validation(sources.train, config.batch.seq_len);
     sources.train = std::move(split.train);
     sources.validation = std::move(split.validation);
   }
-  cut_windows(data, std::move(sources), settings, plan);
+  cut_windows(data, std::move(sources), config, training);
   return data;
 }
 
@@ -130,17 +130,6 @@ inline void describe_data(const RunData& data) {
     if (windows.sources().size() > 1) std::cerr << ", " << percent << " of the samples";
     std::cerr << "\n";
   }
-}
-
-// With --epochs: the number of steps, now that the data are known.
-inline void count_epochs(TrainSettings& settings, RunPlan& plan, const Gpt2Config& config,
-                         const RunData& data) {
-  if (settings.epochs == 0) return;
-  const std::int64_t windows = data.train->windows();
-  settings.steps = steps_of_epochs(settings.epochs, windows, plan.global_batch());
-  plan = make_run_plan(settings, config);
-  std::cerr << "epochs: " << settings.epochs << " x " << windows << " windows are "
-            << settings.steps << " steps\n";
 }
 
 }  // namespace llmc

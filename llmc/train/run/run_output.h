@@ -73,8 +73,9 @@ inline void check_writable(const std::string& path) {
 }
 
 // All of it, but for what resuming looks for itself. Hold what is returned as long as the run goes.
-inline FileDescriptor check_run_output(const TrainSettings& settings) {
-  check_writable(settings.samples_out);
+inline FileDescriptor check_run_output(const OutputSettings<Resolved>& settings,
+                                       const SampleSettings<Resolved>& samples) {
+  check_writable(samples.final_out);
   check_writable(settings.profile_out);
   if (settings.resume && !settings.log.empty()) require_run_log(settings.log);
   if (!settings.resume && !settings.log.empty()) refuse_used_log(settings.log);

@@ -1,0 +1,262 @@
+// A row of a settings table. From the rows of a program come its parser, --help, the values of
+// settings that nobody gave, the notes of a resumed run and the tables in the documentation.
+//
+// A program is described by a type P with P::Request (each setting a std::optional), P::Config
+// (each setting a value) and P::Facts (what the rules for defaults may depend on).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/config/choices.h"
+
+namespace llmc {
+
+// A setting's value without its C++ type; an enum is its name.
+using SettingValue =
+    std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>>;
+
+enum class SettingType { boolean, integer, unsigned_integer, real, text, list, choice };
+
+namespace setting_detail {
+
+template <class T>
+constexpr SettingType type_of() {
+  if constexpr (std::is_enum_v<T>) return SettingType::choice;
+  if constexpr (std::is_same_v<T, bool>) return SettingType::boolean;
+  if constexpr (std::is_same_v<T, std::int64_t>) return SettingType::integer;
+  if constexpr (std::is_same_v<T, std::uint64_t>) return SettingType::unsigned_integer;
+  if constexpr (std::is_same_v<T, double>) return SettingType::real;
+  if constexpr (std::is_same_v<T, std::string>) return SettingType::text;
+  return SettingType::list;
+}
+
+template <class T>
+SettingValue to_value(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return std::string(choice_name(value));
+  } else {
+    return value;
+  }
+}
+
+// A whole number of a table's row may stand for any other number.
+template <class T>
+T from_value(const SettingValue& value) {
+  if constexpr (std::is_enum_v<T>) {
+    const auto names = choice_names(T{});
+    const auto& name = std::get<std::string>(value);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (name == names[i]) return static_cast<T>(i);
+    }
+    fail("'" + name + "' is not a known name");
+  } else {
+    if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+      if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<T>(*whole);
+    }
+    return std::get<T>(value);
+  }
+}
+
+}  // namespace setting_detail
+
+// Where a setting lies in P::Request and in P::Config: made from a function such as
+// `[](auto& s) -> auto& { return s.batch.seq_len; }`, which works on both.
+template <class P>
+struct Field {
+  using Request = typename P::Request;
+  using Config = typename P::Config;
+
+  template <class Access, class = std::invoke_result_t<Access, Config&>>
+  Field(Access) {
+    using T = std::remove_cvref_t<std::invoke_result_t<Access, Config&>>;
+    type = setting_detail::type_of<T>();
+    if constexpr (std::is_enum_v<T>) {
+      for (const char* name : choice_names(T{})) choices.emplace_back(name);
+    }
+    requested = [](const Request& request) -> std::optional<SettingValue> {
+      const std::optional<T>& value = Access{}(request);
+      if (!value) return std::nullopt;
+      return setting_detail::to_value(*value);
+    };
+    request = [](Request& all, const SettingValue& value) {
+      Access{}(all) = setting_detail::from_value<T>(value);
+    };
+    get = [](const Config& config) { return setting_detail::to_value<T>(Access{}(config)); };
+    set = [](Config& config, const SettingValue& value) {
+      Access{}(config) = setting_detail::from_value<T>(value);
+    };
+    zero = [] { return setting_detail::to_value<T>(T{}); };
+  }
+
+  SettingType type = SettingType::boolean;
+  std::vector<std::string> choices;
+  std::optional<SettingValue> (*requested)(const Request&) = nullptr;
+  void (*request)(Request&, const SettingValue&) = nullptr;
+  SettingValue (*get)(const Config&) = nullptr;
+  void (*set)(Config&, const SettingValue&) = nullptr;
+  SettingValue (*zero)() = nullptr;
+};
+
+// What a rule may look at: the flags that were given, the settings of the rows above, and facts.
+template <class P>
+struct Resolution {
+  const typename P::Request& request;
+  const typename P::Config& config;
+  const typename P::Facts& facts;
+};
+
+// The value of a setting that was not given: a constant, or a rule with its text for --help. A
+// text alone stands for false, 0 or the empty text.
+template <class P>
+struct Default {
+  using Rule = std::function<SettingValue(const Resolution<P>&)>;
+
+  Default() = default;
+  Default(const char* rule_text) : text(rule_text) {}
+  Default(const char* rule_text, Rule value_rule) : text(rule_text), rule(std::move(value_rule)) {}
+  Default(int number) : value(std::int64_t{number}) {}
+  Default(double number) : value(number) {}
+  Default(SettingValue constant) : value(std::move(constant)) {}
+
+  std::optional<SettingValue> value;
+  std::string text;
+  Rule rule;
+};
+
+// Bounds of a number, both included.
+struct Range {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+};
+inline Range at_least(double min) {
+  return {.min = min};
+}
+inline Range between(double min, double max) {
+  return {min, max};
+}
+
+// Whether a resumed run may have another value than the run it continues.
+enum class OnResume {
+  free,      // yes, it changes no weight
+  noted,     // yes; checkpoints keep the value, and a change is reported
+  indirect,  // yes; the settings that follow from it are noted
+  adapted,   // yes; the position in the data is converted (train/checkpoint/resuming.h)
+  ignored,   // it is not used: the checkpoint has weights and scale of its own
+  fixed      // no
+};
+
+// The setting has an effect only if another flag has one of these values.
+struct Condition {
+  std::string flag;
+  std::vector<std::string> values;
+};
+
+// What the setting contributes to the sentence about the optimizer in a model card: {} is the
+// value. The parts are sorted by `place`.
+struct CardText {
+  int place = 0;
+  std::string text = {};
+};
+
+template <class P>
+struct Setting {
+  std::string flag;                     // "--lr"; without dashes: what stands after the flags
+  Field<P> field;                       // where it is stored
+  std::string unit;                     // what follows the flag, such as STEPS or DIR
+  std::string help;                     // what the flag does
+  Default<P> fallback;                  // the default
+  Range range;                          // of a number
+  std::vector<std::string> needs;       // flags without which it makes no sense
+  std::vector<std::string> excludes;    // flags it contradicts
+  Condition only_with;                  // no flag: it always has an effect
+  bool changes_results = false;         // whether weights or logs of a run depend on it
+  OnResume on_resume = OnResume::free;  // in a resumed run
+  std::string resume_text;              // what else the table of --resume says of it
+  CardText card;                        // in the model card
+  std::string quantity;                 // what lower layers call it in their errors
+  std::string synonym;                  // another name of the same rank: "-n"
+  std::vector<std::string> old_names;   // former names, still accepted
+  bool required = false;
+  bool may_be_empty = false;      // a text; otherwise an empty value is refused
+  bool empty_is_default = false;  // a text; an empty value is as if the flag were not given
+  // What is wrong with one value as it was typed, or nothing.
+  std::function<std::string(const std::string&)> check;
+  // The value that another given flag implies: it precedes presets and the default.
+  std::function<std::optional<SettingValue>(const Resolution<P>&)> implied;
+  // Throws if the value does not agree with those of the rows above; called as soon as it is known.
+  std::function<void(const Resolution<P>&)> verify;
+  std::string group;  // heading in --help; set by the table
+};
+
+template <class P>
+using Settings = std::vector<Setting<P>>;
+
+// ---- texts of values ----
+
+// As it is typed after a flag; empty for false, for no text and for an empty list.
+inline std::string value_text(const SettingValue& value) {
+  if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "";
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* real = std::get_if<double>(&value)) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%g", *real);
+    return digits;
+  }
+  std::string all;
+  for (const std::string& text : std::get<std::vector<std::string>>(value)) {
+    all += (all.empty() ? "" : ",") + text;
+  }
+  return all;
+}
+
+// The default as --help prints it: the constant, or the text of the rule; empty if there is none.
+template <class P>
+std::string default_text(const Setting<P>& row) {
+  if (!row.fallback.text.empty() || !row.fallback.value) return row.fallback.text;
+  return value_text(*row.fallback.value);
+}
+
+// ---- rows of a table ----
+
+// Appends the rows under a heading.
+template <class P>
+void add_group(Settings<P>& table, const std::string& heading, Settings<P> rows) {
+  for (Setting<P>& row : rows) {
+    row.group = heading;
+    table.push_back(std::move(row));
+  }
+}
+
+// The row of a flag, under any of its names; null if there is none.
+template <class P>
+const Setting<P>* find_setting(const Settings<P>& table, const std::string& name) {
+  for (const Setting<P>& row : table) {
+    if (row.flag == name || row.synonym == name) return &row;
+    for (const std::string& old : row.old_names) {
+      if (old == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
+// Whether the flag was given; a switch that was given as false was not.
+template <class P>
+bool is_given(const Setting<P>& row, const typename P::Request& request) {
+  const auto value = row.field.requested(request);
+  return value && *value != SettingValue(false);
+}
+
+}  // namespace llmc

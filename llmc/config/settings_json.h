@@ -1,0 +1,47 @@
+// A table of settings as JSON, for --help-json: what tests and generated documentation read.
+#pragma once
+
+#include <array>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include "llmc/base/json.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/setting_text.h"
+
+namespace llmc {
+
+inline constexpr std::array<const char*, 6> kOnResumeNames = {"free",    "noted",   "indirect",
+                                                              "adapted", "ignored", "fixed"};
+
+// A list of rows. "default" is the constant, or null where it is a rule or nothing; "default_text"
+// is what --help prints.
+template <class P>
+std::string settings_json(const Settings<P>& table) {
+  OrderedJson rows = OrderedJson::array();
+  for (const Setting<P>& row : table) {
+    OrderedJson constant;
+    if (row.fallback.value) {
+      std::visit([&](const auto& value) { constant = value; }, *row.fallback.value);
+    }
+    rows.push_back({{"flag", row.flag},
+                    {"synonym", row.synonym},
+                    {"old_names", row.old_names},
+                    {"group", row.group},
+                    {"unit", unit_text(row)},
+                    {"switch", row.field.type == SettingType::boolean},
+                    {"help", row.help},
+                    {"default", constant},
+                    {"default_text", default_text(row)},
+                    {"needs", row.needs},
+                    {"excludes", row.excludes},
+                    {"changes_results", row.changes_results},
+                    {"on_resume", kOnResumeNames[static_cast<std::size_t>(row.on_resume)]},
+                    {"resume_text", row.resume_text},
+                    {"quantity", row.quantity}});
+  }
+  return rows.dump(1);
+}
+
+}  // namespace llmc

@@ -1,0 +1,129 @@
+// Rules and checks of the settings of a run that depend on each other.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/device/math.h"
+
+namespace llmc {
+
+using TrainResolution = Resolution<TrainProgram>;
+
+// A size of the model that --init-from or --model implies.
+inline std::optional<SettingValue> implied_size(const TrainResolution& r,
+                                                std::int64_t Gpt2Config::*size) {
+  if (r.facts.weights) return *r.facts.weights.*size;
+  if (!r.config.model.name.empty()) return config_from_name(r.config.model.name).*size;
+  return std::nullopt;
+}
+
+// The shape of the model, once its rows are known.
+inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
+  return {.vocabulary = facts.weights ? facts.weights->vocabulary : facts.default_shape.vocabulary,
+          .context = config.model.context,
+          .layers = config.model.layers,
+          .heads = config.model.heads,
+          .channels = config.model.channels};
+}
+
+// Weights from a file bring their sizes: flags that say otherwise are a mistake. A shorter
+// --context is no mistake but is asked for with --seq-len.
+inline void check_agreement(const RunConfig& config, const Gpt2Config& weights) {
+  const auto agree = [&](const std::string& flag, std::int64_t asked, std::int64_t found) {
+    if (asked == found) return;
+    fail(flag + " " + std::to_string(asked) + " does not agree with " + std::to_string(found) +
+             " in " + config.model.init_from,
+         "leave the flag out: --init-from brings the model's sizes");
+  };
+  agree("--layers", config.model.layers, weights.layers);
+  agree("--heads", config.model.heads, weights.heads);
+  agree("--channels", config.model.channels, weights.channels);
+  agree("--context", config.model.context, weights.context);
+  if (config.model.name.empty()) return;
+  const Gpt2Config named = config_from_name(config.model.name);
+  agree("--model " + config.model.name + " with layers", named.layers, weights.layers);
+  agree("--model " + config.model.name + " with channels", named.channels, weights.channels);
+}
+
+inline void check_model(const TrainResolution& r) {
+  if (r.facts.weights) return check_agreement(r.config, *r.facts.weights);
+  check_config(model_shape(r.config, r.facts));
+}
+
+// The libraries of matrix products count the rows of a micro-batch in 32 bits.
+inline void check_sequences(const TrainResolution& r) {
+  const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
+  if (T > r.config.model.context) {
+    fail("--seq-len " + std::to_string(T) + " is longer than the model's context of " +
+             std::to_string(r.config.model.context),
+         "at most --context");
+  }
+  constexpr std::int64_t kMostSequences = 65535;  // of attention: they are rows of a grid of blocks
+  if (B > kMostSequences) {
+    fail("--batch-size " + std::to_string(B),
+         "at most " + std::to_string(kMostSequences) + "; --grad-accum makes steps larger");
+  }
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+  if (B <= kMost / T) return;
+  fail("--batch-size " + std::to_string(B) + " with sequences of " + std::to_string(T) + " tokens",
+       "at most " + std::to_string(kMost / T) + "; --grad-accum makes steps larger");
+}
+
+// --grad-accum, if --total-batch-tokens is given.
+inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
+  const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
+  if (!total) return std::nullopt;
+  const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len, micro = B * T;
+  if (*total % micro == 0) return *total / micro;
+  fail("--total-batch-tokens " + std::to_string(*total) +
+           " is not a multiple of --batch-size x --seq-len = " + std::to_string(B) + " x " +
+           std::to_string(T) + " = " + std::to_string(micro),
+       "the nearest is " + std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
+}
+
+inline void check_step_tokens(const TrainResolution& r) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len;
+  if (r.config.batch.grad_accum <= kMost / rows) return;
+  fail("--grad-accum " + std::to_string(r.config.batch.grad_accum) +
+           " makes steps of more than 2^40 tokens",
+       "at most " + std::to_string(kMost / rows) + " for this micro-batch");
+}
+
+// The fewest steps in which `epochs` times as many sequences are trained on as there are windows.
+// Without weights each window has then been taken so often, and a few of the next epoch may have.
+inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
+                                    std::int64_t global_batch) {
+  constexpr double kRounding = 1e-12;  // 0.1 epochs of 30 windows are 3 sequences, not 4
+  const double samples = std::ceil(epochs * static_cast<double>(windows) * (1 - kRounding));
+  if (samples > 0x1p62) fail("--epochs of so much data are more than 2^62 sequences");
+  return ceil_div(static_cast<std::int64_t>(samples), global_batch);
+}
+
+// --steps, if --epochs is given and the data are known.
+inline std::optional<SettingValue> implied_steps(const TrainResolution& r) {
+  if (!r.request.schedule.epochs || !r.facts.windows) return std::nullopt;
+  return steps_of_epochs(*r.request.schedule.epochs, *r.facts.windows, r.config.global_batch());
+}
+
+// Steps between two events of which a run has `times`.
+inline std::int64_t every_part(const TrainResolution& r, std::int64_t times) {
+  return std::max<std::int64_t>(1, r.config.schedule.steps / times);
+}
+
+inline void check_loss_scale(const TrainResolution& r) {
+  int exponent = 0;
+  if (std::frexp(r.config.precision.loss_scale, &exponent) == 0.5) return;
+  fail("--loss-scale " + std::to_string(r.config.precision.loss_scale) + " is not a power of two",
+       "1, 2, 4 ... 16777216: scaling must not round");
+}
+
+}  // namespace llmc

@@ -1,0 +1,41 @@
+// The table of all settings of train_gpt2, in the order of --help. A rule sees the rows above its
+// own. A new flag needs a member in train_settings.h, a row, and its use.
+#pragma once
+
+#include "llmc/config/fill_settings.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/train_input_rows.h"
+#include "llmc/config/train_optimizer_rows.h"
+#include "llmc/config/train_output_rows.h"
+#include "llmc/config/train_settings.h"
+
+namespace llmc {
+
+inline const TrainSettingRows& TrainProgram::settings() {
+  static const TrainSettingRows table = [] {
+    TrainSettingRows all;
+    add_group(all, "Data", data_rows());
+    add_group(all, "Model", model_rows());
+    add_group(all, "Batch", batch_rows());
+    add_group(all, "Steps and learning rate", schedule_rows());
+    add_group(all, "Optimizer (AdamW)", optimizer_rows());
+    add_group(all, "Dropout", dropout_rows());
+    add_group(all, "Device and numbers", precision_rows());
+    add_group(all, "Evaluation tasks (results to stdout and --log)", evaluation_rows());
+    add_group(all, "Validation and samples", sample_rows());
+    add_group(all, "Output", output_rows());
+    return all;
+  }();
+  return table;
+}
+
+inline const TrainSettingRows& train_settings() {
+  return TrainProgram::settings();
+}
+
+// The defaults of a run from scratch, for tests and tools that build a part of one.
+inline RunConfig default_run_config() {
+  return fill_settings<TrainProgram>(train_settings(), {}, {});
+}
+
+}  // namespace llmc

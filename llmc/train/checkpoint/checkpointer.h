@@ -1,0 +1,116 @@
+// The checkpoints of a run: where it starts or resumes, saving, and the removal of old ones.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmc/config/resume_notes.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/retention.h"
+#include "llmc/io/run_log.h"
+#include "llmc/train/checkpoint/checkpoint_texts.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/resuming.h"
+#include "llmc/train/run/run_data.h"
+#include "llmc/train/watch/progress.h"
+
+namespace llmc {
+
+template <class T>
+class Checkpointer {
+ public:
+  // All outlive the object.
+  Checkpointer(const RunConfig& config, const RunData& data, TrainingEngine<T>& engine)
+      : config_(config), data_(data), engine_(engine) {}
+
+  // Sets `position` to the newest valid checkpoint (--resume) or to step 0, loads that checkpoint
+  // into the engine and cuts the log there. Returns one note per setting that differs from the
+  // checkpoint.
+  std::vector<std::string> restore_or_start(RunPosition& position) {
+    position = start();
+    if (!config_.output.resume) return {};
+    const std::vector<std::string> changes = restore(position);
+    if (!config_.output.log.empty()) trim_log(config_.output.log, position.step);
+    return changes;
+  }
+
+  // Saves the state at `position`, unless it is saved already or the run has no --out. `loss` is
+  // that of the last step, for the model card.
+  void save(const RunPosition& position, std::optional<double> loss, Progress& progress) {
+    const OutputSettings<Resolved>& output = config_.output;
+    if (output.out.empty() || position.step == saved_step_ || position.step == 0) return;
+    const HuggingFaceConfig model = huggingface_config();
+    const ModelCard card = make_model_card(config_, model, engine_.table().count(), position, loss);
+    saved_ = save_checkpoint(output.out, model, position, config_.seed, engine_.state(),
+                             engine_.stream(), checkpoint_texts(card, *data_.tokenizer));
+    saved_step_ = position.step;
+    progress.note("saved " + saved_);
+    try {
+      const Retention retention{output.keep_checkpoints, output.milestone_every};
+      for (const std::string& name : remove_old_checkpoints(saved_, retention)) {
+        progress.note("removed " + name);
+      }
+    } catch (const Error& error) {  // too many checkpoints are no reason to end a run
+      progress.note(std::string("warning: ") + error.what());
+    }
+  }
+
+  // What happened to the state of a run that a signal ended at this step.
+  std::string interruption_text(std::int64_t step) const {
+    if (saved_step_ == step) return "saved " + saved_ + ", --resume goes on";
+    return config_.output.out.empty() ? "nothing is saved without --out" : "nothing to save yet";
+  }
+
+ private:
+  // The first position of this run's data.
+  RunPosition start() const {
+    RunPosition position;
+    position.T = config_.batch.seq_len;
+    position.train = training_text(*data_.train);
+    position.train_tokens = 0;
+    for (const TokenSource& source : data_.train->of_sources().sources()) {
+      position.train_tokens += source.size();
+    }
+    position.vocabulary = vocabulary_checksum(*data_.tokenizer);
+    position.flags = recorded_settings(config_);
+    return position;
+  }
+
+  std::vector<std::string> restore(RunPosition& position) {
+    const FoundCheckpoint found = find_newest_checkpoint(config_.output.out);
+    for (const std::string& warning : found.warnings) std::cerr << "warning: " << warning << "\n";
+    if (!found.path) {
+      std::cerr << "resume: no good checkpoint in " << config_.output.out << ", starting fresh\n";
+      return {};
+    }
+    check_same_model(*found.path, huggingface_config());
+    const RunPosition now = position;
+    position = load_checkpoint(*found.path, config_.seed, engine_.state(), engine_.stream());
+    check_same_vocabulary(*found.path, position.vocabulary, now.vocabulary, config_.data.tokenizer);
+    saved_ = found.path->string();
+    saved_step_ = position.step;
+    std::cerr << "resume: from " << saved_ << "\n";
+    return adapt_position(position, now);
+  }
+
+  HuggingFaceConfig huggingface_config() const {
+    HuggingFaceConfig model = to_huggingface(engine_.config(), data_.tokenizer->end_of_text());
+    model.embd_pdrop = config_.dropout.embedding;
+    model.attn_pdrop = config_.dropout.attention;
+    model.resid_pdrop = config_.dropout.residual;
+    return model;
+  }
+
+  const RunConfig& config_;
+  const RunData& data_;
+  TrainingEngine<T>& engine_;
+  std::string saved_;  // the newest checkpoint
+  std::int64_t saved_step_ = -1;
+};
+
+}  // namespace llmc

@@ -1,0 +1,147 @@
+// How good the model is: validation loss, evaluation tasks, samples of text.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "llmc/base/file.h"
+#include "llmc/base/terminal.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/eval/tasks.h"
+#include "llmc/infer/generate.h"
+#include "llmc/infer/sequence_reader.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/run/interruption.h"
+#include "llmc/train/run/run_data.h"
+#include "llmc/train/watch/progress.h"
+
+namespace llmc {
+
+template <class T>
+class Evaluator {
+ public:
+  // All outlive the object.
+  Evaluator(const RunConfig& config, const RunData& data, ModelRunner<T>& runner)
+      : config_(config), data_(data), runner_(runner) {
+    if (!config.training()) return;
+    if (config.samples.every > 0 || !config.samples.final_out.empty()) {
+      prompt_ = sample_prompt(config.samples.prompt, *data.tokenizer, config.batch.seq_len);
+    }
+  }
+
+  // Mean loss over the first `batches` batches of the validation windows (0: all of them). The
+  // result is meaningless if a signal arrived during the call.
+  double validation_loss(std::int64_t batches) {
+    const ConsecutiveWindows& text = *data_.validation;
+    const std::int64_t B = config_.batch.batch_size;
+    const std::int64_t end = batches > 0 ? std::min(text.windows(), batches * B) : text.windows();
+    double sum = 0;
+    std::vector<float> losses;
+    for (std::int64_t first = 0; first < end && !Interruption::requested(); first += B) {
+      const DeviceBatch batch = runner_.put({.batch = text.batch(first, std::min(B, end - first))});
+      runner_.forward(batch);
+      runner_.read_losses(batch, losses);
+      for (const float loss : losses) sum += static_cast<double>(loss);
+    }
+    return sum / static_cast<double>(end * config_.batch.seq_len);
+  }
+
+  // Reports the validation loss at `position` and keeps it there, unless there is no validation
+  // text or the position has one already: a run that was interrupted here evaluates on resume.
+  void validate(RunPosition& position, Progress& progress) {
+    if (!data_.validation) return;
+    if (position.validation && position.validation->step == position.step) return;
+    const double loss = validation_loss(config_.validation.batches);
+    if (Interruption::requested()) return;
+    progress.validation(position.step, loss);
+    position.validation = {position.step, loss};
+  }
+
+  // Runs the tasks of --eval; each is reported and logged as of `step`.
+  std::vector<EvalResult> run_tasks(std::int64_t step, Progress& progress) {
+    const EvalCallbacks callbacks = {
+        .progress =
+            [&](const EvalTask& task, std::int64_t done, std::int64_t total, double seconds) {
+              progress.part(task.name(), done, total, seconds);
+              return !Interruption::requested();
+            },
+        .finished =
+            [&](const EvalResult& result) {
+              progress.record(log_record(result, step),
+                              "step " + std::to_string(step) + ": " + summary(result));
+            }};
+    return run_eval_tasks(data_.tasks, RowScorer<T>(runner_), callbacks);
+  }
+
+  // Shows one short sample.
+  void show_sample(std::int64_t step, Progress& progress) {
+    const std::int64_t tokens = std::min(config_.samples.length, room());
+    const Prompts samples = sample(1, tokens, config_.seed, step);
+    if (Interruption::requested()) return;
+    progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
+  }
+
+  // Writes rounds of full sequences, at least --final-samples-tokens tokens, one sequence per line.
+  void write_samples(std::int64_t step) {
+    const SampleSettings<Resolved>& settings = config_.samples;
+    std::string text;
+    for (std::int64_t round = 0, tokens = 0;
+         tokens < settings.final_tokens && !Interruption::requested(); ++round) {
+      const std::uint64_t seed = config_.seed + static_cast<std::uint64_t>(round) + 1;
+      for (const auto& sequence : sample(config_.batch.batch_size, room(), seed, step)) {
+        text += data_.tokenizer->decode(sequence) + "\n";
+      }
+      tokens += config_.run_shape().rows();
+    }
+    if (Interruption::requested()) {
+      std::cerr << "interrupted: " << settings.final_out << " was not written\n";
+      return;
+    }
+    write_file(settings.final_out, text);
+    std::cerr << "samples: " << settings.final_out << "\n";
+  }
+
+ private:
+  // Tokens that fit behind the prompt.
+  std::int64_t room() const { return config_.batch.seq_len - std::ssize(prompt_); }
+
+  // `count` continuations of the prompt by so many tokens, with the prompt; shorter if a signal
+  // arrives.
+  Prompts sample(std::int64_t count, std::int64_t tokens, std::uint64_t seed, std::int64_t step) {
+    Prompts samples(static_cast<std::size_t>(count), prompt_);
+    SequenceReader<T> reader(runner_, count);
+    generate(reader, Prompts(samples), {.tokens = tokens, .seed = seed, .step = step},
+             [&](std::int64_t b, std::int32_t token) {
+               samples[static_cast<std::size_t>(b)].push_back(token);
+               return !Interruption::requested();
+             });
+    return samples;
+  }
+
+  // The tokens that samples begin with, for a model that sees T tokens: those of `prompt`. If that
+  // is empty: a line break, or if the tokenizer has none, end of text or its first token.
+  static std::vector<std::int32_t> sample_prompt(const std::string& prompt,
+                                                 const Tokenizer& tokenizer, std::int64_t T_max) {
+    const std::string text = prompt.empty() ? "\n" : prompt;
+    std::vector<std::int32_t> ids = tokenizer.encode(text);
+    if (ids.empty() && prompt.empty()) ids = {tokenizer.end_of_text().value_or(0)};
+    if (ids.empty()) {
+      fail("--prompt '" + text + "' has no tokens", "a text with at least one token");
+    }
+    if (std::ssize(ids) > T_max - 1) {
+      fail("--prompt has " + std::to_string(ids.size()) + " tokens",
+           "at most --seq-len - 1 = " + std::to_string(T_max - 1));
+    }
+    return ids;
+  }
+
+  const RunConfig& config_;
+  const RunData& data_;
+  ModelRunner<T>& runner_;
+  std::vector<std::int32_t> prompt_;  // of samples
+};
+
+}  // namespace llmc

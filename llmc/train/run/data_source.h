@@ -1,0 +1,59 @@
+// What a run learns from and is measured on, before its sizes are decided.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "llmc/config/train_table.h"
+#include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/train/run/resolve.h"
+#include "llmc/train/run/run_data.h"
+
+namespace llmc {
+
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+
+  // Before load() alone, which moves the tokenizer into its result.
+  virtual const Tokenizer& tokenizer() const = 0;
+  // Sizes of a model without --model and --init-from; the vocabulary is the tokenizer's.
+  virtual Gpt2Config default_shape() const = 0;
+  // Defaults of this kind of run.
+  virtual Request preset() const = 0;
+  // The data, cut into windows; training text only for training.
+  virtual RunData load(const InputConfig& config, bool training) = 0;
+};
+
+// Texts and token files: --train, --val, --eval.
+class TextSource final : public DataSource {
+ public:
+  explicit TextSource(const Request& request) {
+    if (!request.data.train && asks_for_training(request, {})) {
+      fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
+           "--train FILE, or --steps 0 to evaluate only");
+    }
+    const InputConfig defaults = default_run_config();
+    tokenizer_ = make_tokenizer(request.data.tokenizer.value_or(defaults.data.tokenizer));
+  }
+
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  // GPT-2 small on a GPU, something that a CPU can train on a CPU.
+  Gpt2Config default_shape() const override {
+    if (kCudaTarget) return {};
+    return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
+  }
+  Request preset() const override { return {}; }
+  RunData load(const InputConfig& config, bool training) override {
+    RunData data = load_run_data(config, training, std::move(tokenizer_));
+    describe_data(data);
+    return data;
+  }
+
+ private:
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+}  // namespace llmc

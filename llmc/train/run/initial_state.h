@@ -1,0 +1,26 @@
+// The state that a run starts with, before a checkpoint is loaded.
+#pragma once
+
+#include "llmc/config/train_settings.h"
+#include "llmc/model/pretrained.h"
+#include "llmc/train/training_state.h"
+
+namespace llmc {
+
+// Weights from --init-from, or the initial values of the table; the state of the optimizer.
+template <class T>
+void set_initial_state(TrainingEngine<T>& engine, const RunConfig& config) {
+  TrainingState<T>& state = engine.state();
+  Stream& stream = engine.stream();
+  if (!config.model.init_from.empty()) {
+    load_weights(config.model.init_from, state, stream);
+  } else {
+    state.initialise(config.seed, stream);
+  }
+  if (!config.training()) return;
+  const auto loss_scale = static_cast<float>(config.precision.loss_scale);
+  state.set_optimizer_state(state.first_optimizer_state(loss_scale), stream);
+  if (config.precision.stochastic_rounding) state.round_stochastically(config.seed);
+}
+
+}  // namespace llmc

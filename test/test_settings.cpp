@@ -1,0 +1,245 @@
+// The settings tables: --help prints the defaults that a run gets, and old names still work.
+#include <doctest/doctest.h>
+
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "data/toy_run.h"
+#include "llmc/config/card_text.h"
+#include "llmc/config/command_line.h"
+#include "llmc/config/infer_table.h"
+#include "llmc/config/quantities.h"
+#include "llmc/config/resume_notes.h"
+#include "llmc/config/tokenize_table.h"
+#include "llmc/config/train_table.h"
+#include "llmc/train/run/resolve.h"
+#include "test/support.h"
+
+using namespace llmc;
+using llmc_test::complaint;
+using llmc_test::contains;
+using llmc_test::TemporaryDirectory;
+
+namespace {
+
+struct Parsed {
+  Request request;
+  std::optional<int> exit_code;
+  std::string out, err;
+};
+
+// What train_gpt2 makes of these flags.
+template <class P = TrainProgram>
+Parsed parse(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), P::kName);
+  std::vector<char*> argv;
+  for (std::string& flag : flags) argv.push_back(flag.data());
+  std::ostringstream out, err;
+  std::streambuf *old_out = std::cout.rdbuf(out.rdbuf()), *old_err = std::cerr.rdbuf(err.rdbuf());
+  Parsed parsed;
+  typename P::Request request;
+  parsed.exit_code = parse_command_line<P>(static_cast<int>(argv.size()), argv.data(), request);
+  std::cout.rdbuf(old_out);
+  std::cerr.rdbuf(old_err);
+  if constexpr (std::is_same_v<P, TrainProgram>) parsed.request = request;
+  parsed.out = out.str();
+  parsed.err = err.str();
+  return parsed;
+}
+
+// A value that the row accepts and that is not its default.
+std::string some_value(const Setting<TrainProgram>& row) {
+  return row.range.max == 1 ? "0.5" : "3";
+}
+
+// Checks what every table must have; `config` is what an empty request resolves to.
+template <class P>
+void check_table(const typename P::Config& config, const std::string& help) {
+  std::set<std::string> names;
+  std::string words;  // of the help, with single blanks
+  std::istringstream in(help);
+  for (std::string word; in >> word;) words += word + " ";
+  for (const Setting<P>& row : P::settings()) {
+    CAPTURE(row.flag);
+    CHECK(names.insert(row.flag).second);
+    for (const std::string& old : row.old_names) CHECK(names.insert(old).second);
+    CHECK(!row.help.empty());
+    CHECK(!row.group.empty());
+    const bool has_unit = !unit_text(row).empty();
+    CHECK(has_unit == (row.field.type != SettingType::boolean));
+    CHECK(contains(words, row.flag + " " + (has_unit ? unit_text(row) + " " : "")));
+    CHECK(contains(words, help_text(row) + " "));
+    if (row.fallback.value) {
+      CHECK(row.fallback.text.empty());
+      CHECK(value_text(row.field.get(config)) == default_text(row));
+      CHECK(text_error(row, default_text(row)) == "");
+    } else if (!row.fallback.rule) {
+      CHECK(row.field.get(config) == row.field.zero());
+    }
+    for (const std::string& flag : row.needs) CHECK(find_setting(P::settings(), flag) != nullptr);
+    for (const std::string& flag : row.excludes) {
+      CHECK(find_setting(P::settings(), flag) != nullptr);
+    }
+    if (row.on_resume != OnResume::free) CHECK(row.changes_results);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("settings") {
+  TEST_CASE("--help lists every flag with the default that a run gets") {
+    check_table<TrainProgram>(resolve(Request{}, {}), parse({"--help"}).out);
+    check_table<InferProgram>(resolve(InferRequest{}), parse<InferProgram>({"--help"}).out);
+    check_table<TokenizeProgram>(resolve(TokenizeRequest{}), parse<TokenizeProgram>({"--help"}).out);
+  }
+
+  TEST_CASE("the printed rules are what the resolver does") {
+    Request request;
+    request.schedule.steps = 240;
+    request.dropout.all = 0.25;
+    request.dropout.residual = 0.0;
+    request.batch.seq_len = 31;
+    const RunConfig config = resolve(request, {});
+    CHECK(config.model.layers == 12);
+    CHECK(config.model.channels == 768);
+    CHECK(config.model.context == 1024);
+    CHECK(config.shape.vocabulary == 50257);
+    CHECK(config.schedule.warmup == 12);
+    CHECK(config.validation.every == 24);
+    CHECK(config.samples.every == 48);
+    CHECK(config.dropout.embedding == 0.25);
+    CHECK(config.dropout.residual == 0.0);
+    CHECK(config.evaluation.stride == 16);
+    CHECK(config.batch.total_batch_tokens == 8 * 31);
+    CHECK(resolve(Request{}, {}).batch.seq_len == 1024);
+    request.batch.seq_len = 1;
+    CHECK(resolve(request, {}).samples.every == 0);
+  }
+
+  TEST_CASE("what is given precedes what follows from other flags, presets and defaults") {
+    Request request;
+    request.batch.total_batch_tokens = 8 * 1024 * 6;
+    request.model.name = "d6";
+    RunFacts facts;
+    facts.preset = toy::preset();
+    facts.default_shape = toy::default_shape();
+    facts.preset.batch.grad_accum = 2;
+    request.batch.batch_size = 8;
+    const RunConfig config = resolve(request, facts);
+    CHECK(config.batch.grad_accum == 6);
+    CHECK(config.model.layers == 6);
+    CHECK(config.model.context == 1024);
+    CHECK(config.schedule.peak == 5e-3);
+    CHECK(config.samples.prompt == ".");
+    CHECK(resolve(Request{}, facts).model.channels == 64);
+    CHECK(resolve(Request{}, facts).batch.batch_size == 16);
+    request.schedule.peak = 6e-4;  // as the default, but given
+    CHECK(resolve(request, facts).schedule.peak == 6e-4);
+  }
+
+  TEST_CASE("weights bring their sizes, and flags must agree with them") {
+    Request request;
+    request.model.init_from = "model";
+    const Gpt2Config weights{.vocabulary = 7, .context = 32, .layers = 3, .heads = 2, .channels = 16};
+    const RunFacts facts{.weights = weights};
+    const RunConfig config = resolve(request, facts);
+    CHECK(config.shape.layers == 3);
+    CHECK(config.shape.vocabulary == 7);
+    CHECK(config.batch.seq_len == 32);
+    request.model.heads = 4;
+    CHECK(contains(complaint([&] { resolve(request, facts); }),
+                   "--heads 4 does not agree with 2 in model"));
+  }
+
+  TEST_CASE("old names work, in files too; both names are an error") {
+    const TemporaryDirectory folder;
+    int renamed = 0;
+    for (const Setting<TrainProgram>& row : train_settings()) {
+      for (const std::string& old : row.old_names) {
+        CAPTURE(old);
+        ++renamed;
+        const std::string value = some_value(row), file = (folder.path() / "a.toml").string();
+        std::vector<std::string> needed;
+        for (const std::string& flag : row.needs) needed.push_back(flag + "=needed");
+        const auto with = [&](std::vector<std::string> flags) {
+          flags.insert(flags.end(), needed.begin(), needed.end());
+          return parse(flags);
+        };
+        const auto value_of = [&](const Parsed& parsed) {
+          CHECK(parsed.err == "");
+          CHECK(!parsed.exit_code);
+          return value_text(row.field.requested(parsed.request).value_or(std::string("none")));
+        };
+        const auto write = [&](const std::string& text) { write_file(file, text); };
+        CHECK(value_of(with({old, value})) == value);
+        CHECK(value_of(with({row.flag, value})) == value);
+        write(old.substr(2) + " = " + value + "\n");
+        CHECK(value_of(with({"--config", file})) == value);
+        const auto check_both = [&](const Parsed& parsed) {
+          CHECK(parsed.exit_code == kExitUsage);
+          CHECK(contains(parsed.err, row.flag + " and " + old + ", its old name, are both given"));
+        };
+        check_both(with({old, value, row.flag, value}));
+        check_both(with({"--config", file, row.flag, value}));
+        write(old.substr(2) + " = " + value + "\n" + row.flag.substr(2) + " = " + value + "\n");
+        check_both(with({"--config", file}));
+        CHECK(!contains(parse({"--help"}).out, old + " "));
+      }
+    }
+    CHECK(renamed == 6);
+  }
+
+  TEST_CASE("wrong values are named as they were typed") {
+    CHECK(contains(parse({"--clip", "nan"}).err, "--clip: 'nan' is not a finite number from 0 up"));
+    CHECK(contains(parse({"--seed", "-1"}).err, "'-1' is not a whole number from 0 up"));
+    CHECK(contains(parse({"--dropout", "1"}).err, "'1' is not a number from 0 to 0.999999"));
+    CHECK(contains(parse({"--dtype", "fp8"}).err, "'fp8' is not one of fp32, bf16, fp16"));
+    CHECK(contains(parse({"--keep", "2"}).err, "--keep-checkpoints needs --out"));
+    CHECK(contains(parse({"--steps", "2", "--epochs", "1"}).err, "exclude each other"));
+    CHECK(parse({"--prompt", ""}).request.samples.prompt == std::nullopt);
+    CHECK(parse({"--seed", "18446744073709551615"}).request.seed == 18446744073709551615u);
+  }
+
+  TEST_CASE("checkpoints keep what changes results, under present names") {
+    const CheckpointState now = recorded_settings(resolve(Request{}, {}));
+    CHECK(now.size() == 20);
+    CHECK(now.at("--lr") == Scalar(6e-4));
+    CHECK(now.at("--stochastic-rounding") == Scalar(false));
+    CHECK(now.count("--decay-fraction") == 0);
+    CHECK(now.count("--loss-scale-window") == 0);
+    CHECK(present_name("--clip") == "--grad-clip");
+    CHECK(present_name("--final-lr") == "--final-lr-fraction");
+    CHECK(present_name("--beta1") == "--beta1");
+    CHECK(present_name("--of-the-future") == "--of-the-future");
+    Request request;
+    request.schedule.decay = Decay::wsd;
+    request.precision.dtype = Dtype::fp16;
+    const CheckpointState other = recorded_settings(resolve(request, {}));
+    CHECK(other.at("--decay-fraction") == Scalar(0.2));
+    CHECK(other.at("--loss-scale-window") == Scalar(2000));
+    CHECK(changed_settings(now, other) ==
+          std::vector<std::string>{"--schedule was \"cosine\", it is \"wsd\" now"});
+  }
+
+  TEST_CASE("the optimizer in a model card") {
+    CHECK(optimizer_text(resolve(Request{}, {})) ==
+          "AdamW, betas 0.9 and 0.95, eps 1e-08, weight decay 0.1, clipping at 1; learning rate at "
+          "most 0.0006, warm-up of 50 steps, cosine to step 1000");
+  }
+
+  TEST_CASE("a quantity has one flag") {
+    CHECK(flag_of_quantity(train_settings(), "sequence length") == "--seq-len");
+    CHECK(flag_of_quantity(train_settings(), "batch size") == "--batch-size");
+    CHECK(flag_of_quantity(train_settings(), "context") == "--context");
+    CHECK(flag_of_quantity(train_settings(), "vocabulary") == "--tokenizer");
+    CHECK(!flag_of_quantity(train_settings(), ""));
+    CHECK(!flag_of_quantity(train_settings(), "the weather"));
+    std::set<std::string> seen;
+    for (const auto& row : train_settings()) {
+      if (!row.quantity.empty()) CHECK_MESSAGE(seen.insert(row.quantity).second, row.quantity);
+    }
+  }
+}
