@@ -12,8 +12,7 @@ namespace llmc {
 template <class P>
 bool has_effect(const Setting<P>& row, const Settings<P>& table, const typename P::Config& config) {
   if (row.only_with.flag.empty()) return true;
-  const std::string value =
-      value_text(find_setting(table, row.only_with.flag)->field.get(config));
+  const std::string value = value_text(find_setting(table, row.only_with.flag)->field.get(config));
   return std::ranges::find(row.only_with.values, value) != row.only_with.values.end();
 }
 
@@ -28,9 +27,9 @@ void check_conditions(const Settings<P>& table, const typename P::Request& reque
     for (const std::string& value : row.only_with.values) {
       allowed += (allowed.empty() ? "" : " or ") + value;
     }
-    fail(row.flag + " with " + flag + " " +
-             value_text(find_setting(table, flag)->field.get(config)),
-         "it is for " + flag + " " + allowed);
+    fail(
+        row.flag + " with " + flag + " " + value_text(find_setting(table, flag)->field.get(config)),
+        "it is for " + flag + " " + allowed);
   }
 }
 

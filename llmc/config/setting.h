@@ -23,8 +23,8 @@
 namespace llmc {
 
 // A setting's value without its C++ type; an enum is its name.
-using SettingValue = std::variant<bool, std::int64_t, std::uint64_t, double, std::string,
-                                  std::vector<std::string>>;
+using SettingValue =
+    std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>>;
 
 enum class SettingType { boolean, integer, unsigned_integer, real, text, list, choice };
 
@@ -139,8 +139,12 @@ struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
-inline Range at_least(double min) { return {.min = min}; }
-inline Range between(double min, double max) { return {min, max}; }
+inline Range at_least(double min) {
+  return {.min = min};
+}
+inline Range between(double min, double max) {
+  return {min, max};
+}
 
 // Whether a resumed run may have another value than the run it continues.
 enum class OnResume {
@@ -167,22 +171,22 @@ struct CardText {
 
 template <class P>
 struct Setting {
-  std::string flag;                         // "--lr"; without dashes: what stands after the flags
-  Field<P> field;                           // where it is stored
-  std::string unit;                    // what follows the flag, such as STEPS or DIR
-  std::string help;                    // what the flag does
-  Default<P> fallback;                 // the default
-  Range range;                         // of a number
+  std::string flag;                     // "--lr"; without dashes: what stands after the flags
+  Field<P> field;                       // where it is stored
+  std::string unit;                     // what follows the flag, such as STEPS or DIR
+  std::string help;                     // what the flag does
+  Default<P> fallback;                  // the default
+  Range range;                          // of a number
   std::vector<std::string> needs;       // flags without which it makes no sense
-  std::vector<std::string> excludes;   // flags it contradicts
-  Condition only_with;                 // no flag: it always has an effect
-  bool changes_results = false;             // whether weights or logs of a run depend on it
-  OnResume on_resume = OnResume::free;      // in a resumed run
-  std::string resume_text;             // what else the table of --resume says of it
-  CardText card;                       // in the model card
-  std::string quantity;                // what lower layers call it in their errors
-  std::string synonym;                 // another name of the same rank: "-n"
-  std::vector<std::string> old_names;  // former names, still accepted
+  std::vector<std::string> excludes;    // flags it contradicts
+  Condition only_with;                  // no flag: it always has an effect
+  bool changes_results = false;         // whether weights or logs of a run depend on it
+  OnResume on_resume = OnResume::free;  // in a resumed run
+  std::string resume_text;              // what else the table of --resume says of it
+  CardText card;                        // in the model card
+  std::string quantity;                 // what lower layers call it in their errors
+  std::string synonym;                  // another name of the same rank: "-n"
+  std::vector<std::string> old_names;   // former names, still accepted
   bool required = false;
   bool may_be_empty = false;      // a text; otherwise an empty value is refused
   bool empty_is_default = false;  // a text; an empty value is as if the flag were not given

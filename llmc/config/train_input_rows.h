@@ -8,7 +8,8 @@
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_settings.h"
 
-// A row names only the columns it needs. (Default member initializers would say so, but crash g++ 12.)
+// A row names only the columns it needs. (Default member initializers would say so, but crash
+// g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -17,55 +18,59 @@ namespace llmc {
 using TrainSettingRows = Settings<TrainProgram>;
 
 inline TrainSettingRows data_rows() {
-  return {
-      {.flag = "--train",
-       .field = [](auto& s) -> auto& { return s.data.train; },
-       .unit = "NAME[:WEIGHT],...",
-       .help = "texts, .jsonl, tokens (llm.c's .bin, Megatron's .bin with .idx) or patterns such "
-               "as 'dir/*.bin', drawn from by size or by weight (a:0.7,b:0.3)",
-       .fallback = "a toy language",
-       .changes_results = true,
-       .on_resume = OnResume::adapted,
-       .resume_text = "file names, weights and number of tokens are compared; directories may be "
-                      "others"},
-      {.flag = "--val",
-       .field = [](auto& s) -> auto& { return s.data.val; },
-       .unit = "NAME,...",
-       .help = "validation data, of the same kinds",
-       .fallback = "the last 5% of each source of --train"},
-      {.flag = "--text-field",
-       .field = [](auto& s) -> auto& { return s.data.text_field; },
-       .unit = "KEY",
-       .help = "key of the text in .jsonl",
-       .fallback = SettingValue("text"),
-       .changes_results = true,
-       .on_resume = OnResume::adapted},
-      {.flag = "--cache-dir",
-       .field = [](auto& s) -> auto& { return s.data.cache_dir; },
-       .unit = "DIR",
-       .help = "keep the tokens of texts here",
-       .fallback = "next to each text",
-       .excludes = {"--no-cache"}},
-      {.flag = "--no-cache",
-       .field = [](auto& s) -> auto& { return s.data.no_cache; },
-       .help = "tokenize texts at each start and keep no tokens"},
-      {.flag = "--document-mask",
-       .field = [](auto& s) -> auto& { return s.data.document_mask; },
-       .help = "attention does not cross end-of-text or the end of one of Megatron's documents; "
-               "positions are not reset",
-       .changes_results = true,
-       .on_resume = OnResume::noted},
-      {.flag = "--tokenizer",
-       .field = [](auto& s) -> auto& { return s.data.tokenizer; },
-       .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
-               "and vocab.bpe, or with vocab.json and merges.txt",
-       .fallback = SettingValue("bytes"),
-       .changes_results = true,
-       .on_resume = OnResume::fixed,
-       .resume_text = "every token must stand for the same text; the files may be others",
-       .quantity = "vocabulary"},
-  };
+  return {{.flag = "--train", .field = [](auto& s) -> auto& {return s.data.train;
+}
+, .unit = "NAME[:WEIGHT],...",
+  .help =
+      "texts, .jsonl, tokens (llm.c's .bin, Megatron's .bin with .idx) or patterns such "
+      "as 'dir/*.bin', drawn from by size or by weight (a:0.7,b:0.3)",
+  .fallback = "a toy language", .changes_results = true, .on_resume = OnResume::adapted,
+  .resume_text =
+      "file names, weights and number of tokens are compared; directories may be "
+      "others"
+}  // namespace llmc
+, {.flag = "--val", .field = [](auto& s) -> auto& {return s.data.val;
+}
+, .unit = "NAME,...", .help = "validation data, of the same kinds",
+  .fallback = "the last 5% of each source of --train"
+}
+, {.flag = "--text-field", .field = [](auto& s) -> auto& {return s.data.text_field;
+}
+, .unit = "KEY", .help = "key of the text in .jsonl", .fallback = SettingValue("text"),
+  .changes_results = true, .on_resume = OnResume::adapted
+}
+, {.flag = "--cache-dir", .field = [](auto& s) -> auto& {return s.data.cache_dir;
+}
+, .unit = "DIR", .help = "keep the tokens of texts here", .fallback = "next to each text",
+  .excludes = {
+    "--no-cache"
+  }
+}
+, {.flag = "--no-cache", .field = [](auto& s) -> auto& {return s.data.no_cache;
+}
+, .help = "tokenize texts at each start and keep no tokens"
+}
+, {.flag = "--document-mask", .field = [](auto& s) -> auto& {return s.data.document_mask;
+}
+,
+    .help =
+        "attention does not cross end-of-text or the end of one of Megatron's documents; "
+        "positions are not reset",
+    .changes_results = true, .on_resume = OnResume::noted
+}
+, {.flag = "--tokenizer", .field = [](auto& s) -> auto& {return s.data.tokenizer;
+}
+, .unit = "NAME|DIR",
+  .help =
+      "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
+      "and vocab.bpe, or with vocab.json and merges.txt",
+  .fallback = SettingValue("bytes"), .changes_results = true, .on_resume = OnResume::fixed,
+  .resume_text = "every token must stand for the same text; the files may be others",
+  .quantity = "vocabulary"
+}
+,
+}
+;
 }
 
 inline TrainSettingRows model_rows() {
@@ -76,125 +81,100 @@ inline TrainSettingRows model_rows() {
     return Default<TrainProgram>(
         text, [size](const TrainResolution& r) { return r.facts.default_shape.*size; });
   };
-  return {
-      {.flag = "--model",
-       .field = [](auto& s) -> auto& { return s.model.name; },
-       .unit = "dN",
-       .help = "sizes by name: d12 (124M), d24 (350M), d36 (774M), d48 (1558M) or another depth",
-       .changes_results = true,
-       .on_resume = OnResume::fixed},
-      {.flag = "--init-from",
-       .field = [](auto& s) -> auto& { return s.model.init_from; },
-       .unit = "DIR|FILE",
-       .help = "start from these weights, which bring the sizes: a directory saved by "
-               "transformers, a checkpoint, or a model file of llm.c (.bin)",
-       .changes_results = true,
-       .on_resume = OnResume::ignored},
-      {.flag = "--layers",
-       .field = [](auto& s) -> auto& { return s.model.layers; },
-       .unit = "N",
-       .help = "transformer blocks",
-       .fallback = usual("by --model; without it 12 on a GPU, 4 on a CPU", &Gpt2Config::layers),
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::fixed,
-       .quantity = "number of layers",
-       .implied = implied(&Gpt2Config::layers)},
-      {.flag = "--heads",
-       .field = [](auto& s) -> auto& { return s.model.heads; },
-       .unit = "N",
-       .help = "attention heads of a block",
-       .fallback = usual("by --model; without it 12 on a GPU, 4 on a CPU", &Gpt2Config::heads),
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::fixed,
-       .quantity = "number of heads",
-       .implied = implied(&Gpt2Config::heads)},
-      {.flag = "--channels",
-       .field = [](auto& s) -> auto& { return s.model.channels; },
-       .unit = "N",
-       .help = "width of the residual stream",
-       .fallback =
-           usual("by --model; without it 768 on a GPU, 128 on a CPU", &Gpt2Config::channels),
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::fixed,
-       .quantity = "number of channels",
-       .implied = implied(&Gpt2Config::channels)},
-      {.flag = "--context",
-       .field = [](auto& s) -> auto& { return s.model.context; },
-       .unit = "TOKENS",
-       .help = "positions the model has embeddings for",
-       .fallback = usual("1024; on a CPU without --model 128", &Gpt2Config::context),
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::fixed,
-       .quantity = "context",
-       .implied = implied(&Gpt2Config::context),
-       .verify = check_model},
-  };
+  return {{.flag = "--model", .field = [](auto& s) -> auto& {return s.model.name;
+}
+, .unit = "dN",
+  .help = "sizes by name: d12 (124M), d24 (350M), d36 (774M), d48 (1558M) or another depth",
+  .changes_results = true, .on_resume = OnResume::fixed
+}
+, {.flag = "--init-from", .field = [](auto& s) -> auto& {return s.model.init_from;
+}
+, .unit = "DIR|FILE",
+  .help =
+      "start from these weights, which bring the sizes: a directory saved by "
+      "transformers, a checkpoint, or a model file of llm.c (.bin)",
+  .changes_results = true, .on_resume = OnResume::ignored
+}
+, {.flag = "--layers", .field = [](auto& s) -> auto& {return s.model.layers;
+}
+, .unit = "N", .help = "transformer blocks",
+  .fallback = usual("by --model; without it 12 on a GPU, 4 on a CPU", &Gpt2Config::layers),
+  .range = at_least(1), .changes_results = true, .on_resume = OnResume::fixed,
+  .quantity = "number of layers", .implied = implied(&Gpt2Config::layers)
+}
+, {.flag = "--heads", .field = [](auto& s) -> auto& {return s.model.heads;
+}
+, .unit = "N", .help = "attention heads of a block",
+  .fallback = usual("by --model; without it 12 on a GPU, 4 on a CPU", &Gpt2Config::heads),
+  .range = at_least(1), .changes_results = true, .on_resume = OnResume::fixed,
+  .quantity = "number of heads", .implied = implied(&Gpt2Config::heads)
+}
+, {.flag = "--channels", .field = [](auto& s) -> auto& {return s.model.channels;
+}
+, .unit = "N", .help = "width of the residual stream",
+  .fallback = usual("by --model; without it 768 on a GPU, 128 on a CPU", &Gpt2Config::channels),
+  .range = at_least(1), .changes_results = true, .on_resume = OnResume::fixed,
+  .quantity = "number of channels", .implied = implied(&Gpt2Config::channels)
+}
+, {.flag = "--context", .field = [](auto& s) -> auto& {return s.model.context;
+}
+, .unit = "TOKENS", .help = "positions the model has embeddings for",
+  .fallback = usual("1024; on a CPU without --model 128", &Gpt2Config::context),
+  .range = at_least(1), .changes_results = true, .on_resume = OnResume::fixed,
+  .quantity = "context", .implied = implied(&Gpt2Config::context), .verify = check_model
+}
+,
+}
+;
 }
 
 inline TrainSettingRows batch_rows() {
-  return {
-      {.flag = "--batch-size",
-       .field = [](auto& s) -> auto& { return s.batch.batch_size; },
-       .unit = "SEQUENCES",
-       .help = "sequences in a micro-batch",
-       .fallback = 8,
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::noted,
-       .resume_text = "the position in the data counts sequences, so none is skipped or repeated",
-       .quantity = "batch size"},
-      {.flag = "--seq-len",
-       .field = [](auto& s) -> auto& { return s.batch.seq_len; },
-       .unit = "TOKENS",
-       .help = "tokens in a sequence",
-       .fallback = {"--context",
-                    [](const TrainResolution& r) { return r.config.model.context; }},
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::adapted,
-       .resume_text = "as many sequences count as read as hold the tokens so far; windows and "
-                      "their order are others",
-       .quantity = "sequence length",
-       .verify = check_sequences},
-      {.flag = "--grad-accum",
-       .field = [](auto& s) -> auto& { return s.batch.grad_accum; },
-       .unit = "MICRO-BATCHES",
-       .help = "micro-batches in a step",
-       .fallback = 1,
-       .range = at_least(1),
-       .excludes = {"--total-batch-tokens"},
-       .changes_results = true,
-       .on_resume = OnResume::noted,
-       .quantity = "gradient accumulation",
-       .implied = implied_grad_accum,
-       .verify = check_step_tokens},
-      {.flag = "--total-batch-tokens",
-       .field = [](auto& s) -> auto& { return s.batch.total_batch_tokens; },
-       .unit = "TOKENS",
-       .help = "tokens in a step, a multiple of --batch-size x --seq-len; sets --grad-accum",
-       .fallback = {"--batch-size x --seq-len x --grad-accum",
-                    [](const TrainResolution& r) {
-                      const auto& batch = r.config.batch;
-                      return batch.batch_size * batch.seq_len * batch.grad_accum;
-                    }},
-       .range = at_least(1),
-       .changes_results = true,
-       .on_resume = OnResume::indirect},
-      {.flag = "--logits-rows",
-       .field = [](auto& s) -> auto& { return s.batch.logits_rows; },
-       .unit = "ROWS",
-       .help = "rows of logits (one per token) that exist at the same time; fewer need less "
-               "memory, more make larger matrix products; 0: all rows of a micro-batch",
-       .fallback = 4096,
-       .range = at_least(0),
-       .changes_results = true,
-       .on_resume = OnResume::noted,
-       .quantity = "logits rows"},
-  };
+  return {{.flag = "--batch-size", .field = [](auto& s) -> auto& {return s.batch.batch_size;
+}
+, .unit = "SEQUENCES", .help = "sequences in a micro-batch", .fallback = 8, .range = at_least(1),
+  .changes_results = true, .on_resume = OnResume::noted,
+  .resume_text = "the position in the data counts sequences, so none is skipped or repeated",
+  .quantity = "batch size"
+}
+, {.flag = "--seq-len", .field = [](auto& s) -> auto& {return s.batch.seq_len;
+}
+, .unit = "TOKENS", .help = "tokens in a sequence",
+  .fallback = {"--context", [](const TrainResolution& r) { return r.config.model.context; }},
+  .range = at_least(1), .changes_results = true, .on_resume = OnResume::adapted,
+  .resume_text =
+      "as many sequences count as read as hold the tokens so far; windows and "
+      "their order are others",
+  .quantity = "sequence length", .verify = check_sequences
+}
+, {.flag = "--grad-accum", .field = [](auto& s) -> auto& {return s.batch.grad_accum;
+}
+, .unit = "MICRO-BATCHES", .help = "micro-batches in a step", .fallback = 1, .range = at_least(1),
+  .excludes = {"--total-batch-tokens"}, .changes_results = true, .on_resume = OnResume::noted,
+  .quantity = "gradient accumulation", .implied = implied_grad_accum, .verify = check_step_tokens
+}
+, {.flag = "--total-batch-tokens", .field = [](auto& s) -> auto& {return s.batch.total_batch_tokens;
+}
+, .unit = "TOKENS",
+  .help = "tokens in a step, a multiple of --batch-size x --seq-len; sets --grad-accum",
+  .fallback = {"--batch-size x --seq-len x --grad-accum",
+               [](const TrainResolution& r) {
+                 const auto& batch = r.config.batch;
+                 return batch.batch_size * batch.seq_len * batch.grad_accum;
+               }},
+  .range = at_least(1), .changes_results = true, .on_resume = OnResume::indirect
+}
+, {.flag = "--logits-rows", .field = [](auto& s) -> auto& {return s.batch.logits_rows;
+}
+, .unit = "ROWS",
+  .help =
+      "rows of logits (one per token) that exist at the same time; fewer need less "
+      "memory, more make larger matrix products; 0: all rows of a micro-batch",
+  .fallback = 4096, .range = at_least(0), .changes_results = true, .on_resume = OnResume::noted,
+  .quantity = "logits rows"
+}
+,
+}
+;
 }
 
 // What is wrong with a value of --eval, or nothing.
@@ -208,37 +188,39 @@ inline std::string eval_spec_error(const std::string& text) {
 }
 
 inline TrainSettingRows evaluation_rows() {
-  return {
-      {.flag = "--eval",
-       .field = [](auto& s) -> auto& { return s.evaluation.tasks; },
-       .unit = "TASK:FILE",
-       .help = "perplexity (of a text), wikitext (the same, detokenized), lambada or hellaswag "
-               "(.jsonl), more after commas; with --steps 0 nothing else is done",
-       .check = eval_spec_error},
-      {.flag = "--eval-task-every",
-       .field = [](auto& s) -> auto& { return s.evaluation.every; },
-       .unit = "STEPS",
-       .help = "run the tasks after every so many steps; 0: only at the end",
-       .fallback = 0,
-       .range = at_least(0),
-       .needs = {"--eval"}},
-      {.flag = "--eval-limit",
-       .field = [](auto& s) -> auto& { return s.evaluation.limit; },
-       .unit = "EXAMPLES",
-       .help = "use only the first examples of lambada and hellaswag; 0: all",
-       .fallback = 0,
-       .range = at_least(0),
-       .needs = {"--eval"}},
-      {.flag = "--eval-stride",
-       .field = [](auto& s) -> auto& { return s.evaluation.stride; },
-       .unit = "TOKENS",
-       .help = "tokens between the windows of a perplexity; equal to --seq-len: no overlap",
-       .fallback = {"half of --seq-len",
-                    [](const TrainResolution& r) { return (r.config.batch.seq_len + 1) / 2; }},
-       .range = at_least(1),
-       .needs = {"--eval"},
-       .quantity = "evaluation stride"},
-  };
+  return {{.flag = "--eval", .field = [](auto& s) -> auto& {return s.evaluation.tasks;
+}
+, .unit = "TASK:FILE",
+  .help =
+      "perplexity (of a text), wikitext (the same, detokenized), lambada or hellaswag "
+      "(.jsonl), more after commas; with --steps 0 nothing else is done",
+  .check = eval_spec_error
+}
+, {.flag = "--eval-task-every", .field = [](auto& s) -> auto& {return s.evaluation.every;
+}
+, .unit = "STEPS", .help = "run the tasks after every so many steps; 0: only at the end",
+  .fallback = 0, .range = at_least(0), .needs = {
+    "--eval"
+  }
+}
+, {.flag = "--eval-limit", .field = [](auto& s) -> auto& {return s.evaluation.limit;
+}
+, .unit = "EXAMPLES", .help = "use only the first examples of lambada and hellaswag; 0: all",
+  .fallback = 0, .range = at_least(0), .needs = {
+    "--eval"
+  }
+}
+, {.flag = "--eval-stride", .field = [](auto& s) -> auto& {return s.evaluation.stride;
+}
+, .unit = "TOKENS",
+  .help = "tokens between the windows of a perplexity; equal to --seq-len: no overlap",
+  .fallback = {"half of --seq-len",
+               [](const TrainResolution& r) { return (r.config.batch.seq_len + 1) / 2; }},
+  .range = at_least(1), .needs = {"--eval"}, .quantity = "evaluation stride"
+}
+,
+}
+;
 }
 
 }  // namespace llmc

@@ -6,118 +6,120 @@
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_settings.h"
 
-// A row names only the columns it needs. (Default member initializers would say so, but crash g++ 12.)
+// A row names only the columns it needs. (Default member initializers would say so, but crash
+// g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 namespace llmc {
 
 inline TrainSettingRows sample_rows() {
-  return {
-      {.flag = "--eval-every",
-       .field = [](auto& s) -> auto& { return s.validation.every; },
-       .unit = "STEPS",
-       .help = "steps between validation losses; 0: never",
-       .fallback = {"--steps / 10", [](const TrainResolution& r) { return every_part(r, 10); }},
-       .range = at_least(0)},
-      {.flag = "--eval-batches",
-       .field = [](auto& s) -> auto& { return s.validation.batches; },
-       .unit = "BATCHES",
-       .help = "micro-batches of each validation while training; 0: all",
-       .fallback = 20,
-       .range = at_least(0)},
-      {.flag = "--sample-every",
-       .field = [](auto& s) -> auto& { return s.samples.every; },
-       .unit = "STEPS",
-       .help = "steps between samples of text; 0: never",
-       .fallback = {"--steps / 5; 0 for sequences of one token",
-                    [](const TrainResolution& r) {  // a prompt and what follows it are two tokens
-                      return r.config.batch.seq_len == 1 ? 0 : every_part(r, 5);
-                    }},
-       .range = at_least(0)},
-      {.flag = "--sample-length",
-       .field = [](auto& s) -> auto& { return s.samples.length; },
-       .unit = "TOKENS",
-       .help = "length of such a sample",
-       .fallback = 48,
-       .range = at_least(0),
-       .old_names = {"--sample-tokens"}},
-      {.flag = "--prompt",
-       .field = [](auto& s) -> auto& { return s.samples.prompt; },
-       .unit = "TEXT",
-       .help = "beginning of every sample",
-       .fallback = "a line break",
-       .empty_is_default = true},
-      {.flag = "--final-samples-out",
-       .field = [](auto& s) -> auto& { return s.samples.final_out; },
-       .unit = "FILE",
-       .help = "write text sampled at the end of the run to this file",
-       .old_names = {"--samples-out"}},
-      {.flag = "--final-samples-tokens",
-       .field = [](auto& s) -> auto& { return s.samples.final_tokens; },
-       .unit = "TOKENS",
-       .help = "tokens in that file, rounded up to whole batches",
-       .fallback = 4096,
-       .range = at_least(0),
-       .needs = {"--final-samples-out"},
-       .old_names = {"--samples-tokens"}},
-  };
+  return {{.flag = "--eval-every", .field = [](auto& s) -> auto& {return s.validation.every;
+}
+, .unit = "STEPS", .help = "steps between validation losses; 0: never",
+  .fallback = {"--steps / 10", [](const TrainResolution& r) { return every_part(r, 10); }},
+  .range = at_least(0)
+}  // namespace llmc
+, {.flag = "--eval-batches", .field = [](auto& s) -> auto& {return s.validation.batches;
+}
+, .unit = "BATCHES", .help = "micro-batches of each validation while training; 0: all",
+  .fallback = 20, .range = at_least(0)
+}
+, {.flag = "--sample-every", .field = [](auto& s) -> auto& {return s.samples.every;
+}
+, .unit = "STEPS", .help = "steps between samples of text; 0: never",
+  .fallback = {"--steps / 5; 0 for sequences of one token",
+               [](const TrainResolution& r) {  // a prompt and what follows it are two tokens
+                 return r.config.batch.seq_len == 1 ? 0 : every_part(r, 5);
+               }},
+  .range = at_least(0)
+}
+, {.flag = "--sample-length", .field = [](auto& s) -> auto& {return s.samples.length;
+}
+, .unit = "TOKENS", .help = "length of such a sample", .fallback = 48, .range = at_least(0),
+  .old_names = {
+    "--sample-tokens"
+  }
+}
+, {.flag = "--prompt", .field = [](auto& s) -> auto& {return s.samples.prompt;
+}
+, .unit = "TEXT", .help = "beginning of every sample", .fallback = "a line break",
+  .empty_is_default = true
+}
+, {.flag = "--final-samples-out", .field = [](auto& s) -> auto& {return s.samples.final_out;
+}
+, .unit = "FILE", .help = "write text sampled at the end of the run to this file", .old_names = {
+  "--samples-out"
+}
+}
+, {.flag = "--final-samples-tokens", .field = [](auto& s) -> auto& {return s.samples.final_tokens;
+}
+, .unit = "TOKENS", .help = "tokens in that file, rounded up to whole batches", .fallback = 4096,
+  .range = at_least(0), .needs = {"--final-samples-out"}, .old_names = {
+    "--samples-tokens"
+  }
+}
+,
+}
+;
 }
 
 inline TrainSettingRows output_rows() {
-  return {
-      {.flag = "--out",
-       .field = [](auto& s) -> auto& { return s.output.out; },
-       .unit = "DIR",
-       .help = "directory for checkpoints; without it nothing is saved"},
-      {.flag = "--checkpoint-every",
-       .field = [](auto& s) -> auto& { return s.output.checkpoint_every; },
-       .unit = "STEPS",
-       .help = "steps between checkpoints; 0: only at the end",
-       .fallback = 0,
-       .range = at_least(0),
-       .needs = {"--out"}},
-      {.flag = "--keep-checkpoints",
-       .field = [](auto& s) -> auto& { return s.output.keep_checkpoints; },
-       .unit = "CHECKPOINTS",
-       .help = "keep only the newest checkpoints; 0: all",
-       .fallback = 0,
-       .range = at_least(0),
-       .needs = {"--out"},
-       .old_names = {"--keep"}},
-      {.flag = "--milestone-every",
-       .field = [](auto& s) -> auto& { return s.output.milestone_every; },
-       .unit = "STEPS",
-       .help = "steps between checkpoints that --keep-checkpoints never removes; 0: none",
-       .fallback = 0,
-       .range = at_least(0),
-       .needs = {"--keep-checkpoints"}},
-      {.flag = "--resume",
-       .field = [](auto& s) -> auto& { return s.output.resume; },
-       .help = "resume from the newest valid checkpoint in --out",
-       .needs = {"--out"}},
-      {.flag = "--stop-after",
-       .field = [](auto& s) -> auto& { return s.output.stop_after; },
-       .unit = "STEPS",
-       .help = "save and exit after this many steps of this process; 0: never",
-       .fallback = 0,
-       .range = at_least(0)},
-      {.flag = "--log",
-       .field = [](auto& s) -> auto& { return s.output.log; },
-       .unit = "FILE.jsonl",
-       .help = "run log, JSON lines"},
-      {.flag = "--profile",
-       .field = [](auto& s) -> auto& { return s.output.profile; },
-       .unit = "STEPS",
-       .help = "time this many steps, from the second on, operation by operation; 0: none",
-       .fallback = 0,
-       .range = at_least(0)},
-      {.flag = "--profile-out",
-       .field = [](auto& s) -> auto& { return s.output.profile_out; },
-       .unit = "FILE.jsonl",
-       .help = "write the result of --profile to this file too, JSON lines",
-       .needs = {"--profile"}},
-  };
+  return {{.flag = "--out", .field = [](auto& s) -> auto& {return s.output.out;
+}
+, .unit = "DIR", .help = "directory for checkpoints; without it nothing is saved"
+}
+, {.flag = "--checkpoint-every", .field = [](auto& s) -> auto& {return s.output.checkpoint_every;
+}
+, .unit = "STEPS", .help = "steps between checkpoints; 0: only at the end", .fallback = 0,
+  .range = at_least(0), .needs = {
+    "--out"
+  }
+}
+, {.flag = "--keep-checkpoints", .field = [](auto& s) -> auto& {return s.output.keep_checkpoints;
+}
+, .unit = "CHECKPOINTS", .help = "keep only the newest checkpoints; 0: all", .fallback = 0,
+  .range = at_least(0), .needs = {"--out"}, .old_names = {
+    "--keep"
+  }
+}
+, {.flag = "--milestone-every", .field = [](auto& s) -> auto& {return s.output.milestone_every;
+}
+, .unit = "STEPS",
+  .help = "steps between checkpoints that --keep-checkpoints never removes; 0: none", .fallback = 0,
+  .range = at_least(0), .needs = {
+    "--keep-checkpoints"
+  }
+}
+, {.flag = "--resume", .field = [](auto& s) -> auto& {return s.output.resume;
+}
+, .help = "resume from the newest valid checkpoint in --out", .needs = { "--out" }
+}
+, {.flag = "--stop-after", .field = [](auto& s) -> auto& {return s.output.stop_after;
+}
+, .unit = "STEPS", .help = "save and exit after this many steps of this process; 0: never",
+  .fallback = 0, .range = at_least(0)
+}
+, {.flag = "--log", .field = [](auto& s) -> auto& {return s.output.log;
+}
+, .unit = "FILE.jsonl", .help = "run log, JSON lines"
+}
+, {.flag = "--profile", .field = [](auto& s) -> auto& {return s.output.profile;
+}
+, .unit = "STEPS",
+  .help = "time this many steps, from the second on, operation by operation; 0: none",
+  .fallback = 0, .range = at_least(0)
+}
+, {.flag = "--profile-out", .field = [](auto& s) -> auto& {return s.output.profile_out;
+}
+, .unit = "FILE.jsonl", .help = "write the result of --profile to this file too, JSON lines",
+  .needs = {
+    "--profile"
+  }
+}
+,
+}
+;
 }
 
 }  // namespace llmc

@@ -29,7 +29,9 @@ inline const TrainSettingRows& TrainProgram::settings() {
   return table;
 }
 
-inline const TrainSettingRows& train_settings() { return TrainProgram::settings(); }
+inline const TrainSettingRows& train_settings() {
+  return TrainProgram::settings();
+}
 
 // The defaults of a run from scratch, for tests and tools that build a part of one.
 inline RunConfig default_run_config() {
