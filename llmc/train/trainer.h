@@ -14,7 +14,6 @@
 #include "llmc/base/file.h"
 #include "llmc/base/prefetch.h"
 #include "llmc/base/terminal.h"
-#include "llmc/config/resume_notes.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/tasks.h"
