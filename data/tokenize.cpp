@@ -1,9 +1,10 @@
-// Texts to token files for training, and back. `tokenize --help` lists what it can be told; the
-// work is in llmc/io.
+// Texts to token files for training, and back. `tokenize --help` lists the flags; the
+// work is in llmc/tokenize.
 #include <exception>
 #include <iostream>
 
 #include "llmc/config/command_line.h"      // parse_command_line
+#include "llmc/config/quantities.h"        // error_text
 #include "llmc/config/tokenize_table.h"    // the flags
 #include "llmc/tokenize/detokenize.h"      // detokenize_files
 #include "llmc/tokenize/tokenize_files.h"  // tokenize_files
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
     }
     return kExitOk;
   } catch (const std::exception& error) {
-    std::cerr << "tokenize: " << error.what() << "\n";
+    std::cerr << "tokenize: " << error_text(error, TokenizeProgram::settings()) << "\n";
     return kExitFailed;
   }
 }

@@ -37,7 +37,7 @@ double chi_square(const std::vector<float>& logits, const std::vector<float>& wa
   for (const auto id : allowed) total += weight(id);
   std::map<std::int32_t, double> counts;
   for (std::int64_t t = 0; t < kDraws; ++t) {
-    counts[llmc::sample_token(logits, options, sampling_uniform(seed, 0, t))] += 1;
+    counts[llmc::sample_token(logits, options, sampling_uniform(seed, 0, 0, t))] += 1;
   }
   double statistic = 0;
   for (const auto id : allowed) {
@@ -115,10 +115,10 @@ TEST_CASE("the whole range of random numbers finds a token") {
 }
 
 TEST_CASE("random numbers depend on seed, sequence and position alone") {
-  CHECK(sampling_uniform(1, 0, 5) == sampling_uniform(1, 0, 5));
-  CHECK(sampling_uniform(1, 0, 5) != sampling_uniform(2, 0, 5));
-  CHECK(sampling_uniform(1, 0, 5) != sampling_uniform(1, 1, 5));
-  CHECK(sampling_uniform(1, 0, 5) != sampling_uniform(1, 0, 6));
+  CHECK(sampling_uniform(1, 0, 0, 5) == sampling_uniform(1, 0, 0, 5));
+  CHECK(sampling_uniform(1, 0, 0, 5) != sampling_uniform(2, 0, 0, 5));
+  CHECK(sampling_uniform(1, 0, 0, 5) != sampling_uniform(1, 0, 1, 5));
+  CHECK(sampling_uniform(1, 0, 0, 5) != sampling_uniform(1, 0, 0, 6));
 }
 
 TEST_CASE("logits that are not finite are refused") {

@@ -94,8 +94,12 @@ TEST_SUITE("adamw") {
   TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16, fp16) {
     Stream stream;
     const std::int64_t n = tiny() ? 37 : 2 * kNormPiece + 5;
-    const OptimizerOptions options{
-        .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .loss_scale_window = 2000};
+    const OptimizerOptions options{.beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .grad_clip = 0,
+                                   .loss_scale_window = 2000};
     const double learning_rate = 1e-2;
     const float clip = 0.6f * std::sqrt(static_cast<float>(n));
     const Data<float> start(n, 73);
@@ -151,7 +155,14 @@ TEST_SUITE("adamw") {
   TEST_CASE("bias corrections stay exact: beta2 = 0.9999, first step") {
     Stream stream;
     const Guarded<OptimizerState> state({OptimizerState{.finite = 1, .updates = 0}}, stream);
-    begin_adamw(state.data(), {.beta1 = 0.9, .beta2 = 0.9999, .loss_scale_window = 2000}, stream);
+    begin_adamw(state.data(),
+                {.beta1 = 0.9,
+                 .beta2 = 0.9999,
+                 .eps = 1e-8,
+                 .weight_decay = 0,
+                 .grad_clip = 0,
+                 .loss_scale_window = 2000},
+                stream);
     CHECK(read(state).bias_correction1 == doctest::Approx(0.1).epsilon(1e-7));
     CHECK(read(state).bias_correction2_root == doctest::Approx(0.01).epsilon(1e-7));
   }
@@ -159,8 +170,12 @@ TEST_SUITE("adamw") {
   TEST_CASE("a resumed count, and no working copy") {
     Stream stream;
     // An eps as large as the moments, so that its place in the formula shows.
-    const OptimizerOptions options{
-        .beta1 = 0.9, .beta2 = 0.95, .eps = 0.5, .weight_decay = 0.1, .loss_scale_window = 2000};
+    const OptimizerOptions options{.beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 0.5,
+                                   .weight_decay = 0.1,
+                                   .grad_clip = 0,
+                                   .loss_scale_window = 2000};
     const std::int64_t n = 11;
     const Data<float> start(n, 74), grad(n, 75), m0(n, 76);
     Data<float> v0(n, 77);

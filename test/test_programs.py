@@ -86,19 +86,12 @@ def test_help_names_every_flag(program):
     check_help(program)
 
 
-def test_renamed_flags_work_under_both_names(program):
-    renamed = [(row["flag"], old, row["needs"]) for row in settings_of(program) for old in row["old_names"]]
-    expect(len(renamed) == 6, renamed)
-    for flag, old, needs in renamed:
-        value = "0.5" if "fraction" in flag else "3"
-        others = [word for other in needs for word in (other, "needed")]
-        invalid = ["--device", "nowhere", *others]  # the last flag to be read, so the others are fine
-        (program.folder / "old.toml").write_text(f"{old[2:]} = {value}\n")
-        for given in ([flag, value], [old, value], ["--config", "old.toml"]):
-            program.fails(*given, *invalid, says=["'nowhere' is not one of"], code=2)
-        for given in ([flag, value, old, value], ["--config", "old.toml", flag, value]):
-            done = program.run(*given, *others, code=2)
-            expect(f"{flag} and {old}, its old name, are both given" in done.stderr, done.stderr)
+def test_renamed_flags_work_under_both_names(program):  # all of them: test_settings.cpp
+    (program.folder / "old.toml").write_text("clip = 3\n")
+    program.train("--config", "old.toml", "--final-lr", 0.5, "--steps", 1, "--out", "run", "--eval-every", 0)
+    state = json.loads((program.folder / "run/step_000001/manifest.json").read_text())["state"]
+    expect(state["--grad-clip"] == 3 and state["--final-lr-fraction"] == 0.5, state)
+    program.fails("--config", "old.toml", "--grad-clip", 2, says=["--grad-clip and --clip, its old name"], code=2)
 
 
 def test_without_arguments_learns_the_toy_language(program):

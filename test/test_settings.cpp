@@ -93,7 +93,8 @@ TEST_SUITE("settings") {
   TEST_CASE("--help lists every flag with the default that a run gets") {
     check_table<TrainProgram>(resolve(Request{}, {}), parse({"--help"}).out);
     check_table<InferProgram>(resolve(InferRequest{}), parse<InferProgram>({"--help"}).out);
-    check_table<TokenizeProgram>(resolve(TokenizeRequest{}), parse<TokenizeProgram>({"--help"}).out);
+    check_table<TokenizeProgram>(resolve(TokenizeRequest{}),
+                                 parse<TokenizeProgram>({"--help"}).out);
   }
 
   TEST_CASE("the printed rules are what the resolver does") {
@@ -143,7 +144,8 @@ TEST_SUITE("settings") {
   TEST_CASE("weights bring their sizes, and flags must agree with them") {
     Request request;
     request.model.init_from = "model";
-    const Gpt2Config weights{.vocabulary = 7, .context = 32, .layers = 3, .heads = 2, .channels = 16};
+    const Gpt2Config weights{
+        .vocabulary = 7, .context = 32, .layers = 3, .heads = 2, .channels = 16};
     const RunFacts facts{.weights = weights};
     const RunConfig config = resolve(request, facts);
     CHECK(config.shape.layers == 3);

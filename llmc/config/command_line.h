@@ -85,7 +85,9 @@ CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string&
       ""));
   if (row.field.type != SettingType::list) return option;
   option->expected(1, CLI::detail::expected_max_vector_size);
-  if (row.flag.starts_with('-')) option->delimiter(',')->allow_extra_args(false);
+  const bool positional = !row.flag.starts_with('-');
+  option->allow_extra_args(positional);
+  if (!positional) option->delimiter(',');
   return option;
 }
 

@@ -30,81 +30,82 @@ struct InferProgram {
 namespace infer_detail {
 
 inline Settings<InferProgram> text_rows() {
-  return {{.flag = "--model", .field = [](auto& s) -> auto& {return s.model;
-}
-, .unit = "DIR|FILE",
-  .help =
-      "a directory that transformers saved, a checkpoint of train_gpt2, or a model file "
-      "of llm.c (.bin)",
-  .synonym = "-m", .required = true
-}  // namespace infer_detail
-, {.flag = "--tokenizer", .field = [](auto& s) -> auto& {return s.tokenizer;
-}  // namespace llmc
-, .unit = "NAME|DIR",
-  .help =
-      "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
-      "and vocab.bpe, or with vocab.json and merges.txt",
-  .fallback = "the files in --model; without any, bytes if the model has 257 tokens"
-}
-, {.flag = "--prompt", .field = [](auto& s) -> auto& {return s.prompt;
-}
-, .unit = "TEXT", .help = "text to continue; - reads it from stdin, to the last byte",
-  .fallback = "<|endoftext|>", .synonym = "-p", .empty_is_default = true
-}
-,
-}
-;
+  return {
+      {.flag = "--model",
+       .field = [](auto& s) -> decltype(auto) { return (s.model); },
+       .unit = "DIR|FILE",
+       .help = "a directory that transformers saved, a checkpoint of train_gpt2, or a model file "
+               "of llm.c (.bin)",
+       .synonym = "-m",
+       .required = true},
+      {.flag = "--tokenizer",
+       .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
+       .unit = "NAME|DIR",
+       .help = "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
+               "and vocab.bpe, or with vocab.json and merges.txt",
+       .fallback = "the files in --model; without any, bytes if the model has 257 tokens",
+       .quantity = "tokenizer"},
+      {.flag = "--prompt",
+       .field = [](auto& s) -> decltype(auto) { return (s.prompt); },
+       .unit = "TEXT",
+       .help = "text to continue; - reads it from stdin, to the last byte",
+       .fallback = "<|endoftext|>",
+       .synonym = "-p",
+       .empty_is_default = true},
+  };
 }
 
 inline Settings<InferProgram> sampling_rows() {
-  return {{.flag = "--tokens", .field = [](auto& s) -> auto& {return s.tokens;
-}
-, .unit = "TOKENS",
-  .help = "tokens to generate; fewer if <|endoftext|> or the end of the context comes first",
-  .fallback = 128, .range = at_least(1), .synonym = "-n"
-}
-, {.flag = "--ignore-eos", .field = [](auto& s) -> auto& {return s.ignore_eos;
-}
-, .help = "continue after <|endoftext|>"
-}
-, {.flag = "--temperature", .field = [](auto& s) -> auto& {return s.temperature;
-}
-, .unit = "X", .help = "divide the logits by this; 0: always the most likely token",
-  .fallback = 1.0, .range = at_least(0), .synonym = "--temp"
-}
-, {.flag = "--top-k", .field = [](auto& s) -> auto& {return s.top_k;
-}
-, .unit = "TOKENS", .help = "sample among this many most likely tokens; 0: among all",
-  .fallback = 0, .range = at_least(0)
-}
-, {.flag = "--seed", .field = [](auto& s) -> auto& {return s.seed;
-}
-, .unit = "N", .help = "the same seed samples the same tokens", .fallback = 1337,
-  .range = at_least(0)
-}
-,
-}
-;
+  return {
+      {.flag = "--tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.tokens); },
+       .unit = "TOKENS",
+       .help = "tokens to generate; fewer if <|endoftext|> or the end of the context comes first",
+       .fallback = 128,
+       .range = at_least(1),
+       .synonym = "-n"},
+      {.flag = "--ignore-eos",
+       .field = [](auto& s) -> decltype(auto) { return (s.ignore_eos); },
+       .help = "continue after <|endoftext|>"},
+      {.flag = "--temperature",
+       .field = [](auto& s) -> decltype(auto) { return (s.temperature); },
+       .unit = "X",
+       .help = "divide the logits by this; 0: always the most likely token",
+       .fallback = 1.0,
+       .range = at_least(0),
+       .synonym = "--temp"},
+      {.flag = "--top-k",
+       .field = [](auto& s) -> decltype(auto) { return (s.top_k); },
+       .unit = "TOKENS",
+       .help = "sample among this many most likely tokens; 0: among all",
+       .fallback = 0,
+       .range = at_least(0)},
+      {.flag = "--seed",
+       .field = [](auto& s) -> decltype(auto) { return (s.seed); },
+       .unit = "N",
+       .help = "the same seed samples the same tokens",
+       .fallback = 1337,
+       .range = at_least(0)},
+  };
 }
 
 inline Settings<InferProgram> run_rows() {
-  return {{.flag = "--device", .field = [](auto& s) -> auto& {return s.device;
-}
-, .help = "where to run; auto: on a GPU if there is one", .fallback = SettingValue("auto")
-}
-, {.flag = "--dtype", .field = [](auto& s) -> auto& {return s.dtype;
-}
-, .help = "type of weights, activations and cache; sums are fp32", .fallback = SettingValue("fp32")
-}
-, {.flag = "--json", .field = [](auto& s) -> auto& {return s.json;
-}
-, .help =
-      "print one JSON object at the end instead of text as it is generated: "
-      "prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids"
-}
-,
-}
-;
+  return {
+      {.flag = "--device",
+       .field = [](auto& s) -> decltype(auto) { return (s.device); },
+       .help = "where to run; auto: on a GPU if there is one",
+       .fallback = SettingValue("auto"),
+       .quantity = "device"},
+      {.flag = "--dtype",
+       .field = [](auto& s) -> decltype(auto) { return (s.dtype); },
+       .help = "type of weights, activations and cache; sums are fp32",
+       .fallback = SettingValue("fp32"),
+       .quantity = "dtype"},
+      {.flag = "--json",
+       .field = [](auto& s) -> decltype(auto) { return (s.json); },
+       .help = "print one JSON object at the end instead of text as it is generated: "
+               "prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids"},
+  };
 }
 
 }  // namespace infer_detail

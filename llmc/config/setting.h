@@ -71,7 +71,7 @@ T from_value(const SettingValue& value) {
 }  // namespace setting_detail
 
 // Where a setting lies in P::Request and in P::Config: made from a function such as
-// `[](auto& s) -> auto& { return s.batch.seq_len; }`, which works on both.
+// `[](auto& s) -> decltype(auto) { return (s.batch.seq_len); }`, which works on both.
 template <class P>
 struct Field {
   using Request = typename P::Request;
@@ -158,6 +158,10 @@ enum class OnResume {
 
 // The setting has an effect only if another flag has one of these values.
 struct Condition {
+  Condition() = default;
+  Condition(const char* other_flag, std::vector<std::string> other_values)
+      : flag(other_flag), values(std::move(other_values)) {}
+
   std::string flag;
   std::vector<std::string> values;
 };
@@ -165,8 +169,11 @@ struct Condition {
 // What the setting contributes to the sentence about the optimizer in a model card: {} is the
 // value. The parts are sorted by `place`.
 struct CardText {
+  CardText() = default;
+  CardText(int part_place, const char* part_text) : place(part_place), text(part_text) {}
+
   int place = 0;
-  std::string text = {};
+  std::string text;
 };
 
 template <class P>

@@ -48,118 +48,112 @@ struct TokenizeProgram {
 namespace tokenize_detail {
 
 inline Settings<TokenizeProgram> file_rows() {
-  return {{.flag = "inputs", .field = [](auto& s) -> auto& {return s.inputs;
-}
-, .unit = "IN", .help = "texts (.txt) and JSON lines (.jsonl); .bin with --decode", .required = true
-}  // namespace tokenize_detail
-, {.flag = "--tokenizer", .field = [](auto& s) -> auto& {return s.tokenizer;
-}  // namespace llmc
-, .unit = "NAME|DIR",
-  .help = "bytes, words:FILE, or a directory with the files of GPT-2's tokenizer", .required = true
-}
-, {.flag = "--out", .field = [](auto& s) -> auto& {return s.out;
-}
-, .unit = "OUT", .help = "token file to write; with --decode a text, or JSON lines (.jsonl)",
-  .fallback = "stdout, with --decode", .synonym = "-o"
-}
-, {.flag = "--force", .field = [](auto& s) -> auto& {return s.force;
-}
-, .help = "replace existing files"
-}
-, {.flag = "--decode", .field = [](auto& s) -> auto& {return s.decode;
-}
-, .help =
-      "turn token files back into text; allows only --tokenizer, --out, --field and "
-      "--force"
-}
-,
-}
-;
+  return {
+      {.flag = "inputs",
+       .field = [](auto& s) -> decltype(auto) { return (s.inputs); },
+       .unit = "IN",
+       .help = "texts (.txt) and JSON lines (.jsonl); .bin with --decode",
+       .required = true},
+      {.flag = "--tokenizer",
+       .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
+       .unit = "NAME|DIR",
+       .help = "bytes, words:FILE, or a directory with the files of GPT-2's tokenizer",
+       .quantity = "tokenizer",
+       .required = true},
+      {.flag = "--out",
+       .field = [](auto& s) -> decltype(auto) { return (s.out); },
+       .unit = "OUT",
+       .help = "token file to write; with --decode a text, or JSON lines (.jsonl)",
+       .fallback = "stdout, with --decode",
+       .synonym = "-o"},
+      {.flag = "--force",
+       .field = [](auto& s) -> decltype(auto) { return (s.force); },
+       .help = "replace existing files",
+       .quantity = "overwriting"},
+      {.flag = "--decode",
+       .field = [](auto& s) -> decltype(auto) { return (s.decode); },
+       .help = "turn token files back into text; allows only --tokenizer, --out, --field and "
+               "--force",
+       .quantity = "decoding"},
+  };
 }
 
 inline Settings<TokenizeProgram> document_rows() {
-  return {{.flag = "--format", .field = [](auto& s) -> auto& {return s.format;
-}
-, .help = "format of the inputs; auto: by file name", .fallback = SettingValue("auto"),
-  .excludes = {
-    "--decode"
-  }
-}
-, {.flag = "--field", .field = [](auto& s) -> auto& {return s.field;
-}
-, .unit = "KEY", .help = "key of the text in each JSON object", .fallback = SettingValue("text")
-}
-, {.flag = "--split-on", .field = [](auto& s) -> auto& {return s.split_on;
-}
-, .unit = "LINE", .help = "line between the documents of a text; '': an empty line",
-  .fallback = "a file is one document", .excludes = {"--decode"}, .may_be_empty = true,
-  .check = [](const std::string& line) {
-    const bool one = line.find('\n') == line.npos;
-    return std::string(one ? "" : "is one line, without a line break in it");
-  }
-}
-, {.flag = "--no-end-of-text", .field = [](auto& s) -> auto& {return s.no_end_of_text;
-}
-, .help = "write no <|endoftext|>; without this flag one precedes each document", .excludes = {
-  "--decode"
-}
-}
-, {.flag = "--dedup", .field = [](auto& s) -> auto& {return s.dedup;
-}
-,
-    .help =
-        "drop documents that came before: with the same bytes (exact), or also with nearly "
-        "the same words (near)",
-    .fallback = SettingValue("none"), .excludes = {
-      "--decode"
-    }
-}
-, {.flag = "--dedup-threshold", .field = [](auto& s) -> auto& {return s.dedup_threshold;
-}
-, .unit = "X", .help = "smallest Jaccard index of the sets of five words of two near duplicates",
-  .fallback = 0.8, .range = between(0.1, 1), .excludes = {
-    "--decode"
-  }
-}
-,
-}
-;
+  return {
+      {.flag = "--format",
+       .field = [](auto& s) -> decltype(auto) { return (s.format); },
+       .help = "format of the inputs; auto: by file name",
+       .fallback = SettingValue("auto"),
+       .excludes = {"--decode"},
+       .quantity = "document format"},
+      {.flag = "--field",
+       .field = [](auto& s) -> decltype(auto) { return (s.field); },
+       .unit = "KEY",
+       .help = "key of the text in each JSON object",
+       .fallback = SettingValue("text"),
+       .quantity = "text field"},
+      {.flag = "--split-on",
+       .field = [](auto& s) -> decltype(auto) { return (s.split_on); },
+       .unit = "LINE",
+       .help = "line between the documents of a text; '': an empty line",
+       .fallback = "a file is one document",
+       .excludes = {"--decode"},
+       .may_be_empty = true,
+       .check =
+           [](const std::string& line) {
+             const bool one = line.find('\n') == line.npos;
+             return std::string(one ? "" : "is one line, without a line break in it");
+           }},
+      {.flag = "--no-end-of-text",
+       .field = [](auto& s) -> decltype(auto) { return (s.no_end_of_text); },
+       .help = "write no <|endoftext|>; without this flag one precedes each document",
+       .excludes = {"--decode"}},
+      {.flag = "--dedup",
+       .field = [](auto& s) -> decltype(auto) { return (s.dedup); },
+       .help = "drop documents that came before: with the same bytes (exact), or also with nearly "
+               "the same words (near)",
+       .fallback = SettingValue("none"),
+       .excludes = {"--decode"}},
+      {.flag = "--dedup-threshold",
+       .field = [](auto& s) -> decltype(auto) { return (s.dedup_threshold); },
+       .unit = "X",
+       .help = "smallest Jaccard index of the sets of five words of two near duplicates",
+       .fallback = 0.8,
+       .range = between(0.1, 1),
+       .excludes = {"--decode"}},
+  };
 }
 
 inline Settings<TokenizeProgram> shard_rows() {
-  return {{.flag = "--shard-tokens", .field = [](auto& s) -> auto& {return s.shard_tokens;
-}
-, .unit = "TOKENS",
-  .help = "more tokens than this go to files OUT_000000.bin, OUT_000001.bin, ... of this size",
-  .fallback = 100'000'000, .range = between(1, static_cast<double>(kTokenFileMost)), .excludes = {
-    "--decode"
-  }
-}
-, {.flag = "--val", .field = [](auto& s) -> auto& {return s.val;
-}
-, .unit = "OUT", .help = "token file for documents held out for validation",
-  .needs = {"--val-fraction"}, .excludes = {
-    "--decode"
-  }
-}
-, {.flag = "--val-fraction", .field = [](auto& s) -> auto& {return s.val_fraction;
-}
-, .unit = "FRACTION", .help = "share of documents held out, chosen by their content",
-  .range = between(0, 1), .needs = {
-    "--val"
-  }
-}
-, {.flag = "--threads", .field = [](auto& s) -> auto& {return s.threads;
-}
-, .unit = "THREADS", .help = "worker threads; they do not change the result",
-  .fallback = {"all processors", [](const auto&) { return available_processors(); }},
-  .range = between(1, 4096), .excludes = {
-    "--decode"
-  }
-}
-,
-}
-;
+  return {
+      {.flag = "--shard-tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.shard_tokens); },
+       .unit = "TOKENS",
+       .help = "more tokens than this go to files OUT_000000.bin, OUT_000001.bin, ... of this size",
+       .fallback = 100'000'000,
+       .range = between(1, static_cast<double>(kTokenFileMost)),
+       .excludes = {"--decode"}},
+      {.flag = "--val",
+       .field = [](auto& s) -> decltype(auto) { return (s.val); },
+       .unit = "OUT",
+       .help = "token file for documents held out for validation",
+       .needs = {"--val-fraction"},
+       .excludes = {"--decode"},
+       .quantity = "validation text"},
+      {.flag = "--val-fraction",
+       .field = [](auto& s) -> decltype(auto) { return (s.val_fraction); },
+       .unit = "FRACTION",
+       .help = "share of documents held out, chosen by their content",
+       .range = between(0, 1),
+       .needs = {"--val"}},
+      {.flag = "--threads",
+       .field = [](auto& s) -> decltype(auto) { return (s.threads); },
+       .unit = "THREADS",
+       .help = "worker threads; they do not change the result",
+       .fallback = {"all processors", [](const auto&) { return available_processors(); }},
+       .range = between(1, 4096),
+       .excludes = {"--decode"}},
+  };
 }
 
 }  // namespace tokenize_detail

@@ -1,35 +1,34 @@
 // The table of all settings of train_gpt2, in the order of --help. A rule sees the rows above its
-// own. A new flag needs a member in train_settings.h, a row, and its use.
+// own. A new flag is a member and a row of its group, and its use.
 #pragma once
 
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/setting.h"
-#include "llmc/config/train_input_rows.h"
-#include "llmc/config/train_optimizer_rows.h"
-#include "llmc/config/train_output_rows.h"
+#include "llmc/config/train_rules.h"
 #include "llmc/config/train_settings.h"
 
 namespace llmc {
 
-inline const TrainSettingRows& TrainProgram::settings() {
-  static const TrainSettingRows table = [] {
-    TrainSettingRows all;
-    add_group(all, "Data", data_rows());
-    add_group(all, "Model", model_rows());
-    add_group(all, "Batch", batch_rows());
-    add_group(all, "Steps and learning rate", schedule_rows());
-    add_group(all, "Optimizer (AdamW)", optimizer_rows());
-    add_group(all, "Dropout", dropout_rows());
-    add_group(all, "Device and numbers", precision_rows());
-    add_group(all, "Evaluation tasks (results to stdout and --log)", evaluation_rows());
-    add_group(all, "Validation and samples", sample_rows());
-    add_group(all, "Output", output_rows());
+inline const Settings<TrainProgram>& TrainProgram::settings() {
+  static const Settings<TrainProgram> table = [] {
+    Settings<TrainProgram> all;
+    add_group(all, "Data", data_rows<TrainProgram>());
+    add_group(all, "Model", model_rows<TrainProgram>());
+    add_group(all, "Batch", batch_rows<TrainProgram>());
+    add_group(all, "Steps and learning rate", schedule_rows<TrainProgram>());
+    add_group(all, "Optimizer (AdamW)", optimizer_rows<TrainProgram>());
+    add_group(all, "Dropout", dropout_rows<TrainProgram>());
+    add_group(all, "Device and numbers", precision_rows<TrainProgram>());
+    add_group(all, "Evaluation tasks (results to stdout and --log)",
+              evaluation_rows<TrainProgram>());
+    add_group(all, "Validation and samples", sample_rows<TrainProgram>());
+    add_group(all, "Output", output_rows<TrainProgram>());
     return all;
   }();
   return table;
 }
 
-inline const TrainSettingRows& train_settings() {
+inline const Settings<TrainProgram>& train_settings() {
   return TrainProgram::settings();
 }
 

@@ -1,0 +1,288 @@
+// The settings of train_gpt2: data, model, batch, evaluation tasks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/config/eval_spec.h"
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/setting.h"
+
+// Each group is a struct with the values and a list of rows. Rules and checks that the rows call
+// are in train_rules.h.
+//
+// A row names only the columns it needs. (Default member initializers would say so, but crash
+// g++ 12.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc {
+
+template <template <class> class Value>
+struct DataSettings {
+  Value<std::string> train,
+      val;  // lists (source_list.h); no val: the end of train; no train: a toy
+  Value<std::string> tokenizer;
+  Value<std::string> text_field;  // key of the text in JSON lines
+  Value<std::string> cache_dir;   // for tokens of texts; empty: next to each text
+  Value<bool> no_cache;
+  Value<bool> document_mask;  // attention stays inside documents
+};
+
+template <template <class> class Value>
+struct ModelSettings {
+  Value<std::string> name;       // "d12"
+  Value<std::string> init_from;  // file or directory of the initial weights; empty: random ones
+  Value<std::int64_t> layers, heads, channels, context;
+};
+
+template <template <class> class Value>
+struct BatchSettings {
+  Value<std::int64_t> batch_size;          // B, sequences in a micro-batch
+  Value<std::int64_t> seq_len;             // T, tokens in a sequence
+  Value<std::int64_t> grad_accum;          // micro-batches in a step
+  Value<std::int64_t> total_batch_tokens;  // tokens in a step
+  Value<std::int64_t> logits_rows;         // rows of logits that exist at once; 0: all
+};
+
+template <template <class> class Value>
+struct EvaluationSettings {
+  Value<std::vector<std::string>> tasks;  // TASK:FILE each (eval_spec.h)
+  Value<std::int64_t> every;              // steps; 0: only at the end
+  Value<std::int64_t> limit;              // examples of a file; 0: all
+  Value<std::int64_t> stride;             // tokens between the windows of a perplexity
+};
+
+template <class P>
+Settings<P> data_rows() {
+  return {
+      {.flag = "--train",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.train); },
+       .unit = "NAME[:WEIGHT],...",
+       .help = "texts, .jsonl, tokens (llm.c's .bin, Megatron's .bin with .idx) or patterns such "
+               "as 'dir/*.bin', drawn from by size or by weight (a:0.7,b:0.3)",
+       .fallback = "a toy language",
+       .changes_results = true,
+       .on_resume = OnResume::adapted,
+       .resume_text = "file names, weights and number of tokens are compared; directories may be "
+                      "others"},
+      {.flag = "--val",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.val); },
+       .unit = "NAME,...",
+       .help = "validation data, of the same kinds",
+       .fallback = "the last 5% of each source of --train",
+       .quantity = "validation text"},
+      {.flag = "--text-field",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.text_field); },
+       .unit = "KEY",
+       .help = "key of the text in .jsonl",
+       .fallback = SettingValue("text"),
+       .changes_results = true,
+       .on_resume = OnResume::adapted,
+       .quantity = "text field"},
+      {.flag = "--cache-dir",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.cache_dir); },
+       .unit = "DIR",
+       .help = "keep the tokens of texts here",
+       .fallback = "next to each text",
+       .excludes = {"--no-cache"}},
+      {.flag = "--no-cache",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.no_cache); },
+       .help = "tokenize texts at each start and keep no tokens"},
+      {.flag = "--document-mask",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.document_mask); },
+       .help = "attention does not cross end-of-text or the end of one of Megatron's documents; "
+               "positions are not reset",
+       .changes_results = true,
+       .on_resume = OnResume::noted},
+      {.flag = "--tokenizer",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.tokenizer); },
+       .unit = "NAME|DIR",
+       .help = "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
+               "and vocab.bpe, or with vocab.json and merges.txt",
+       .fallback = SettingValue("bytes"),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .resume_text = "every token must stand for the same text; the files may be others",
+       .quantity = "tokenizer"},
+  };
+}
+
+template <class P>
+Settings<P> model_rows() {
+  const auto implied = [](std::int64_t Gpt2Config::*size) {
+    return [size](const Resolution<P>& r) { return implied_size(r, size); };
+  };
+  const auto usual = [](const char* text, std::int64_t Gpt2Config::*size) {
+    return Default<P>(text, [size](const Resolution<P>& r) { return r.facts.default_shape.*size; });
+  };
+  return {
+      {.flag = "--model",
+       .field = [](auto& s) -> decltype(auto) { return (s.model.name); },
+       .unit = "dN",
+       .help = "sizes by name: d12 (124M), d24 (350M), d36 (774M), d48 (1558M) or another depth",
+       .changes_results = true,
+       .on_resume = OnResume::fixed},
+      {.flag = "--init-from",
+       .field = [](auto& s) -> decltype(auto) { return (s.model.init_from); },
+       .unit = "DIR|FILE",
+       .help = "start from these weights, which bring the sizes: a directory saved by "
+               "transformers, a checkpoint, or a model file of llm.c (.bin)",
+       .changes_results = true,
+       .on_resume = OnResume::ignored},
+      {.flag = "--layers",
+       .field = [](auto& s) -> decltype(auto) { return (s.model.layers); },
+       .unit = "N",
+       .help = "transformer blocks",
+       .fallback = usual("by --model; without it 12 on a GPU, 4 on a CPU", &Gpt2Config::layers),
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .quantity = "number of layers",
+       .implied = implied(&Gpt2Config::layers)},
+      {.flag = "--heads",
+       .field = [](auto& s) -> decltype(auto) { return (s.model.heads); },
+       .unit = "N",
+       .help = "attention heads of a block",
+       .fallback = usual("by --model; without it 12 on a GPU, 4 on a CPU", &Gpt2Config::heads),
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .quantity = "number of heads",
+       .implied = implied(&Gpt2Config::heads)},
+      {.flag = "--channels",
+       .field = [](auto& s) -> decltype(auto) { return (s.model.channels); },
+       .unit = "N",
+       .help = "width of the residual stream",
+       .fallback =
+           usual("by --model; without it 768 on a GPU, 128 on a CPU", &Gpt2Config::channels),
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .quantity = "number of channels",
+       .implied = implied(&Gpt2Config::channels)},
+      {.flag = "--context",
+       .field = [](auto& s) -> decltype(auto) { return (s.model.context); },
+       .unit = "TOKENS",
+       .help = "positions the model has embeddings for",
+       .fallback = usual("1024; on a CPU without --model 128", &Gpt2Config::context),
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .quantity = "context",
+       .implied = implied(&Gpt2Config::context),
+       .verify = [](const Resolution<P>& r) { return check_model(r); }},
+  };
+}
+
+template <class P>
+Settings<P> batch_rows() {
+  return {
+      {.flag = "--batch-size",
+       .field = [](auto& s) -> decltype(auto) { return (s.batch.batch_size); },
+       .unit = "SEQUENCES",
+       .help = "sequences in a micro-batch",
+       .fallback = 8,
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the position in the data counts sequences, so none is skipped or repeated",
+       .quantity = "batch size"},
+      {.flag = "--seq-len",
+       .field = [](auto& s) -> decltype(auto) { return (s.batch.seq_len); },
+       .unit = "TOKENS",
+       .help = "tokens in a sequence",
+       .fallback = {"--context", [](const Resolution<P>& r) { return r.config.model.context; }},
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::adapted,
+       .resume_text = "as many sequences count as read as hold the tokens so far; windows and "
+                      "their order are others",
+       .quantity = "sequence length",
+       .verify = [](const Resolution<P>& r) { return check_sequences(r); }},
+      {.flag = "--grad-accum",
+       .field = [](auto& s) -> decltype(auto) { return (s.batch.grad_accum); },
+       .unit = "MICRO-BATCHES",
+       .help = "micro-batches in a step",
+       .fallback = 1,
+       .range = at_least(1),
+       .excludes = {"--total-batch-tokens"},
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .quantity = "gradient accumulation",
+       .implied = [](const Resolution<P>& r) { return implied_grad_accum(r); },
+       .verify = [](const Resolution<P>& r) { return check_step_tokens(r); }},
+      {.flag = "--total-batch-tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.batch.total_batch_tokens); },
+       .unit = "TOKENS",
+       .help = "tokens in a step, a multiple of --batch-size x --seq-len; sets --grad-accum",
+       .fallback = {"--batch-size x --seq-len x --grad-accum",
+                    [](const Resolution<P>& r) {
+                      const auto& batch = r.config.batch;
+                      return batch.batch_size * batch.seq_len * batch.grad_accum;
+                    }},
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::indirect},
+      {.flag = "--logits-rows",
+       .field = [](auto& s) -> decltype(auto) { return (s.batch.logits_rows); },
+       .unit = "ROWS",
+       .help = "rows of logits (one per token) that exist at the same time; fewer need less "
+               "memory, more make larger matrix products; 0: all rows of a micro-batch",
+       .fallback = 4096,
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .quantity = "logits rows"},
+  };
+}
+
+// What is wrong with a value of --eval, or nothing.
+inline std::string eval_spec_error(const std::string& text) {
+  try {
+    parse_eval_spec(text);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+template <class P>
+Settings<P> evaluation_rows() {
+  return {
+      {.flag = "--eval",
+       .field = [](auto& s) -> decltype(auto) { return (s.evaluation.tasks); },
+       .unit = "TASK:FILE",
+       .help = "perplexity (of a text), wikitext (the same, detokenized), lambada or hellaswag "
+               "(.jsonl), more after commas; with --steps 0 nothing else is done",
+       .check = eval_spec_error},
+      {.flag = "--eval-task-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.evaluation.every); },
+       .unit = "STEPS",
+       .help = "run the tasks after every so many steps; 0: only at the end",
+       .fallback = 0,
+       .range = at_least(0),
+       .needs = {"--eval"}},
+      {.flag = "--eval-limit",
+       .field = [](auto& s) -> decltype(auto) { return (s.evaluation.limit); },
+       .unit = "EXAMPLES",
+       .help = "use only the first examples of lambada and hellaswag; 0: all",
+       .fallback = 0,
+       .range = at_least(0),
+       .needs = {"--eval"}},
+      {.flag = "--eval-stride",
+       .field = [](auto& s) -> decltype(auto) { return (s.evaluation.stride); },
+       .unit = "TOKENS",
+       .help = "tokens between the windows of a perplexity; equal to --seq-len: no overlap",
+       .fallback = {"half of --seq-len",
+                    [](const Resolution<P>& r) { return (r.config.batch.seq_len + 1) / 2; }},
+       .range = at_least(1),
+       .needs = {"--eval"},
+       .quantity = "evaluation stride"},
+  };
+}
+
+}  // namespace llmc
+
+#pragma GCC diagnostic pop

@@ -1,0 +1,294 @@
+// The settings of train_gpt2: steps and learning rate, optimizer, dropout, device and numbers.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "llmc/config/choices.h"
+#include "llmc/config/setting.h"
+
+// Each group is a struct with the values and a list of rows. Rules and checks that the rows call
+// are in train_rules.h.
+//
+// A row names only the columns it needs. (Default member initializers would say so, but crash
+// g++ 12.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc {
+
+template <template <class> class Value>
+struct ScheduleSettings {
+  Value<std::int64_t> steps;
+  Value<double> epochs;  // 0: the run is as long as `steps` says
+  Value<double> peak;    // learning rate after warm-up
+  Value<std::int64_t> warmup;
+  Value<Decay> decay;
+  Value<double> decay_fraction;  // wsd: the last part of the steps, in which the rate falls
+  Value<double> final_fraction;  // of the peak, at the last step
+};
+
+template <template <class> class Value>
+struct DropoutSettings {
+  Value<double> all;  // default of the other three
+  Value<double> embedding, attention, residual;
+};
+
+template <template <class> class Value>
+struct PrecisionSettings {
+  Value<Dtype> dtype;
+  Value<double> loss_scale;         // fp16: of the first step
+  Value<bool> stochastic_rounding;  // of fp32 masters to bf16 or fp16 weights
+  Value<Attention> attention;
+  Value<bool> tf32;
+};
+
+template <template <class> class Value>
+struct DeviceSettings {
+  Value<DeviceChoice> choice;
+  Value<double> peak_tflops;  // what MFU is measured against; 0: the device's, or measured
+};
+
+template <class P>
+Settings<P> schedule_rows() {
+  return {
+      {.flag = "--steps",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.steps); },
+       .unit = "STEPS",
+       .help = "optimizer steps; 0: only evaluate --val or --eval",
+       .fallback = 1000,
+       .range = at_least(0),
+       .excludes = {"--epochs"},
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {90, " to step {}"},
+       .quantity = "number of steps",
+       .implied = [](const Resolution<P>& r) { return implied_steps(r); }},
+      {.flag = "--epochs",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.epochs); },
+       .unit = "EPOCHS",
+       .help = "instead of --steps: train on as many windows as --train has, this many times",
+       .range = between(1e-6, 1e6),
+       .changes_results = true,
+       .on_resume = OnResume::indirect},
+      {.flag = "--lr",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.peak); },
+       .unit = "X",
+       .help = "highest learning rate, at the end of warm-up",
+       .fallback = 6e-4,
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {60, "; learning rate at most {}"},
+       .quantity = "learning rate"},
+      {.flag = "--warmup",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.warmup); },
+       .unit = "STEPS",
+       .help = "steps of linear warm-up",
+       .fallback = {"--steps / 20",
+                    [](const Resolution<P>& r) { return r.config.schedule.steps / 20; }},
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {70, ", warm-up of {} steps"},
+       .quantity = "warm-up"},
+      {.flag = "--schedule",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.decay); },
+       .help = "learning-rate schedule after warm-up",
+       .fallback = SettingValue("cosine"),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {80, ", {}"}},
+      {.flag = "--decay-fraction",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.decay_fraction); },
+       .unit = "FRACTION",
+       .help = "for --schedule wsd: the last part of --steps, in which the learning rate falls "
+               "linearly",
+       .fallback = 0.2,
+       .range = between(0, 1),
+       .only_with = {"--schedule", {"wsd"}},
+       .changes_results = true,
+       .on_resume = OnResume::noted},
+      {.flag = "--final-lr-fraction",
+       .field = [](auto& s) -> decltype(auto) { return (s.schedule.final_fraction); },
+       .unit = "FRACTION",
+       .help = "learning rate at the last step, as a fraction of --lr",
+       .fallback = 0.1,
+       .range = between(0, 1),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .old_names = {"--final-lr"}},
+  };
+}
+
+template <class P>
+Settings<P> optimizer_rows() {
+  return {
+      {.flag = "--beta1",
+       .field = [](auto& s) -> decltype(auto) { return (s.optimizer.beta1); },
+       .unit = "X",
+       .help = "decay rate of the first moment",
+       .fallback = 0.9,
+       .range = between(0, 0.999999),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {10, ", betas {}"}},
+      {.flag = "--beta2",
+       .field = [](auto& s) -> decltype(auto) { return (s.optimizer.beta2); },
+       .unit = "X",
+       .help = "decay rate of the second moment",
+       .fallback = 0.95,
+       .range = between(0, 0.999999),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {20, " and {}"}},
+      {.flag = "--eps",
+       .field = [](auto& s) -> decltype(auto) { return (s.optimizer.eps); },
+       .unit = "X",
+       .help = "added to the root of the second moment",
+       .fallback = 1e-8,
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {30, ", eps {}"}},
+      {.flag = "--weight-decay",
+       .field = [](auto& s) -> decltype(auto) { return (s.optimizer.weight_decay); },
+       .unit = "X",
+       .help = "decoupled weight decay of matrices and embeddings",
+       .fallback = 0.1,
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {40, ", weight decay {}"},
+       .quantity = "weight decay"},
+      {.flag = "--grad-clip",
+       .field = [](auto& s) -> decltype(auto) { return (s.optimizer.grad_clip); },
+       .unit = "NORM",
+       .help = "clip the global gradient norm to this value; 0 disables clipping",
+       .fallback = 1.0,
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .card = {50, ", clipping at {}"},
+       .quantity = "gradient clipping",
+       .old_names = {"--clip"}},
+      {.flag = "--loss-scale-window",
+       .field = [](auto& s) -> decltype(auto) { return (s.optimizer.loss_scale_window); },
+       .unit = "STEPS",
+       .help = "for --dtype fp16: steps without overflow after which the loss scale doubles",
+       .fallback = 2000,
+       .range = at_least(1),
+       .only_with = {"--dtype", {"fp16"}},
+       .changes_results = true,
+       .on_resume = OnResume::noted},
+      {.flag = "--max-skipped",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.max_skipped); },
+       .unit = "STEPS",
+       .help = "fail after this many consecutive updates were skipped because the loss or the "
+               "gradient was not finite; fp16 does not count those that a smaller loss scale may "
+               "cure",
+       .fallback = 10,
+       .range = at_least(1)},
+  };
+}
+
+template <class P>
+Settings<P> dropout_rows() {
+  // A part of GPT-2 with a dropout of its own.
+  const auto part = [](const char* flag, Field<P> field, const char* help) {
+    return Setting<P>{
+        .flag = flag,
+        .field = std::move(field),
+        .unit = "PROBABILITY",
+        .help = help,
+        .fallback = {"--dropout", [](const Resolution<P>& r) { return r.config.dropout.all; }},
+        .range = between(0, 0.999999),
+        .changes_results = true,
+        .on_resume = OnResume::noted};
+  };
+  return {
+      {.flag = "--dropout",
+       .field = [](auto& s) -> decltype(auto) { return (s.dropout.all); },
+       .unit = "PROBABILITY",
+       .help = "sets the three below",
+       .fallback = 0,
+       .range = between(0, 0.999999),
+       .changes_results = true,
+       .on_resume = OnResume::indirect},
+      part(
+          "--embedding-dropout", [](auto& s) -> decltype(auto) { return (s.dropout.embedding); },
+          "dropout of the sum of the embeddings"),
+      part(
+          "--attention-dropout", [](auto& s) -> decltype(auto) { return (s.dropout.attention); },
+          "dropout of the attention probabilities"),
+      part(
+          "--residual-dropout", [](auto& s) -> decltype(auto) { return (s.dropout.residual); },
+          "dropout of what each branch adds to the residual stream"),
+  };
+}
+
+template <class P>
+Settings<P> precision_rows() {
+  return {
+      {.flag = "--device",
+       .field = [](auto& s) -> decltype(auto) { return (s.device.choice); },
+       .help = "where to run; auto: on a GPU if there is one",
+       .fallback = SettingValue("auto"),
+       .changes_results = true,
+       .quantity = "device"},
+      {.flag = "--dtype",
+       .field = [](auto& s) -> decltype(auto) { return (s.precision.dtype); },
+       .help = "type of activations and of weights in use; masters and sums are fp32",
+       .fallback = SettingValue("fp32"),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .quantity = "dtype"},
+      {.flag = "--loss-scale",
+       .field = [](auto& s) -> decltype(auto) { return (s.precision.loss_scale); },
+       .unit = "X",
+       .help = "for --dtype fp16: initial factor of the gradients, a power of two; halved when "
+               "one overflows, doubled after --loss-scale-window steps without overflow",
+       .fallback = 65536,
+       .range = between(1, 16777216),
+       .only_with = {"--dtype", {"fp16"}},
+       .changes_results = true,
+       .on_resume = OnResume::ignored,
+       .verify = [](const Resolution<P>& r) { return check_loss_scale(r); }},
+      {.flag = "--stochastic-rounding",
+       .field = [](auto& s) -> decltype(auto) { return (s.precision.stochastic_rounding); },
+       .help = "for --dtype bf16 and fp16: round the fp32 masters to weights up or down at "
+               "random, right on average, instead of to nearest",
+       .only_with = {"--dtype", {"bf16", "fp16"}},
+       .changes_results = true,
+       .on_resume = OnResume::noted},
+      {.flag = "--attention",
+       .field = [](auto& s) -> decltype(auto) { return (s.precision.attention); },
+       .help = "attention kernels; standard keeps the (T, T) matrix and is a baseline",
+       .fallback = SettingValue("flash"),
+       .changes_results = true,
+       .on_resume = OnResume::noted},
+      {.flag = "--tf32",
+       .field = [](auto& s) -> decltype(auto) { return (s.precision.tf32); },
+       .help = "allow TF32 in fp32 matmuls on a GPU",
+       .changes_results = true,
+       .on_resume = OnResume::noted},
+      {.flag = "--peak-tflops",
+       .field = [](auto& s) -> decltype(auto) { return (s.device.peak_tflops); },
+       .unit = "TFLOP/s",
+       .help = "rate that MFU is relative to",
+       .fallback = "the device's, else the fastest of some matrix products",
+       .range = at_least(0)},
+      {.flag = "--seed",
+       .field = [](auto& s) -> decltype(auto) { return (s.seed); },
+       .unit = "N",
+       .help = "of initialization, shuffling, sampling, dropout and rounding",
+       .fallback = 1337,
+       .range = at_least(0),
+       .changes_results = true,
+       .on_resume = OnResume::fixed},
+  };
+}
+
+}  // namespace llmc
+
+#pragma GCC diagnostic pop

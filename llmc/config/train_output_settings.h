@@ -1,0 +1,160 @@
+// The settings of train_gpt2: validation, samples, checkpoints, logs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/config/setting.h"
+
+// Each group is a struct with the values and a list of rows. Rules and checks that the rows call
+// are in train_rules.h.
+//
+// A row names only the columns it needs. (Default member initializers would say so, but crash
+// g++ 12.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc {
+
+template <template <class> class Value>
+struct ValidationSettings {
+  Value<std::int64_t> every;    // steps; 0: never
+  Value<std::int64_t> batches;  // of each evaluation during training; 0: all
+};
+
+template <template <class> class Value>
+struct SampleSettings {
+  Value<std::int64_t> every;  // steps; 0: never
+  Value<std::int64_t> length;
+  Value<std::string> prompt;     // empty: a line break
+  Value<std::string> final_out;  // a file of text sampled at the end
+  Value<std::int64_t> final_tokens;
+};
+
+template <template <class> class Value>
+struct OutputSettings {
+  Value<std::string> out;                // directory of the checkpoints
+  Value<std::int64_t> checkpoint_every;  // steps; 0: only at the end
+  Value<std::int64_t> keep_checkpoints;  // newest ones that stay; 0: all
+  Value<std::int64_t> milestone_every;   // steps between checkpoints that always stay; 0: none
+  Value<bool> resume;
+  Value<std::int64_t> stop_after;   // steps of this process; 0: no limit
+  Value<std::int64_t> max_skipped;  // updates skipped in a row before the run fails
+  Value<std::string> log;
+  Value<std::int64_t> profile;  // steps to time operation by operation; 0: none
+  Value<std::string> profile_out;
+};
+
+template <class P>
+Settings<P> sample_rows() {
+  return {
+      {.flag = "--eval-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.validation.every); },
+       .unit = "STEPS",
+       .help = "steps between validation losses; 0: never",
+       .fallback = {"--steps / 10", [](const Resolution<P>& r) { return every_part(r, 10); }},
+       .range = at_least(0)},
+      {.flag = "--eval-batches",
+       .field = [](auto& s) -> decltype(auto) { return (s.validation.batches); },
+       .unit = "BATCHES",
+       .help = "micro-batches of each validation while training; 0: all",
+       .fallback = 20,
+       .range = at_least(0)},
+      {.flag = "--sample-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.every); },
+       .unit = "STEPS",
+       .help = "steps between samples of text; 0: never",
+       .fallback = {"--steps / 5; 0 for sequences of one token",
+                    [](const Resolution<P>& r) {  // a prompt and what follows it are two tokens
+                      return r.config.batch.seq_len == 1 ? 0 : every_part(r, 5);
+                    }},
+       .range = at_least(0)},
+      {.flag = "--sample-length",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.length); },
+       .unit = "TOKENS",
+       .help = "length of such a sample",
+       .fallback = 48,
+       .range = at_least(0),
+       .old_names = {"--sample-tokens"}},
+      {.flag = "--prompt",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.prompt); },
+       .unit = "TEXT",
+       .help = "beginning of every sample",
+       .fallback = "a line break",
+       .empty_is_default = true},
+      {.flag = "--final-samples-out",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.final_out); },
+       .unit = "FILE",
+       .help = "write text sampled at the end of the run to this file",
+       .old_names = {"--samples-out"}},
+      {.flag = "--final-samples-tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.final_tokens); },
+       .unit = "TOKENS",
+       .help = "tokens in that file, rounded up to whole batches",
+       .fallback = 4096,
+       .range = at_least(0),
+       .needs = {"--final-samples-out"},
+       .old_names = {"--samples-tokens"}},
+  };
+}
+
+template <class P>
+Settings<P> output_rows() {
+  return {
+      {.flag = "--out",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.out); },
+       .unit = "DIR",
+       .help = "directory for checkpoints; without it nothing is saved"},
+      {.flag = "--checkpoint-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.checkpoint_every); },
+       .unit = "STEPS",
+       .help = "steps between checkpoints; 0: only at the end",
+       .fallback = 0,
+       .range = at_least(0),
+       .needs = {"--out"}},
+      {.flag = "--keep-checkpoints",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.keep_checkpoints); },
+       .unit = "CHECKPOINTS",
+       .help = "keep only the newest checkpoints; 0: all",
+       .fallback = 0,
+       .range = at_least(0),
+       .needs = {"--out"},
+       .old_names = {"--keep"}},
+      {.flag = "--milestone-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.milestone_every); },
+       .unit = "STEPS",
+       .help = "steps between checkpoints that --keep-checkpoints never removes; 0: none",
+       .fallback = 0,
+       .range = at_least(0),
+       .needs = {"--keep-checkpoints"}},
+      {.flag = "--resume",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.resume); },
+       .help = "resume from the newest valid checkpoint in --out",
+       .needs = {"--out"}},
+      {.flag = "--stop-after",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.stop_after); },
+       .unit = "STEPS",
+       .help = "save and exit after this many steps of this process; 0: never",
+       .fallback = 0,
+       .range = at_least(0)},
+      {.flag = "--log",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.log); },
+       .unit = "FILE.jsonl",
+       .help = "run log, JSON lines"},
+      {.flag = "--profile",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.profile); },
+       .unit = "STEPS",
+       .help = "time this many steps, from the second on, operation by operation; 0: none",
+       .fallback = 0,
+       .range = at_least(0)},
+      {.flag = "--profile-out",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.profile_out); },
+       .unit = "FILE.jsonl",
+       .help = "write the result of --profile to this file too, JSON lines",
+       .needs = {"--profile"}},
+  };
+}
+
+}  // namespace llmc
+
+#pragma GCC diagnostic pop
