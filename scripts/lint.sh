@@ -52,13 +52,8 @@ fi
 
 if wants headers; then
   # Headers of the CUDA side need nvcc; building the CUDA target compiles them.
-  check_header() {
-    echo "#include \"$1\"" | $CXX -std=c++20 -Wall -Wextra -fsyntax-only "${@:2}" -x c++ - 2>&1 || echo "$1: does not compile alone"
-  }
-  export -f check_header
-  export CXX
   found=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' | grep -vE '^llmc/device/cuda/|/gemm_cublaslt(_plan)?\.h$' |
-    xargs -P "$jobs" -I{} bash -c 'check_header "$@"' _ {} "${includes[@]}")
+    CXX="$CXX" python3 scripts/check_headers.py -j "$jobs" "${includes[@]}")
   say "every header compiles alone" "$found" "$([ -z "$found" ]; echo $?)"
 fi
 

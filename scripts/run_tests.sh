@@ -7,7 +7,9 @@
 #
 # From the environment: SANITIZE (what the build checks), FILE (not empty: the binary holds that test
 # file alone), LLMC_TINY, LLMC_LONG, LLMC_DATA,
-# TEST_TIMEOUT (seconds for one suite), TEST_LABEL (put before the last line).
+# TEST_TIMEOUT (seconds for one suite), TEST_LABEL (put before the last line), TEST_JOBS (suites that
+# run at the same time; default: one per core, one alone on a GPU). Reports are printed in a fixed
+# order, each when its suite and all before it have ended.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1 suite_filter=${2:-} case_filter=${3:-}
@@ -65,15 +67,11 @@ if [ "$(basename "$out")" = cuda ] && ! nvidia-smi -L >/dev/null 2>&1; then
 fi
 
 mapfile -t suites < <("${runner[@]}" "$tests" --no-colors=true --list-test-suites 2>/dev/null | sed '/^\[doctest\]/d; /^===/d; /^$/d')
-seen=0
-for suite in "${suites[@]}"; do
-  expected=$(count_cases --test-suite="$suite" "${filters[@]}")
-  seen=$((seen + expected))
-  # shellcheck disable=SC2053  # the filter is a pattern
-  [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]] || continue
-  [ "$expected" -gt 0 ] || continue
-  log=$logs/${suite//[^A-Za-z0-9_-]/_}.log
-  start=$EPOCHREALTIME
+
+# Each job writes what it prints to $logs/NAME.report, then its counts to $logs/NAME.counts.
+# suite_job SUITE EXPECTED LOG: a suite of the doctest binary.
+suite_job() {
+  local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips why lost
   timeout --kill-after=10 "$limit" "${runner[@]}" "$tests" --no-colors=true --no-version=true --test-suite="$suite" \
     "${filters[@]}" >"$log" 2>&1
   code=$?
@@ -82,7 +80,6 @@ for suite in "${suites[@]}"; do
   good=$((${good:-0} - skips)) bad=${bad:-0}
   # A crash, a sanitizer's report or a timeout can leave no verdict, or a clean one.
   [ $code -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
-  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skips))
   if [ "$bad" -gt 0 ]; then
     case $code in
       124 | 137) why=" (stopped after $limit s)" ;;
@@ -94,27 +91,91 @@ for suite in "${suites[@]}"; do
   else
     echo "ok     $suite: $good passed$([ "$skips" -eq 0 ] || echo ", $skips skipped"), $seconds s"
     grep '^\[skipped\] ' "$log"
+  fi >"$3.report"
+  echo "$good $bad $skips" >"$3.counts"
+}
+
+# script_job SUITE LOG FILE ARGUMENTS...: a suite in Python, which prints a line for each test and sums up.
+script_job() {
+  local suite=$1 log=$2.log report=$2.report counts=$2.counts start=$EPOCHREALTIME code seconds good='' bad='' skips=''
+  shift 2
+  timeout --kill-after=10 $((3 * limit)) python3 "$@" >"$log" 2>&1
+  code=$?
+  seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $start}")
+  sed -E "s/^([0-9]+ passed), 0 failed, ([0-9]+ skipped)$/ok     $suite: \1, \2, $seconds s/; s/^([0-9]+ passed, [0-9]+ failed.*)$/FAILED $suite: \1/" "$log" >"$report"
+  read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
+  # That no test of a script has the wanted name is no fault of the script's.
+  if [ -z "$case_filter" ] || [ "${good:-x}${bad:-x}${skips:-x}" != 000 ]; then
+    [ "$code" -eq 0 ] && [ -n "${good:-}" ] || [ "${bad:-0}" -gt 0 ] || {
+      bad=1
+      echo "FAILED $suite: exit code $code" >>"$report"
+    }
   fi
+  echo "${good:-0} ${bad:-0} ${skips:-0}" >"$counts"
+}
+
+# Job control gives each job a process group with the default reaction to SIGINT, which tests of
+# interruptions rely on: without it bash starts background jobs that ignore the signal.
+set -m
+stop_jobs() {
+  local job
+  for job in $(jobs -pr); do
+    # The children are `timeout`, which stops the test and its process group.
+    kill $(cat "/proc/$job/task/$job/children" 2>/dev/null) "$job" 2>/dev/null
+  done
+  exit 130
+}
+trap stop_jobs INT TERM
+
+# Waits until fewer than TEST_JOBS jobs run, then starts one in the background. `names` keeps the order.
+names=()
+jobs_at_once=${TEST_JOBS:-$([ "$(basename "$out")" = cuda ] && echo 1 || nproc)}
+running() { jobs -pr | wc -l; }
+submit() { # NAME FUNCTION ARGUMENTS...
+  names+=("$1")
+  shift
+  while [ "$(running)" -ge "$jobs_at_once" ]; do
+    sleep 0.05
+    print_reports
+  done
+  "$@" </dev/null &
+}
+
+# Prints the reports of all jobs that have ended, up to the first one that has not.
+printed=0
+print_reports() {
+  local counts good bad skips
+  while [ "$printed" -lt "${#names[@]}" ]; do
+    counts=$logs/${names[$printed]}.counts
+    [ -f "$counts" ] && read -r good bad skips <"$counts" && [ -n "$skips" ] || return 0
+    cat "$logs/${names[$printed]}.report"
+    passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skips))
+    printed=$((printed + 1))
+  done
+}
+
+seen=0
+for suite in "${suites[@]}"; do
+  expected=$(count_cases --test-suite="$suite" "${filters[@]}")
+  seen=$((seen + expected))
+  # shellcheck disable=SC2053  # the filter is a pattern
+  [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]] || continue
+  [ "$expected" -gt 0 ] || continue
+  name=${suite//[^A-Za-z0-9_-]/_}
+  submit "$name" suite_job "$suite" "$expected" "$logs/$name"
 done
 if [ "$seen" -ne "$total" ]; then
   echo "FAILED: $((total - seen)) test cases are in no TEST_SUITE (or in one named like another's pattern)"
   failed=$((failed + 1))
 fi
 
-# script SUITE FILE ARGUMENTS...: a suite in Python, which prints a line for each test and sums up.
+# script SUITE FILE ARGUMENTS...: submits a suite in Python.
 script() {
-  local suite=$1 file=$2 log=$logs/$1.log code good bad skips
+  local suite=$1 file=$2
   shift 2
   # shellcheck disable=SC2053
   [ -f "$file" ] && { [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]]; } || return 0
-  timeout --kill-after=10 $((3 * limit)) python3 "$file" "$@" 2>&1 | tee "$log" |
-    sed -uE "s/^([0-9]+ passed), 0 failed, ([0-9]+ skipped)$/ok     $suite: \1, \2/; s/^([0-9]+ passed, [0-9]+ failed.*)$/FAILED $suite: \1/"
-  code=${PIPESTATUS[0]}
-  read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
-  # That no test of a script has the wanted name is no fault of the script's.
-  [ -n "$case_filter" ] && [ "${good:-x}${bad:-x}${skips:-x}" = 000 ] && return 0
-  [ "$code" -eq 0 ] && [ -n "${good:-}" ] || [ "${bad:-0}" -gt 0 ] || bad=1
-  passed=$((passed + ${good:-0})) failed=$((failed + ${bad:-0})) skipped=$((skipped + ${skips:-0}))
+  submit "$suite.py" script_job "$suite" "$logs/$suite.py" "$file" "$@"
 }
 # Planted faults that must be found, and the programs as a user runs them. Sanitized builds check
 # the kernels alone.
@@ -141,6 +202,17 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script evaluation_programs test/test_evaluation_programs.py "$out" ${case_filter:+"$case_filter"}
   script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
 fi
+
+while [ "$(running)" -gt 0 ]; do
+  sleep 0.05
+  print_reports
+done
+print_reports
+while [ "$printed" -lt "${#names[@]}" ]; do
+  echo "FAILED ${names[$printed]}: it ended without a report"
+  failed=$((failed + 1)) printed=$((printed + 1))
+  print_reports
+done
 
 if [ $((passed + failed + skipped)) -eq 0 ]; then
   echo "FAILED: no test has that name (suite '${suite_filter:-*}', case '${case_filter:-*}')"
