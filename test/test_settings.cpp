@@ -125,8 +125,8 @@ TEST_SUITE("settings") {
     request.batch.total_batch_tokens = 8 * 1024 * 6;
     request.model.name = "d6";
     RunFacts facts;
-    facts.preset = toy::preset();
-    facts.default_shape = toy::default_shape();
+    facts.preset = toy::ToySource().preset();
+    facts.default_shape = toy::ToySource().default_shape();
     facts.preset.batch.grad_accum = 2;
     request.batch.batch_size = 8;
     const RunConfig config = resolve(request, facts);
