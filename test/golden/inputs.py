@@ -8,7 +8,7 @@ from pathlib import Path
 TEST = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TEST), str(TEST / "oracle")]
 from greedy import BYTE_ORDER, write_model  # noqa: E402
-from test_checkpoint_programs import write_llmc_model  # noqa: E402
+from test_exchange_programs import write_llmc_model  # noqa: E402
 from test_data_programs import write_documents, write_megatron  # noqa: E402
 from test_evaluation_programs import write_files as write_task_files  # noqa: E402
 from test_programs import write_bin  # noqa: E402
