@@ -6,7 +6,7 @@ CXX ?= g++## C++20 compiler of the host build
 DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setup.sh --prefix; ./deps is used by itself
 CUDA ?= auto## auto builds for CUDA where nvcc is found; 0 never does
 CUDA_HOME ?=## CUDA toolkit to take; else nvcc from PATH, else /usr/local/cuda
-CUDA_ARCH ?=## GPU architectures, such as "80 90a" (PTX80: PTX alone); else those of the GPUs present, else "80 90a"
+CUDA_ARCH ?=## GPU architectures, such as "80 90a"; else those of the GPUs present, else PTX80 (PTX, compiled by the driver at the first start)
 HOST_BUILD ?= 1## 0 builds for CUDA alone, which needs no OpenBLAS
 HOST_ARCH ?= -march=native## instruction set of the host build
 SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
@@ -72,10 +72,13 @@ HOST      := build/host
 # errno after std::sqrt is of no use, and keeps loops with it from becoming vector instructions.
 OPTIMIZE  := -O3 -fno-math-errno $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
+# A test's own code runs for a moment; the kernels it calls are in test/instantiate_*.cu, at -O2.
+TEST_CALLER_OPTIMIZE := -O1 -g1 -fno-math-errno $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
 OPTIMIZE  := -O1 -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 TEST_OPTIMIZE := $(OPTIMIZE)
+TEST_CALLER_OPTIMIZE := $(OPTIMIZE)
 endif
 HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
 
@@ -104,7 +107,9 @@ GPUS_FOUND := $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(,)noheade
 # toolkit's own list has no suffixes.
 CODES_KNOWN := $(if $(GPUS_FOUND),$(shell $(NVCC) --list-gpu-code))
 GPUS_HERE  := $(if $(filter-out $(CODES_KNOWN),$(patsubst %,sm_%,$(GPUS_FOUND:a=))),,$(GPUS_FOUND))
-ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),80+PTX 90a)
+# Without a GPU the programs are compiled to PTX alone. The driver of a later GPU compiles it at the
+# first start and caches the result.
+ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),$(if $(GPUS_FOUND),80+PTX 90a,PTX80))
 # Tests with no GPU to run on need only show that they compile: to PTX, which any later GPU's driver
 # finishes. What ptxas makes of the kernels, `make resources` shows.
 TEST_ARCHS    := $(or $(CUDA_ARCH),$(GPUS_HERE),$(if $(GPUS_FOUND),80+PTX,PTX80))
@@ -133,7 +138,7 @@ endif
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
 HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(patsubst %,data/%.cpp,$(TOOLS) $(TOP_TOOLS)))))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
-TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cpp test/test_*.cu))
+TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # Tests in .cpp files are about text and files and launch nothing; test/test_host_*: about the host
 # executor itself, so not for a GPU. Sanitizers check kernels, each of them alone and in one model,
 # and readers on inputs made to break them; a FILE that is named is checked whatever it is about.
@@ -141,8 +146,14 @@ MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,checkpoint_texts document_
                  infer_decoder loss_scale training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
-HOST_TESTS := $(patsubst test/%,$(HOST)/test/%.o,test/main.cpp $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)))
-CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/test/%.o,test/main.cpp $(filter %.cu,$(TEST_FILES)))
+# The launchers and model classes that all tests share are compiled once. They come first in the list
+# of prerequisites (the longest jobs of a build start first) and in the link, so that inline functions
+# are taken from the objects with more optimisation. A FILE shares nothing: it is built alone.
+INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
+TEST_FOLDER := test$(if $(FILE),-alone)
+HOST_TESTS := $(patsubst test/%,$(HOST)/$(TEST_FOLDER)/%.o,$(INSTANTIATIONS) \
+                $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)) test/main.cpp)
+CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/$(TEST_FOLDER)/%.o,$(INSTANTIATIONS) $(filter %.cu,$(TEST_FILES)) test/main.cpp)
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -168,7 +179,7 @@ define record
 endef
 
 $(HOST)/commands: FORCE
-	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(HOST_LIBS) $(shell $(CXX) -dumpfullversion))
+	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(TEST_CALLER_OPTIMIZE) $(HOST_LIBS) $(shell $(CXX) -dumpfullversion))
 $(CUDA_OUT)/commands: FORCE
 	$(call record,$(NVCC_CXX) $(ARCHS) $(CUDA_LIBS))
 $(CUDA_OUT)/test-commands: FORCE
@@ -207,21 +218,46 @@ $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) -O2 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
-$(HOST)/test/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
+# What every test file begins with, precompiled: the compiler takes begin_cu.h.gch in place of the
+# begin_cu.h next to it.
+BEGIN_CPP := test/precompiled.h
+BEGIN_CU  := test/precompiled.h test/instantiations.h
+$(HOST)/test/begin_cpp.h.gch: $(BEGIN_CPP)
+$(HOST)/test/begin_cu.h.gch: $(BEGIN_CU)
+$(HOST)/test/begin_cpp.h.gch $(HOST)/test/begin_cu.h.gch: $(HOST)/commands | $(CHECKED_TEST)
+	@mkdir -p $(@D)
+	@printf '#include "%s"\n' $(if $(findstring _cu,$@),$(BEGIN_CU),$(BEGIN_CPP)) > $(@:.gch=)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -MMD -MP -MF $(@:.gch=.d) -MT $@ -x c++-header $(@:.gch=) -o $@
+
+compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include $(@D)/$(1) -Winvalid-pch -MMD -MP -c -x c++ $< -o $@
+
+$(HOST)/test/test_%.cu.o: test/test_%.cu $(HOST)/test/begin_cu.h.gch
+	$(call compile_test,begin_cu.h)
+
+$(HOST)/test/test_%.cpp.o: test/test_%.cpp $(HOST)/test/begin_cpp.h.gch
+	$(call compile_test,begin_cpp.h)
+
+$(HOST)/test/%.o $(HOST)/test-alone/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -c -x c++ $< -o $@
 
 $(HOST)/tests: $(HOST_TESTS)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/test/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
+compile_cuda_test = $(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
+
+$(CUDA_OUT)/test/test_%.o: test/test_% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
-	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
+	$(compile_cuda_test) -include test/instantiations.h
+
+$(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
+	@mkdir -p $(@D)
+	$(compile_cuda_test)
 
 $(CUDA_OUT)/tests: $(CUDA_TESTS)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d)
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
@@ -250,7 +286,8 @@ faults: $(HOST)/faults
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/faults
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/faults
 
-test-programs: $(TEST_OUT)/tests $(if $(FILE),,$(TEST_PROGRAMS))
+# The programs come first: each is one long job, which must not be the last one to start.
+test-programs: $(if $(FILE),,$(TEST_PROGRAMS)) $(TEST_OUT)/tests
 
 # The link line of a file list that changed: an object that went must not stay in the binary.
 $(HOST)/tests: $(HOST)/test-list

@@ -1,0 +1,6 @@
+// Standard attention and the attention of generation, for all tests: see instantiations.h.
+#include "test/instantiations.h"
+
+namespace llmc {
+LLMC_ALL_DTYPES(LLMC_OTHER_ATTENTION, )
+}  // namespace llmc

@@ -1,0 +1,6 @@
+// Flash attention, forward, for all tests: see instantiations.h.
+#include "test/instantiations.h"
+
+namespace llmc {
+LLMC_ALL_DTYPES(LLMC_FLASH_FORWARD, )
+}  // namespace llmc
