@@ -1,9 +1,9 @@
 // The sum of token and position embeddings, where the residual stream begins.
 #pragma once
 
+#include "llmc/model/context.h"
 #include "llmc/model/device_batch.h"
 #include "llmc/model/parameter.h"
-#include "llmc/ops/context.h"
 #include "llmc/ops/embedding.h"
 
 namespace llmc {

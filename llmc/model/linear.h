@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "llmc/model/context.h"
 #include "llmc/model/parameter.h"
-#include "llmc/ops/context.h"
 #include "llmc/ops/gemm/linear.h"
 
 namespace llmc {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "llmc/model/context.h"
 #include "llmc/model/parameter.h"
 #include "llmc/ops/classifier.h"
-#include "llmc/ops/context.h"
 
 namespace llmc {
 

@@ -6,8 +6,8 @@
 
 #include "llmc/config/gpt2_config.h"
 #include "llmc/model/activations.h"
+#include "llmc/model/context.h"
 #include "llmc/model/parameter.h"
-#include "llmc/ops/context.h"
 #include "llmc/ops/layernorm.h"
 
 namespace llmc {

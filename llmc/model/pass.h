@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "llmc/model/context.h"
 #include "llmc/model/device_batch.h"
 #include "llmc/model/pass_options.h"
-#include "llmc/ops/context.h"
 #include "llmc/ops/dropout.h"
 
 namespace llmc {

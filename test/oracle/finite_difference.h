@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "test/oracle/compare.h"
 #include "test/oracle/ops.h"
 
 namespace llmc::oracle {
@@ -35,6 +36,15 @@ Vec finite_difference(Vec& x, const F& f, std::vector<std::size_t> which = {}, d
     x[i] = kept;
   }
   return gradient;
+}
+
+// What the five-point differences of functions of order one err by is about 1e-12.
+inline constexpr double kDifferenceTolerance = 1e-9;
+
+// The relative error of `gradient`, which should be the gradient of f(), a function that reads x.
+template <class F>
+double gradient_error(const Vec& gradient, Vec& x, const F& f) {
+  return relative_error(gradient, finite_difference(x, f));
 }
 
 }  // namespace llmc::oracle
