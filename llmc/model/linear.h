@@ -1,5 +1,5 @@
 // The linear layer of a model. A weight of another dtype, a low-rank adapter or a slice of a
-// tensor-parallel layer is a matter of this file alone.
+// tensor-parallel layer changes this layer and no other.
 #pragma once
 
 #include <cstdint>
