@@ -112,8 +112,11 @@ __host__ __device__ __forceinline__ fp16 from_float<fp16>(float x) {
   return round_to_fp16(x);
 }
 
+// Defined for the types that have a Dtype; any other type does not link.
 template <class T>
-inline constexpr Dtype kDtypeOf = Dtype::fp32;
+extern const Dtype kDtypeOf;
+template <>
+inline constexpr Dtype kDtypeOf<float> = Dtype::fp32;
 template <>
 inline constexpr Dtype kDtypeOf<bf16> = Dtype::bf16;
 template <>
