@@ -90,7 +90,8 @@ class Decoder {
   }
 
   // Reads T_new more tokens of each sequence; attend() finds their keys and values in the cache.
-  void run(const std::vector<std::int32_t>& tokens, std::int64_t T_new, const Attend<T>& attend) {
+  template <class Attend>
+  void run(const std::vector<std::int32_t>& tokens, std::int64_t T_new, const Attend& attend) {
     const std::vector<std::int32_t> first(static_cast<std::size_t>(shape_.B),
                                           static_cast<std::int32_t>(length_));
     const DeviceBatch batch = runner_.put(

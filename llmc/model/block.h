@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <type_traits>
 
 #include "llmc/model/activations.h"
 #include "llmc/model/linear.h"
@@ -25,11 +25,10 @@ struct Residual {
   Tensor<const T, 2> sum, branch;  // (rows, C)
 };
 
-// An attention of the caller's, which may see more than the batch: attend(layer, out, lse, qkv)
-// writes out (B, T, C) from qkv (B, T, 3C); lse (B, NH, T) is work space.
-template <class T>
-using Attend = std::function<void(std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3> lse,
-                                  Tensor<const T, 3> qkv)>;
+// The block's own self-attention. A caller may replace it by another attention, which may see more
+// than the batch: attend(layer, out, lse, qkv) writes out (B, T, C) from qkv (B, T, 3C); lse
+// (B, NH, T) is work space. A program that only uses its own attention does not contain this one.
+struct OwnAttention {};
 
 template <class T>
 class Block {
@@ -39,9 +38,10 @@ class Block {
       : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
 
   // Reads x and leaves its form after the block. `a` keeps what backward() reads; if x has no
-  // branch, it is a.input already. `attend` empty: self-attention.
+  // branch, it is a.input already.
+  template <class Attend>
   Residual<T> forward(const BlockActivations<T>& a, const Residual<T>& x, const Workspace<T>& work,
-                      const Attend<T>& attend, const Pass& pass) const {
+                      const Attend& attend, const Pass& pass) const {
     Context& context = pass.context;
     const Tensor<T, 2> branch = work.branch(pass.rows());
     if (x.branch.data == nullptr) {
@@ -50,11 +50,11 @@ class Block {
       ln_1_.forward_sum(a.input, a.ln_1, a.ln_1_statistics, x.sum, x.branch, context);
     }
     c_attn_.forward(a.qkv, a.ln_1, context);
-    if (attend) {
-      attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
-             pass.batched(a.qkv));
-    } else {
+    if constexpr (std::is_same_v<Attend, OwnAttention>) {
       attention_.forward(a, pass);
+    } else {
+      attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
+             Tensor<const T, 3>(pass.batched(a.qkv)));
     }
     attention_c_proj_.forward(branch, a.attention, context);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));

@@ -54,10 +54,11 @@ class Gpt2 {
 
   // ---- the whole model ----
 
-  // Afterwards saved.final_hidden() are the final, normalised states. `attend` replaces
-  // self-attention.
+  // Afterwards saved.final_hidden() are the final, normalised states. `attend` may replace the
+  // blocks' attention (block.h).
+  template <class Attend = OwnAttention>
   void forward(Activations<T>& saved, const DeviceBatch& batch, Context& context,
-               const PassOptions& options = {}, const Attend<T>& attend = {}) {
+               const PassOptions& options = {}, const Attend& attend = {}) {
     forward(whole(), saved, batch, context, options, attend);
   }
 
@@ -101,8 +102,9 @@ class Gpt2 {
   // before backward(); a stage without embedding leaves it there.
   Tensor<T, 2> residual_gradient(std::int64_t rows) const { return work_.d_residual(rows); }
 
+  template <class Attend = OwnAttention>
   void forward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
-               Context& context, const PassOptions& options = {}, const Attend<T>& attend = {}) {
+               Context& context, const PassOptions& options = {}, const Attend& attend = {}) {
     const std::int64_t rows = batch.rows();
     require(batch.T <= run_.T && rows <= run_.rows(),
             "a batch larger than the model was built for");

@@ -35,7 +35,8 @@ class ModelRunner {
   // A batch to device memory; the result is valid until the call after the next.
   DeviceBatch put(const PreparedBatch& batch) { return stage_.put(batch, context_.stream); }
 
-  void forward(const DeviceBatch& batch, const Attend<T>& attend = {}) {
+  template <class Attend = OwnAttention>
+  void forward(const DeviceBatch& batch, const Attend& attend = {}) {
     model_.forward(activations_, batch, context_, {}, attend);
   }
   // Gradients are added to those of the model's source.
