@@ -9,6 +9,8 @@
   libraries.
 - Outside llmc/device there is no conditional compilation and no raw CUDA (tests may have #ifdef).
 - Every header has #pragma once.
+- The folders before config name no flags in their texts: their errors name quantities. (A model card
+  shows a command to type.)
 - A source file has at most 400 lines, a function at most 80. Lambdas count to the function they are in.
   A block that is no function, scope or list of values by the rules of function_bodies() is reported too,
   if it is long. Not measured: macros.
@@ -29,6 +31,8 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b")
 RAW_CUDA = re.compile(
     r"<<<|\b(threadIdx|blockIdx|blockDim|gridDim|__shared__|__syncthreads|__syncwarp|asm|atomicAdd"
     r"|__\w+_sync|cuda[A-Z]\w+)\b")
+FLAG_IN_TEXT = re.compile(r'"[^"\n]*(?<![\w-])--[a-z]')
+KNOWS_NO_FLAGS = ("base", "device", "ops", "comm", "io")
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 
@@ -78,6 +82,10 @@ def breaches(root):
                 yield f"{name}:{number}: {include[1]} is for mains, base, io, config and tokenize"
             if parts[0] == "test" and path.suffix == ".cu" and OPTIONS_AND_JSON.match(include[1]):
                 yield f"{name}:{number}: kernel tests do not include {include[1]}"
+        if folder and folder.split("/")[0] in KNOWS_NO_FLAGS and path.name != "model_card.h":
+            for number, line in enumerate(text.splitlines(), 1):
+                if FLAG_IN_TEXT.search(line.split("//")[0]):
+                    yield f"{name}:{number}: a flag in a text; use quantity() of base/error.h"
         if folder == "device" or parts[0] == "test":
             continue
         for number, line in enumerate(without_comments(text).splitlines(), 1):

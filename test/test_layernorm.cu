@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "llmc/ops/layernorm.h"
+#include "llmc/ops/residual_add.h"
 #include "test/guarded.h"
 #include "test/oracle/ops.h"
 
@@ -120,6 +121,13 @@ TEST_SUITE("layernorm") {
       CHECK(relative_l2(rstd.values(), want.rstd) < 1e-6);
       CHECK(sum.intact());
       CHECK(out.intact());
+
+      // Without a LayerNorm behind it, the addition rounds in the same way.
+      const Guarded<T> alone(std::vector<T>(rows * C), stream);
+      residual_add<T>(make_tensor(alone.data(), rows, C), make_tensor(inp1.data(), rows, C),
+                      make_tensor(inp2.data(), rows, C), stream);
+      CHECK(same_bits(alone.values(), got_sum));
+      CHECK(alone.intact());
 
       run(inp1);
       CHECK(same_bits(inp1.values(), got_sum));

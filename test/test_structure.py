@@ -93,6 +93,12 @@ def test_raw_cuda_outside_device(folder):
             llmc__device__d___h=raw)
 
 
+def test_flags_in_texts_of_libraries(folder):
+    flag = ONCE + 'const char* hint = "a smaller --seq-len";  // "--lr"\n'
+    reports(folder, ("llmc/io/data/x.h:2", "a flag in a text"), llmc__io__data__x___h=flag,
+            llmc__config__y___h=flag, llmc__ops__z___h=ONCE + 'const char* text = "a--b";  // "--lr"\n')
+
+
 def test_files_of_more_than_400_lines(folder):
     lines = ONCE + "int a;\n" * 399
     reports(folder, llmc__base__c___h=lines, data__d___py="a = 1\n" * 400)
