@@ -1,4 +1,4 @@
-// Continues a text with a GPT-2. `infer_gpt2 --help` lists what it can be told. One translation
+// Continues a text with a GPT-2. `infer_gpt2 --help` lists the flags. One translation
 // unit: everything else is in llmc/.
 #include <unistd.h>
 

@@ -68,6 +68,8 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
       saved[i].push_back(std::make_unique<Activations<T>>(model.config(), shape, plan));
     }
   }
+  Tensor<T, 2> message;
+  plan.reserve("message", message, shape.rows(), model.config().channels);
   plan.allocate();
   std::int64_t tokens = 0;
   for (const auto& batch : batches) tokens += batch.B * batch.T;
@@ -97,7 +99,13 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
     }
   }
   for (std::size_t i = 0; i < batches.size(); ++i) {
+    const Tensor<T, 2> gradient = model.residual_gradient(staged[i].rows());
     for (std::size_t s = stages.size(); s-- > 0;) {
+      if (s + 1 < stages.size()) {  // as if another rank had sent it
+        copy(first_rows(message, gradient.shape[0]), gradient);
+        fill_zero(gradient.data, gradient.size(), context.stream);
+        copy(gradient, first_rows(message, gradient.shape[0]));
+      }
       model.backward(stages[s], *saved[i][s], staged[i], loss, context, options_of(i));
     }
   }
@@ -343,19 +351,21 @@ TEST_SUITE("model") {
 
   TEST_CASE("the hint of a run that does not fit is one that fits") {
     const Gpt2Config config = config_from_name("d12");
+    Context context;
     RunShape shape{.B = 8, .T = 1024, .logits_rows = 0};
     RunShape fewer_rows = shape;
     fewer_rows.logits_rows = 4096;
-    const std::int64_t bytes = memory_of<bf16>(config, fewer_rows);
-    CHECK(what_would_fit<bf16>(config, shape, bytes) == "--logits-rows 4096 would fit");
+    const std::int64_t bytes = memory_of<bf16>(config, fewer_rows, context);
+    CHECK(what_would_fit<bf16>(config, shape, context, bytes) == "--logits-rows 4096 would fit");
     RunShape smaller = shape;
     smaller.B = 3;
-    const std::int64_t less = memory_of<bf16>(config, smaller);
+    const std::int64_t less = memory_of<bf16>(config, smaller, context);
     const std::string batch = "--batch-size 3 would fit; --grad-accum keeps the batch large";
-    CHECK(what_would_fit<bf16>(config, shape, less) == batch);
+    CHECK(what_would_fit<bf16>(config, shape, context, less) == batch);
     // Without more rows than the default there is nothing to gain from fewer.
     smaller.logits_rows = fewer_rows.logits_rows = 7;
-    CHECK(what_would_fit<bf16>(config, fewer_rows, memory_of<bf16>(config, smaller)) == batch);
+    CHECK(what_would_fit<bf16>(config, fewer_rows, context,
+                               memory_of<bf16>(config, smaller, context)) == batch);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {

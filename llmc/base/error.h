@@ -21,8 +21,8 @@ std::string with_quantities(std::string_view text, Name&& name) {
   std::string result;
   while (true) {
     const std::size_t begin = text.find('\x01'), end = text.find('\x02', begin);
+    if (end == std::string_view::npos) return result += text;
     result += text.substr(0, begin);
-    if (end == std::string_view::npos) return result;
     result += name(text.substr(begin + 1, end - begin - 1));
     text.remove_prefix(end + 1);
   }

@@ -8,7 +8,7 @@
 
 namespace llmc {
 
-// Whether the condition of a row holds. Its flag belongs to a row above, or to a choice.
+// Whether the condition of a row holds; `config` is complete.
 template <class P>
 bool has_effect(const Setting<P>& row, const Settings<P>& table, const typename P::Config& config) {
   if (row.only_with.flag.empty()) return true;

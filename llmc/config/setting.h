@@ -1,11 +1,10 @@
 // A row of a settings table. From the rows of a program come its parser, --help, the values of
-// settings that nobody gave, the notes of a resumed run and the tables in the documentation.
+// settings that were not given, the notes of a resumed run and the tables in the documentation.
 //
 // A program is described by a type P with P::Request (each setting a std::optional), P::Config
 // (each setting a value) and P::Facts (what the rules for defaults may depend on).
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <functional>

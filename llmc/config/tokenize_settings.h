@@ -38,7 +38,7 @@ struct TokenizeSettings {
   Value<std::string> val;  // where the held out documents go
   Value<double> val_fraction;
 
-  Value<std::int64_t> threads;  // 0: all processors
+  Value<std::int64_t> threads;  // worker threads
 };
 
 using TokenizeRequest = TokenizeSettings<std::optional>;

@@ -139,7 +139,6 @@ Settings<P> model_rows() {
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
-       .quantity = "number of layers",
        .implied = implied(&Gpt2Config::layers)},
       {.flag = "--heads",
        .field = [](auto& s) -> decltype(auto) { return (s.model.heads); },
@@ -149,7 +148,6 @@ Settings<P> model_rows() {
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
-       .quantity = "number of heads",
        .implied = implied(&Gpt2Config::heads)},
       {.flag = "--channels",
        .field = [](auto& s) -> decltype(auto) { return (s.model.channels); },
@@ -160,7 +158,6 @@ Settings<P> model_rows() {
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
-       .quantity = "number of channels",
        .implied = implied(&Gpt2Config::channels)},
       {.flag = "--context",
        .field = [](auto& s) -> decltype(auto) { return (s.model.context); },
@@ -187,8 +184,7 @@ Settings<P> batch_rows() {
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .resume_text = "the position in the data counts sequences, so none is skipped or repeated",
-       .quantity = "batch size"},
+       .resume_text = "the position in the data counts sequences, so none is skipped or repeated"},
       {.flag = "--seq-len",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.seq_len); },
        .unit = "TOKENS",
@@ -210,7 +206,6 @@ Settings<P> batch_rows() {
        .excludes = {"--total-batch-tokens"},
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .quantity = "gradient accumulation",
        .implied = [](const Resolution<P>& r) { return implied_grad_accum(r); },
        .verify = [](const Resolution<P>& r) { return check_step_tokens(r); }},
       {.flag = "--total-batch-tokens",
@@ -233,8 +228,7 @@ Settings<P> batch_rows() {
        .fallback = 4096,
        .range = at_least(0),
        .changes_results = true,
-       .on_resume = OnResume::noted,
-       .quantity = "logits rows"},
+       .on_resume = OnResume::noted},
   };
 }
 
@@ -278,8 +272,7 @@ Settings<P> evaluation_rows() {
        .fallback = {"half of --seq-len",
                     [](const Resolution<P>& r) { return (r.config.batch.seq_len + 1) / 2; }},
        .range = at_least(1),
-       .needs = {"--eval"},
-       .quantity = "evaluation stride"},
+       .needs = {"--eval"}},
   };
 }
 

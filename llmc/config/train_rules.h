@@ -37,9 +37,9 @@ inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
 // Weights from a file bring their sizes: flags that say otherwise are a mistake. A shorter
 // --context is no mistake but is asked for with --seq-len.
 inline void check_agreement(const RunConfig& config, const Gpt2Config& weights) {
-  const auto agree = [&](const std::string& flag, std::int64_t asked, std::int64_t found) {
-    if (asked == found) return;
-    fail(flag + " " + std::to_string(asked) + " does not agree with " + std::to_string(found) +
+  const auto agree = [&](const std::string& flag, std::int64_t requested, std::int64_t size) {
+    if (requested == size) return;
+    fail(flag + " " + std::to_string(requested) + " does not agree with " + std::to_string(size) +
              " in " + config.model.init_from,
          "leave the flag out: --init-from brings the model's sizes");
   };

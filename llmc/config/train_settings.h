@@ -18,9 +18,6 @@
 
 namespace llmc {
 
-template <class P>
-struct Setting;
-
 // The settings that reading the data depends on. None of them follows from the number of steps,
 // which --epochs leaves open until the data are read.
 template <template <class> class Value>

@@ -42,7 +42,7 @@ template <class Reader, class Use>
 Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions& options,
                 Use&& use) {
   require(!options.stop || prompts.size() == 1, "a token to stop at, for several sequences");
-  using Logits = typename Reader::Logits;
+  typename Reader::Logits logits;
   std::vector<std::int32_t> tokens;
   for (const auto& prompt : prompts) tokens.insert(tokens.end(), prompt.begin(), prompt.end());
   std::int64_t position = std::ssize(prompts[0]);  // of the next token
@@ -51,7 +51,6 @@ Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions&
     if (position >= reader.max_length()) return Finish::context;
     tokens.clear();
     for (std::int64_t b = 0; b < std::ssize(prompts); ++b) {
-      Logits logits;
       reader.logits(b, logits);
       const double uniform = sampling_uniform(options.seed, options.step, b, position);
       tokens.push_back(sample_token(logits, options.sampling, uniform));

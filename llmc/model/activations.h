@@ -3,7 +3,6 @@
 // in workspace.h. Without training nothing is kept: all blocks share the same buffers.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 

@@ -15,7 +15,7 @@ struct Context {
 
   Stream stream;
   Gemm gemm;
-  // Work space that ops use one after the other. Whoever owns the context reserves the largest size
+  // Work space that ops use one after the other. The owner of the context reserves the largest size
   // that any of its calls needs; a call that needs more throws.
   Tensor<float, 1> scratch;
 };

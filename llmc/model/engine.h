@@ -28,7 +28,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Allocates what the plan holds, including what others reserved in it meanwhile, and sets the
+  // Allocates what the plan holds, including reservations made after construction, and sets the
   // state to zero.
   void allocate() {
     memory_.allocate();

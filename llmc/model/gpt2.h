@@ -18,8 +18,9 @@
 
 namespace llmc {
 
-// A part of the model: the blocks [first, end). Without the embedding it starts from a residual
-// stream that the caller has written; without the head (final norm and logits) it leaves one.
+// A part of the model: the blocks [first, end), at least one. Without the embedding it starts from
+// a residual stream that the caller has written; without the head (final norm and logits) it leaves
+// one.
 struct Stage {
   std::int64_t first = 0, end = 0;
   bool embedding = true, head = true;
@@ -106,6 +107,8 @@ class Gpt2 {
   void forward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
                Context& context, const PassOptions& options = {}, const Attend& attend = {}) {
     const std::int64_t rows = batch.rows();
+    require(0 <= stage.first && stage.first < stage.end && stage.end <= config_.layers,
+            "a stage without blocks, or with more than the model has");
     require(batch.T <= run_.T && rows <= run_.rows(),
             "a batch larger than the model was built for");
     const ProfileScope scope("forward", context.stream);

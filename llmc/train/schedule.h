@@ -52,7 +52,7 @@ inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, dou
        "--warmup plus --decay-fraction x --steps is at most --steps");
 }
 
-// Throws if the run is too short for its warm-up and its decay.
+// Throws if a wsd run is too short for its warm-up and decay.
 inline Schedule make_schedule(const ScheduleSettings<Resolved>& settings) {
   Schedule schedule{.decay = settings.decay,
                     .peak = settings.peak,

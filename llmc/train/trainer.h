@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -100,8 +101,11 @@ class Trainer {
     step.read_ahead(position_);
     try {
       while (position_.step < last && !Interruption::requested()) {
-        loss_ =
-            reporter.step(position_, engine_.stream(), [&] { return step.run(position_); }).loss;
+        reporter.step(position_, engine_.stream(), [&] {
+          const StepResult result = step.run(position_);
+          loss_ = result.loss;  // of the model card, also if the log cannot be written
+          return result;
+        });
         for (const Rule* rule : {&validation, &sample, &checkpoint, &tasks}) {
           if (rule->due(position_.step, last)) rule->act();
         }

@@ -222,7 +222,7 @@ class TokenCache {
     } catch (const Error& error) {
       std::cerr << "the tokens of " << path.string() << " are not cached ("
                 << token_cache_detail::first_line(error.what())
-                << "); another cache directory may be writable\n";
+                << "): choose another cache directory\n";
       return TokenData(std::move(tokens));
     }
     std::cerr << "cached the tokens of " << path.string() << " in " << cache.string() << "\n";

@@ -18,7 +18,7 @@
 
 namespace llmc {
 
-// Files are named without their folders, which are nobody's business where a model is published.
+// File names only, no directories: the card is published with the model.
 inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
                                  std::int64_t parameters, const RunPosition& position,
                                  std::optional<double> train_loss) {

@@ -37,7 +37,8 @@ inline void check_same_model(const std::filesystem::path& checkpoint,
   check("vocabulary", "--tokenizer", ours.vocab_size, saved.vocab_size);
 }
 
-// Of what each token stands for, and of nothing else: not of the files it was read from.
+// Checksum of the decoded bytes of every token id, independent of the files the tokenizer was read
+// from.
 inline std::string vocabulary_checksum(const Tokenizer& tokenizer) {
   Checksum sum;
   const auto add = [&](std::string_view text) {

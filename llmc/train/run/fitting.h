@@ -10,19 +10,24 @@
 
 namespace llmc {
 
-// Bytes of device memory that a run of this shape reserves.
+// Bytes of device memory that a run of this shape reserves; nothing is allocated. `context` is that
+// of an engine which will not run: its scratch gets another size.
 template <class T>
-std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape) {
-  return TrainingEngine<T>(config, shape).memory().total();
+std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context& context) {
+  const ParameterTable table(config);
+  MemoryPlan plan;
+  TrainingState<T> state(table, shape.training, plan);
+  const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);
+  return plan.total();
 }
 
 // A hint: fewer rows of logits than asked for, the largest batch, or else the longest sequence with
 // which the run fits into so many bytes.
 template <class T>
-std::string what_would_fit(const Gpt2Config& config, const RunShape& shape,
+std::string what_would_fit(const Gpt2Config& config, const RunShape& shape, Context& context,
                            std::int64_t free_bytes) {
   RunShape smaller = shape;
-  const auto fits = [&] { return memory_of<T>(config, smaller) <= free_bytes; };
+  const auto fits = [&] { return memory_of<T>(config, smaller, context) <= free_bytes; };
   smaller.logits_rows = RunShape{}.logits_rows;
   if (smaller.chunk_rows() < shape.chunk_rows() && fits()) {
     return "--logits-rows " + std::to_string(smaller.logits_rows) + " would fit";
@@ -60,7 +65,7 @@ void allocate(TrainingEngine<T>& engine) {
   if (memory.total() > device.free_memory) {
     fail("the run needs " + megabytes(memory.total()) + " of device memory, " +
              megabytes(device.free_memory) + " are free (" + memory.report() + ")",
-         what_would_fit<T>(engine.config(), engine.shape(), device.free_memory));
+         what_would_fit<T>(engine.config(), engine.shape(), engine.context(), device.free_memory));
   }
   engine.allocate();
 }

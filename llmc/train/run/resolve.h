@@ -13,8 +13,8 @@ inline bool asks_for_training(const Request& request, const RunFacts& facts) {
   return request.schedule.steps.value_or(facts.preset.schedule.steps.value_or(1)) > 0;
 }
 
-// What reading the data depends on; `facts.windows` need not be known yet. Throws for all flags
-// that do not agree, before anything is read.
+// What reading the data depends on; `facts.windows` may still be unknown. Throws for flags that do
+// not agree. With --epochs the schedule is checked in resolve(), when the steps are known.
 inline InputConfig resolve_inputs(const Request& request, const RunFacts& facts) {
   const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
   if (!request.schedule.epochs) make_schedule(config.schedule);

@@ -72,7 +72,8 @@ inline void check_writable(const std::string& path) {
   if (!path.empty()) AtomicFile trial(path);
 }
 
-// All of it, but for what resuming looks for itself. Hold what is returned as long as the run goes.
+// Runs all checks above (those of --resume are in resuming.h). Keep the returned lock open for the
+// whole run.
 inline FileDescriptor check_run_output(const OutputSettings<Resolved>& settings,
                                        const SampleSettings<Resolved>& samples) {
   check_writable(samples.final_out);
@@ -80,9 +81,9 @@ inline FileDescriptor check_run_output(const OutputSettings<Resolved>& settings,
   if (settings.resume && !settings.log.empty()) require_run_log(settings.log);
   if (!settings.resume && !settings.log.empty()) refuse_used_log(settings.log);
   if (settings.out.empty()) return FileDescriptor();
-  FileDescriptor held = hold_output_directory(settings.out);
+  FileDescriptor lock = hold_output_directory(settings.out);
   if (!settings.resume) refuse_used_output(settings.out);
-  return held;
+  return lock;
 }
 
 }  // namespace llmc

@@ -29,7 +29,7 @@ class Reporter {
   // Calls run() -> StepResult, times it, and reports the result. `position` is read after the
   // step. Throws if too many updates in a row were skipped.
   template <class Run>
-  StepResult step(const RunPosition& position, Stream& stream, Run&& run) {
+  void step(const RunPosition& position, Stream& stream, Run&& run) {
     profiling_.begin_step(stream);
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = run();
@@ -38,7 +38,6 @@ class Reporter {
     report_skipped(position.step, result);
     progress_.step(record(position, result, seconds));
     if (const auto profile = profiling_.end_step(stream)) progress_.note(*profile);
-    return result;
   }
 
   void end_run() {
