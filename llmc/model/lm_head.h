@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "llmc/device/rows.h"
 #include "llmc/model/context.h"
 #include "llmc/model/parameter.h"
 #include "llmc/ops/classifier.h"
