@@ -238,11 +238,14 @@ TEST_SUITE("settings") {
 
   TEST_CASE("a quantity has one flag") {
     CHECK(flag_of_quantity(train_settings(), "sequence length") == "--seq-len");
-    CHECK(flag_of_quantity(train_settings(), "batch size") == "--batch-size");
+    CHECK(flag_of_quantity(train_settings(), "dtype") == "--dtype");
     CHECK(flag_of_quantity(train_settings(), "context") == "--context");
     CHECK(flag_of_quantity(train_settings(), "tokenizer") == "--tokenizer");
     CHECK(!flag_of_quantity(train_settings(), ""));
     CHECK(!flag_of_quantity(train_settings(), "the weather"));
+    const Error error("a " + quantity("sequence length") + " of 9, a stray \x01 byte", "", {});
+    CHECK(error.what() == std::string("a sequence length of 9, a stray \x01 byte"));
+    CHECK(error_text(error, train_settings()) == "a --seq-len of 9, a stray \x01 byte");
     std::set<std::string> seen;
     for (const auto& row : train_settings()) {
       if (!row.quantity.empty()) CHECK_MESSAGE(seen.insert(row.quantity).second, row.quantity);
