@@ -82,7 +82,7 @@ def test_the_resume_table_of_the_readme_is_the_programs(program):
     sys.path.insert(0, str(ROOT / "scripts"))
     from resume_table import README, updated
     text = README.read_text()
-    expect(updated(text, settings_of(program)) == text, "scripts/resume_table.py build/host writes it anew")
+    expect(updated(text, settings_of(program)) == text, "the table is out of date: run scripts/resume_table.py build/host")
 
 
 def test_a_run_that_goes_on_says_which_data_are_others(program):

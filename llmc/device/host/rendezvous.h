@@ -36,8 +36,8 @@ struct Rendezvous {
   int turn = 0;
   const Place* place = nullptr;  // of the first to arrive, who waits meanwhile
   // Where those who meet leave values for each other. Two, used in turn: a fast thread may leave
-  // its value for the next meeting while a slow one still reads those of this one, but nobody gets
-  // to the meeting after the next before all have left this one.
+  // its value for the next meeting while a slow one still reads those of this one, but no thread
+  // gets to the meeting after the next before all have left this one.
   static constexpr std::size_t kRoomBytes = kMaxBlockThreads * sizeof(float) + 64;
   alignas(64) std::byte rooms[2][kRoomBytes];
 };
