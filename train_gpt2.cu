@@ -29,9 +29,16 @@ void require_one_process() {
        "start one process: ./train_gpt2, or mpirun -n 1 ./train_gpt2");
 }
 
+// The model of a text without --model: GPT-2 small on a GPU, something that a CPU can train on a
+// CPU.
+Gpt2Config default_text_shape() {
+  if (!kCudaTarget) return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
+  return {};
+}
+
 std::unique_ptr<DataSource> choose_source(const Request& request) {
   if (request.data.train || request.data.val || request.evaluation.tasks) {
-    return std::make_unique<TextSource>(request);
+    return std::make_unique<TextSource>(request, default_text_shape());
   }
   return std::make_unique<toy::ToySource>();
 }

@@ -16,8 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from structure import CONDITIONAL, ROOT, without_comments
+from structure import CONDITIONAL, without_comments
 
+ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {"llmc/ops/gemm/gemm_openblas.h"}
 TARGET_HEADER = re.compile(r'#define\s+LLMC_\w+_HEADER\s+"([^"]+)"')
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"')

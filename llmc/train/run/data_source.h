@@ -30,7 +30,9 @@ class DataSource {
 // Texts and token files: --train, --val, --eval.
 class TextSource final : public DataSource {
  public:
-  explicit TextSource(const Request& request) {
+  // default_shape: the sizes of a model that is not described by flags or by weights.
+  TextSource(const Request& request, const Gpt2Config& default_shape)
+      : default_shape_(default_shape) {
     if (!request.data.train && asks_for_training(request, {})) {
       fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
            "--train FILE, or --steps 0 to evaluate only");
@@ -40,11 +42,7 @@ class TextSource final : public DataSource {
   }
 
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
-  // GPT-2 small on a GPU, something that a CPU can train on a CPU.
-  Gpt2Config default_shape() const override {
-    if (kCudaTarget) return {};
-    return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
-  }
+  Gpt2Config default_shape() const override { return default_shape_; }
   Request preset() const override { return {}; }
   RunData load(const InputConfig& config, bool training) override {
     RunData data = load_run_data(config, training, std::move(tokenizer_));
@@ -53,6 +51,7 @@ class TextSource final : public DataSource {
   }
 
  private:
+  Gpt2Config default_shape_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
