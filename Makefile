@@ -151,9 +151,26 @@ SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_
 # are taken from the objects with more optimisation. A FILE shares nothing: it is built alone.
 INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
 TEST_FOLDER := test$(if $(FILE),-alone)
-HOST_TESTS := $(patsubst test/%,$(HOST)/$(TEST_FOLDER)/%.o,$(INSTANTIATIONS) \
-                $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)) test/main.cpp)
-CUDA_TESTS := $(patsubst test/%,$(CUDA_OUT)/$(TEST_FOLDER)/%.o,$(INSTANTIATIONS) $(filter %.cu,$(TEST_FILES)) test/main.cpp)
+# Test files that use much the same headers are compiled together: most of the time goes into functions
+# that each file would compile again. A file in no group is compiled alone.
+GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale run_data stochastic_rounding training
+GROUP_model.cu       := device device_block device_launcher device_mma infer_decoder model parameters profiler read_ahead
+GROUP_ops.cu         := attention bias_gradient classifier embedding gelu infer_ops layernorm matmul optimizer
+GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
+                        megatron_file safetensors safetensors_damage tokenizer_files
+GROUP_text.cpp       := batches data_sources documents eval_files infer_text lines near_duplicates token_cache \
+                        token_file tokenizer tokenizer_peers
+GROUP_rest.cpp       := fuzz_corpus host_executor interruption oracle peak readable_text resource_usage run_log schedule \
+                        settings toy_language
+GROUPS := $(if $(FILE),,train.cu model.cu ops.cu checkpoint.cpp text.cpp rest.cpp)
+members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
+# objects_of FILES: those of groups that have one of the files, and of files in no group.
+objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o)) \
+  $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
+HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
+CUDA_FILES := $(filter %.cu,$(TEST_FILES))
+HOST_TESTS := $(addprefix $(HOST)/$(TEST_FOLDER)/,$(INSTANTIATIONS:test/%=%.o) $(call objects_of,$(HOST_FILES)) main.cpp.o)
+CUDA_TESTS := $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(INSTANTIATIONS:test/%=%.o) $(call objects_of,$(CUDA_FILES)) main.cpp.o)
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -218,24 +235,26 @@ $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) -O2 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
-# What every test file begins with, precompiled: the compiler takes begin_cu.h.gch in place of the
-# begin_cu.h next to it.
-BEGIN_CPP := test/precompiled.h
-BEGIN_CU  := test/precompiled.h test/instantiations.h
-$(HOST)/test/begin_cpp.h.gch: $(BEGIN_CPP)
-$(HOST)/test/begin_cu.h.gch: $(BEGIN_CU)
-$(HOST)/test/begin_cpp.h.gch $(HOST)/test/begin_cu.h.gch: $(HOST)/commands | $(CHECKED_TEST)
+# A group is one file that includes its members, each in a namespace of its own. What they include stands
+# before, so that it is not in those namespaces.
+define group_rules
+$(HOST)/test/group_$(1): $(call members,$(1),$(HOST_FILES)) $(HOST)/test-list
+$(CUDA_OUT)/test/group_$(1): $(call members,$(1),$(CUDA_FILES)) $(CUDA_OUT)/test-list
+endef
+$(foreach g,$(GROUPS),$(eval $(call group_rules,$(g))))
+$(addprefix $(HOST)/test/group_,$(GROUPS)) $(addprefix $(CUDA_OUT)/test/group_,$(GROUPS)):
 	@mkdir -p $(@D)
-	@printf '#include "%s"\n' $(if $(findstring _cu,$@),$(BEGIN_CU),$(BEGIN_CPP)) > $(@:.gch=)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -MMD -MP -MF $(@:.gch=.d) -MT $@ -x c++-header $(@:.gch=) -o $@
+	@awk '/^#include/ && !seen[$$0]++' $(filter test/%,$^) > $@
+	@printf '\nnamespace %s {\n#include "%s"\n}\n' $(foreach f,$(filter test/%,$^),$(basename $(notdir $(f))) $(f)) >> $@
 
-compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include $(@D)/$(1) -Winvalid-pch -MMD -MP -c -x c++ $< -o $@
+compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(if $(filter %.cu,$<),-include test/instantiations.h) -MMD -MP -c -x c++ $< -o $@
 
-$(HOST)/test/test_%.cu.o: test/test_%.cu $(HOST)/test/begin_cu.h.gch
-	$(call compile_test,begin_cu.h)
+$(HOST)/test/group_%.o: $(HOST)/test/group_% $(HOST)/commands | $(CHECKED_TEST)
+	$(compile_test)
 
-$(HOST)/test/test_%.cpp.o: test/test_%.cpp $(HOST)/test/begin_cpp.h.gch
-	$(call compile_test,begin_cpp.h)
+$(HOST)/test/test_%.o: test/test_% $(HOST)/commands | $(CHECKED_TEST)
+	@mkdir -p $(@D)
+	$(compile_test)
 
 $(HOST)/test/%.o $(HOST)/test-alone/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
@@ -245,6 +264,9 @@ $(HOST)/tests: $(HOST_TESTS)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
 
 compile_cuda_test = $(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
+
+$(CUDA_OUT)/test/group_%.o: $(CUDA_OUT)/test/group_% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
+	$(compile_cuda_test) -include test/instantiations.h
 
 $(CUDA_OUT)/test/test_%.o: test/test_% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
@@ -292,10 +314,10 @@ test-programs: $(if $(FILE),,$(TEST_PROGRAMS)) $(TEST_OUT)/tests
 # The link line of a file list that changed: an object that went must not stay in the binary.
 $(HOST)/tests: $(HOST)/test-list
 $(HOST)/test-list: FORCE
-	$(call record,$(HOST_TESTS))
+	$(call record,$(HOST_TESTS) $(HOST_FILES))
 $(CUDA_OUT)/tests: $(CUDA_OUT)/test-list
 $(CUDA_OUT)/test-list: FORCE
-	$(call record,$(CUDA_TESTS))
+	$(call record,$(CUDA_TESTS) $(CUDA_FILES))
 
 # Install first, then read this file anew: what it finds depends on what is installed.
 define ready

@@ -3,10 +3,11 @@
 
     git ls-files '*.h' | CXX=g++ scripts/check_headers.py [-j N] [include flags]
 
-Nearly all of the time would be spent on the same few large headers. For some of them (hubs) this
-script makes a precompiled header, and uses it for the headers that include the hub, directly or
-through others. That cannot hide a missing include: what the hub declares is included by such a header
-in any case. A hub itself is checked when its precompiled header is made, which includes nothing first.
+Nearly all of the time would be spent on the same few large headers. So one call of the compiler
+checks a chain of headers, each of which includes the one before, directly or through others; and
+chains begin with a precompiled header of a set of includes (a hub), all of which the first header of
+the chain has itself. Neither can hide a missing include: what stands before a header, the header
+includes in any case.
 """
 import argparse
 import os
@@ -17,44 +18,120 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
-# Relative cost of parsing; a header of the standard library or of ours counts as 1.
-WEIGHTS = {"nlohmann/json.hpp": 20, "CLI/CLI.hpp": 30, "doctest/doctest.h": 10, "filesystem": 8, "regex": 15,
-           "functional": 5, "thread": 4, "random": 5, "iostream": 4, "algorithm": 4, "string": 4, "memory": 4}
-MAX_HUBS = 6  # each takes 50 to 150 MB in the folder for temporary files
+DIRECTIVE = re.compile(r'^\s*#\s*(?:(if|endif)|include\s+(?:"([^"]+)"|<([^>]+)>))', re.M)
+# Time to parse, in units of about 20 ms, beyond what other headers have usually included already.
+WEIGHTS = {"nlohmann/json.hpp": 70, "CLI/CLI.hpp": 80, "filesystem": 15, "regex": 25, "string": 15, "memory": 12,
+           "chrono": 10, "thread": 10, "random": 10, "functional": 8, "iostream": 6, "algorithm": 6, "fstream": 5,
+           "condition_variable": 5}
+OURS, SYSTEM = 2, 1  # all others
+LOADED = 6           # what it costs to use a precompiled header
+MAX_HUBS = 6         # each takes 30 to 150 MB in the folder for temporary files
 
 
 def closure(name, known):
-    """All that a header includes, directly or through headers of ours; system headers by name."""
+    """All that a header always includes, directly or through headers of ours; system headers by name.
+
+    Includes under a condition are left out, and C headers, some of which want a macro first.
+    """
     if name not in known:
         known[name] = set()  # ends a cycle
-        found = set()
-        for ours, system in INCLUDE.findall(Path(name).read_text()):
-            if ours and Path(ours).is_file():
+        found, depth = set(), 0
+        for condition, ours, system in DIRECTIVE.findall(Path(name).read_text()):
+            if condition:
+                depth += 1 if condition.startswith("if") else -1
+            elif depth == 0 and ours and Path(ours).is_file():
                 found |= {ours} | closure(ours, known)
-            elif system:
+            elif depth == 0 and system and not system.endswith(".h"):
                 found.add(system)
         known[name] = found
     return known[name]
 
 
-def choose_hubs(headers, closures):
-    """{header: its hub or None}: greedily, the hubs that save most."""
-    cost = {name: 1 + sum(WEIGHTS.get(i, 1) for i in closures[name]) for name in headers}
-    best = {name: None for name in headers}
+class Hubs:
+    """Sets of includes as bits of an integer, and what it costs to parse them."""
 
-    def saved_with(hub):
-        return sum(max(0, cost[hub] - (cost[best[name]] if best[name] else 0))
-                   for name in headers if hub in closures[name])
+    def __init__(self, closures):
+        self.names = sorted(set().union(*closures.values()))
+        index = {name: i for i, name in enumerate(self.names)}
+        self.sets = {name: sum(1 << index[i] for i in found) for name, found in closures.items()}
+        self.weights = [WEIGHTS.get(n, OURS if Path(n).is_file() else SYSTEM) for n in self.names]
+        self.costs = {}
 
-    for _ in range(MAX_HUBS):
-        hub = max(headers, key=saved_with)
-        if saved_with(hub) <= 2 * cost[hub]:  # a precompiled header takes longer to make than to parse
-            break
-        for name in headers:
-            if hub in closures[name] and cost[hub] > (cost[best[name]] if best[name] else 0):
-                best[name] = hub
-    return best
+    def cost(self, bits):
+        if bits not in self.costs:
+            self.costs[bits] = sum(w for i, w in enumerate(self.weights) if bits >> i & 1)
+        return self.costs[bits]
+
+    def includes(self, bits):
+        return [name for i, name in enumerate(self.names) if bits >> i & 1]
+
+    def choose(self):
+        """{header: its hub, or 0}: greedily, the hubs that save most."""
+        sets = list(self.sets.values())
+        candidates = {a & b for a in set(sets) for b in set(sets)} - {0}
+        saving = {name: 0 for name in self.sets}
+        chosen = {name: 0 for name in self.sets}
+
+        def gain(hub):
+            saved = self.cost(hub) - LOADED
+            return sum(saved - saving[n] for n, bits in self.sets.items() if saved > saving[n] and hub & bits == hub)
+
+        for _ in range(MAX_HUBS):
+            gains = {hub: gain(hub) for hub in candidates}
+            hub = max(gains, key=lambda h: (gains[h], h), default=0)
+            if not hub or gains[hub] <= 2 * self.cost(hub):  # to make one takes longer than to parse it
+                break
+            candidates = {h for h in candidates if gains[h] > 2 * self.cost(h)}  # gains only shrink
+            for name, bits in self.sets.items():
+                if hub & bits == hub and self.cost(hub) - LOADED > saving[name]:
+                    saving[name], chosen[name] = self.cost(hub) - LOADED, hub
+        return chosen
+
+
+def chains_of(headers, closures):
+    """Lists of headers, each of which includes the one before."""
+    chains = []
+    for name in sorted(headers, key=lambda n: len(closures[n])):
+        fitting = [chain for chain in chains if chain[-1] in closures[name]]
+        if fitting:
+            max(fitting, key=lambda chain: len(closures[chain[-1]])).append(name)
+        else:
+            chains.append([name])
+    return chains
+
+
+class Checker:
+    """Calls of the compiler, and the precompiled headers they use."""
+
+    def __init__(self, flags, folder):
+        # The pragmas of the settings' rows, which switch this warning off, are lost in precompiled headers.
+        self.compiler = os.environ.get("CXX", "g++").split() + ["-std=c++20", "-Wall", "-Wextra",
+                                                                 "-Wno-missing-field-initializers", *flags]
+        self.folder = Path(folder)
+
+    def precompile(self, number, includes):
+        """The path of a precompiled header, or None if the compiler refuses it: some header of it is at fault."""
+        path = self.folder / f"{number}.h"
+        path.write_text(include_lines(includes))
+        done = subprocess.run([*self.compiler, "-x", "c++-header", str(path), "-o", f"{path}.gch"], capture_output=True)
+        return None if done.returncode else path
+
+    def says(self, headers, hub=None):
+        """What the compiler says about headers that are included one after the other."""
+        arguments = ["-fsyntax-only", *(["-include", str(hub)] if hub else []), "-x", "c++", "-"]
+        done = subprocess.run([*self.compiler, *arguments], input=include_lines(headers), text=True, capture_output=True)
+        return done.stdout + done.stderr or ("the compiler fails\n" if done.returncode else "")
+
+    def check(self, chain, hub):
+        """Reports about a chain; each of its headers is tried alone if the chain is not clean."""
+        if not self.says(chain, hub):
+            return ""
+        reports = [(name, self.says([name])) for name in chain]
+        return "".join(f"{name}: does not compile alone\n{said}" for name, said in reports if said)
+
+
+def include_lines(names):
+    return "".join(f'#include "{name}"\n' for name in names)
 
 
 def main():
@@ -64,35 +141,19 @@ def main():
     headers = sys.stdin.read().split()
     known = {}
     closures = {name: closure(name, known) for name in headers}
-    best = choose_hubs(headers, closures)
-    hubs = sorted({hub for hub in best.values() if hub})
-    # The pragmas of the settings' rows, which switch this warning off, are lost in precompiled headers.
-    compiler = os.environ.get("CXX", "g++").split() + ["-std=c++20", "-Wall", "-Wextra",
-                                                        "-Wno-missing-field-initializers", *flags]
-
-    def compiles(name, *arguments):
-        """What the compiler says about the header; arguments of `-` read a line that includes it."""
-        done = subprocess.run([*compiler, *arguments], input=f'#include "{name}"\n', text=True, capture_output=True)
-        return done.stdout + done.stderr + (f"{name}: does not compile alone\n" if done.returncode else "")
+    hubs = Hubs(closures)
+    chosen = hubs.choose()
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.j) as pool:
-        stand_ins = {hub: Path(folder) / f"{i}.h" for i, hub in enumerate(hubs)}
-        for hub, path in stand_ins.items():
-            path.write_text(f'#include "{hub}"\n')
-        made = {hub: pool.submit(compiles, hub, "-x", "c++-header", str(path), "-o", f"{path}.gch") for hub, path in stand_ins.items()}
-
-        def check(name):
-            if name in made:
-                return made[name].result()
-            hub = best[name]
-            if hub is None or made[hub].result():
-                return compiles(name, "-fsyntax-only", "-x", "c++", "-")
-            return compiles(name, "-fsyntax-only", "-include", str(stand_ins[hub]), "-x", "c++", "-")
-
-        # Those without a hub first: the precompiled headers are ready by then.
-        order = sorted(headers, key=lambda name: best[name] is not None)
-        reports = dict(zip(order, pool.map(check, order)))
-    found = "".join(reports[name] for name in headers)
+        checker = Checker(flags, folder)
+        # The precompiled headers first: all else would wait for them.
+        order = sorted(set(chosen.values()), key=hubs.cost, reverse=True)
+        made = {hub: pool.submit(checker.precompile, i, hubs.includes(hub)) for i, hub in enumerate(order) if hub}
+        reports = []
+        for hub in order:
+            for chain in chains_of([name for name in headers if chosen[name] == hub], closures):
+                reports.append(pool.submit(lambda c=chain, h=hub: checker.check(c, made[h].result() if h else None)))
+        found = "".join(report.result() for report in reports)
     print(found, end="")
     return 1 if found else 0
 
