@@ -183,6 +183,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
+    script check_headers test/test_check_headers.py ${case_filter:+"$case_filter"}
     script structure test/test_structure.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
