@@ -1,5 +1,5 @@
 # One source, two targets: the host build runs kernels on CPU threads, the CUDA build on a GPU.
-# `make help` lists what there is; scripts/README.md explains the scripts behind it.
+# `make help` lists targets and variables; scripts/README.md explains the scripts behind them.
 
 # ---- choices --------------------------------------------------------------------------------
 CXX ?= g++## C++20 compiler of the host build
@@ -24,18 +24,18 @@ TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
-# Tools that stand at the top beside the programs.
+# Tools that are linked in the top folder, next to the programs.
 TOP_TOOLS := tokenize
-# Collectives over several GPUs or ranks link here once they are built in.
+# Libraries of collectives over several GPUs or ranks, once these are built in.
 COMM_LIBS :=
 
-# ---- habits of this file --------------------------------------------------------------------
+# ---- settings of make -----------------------------------------------------------------------
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
 SHELL := /bin/bash
 , := ,
-# As many jobs as cores, unless a -j says otherwise.
+# One job per core, unless -j is given.
 ifeq ($(MAKELEVEL),0)
 ifeq ($(filter -j%,$(MAKEFLAGS)),)
 MAKEFLAGS += -j$(shell nproc)
@@ -45,22 +45,22 @@ endif
 # ---- libraries ------------------------------------------------------------------------------
 ROOT     := $(abspath $(DEPS))
 MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
-# Debian keeps each build of OpenBLAS in a folder of its own and links to one of them when the
-# package is installed; a folder that packages were only unpacked into has no such links.
+# Debian keeps each build of OpenBLAS in a folder of its own, and the installation of the package
+# links to one of them. A folder into which packages were only unpacked has no such links.
 DEPS_INCLUDES := $(if $(ROOT),$(ROOT)/usr/include $(ROOT)/usr/include/$(MULTIARCH) \
                    $(ROOT)/usr/include/$(MULTIARCH)/openblas-pthread)
 DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash
-# dlopen is in libc since glibc 2.34; before, it is here.
+# dlopen is in libc since glibc 2.34; in older versions it is in libdl.
 SYSTEM_LIBS := -ldl
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
              $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
 CUDA_ONLY := $(filter 0,$(HOST_BUILD))
 SETUP     := scripts/setup.sh $(if $(CUDA_ONLY),--gpu) $(if $(ROOT),--prefix $(ROOT))
 
-# Programs unpacked there (python3, gnuplot) serve where the machine has none.
+# Programs unpacked in DEPS (python3, gnuplot) are used if the machine has none.
 ifneq ($(ROOT),)
 export DEPS := $(ROOT)
 export PATH := $(PATH):$(ROOT)/usr/bin
@@ -69,10 +69,10 @@ endif
 # ---- the host target ------------------------------------------------------------------------
 ifeq ($(SANITIZE),)
 HOST      := build/host
-# errno after std::sqrt is of no use, and keeps loops with it from becoming vector instructions.
+# errno after std::sqrt is not used, and it prevents the vectorisation of loops with std::sqrt.
 OPTIMIZE  := -O3 -fno-math-errno $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
-# A test's own code runs for a moment; the kernels it calls are in test/instantiate_*.cu, at -O2.
+# A test's own code runs only briefly; the kernels it calls are in test/instantiate_*.cu, at -O2.
 TEST_CALLER_OPTIMIZE := -O1 -g1 -fno-math-errno $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
@@ -90,7 +90,7 @@ NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) \
           $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
 TOOLKIT := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-# A compiler alone is not enough: the GEMMs are cuBLASLt's.
+# A compiler is not enough: the GEMMs need cuBLASLt.
 ifneq ($(NVCC),)
 ifeq ($(wildcard $(TOOLKIT)/include/cublasLt.h $(TOOLKIT)/targets/*/include/cublasLt.h),)
 ifeq ($(MAKELEVEL),0)
@@ -100,26 +100,26 @@ NVCC :=
 endif
 endif
 ifneq ($(NVCC),)
-# 8.0 -> 80, 9.0 -> 90a: from Hopper on, the suffix opens the instructions of that one generation.
+# 8.0 -> 80, 9.0 -> 90a: from Hopper on, the suffix enables instructions of only that generation.
 GPUS_FOUND := $(shell nvidia-smi --query-gpu=compute_cap --format=csv$(,)noheader 2>/dev/null | \
   sort -u | awk -F. '/^[0-9]+\.[0-9]+$$/ {print $$1 $$2 ($$1 >= 9 ? "a" : "")}')
-# A GPU newer than the toolkit gets the PTX of the list for all, which its driver compiles. The
+# A GPU newer than the toolkit gets the list with PTX below, which its driver compiles. The
 # toolkit's own list has no suffixes.
 CODES_KNOWN := $(if $(GPUS_FOUND),$(shell $(NVCC) --list-gpu-code))
 GPUS_HERE  := $(if $(filter-out $(CODES_KNOWN),$(patsubst %,sm_%,$(GPUS_FOUND:a=))),,$(GPUS_FOUND))
-# Without a GPU the programs are compiled to PTX alone. The driver of a later GPU compiles it at the
-# first start and caches the result.
+# Without a GPU the programs are compiled only to PTX. The driver of a later machine's GPU compiles
+# it at the first start and caches the result.
 ARCHS      := $(or $(CUDA_ARCH),$(GPUS_HERE),$(if $(GPUS_FOUND),80+PTX 90a,PTX80))
-# Tests with no GPU to run on need only show that they compile: to PTX, which any later GPU's driver
-# finishes. What ptxas makes of the kernels, `make resources` shows.
+# Without a GPU, tests only need to show that they compile: to PTX, which the driver of any later
+# GPU compiles. `make resources` shows the results of ptxas for the kernels.
 TEST_ARCHS    := $(or $(CUDA_ARCH),$(GPUS_HERE),$(if $(GPUS_FOUND),80+PTX,PTX80))
 TEST_NVCC_OPT := $(if $(filter PTX%,$(TEST_ARCHS)),-O0 -Xcicc -O0,-O2)
-# 90a: for that GPU; 80+PTX: for it and later ones; PTX80: for later ones alone.
+# 90a: only for that GPU; 80+PTX: for it, and for later ones by PTX; PTX80: for all these by PTX.
 code_for = $(if $(filter PTX%,$(1)),compute_$(1:PTX%=%),$(if $(filter %+PTX,$(1)),[compute_$(1:+PTX=)$(,)sm_$(1:+PTX=)],sm_$(1)))
 gencode  = $(foreach a,$(1),-gencode arch=compute_$(patsubst PTX%,%,$(a:+PTX=)),code=$(call code_for,$(a)))
-# Without a CXX= the choice of host compiler is nvcc's own, or that of NVCC_CCBIN.
-# -O1 is for the host's part, which reads and writes files; kernels are at -O3 unless they will never run.
-# 20050: `inline` on a kernel does nothing for nvcc, but makes it a proper inline function for g++.
+# Without CXX=, nvcc chooses the host compiler, or NVCC_CCBIN does.
+# -O1 is for host code, which reads and writes files; kernels are at -O3 unless they never run.
+# 20050: nvcc ignores `inline` on a kernel, but for g++ it makes a proper inline function.
 NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 \
              -Xcompiler=-Wall -diag-suppress 20050 --expt-relaxed-constexpr --threads 2 $(INCLUDES)
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
@@ -134,25 +134,25 @@ $(error HOST_BUILD=0 leaves nothing to build: nvcc or cublasLt.h is missing, or 
 endif
 endif
 
-# ---- what there is to build -----------------------------------------------------------------
+# ---- targets to build -----------------------------------------------------------------------
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
 HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(patsubst %,data/%.cpp,$(TOOLS) $(TOP_TOOLS)))))))
 CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
-# Tests in .cpp files are about text and files and launch nothing; test/test_host_*: about the host
-# executor itself, so not for a GPU. Sanitizers check kernels, each of them alone and in one model,
-# and readers on inputs made to break them; a FILE that is named is checked whatever it is about.
+# Tests in .cpp files are about text and files and launch no kernels. test/test_host_* are about the
+# host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
+# and in one model, and readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,checkpoint_texts document_mask evaluation \
                  infer_decoder loss_scale training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
-# The launchers and model classes that all tests share are compiled once. They come first in the list
-# of prerequisites (the longest jobs of a build start first) and in the link, so that inline functions
-# are taken from the objects with more optimisation. A FILE shares nothing: it is built alone.
+# The launchers and model classes that all tests share are compiled once. They come first in the
+# list of prerequisites (the longest jobs of a build start first) and in the link, so that inline
+# functions are from the objects with more optimisation. With FILE, a test is built alone.
 INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
 TEST_FOLDER := test$(if $(FILE),-alone)
-# Test files that use much the same headers are compiled together: most of the time goes into functions
-# that each file would compile again. A file in no group is compiled alone.
+# Test files with similar headers are compiled together: most of the time is spent on functions that
+# each file would otherwise compile again. A file in no group is compiled alone.
 GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale run_data stochastic_rounding training
 GROUP_model.cu       := device device_block device_launcher device_mma infer_decoder model parameters profiler read_ahead
 GROUP_ops.cu         := attention bias_gradient classifier embedding gelu infer_ops layernorm matmul optimizer
@@ -164,7 +164,7 @@ GROUP_rest.cpp       := fuzz_corpus host_executor interruption oracle peak reada
                         settings toy_language
 GROUPS := $(if $(FILE),,train.cu model.cu ops.cu checkpoint.cpp text.cpp rest.cpp)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
-# objects_of FILES: those of groups that have one of the files, and of files in no group.
+# objects_of FILES: the objects of groups that have one of the files, and of files in no group.
 objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o)) \
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
@@ -179,7 +179,7 @@ all: links ## build every program, for the host and, where nvcc is, for CUDA (th
 
 programs: $(HOST_BINS) $(CUDA_BINS)
 
-# ./train_gpt2 is the CUDA build where there is one; without a GPU it starts the host build itself.
+# ./train_gpt2 is the CUDA build if there is one; without a GPU it starts the host build itself.
 links: programs
 	@for p in $(MAINS); do \
 	  for target in $(if $(CUDA_ONLY),,host) $(if $(NVCC),cuda); do \
@@ -189,7 +189,7 @@ links: programs
 	@$(if $(CUDA_ONLY),,for p in $(TOP_TOOLS); do ln -sfn build/host/$$p $$p; done)
 
 # ---- compiling ------------------------------------------------------------------------------
-# A file that changes only when the commands do: other flags, another compiler.
+# Writes a file that changes only if the commands change: other flags, another compiler.
 define record
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
@@ -202,7 +202,7 @@ $(CUDA_OUT)/commands: FORCE
 $(CUDA_OUT)/test-commands: FORCE
 	$(call record,$(NVCC_CXX) $(TEST_NVCC_OPT) $(TEST_ARCHS) $(CUDA_LIBS))
 
-# Missing packages are named once, all together, before the first compilation.
+# All missing packages are reported together, before the first compilation.
 CHECKED_WITH := $(if $(CUDA_ONLY),-gpu)$(subst /,_,$(ROOT))
 CHECKED      := build/checked-build$(CHECKED_WITH)
 CHECKED_TEST := build/checked-test$(CHECKED_WITH)
@@ -226,7 +226,7 @@ $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
-# It looks up the names of its own functions.
+# The program looks up the names of its own functions.
 $(HOST)/launches: HOST_LIBS += -rdynamic
 # Programs whose speed does not matter.
 $(HOST)/launches $(HOST)/toy_language: OPTIMIZE := -O1 $(HOST_ARCH)
@@ -237,8 +237,8 @@ $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
-# A group is one file that includes its members, each in a namespace of its own. What they include stands
-# before, so that it is not in those namespaces.
+# A group is one file that includes its members, each in a namespace of its own. The headers that
+# they include come first, outside these namespaces.
 define group_rules
 $(HOST)/test/group_$(1): $(call members,$(1),$(HOST_FILES)) $(HOST)/test-list
 $(CUDA_OUT)/test/group_$(1): $(call members,$(1),$(CUDA_FILES)) $(CUDA_OUT)/test-list
@@ -313,7 +313,7 @@ faults: $(HOST)/faults
 # The programs come first: each is one long job, which must not be the last one to start.
 test-programs: $(if $(FILE),,$(TEST_PROGRAMS)) $(TEST_OUT)/tests
 
-# The link line of a file list that changed: an object that went must not stay in the binary.
+# Links again if the list of files changes: a removed object must not stay in the binary.
 $(HOST)/tests: $(HOST)/test-list
 $(HOST)/test-list: FORCE
 	$(call record,$(HOST_TESTS) $(HOST_FILES))
@@ -321,7 +321,7 @@ $(CUDA_OUT)/tests: $(CUDA_OUT)/test-list
 $(CUDA_OUT)/test-list: FORCE
 	$(call record,$(CUDA_TESTS) $(CUDA_FILES))
 
-# Install first, then read this file anew: what it finds depends on what is installed.
+# Installs packages before another make reads this file, because it depends on what is installed.
 define ready
 	@CXX="$(CXX)" $(SETUP) --check >/dev/null 2>&1 || CXX="$(CXX)" $(SETUP)
 endef
@@ -339,7 +339,7 @@ test-sanitize: ## run the tests on tiny shapes: bad accesses (address,undefined)
 	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined
 	+@$(MAKE) --no-print-directory test SANITIZE=thread
 
-# Clang alone has libFuzzer; before version 16 it cannot read libstdc++'s <source_location>.
+# Only clang has libFuzzer; before version 16 it cannot compile libstdc++'s <source_location>.
 FUZZ_FLAGS := -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
               -isystem test/fuzz/clang $(INCLUDES)
 build/fuzz/fuzzer: test/fuzz/fuzzer.cpp | $(CHECKED)
@@ -351,13 +351,13 @@ build/fuzz/fuzzer: test/fuzz/fuzzer.cpp | $(CHECKED)
 fuzz: build/fuzz/fuzzer ## give every reader RUNS inputs of libFuzzer under sanitizers (needs clang)
 	@RUNS="$(RUNS)" TARGET="$(TARGET)" scripts/fuzz.sh $(<D)
 
-# The model is small: without a GPU the CUDA build would only be waited for.
+# The model is small: without a GPU the CUDA build would only cost time.
 demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its loss
 	$(ready)
 	+@$(MAKE) --no-print-directory all $(if $(GPUS_HERE),,CUDA=0)
 	@scripts/demo.sh
 
-# Times need a GPU; without one the benchmarks check results alone. A DEVICE that is given decides.
+# Timing needs a GPU; without one the benchmarks only check results. DEVICE overrides the choice.
 BENCHES      := $(basename $(notdir $(wildcard dev/bench_*.cu))) planted_faults
 BENCH_DEVICE = $(if $(filter file,$(origin DEVICE)),$(if $(and $(NVCC),$(shell nvidia-smi -L 2>/dev/null)),cuda,host),$(DEVICE))
 BENCH_REPORT = $(if $(filter 1,$(NORES)),,$(and $(NVCC),$(filter host,$(BENCH_DEVICE))))
@@ -372,7 +372,7 @@ bench: ## check every kernel against its oracle, and on a GPU time it beside its
 	+@dev/run.sh build/$(BENCH_DEVICE) $(BENCH_FLAGS); code=$$?; \
 	  $(if $(BENCH_REPORT),$(MAKE) --no-print-directory resources || code=1;) exit $$code
 
-# ---- care -----------------------------------------------------------------------------------
+# ---- checks and maintenance -----------------------------------------------------------------
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 

@@ -16,13 +16,13 @@
 #include "llmc/infer/generate.h"           // generate: the loop over tokens
 #include "llmc/infer/generation_report.h"  // report_json: what --json prints
 #include "llmc/infer/job.h"                // make_job: model, tokenizer and prompt, all checked
-#include "llmc/infer/text_stream.h"        // TextStream: text of tokens as they come
+#include "llmc/infer/text_stream.h"        // TextStream: text of generated tokens
 #include "llmc/model/engine.h"             // Engine: weights, model and memory
-#include "llmc/model/pretrained.h"         // load_weights from a directory of transformers
+#include "llmc/model/pretrained.h"         // load_weights: from a directory or a .bin
 
 namespace llmc {
 
-// What will run and what memory it takes; throws when that is not there.
+// Prints the model, the device and the memory; throws if the device has too little free memory.
 void describe(const Job& job, const InferConfig& settings, const MemoryPlan& memory) {
   const DeviceProperties device = device_properties();
   std::cerr << "model: " << job.config.layers << " layers, " << job.config.heads << " heads, "

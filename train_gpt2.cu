@@ -1,5 +1,5 @@
 // Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
-// a toy language. One translation unit: everything else is in llmc/.
+// a toy language. One translation unit: everything else is in llmc/ and data/.
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -20,7 +20,8 @@
 
 namespace llmc {
 
-// Several ranks that each train the same model alone would be a waste that looks like a success.
+// Throws if this is one of several ranks. Each would train the same model on its own, a waste that
+// looks like a success.
 void require_one_process() {
   const Launch launch = launch_from_environment();
   if (launch.ranks <= 1) return;
@@ -29,8 +30,8 @@ void require_one_process() {
        "start one process: ./train_gpt2, or mpirun -n 1 ./train_gpt2");
 }
 
-// The model of a text without --model: GPT-2 small on a GPU, something that a CPU can train on a
-// CPU.
+// The default model for a text without --model: GPT-2 small on a GPU; on a CPU, a model small
+// enough to train there.
 Gpt2Config default_text_shape() {
   if (!kCudaTarget) return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
   return {};
@@ -43,7 +44,7 @@ std::unique_ptr<DataSource> choose_source(const Request& request) {
   return std::make_unique<toy::ToySource>();
 }
 
-// What is known before the data are read.
+// Facts that are known before the data are read.
 RunFacts facts_of(const Request& request, const DataSource& source) {
   RunFacts facts{.default_shape = source.default_shape(), .preset = source.preset()};
   facts.default_shape.vocabulary = source.tokenizer().vocabulary_size();
@@ -55,7 +56,7 @@ RunFacts facts_of(const Request& request, const DataSource& source) {
   return facts;
 }
 
-// `windows` of the training text.
+// Prints the model and the run. `windows` is the number of training windows.
 void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
   const Gpt2Config& shape = run.shape;
   if (run.schedule.epochs > 0) {

@@ -1,7 +1,7 @@
-"""From what was downloaded to texts: one function for each source, (paths by name, Outputs, limit).
+"""Converts downloads to texts: one function for each source, (paths by name, Outputs, limit).
 
-limit: how many documents are taken of each file that is read, None for all. What does not have the
-source's form is a ConvertError that names the file, and the line where there is one.
+limit: how many documents to use of each input file, None for all. Input that does not have the source's
+format throws a ConvertError that names the file, and the line if there is one.
 """
 import csv
 import io
@@ -14,9 +14,9 @@ from pathlib import Path
 from terminal import Progress
 from unpack import texts_in_nested_tars, zip_member
 
-# One document of this many goes to the validation set of a source that has none, the first one always.
+# One document in this many, the first included, goes to the validation set of a source that has none.
 VALIDATION_SHARE = {"openwebtext": 2000, "all_the_news": 200}
-LARGEST_FIELD = 64 << 20         # bytes of a field of CSV
+LARGEST_FIELD = 64 << 20         # bytes per field of CSV
 TOKEN_HEADER = struct.Struct("<256i")
 TOKEN_MAGIC, TOKEN_VERSION = 20240520, 1  # llm.c's token files, see llmc/io/data/token_file.h
 
@@ -26,8 +26,8 @@ class ConvertError(Exception):
 
 
 class Outputs:
-    """The files that are made in a folder: under a temporary name until `finish`, and none of them stays
-    when a `with` is left by an exception."""
+    """The output files in a folder. They have temporary names until `finish`; leaving the `with` block without
+    it removes them."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -64,7 +64,7 @@ class Outputs:
         self.text(name, json.dumps(row, ensure_ascii=False) + "\n")
 
     def finish(self):
-        """Gives the files their names. Returns {name: {documents, bytes}}."""
+        """Gives the files their final names. Returns {name: {documents, bytes}}."""
         if not self.open or not all(self.documents.values()):
             raise ConvertError(f"{self.folder}: no document was found in what was downloaded")
         for file in self.open.values():
@@ -89,7 +89,7 @@ def _split(source, index):
 
 
 def tinyshakespeare(paths, out, limit):
-    """The first nine tenths, to the end of a speech, for training; the rest for validation."""
+    """The first nine tenths, up to the end of a speech, are for training; the rest is for validation."""
     path = _only(paths)
     try:
         speeches = path.read_text(encoding="utf-8").split("\n\n")
@@ -104,7 +104,7 @@ def tinyshakespeare(paths, out, limit):
 
 
 def wikitext(paths, out, limit):
-    """The three texts as their makers wrote them; a document is an article, from its heading on."""
+    """The three texts as published; a document is an article, from its heading on."""
     path = _only(paths)
     for part, name in (("train", "train.txt"), ("valid", "val.txt"), ("test", "test.txt")):
         with zip_member(path, f"wiki.{part}.raw", 1 << 30) as raw:
@@ -115,7 +115,8 @@ def _articles(lines, out, name, limit, path):
     articles, before = 0, "\n"
     try:
         for line in lines:
-            # " = Title = " after an empty line; sections have more of the signs.
+            # An article begins with " = Title = " after an empty line; the headings of sections have more
+            # equals signs.
             if before.strip() == "" and re.match(r" = [^=].* = \n?$", line):
                 if articles == limit:
                     break
@@ -128,7 +129,7 @@ def _articles(lines, out, name, limit, path):
 
 
 def openwebtext(paths, out, limit):
-    """A page a line. Three and more line ends in a row, which its makers' scraper left, become two."""
+    """One page per line. Three or more line ends in a row, which the authors' scraper left, become two."""
     index = 0
     for text in texts_in_nested_tars(_only(paths), 60 << 30):
         if index == limit:
@@ -157,7 +158,7 @@ def _rows(path, limit):
 
 
 def lambada(paths, out, limit):
-    """A passage a line, its last word the one to guess."""
+    """One passage per line; its last word is the one to predict."""
     path = _only(paths)
     for number, row in _rows(path, limit):
         if not isinstance(row.get("text"), str) or len(row["text"].split()) < 2:
@@ -166,7 +167,7 @@ def lambada(paths, out, limit):
 
 
 def hellaswag(paths, out, limit):
-    """A question a line: ctx, four endings, label (0 to 3), and which article or film it is from."""
+    """One question per line: ctx, four endings, label (0 to 3), and the article or film it is from."""
     path = _only(paths)
     for number, row in _rows(path, limit):
         endings, label = row.get("endings"), row.get("label")
@@ -179,7 +180,7 @@ def hellaswag(paths, out, limit):
 
 
 def all_the_news(paths, out, limit):
-    """An article a line: title, empty line, text. Rows without a text are left out."""
+    """One article per line: title, empty line, text. Rows without a text are skipped."""
     path = _only(paths)
     csv.field_size_limit(LARGEST_FIELD)
     with zip_member(path, "all-the-news-2-1.csv", 40 << 30) as raw:
@@ -202,8 +203,8 @@ def all_the_news(paths, out, limit):
 
 
 def require_token_file(path):
-    """Throws ConvertError unless the file is llm.c's, version 1, and as long as its header says. Returns the
-    number of tokens."""
+    """Throws ConvertError unless the file is a token file of llm.c, version 1, with the length in its header.
+    Returns the number of tokens."""
     with open(path, "rb") as file:
         head = file.read(TOKEN_HEADER.size)
         size = os.fstat(file.fileno()).st_size

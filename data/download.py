@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Downloads that survive cut, stalled and lying connections.
+"""Downloads that survive broken and stalled connections and wrong content.
 
     data/download.py URL... PATH [--size BYTES] [--sha256 HEX] [--base-url URL]
 
-Several URLs are mirrors of one file, tried in order. Bytes go to PATH.part; what is there is taken
-up again (Range, with If-Range where the host names a version), PATH appears only when it is whole and
-its checksum is right. Proxies are taken from the environment (https_proxy, no_proxy, ...).
-Exit code 0: PATH is there; 1: it is not, and why; 2: the command line is wrong; 130: interrupted, run
-again to go on.
+Several URLs are mirrors of one file, tried in order. Bytes go to PATH.part, which a later call resumes
+(Range, with If-Range if the server names a version). PATH appears only when it is complete and its checksum
+is right. Proxies are taken from the environment (https_proxy, no_proxy, ...).
+Exit code 0: PATH is there; 1: it is not, and stderr has the reason; 2: the command line is wrong;
+130: interrupted, run again to resume.
 """
 import argparse
 import contextlib
@@ -28,19 +28,19 @@ from pathlib import Path
 
 from terminal import Progress, human, number
 
-BASE_URL = "DATA_BASE_URL"       # environment: takes the place of every URL's scheme and host
+BASE_URL = "DATA_BASE_URL"       # environment variable that replaces every URL's scheme and host
 CHUNK = 1 << 20                  # bytes
-RESERVE = 64 << 20               # bytes of a disk that are left free
+RESERVE = 64 << 20               # bytes of a disk that stay free
 LONGEST_PAUSE = 60               # seconds
 TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 
 
 class DownloadError(Exception):
-    """A file that could not be had. The text names it, says why and what helps."""
+    """A file could not be downloaded. The text names it, the reason and the remedy."""
 
 
 class _Retry(Exception):
-    """What may pass: try the same URL again, after `pause` seconds if the host named them."""
+    """A temporary failure: try the same URL again, after `pause` seconds if the server sent a number."""
 
     def __init__(self, why, pause=None):
         super().__init__(why)
@@ -48,11 +48,11 @@ class _Retry(Exception):
 
 
 class _GiveUp(Exception):
-    """What will not pass: try the next mirror."""
+    """A permanent failure: try the next mirror."""
 
 
 def sha256_of(path, say=None):
-    """The file's SHA-256 in hex. `say(bytes so far)` is called as it is read."""
+    """The file's SHA-256 in hex. Calls `say(bytes so far)` while it reads."""
     digest = hashlib.sha256()
     done = 0
     with open(path, "rb") as file:
@@ -65,7 +65,7 @@ def sha256_of(path, say=None):
 
 
 def require_space(folder, wanted):
-    """Throws DownloadError unless `wanted` bytes and a reserve are free where `folder` lies."""
+    """Throws DownloadError unless `wanted` bytes and a reserve are free on the disk of `folder`."""
     free = shutil.disk_usage(folder).free
     if wanted + RESERVE > free:
         raise DownloadError(f"{folder}: {human(wanted)} are needed, and {human(RESERVE)} left over, but only "
@@ -73,7 +73,7 @@ def require_space(folder, wanted):
 
 
 def rebased(url, base):
-    """The URL with the scheme and host of `base` (and below its path); unchanged where base is empty."""
+    """The URL with the scheme and host of `base` (and below its path); unchanged if base is empty."""
     if not base:
         return url
     parts = urllib.parse.urlsplit(url)
@@ -81,8 +81,8 @@ def rebased(url, base):
 
 
 class _Part:
-    """PATH.part, and PATH.part.json, which says from where it is and in which version. Locked: of two
-    programs that fetch the same file one is refused."""
+    """PATH.part, and PATH.part.json, which records its URL and version. The part is locked: a second program
+    that downloads the same file fails."""
 
     def __init__(self, path):
         self.path = Path(f"{path}.part")
@@ -93,7 +93,7 @@ class _Part:
             raise DownloadError(f"{self.path}: {error.strerror}") from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The other may have finished, and renamed the file, since it was opened here.
+            # The other program may have finished, and renamed the file, after it was opened here.
             if not os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path)):
                 raise OSError
         except OSError:
@@ -143,7 +143,7 @@ class _Part:
 
 
 def _validator(headers):
-    """What names a version of the file in If-Range: a strong ETag, else the time of its last change."""
+    """The version of the file for If-Range: a strong ETag, otherwise the time of its last change."""
     etag = headers.get("ETag", "")
     if etag.startswith('"'):
         return etag
@@ -186,11 +186,11 @@ def _open(request, timeout):
 
 
 def _ask(part, url, sha256, timeout):
-    """Asks for what is missing. Returns (response, its first byte's place in the file, size of the whole
-    file or None); a response of None says that nothing is missing."""
+    """Requests the missing bytes. Returns (response, offset of its first byte in the file, size of the whole
+    file or None); the response is None if nothing is missing."""
     headers = {"User-Agent": "llmc-data/1.0", "Accept-Encoding": "identity"}
     validator = part.source.get("validator", "") if part.source.get("url") == url else ""
-    # Without a version or a checksum nobody could tell whether two pieces are of one file.
+    # Without a version or a checksum it is unknown whether two pieces are from the same file.
     offset = part.size if validator or sha256 else 0
     if offset:
         headers["Range"] = f"bytes={offset}-"
@@ -213,11 +213,11 @@ def _ask(part, url, sha256, timeout):
 
 
 def _receive(part, response, whole, progress):
-    """Appends the body to the part. Throws _Retry where it ends before `whole` bytes, or stalls."""
+    """Appends the body to the part. Throws _Retry if it ends before `whole` bytes, or stalls."""
     got = part.size
     while True:
         try:
-            block = response.read1(CHUNK)  # read would wait for a whole block, and lose it in a stall
+            block = response.read1(CHUNK)  # read() would wait for a full block, and lose it in a stall
         except socket.timeout:
             raise _Retry("nothing arrived any more") from None
         except (OSError, http.client.HTTPException) as error:
@@ -251,7 +251,7 @@ def _attempt(part, url, size, sha256, timeout, progress):
 
 
 def _check(part, size, sha256, progress):
-    """Empties the part and throws _GiveUp when it is not the file that is wanted."""
+    """Empties the part and throws _GiveUp if its size or checksum is wrong."""
     got = part.size
     if size is not None and got != size:
         part.restart()
@@ -265,8 +265,8 @@ def _check(part, size, sha256, progress):
 
 
 def _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress):
-    """The whole, checked file in `part`, or _GiveUp. Failures in a row are counted, those after which
-    the part had grown beyond what it ever was are not: a long download may break often."""
+    """Downloads the complete, checked file to `part`, or throws _GiveUp. Counts the failures since the part
+    last grew beyond its greatest length so far, because a long download may break often."""
     failures, longest, resumed = 0, part.size, part.size > 0
     while True:
         try:
@@ -274,7 +274,7 @@ def _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress):
             _check(part, size, sha256, progress)
             return
         except _GiveUp:
-            # Pieces of two versions make a wrong whole: once more, in one piece.
+            # The pieces may be of two versions: try once more, in one piece.
             if not resumed or part.size > 0:
                 raise
             resumed = False
@@ -292,11 +292,11 @@ def _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress):
 
 
 def fetch(urls, path, size=None, sha256=None, base=None, attempts=5, timeout=30.0, pause=1.0, out=None):
-    """Downloads one file from the first of `urls` that has it to `path`, whose folder must exist.
+    """Downloads one file to `path`, whose folder must exist, from the first of `urls` that has it.
 
-    size (bytes) and sha256 (hex), where known, must be the file's. `base` replaces scheme and host.
-    timeout: seconds without a byte; pause: seconds before the second attempt, doubled for each further
-    one. An existing `path` is replaced. Returns the number of bytes. Throws DownloadError.
+    size (bytes) and sha256 (hex), if known, must be the file's. `base` replaces scheme and host. timeout:
+    seconds without a byte; pause: seconds before the second attempt, doubled for each further one. An
+    existing `path` is replaced. Returns the number of bytes. Throws DownloadError.
     """
     path = Path(path)
     progress = Progress(path.name, out)
@@ -320,7 +320,7 @@ def fetch(urls, path, size=None, sha256=None, base=None, attempts=5, timeout=30.
 
 
 def add_flags(add):
-    """The flags of every command that downloads; add: a parser's add_argument."""
+    """Adds the flags of every command that downloads; add: a parser's add_argument."""
     add("--base-url", default=os.environ.get(BASE_URL), metavar="URL",
         help=f"a mirror: takes the place of every address's scheme and host [${BASE_URL}]")
     add("--timeout", type=number(float, 0.01, 86400), default=30.0, metavar="S",
@@ -347,8 +347,8 @@ def main():
 
 
 def run(program, expected=()):
-    """Calls program() and ends the process with the exit codes above. expected: further exceptions that are
-    a sentence for the user."""
+    """Calls program(); on an exception exits with the codes above. expected: further exceptions whose text is a
+    message for the user."""
     try:
         program()
     except KeyboardInterrupt:

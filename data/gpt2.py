@@ -3,10 +3,10 @@
 
     data/gpt2.py [124M|355M|774M|1558M] [DIR]
 
-scripts/get_gpt2.sh is the short way to start this. Downloads into DIR [models/gpt2-SIZE] what is not there
-yet. Where GPT2_DIR names a folder, nothing is downloaded: that copy is checked instead. Prints the folder,
-alone, on standard output. Exit code 0: it is there; 1: it is not, and why; 2: the command line is wrong;
-130: interrupted, run again to go on.
+scripts/get_gpt2.sh is the short way to start this. Downloads the missing files into DIR [models/gpt2-SIZE].
+If GPT2_DIR names a folder, nothing is downloaded: that copy is checked instead. Prints only the folder on
+standard output. Exit code 0: the model is there; 1: it is not, and stderr has the reason; 2: the command
+line is wrong; 130: interrupted, run again to resume.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ from download import DownloadError
 
 MODELS = Path(__file__).resolve().parent / "models.json"
 TOKENS = 50257
-# transformers reads these; our programs do without.
+# transformers reads these; our programs do not need them.
 OPTIONAL = {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 LARGEST_HEADER = 100 << 20  # bytes
@@ -45,7 +45,8 @@ def read_json(path):
 
 
 def tensors_of(path):
-    """{name: shape} of a safetensors file whose header parses and whose tensors fill it to its last byte."""
+    """{name: shape} of a safetensors file. Throws ModelError unless its header parses and its tensors fill it
+    to its last byte."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -70,7 +71,7 @@ def tensors_of(path):
 
 
 def check_weights(path, layers, channels, tokens, positions):
-    """Throws ModelError unless the tensors every GPT-2 of that shape has are there in that shape."""
+    """Throws ModelError unless the tensors that define a GPT-2 of that size exist with the right shapes."""
     shapes = {name[len("transformer."):] if name.startswith("transformer.") else name: shape
               for name, shape in tensors_of(path).items()}
     wanted = {"wte.weight": (tokens, channels), "wpe.weight": (positions, channels), "ln_f.weight": (channels,)}
@@ -83,7 +84,7 @@ def check_weights(path, layers, channels, tokens, positions):
 
 
 def check_vocabulary(folder):
-    """Throws ModelError unless GPT-2's tokens and merges are there, under one of their two pairs of names."""
+    """Throws ModelError unless GPT-2's tokens and merges exist, under one of their two pairs of names."""
     for vocabulary, merges in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             break
@@ -103,7 +104,7 @@ def check_vocabulary(folder):
 
 def check_model(folder, source=None):
     """Throws ModelError unless the folder holds a GPT-2: config.json, weights of its shape, a vocabulary.
-    source: the model it must be."""
+    source: the expected model (None: any)."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder")
     config = read_json(folder / "config.json")

@@ -1,15 +1,15 @@
 // A probabilistic context-free grammar written as a table: sampling, exact entropy, exact
 // membership.
 //
-// The table has one rule a line,
+// The table has one rule per line,
 //
 //     weight | left side     | right side
 //        2   | does:one      | does
 //        3   | clause:n      | the person:n sees:n the noun:x:m
 //
 // and stands for the plain context-free grammar in which every variable (`n`, `x`, `m`, after a
-// colon) is replaced by every value of its domain. A variable of the left side is a feature handed
-// down, which is how agreement is written; one that stands on the right side alone is a fresh
+// colon) is replaced by every value of its domain. A variable of the left side is a feature that is
+// passed to the right side, which expresses agreement. A variable of only the right side is a free
 // choice, uniform over its domain. An item that is the left side of a rule is a nonterminal, any
 // other is a word. Weights are relative among the rules of one left side.
 #pragma once
@@ -36,9 +36,9 @@ class Grammar {
   // The values of each variable, e.g. {"n", {"one", "many"}}.
   using Domains = std::map<std::string, std::vector<std::string>>;
 
-  // Expands `table`. The first rule's left side is the start symbol. Word ids are given in the
-  // order in which the words first occur. Throws on a malformed line, left recursion (which the
-  // recogniser could not follow) and on rules that derive infinitely long sentences.
+  // Expands `table`. The first rule's left side is the start symbol. Words have ids in the order in
+  // which they first occur. Throws for a malformed line, for left recursion (which the recogniser
+  // could not follow), and for rules that derive infinitely long sentences.
   Grammar(std::string_view table, const Domains& domains) {
     for_each_line(table, [&](const std::string& line) { add_line(line, domains); });
     require(!rules_.empty(), "grammar: the table is empty");
@@ -52,18 +52,18 @@ class Grammar {
   // Index = token id.
   const std::vector<std::string>& words() const { return words_; }
 
-  // Plain rules after expansion.
+  // Number of plain rules after expansion.
   std::int64_t rule_count() const { return static_cast<std::int64_t>(rules_.size()); }
 
   // Expected words per sentence.
   double expected_length() const { return expectations_[0].length; }
 
-  // Entropy of the choice among derivations, in nats per sentence. Where the grammar is unambiguous
+  // Entropy of the choice among derivations, in nats per sentence. If the grammar is unambiguous,
   // this is the entropy of the sentence.
   double entropy_per_sentence() const { return expectations_[0].entropy; }
 
-  // Appends one sentence. The same `key` gives the same sentence. Returns the log-probability of
-  // the derivation that was drawn (nats).
+  // Appends one sentence, which depends only on `key`. Returns the log-probability of its
+  // derivation in nats.
   double sample(std::uint64_t key, std::vector<std::int32_t>& out) const {
     std::vector<Symbol> pending{Symbol{false, 0}};
     std::uint64_t draws = 0;
@@ -83,11 +83,11 @@ class Grammar {
   }
 
   struct Parse {
-    double log_probability;  // of the sentence: all its derivations together, nats
-    double derivations;      // 1 everywhere in an unambiguous grammar
+    double log_probability;  // log of the sum over all derivations, nats
+    double derivations;      // their number; 1 in an unambiguous grammar
   };
 
-  // All derivations of `sentence`, or nothing where it is not in the language.
+  // All derivations of `sentence`, or nothing if it is not in the language.
   std::optional<Parse> parse(std::span<const std::int32_t> sentence) const {
     for (const Prefix& prefix : Recogniser{*this, sentence, {}}.prefixes(0, 0))
       if (prefix.end == sentence.size()) return Parse{std::log(prefix.probability), prefix.count};
@@ -97,7 +97,7 @@ class Grammar {
  private:
   struct Symbol {
     bool is_word;
-    std::int32_t id;  // into words_ or alternatives_
+    std::int32_t id;  // index into words_ or alternatives_
   };
   struct Rule {
     std::string left_name;
@@ -129,7 +129,7 @@ class Grammar {
     expand(rule, domains.begin(), domains);
   }
 
-  // Replaces one variable after the other. A choice made on the right side shares out the weight.
+  // Replaces one variable after the other. A choice made on the right side divides the weight.
   void expand(const Rule& rule, Domains::const_iterator variable, const Domains& domains) {
     if (variable == domains.end()) {
       rules_.push_back(rule);
@@ -200,7 +200,7 @@ class Grammar {
     }
   }
 
-  // ---- what a nonterminal is expected to become
+  // ---- expected length and entropy of a nonterminal
 
   struct Expectation {
     double length = 0, entropy = 0;
@@ -208,11 +208,13 @@ class Grammar {
 
   // With p(r) the probability of rule r: A -> ..., the expected length and entropy are the solution
   // of
-  //     length(A)  = sum over r of p(r) (words in r + sum of length(B) over the nonterminals B in
-  //     r) entropy(A) = sum over r of p(r) (-log p(r)  + sum of entropy(B) over the nonterminals B
-  //     in r)
-  // (Grenander 1976; Chi 1999, "Statistical properties of probabilistic context-free grammars").
-  // Both are linear; substitution converges at the rate with which derivations die out.
+  //
+  //     length(A)  = sum over r of p(r) (words in r + sum of length(B))
+  //     entropy(A) = sum over r of p(r) (-log p(r) + sum of entropy(B))
+  //
+  // in which B are the nonterminals in r (Grenander 1976; Chi 1999, "Statistical properties of
+  // probabilistic context-free grammars"). Both are linear; substitution converges at the rate at
+  // which derivations end.
   void solve_expectations() {
     constexpr int kMaxRounds = 10000;
     expectations_.resize(alternatives_.size());
@@ -254,14 +256,15 @@ class Grammar {
 
   // ---- recognition
 
-  // One way to end for all derivations of a nonterminal that start at a given word.
+  // One possible end of all derivations of a nonterminal that start at a given word: their
+  // probability and number.
   struct Prefix {
     std::size_t end;
     double probability, count;
   };
 
-  // Top-down with a table: prefixes(A, start) is worked out once for a (nonterminal, start), so the
-  // time is polynomial in the length whatever the grammar.
+  // Top-down with memoisation: prefixes(A, start) is computed once per (nonterminal, start), so the
+  // time is polynomial in the length for any grammar.
   struct Recogniser {
     const Grammar& grammar;
     std::span<const std::int32_t> sentence;
@@ -308,8 +311,8 @@ class Grammar {
     }
   };
 
-  // A nonterminal may become empty by a rule of nothing but such nonterminals; repeated until no
-  // more are found.
+  // A nonterminal can be empty if one of its rules has only nonterminals that can be empty. This is
+  // repeated until no more are found.
   void find_empty() {
     may_be_empty_.resize(alternatives_.size());
     for (bool found = true; found;) {
@@ -327,8 +330,8 @@ class Grammar {
     }
   }
 
-  // Depth-first search over the leftmost nonterminals; those that may become empty let the next one
-  // be leftmost too.
+  // Depth-first search over the leftmost nonterminals. If one can be empty, the next one can be
+  // leftmost too.
   void require_no_left_recursion(std::size_t start) const {
     std::vector<char> reached(alternatives_.size(), 0);
     std::vector<std::size_t> pending{start};
@@ -349,8 +352,8 @@ class Grammar {
   }
 
   std::vector<Rule> rules_;
-  std::vector<Alternatives> alternatives_;  // of each nonterminal; 0 is the start symbol
-  std::vector<char> may_be_empty_;          // of each nonterminal
+  std::vector<Alternatives> alternatives_;  // per nonterminal; 0 is the start symbol
+  std::vector<char> may_be_empty_;          // per nonterminal
   std::vector<std::string> words_;
   std::vector<Expectation> expectations_;
 };

@@ -1,4 +1,4 @@
-// Bigram and trigram models: what a text gives away to who looks at no more than the last words.
+// Bigram and trigram models: how well only the last one or two words predict the next one.
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,9 @@ namespace llmc::toy {
 // its own counts with weight n / (n + d).
 class NgramModel {
  public:
-  // `order` words in all: 2 is a bigram model. Token ids are below `vocabulary`, which must be
-  // below 2^16 so that a context of three words fits a 64-bit key.
+  // `order` is the number of words including the predicted one: 2 is a bigram model. Token ids are
+  // below `vocabulary`, which must be below 2^16 so that a context of three words fits a 64-bit
+  // key.
   NgramModel(int order, std::int64_t vocabulary, std::span<const std::int32_t> text)
       : order_(order), vocabulary_(vocabulary), contexts_(order) {
     for (std::size_t at = 0; at < text.size(); ++at)
@@ -41,7 +42,7 @@ class NgramModel {
     ++context.next[token];
   }
 
-  // The `length` tokens before `at`.
+  // The key of the `length` tokens before `at`.
   static std::uint64_t key(std::span<const std::int32_t> text, std::size_t at, int length) {
     std::uint64_t key = 0;
     for (int back = 1; back <= length; ++back)

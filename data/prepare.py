@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Downloads a set of data, checks it, and makes of it the files that train_gpt2 reads.
+"""Downloads a data set, checks it, and converts it to the files that train_gpt2 reads.
 
     data/prepare.py --list                          what there is
     data/prepare.py tinyshakespeare                 into datasets/tinyshakespeare
-    data/prepare.py openwebtext --dry-run           what would be fetched, how much, under which licence
+    data/prepare.py openwebtext --dry-run           what it would download, how much, under which licence
     data/prepare.py openwebtext --tokenizer DIR     and its tokens, by ./tokenize
     data/prepare.py fineweb10b --shards 10          a tenth of it
 
-Run again after an interruption, it goes on where it was; run again after the end, it does nothing. A file
-that is in the folder already, copied from elsewhere, is checked and used. data/README.md describes the sets.
-Exit code 0: all is there; 1: it is not, and why; 2: the command line is wrong; 130: interrupted.
+Run again after an interruption, it resumes; run again after the end, it does nothing. A file that is in the
+folder already, copied from elsewhere, is checked and used. data/README.md describes the data sets.
+Exit code 0: everything is there; 1: it is not, and stderr has the reason; 2: the command line is wrong;
+130: interrupted.
 """
 import argparse
 import json
@@ -32,7 +33,7 @@ EXPECTED = (sources.SourceError, ArchiveError, convert.ConvertError)
 
 
 class Refused(Exception):
-    """The command line asks for what cannot be: exit code 2."""
+    """The command line requests something impossible: exit code 2."""
 
 
 def expected_sha256(file, sums):
@@ -46,8 +47,8 @@ def is_there(file, folder, sums):
 
 
 def obtain(file, folder, sums, options, inspect=lambda path: None):
-    """Has the file in the folder, checked, and its checksum in SHA256SUMS. inspect(path) throws where the
-    contents are wrong: such a file is removed again. Returns the path."""
+    """Ensures that the file is in the folder and checked, and that SHA256SUMS has its checksum. inspect(path)
+    throws if the content is wrong: a downloaded file is then removed. Returns the path."""
     path = folder / file.name
     wanted = expected_sha256(file, sums)
     if is_there(file, folder, sums) and not options.verify:
@@ -74,7 +75,7 @@ def obtain(file, folder, sums, options, inspect=lambda path: None):
 
 
 def describe(source, folder, options, sums):
-    """What --dry-run prints."""
+    """Prints the report of --dry-run."""
     print(f"{source.name}: {source.about}\nlicence: {source.licence}\ncite: {source.citation}\ninto: {folder}")
     for file in source.files:
         size = f"{file.size} bytes" if file.size is not None else f"about {human(file.weight)}"
@@ -96,7 +97,7 @@ def existing_parent(folder):
 
 
 def missing_bytes(source, folder, sums):
-    """What is still to be fetched: without the files that are here, and the parts of others."""
+    """Bytes still to download: excludes the files that are here, and the downloaded parts of others."""
     def here(name):
         return (folder / name).stat().st_size if (folder / name).is_file() else 0
     return sum(max(0, file.weight - here(file.name) - here(f"{file.name}.part")) for file in source.files
@@ -104,7 +105,8 @@ def missing_bytes(source, folder, sums):
 
 
 def wanted_space(source, folder, sums, options):
-    """Bytes that a run will write. What a --limit makes is small, what was made before is there."""
+    """Bytes that a run will write. The output of a --limit is small and existing output is on the disk already,
+    so neither counts."""
     made = options.limit or (folder / MANIFEST).exists()
     return missing_bytes(source, folder, sums) + (0 if made else source.unpacked)
 
@@ -118,7 +120,7 @@ def read_manifest(folder):
 
 
 def is_prepared(manifest, folder, made_from, limit):
-    """Whether the manifest's files are made from these downloads, with this limit, and have their sizes."""
+    """Whether the manifest's files were made from these downloads, with this limit, and have their sizes."""
     try:
         return (manifest["made_from"] == made_from and manifest["limit"] == limit and bool(manifest["files"])
                 and all((folder / name).stat().st_size == file["bytes"] for name, file in manifest["files"].items()))
@@ -127,7 +129,7 @@ def is_prepared(manifest, folder, made_from, limit):
 
 
 def convert_all(source, folder, paths, options, sums):
-    """Makes the texts, unless they are there. Returns the manifest."""
+    """Converts the downloads to texts, unless that is done already. Returns the manifest."""
     made_from = {name: sums.of[name] for name in paths}
     before = read_manifest(folder)
     if is_prepared(before, folder, made_from, options.limit):
@@ -135,7 +137,7 @@ def convert_all(source, folder, paths, options, sums):
     with convert.Outputs(folder) as out:
         convert.CONVERTERS[source.name](paths, out, options.limit)
         made = out.finish()
-    # What an earlier run made and this one does not would pass for a part of the set.
+    # Remove the files of an earlier run that this one did not make: they would pass for a part of the data set.
     tokens = [file for stem, was in before.get("tokens", {}).items() for file in [*was["files"], f"{stem}.json"]]
     for name in [*before.get("files", {}), *tokens]:
         if name not in made:
@@ -147,7 +149,7 @@ def convert_all(source, folder, paths, options, sums):
 
 
 def tokenize(folder, manifest, options):
-    """Has token files beside each text, made by ./tokenize with the tokenizer asked for."""
+    """Ensures that each text has token files next to it, made by ./tokenize with the requested tokenizer."""
     directory = str(Path(options.tokenizer).absolute())
     for name in manifest["files"]:
         text = Path(name)
@@ -168,13 +170,13 @@ def tokenize(folder, manifest, options):
 
 
 def has_files(folder, files):
-    """Whether these, name -> bytes, are there."""
+    """Whether all these files, name -> bytes, exist with these sizes."""
     return bool(files) and all((folder / name).is_file() and (folder / name).stat().st_size == size
                                for name, size in files.items())
 
 
 def token_files(folder, summary):
-    """What ./tokenize says it made: its token files, and how many tokens are in them."""
+    """The token files that ./tokenize made, from its summary, and the number of tokens in them."""
     try:
         output = json.loads((folder / summary).read_text())["outputs"][0]
         names = [Path(file["file"]).name for file in output["files"]]
@@ -184,7 +186,7 @@ def token_files(folder, summary):
 
 
 def as_source(folder, tokens):
-    """Token files as --train takes them: one file, or a pattern."""
+    """Token files as an argument of --train: one file, or a pattern."""
     names = list(tokens["files"])
     return f"{folder / names[0]}" if len(names) == 1 else f"'{folder}/{names[0].rsplit('_', 1)[0]}_*.bin'"
 
@@ -208,7 +210,7 @@ def report(source, folder, manifest, options):
 
 
 def prepare_tokens(source, folder, options, sums):
-    """A source that is in tokens already: its files are used as they are."""
+    """Prepares a source that is tokenized already: its files are used as they are."""
     total = 0
     for file in source.files:
         path = obtain(file, folder, sums, options, convert.require_token_file)
@@ -218,7 +220,7 @@ def prepare_tokens(source, folder, options, sums):
 
 
 def check(options, source):
-    """Throws Refused for what does not go together."""
+    """Throws Refused for options that do not fit the source or each other."""
     if source.name not in convert.CONVERTERS and not source.shards:
         raise Refused(f"{source.name} is not a set of data")
     if source.shards and (options.limit or options.tokenizer):

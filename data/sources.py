@@ -1,4 +1,4 @@
-"""The table of what can be downloaded, sources.json, and SHA256SUMS, what a folder was found to hold."""
+"""sources.json, the table of downloads, and SHA256SUMS, the checksums of a folder's files."""
 import json
 import re
 from dataclasses import dataclass, field
@@ -15,8 +15,7 @@ class SourceError(Exception):
 
 @dataclass
 class File:
-    """A file of a source. size (bytes) and sha256 are None where nobody here knows them; about is a size
-    that is not exact."""
+    """A file of a source. size (bytes) and sha256 are None if they are unknown; about is a size that is not exact."""
     name: str
     urls: List[str]
     size: Optional[int] = None
@@ -30,21 +29,20 @@ class File:
 
 @dataclass
 class Source:
-    """A set of data or a model: what it is, under which licence, its files, and how many bytes they make
-    once they are unpacked."""
+    """A data set or a model: description, licence, files, and their size in bytes after unpacking."""
     name: str
     about: str
     licence: str
     citation: str
     unpacked: int
     files: List[File] = field(default_factory=list)
-    shards: int = 0  # files for training that there are, where they can be had one by one
-    shape: Optional[List[int]] = None  # of a model: layers, channels
+    shards: int = 0  # all files for training, if they can be downloaded one by one; otherwise 0
+    shape: Optional[List[int]] = None  # layers and channels of a model
 
 
 def _shards(entry, wanted):
-    """The validation file, and the first `wanted` files for training. The last of all has what is left over
-    and hence no known size."""
+    """The validation file, and the first `wanted` files for training (None: all). The last file of all has the
+    remaining tokens and hence no known size."""
     count = entry["count"]
     names = [entry["validation"]] + [entry["training"].format(i) for i in range(1, (wanted or count) + 1)]
     last = entry["training"].format(count)
@@ -53,7 +51,8 @@ def _shards(entry, wanted):
 
 
 def load_source(name, table=TABLE, shards=None):
-    """The source of that name; of one in shards, the first `shards` files for training alone."""
+    """The source of that name. If it is in shards, only the first `shards` files for training are included
+    (None: all)."""
     try:
         entries = json.loads(Path(table).read_text())
         entry = entries.get(name)
@@ -76,8 +75,8 @@ def names(table=TABLE):
 
 
 class Sums:
-    """SHA256SUMS of a folder, in the form of `sha256sum -c`: the checksum of each file that was downloaded.
-    What nobody knew before is fixed by the first download."""
+    """SHA256SUMS of a folder, in the format of `sha256sum -c`: the checksum of each downloaded file. The first
+    download determines a checksum that was unknown before."""
 
     def __init__(self, folder):
         self.path = Path(folder) / SUMS
@@ -97,7 +96,7 @@ class Sums:
 
 
 def replace_text(path, text):
-    """Writes a small file whole or not at all."""
+    """Writes a small file atomically."""
     fresh = Path(f"{path}.tmp")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)

@@ -1,4 +1,4 @@
-"""What the commands here say, and how they read numbers."""
+"""Progress output and number flags of the commands in this folder."""
 import argparse
 import sys
 import time
@@ -12,7 +12,8 @@ def human(count):
 
 
 class Progress:
-    """One line on standard error: rewritten on a terminal, in a log a new one every ten seconds."""
+    """Progress on standard error: on a terminal one line that is rewritten, otherwise a new line every ten
+    seconds."""
 
     def __init__(self, name, out=None):
         self.name, self.out = name, out or sys.stderr
@@ -49,7 +50,7 @@ class Progress:
 
 
 def number(kind, least, most):
-    """For argparse: an int or float from `least` to `most`."""
+    """An argparse type: an int or float from `least` to `most`."""
     def parse(text):
         try:
             value = kind(text)

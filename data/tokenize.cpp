@@ -1,5 +1,5 @@
-// Texts to token files for training, and back. `tokenize --help` lists the flags; the
-// work is in llmc/tokenize.
+// Converts texts to token files for training, and back. `tokenize --help` lists the flags; the work
+// is in llmc/tokenize.
 #include <exception>
 #include <iostream>
 

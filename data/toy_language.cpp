@@ -1,8 +1,10 @@
-// The toy language as files, its figures, and a judge of sentences.
+// Writes the toy language to files with its statistics, and counts the sentences of a text that
+// parse.
 //
-//   toy_language --out DIR [--tokens N --val-tokens N --seed S]   writes a text and says how hard
-//   it is toy_language --parse FILE [--sentences N --at-least SHARE]    counts the sentences that
-//   parse
+//   toy_language --out DIR [--tokens N --val-tokens N --seed S]
+//       writes a text, and reports its entropy and the losses of n-gram models
+//   toy_language --parse FILE [--sentences N --at-least SHARE]
+//       counts the sentences that parse
 #include "data/toy_language.h"
 
 #include <CLI/CLI.hpp>
@@ -41,7 +43,8 @@ std::string as_text(const Language& language, std::span<const std::int32_t> toke
   return text;
 }
 
-// The losses of n-gram models trained on one text, on the other; nats a token.
+// The entropy, and the losses of n-gram models trained on one text and measured on the other, in
+// nats per token.
 nlohmann::ordered_json figures(const Language& language, std::span<const std::int32_t> train,
                                std::span<const std::int32_t> validation) {
   const auto vocabulary = static_cast<std::int64_t>(language.words().size());
@@ -81,8 +84,8 @@ void write_language(const Settings& settings) {
       json["trigram_loss"].get<double>(), json["trigram_ratio"].get<double>());
 }
 
-// The sentences of a text, a line at a time: what follows the last end of a sentence is a piece and
-// left out, and so is the end of one that a line begins with (where a sample was told to start).
+// The complete sentences of each line of a text. Skips an incomplete sentence at the end of a line
+// and a "." at its beginning, with which samples start.
 std::vector<std::string> whole_sentences(const std::string& text) {
   std::vector<std::string> sentences;
   std::istringstream lines(text);

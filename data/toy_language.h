@@ -1,5 +1,5 @@
-// The toy language: English-like sentences from a seeded probabilistic grammar whose entropy is
-// known exactly, so that a model trained on it can be told how far from perfect it is.
+// The toy language: English-like sentences from a seeded probabilistic grammar. Its entropy is
+// known exactly, so the gap between the loss of a model and the optimum is known too.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 namespace llmc::toy {
 
 // The grammar. Weights are relative; `x` is a noun of the lexicon, `n` and `m` are numbers (one or
-// many). A sentence speaks of one noun x, and all that is said of it far from where it stood (its
-// number, its pronoun, what such a thing can do and be, the noun itself when it is named again)
-// follows from x. What comes between is about anybody, so the last two words tell little.
+// many). A sentence is about one noun x. Everything that later refers to x follows from it: its
+// number, its pronoun, what it can do and be, and the repeated noun. The words in between do not
+// depend on x, so the last two words predict little.
 inline constexpr std::string_view kRules = R"(
    3 | sentence    | subject:x:n verb:x:n and pronoun:x:n is:n state:x .
    3 | sentence    | subject:x:n verb:x:n but name sees:one the noun:x:n .
@@ -40,7 +40,8 @@ inline constexpr std::string_view kRules = R"(
    1 | is:many     | are
 )";
 
-// Words that may stand in any sentence. All take a plain s, added in the number that is named.
+// Words that can occur in any sentence. Those of a group with a number take a plain s in this
+// number and none in the other one.
 inline constexpr std::string_view kCommonWords = R"(
   adjective   | old young tall small quiet clever kind strange busy happy
   name        | Anna Bob Clara David Emma Felix Greta Hugo
@@ -50,8 +51,8 @@ inline constexpr std::string_view kCommonWords = R"(
   sees:one    | see hear know admire fear remember follow trust
 )";
 
-// Words that belong together: a person, whose pronoun stands first, and a thing; what they can do
-// and what they can be.
+// Words that belong together: a person after its pronoun, and a thing; what they can do and what
+// they can be.
 inline constexpr std::string_view kTopics = R"(
   is  | person    | thing  | people do                    | things do                       | people are                    | things are
   he  | king      | throne | reign rule command bow judge | gleam glitter dazzle shine glow | noble royal powerful wise     | golden jeweled precious carved
@@ -72,15 +73,15 @@ class Language {
 
   const Grammar& grammar() const { return grammar_; }
 
-  // Nats per token in an endless text. Sentences are independent and say themselves where they end,
-  // and the grammar is unambiguous (a test parses samples), so this is exact.
+  // Entropy of an infinite text in nats per token. It is exact, because sentences are independent
+  // and mark their own end, and the grammar is unambiguous (a test parses samples).
   double entropy_per_token() const {
     return grammar_.entropy_per_sentence() / grammar_.expected_length();
   }
 
   bool ends_sentence(std::int32_t token) const { return words()[token] == "."; }
 
-  // The first n_tokens of an endless text of independent sentences: `seed` chooses the text.
+  // The first n_tokens of an infinite text of independent sentences; `seed` selects the text.
   std::vector<std::int32_t> generate(std::uint64_t seed, std::int64_t n_tokens) const {
     std::vector<std::int32_t> tokens;
     for (std::uint64_t i = 0; static_cast<std::int64_t>(tokens.size()) < n_tokens; ++i)
@@ -89,12 +90,12 @@ class Language {
     return tokens;
   }
 
-  // Whether this is one whole sentence of the language.
+  // Whether this is one complete sentence of the language.
   bool parse(std::span<const std::int32_t> sentence) const {
     return grammar_.parse(sentence).has_value();
   }
 
-  // The same for words with spaces between; an unknown word makes it no sentence.
+  // The same for words separated by spaces. An unknown word is in no sentence.
   bool parse(std::string_view sentence) const {
     std::vector<std::int32_t> tokens;
     std::istringstream items{std::string(sentence)};
@@ -107,7 +108,8 @@ class Language {
   }
 
  private:
-  // Columns of kTopics; kDoes and kIs columns after a noun stands what it does and is.
+  // Columns of kTopics. kDoes and kIs are the distances from a noun's column to the columns of what
+  // it does and what it is.
   enum Column { kPerson = 1, kThing = 2, kDoes = 2, kIs = 4 };
 
   using Row = std::vector<std::vector<std::string>>;  // columns of words
@@ -143,14 +145,14 @@ class Language {
     return all;
   }
 
-  // The rules and, after them, one rule for each form of each word of the lexicon.
+  // The rules, and after them one rule for each form of each word of the lexicon.
   static std::string table() {
     std::ostringstream out;
     out << kRules;
     const auto rule = [&](const std::string& left, const std::string& right) {
       out << "1 | " << left << " | " << right << "\n";
     };
-    // `name` ends in the number in which words take the s, or in none.
+    // `name` ends in the number in which words take the s, or in no number.
     const auto forms = [&](const std::string& name, const std::vector<std::string>& stems) {
       const std::size_t colon = name.rfind(':');
       const std::string number = colon == std::string::npos ? "" : name.substr(colon + 1);

@@ -1,8 +1,8 @@
-"""Archives from the internet, read as streams.
+"""Reads archives from the internet as streams.
 
-Nothing is ever written under a name that an archive chose: callers ask for what they know and write it
-where they want. Names that point out of a folder are refused all the same, as is more data than a limit,
-whatever sizes the archive claims. Every failure is an ArchiveError that names the archive.
+Nothing is ever written under a name from an archive: callers request the files that they know and write them
+to their own paths. Names that point out of a folder are rejected anyway, and so is more data than a limit,
+whatever sizes the archive states. Every failure is an ArchiveError that names the archive.
 """
 import contextlib
 import io
@@ -21,7 +21,7 @@ class ArchiveError(Exception):
 
 @contextlib.contextmanager
 def _explained(path):
-    """Failures of the libraries as an ArchiveError."""
+    """Converts the exceptions of the libraries to an ArchiveError."""
     try:
         yield
     except EOFError:
@@ -32,7 +32,7 @@ def _explained(path):
 
 
 class _Limited(io.RawIOBase):
-    """Reads through to `stream`, as long as all that is read stays within `limit` bytes."""
+    """Reads from `stream`, and throws once more than `limit` bytes are read."""
 
     def __init__(self, stream, path, limit):
         self.stream, self.path, self.left, self.limit = stream, path, limit, limit
@@ -57,8 +57,8 @@ def _require_harmless(name, path):
 
 @contextlib.contextmanager
 def zip_member(path, name, limit):
-    """The one member of a zip whose last part of the name is `name`, as a binary stream of at most `limit`
-    bytes. Reading it to its end checks its CRC."""
+    """Opens the only member of a zip whose base name is `name`, as a binary stream of at most `limit` bytes.
+    Reading it to its end checks its CRC."""
     with _explained(path), zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             _require_harmless(info.filename, path)
@@ -70,21 +70,21 @@ def zip_member(path, name, limit):
 
 
 def _tar_files(stream, path):
-    """(name, stream) of the regular files of a tar that is read once from front to end."""
+    """Yields (name, stream, size) of the regular files of a tar, which is read once from front to end."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for info in archive:
             _require_harmless(info.name, path)
             if info.isfile():
                 yield info.name, archive.extractfile(info), info.size
-            archive.members = []  # a tar of millions of files would otherwise be remembered whole
-    # A tar says where it ends; only behind that comes what shows that the stream around it is whole.
+            archive.members = []  # otherwise all entries stay in memory, which can be millions
+    # A tar marks its own end. Only the bytes after it show that the stream around it is complete.
     while stream.read(1 << 20):
         pass
 
 
 def texts_in_nested_tars(path, limit):
-    """The contents (bytes) of all .txt files in the .xz-compressed tars in one .xz-compressed tar, which is
-    OpenWebText's form, in the archive's order. limit: bytes of all of them together."""
+    """Yields the contents (bytes) of all .txt files in the .xz-compressed tars in one .xz-compressed tar, which
+    is OpenWebText's format, in the archive's order. limit: maximum bytes of all of them together."""
     with _explained(path), lzma.open(path) as whole:
         outer = io.BufferedReader(_Limited(whole, path, 2 * limit), 1 << 20)
         spent = 0

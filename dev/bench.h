@@ -1,6 +1,6 @@
-// The benchmark of an op: dev/bench_NAME.cu describes cases (an op, a shape, a dtype), each with
-// variants that compute the same, and this checks, repeats and times them. README.md beside this
-// file says how to read what comes out, and how to write one.
+// Harness for benchmarks of ops. dev/bench_NAME.cu describes cases (an op, a shape, a dtype), each
+// with variants that compute the same result. This header checks, repeats and times them. README.md
+// in this directory explains the output and how to write a benchmark.
 #pragma once
 
 #include <cstdio>
@@ -24,14 +24,14 @@ struct CaseInfo {
   std::string op, shape;
   llmc::Dtype dtype = llmc::Dtype::fp32;
   std::vector<std::string> variants = {"used"};
-  double bytes = 0, flops = 0;  // that one run must move and compute, whatever it really does
-  bool timed = true;            // false: results only
+  double bytes = 0, flops = 0;  // minimum per run, whatever the variant really does
+  bool timed = true;            // false: check results only
 };
 
-// What few variants have.
+// Properties that only a few variants have.
 struct Extras {
-  double kept_bytes = 0;                      // held until the backward pass, and scratch
-  std::function<void(int set)> prepare = {};  // before each run, outside the time
+  double kept_bytes = 0;                      // bytes held until the backward pass, plus scratch
+  std::function<void(int set)> prepare = {};  // called before each run, not timed
   std::string note = {};                      // printed at the end of the line
 };
 
@@ -47,20 +47,21 @@ class Case {
       if (bench.options().list) std::printf("%s\n", name.c_str());
     }
     if (bench.options().list) wanted_.clear();
-    // What is moved is about what has to lie in memory.
+    // The bytes that one run moves approximate the memory that one set needs.
     const auto all = std::exchange(wanted_, {});
     for (const std::string& variant : all) {
       if (has_memory(variant, info_.bytes * sets_)) wanted_.push_back(variant);
     }
   }
 
-  // Whether anything of it is to run: if not, leave before memory and the oracle are asked for.
+  // Whether any variant is selected. If not, return before allocating memory and running the
+  // oracle.
   bool wanted() const { return !wanted_.empty(); }
   bool wanted(const std::string& variant) const {
     return std::find(wanted_.begin(), wanted_.end(), variant) != wanted_.end();
   }
 
-  // n elements a set. Inputs and outputs alike lie between guards.
+  // n elements per set. Inputs and outputs both lie between guards.
   template <class T>
   DeviceArray<T>& input(std::int64_t n, Fill fill) {
     return add<T>(n, Role::input, fill);
@@ -70,22 +71,22 @@ class Case {
     return add<T>(n, Role::output, fill);
   }
 
-  // The op works in place: outputs are put back before every round that is timed.
+  // For an op that works in place: resets the outputs before every timed round.
   void restore_each_round() { restore_ = true; }
 
-  // `run` starts the op on set number `set`.
+  // `run(set)` launches the op on set number `set`.
   void variant(const std::string& name, std::function<void(int set)> run, Extras extras = {}) {
     if (wanted(name)) variants_.push_back({name, std::move(run), std::move(extras), {}});
   }
 
-  // Whether `bytes` more of device memory are left for a variant that is wanted; says so where they
-  // are not, and the variant is left out.
+  // Returns whether `variant` is selected and `bytes` more of device memory are free. If memory is
+  // short, reports it and drops the variant.
   bool fits(const std::string& variant, double bytes) {
     if (wanted(variant) && !has_memory(variant, bytes)) std::erase(wanted_, variant);
     return wanted(variant);
   }
 
-  // Drops those of `variants` that are wanted; one line of the report says why.
+  // Drops the selected ones of `variants`; one line of the report gives the reason.
   void leave_out(const std::vector<std::string>& variants, const std::string& why) {
     std::vector<std::string> dropped;
     for (const std::string& variant : variants) {
@@ -97,8 +98,8 @@ class Case {
                             why);
   }
 
-  // Checks all variants, then times them in turns. `check()` compares the first set's outputs with
-  // the oracle; where variants have different limits it takes the variant's name.
+  // Checks all variants, then times them in turns. `check()` compares the outputs of the first set
+  // with the oracle. If tolerances depend on the variant, it is `check(variant_name)`.
   template <class Check>
   void finish(const Check& check) {
     finish_by_name([&]([[maybe_unused]] const std::string& variant) {
@@ -166,7 +167,7 @@ class Case {
     }
   }
 
-  // Of all sets.
+  // Checks the guards of all sets.
   bool guards_intact() const {
     for (const auto& array : arrays_) {
       for (int set = 0; set < sets_; ++set) {
@@ -191,7 +192,7 @@ class Case {
     bench_.stream().synchronize();
   }
 
-  // A variant that cannot run, such as a library's plan, costs its own line and not the others'.
+  // If a variant cannot run (a library's plan, for example), only its own line fails.
   Line verified_or_fault(Variant& variant, const NamedCheck& check) {
     Line line = described(variant);
     try {
@@ -217,7 +218,7 @@ class Case {
   }
 
   void verify(Line& line, const Variant& variant, const NamedCheck& check) {
-    // One variant's fault is not the next one's.
+    // Restores the guards, so that a fault of one variant is not reported for the next one.
     for (const auto& array : arrays_) array->restore_guards(0);
     run_afresh(variant);
     compare_with_oracle(line, check(variant.name));
@@ -256,11 +257,12 @@ class Case {
     }
   }
 
-  // Rounds in which each variant runs once on every set, until all have enough samples.
+  // Runs rounds until every variant has enough samples. In a round each variant runs once on every
+  // set. Samples of the first round, the warm-up, are dropped.
   void time() {
     constexpr double kEnoughMilliseconds = 100;
     constexpr std::size_t kFewest = 20, kMost = 2000;
-    std::deque<llmc::Event> starts(sets_), ends(sets_);  // an Event stays where it is
+    std::deque<llmc::Event> starts(sets_), ends(sets_);  // an Event cannot be moved
     for (bool warm_up = true, enough = false; !enough; warm_up = false) {
       enough = !warm_up;
       for (Variant& variant : variants_) {
@@ -304,8 +306,8 @@ class Case {
   std::vector<Variant> variants_;
 };
 
-// Calls f.template operator()<T>() for each dtype. Kernels of fp16 are those of bf16 with other
-// conversions and another mma; at GPT-2's sizes one width is enough for them.
+// Calls f.template operator()<T>() for each dtype. The fp16 kernels are the bf16 kernels with other
+// conversions and another mma, so one of GPT-2's widths is enough for them.
 template <class F>
 void for_each_dtype(bool with_fp16, F&& f) {
   f.template operator()<float>();
@@ -313,12 +315,12 @@ void for_each_dtype(bool with_fp16, F&& f) {
   if (with_fp16) f.template operator()<fp16>();
 }
 
-// "4096x768".
+// by(4096, 768) returns "4096x768".
 inline std::string by(std::int64_t a, std::int64_t b) {
   return std::to_string(a) + "x" + std::to_string(b);
 }
 
-// main of a benchmark. A CUDA build without a GPU hands over to the host build beside it.
+// main() of a benchmark. A CUDA build without a GPU exec()s the host build next to it.
 template <class Body>
 int bench_main(int argc, char** argv, const char* about, const Body& body) {
   const std::string program = argc > 0 ? argv[0] : "bench";

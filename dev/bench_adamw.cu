@@ -1,6 +1,6 @@
-// AdamW over all parameters of a GPT-2: one launch for all, a launch for each tensor (as training
-// does, whose tensors differ in weight decay), one number a thread, and weights that are rounded
-// stochastically; and the count of the update before it.
+// AdamW over all parameters of a GPT-2: one launch for all tensors; one launch per tensor (as in
+// training, where weight decay differs between tensors); one number per thread; and stochastically
+// rounded weights. Also begin_adamw, which counts the update before them.
 #include <numeric>
 
 #include "dev/bench.h"
@@ -51,7 +51,8 @@ llmc::OptimizerState state_after(int updates) {
           .bias_correction2_root = static_cast<float>(std::sqrt(1 - std::pow(kOptions.beta2, t)))};
 }
 
-// The working weights that masters `p` become in these rows: to the bit, as each draw is definite.
+// Working weights of these rows after stochastic rounding of the masters `p`. They are exact to the
+// bit, because each element has a fixed draw.
 template <class T>
 oracle::Vec rounded(oracle::Vec p, const std::vector<std::int64_t>& rows, std::int64_t C) {
   const oracle::StochasticRounding definition{kRounded.seed, kRounded.tensor, kUpdates};
@@ -63,8 +64,8 @@ oracle::Vec rounded(oracle::Vec p, const std::vector<std::int64_t>& rows, std::i
   return p;
 }
 
-// T: the dtype of the working weights; all else is fp32. As in training, fp32 works with the
-// masters themselves.
+// T: the dtype of the working weights; everything else is fp32. As in training, fp32 has no working
+// copy and uses the masters directly.
 template <class T>
 void adamw(Bench& bench, const Shape& s) {
   constexpr bool kCopy = sizeof(T) < sizeof(float);
@@ -144,7 +145,7 @@ void adamw(Bench& bench, const Shape& s) {
   });
 }
 
-// One thread's work: what it costs to start.
+// One thread does the work, so this measures the cost of a launch.
 void begin(Bench& bench) {
   Case c(bench, {.op = "begin_adamw", .shape = "1", .bytes = 2.0 * sizeof(llmc::OptimizerState)});
   if (!c.wanted()) return;
@@ -155,7 +156,7 @@ void begin(Bench& bench) {
       "used",
       [&](int i) {
         llmc::begin_adamw(state.data(), kOptions, bench.stream());
-        // The state is a struct; what the report looks at are arrays of numbers.
+        // The report compares arrays of numbers, so two fields of the state are copied into one.
         llmc::copy_on_device(corrections.at(i), &state.data()->bias_correction1, 2, bench.stream());
       },
       {.prepare = [&](int) { llmc::copy_to_device(state.data(), &before, 1, bench.stream()); }});

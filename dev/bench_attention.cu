@@ -1,6 +1,6 @@
-// Attention, flash and standard, each without dropout and with it, forward and backward, in time
-// and memory over T. One head is held against the oracle: of long sequences the last positions
-// alone, which look back over all of them.
+// Attention: flash and standard, each with and without dropout, forward and backward, in time and
+// memory over T. Only the last head of the last batch row is compared with the oracle; for long
+// sequences, only its last positions, which attend to the whole sequence.
 #include "dev/bench.h"
 #include "llmc/ops/attention/attention.h"
 #include "llmc/ops/attention/standard_attention.h"
@@ -18,17 +18,18 @@ struct Shape {
   std::int64_t C() const { return NH * HS; }
   std::int64_t rows() const { return B * T; }
   std::int64_t squares() const { return B * NH * T * T; }
-  // The first position held against the oracle, which takes minutes for all of the longest.
+  // First position compared with the oracle, which would take minutes for all positions of the
+  // longest T.
   std::int64_t checked_from() const { return T > 4096 ? T - 512 : 0; }
   std::string text() const {
     return "B " + std::to_string(B) + " T " + std::to_string(T) + " " + by(NH, HS);
   }
-  // A product over the visible half of the (T, T) matrix of every head: two FLOP for each of HS.
+  // FLOP of one product over the visible half of every head's (T, T) matrix: 2 * HS per element.
   double product_flops() const { return static_cast<double>(squares()) * static_cast<double>(HS); }
 };
 
-// GPT-2's rate, and numbers far from zero in all else that a mask depends on; samples pass 2^32
-// within a batch of two.
+// GPT-2's dropout rate. All other values that a mask depends on are far from zero, and sample
+// numbers cross 2^32 within a batch of two.
 constexpr double kRate = 0.1;
 constexpr std::uint64_t kSeed = 0xfedcba9876543210;
 constexpr std::int64_t kStep = 77, kSite = 7, kFirstSample = (std::int64_t{1} << 32) - 1;
@@ -37,7 +38,7 @@ llmc::Dropout dropout() {
   return llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
 }
 
-// What the oracle multiplies the probabilities of the last head of the last batch row by.
+// The oracle's dropout factors for the probabilities of the last head of the last batch row.
 oracle::AttentionFactor factor_of(Shape s) {
   const oracle::Dropout definition{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
   return [=](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
@@ -57,8 +58,8 @@ std::vector<std::string> variants(Shape s) {
   return {"flash", "flash_dropout", "standard", "standard_dropout"};
 }
 
-// What forward leaves for backward, in bytes: the input, the output, the log-sum-exp, and for
-// standard attention the probabilities.
+// Bytes that forward keeps for backward: the input, the output, the log-sum-exp, and for standard
+// attention the probabilities.
 template <class T>
 double kept(Shape s, bool standard) {
   const double elements = 4.0 * static_cast<double>(s.rows() * s.C());
@@ -66,13 +67,18 @@ double kept(Shape s, bool standard) {
          sizeof(float) * static_cast<double>(s.rows() * s.NH);
 }
 
-// Sums over HS columns of a score and up to T keys, in fp32, with twice what roundings of either
-// sign add up to. One rounding to half precision costs 0.72 kRounding / sqrt(3) of a tensor's
-// norm: out and d_v see two (the probabilities, the result), d_q and d_k three; twice that is
-// allowed, and dropout scales what is wanted as it does the errors. Standard attention stores its
-// scores and probabilities: one and two roundings more, in terms of a score's own size. That is
-// about 1, but what weighs most in the few positions checked of a long sequence are its largest, up
-// to 4. The log-sum-exp is held to what its largest may err by; its own size is 1 or more.
+// fp32: a score sums over HS columns, an output over up to T keys; twice what roundings of either
+// sign add up to is allowed.
+//
+// Half precision: one rounding costs 0.72 kRounding / sqrt(3) of a tensor's norm. out and d_v see
+// two roundings (the probabilities, the result), d_q and d_k three; twice that is allowed. Dropout
+// scales the expected values and the errors alike.
+//
+// Standard attention also stores its scores and probabilities: one more rounding for out and d_v,
+// two for d_q and d_k, relative to the size of a score. That size is about 1. In the few checked
+// positions of a long sequence the largest scores, up to 4, weigh most.
+//
+// The tolerance of the log-sum-exp is the error of the largest scores; a log-sum-exp is 1 or more.
 struct Tolerances {
   double out, lse, d_qk, d_v;
 };
@@ -82,15 +88,15 @@ Tolerances tolerances(Shape s, bool standard) {
       (4 + std::sqrt(static_cast<double>(s.HS)) + std::sqrt(static_cast<double>(s.T))) * 0x1p-24;
   if (sizeof(T) == 4) return {fp32, 4 * fp32, fp32, fp32};
   const double rounding = 2 * 0.72 * kRounding<T> / std::sqrt(3.0);
-  const double exponential = 4 * 0x1p-22;  // of the GPU's approximation
-  const double score = 4 * kRounding<T>;   // of a stored one, which may be as large as 4
+  const double exponential = 4 * 0x1p-22;  // from the GPU's approximate exponential
+  const double score = 4 * kRounding<T>;   // rounding of a stored score, which may be as large as 4
   const double more = !standard ? 0.0 : s.checked_from() == 0 ? 1.0 : 16.0;
   return {rounding * std::sqrt(2 + more), 4 * fp32 + (standard ? score : exponential),
           rounding * std::sqrt(3 + 2 * more), rounding * std::sqrt(2 + more)};
 }
 
-// The last head of the last batch row of x (B*T, parts * C), each of its parts HS wide:
-// (T, parts * HS).
+// The last head of the last batch row of x (B*T, parts * C), as (T, parts * HS): the last HS
+// columns of each part.
 template <class T>
 oracle::Vec last_head(Shape s, const DeviceArray<T>& x, std::int64_t parts) {
   const std::int64_t width = parts * s.C();
@@ -105,7 +111,7 @@ oracle::Vec last_head(Shape s, const DeviceArray<T>& x, std::int64_t parts) {
   return head;
 }
 
-// One part of a head (T, parts * HS), where it is held against the oracle.
+// The rows of one part of a head (T, parts * HS) that are compared with the oracle.
 oracle::Vec checked(Shape s, const oracle::Vec& head, std::int64_t part = 0,
                     std::int64_t parts = 1) {
   oracle::Vec out;
@@ -116,7 +122,7 @@ oracle::Vec checked(Shape s, const oracle::Vec& head, std::int64_t part = 0,
   return out;
 }
 
-// The views that the ops take, of one set.
+// Views of one set, in the shapes that the ops expect.
 template <class T>
 auto packed(Shape s, const DeviceArray<T>& x, int i) {
   return make_tensor(x.at(i), s.B, s.T, 3 * s.C());
@@ -133,7 +139,8 @@ auto square(Shape s, const DeviceArray<T>& x, int i) {
   return make_tensor(x.at(i), s.B, s.NH, s.T, s.T);
 }
 
-// Whether the (T, T) matrices of the standard variants fit; those that lack them are left out.
+// Returns whether the (T, T) matrices of any standard variant fit in memory. Drops the variants for
+// which they do not.
 template <class T>
 bool room_for_squares(Case& c, Shape s, int sets) {
   const double bytes = static_cast<double>(sets * s.squares()) * sizeof(T);
@@ -276,8 +283,9 @@ void run(Bench& bench) {
                   {{1, 17, 3, 40}, {2, 65, 2, 64}, {1, 130, 1, 128}, {1, 257, 1, 24}});
   }
   if (bench.wants(ShapeSet::gpt2)) {
-    // The tokens of a batch of 32 x 1024, whatever T; then the heads of 1558M. The oracle draws a
-    // mask with hundreds of instructions an element, so not that of the longest.
+    // Every T has the tokens of a batch of 32 x 1024. The last shape has the heads of 1558M. The
+    // longest T run without dropout, because the oracle needs hundreds of instructions per mask
+    // element.
     for (std::int64_t T = 128; T <= 16384; T *= 2) {
       shapes.push_back({32768 / T, T, 12, 64, T == 1024, T <= 2048});
     }

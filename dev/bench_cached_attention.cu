@@ -1,5 +1,5 @@
-// A step of generation in each layer: the newest token's k and v into the cache, and its attention
-// over what the cache holds; and the cache of a whole prompt.
+// One step of generation in each layer: storing the newest token's k and v in the cache, and its
+// attention over the cache. Also storing the k and v of a whole prompt.
 #include <cmath>
 
 #include "dev/bench.h"
@@ -13,12 +13,13 @@ using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 using Positions = llmc::Tensor<const std::int32_t, 1>;
 
-// One new token of B sequences; the longest now has T tokens, and the cache as many rows for each.
+// One new token for each of B sequences. The longest sequence then has T tokens, and the cache has
+// T rows per sequence.
 struct Shape {
   std::int64_t B, T, NH, HS;
   bool fp16 = true;
   std::int64_t C() const { return NH * HS; }
-  // Sequences of a batch are not of one length; rows of the cache from there on are not its own.
+  // Sequences of a batch differ in length; cache rows from length(b) on are not part of b.
   std::int64_t length(std::int64_t b) const { return std::max<std::int64_t>(1, T - 7 * b); }
   std::int64_t tokens() const {
     std::int64_t sum = 0;
@@ -30,19 +31,19 @@ struct Shape {
   }
 };
 
-// As in bench_attention; out sees one rounding, its own.
+// Derived as in bench_attention; out sees one rounding, its own.
 template <class T>
 double attention_tolerance(Shape s) {
   const double fp32 =
       (4 + std::sqrt(static_cast<double>(s.HS)) + std::sqrt(static_cast<double>(s.T))) *
       kRounding<float>;
   if (sizeof(T) == 4) return fp32;
-  const double exponential = 0x1p-22;  // of the GPU's approximation
+  const double exponential = 0x1p-22;  // from the GPU's approximate exponential
   return 2 * 0.72 * kRounding<T> / std::sqrt(3.0) + fp32 + exponential;
 }
 
-// The attention of sequence b's newest token in head h (HS): the last row of the attention of all
-// its tokens, whose queries before the last do not matter.
+// Attention of sequence b's newest token in head h (HS): the last row of the attention of all its
+// tokens. Queries before the last do not matter.
 template <class T>
 oracle::Vec newest_row(Shape s, const DeviceArray<T>& qkv, const DeviceArray<T>& keys,
                        const DeviceArray<T>& values, std::int64_t b, std::int64_t h) {
@@ -101,7 +102,7 @@ void attention(Bench& bench, Shape s) {
   });
 }
 
-// T_new tokens of each of B sequences into a cache of T_max rows.
+// Stores T_new tokens of each of B sequences in a cache of T_max rows per sequence.
 struct StoreShape {
   std::int64_t B, T_new, T_max, C;
   bool fp16 = true;
@@ -131,7 +132,7 @@ void store(Bench& bench, StoreShape s) {
                                make_tensor(qkv.at(i), s.B, s.T_new, 3 * s.C),
                                Positions{first.data(), {s.B}}, bench.stream());
   });
-  // Rows that are written, and rows that are not.
+  // Samples rows that are written and rows that must stay unchanged.
   const auto rows = sample(s.B * s.T_max, 600);
   oracle::Vec want_k, want_v;
   for (const std::int64_t row : rows) {
@@ -161,7 +162,8 @@ void run(Bench& bench) {
       for (const std::int64_t T : {64, 256, 1024}) {
         for (const std::int64_t B : {1, 8, 32}) shapes.push_back({B, T, NH, 64, NH == 12});
       }
-      // A step and a prompt. Of the cache only the rows that are written matter.
+      // Shapes of one generation step and of one prompt. Only the cache rows that are written
+      // matter, so the step has a short cache.
       stores.push_back({8, 1, 64, NH * 64, NH == 12});
       stores.push_back({8, 1024, 1024, NH * 64, NH == 12});
     }

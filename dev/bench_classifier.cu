@@ -1,6 +1,6 @@
 // The classifier: softmax, cross-entropy and d_logits in place, against three passes; the losses
-// alone; the two phases that slices of a vocabulary take, and the merging between them; and the sum
-// of the losses.
+// only; the two phases that vocabulary slices use, and the merge between them; the sum of the
+// losses.
 #include "dev/bench.h"
 #include "dev/variants/classifier_three_pass.h"
 #include "llmc/ops/classifier.h"
@@ -21,15 +21,15 @@ struct Shape {
   double n() const { return static_cast<double>(rows * Vp); }
 };
 
-// What the mean over rows hands to each; fp16 needs a loss scale, or most of d_logits would be
-// smaller than its numbers.
+// Gradient of the mean loss with respect to one row's loss. fp16 needs a loss scale: without it
+// most of d_logits would underflow.
 template <class T>
 float gradient_of_row(Shape s) {
   constexpr float kLossScale = std::is_same_v<T, fp16> ? 4096.0f : 1.0f;
   return kLossScale / static_cast<float>(s.rows);
 }
 
-// The oracle's answer for some rows, as they lie in memory: d_logits end in zeros.
+// The oracle's results for some rows, in the engine's layout: rows of d_logits end in zeros.
 struct Want {
   std::vector<std::int64_t> rows;
   oracle::Vec losses, d_logits;
@@ -109,8 +109,8 @@ void loss_alone(Bench& bench, Shape s) {
   });
 }
 
-// Both phases on one slice, which is the whole vocabulary; what lies between them is a few numbers
-// a row.
+// Runs both phases on one slice, which is the whole vocabulary. The statistics between them are a
+// few numbers per row.
 template <class T>
 void two_phases(Bench& bench, Shape s) {
   Case c(bench, {.op = "classifier_two_phases",
@@ -144,7 +144,7 @@ void two_phases(Bench& bench, Shape s) {
   });
 }
 
-// The statistics of two slices into those of the whole, for each row.
+// Merges the statistics of two slices into those of the whole vocabulary, for each row.
 void merge(Bench& bench, std::int64_t rows) {
   constexpr std::int64_t kSlices = 2;
   const std::int64_t n = kSlices * rows;

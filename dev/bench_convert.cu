@@ -1,4 +1,4 @@
-// Copies between number types, to the nearest number and with stochastic rounding.
+// Conversions between dtypes, with rounding to nearest and with stochastic rounding.
 #include <cmath>
 
 #include "dev/bench.h"
@@ -12,11 +12,11 @@ using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 
 constexpr std::int64_t kSampled = 4000;
-constexpr float kDeviation = 1e-3f;        // so small that fp16 has subnormal numbers among them
+constexpr float kDeviation = 1e-3f;        // so small that some values are subnormal in fp16
 constexpr std::int64_t k124M = 124475904;  // parameters
 
-// The nearest number of T, ties to even (the default rounding of nearbyint): a multiple of the unit
-// that 8 or 11 significant bits leave, which in fp16 is never below 2^-24.
+// x rounded to the nearest T, ties to even (the default rounding of nearbyint). The result is a
+// multiple of the unit of 8 or 11 significant bits; in fp16 the unit is at least 2^-24.
 template <class T>
 double nearest(double x) {
   int exponent = 0;
@@ -43,7 +43,8 @@ void convert(Bench& bench, std::int64_t n) {
   c.finish([&] { return std::vector{compare("out", out.rows(which, 1), want, 0)}; });
 }
 
-// T: half precision. A definite draw for each element, so nothing may differ from the definition.
+// T: half precision. Each element has a fixed draw, so the result must equal the definition
+// exactly.
 template <class T>
 void stochastic(Bench& bench, std::int64_t n) {
   Case c(bench, {.op = "stochastic_convert",
@@ -77,7 +78,7 @@ void run(Bench& bench) {
     convert<bf16, float>(bench, n);
     convert<float, bf16>(bench, n);
     stochastic<bf16>(bench, n);
-    if (n > k124M) continue;  // fp16 at one of GPT-2's sizes
+    if (n > k124M) continue;  // fp16 runs at only one of GPT-2's sizes
     convert<fp16, float>(bench, n);
     convert<float, fp16>(bench, n);
     stochastic<fp16>(bench, n);

@@ -1,6 +1,6 @@
-// Dropout of activations, from one array to another (the gradient of a branch) and in place (the
-// embedding, a branch): a draw of four random words for four elements, against a draw for each.
-// Attention's dropout is in bench_attention.
+// Dropout of activations, out of place (the gradient of a branch) and in place (the embedding, a
+// branch). One draw of four random words for four elements, against one draw per element.
+// bench_attention measures attention's dropout.
 #include "dev/bench.h"
 #include "dev/variants/scalar.h"
 #include "llmc/ops/dropout.h"
@@ -12,10 +12,10 @@ using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 
 constexpr std::int64_t kSampledRows = 64;
-constexpr double kRate = 0.1;  // GPT-2's
+constexpr double kRate = 0.1;  // GPT-2's rate
 constexpr std::uint64_t kSeed = 0xfedcba9876543210;
 constexpr std::int64_t kStep = 9, kSite = 300;
-// Batch rows on both sides of what 32 bits hold.
+// The sample number of the first batch row fits in 32 bits, those of later rows do not.
 constexpr std::int64_t kFirstSample = (std::int64_t{1} << 32) - 1;
 
 struct Shape {
@@ -25,14 +25,14 @@ struct Shape {
   std::string text() const { return by(B, T) + "x" + std::to_string(C); }
 };
 
-// 1 where an element is left out.
+// The mask: 1 for each dropped (zero) element.
 oracle::Vec left_out(const oracle::Vec& x) {
   oracle::Vec mask;
   for (const double value : x) mask.push_back(value == 0 ? 1 : 0);
   return mask;
 }
 
-// The definition, for some rows of x: `values` are their elements.
+// Applies the definition of dropout to `values`, the elements of rows `rows` of x.
 oracle::Vec dropped(Shape s, const std::vector<std::int64_t>& rows, oracle::Vec values) {
   const oracle::Dropout definition{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
   auto x = values.begin();
@@ -48,7 +48,7 @@ template <class T>
 std::vector<Comparison> checked(Shape s, const DeviceArray<T>& out,
                                 const std::vector<std::int64_t>& rows, const oracle::Vec& want) {
   const oracle::Vec got = out.rows(rows, s.C);
-  // A single element of a wrong mask is less than rounding in the norm of all.
+  // The mask is compared separately: one wrong element changes the norm less than rounding does.
   return {compare("out", got, want, tolerance<T>()),
           compare("mask", left_out(got), left_out(want), 0)};
 }

@@ -1,5 +1,5 @@
-// Token plus position embedding, forward and backward. Tokens are as uneven as words are: number i
-// comes about 1/i as often as number 1 (Zipf).
+// Token plus position embedding, forward and backward. Token frequencies follow Zipf's law: the
+// i-th most frequent token occurs about 1/i as often as the first.
 #include <cmath>
 #include <random>
 

@@ -32,7 +32,7 @@ void partials(Bench& bench, std::int64_t n) {
   });
 }
 
-// `count` partial sums, those of 1024 times as many gradients.
+// Runs the last phase on `count` partial sums, which stand for 1024 times as many gradients.
 void finish(Bench& bench, std::int64_t count) {
   Case c(bench, {.op = "finish_global_norm",
                  .shape = std::to_string(count),
@@ -48,7 +48,7 @@ void finish(Bench& bench, std::int64_t count) {
   constexpr float kClip = 1;
   c.variant("used", [&](int i) {
     llmc::finish_global_norm(state.data(), partials.at(i), count, kClip, nullptr, bench.stream());
-    // The state is a struct; what the report looks at are arrays of numbers.
+    // The report compares arrays of numbers, so two fields of the state are copied into one.
     llmc::copy_on_device(norm_and_scale.at(i), &state.data()->gradient_norm, 1, bench.stream());
     llmc::copy_on_device(norm_and_scale.at(i) + 1, &state.data()->gradient_scale, 1,
                          bench.stream());

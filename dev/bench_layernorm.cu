@@ -54,7 +54,8 @@ void forward(Bench& bench, Shape s) {
   const auto rows = sample(s.rows, kSampledRows);
   const auto want = oracle::layernorm_forward(inp.rows(rows, s.C), weight.values(), bias.values(),
                                               static_cast<std::int64_t>(rows.size()), s.C, kEps);
-  // A mean's error is that of a sum of C numbers, and what it is relative to may be small.
+  // The mean's error is that of a sum of C numbers, but it is relative to the mean, which may be
+  // small.
   const double statistics = tolerance<float>(s.C);
   c.finish([&] {
     return std::vector{compare("out", out.rows(rows, s.C), want.out, tolerance<T>(s.C)),
@@ -88,7 +89,7 @@ void residual_forward(Bench& bench, Shape s) {
   const auto rows = sample(s.rows, kSampledRows);
   const oracle::Vec want_sum = oracle::residual_forward(inp1.rows(rows, s.C), inp2.rows(rows, s.C));
   c.finish([&] {
-    // What is normalised is the sum as it was stored.
+    // The LayerNorm reads the sum as stored, after rounding to T.
     const oracle::Vec stored = sum.rows(rows, s.C);
     const auto want = oracle::layernorm_forward(stored, weight.values(), bias.values(),
                                                 static_cast<std::int64_t>(rows.size()), s.C, kEps);
@@ -110,7 +111,7 @@ void backward(Bench& bench, Shape s) {
   const std::int64_t floats = llmc::layernorm_backward_scratch(s.rows, s.C);
   auto& inp = c.input<T>(s.rows * s.C, normal(1, 1.5f, 0.7f));
   auto& d_out = c.input<T>(s.rows * s.C, normal(2));
-  auto& skip = c.input<T>(s.rows * s.C, normal(3));  // the gradient past the LayerNorm
+  auto& skip = c.input<T>(s.rows * s.C, normal(3));  // gradient through the skip connection
   auto& weight = c.input<T>(s.C, normal(4, 0.3f, 1.0f));
   auto& mean = c.input<float>(s.rows, kComputed);
   auto& rstd = c.input<float>(s.rows, kComputed);
@@ -119,7 +120,7 @@ void backward(Bench& bench, Shape s) {
   auto& d_weight = c.output<float>(s.C, normal(5));
   auto& d_bias = c.output<float>(s.C, normal(6));
   const oracle::Vec start_weight = d_weight.values(), start_bias = d_bias.values();
-  for (int i = 0; i < inp.sets(); ++i) {  // statistics of the rows; d_inp is free so far
+  for (int i = 0; i < inp.sets(); ++i) {  // computes mean and rstd; d_inp serves as scratch
     llmc::layernorm_forward<T>(make_tensor(d_inp.at(i), s.rows, s.C),
                                make_tensor(mean.at(i), s.rows), make_tensor(rstd.at(i), s.rows),
                                make_tensor(inp.at(i), s.rows, s.C), make_tensor(weight.at(i), s.C),
@@ -133,7 +134,7 @@ void backward(Bench& bench, Shape s) {
         make_tensor(rstd.at(i), s.rows), make_tensor(weight.at(i), s.C),
         make_tensor(skip.at(i), s.rows, s.C), make_tensor(scratch.at(i), floats), bench.stream());
   });
-  // The parameters' gradients are sums over all rows, so nothing is sampled.
+  // The parameter gradients are sums over all rows, so all rows are compared.
   auto want = oracle::residual_layernorm_backward(d_out.values(), skip.values(), inp.values(),
                                                   weight.values(), s.rows, s.C, kEps);
   oracle::add_to(want.weight, start_weight);

@@ -19,30 +19,30 @@ using llmc::Transpose;
 struct Shape {
   std::int64_t M, K, N;  // (M, K) times (K, N)
   bool fp16 = true;
-  bool plans = false;  // whether bf16 has the variants of other plans
+  bool plans = false;  // bf16 only: also run the library's other plans
   template <class T>
   bool has_plans() const {
     return plans && std::is_same_v<T, bf16>;
   }
   std::string text() const { return by(M, K) + "x" + std::to_string(N); }
   double flops() const { return 2.0 * static_cast<double>(M) * static_cast<double>(K * N); }
-  // Of both operands and the result, `results` times.
+  // Bytes of both operands and of `results` results.
   template <class T>
   double bytes(double results = 1) const {
     return sizeof(T) * (static_cast<double>(M * K + K * N) + results * static_cast<double>(M * N));
   }
 };
 
-// Products of half precision add up in tensor cores, which may cut off what does not fit 24 bits
-// where an fp32 sum rounds: an error to one side for every step of 16 terms.
+// Half-precision products are summed in tensor cores, which may truncate to 24 bits where an fp32
+// sum rounds. This adds a one-sided error for every step of 16 terms.
 template <class TI, class TO>
 double product_tolerance(std::int64_t terms) {
   const double cut = sizeof(TI) < 4 ? static_cast<double>(terms) / 16 * 0x1p-24 : 0;
   return tolerance<TO>(terms) + cut;
 }
 
-// GELU inside a product on a GPU may use a coarse tanh (llmc/ops/gemm/gemm.h); its slope and
-// derivative double the error at most.
+// GELU inside a product on a GPU may use a coarse tanh (llmc/ops/gemm/gemm.h). GELU's slope and
+// derivative at most double its error.
 double epilogue_tolerance(const std::string& variant) {
   return llmc::kCudaTarget && variant == "epilogue" ? 2 * 0x1p-11 : 0;
 }
@@ -112,7 +112,8 @@ void forward(Bench& bench, Shape s, bool with_bias) {
   });
 }
 
-// hidden = x W + b and y = gelu(hidden), which the backward pass needs both: two kernels, or one.
+// hidden = x W + b and y = gelu(hidden), as two kernels or one. The backward pass needs both
+// results.
 template <class T>
 void gelu_forward(Bench& bench, Shape s) {
   Case c(bench, {.op = "linear_gelu_forward",
@@ -175,7 +176,8 @@ void residual_forward(Bench& bench, Shape s) {
 
 // ---- backward ------------------------------------------------------------------------------
 
-// d_x (M, K) = d_y (M, N) Wᵀ; with `gelu`, times gelu'(hidden), as below the MLP's projection.
+// d_x (M, K) = d_y (M, N) Wᵀ. With `gelu`, d_x is also multiplied by gelu'(hidden), as in the
+// backward pass of the MLP's projection.
 template <class T>
 void backward_input(Bench& bench, Shape s, bool gelu) {
   Case c(bench, {.op = gelu ? "linear_gelu_backward" : "linear_backward_input",
@@ -213,7 +215,7 @@ void backward_input(Bench& bench, Shape s, bool gelu) {
     add_used(c, gemm, call_of, used);
     add_other_plans(bench, c, false, call_of);
   }
-  // As the head's product: rows of d_y with rows of W.
+  // Has the form of the head's product: dot products of rows of d_y with rows of W.
   const auto rows = sample(s.M, 16);
   oracle::Vec want =
       oracle::lm_head_forward(dy.rows(rows, s.N), w.values(), count_of(rows), s.N, s.K);
@@ -246,8 +248,8 @@ oracle::Vec weight_gradient_rows(const DeviceArray<T>& x, const DeviceArray<T>& 
 }
 
 // d_W (K, N), fp32, += x^T d_y for x (M, K) and d_y (M, N). The sums have M terms. With `ones`, all
-// operands are 1 and d_W begins with 0: then every number of d_W must be exactly M, which fp32 sums
-// reach without rounding, and a plan that leaves out or doubles a part of the sum cannot pass.
+// operands are 1 and d_W starts at 0, so every element of d_W must be exactly M. fp32 sums reach M
+// without rounding, so a plan that skips or repeats a part of the sum fails.
 template <class T>
 void backward_weight(Bench& bench, Shape s, const char* op, bool ones = false) {
   const double inputs = sizeof(T) * static_cast<double>(s.M * s.K + s.M * s.N);
@@ -362,9 +364,9 @@ void run(Bench& bench) {
     });
   }
   if (!bench.wants(ShapeSet::gpt2)) return;
-  constexpr std::int64_t kVocabulary = 50304;  // 50257 in rows of whole 128s
-  // 124M: micro-batches of 64 and 32 sequences of 1024 tokens, all dtypes for the latter; the head
-  // by chunks of 4096 rows and in one piece.
+  constexpr std::int64_t kVocabulary = 50304;  // 50257 padded to a multiple of 128
+  // 124M: micro-batches of 64 and 32 sequences of 1024 tokens, the latter in all dtypes. The head
+  // runs in chunks of 4096 rows and in one piece.
   block<bf16>(bench, 65536, 768, true);
   for (const std::int64_t rows : {4096, 65536}) {
     head<bf16>(bench, {rows, 768, kVocabulary, true, true});

@@ -1,4 +1,4 @@
-// Initial values: normal numbers by index, and constants.
+// Initial values: normal numbers, which depend on the element's index, and constants.
 #include <cmath>
 
 #include "dev/bench.h"
@@ -12,7 +12,7 @@ constexpr std::uint64_t kSeed = 7;
 constexpr std::uint32_t kTensor = 3;
 constexpr float kMean = 0.5f, kDeviation = 2.0f;
 
-// Box and Muller's formula in fp64 on the bits that Philox gives for element i.
+// The Box-Muller transform in fp64 of Philox's random bits for element i.
 double normal_number(std::int64_t i) {
   const auto bits = llmc::random_bits(kSeed, llmc::RandomPurpose::initialisation, 0, kTensor,
                                       static_cast<std::uint64_t>(i / 4));

@@ -1,6 +1,6 @@
-// The next token of each sequence: a row of logits to the host, a look for numbers that are not
-// finite, and the choice, which is made there in fp64. So a time here is the host's; the roof says
-// what the GPU's memory would need for the logits alone.
+// Samples the next token of each sequence: copies a row of logits to the host, checks that it is
+// finite, and samples on the host in fp64. The times are therefore the host's; the roof covers only
+// reading the logits from GPU memory.
 #include <cmath>
 #include <numeric>
 
@@ -21,17 +21,19 @@ struct Choice {
   SamplingOptions options;
 };
 
-// The random number that must lead to an id, and the id.
+// A random number for one row, and the id that it must select.
 struct Draw {
   double uniform;
   std::int32_t id;
 };
 
-// By the definition: ids from the likeliest to the least likely (of equals, lower ids first); those
-// that compete share the probability, and an id has the part of (0, 1) that begins where lower ids
-// end. The number lies in the middle of the part of the least likely that has one to speak of, for
-// row 0: the last of the k. For the others it lies in the middle of the part that is found at an
-// even spread.
+// Derives a draw from the definition. Ids are sorted from the likeliest to the least likely; equal
+// logits by lower id first. The ids that compete share the probability. Each id owns the interval
+// of (0, 1) that begins where the intervals of lower ids end.
+//
+// For row 0 the number is the middle of the interval of the least likely id whose share is at least
+// kLeast: the last of the top k. For other rows it is the middle of the interval at (row + 0.5) /
+// rows.
 Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t row,
               std::int64_t rows) {
   std::vector<std::int32_t> ids(logits.size());
@@ -55,7 +57,7 @@ Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options,
     if (found) return {below + part / 2, id};
     below += part;
   }
-  return {0.5, -1};  // not reached: parts add up to 1
+  return {0.5, -1};  // unreachable: the intervals add up to 1
 }
 
 template <class T>
@@ -65,7 +67,7 @@ void sampling(Bench& bench, Shape s, const Choice& choice) {
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * static_cast<double>(s.rows * s.V)});
   if (!c.wanted()) return;
-  // So far from zero half precision has few digits left, and equals among the likeliest.
+  // Around -100 half precision has few digits left, so several of the likeliest logits are equal.
   auto& logits = c.input<T>(s.rows * s.Vp, normal(1, 3, -100));
   auto& tokens = c.output<std::int32_t>(s.rows, indices(2, s.V));
   std::vector<double> uniforms, want;
@@ -85,7 +87,7 @@ void sampling(Bench& bench, Shape s, const Choice& choice) {
       chosen.push_back(llmc::sample_token(row, choice.options, uniforms[r]));
     }
     llmc::copy_to_device(tokens.at(i), chosen.data(), s.rows, bench.stream());
-    bench.stream().synchronize();  // `chosen` goes
+    bench.stream().synchronize();  // `chosen` is freed on return
   });
   c.finish([&] {
     const std::vector<std::int32_t> got = tokens.stored();
@@ -99,7 +101,7 @@ void run(Bench& bench) {
                                        {"sample_top_k", {.temperature = 0.7, .top_k = 40}}};
   std::vector<Shape> shapes;
   if (bench.wants(ShapeSet::small)) shapes.insert(shapes.end(), {{3, 5, 8}, {7, 203, 208}});
-  // The vocabulary is not cut short on the host either: it is there that this runs.
+  // The full vocabulary runs on the host too, because sampling always runs there.
   shapes.push_back({8, 50257, 50304});
   for (const Shape s : shapes) {
     for (const Choice& choice : choices) {

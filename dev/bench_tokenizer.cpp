@@ -1,5 +1,5 @@
-// Megabytes of text a second that a tokenizer encodes and decodes on one core. Time is what the
-// processor spent on this program, the best of several runs: other programs then disturb little.
+// Megabytes of text per second that a tokenizer encodes and decodes on one core. Times are CPU time
+// of this process, the best of several runs, so other programs disturb them little.
 //
 //     make build/host/bench_tokenizer
 //     build/host/bench_tokenizer TOKENIZER FILE...      (TOKENIZER as for train_gpt2)

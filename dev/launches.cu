@@ -1,9 +1,11 @@
-// What each kernel asks for at launch, threads of a block and dynamic shared memory, in training
-// and generation at the published widths and at widths that lead to the other instances. Compilers
-// know neither, so `make resources` takes them from here. The host executor's launches are the
-// GPU's, but for elementwise kernels: there a thread takes more numbers, and blocks are as large.
+// Prints what each kernel requests at launch: threads per block and dynamic shared memory. Training
+// and generation run at the published widths and at widths that lead to the other instances.
+// Compilers know neither value, so `make resources` reads them from this program. The host
+// executor's launches equal the GPU's, except for elementwise kernels: a thread there handles more
+// numbers, but blocks have the same size.
 //
-// A line for each different launch of a kernel: threads, bytes, the kernel's mangled name.
+// The output has one line per different launch of a kernel: threads, bytes, the kernel's mangled
+// name.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -25,7 +27,7 @@ namespace {
 
 using namespace llmc;
 
-// Prints a launch the first time it is seen. Needs a program linked with -rdynamic.
+// Prints a launch the first time it occurs. The program must be linked with -rdynamic.
 class Printer : public LaunchObserver {
  public:
   void launched(const void* kernel, int block_threads, std::size_t shared_bytes) override {
@@ -49,7 +51,7 @@ std::vector<std::int32_t> some_tokens(std::int64_t count, std::int64_t vocabular
   return tokens;
 }
 
-// A stage without embedding and head, whose residual addition is a launch of its own.
+// Runs a stage without embedding and head, whose residual addition is a separate launch.
 template <class T>
 void run_stage(TrainingEngine<T>& engine, const DeviceBatch& batch) {
   const Stage stage{.first = 0, .end = 1, .embedding = false, .head = false};
@@ -57,8 +59,9 @@ void run_stage(TrainingEngine<T>& engine, const DeviceBatch& batch) {
   runner.model().forward(stage, runner.activations(), batch, engine.context());
 }
 
-// Initialisation, a step of training and a loss to look at; a step with dropout and, where weights
-// are rounded, stochastic rounding, and what a resumed run does of that.
+// Runs initialisation, a training step, and a forward pass that reads the losses. Then runs a step
+// with dropout and, for half-precision weights, stochastic rounding, and restores the rounded
+// weights as a resumed run does.
 template <class T>
 void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   const RunShape shape{.B = 1, .T = config.context, .attention = attention};
@@ -88,7 +91,7 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   stream.synchronize();
 }
 
-// A prompt and one more token.
+// Runs a prompt and one more token.
 template <class T>
 void generate(const Gpt2Config& config, Printer& printer) {
   const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9};
@@ -101,7 +104,7 @@ void generate(const Gpt2Config& config, Printer& printer) {
   engine.stream().synchronize();
 }
 
-// What measuring the peak of fp32 does.
+// Runs the fp32-to-fp32 conversion that measuring the peak of fp32 uses.
 void copy_numbers(Printer& printer) {
   Stream stream;
   stream.observe(&printer);
@@ -112,7 +115,7 @@ void copy_numbers(Printer& printer) {
   stream.synchronize();
 }
 
-// Merging the statistics of a vocabulary that lies on several ranks, which no model here does yet.
+// Merges the statistics of a vocabulary that is split across ranks. No model uses this yet.
 void merge_statistics(Printer& printer) {
   Stream stream;
   stream.observe(&printer);
@@ -129,7 +132,7 @@ void merge_statistics(Printer& printer) {
   stream.synchronize();
 }
 
-// Initial values of a tensor-parallel rank's columns of a matrix, which no model here has yet.
+// Fills a tensor-parallel rank's columns of a matrix with initial values. No model uses this yet.
 void fill_box(Printer& printer) {
   Stream stream;
   stream.observe(&printer);
@@ -141,8 +144,8 @@ void fill_box(Printer& printer) {
   stream.synchronize();
 }
 
-// One block of a width, with the vocabulary cut short: no launch depends on it beyond some
-// thousands.
+// One block of a width, with a small vocabulary: beyond some thousands of ids, no launch depends on
+// its size.
 Gpt2Config width(std::int64_t channels, std::int64_t head_size) {
   return {.vocabulary = 4000,
           .context = 64,

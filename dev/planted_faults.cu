@@ -1,5 +1,5 @@
-// A copy with faults put into it on purpose, one a variant: all but the first line must say FAIL.
-// dev/run.sh starts with this, since a check that cannot fail proves nothing.
+// A copy with planted faults, one per variant: every line except the first must be a FAIL.
+// dev/run.sh runs this first, because a check that cannot fail proves nothing.
 #include "dev/bench.h"
 
 namespace {
@@ -8,7 +8,7 @@ using namespace llmc_bench;
 
 enum class Fault { none, wrong_number, left_out, past_the_end, differs, error };
 
-// A thread a number. `run` counts the runs.
+// One number per thread. `run` counts the runs.
 __global__ inline void faulty_copy_kernel(float* out, const float* inp, std::int64_t n, Fault fault,
                                           int run) {
   const std::int64_t i = llmc::global_thread();
@@ -29,7 +29,7 @@ void run(Bench& bench) {
       {"none", Fault::none},         {"wrong_number", Fault::wrong_number},
       {"left_out", Fault::left_out}, {"past_the_end", Fault::past_the_end},
       {"differs", Fault::differs},   {"error", Fault::error}};
-  for (const auto& [name, fault] : faults) {  // a case each, as if they were ops
+  for (const auto& [name, fault] : faults) {  // one case per fault, as if each were an op
     Case c(bench, {.op = "faulty_copy",
                    .shape = std::to_string(kCount),
                    .variants = {name},

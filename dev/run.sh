@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the benchmarks built in a folder, one after another, and sums up: the last line is
-# `N OK, N FAIL`; exit code 1 on a FAIL, or where a benchmark ended without a verdict.
+# Runs the benchmarks built in a folder, one after another. The last line is `N OK, N FAIL`. Exit
+# code 1: a FAIL, or a benchmark that ended without a verdict; 2: wrong flags or nothing to run.
 #
 #   dev/run.sh build/host [flags of the benchmarks]
 set -uo pipefail
@@ -9,10 +9,10 @@ out=$1
 shift
 good=0 bad=0 broken=()
 
-# The numbers of a last line, for people or in JSON.
+# Prints the numbers of a report's last line, text or JSON.
 counts() { tail -n 1 | grep -E 'FAIL|summary' | sed -E 's/[^0-9]+/ /g'; }
 
-# First that the checks themselves find what they must.
+# Checks first that the harness detects all planted faults.
 planted=$("$out/planted_faults" --verify 2>&1)
 code=$?
 read -r found_good found_bad < <(counts <<<"$planted")
@@ -25,7 +25,7 @@ echo "planted faults: all 5 found" >&2
 
 for source in dev/bench_*.cu; do
   name=$(basename "$source" .cu)
-  # A filter may leave some of them nothing to do; wrong flags show in the run.
+  # A filter may leave a benchmark nothing to run. Wrong flags are reported by the run below.
   if lines=$("$out/$name" --list "$@" 2>/dev/null) && [ -z "$lines" ]; then continue; fi
   echo >&2
   echo "== $name" >&2

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that every header compiles alone; prints what the compiler says about those that do not.
+"""Checks that every header compiles alone; prints the compiler's messages about those that do not.
 
     git ls-files '*.h' | CXX=g++ scripts/check_headers.py [-j N] [include flags]
 
-Nearly all of the time would be spent on the same few large headers. So one call of the compiler
-checks a chain of headers, each of which includes the one before, directly or through others; and
-chains begin with a precompiled header of a set of includes (a hub), all of which the first header of
-the chain has itself. Neither can hide a missing include: what stands before a header, the header
-includes in any case.
+One compiler call per header would spend nearly all of its time on the same few large headers. So one call
+checks a chain of headers, each of which includes the previous one, directly or through others. A chain
+begins with a precompiled header of a set of includes (a hub), all of which the first header of the chain
+also includes. Neither can hide a missing include: a header includes everything that precedes it.
 """
 import argparse
 import os
@@ -19,19 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 DIRECTIVE = re.compile(r'^\s*#\s*(?:(if|endif)|include\s+(?:"([^"]+)"|<([^>]+)>))', re.M)
-# Time to parse, in units of about 20 ms, beyond what other headers have usually included already.
+# Time to parse, in units of about 20 ms, in addition to what other headers have usually included already.
 WEIGHTS = {"nlohmann/json.hpp": 70, "CLI/CLI.hpp": 80, "filesystem": 15, "regex": 25, "string": 15, "memory": 12,
            "chrono": 10, "thread": 10, "random": 10, "functional": 8, "iostream": 6, "algorithm": 6, "fstream": 5,
            "condition_variable": 5}
-OURS, SYSTEM = 2, 1  # all others
-LOADED = 6           # what it costs to use a precompiled header
+OURS, SYSTEM = 2, 1  # the weights of all others
+LOADED = 6           # the cost of using a precompiled header
 MAX_HUBS = 6         # each takes 30 to 150 MB in the folder for temporary files
 
 
 def closure(name, known):
-    """All that a header always includes, directly or through headers of ours; system headers by name.
+    """Everything that a header always includes, directly or through headers of ours; system headers by name.
 
-    Includes under a condition are left out, and C headers, some of which want a macro first.
+    Conditional includes are excluded, and so are C headers, some of which need a macro first.
     """
     if name not in known:
         known[name] = set()  # ends a cycle
@@ -48,7 +47,7 @@ def closure(name, known):
 
 
 class Hubs:
-    """Sets of includes as bits of an integer, and what it costs to parse them."""
+    """Sets of includes as bits of an integer, and the cost of parsing them."""
 
     def __init__(self, closures):
         self.names = sorted(set().union(*closures.values()))
@@ -66,7 +65,7 @@ class Hubs:
         return [name for i, name in enumerate(self.names) if bits >> i & 1]
 
     def choose(self):
-        """{header: its hub, or 0}: greedily, the hubs that save most."""
+        """{header: its hub, or 0}: greedily chooses the hubs that save most."""
         sets = list(self.sets.values())
         candidates = {a & b for a in set(sets) for b in set(sets)} - {0}
         saving = {name: 0 for name in self.sets}
@@ -79,7 +78,7 @@ class Hubs:
         for _ in range(MAX_HUBS):
             gains = {hub: gain(hub) for hub in candidates}
             hub = max(gains, key=lambda h: (gains[h], h), default=0)
-            if not hub or gains[hub] <= 2 * self.cost(hub):  # to make one takes longer than to parse it
+            if not hub or gains[hub] <= 2 * self.cost(hub):  # precompiling one takes longer than parsing it
                 break
             candidates = {h for h in candidates if gains[h] > 2 * self.cost(h)}  # gains only shrink
             for name, bits in self.sets.items():
@@ -89,7 +88,7 @@ class Hubs:
 
 
 def chains_of(headers, closures):
-    """Lists of headers, each of which includes the one before."""
+    """Lists of headers, each of which includes the previous one."""
     chains = []
     for name in sorted(headers, key=lambda n: len(closures[n])):
         fitting = [chain for chain in chains if chain[-1] in closures[name]]
@@ -101,23 +100,23 @@ def chains_of(headers, closures):
 
 
 class Checker:
-    """Calls of the compiler, and the precompiled headers they use."""
+    """Calls the compiler, and makes the precompiled headers for it."""
 
     def __init__(self, flags, folder):
-        # The pragmas of the settings' rows, which switch this warning off, are lost in precompiled headers.
+        # Precompiled headers lose the pragmas that switch this warning off for the settings' rows.
         self.compiler = os.environ.get("CXX", "g++").split() + ["-std=c++20", "-Wall", "-Wextra",
                                                                  "-Wno-missing-field-initializers", *flags]
         self.folder = Path(folder)
 
     def precompile(self, number, includes):
-        """The path of a precompiled header, or None if the compiler refuses it: some header of it is at fault."""
+        """The path of a precompiled header, or None if it does not compile: one of its headers is at fault."""
         path = self.folder / f"{number}.h"
         path.write_text(include_lines(includes))
         done = subprocess.run([*self.compiler, "-x", "c++-header", str(path), "-o", f"{path}.gch"], capture_output=True)
         return None if done.returncode else path
 
     def says(self, headers, hub=None):
-        """What the compiler says about headers that are included one after the other."""
+        """The compiler's messages about headers that are included one after the other."""
         arguments = ["-fsyntax-only", *(["-include", str(hub)] if hub else []), "-x", "c++", "-"]
         done = subprocess.run([*self.compiler, *arguments], input=include_lines(headers), text=True, capture_output=True)
         return done.stdout + done.stderr or ("the compiler fails\n" if done.returncode else "")
@@ -146,7 +145,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.j) as pool:
         checker = Checker(flags, folder)
-        # The precompiled headers first: all else would wait for them.
+        # The precompiled headers first: everything else waits for them.
         order = sorted(set(chosen.values()), key=hubs.cost, reverse=True)
         made = {hub: pool.submit(checker.precompile, i, hubs.includes(hub)) for i, hub in enumerate(order) if hub}
         reports = []

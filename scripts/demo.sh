@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The demonstration behind `make demo`: train a small GPT-2 on the built-in toy language, compare its
-# loss with the language's exact entropy and with bigram and trigram models, sample sentences from it,
-# count how many are sentences of the language, and plot the loss. Exits 1 when a goal is missed.
+# The demonstration behind `make demo`: trains a small GPT-2 on the built-in toy language, compares
+# its loss with the language's exact entropy and with bigram and trigram models, samples sentences
+# from it, counts how many are sentences of the language, and plots the loss. Exits 1 if a goal is
+# missed.
 #
 #   scripts/demo.sh [OUTDIR]      (default: a new folder runs/demo-N)
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Run logs for other tools: TensorBoard's event files, or Weights & Biases.
+"""Exports run logs to other tools: TensorBoard's event files, or Weights & Biases.
 
     scripts/export_run.py RUN.jsonl [RUN2.jsonl ...] --tensorboard DIR    then: tensorboard --logdir DIR
     scripts/export_run.py RUN.jsonl --wandb PROJECT                       then: wandb sync wandb/offline-run-*
 
-Exporting again, while a run goes on or after it, adds what is new and nothing twice.
+Exporting again, during a run or after it, adds only what is new.
 """
 import argparse
 import os

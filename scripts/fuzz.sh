@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs the targets of test/fuzz under libFuzzer; `make fuzz` builds them and calls this.
 #
-#   scripts/fuzz.sh --check CLANG      say which package is missing, if one is (exit code 2)
-#   scripts/fuzz.sh FOLDER             RUNS inputs for each target of FOLDER/fuzzer, or of TARGET alone
+#   scripts/fuzz.sh --check CLANG      report which package is missing, if any (exit code 2)
+#   scripts/fuzz.sh FOLDER             RUNS inputs for each target of FOLDER/fuzzer, or only for TARGET
 #
-# One line a target: inputs run, edges of the program reached, inputs a second, OK or FAIL. New
-# inputs that reach something new are kept in FOLDER/found/TARGET and are taken up by the next run;
-# an input that fails is kept in FOLDER/failed, beside the log of its run. Exit code 1 if any failed.
+# Prints one line per target: inputs run, edges of the program reached, inputs per second, OK or
+# FAIL. Inputs that reach something new are kept in FOLDER/found/TARGET, and the next run uses them.
+# An input that fails is kept in FOLDER/failed, next to the log of its run. Exit code 1 if any
+# failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,7 +34,7 @@ runs=${RUNS:-1000000}
 mapfile -t all < <("$folder/fuzzer")
 targets=("${all[@]}")
 [ -z "${TARGET-}" ] || read -ra targets <<<"$TARGET"
-# A crash is found with little quarantine and short stacks too, in half the time.
+# A small quarantine and short stacks also find crashes, in half the time.
 export ASAN_OPTIONS=quarantine_size_mb=1:malloc_context_size=4:detect_stack_use_after_return=0:max_malloc_fill_size=0
 
 bad=0

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# OpenAI's GPT-2, weights and vocabulary, as a folder that infer_gpt2 and train_gpt2 read. Prints the folder.
+# Downloads OpenAI's GPT-2, weights and vocabulary, to a folder that infer_gpt2 and train_gpt2 read.
+# Prints the folder.
 #
-#   scripts/get_gpt2.sh [124M|355M|774M|1558M] [DIR]    into DIR, else models/gpt2-SIZE; goes on after a break
+#   scripts/get_gpt2.sh [124M|355M|774M|1558M] [DIR]    into DIR [models/gpt2-SIZE]; run again to resume
 #   GPT2_DIR=DIR scripts/get_gpt2.sh                    checks the copy in DIR; downloads nothing
 #   scripts/get_gpt2.sh --help                          mirrors, time limits, --dry-run, --verify
 set -euo pipefail

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Proves the engine on a machine with a GPU, in phases of at most eight minutes, without a network.
+# Checks the engine on a machine with a GPU, in phases of at most eight minutes, without a network.
 # scripts/GPU_CHECK.md is its manual.
 #
 #   scripts/gpu_check.sh [--dry] PHASE OUTDIR
 #
 #   profile   toy runs, then the time of each operation in a step of GPT-2 124M, next to predictions
 #   correct   build, all tests on the GPU, compute-sanitizer on short training runs
-#   train     GPT-2 124M beside PyTorch: 200 losses from the same weights and batches, then speed
+#   train     GPT-2 124M next to PyTorch: 200 losses from the same weights and batches, then speed
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   --dry     the same steps, tiny and on the CPU, to try the script itself without a GPU; the default
 #             of OUTDIR is build/gpu_check/dry/PHASE
 #
-# OUTDIR gets at most eight files, each complete up to the step that ran last: report.txt (read this
-# one), steps.jsonl, and the logs and figures that the phase names. The first step that goes wrong ends
-# the phase: exit code 1, and the last line names the step.
+# OUTDIR gets at most eight files, each complete up to the last step: report.txt (read this one),
+# steps.jsonl, and the logs and figures that the phase names. The first step that fails ends the
+# phase: exit code 1, and the last line names the step.
 #
 # From the environment: DEPS (folder made by scripts/setup.sh --gpu --prefix DIR), PYTHON (default
-# python3; phase train needs PyTorch and NumPy in it), DATA (GPT-2 tokens, llm.c's .bin; default: made
-# up), COMMIT (default: asked of git), JOBS (default: as many as cores).
+# python3; phase train needs PyTorch and NumPy in it), DATA (GPT-2 tokens, llm.c's .bin; default:
+# synthetic tokens), COMMIT (default: from git), JOBS (default: number of cores).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,12 +47,12 @@ out=$(cd "$out" && pwd)
 
 PHASE_SECONDS=480
 export PYTHON=${PYTHON:-python3}
-# Compiled kernels of PyTorch, inputs and whatever else is not a result.
+# Compiled kernels of PyTorch, inputs and everything else that is not a result.
 work=build/gpu_check/$phase
 make=(make --no-print-directory "-j${JOBS:-$(nproc)}")
 [ -z "${DEPS:-}" ] || make+=("DEPS=$DEPS")
 if [ $dry -eq 1 ]; then
-  # With little optimisation, in a folder of its own: compiling takes longer than these runs.
+  # With little optimisation, in a separate folder: compiling takes longer than these runs.
   device=host torch_device=cpu build=build/dry
   make+=(CUDA=0 HOST=build/dry 'OPTIMIZE=-O1 $(HOST_ARCH)')
 else
@@ -70,8 +70,8 @@ stop_at() { # step, why
   exit 1
 }
 
-# step NAME SECONDS LOG COMMAND...: runs it, for that long at most and no longer than the phase may
-# last. Its output is added to LOG; lines that begin with `result: ` go into the report.
+# step NAME SECONDS LOG COMMAND...: runs the command for at most SECONDS, and not beyond the time of
+# the phase. Its output is added to LOG; lines that begin with `result: ` go into the report.
 step() {
   local name=$1 limit=$2 log=$3 code=0 begin size
   shift 3
@@ -106,7 +106,8 @@ seconds_left() { # at most this many; 0 or less: the phase is over
   echo $(($1 < left ? $1 : left))
 }
 
-# Reports a step that ended: NAME LIMIT LOG BEGIN CODE SIZE, where SIZE is the log's length at its begin.
+# Reports a step that ended: NAME LIMIT LOG BEGIN CODE SIZE; SIZE is the log's length at the step's
+# begin.
 record() {
   local name=$1 limit=$2 log=$3 code=$5 size=$6 seconds
   seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $4}")
@@ -132,7 +133,7 @@ ask_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head
 describe_machine() {
   local commit gpu
   commit=${COMMIT:-unknown}
-  # Where the tree was carried there may be no git, or a .git that leads nowhere.
+  # A copied tree can have no git, or a .git without its repository.
   if [ -z "${COMMIT:-}" ] && [ -e .git ] && git rev-parse HEAD >/dev/null 2>&1; then
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || commit="$commit, with changes"
@@ -156,8 +157,8 @@ torch_version() {
 compare=("$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json)
 compared=(--out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench.jsonl")
 
-# The order is by importance: if the toy runs fail, nothing else matters; the profile of a step decides
-# more than all benchmarks.
+# The order is by importance: if the toy runs fail, nothing else matters; the profile of a step is
+# more important than all benchmarks.
 phase_profile() {
   local check=("$PYTHON" scripts/gpu_check/profile_steps.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
   local V=50257 tokens=1000000 steps=12 profiled=5 toy_steps=50 shrink=1 rows=4096 sizes=(--model d12) flags=(--shapes gpt2 --filter bf16)
@@ -191,7 +192,7 @@ phase_profile() {
 
   finish
   local bench=("${check[@]}" bench --out "$out/bench.jsonl" --)
-  # A check that cannot fail would mean nothing.
+  # A check that cannot fail proves nothing.
   step planted-faults 60 output.log "${check[@]}" bench --planted --out "$work/planted.jsonl" -- "$build/planted_faults" --json --verify
   step bench_matmul 180 output.log "${bench[@]}" "$build/bench_matmul" --json "${flags[@]}"
   for name in "${benches[@]}"; do
@@ -218,7 +219,7 @@ conclude_profile() {
 # ---- phase: correct ---------------------------------------------------------------------------
 phase_correct() {
   local only=() verdict
-  # One file of tests shows that the step works; all of them on a CPU are `make test`.
+  # One test file shows that the step works; `make test` runs all of them on a CPU.
   [ $dry -eq 0 ] || only=(FILE=test/test_gelu.cu)
   step build 300 build.log "${make[@]}" "${only[@]}" test-programs "$build/train_gpt2"
   step tests 400 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${only[@]}" test
@@ -262,13 +263,13 @@ phase_train() {
 }
 
 # ---- phase: bench -----------------------------------------------------------------------------
-# Attention last: its oracle takes longest.
+# Attention runs last: its oracle takes longest.
 phase_bench() {
   local source only names=() flags=(--shapes gpt2) peers=(--json "$out/pytorch.jsonl")
   if [ $dry -eq 1 ]; then flags=(--verify) peers=(--dry); fi
   for source in dev/bench_*.cu; do names+=("$(basename "$source" .cu)"); done
   step build 240 build.log "${make[@]}" "${names[@]/#/$build/}" "$build/planted_faults"
-  # The checks must find what is wrong before their OK means anything.
+  # The checks must find the planted faults before their OK means anything.
   step planted-faults 60 bench.log bash -c '"$0" --verify; [ $? -eq 1 ]' "$build/planted_faults"
   for source in "${names[@]}"; do
     only=()
@@ -284,7 +285,7 @@ phase_bench() {
 }
 
 # ---- run --------------------------------------------------------------------------------------
-# A later phase is a function phase_NAME of steps, and its name in the two lists at the top.
+# A new phase is a function phase_NAME of steps, and its name in the two lists at the top.
 describe_machine
 if [ $dry -eq 0 ] && [ -z "$(ask_gpu name)" ]; then
   stop_at machine "nvidia-smi names no GPU (--dry tries the script without one)"

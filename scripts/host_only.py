@@ -2,12 +2,12 @@
 """Lists every function outside llmc/device that exists only for the host, or only for the GPU.
 
 The claim under test: one source serves both targets. Every header of the engine and every main is
-preprocessed twice, as g++ and as nvcc see it (nvcc is told by its macro __CUDACC__; the toolkit's
-own headers say nothing about our functions and are replaced by empty ones, so no toolkit is
-needed). A line that only one of the two keeps belongs to that target alone.
+preprocessed twice, as g++ and as nvcc see it. Only the macro __CUDACC__ selects nvcc's view. The toolkit's
+own headers contain none of our functions and are replaced by empty ones, so no toolkit is needed. A line
+that only one of the two keeps belongs only to that target.
 
-Only the GEMM may differ: it is a library call on both sides. Anything else host-only is an error,
-and so are conditional compilation and branches on the target, where a second body could hide.
+Only the GEMM may differ: it is a library call on both sides. Any other host-only code is an error, and so
+are conditional compilation and branches on the target, which could hide a second body.
 """
 import os
 import re
@@ -26,7 +26,7 @@ BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")
 
 
 def translation_units():
-    """The text of everything to preprocess: each engine header that both targets share, each main."""
+    """(name, text) of everything to preprocess: the engine headers that both targets share, and each main."""
     chosen = set(TARGET_HEADER.findall((ROOT / "llmc/device/target.h").read_text()))
     headers = [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "llmc").rglob("*.h"))]
     shared = [h for h in headers if h not in chosen and not h.startswith("llmc/device/")]
@@ -37,7 +37,7 @@ def translation_units():
 
 
 def preprocess(text, cuda, stubs):
-    """What the target's compiler sees, with markers of where each line comes from."""
+    """The text after preprocessing for one target, with markers of where each line comes from."""
     deps = os.environ.get("DEPS", "")
     includes = ["-I" + str(ROOT)]
     if deps:
@@ -79,8 +79,8 @@ def lines_kept(preprocessed):
 def functions(path):
     """(first line, last line, name) of every function defined in a source file.
 
-    A brace opens a function when the text before it, back to the last ; { or }, has a parameter
-    list and the scope around it is a namespace, a class or the file.
+    A brace opens a function if the text before it, back to the last ; { or }, has a parameter list and the
+    scope around it is a namespace, a class or the file.
     """
     code = without_comments(Path(ROOT, path).read_text())
     code = re.sub(r"^[ \t]*#.*?(?<!\\)$", lambda m: re.sub(r"[^\n]", " ", m[0]), code, flags=re.M)
@@ -145,7 +145,7 @@ def hiding_places():
         for number, line in enumerate(without_comments(path.read_text()).splitlines(), 1):
             if CONDITIONAL.match(line):
                 yield f"{name}:{number}: conditional compilation outside llmc/device"
-            # A main may choose other defaults; a body of the engine's own may not differ.
+            # A main may choose other defaults per target; the code of the engine may not differ.
             if BRANCH.search(line) and name.startswith("llmc/"):
                 yield f"{name}:{number}: a branch on the target outside llmc/device"
 

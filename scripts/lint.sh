@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What a machine can say about the sources. `make lint` runs all of it.
+# Automatic checks of the sources. `make lint` runs all of them.
 #
 #   scripts/lint.sh all|headers|format|scripts|structure|tidy [include flags]
 #
-# TIDY=1 adds clang-tidy to `all` (minutes). Each check says ok, skipped or what is wrong; exit code
-# 1 if anything is.
+# TIDY=1 adds clang-tidy to `all` (minutes). Each check prints ok, skipped or what is wrong; exit
+# code 1 if anything is wrong.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -26,7 +26,7 @@ wants() { [ "$what" = all ] || [ "$what" = "$1" ]; }
 tracked() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [ ! -f "$f" ] || echo "$f"; done; }
 
 if wants format; then
-  # Other versions lay out some corners differently; the one of Debian 12 decides.
+  # Other versions format some code differently; the version of Debian 12 decides.
   version=$(clang-format --version 2>/dev/null | sed -nE 's/.*version ([0-9]+).*/\1/p')
   if [ "$version" = 14 ]; then
     found=$(tracked '*.h' '*.cu' '*.cpp' | xargs -P "$jobs" -I{} \
@@ -62,7 +62,8 @@ if [ "$what" = tidy ] || { [ "$what" = all ] && [ "${TIDY:-0}" = 1 ]; }; then
     flags=(-std=c++20 -x c++ "${includes[@]}")
     shim=$(mktemp -d)
     trap 'rm -rf "$shim"' EXIT
-    # Clang before 16 cannot serve libstdc++'s source_location. A stand-in lets it read the rest.
+    # Clang before 16 cannot compile libstdc++'s source_location. A substitute lets it read the
+    # rest.
     cat >"$shim/source_location" <<'HEADER'
 #pragma once
 namespace std {
@@ -76,7 +77,7 @@ struct source_location {
 }
 HEADER
     version=$(clang-tidy --version | sed -nE 's/.*version ([0-9]+).*/\1/p')
-    # Nor do they know that a lambda may capture a structured binding.
+    # Clang before 16 also rejects a lambda that captures a structured binding.
     unknown='^$'
     [ "${version:-0}" -ge 16 ] || { flags+=(-isystem "$shim"); unknown='reference to local binding'; }
     # The engine is headers only: one file that includes them all, and each program.

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Holds what ptxas says about kernels against a table of budgets.
+"""Compares the resources of kernels, as ptxas reports them, with a table of budgets.
 
     scripts/resource_budgets.py --arch sm_80 --toolkit 13.0.88 --table dev/resources/sm_80.txt \\
         --launches LAUNCHES [--update] PTXAS_OUTPUT...
 
-Each PTXAS_OUTPUT is what `nvcc -Xptxas -v` printed and is named for its program. LAUNCHES is what
-dev/launches.cu printed: the largest block and the most shared memory each kernel is launched with.
-The rules:
+Each PTXAS_OUTPUT is the output of `nvcc -Xptxas -v` and has the name of its program. LAUNCHES is the output
+of dev/launches.cu: the largest block and the most shared memory of each kernel's launches. The rules:
 
-- No kernel spills, whatever the table says.
-- Registers may grow as long as they cost no warps. Each of a multiprocessor's four schedulers has
-  16384 registers, handed out to warps in steps of 8 a thread, and room for 16 warps: a thread with r
+- No kernel spills, whatever the table allows.
+- Registers may grow if that costs no warps. Each of a multiprocessor's four schedulers has 16384
+  registers, allocated to warps in steps of 8 per thread, and room for 16 warps: a thread with r
   registers leaves room for min(16, 512 / (r rounded up to 8)) warps. The budget is the largest r
   with as much room as the table's.
 - Stack and shared memory do not grow.
-- A kernel that is not in the table has no budget yet, which is an error too; so is one that is never
-  launched, since nothing says what it would ask for.
+- A kernel that is not in the table has no budget yet, which is an error too. So is a kernel that is never
+  launched, because its block size and its dynamic shared memory are unknown.
 
-The report also says how many warps of such blocks fit on a multiprocessor at once, of 64.
+The report also shows how many warps of such blocks fit on a multiprocessor at the same time, of 64.
 
-Compilers allot registers differently: where the table was made by another toolkit, all but spills is
-only a warning. Exit codes: 0 good, 1 not, 2 usage.
+Compilers allocate registers differently: if another toolkit made the table, only spills and kernels that are
+never launched are errors, and everything else is a warning. Exit codes: 0 no errors, 1 errors, 2 wrong
+usage.
 """
 import argparse
 import os
@@ -38,8 +38,8 @@ class Usage(NamedTuple):
     registers: int
     spill: int    # bytes stored and loaded
     stack: int    # bytes
-    shared: int   # bytes of shared memory, static and asked for at launch
-    threads: int  # of the largest block it is launched with; 0: it is not launched
+    shared: int   # bytes of shared memory, static and dynamic
+    threads: int  # threads of the largest block it is launched with; 0: never launched
 
 
 def scheduler_warps(registers):
@@ -47,24 +47,25 @@ def scheduler_warps(registers):
 
 
 def budget(registers):
-    """The most registers a thread may use so that as many warps fit as with `registers`."""
+    """The maximum registers per thread with which as many warps fit as with `registers`."""
     warps = scheduler_warps(registers)
     return max(r for r in range(registers, MOST_REGISTERS + 1) if scheduler_warps(r) == warps)
 
 
 def warps_at_once(arch, usage):
-    """On a multiprocessor. A block takes 1 KB of its shared memory beside what it asks for."""
+    """Warps that fit on a multiprocessor at the same time. A block uses 1 KB of its shared memory in addition
+    to what it requests."""
     kilobytes = 228 if arch.startswith("sm_9") else 164
     warps = (usage.threads + 31) // 32
     blocks = min(4 * scheduler_warps(usage.registers) // warps, kilobytes * 1024 // (usage.shared + 1024), 32)
     return blocks * warps
 
 
-# ---- what ptxas says -----------------------------------------------------------------------
+# ---- the output of ptxas -------------------------------------------------------------------
 
 
 def parse_ptxas(text):
-    """Mangled name -> Usage, of every kernel in ptxas's verbose output."""
+    """{mangled name: Usage} of every kernel in ptxas's verbose output."""
     usages, kernel, stack, spill = {}, None, 0, 0
     for line in text.splitlines():
         if found := re.search(r"Compiling entry function '([^']+)'", line):
@@ -79,7 +80,7 @@ def parse_ptxas(text):
 
 
 def parse_launches(text, path):
-    """Plain name -> (threads of the largest block, most bytes of dynamic shared memory)."""
+    """{plain name: (threads of the largest block, most bytes of dynamic shared memory)}."""
     lines = [line.split() for line in text.splitlines()]
     if not lines or any(len(line) != 3 for line in lines):
         sys.exit(f"{path}: lines of threads, bytes and a kernel's name were expected")
@@ -91,7 +92,7 @@ def parse_launches(text, path):
 
 
 def plain_names(mangled):
-    """As in the sources: without return type, namespaces and parameters."""
+    """Names as in the sources: without return type, namespaces and parameters."""
     text = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True).stdout
     names = []
     for name in text.splitlines():
@@ -101,7 +102,7 @@ def plain_names(mangled):
 
 
 def read_reports(paths, launches):
-    """(program, kernel) -> Usage."""
+    """{(program, kernel): Usage}."""
     found = {}
     for path in paths:
         usages = parse_ptxas(path.read_text())
@@ -115,11 +116,11 @@ def read_reports(paths, launches):
 
 
 class DamagedTable(Exception):
-    """A table that cannot be read; says where."""
+    """A table cannot be read; the text names the line."""
 
 
 def read_table(path):
-    """The toolkit that made it, and (program, kernel) -> Usage; None and {} where there is no file."""
+    """The toolkit that made the table, and {(program, kernel): Usage}; None and {} if there is no file."""
     if not path.exists():
         return None, {}
     toolkit, table, program = None, {}, None
@@ -157,11 +158,11 @@ def write_table(path, arch, toolkit, found):
     os.replace(temporary, path)
 
 
-# ---- the judgement -------------------------------------------------------------------------
+# ---- the checks ----------------------------------------------------------------------------
 
 
 def complaints(usage, allowed):
-    """What is wrong with a kernel, spills apart; `allowed` is its line of the table, or None."""
+    """What is wrong with a kernel, except spills; `allowed` is its line of the table, or None."""
     if allowed is None:
         return [f"is not in the table ({HOW_TO_UPDATE})"]
     wrong = []
@@ -189,7 +190,7 @@ def show(arch, found, table):
 
 
 def judge(found, table, same_toolkit):
-    """Errors and warnings, a line each."""
+    """Errors and warnings, one line each."""
     errors, warnings = [], []
     for (program, kernel), usage in sorted(found.items()):
         name = f"{program}: {kernel}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What each kernel of the programs takes of a GPU, as ptxas reports it and as it is launched, beside
-# what it may take: the budgets in dev/resources/sm_ARCH.txt. Exits 1, naming the kernel, where one
-# spills or is over its budget; scripts/resource_budgets.py says how that is judged.
+# Reports the GPU resources of each kernel of the programs, from ptxas and from its launches, next
+# to the budgets in dev/resources/sm_ARCH.txt. Exits 1 and names the kernel if one spills or exceeds
+# its budget; scripts/resource_budgets.py defines the rules.
 #
 #   make resources                        builds $LAUNCHES, which lists the launches, and calls this
 #   scripts/resources.sh "80 90a" [include flags] [-- SOURCE.cu ...]     (default: the mains)
-#   UPDATE=1 scripts/resources.sh ...     write the tables anew, from what was compiled
+#   UPDATE=1 scripts/resources.sh ...     rewrite the tables from what was compiled
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
@@ -36,7 +36,7 @@ toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 "$LAUNCHES" >"$reports/launches" || { echo "resources.sh: $LAUNCHES failed" >&2; exit 1; }
-# Every program for every architecture, as many at a time as there are cores.
+# Compile every program for every architecture, as many at the same time as there are cores.
 compile() { # architecture, source: the report is $reports/ARCH/SOURCE
   local report=$reports/$1/$(basename "$2")
   "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$1" -cubin -Xptxas -v -x cu \

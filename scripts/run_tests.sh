@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Runs the tests built in a folder (build/host, build/cuda, build/host-asan, ...): each suite of
-# the doctest binary in a process of its own, so that a crash costs one suite, then the end-to-end
-# tests of the programs. Ends with the line `N passed, N failed, N skipped`; exits 1 on a failure.
+# Runs the tests built in a folder (build/host, build/cuda, build/host-asan, ...): each suite of the
+# doctest binary in a process of its own, so that a crash costs only one suite, then the end-to-end
+# tests of the programs. Ends with the line `N passed, N failed, N skipped`; exits 1 if a test
+# fails.
 #
 #   scripts/run_tests.sh build/host [SUITE [CASE]]    (* is a wildcard)
 #
-# From the environment: SANITIZE (what the build checks), FILE (not empty: the binary holds that test
-# file alone), LLMC_TINY, LLMC_LONG, LLMC_DATA,
-# TEST_TIMEOUT (seconds for one suite), TEST_LABEL (put before the last line), TEST_JOBS (suites that
-# run at the same time; default: one per core, one alone on a GPU). Reports are printed in a fixed
-# order, each when its suite and all before it have ended.
+# From the environment: SANITIZE (what the build checks), FILE (not empty: the binary has only that
+# test file), LLMC_TINY, LLMC_LONG, LLMC_DATA, TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed
+# before the last line), TEST_JOBS (suites that run at the same time; default: one per core, only
+# one on a GPU). Reports are printed in a fixed order, each as soon as its suite and all suites
+# before it have ended.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1 suite_filter=${2:-} case_filter=${3:-}
@@ -22,7 +23,8 @@ mkdir -p "$logs"
 
 if [ -n "${SANITIZE:-}" ]; then
   export LLMC_TINY=${LLMC_TINY:-1}
-  # BLAS threads are not instrumented: the race check sees their work only when there are none.
+  # BLAS threads are not instrumented: the race check sees the work of BLAS only if it has no
+  # threads.
   export OPENBLAS_NUM_THREADS=1
   export ASAN_OPTIONS="detect_leaks=1:${ASAN_OPTIONS:-}"
   export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
@@ -36,15 +38,16 @@ finish() {
   exit
 }
 
-# Older ThreadSanitizers cannot start where the kernel scatters addresses widely; without the
-# scattering they can.
+# Older ThreadSanitizers cannot start if the kernel randomises addresses widely; they can without
+# randomisation.
 runner=()
 if [[ ${SANITIZE:-} == *thread* ]] && ! "$tests" --count >/dev/null 2>&1 &&
    setarch -R true 2>/dev/null; then
   runner=(setarch -R)
 fi
 
-# The number in doctest's "test cases: 5 | 4 passed | ..." and in its answer to --count.
+# count_cases: the number in doctest's answer to --count. field NAME LOG: a number in its "test
+# cases: 5 | 4 passed | ...".
 count_cases() {
   "${runner[@]}" "$tests" --no-colors=true --count "$@" 2>&1 | sed -nE 's/^\[doctest\] unskipped test cases.*: ([0-9]+)$/\1/p'
 }
@@ -68,8 +71,8 @@ fi
 
 mapfile -t suites < <("${runner[@]}" "$tests" --no-colors=true --list-test-suites 2>/dev/null | sed '/^\[doctest\]/d; /^===/d; /^$/d')
 
-# Each job writes what it prints to $logs/NAME.report, then its counts to $logs/NAME.counts.
-# suite_job SUITE EXPECTED LOG: a suite of the doctest binary.
+# Each job writes its output to $logs/NAME.report, then its counts to $logs/NAME.counts.
+# suite_job SUITE EXPECTED LOG: runs a suite of the doctest binary.
 suite_job() {
   local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips why lost
   timeout --kill-after=10 "$limit" "${runner[@]}" "$tests" --no-colors=true --no-version=true --test-suite="$suite" \
@@ -78,7 +81,7 @@ suite_job() {
   seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $start}")
   good=$(field passed "$log") bad=$(field failed "$log") skips=$(grep -c '^\[skipped\] ' "$log")
   good=$((${good:-0} - skips)) bad=${bad:-0}
-  # A crash, a sanitizer's report or a timeout can leave no verdict, or a clean one.
+  # After a crash, a sanitizer's report or a timeout, the log can have no result, or only passes.
   [ $code -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   if [ "$bad" -gt 0 ]; then
     case $code in
@@ -95,7 +98,8 @@ suite_job() {
   echo "$good $bad $skips" >"$3.counts"
 }
 
-# script_job SUITE LOG FILE ARGUMENTS...: a suite in Python, which prints a line for each test and sums up.
+# script_job SUITE LOG FILE ARGUMENTS...: runs a suite in Python, which prints a line per test and a
+# summary.
 script_job() {
   local suite=$1 log=$2.log report=$2.report counts=$2.counts start=$EPOCHREALTIME code seconds good='' bad='' skips=''
   shift 2
@@ -104,7 +108,7 @@ script_job() {
   seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $start}")
   sed -E "s/^([0-9]+ passed), 0 failed, ([0-9]+ skipped)$/ok     $suite: \1, \2, $seconds s/; s/^([0-9]+ passed, [0-9]+ failed.*)$/FAILED $suite: \1/" "$log" >"$report"
   read -r good bad skips < <(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$log" | tail -1)
-  # That no test of a script has the wanted name is no fault of the script's.
+  # It is no error if a script has no test of the requested name.
   if [ -z "$case_filter" ] || [ "${good:-x}${bad:-x}${skips:-x}" != 000 ]; then
     [ "$code" -eq 0 ] && [ -n "${good:-}" ] || [ "${bad:-0}" -gt 0 ] || {
       bad=1
@@ -177,8 +181,8 @@ script() {
   [ -f "$file" ] && { [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]]; } || return 0
   submit "$suite.py" script_job "$suite" "$logs/$suite.py" "$file" "$@"
 }
-# Planted faults that must be found, and the programs as a user runs them. Sanitized builds check
-# the kernels alone.
+# Tests in Python: of planted faults, of the scripts, and of the programs as a user runs them.
+# Sanitized builds run only the doctest binary.
 if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Installs what the build, the tests and the demo need from Debian or Ubuntu packages, after saying
-# which. CUDA is not among them: where nvcc is present, it is used.
+# Installs the Debian or Ubuntu packages that the build, the tests and the demo need, after printing
+# their names. CUDA is not among them: if nvcc is present, it is used.
 #
 #   scripts/setup.sh                 install what is missing (as root, or through sudo)
 #   scripts/setup.sh --prefix DIR    needs no root: download and unpack into DIR, for `make DEPS=DIR`;
-#                                    DIR may be carried to a machine without a network
+#                                    DIR can be copied to a machine without a network
 #   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo or all of
 #                                    them (the default); exit code 2 if anything is
 #   --gpu                            only what a CUDA build and its tests need: no OpenBLAS, gnuplot or
-#                                    Python; for a folder to carry, see scripts/GPU_CHECK.md
+#                                    Python; for a folder to copy, see scripts/GPU_CHECK.md
 #   --lint, --tidy                   clang-format, clang-tidy as well
 #   --fuzz                           clang with libFuzzer as well, for `make fuzz`
-#   --dry-run                        say what would be installed, and stop
+#   --dry-run                        print what would be installed, and stop
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# for | what proves that it is there | package
+# scope | what must exist | package
 #   h:FILE  a header the compiler finds;  l:NAME  a library the linker finds;  p:NAME  a program;
 #   f:NAME  a program, a clang, that can link with libFuzzer
 NEEDS='
@@ -68,7 +68,8 @@ done
 case $prefix in '' | /*) ;; *) prefix=$PWD/$prefix ;; esac
 CXX=${CXX:-g++}
 
-# The run-time library of clang's sanitizers has its version in its name, or comes with clang itself.
+# The run-time library of clang's sanitizers has clang's version in its name, or is part of the
+# package clang.
 if [[ " $scope " == *' fuzz '* ]]; then
   [ -z "$prefix" ] || usage_error "--fuzz is for the whole machine: clang cannot be unpacked into a folder"
   runtime=libclang-rt-$(apt-cache show clang 2>/dev/null | sed -n 's/^Version: [0-9]*:\([0-9]*\).*/\1/p' | head -1)-dev
@@ -87,13 +88,13 @@ if [ -n "$prefix" ]; then
   path=$PATH:$prefix/usr/bin
 fi
 
-# Is the program here, or unpacked in the prefix (gnuplot has another name there)?
+# Whether the program is installed, or unpacked in the prefix (gnuplot has another name there).
 has_program() {
   PATH=$path command -v "$1" >/dev/null 2>&1 || { [ "$1" = gnuplot ] && PATH=$path command -v gnuplot-nox >/dev/null 2>&1; }
 }
 
-# One preprocessor run answers for all headers; libraries are linked together, and one by one only
-# when that fails.
+# One preprocessor run checks all headers. The libraries are linked together, and one by one only if
+# that fails.
 missing_needs() {
   local headers libraries what
   headers=$(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^h:/ {print substr($2, 3)}' <<<"$NEEDS")
@@ -135,7 +136,7 @@ else
   packages=($(packages_for $(missing_needs)))
 fi
 
-# A folder to carry elsewhere is filled even where this machine has all that it holds.
+# A folder for another machine is filled even if this machine has all of its packages.
 if [ ${#packages[@]} -eq 0 ] && { [ "$mode" = check ] || [ -z "$prefix" ]; }; then
   [ "$mode" = check ] || echo "setup.sh: nothing is missing"
   exit 0
@@ -166,7 +167,7 @@ if [ -z "$prefix" ]; then
     sudo=(sudo)
   fi
   apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120)
-  # A fresh machine has no package lists yet, an old one stale ones: fetch them when needed only.
+  # A new machine has no package lists yet, an old one stale ones: fetch them only if needed.
   apt-cache show "${packages[@]}" >/dev/null 2>&1 || "${apt[@]}" update
   "${apt[@]}" install -y --no-install-recommends "${packages[@]}" || {
     "${apt[@]}" update
@@ -175,9 +176,9 @@ if [ -z "$prefix" ]; then
   exit 0
 fi
 
-# Into a folder: what these packages need beyond what make and g++ bring to any machine, so
-# that the folder also serves a machine with less on it than this one. Apt itself works that out,
-# told to suppose that nothing is installed.
+# Into a folder: the packages and their dependencies, except those that make, g++ and every Debian
+# system need anyway. So the folder also works on a machine with fewer packages than this one. apt
+# computes the dependencies as if nothing were installed.
 all=($(awk -v s=" $scope " 'NF && index(s, " " $1 " ") {print $3}' <<<"$NEEDS" | sort -u))
 echo "setup.sh: will download and unpack into $prefix: ${all[*]}, and what they depend on"
 [ $dry -eq 0 ] || exit 0
@@ -186,7 +187,7 @@ mkdir -p "$work/archives/partial"
 : >"$work/status"
 suppose_nothing=(-o Dir::State::status="$work/status" -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o Acquire::Retries=3)
 if ! apt-cache show "${all[@]}" >/dev/null 2>&1; then
-  # No lists, and no right to fetch them for the whole machine: private ones.
+  # There are no package lists, and fetching them for the machine needs root: use private lists.
   mkdir -p "$work/lists/partial"
   suppose_nothing+=(-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work")
   apt-get -q "${suppose_nothing[@]}" update

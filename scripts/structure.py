@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Checks the rules of the house that need no compiler, and prints each breach as file:line.
+"""Checks the project's rules that need no compiler, and prints each violation as file:line.
 
     scripts/structure.py [ROOT]     (default: the repository of this file)
 
 - A folder of llmc/ includes only itself and folders before it in ORDER; so do those within llmc/io.
-- No file includes itself, directly or through others.
-- Only the mains, llmc/base, llmc/io, llmc/config and llmc/tokenize include the options and JSON
-  libraries.
-- Outside llmc/device there is no conditional compilation and no raw CUDA (tests may have #ifdef).
+- No file includes itself, directly or through other files.
+- Only the mains, llmc/base, llmc/io, llmc/config, llmc/tokenize, and files outside llmc that are neither
+  headers nor kernel tests include the options and JSON libraries.
+- Outside llmc/device there is no conditional compilation and no raw CUDA. Exceptions: tests, and the GEMM's
+  calls of cuBLASLt.
 - Every header has #pragma once.
-- The folders before config name no flags in their texts: their errors name quantities. (A model card
-  shows a command to type.)
-- A source file has at most 400 lines, a function at most 80. Lambdas count to the function they are in.
-  A block that is no function, scope or list of values by the rules of function_bodies() is reported too,
-  if it is long. Not measured: macros.
+- The texts in the folders before config name no flags: their errors name quantities. Exception: a model
+  card has a command to type.
+- A source file has at most 400 lines, a function at most 80. A lambda counts as a part of its function.
+  A long block is also reported if function_bodies() classifies it as neither function, scope nor list of
+  values. Macros are not measured.
 """
 import ast
 import re
@@ -27,7 +28,7 @@ JSON_FOLDERS = ("base", "io", "config", "tokenize")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b")
-# What has a named twin in llmc/device, so that g++ can read every kernel.
+# CUDA constructs that have a named wrapper in llmc/device, so that g++ can read every kernel.
 RAW_CUDA = re.compile(
     r"<<<|\b(threadIdx|blockIdx|blockDim|gridDim|__shared__|__syncthreads|__syncwarp|asm|atomicAdd"
     r"|__\w+_sync|cuda[A-Z]\w+)\b")
@@ -49,7 +50,7 @@ def without_comments(text):
 
 
 def folder_of(path):
-    """The folder of llmc/ a path such as llmc/io/data/batches.h is in, as ORDER has it, or None."""
+    """The folder of llmc/ that contains a path such as llmc/io/data/batches.h, as named in ORDER, or None."""
     parts = Path(path).parts
     if len(parts) < 3 or parts[0] != "llmc":
         return None
@@ -92,13 +93,13 @@ def breaches(root):
             if CONDITIONAL.match(line):
                 yield f"{name}:{number}: conditional compilation outside llmc/device"
             raw = RAW_CUDA.search(line)
-            # The GEMM talks to cuBLASLt and to its stream itself.
+            # The GEMM calls cuBLASLt and uses its stream directly.
             if raw and name.name not in ("gemm_cublaslt.h", "gemm_cublaslt_plan.h"):
                 yield f"{name}:{number}: '{raw[0]}' outside llmc/device"
 
 
 def include_cycles(root):
-    """Each chain of includes in llmc/ that leads back to its first file."""
+    """Reports each chain of includes in llmc/ that leads back to its first file."""
     graph = {str(p.relative_to(root)): [m[1] for m in map(INCLUDE.match, p.read_text().splitlines()) if m]
              for p in sources(root, "llmc")}
     done, chain = set(), []
@@ -117,14 +118,14 @@ def include_cycles(root):
 
 
 SCOPE = re.compile(r'(inline\s+)?namespace\b|extern\s+""\s*$|TEST_SUITE\b|(class|struct|union|enum)\b(?!.*\)$)', re.S)
-# Parentheses that are not those of a function's parameters, and heads that only qualify the rest.
+# Parentheses that do not enclose a function's parameters, and heads that only qualify the rest.
 NO_PARAMETERS = re.compile(
     r"\b(alignas|__align__|decltype|noexcept|explicit|requires|__attribute__|__launch_bounds__)\s*\(\)|^\s*(template\s+)+")
 
 
 def kind_of_block(head):
-    """What the block after `head` is: "scope", "function" or "values". The head is the text since the last
-    statement, without what is in its parentheses and blocks.
+    """Classifies the block after `head`: "scope", "function" or "values". The head is the text since the last
+    statement, without the content of its parentheses and blocks.
     """
     while (shorter := re.sub(r"(?<=\w)\s*<[^<>]*>", " ", head)) != head:  # template arguments, innermost first
         head = shorter
@@ -142,13 +143,13 @@ def kind_of_block(head):
 
 
 def function_bodies(text):
-    """(line, lines, kind) of each outermost block of C++ text that is no scope. kind: "function", "values",
-    "statements" for what is neither, "unbalanced" at the end of a text that ends within a block.
+    """(line, lines, kind) of each outermost block of C++ text that is not a scope. kind: "function", "values",
+    "statements" if it is neither, "unbalanced" if the text ends within a block or parentheses.
     """
     text = without_comments(text)
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.M)
     head, head_line, line = "", 1, 1
-    kind, depth, parentheses = None, 0, 0  # of the block we are in; braces, and parentheses before it
+    kind, depth, parentheses = None, 0, 0  # the current block: its kind, its braces; parentheses before it
     for c in text:
         line += c == "\n"
         if kind is not None:
@@ -185,7 +186,7 @@ def python_bodies(text):
 
 
 def long_parts(root):
-    """Files and functions above the limits."""
+    """Reports files and functions above the limits."""
     python = sorted(p for folder in ("scripts", "test", "data", "dev") for p in (root / folder).rglob("*.py"))
     for path in list(sources(root, "llmc", "data", "dev", "test")) + sorted(root.glob("*.cu")) + python:
         name, text = path.relative_to(root), path.read_text()

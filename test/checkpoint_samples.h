@@ -1,4 +1,4 @@
-// Small checkpoints for tests, whose bytes follow from their step.
+// Small checkpoints for tests. The bytes of a tensor depend only on its name and the step.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +65,7 @@ inline fs::path save(const fs::path& root, std::int64_t step) {
   return writer.path();
 }
 
-// What is wrong with the checkpoint, if anything is.
+// Reads the whole checkpoint. Returns the error message, or "" if the checkpoint is valid.
 inline std::string fault(const fs::path& path) {
   return complaint([&] {
     CheckpointReader reader(path);
@@ -78,7 +78,7 @@ inline std::string fault(const fs::path& path) {
   });
 }
 
-// As a new file: ext4 waits for the disk when one that was truncated is written again.
+// Writes a new file: ext4 waits for the disk if a truncated file is written again.
 inline void overwrite(const fs::path& path, const std::string& bytes) {
   fs::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;

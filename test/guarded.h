@@ -1,5 +1,5 @@
-// Device arrays for kernel tests: known numbers before and after them show a kernel that writes
-// where it should not, on a GPU as on the host.
+// Device arrays for kernel tests. Known numbers before and after them detect writes outside the
+// array, on a GPU and on the host.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace llmc_test {
 template <class T>
 class Guarded {
  public:
-  // On the device: `values` between two guards.
+  // Copies `values` to the device, between two guards.
   Guarded(const std::vector<T>& values, llmc::Stream& stream)
       : size_(static_cast<std::int64_t>(values.size())), stream_(&stream) {
     std::vector<T> all(values.size() + 2 * kGuard, guard());
@@ -56,8 +56,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// The numbers a kernel reads, and the same as the oracle takes them: rounded to T first, so that
-// only the kernel's own error is measured.
+// The numbers that a kernel reads, and the same numbers for the oracle. They are rounded to T
+// first, so that only the kernel's own error is measured.
 template <class T>
 struct Data {
   std::vector<T> stored;
@@ -70,8 +70,9 @@ struct Data {
       : Data(random_floats(n, seed, scale)) {}
 };
 
-// Relative L2 error of a result stored as T whose arithmetic was fp32. Rounding to half
-// precision errs by at most half a spacing; the other half is for the arithmetic before it.
+// Relative L2 error allowed for a result stored as T whose arithmetic was fp32. Rounding to half
+// precision costs about 0.4 kSpacing of a tensor's norm (dev/harness/report.h); the rest is for the
+// arithmetic before it.
 template <class T>
 inline constexpr double kTolerance = sizeof(T) < 4 ? kSpacing<T> : 1e-6;
 

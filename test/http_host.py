@@ -1,4 +1,4 @@
-"""An HTTP server on this machine, in a thread, that misbehaves on request."""
+"""A local HTTP server, in a thread, that injects faults: cut, stalled and slow responses, wrong lengths."""
 import http.server
 import threading
 import time
@@ -6,16 +6,17 @@ import urllib.parse
 
 
 class Page:
-    """What a path serves. `actions` are done one a request, first to last; then the page is sent as it is.
-    ranges: whether Range is honoured; headers: further ones, such as ETag."""
+    """The response for one path. Each request consumes one of `actions`, in order; once none is left, the
+    page is sent unchanged. ranges: whether Range is honoured; headers: additional ones, such as ETag."""
 
     def __init__(self, body, actions=(), ranges=True, headers=None):
         self.body, self.actions, self.ranges, self.headers = body, list(actions), ranges, headers or {}
 
 
 def send(handler, page, announce=0, until=None, step=1 << 16, pause=0.0, first_byte=None):
-    """Sends the page, or the range asked for. announce: bytes added to the true length; until: bytes after
-    which the connection ends; first_byte: sent as the range's begin whatever was asked for."""
+    """Sends the page, or the requested range. announce: bytes added to the true Content-Length, None: no
+    Content-Length; until: bytes after which the connection ends; step, pause: bytes per write and seconds
+    after it; first_byte: where the range begins, instead of the requested position."""
     begin, code = 0, 200
     wanted = handler.headers.get("Range", "")
     if wanted and page.ranges and handler.headers.get("If-Range") in (None, page.headers.get("ETag")):
@@ -53,7 +54,7 @@ def slow(step, pause):
 
 
 def announce(more):
-    """A Content-Length that is wrong by so many bytes; None: no Content-Length."""
+    """Sends a Content-Length that is `more` bytes too large; None: no Content-Length."""
     return lambda handler, page: send(handler, page, announce=more)
 
 
@@ -89,7 +90,7 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, address):
-        pass  # clients that hang up are what the tests are about
+        pass  # the tests make clients disconnect on purpose
 
 
 class Host:

@@ -1,4 +1,4 @@
-// Standard attention and the attention of generation, for all tests: see instantiations.h.
+// Instantiates standard attention and the KV-cache ops for all tests; see instantiations.h.
 #include "test/instantiations.h"
 
 namespace llmc {

@@ -1,4 +1,4 @@
-// Flash attention, backward, for all tests: see instantiations.h.
+// Instantiates the backward pass of flash attention for all tests; see instantiations.h.
 #include "test/instantiations.h"
 
 namespace llmc {

@@ -1,4 +1,4 @@
-// Flash attention, forward, for all tests: see instantiations.h.
+// Instantiates the forward pass of flash attention for all tests; see instantiations.h.
 #include "test/instantiations.h"
 
 namespace llmc {

@@ -1,4 +1,4 @@
-// The model, its training state and the decoder, for all tests: see instantiations.h.
+// Instantiates the model, its training state and the decoder for all tests; see instantiations.h.
 #include "test/instantiations.h"
 
 namespace llmc {

@@ -1,4 +1,4 @@
-// The other ops, for all tests: see instantiations.h.
+// Instantiates the other ops for all tests; see instantiations.h.
 #include "test/instantiations.h"
 
 namespace llmc {

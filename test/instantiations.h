@@ -1,9 +1,9 @@
-// The launchers of the ops and the classes of the model that the test binary compiles once. Without
-// this, every test file optimises its own copy of the same kernels.
+// The launchers of the ops and the classes of the model, which the test binary compiles only once.
+// Without this header every test file would optimise its own copy of the same kernels.
 //
-// In a full build the Makefile includes this header in front of each test/test_*.cu, which declares
-// them. test/instantiate_*.cu define them from the same lists. A launcher that no list names still
-// works: each test that uses it compiles its own copy.
+// In a full build the Makefile includes this header before each test/test_*.cu, to declare them.
+// test/instantiate_*.cu define them from the same lists. A launcher that is in no list still works:
+// each test that uses it compiles its own copy.
 #pragma once
 
 #include "llmc/eval/row_scorer.h"
@@ -27,7 +27,7 @@
 #include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/train/training_state.h"
 
-// Each list takes EXTERN (`extern` to declare, nothing to define) and a dtype.
+// Each list takes EXTERN (`extern` to declare, empty to define) and a dtype.
 
 #define LLMC_FLASH_FORWARD(EXTERN, T)                                                          \
   EXTERN template void flash_attention_forward<T>(Tensor<T, 3>, Tensor<float, 3>, In<T, 3>,    \

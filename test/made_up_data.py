@@ -1,4 +1,4 @@
-"""Small files of the form of the real ones, and a table of sources that names them, for test_prepare.py."""
+"""Small files in the formats of the real data sets, and a table of their sources, for test_prepare.py."""
 import hashlib
 import io
 import json
@@ -39,7 +39,7 @@ def zip_of(files):
 
 
 def pages_archive(pages=PAGES, wrap=lambda name: f"openwebtext/{name}"):
-    """OpenWebText's form: texts in a .xz tar, several of those in another .xz tar."""
+    """A .tar.xz of .tar.xz files of texts, the format of OpenWebText."""
     halves = [pages[:5], pages[5:]]
     inner = [(wrap(f"urlsf_subset0{i}-1_data.xz"), lzma.compress(tar_of(
         [(f"{i}-{n:04d}.txt", text.encode()) for n, text in enumerate(half)]))) for i, half in enumerate(halves)]
@@ -77,8 +77,9 @@ def all_files():
 
 
 def table_and_pages(folder, files=None):
-    """(path of a table like data/sources.json, pages to serve). Each source keeps its addresses' paths, and
-    has the sizes and checksums of `files`, by name of the source; all_the_news has none, as in the real one."""
+    """Returns (path of a table like data/sources.json, pages to serve). Each source keeps the paths of its
+    URLs and gets the size and checksum of its made-up file; all_the_news has neither, as in the real table.
+    `files` ({source name: bytes}) replaces files of all_files()."""
     table, pages = json.loads((ROOT / "data/sources.json").read_text()), {}
     for name, body in {**all_files(), **(files or {})}.items():
         (file,) = table[name]["files"]
@@ -96,7 +97,7 @@ def table_and_pages(folder, files=None):
 
 
 def model_files(layers=2, channels=4, positions=8, damage=None):
-    """{name: bytes} of a GPT-2 with 50257 tokens. damage(tensors) may change {name: shape} before writing."""
+    """{file name: bytes} of a GPT-2 with 50257 tokens. damage(shapes) may change {tensor name: shape}."""
     shapes = {"wte.weight": [50257, channels], "wpe.weight": [positions, channels], "ln_f.weight": [channels]}
     for layer in range(layers):
         shapes[f"h.{layer}.attn.c_attn.weight"] = [channels, 3 * channels]
@@ -120,7 +121,7 @@ def model_files(layers=2, channels=4, positions=8, damage=None):
 
 
 def model_table_and_pages(folder, files):
-    """(path of a table like data/models.json, pages to serve) for `files` as GPT-2 124M."""
+    """Returns (path of a table like data/models.json, pages to serve), with `files` as GPT-2 124M."""
     table, pages = json.loads((ROOT / "data/models.json").read_text()), {}
     table["124M"]["shape"] = [2, 4]
     for file in table["124M"]["files"]:

@@ -1,4 +1,4 @@
-// An engine for training with the parameters and batches of a fixture.
+// A training engine for tests, with the parameters and batches of a fixture.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ inline llmc::Gpt2Config engine_config(const llmc::oracle::Config& config) {
           .channels = config.C};
 }
 
-// The optimizer's options of a run that sets none.
+// The optimizer options of a run that sets none.
 inline llmc::OptimizerOptions default_optimizer() {
   return llmc::default_run_config().optimizer;
 }
@@ -45,7 +45,7 @@ class ModelRig {
     }
   }
 
-  // For fp16; other dtypes have none.
+  // Sets the loss scale of fp16; other dtypes have none.
   void set_loss_scale(double scale) {
     state_.set_optimizer_state(state_.first_optimizer_state(static_cast<float>(scale)), stream_);
   }
@@ -56,8 +56,8 @@ class ModelRig {
   }
   llmc::DeviceBatch put(const llmc::oracle::Batch& batch) { return runner().put(prepared(batch)); }
 
-  // Gradients of the mean loss over all batches together, added up; returns that loss.
-  // Sequences are numbered from options.first_sample on.
+  // Accumulates the gradients of the mean loss over all batches; returns that loss. Sequences are
+  // numbered from options.first_sample.
   float gradients_of(const std::vector<llmc::oracle::Batch>& batches,
                      llmc::PassOptions options = {}) {
     state_.begin_step(stream_);
@@ -73,7 +73,7 @@ class ModelRig {
     return state_.loss_value(stream_);
   }
 
-  // (B*T, V) of one batch, unpadded.
+  // The logits of one batch: (B*T, V), unpadded.
   std::vector<double> logits(const llmc::oracle::Batch& batch) {
     const llmc::DeviceBatch staged = put(batch);
     runner().forward(staged);
@@ -94,7 +94,7 @@ class ModelRig {
     return losses;
   }
 
-  // As the optimizer sees them: unscaled.
+  // Gradients as the optimizer uses them, unscaled.
   NamedFloats gradients() {
     NamedFloats all;
     const float loss_scale = state_.optimizer_state(stream_).loss_scale;
@@ -133,7 +133,7 @@ class ModelRig {
   llmc::Stream& stream_ = engine_.stream();
 };
 
-// The batch of a fixture cut into `pieces` along B.
+// Cuts the batch of a fixture into `pieces` batches along B.
 inline std::vector<llmc::oracle::Batch> pieces_of(const llmc::oracle::Batch& batch,
                                                   std::int64_t pieces) {
   std::vector<llmc::oracle::Batch> all;
@@ -147,8 +147,8 @@ inline std::vector<llmc::oracle::Batch> pieces_of(const llmc::oracle::Batch& bat
   return all;
 }
 
-// The largest relative L2 difference between tensors of the same name. The key part of a QKV bias,
-// whose true gradient is zero, is left out.
+// The largest relative L2 difference between tensors of the same name. The key part of a QKV bias
+// is skipped, because its true gradient is zero.
 inline double worst_difference(const NamedFloats& a, const NamedFloats& b) {
   double worst = 0;
   for (const auto& [name, values] : a) {

@@ -1,4 +1,4 @@
-// Python beside the tests, where it is installed: the libraries whose files ours must agree with.
+// Runs Python for tests, if it is installed: its libraries define what our files must agree with.
 #pragma once
 
 #include <cstdlib>
@@ -18,8 +18,8 @@ inline std::string python() {
   return value != nullptr ? value : "python3";
 }
 
-// Whether that Python has all of these: "torch, transformers" for example. Looks, without
-// importing: that takes seconds.
+// Whether that Python has all of these modules, for example "torch, transformers". Does not import
+// them, because that takes seconds.
 inline bool python_has(const std::string& modules) {
   const std::string script =
       "import importlib.util, sys; "
@@ -29,7 +29,7 @@ inline bool python_has(const std::string& modules) {
   return std::system(command.c_str()) == 0;
 }
 
-// Runs a script in `directory` and returns what it printed; throws with its complaints if it fails.
+// Runs a script in `directory` and returns its output. Throws with its error output if it fails.
 inline std::string run_python(const std::string& script, const std::filesystem::path& directory) {
   const std::string file = (directory / "script.py").string();
   const std::string output = (directory / "script.out").string();

@@ -1,5 +1,5 @@
-"""Runs a module's test functions: `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each, then
-`N passed, N failed, N skipped`, as scripts/run_tests.sh reads them.
+"""Runs a module's test functions. Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each,
+then `N passed, N failed, N skipped`: the format that scripts/run_tests.sh reads.
 """
 import fnmatch
 import tempfile
@@ -16,8 +16,8 @@ def expect(condition, why):
 
 
 def run_tests(tests, arguments, pattern="*"):
-    """Runs the functions named test_* of a module's globals() that `pattern` matches, each with
-    *arguments(a new folder). Returns the exit code.
+    """Runs the functions named test_* in `tests`, a module's globals(), if `pattern` matches the name after
+    test_. Calls each as test(*arguments(new folder)). Returns the exit code.
     """
     passed = failed = skipped = 0
     for name, test in list(tests.items()):
@@ -31,7 +31,7 @@ def run_tests(tests, arguments, pattern="*"):
             except Skip as why:
                 skipped += 1
                 print(f"[skipped] {name[5:]}: {why}", flush=True)
-            except Exception as why:  # a test that breaks down has failed, the others go on
+            except Exception as why:  # an exception fails this test; the next ones still run
                 failed += 1
                 print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")

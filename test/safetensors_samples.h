@@ -9,7 +9,7 @@
 
 namespace llmc_test {
 
-// Writes tensors whose byte i is (i * 7 + place of the tensor) mod 256.
+// Writes tensors whose byte i is (i * 7 + index of the tensor) mod 256. Returns their bytes.
 inline std::vector<std::vector<unsigned char>> write_pattern(
     const std::filesystem::path& path, const std::vector<llmc::TensorHeader>& tensors) {
   std::vector<std::vector<unsigned char>> contents;

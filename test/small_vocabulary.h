@@ -14,8 +14,8 @@
 
 namespace llmc_test {
 
-// How GPT-2's files write a byte, from the words of their definition: printable Latin-1 characters
-// stand for themselves, the others are counted on from U+0100.
+// How GPT-2's files write a byte, according to their definition: printable Latin-1 characters stand
+// for themselves; the other bytes are numbered from U+0100.
 inline std::string symbol_of(int byte) {
   const auto printable = [](int b) {
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
@@ -35,15 +35,15 @@ inline std::string symbols_of(const std::string& bytes) {
   return symbols;
 }
 
-using Merges = std::vector<std::pair<std::string, std::string>>;  // in bytes
+using Merges = std::vector<std::pair<std::string, std::string>>;  // as bytes
 
 inline const Merges kFew = {{"h", "e"}, {"l", "l"},    {"he", "ll"},
                             {" ", "w"}, {"hell", "o"}, {"\xc3", "\xa9"}};
 
-// Ids: 0-255 the byte of that value (not GPT-2's order, which nothing may rely on), then the
-// merges, then the end of a text.
+// Ids: 0-255 are the bytes of that value (not GPT-2's order, which no code may rely on), then the
+// merges, then end-of-text.
 struct SmallVocabulary {
-  std::map<std::string, int> ids;  // by bytes
+  std::map<std::string, int> ids;  // by the token's bytes
   Merges merges;
 
   explicit SmallVocabulary(Merges list) : merges(std::move(list)) {

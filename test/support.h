@@ -1,5 +1,5 @@
-// What every test needs: random data that is the same on every machine, error measures that a NaN
-// cannot slip through, copies to and from the device, and files to work on.
+// Helpers for all tests: random data that is the same on every machine, error measures that detect
+// NaN, copies to and from the device, and temporary files.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -23,8 +23,8 @@ namespace llmc_test {
 
 // ---- data ----------------------------------------------------------------------------------
 
-// n draws from a normal distribution with mean 0 and standard deviation `scale` (Box-Muller on a
-// Mersenne twister, both of which the standard pins down, unlike std::normal_distribution).
+// n draws from a normal distribution with mean 0 and standard deviation `scale`: Box-Muller on a
+// Mersenne twister, whose sequence the standard defines, unlike that of std::normal_distribution.
 inline std::vector<float> random_floats(std::int64_t n, std::uint64_t seed, double scale = 1.0) {
   std::mt19937_64 bits(seed);
   const auto uniform = [&] { return (static_cast<double>(bits() >> 11) + 0.5) * 0x1p-53; };
@@ -47,7 +47,7 @@ inline std::vector<std::int32_t> random_ints(std::int64_t n, std::uint64_t seed,
   return out;
 }
 
-// The nearest T of each value: how test data reaches a bf16 kernel.
+// Converts each value to the nearest T, as test data for half-precision kernels.
 template <class T>
 std::vector<T> convert(const std::vector<float>& values) {
   std::vector<T> out;
@@ -64,7 +64,8 @@ std::vector<float> to_floats(const std::vector<T>& values) {
   return out;
 }
 
-// The spacing of T's numbers just below 1: rounding to T errs by at most half of it, relatively.
+// The spacing of T's numbers just below 1, which is also the largest relative error of rounding to
+// T.
 template <class T>
 inline constexpr double kSpacing = std::is_same_v<T, float>        ? 0x1p-24
                                    : std::is_same_v<T, llmc::bf16> ? 0x1p-8
@@ -72,7 +73,7 @@ inline constexpr double kSpacing = std::is_same_v<T, float>        ? 0x1p-24
 
 // ---- errors --------------------------------------------------------------------------------
 
-// Any number, bf16 too, as double.
+// Any number, including bf16 and fp16, as double.
 template <class T>
 double as_double(const T& x) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -82,8 +83,8 @@ double as_double(const T& x) {
   }
 }
 
-// ||got - want|| / ||want||. NaN in either gives NaN, which fails every `< tolerance`. Where `want`
-// is all zero: 0 if `got` is too, else infinity (such tensors want max_abs_error).
+// ||got - want|| / ||want||. A NaN in either returns NaN, which fails every `< tolerance`. If
+// `want` is all zero: 0 if `got` is too, else infinity (use max_abs_error for such tensors).
 template <class A, class B>
 double relative_l2(const std::vector<A>& got, const std::vector<B>& want) {
   llmc::require(got.size() == want.size(), "relative_l2: the vectors differ in length");
@@ -99,7 +100,7 @@ double relative_l2(const std::vector<A>& got, const std::vector<B>& want) {
   return std::sqrt(error / norm);
 }
 
-// max |got - want|; NaN where any difference is NaN.
+// max |got - want|; NaN if any difference is NaN.
 template <class A, class B>
 double max_abs_error(const std::vector<A>& got, const std::vector<B>& want) {
   llmc::require(got.size() == want.size(), "max_abs_error: the vectors differ in length");
@@ -114,7 +115,7 @@ double max_abs_error(const std::vector<A>& got, const std::vector<B>& want) {
 
 // ---- device --------------------------------------------------------------------------------
 
-// Device memory with these values. The copy is finished on return, so `values` may go at once.
+// Device memory with these values. The copy is complete on return, so `values` may be freed.
 template <class T>
 llmc::Buffer<T> upload(const std::vector<T>& values, llmc::Stream& stream) {
   llmc::Buffer<T> out(static_cast<std::int64_t>(values.size()));
@@ -140,7 +141,7 @@ std::vector<T> download(const llmc::Buffer<T>& buffer, llmc::Stream& stream) {
 
 // ---- complaints ----------------------------------------------------------------------------
 
-// What the Error says that `action` throws; empty when it throws none.
+// The message of the Error that `action` throws, or "" if it throws none.
 template <class Action>
 std::string complaint(Action&& action) {
   try {
@@ -157,22 +158,22 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 // ---- surroundings --------------------------------------------------------------------------
 
-// True under the sanitizers, where everything is tens of times slower: use the smallest shapes that
-// still reach every branch.
+// True under the sanitizers, which are tens of times slower: use the smallest shapes that still
+// reach every branch.
 inline bool tiny() {
   const char* value = std::getenv("LLMC_TINY");
   return value != nullptr && std::string(value) == "1";
 }
 
-// Say that the running test case cannot be decided here, then `return` from it. The runner counts
-// the printed line as one skipped test.
+// Reports that the running test case cannot be decided here; `return` from it afterwards. The
+// runner counts the printed line as one skipped test.
 inline void skip(const std::string& why) {
   std::cout << "[skipped] " << doctest::getContextOptions()->currentTest->m_name << ": " << why
             << std::endl;
 }
 
-// The top of the source tree: the nearest folder above the current one, or above the test binary,
-// that holds the engine.
+// The root of the source tree: the nearest folder that contains the engine, searched upwards from
+// the current folder and then from the test binary.
 inline std::string root_dir() {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -184,8 +185,8 @@ inline std::string root_dir() {
   llmc::fail("the source tree was not found", "run the tests inside it");
 }
 
-// The folder of texts and tokenizers that tests may use: $LLMC_DATA, else shared/data beside the
-// source tree. Empty where there is none; the test then calls `skip`.
+// The folder of texts and tokenizers for tests: $LLMC_DATA, else shared/data next to the source
+// tree. Empty if there is none; the test then calls `skip`.
 inline std::string data_dir() {
   if (const char* value = std::getenv("LLMC_DATA"); value != nullptr) return value;
   const auto beside = std::filesystem::path(root_dir()).parent_path() / "shared/data";
@@ -193,7 +194,7 @@ inline std::string data_dir() {
   return std::filesystem::is_directory(beside, ignored) ? beside.string() : std::string();
 }
 
-// A fresh folder that goes, with all in it, at the end of the scope.
+// A new folder that is deleted, with its contents, at the end of the scope.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -1,13 +1,15 @@
-// Attention against its definition in fp64: flash (bf16 on tensor cores, fp32) and standard,
-// forward and backward, with and without document boundaries, at sizes on both sides of every tile.
+// Attention against its definition in fp64: flash (bf16 and fp16 on tensor cores, fp32) and
+// standard, forward and backward, with and without document boundaries, at sizes on both sides of
+// every tile.
 //
-// Tolerances. Rounding a sum of n random terms in fp32 costs about u sqrt(n) / 2 of its size,
+// Tolerances. In fp32, rounding a sum of n random terms costs about u sqrt(n) / 2 of its size, with
 // u = 2^-24. The longest sums are over the HS columns of a score and over the T keys or queries of
-// a row, so (4 + sqrt(HS) + sqrt(T)) u allows twice that and a few single roundings; scores of size
-// s > 1 multiply their own rounding into p. bf16 keeps 8 bits, fp16 11: one rounding costs 0.72 *
-// 2^-8 (2^-11) / sqrt(3) of a tensor's norm (0.72: mean over mantissas). A straightforward bf16
-// implementation rounds the probabilities and the result (out, d_v: two roundings), or out (inside
-// D), the score gradients and the result (d_q, d_k: three), and we allow twice that.
+// a row. (4 + sqrt(HS) + sqrt(T)) u allows twice that and a few single roundings. The rounding
+// error of scores of size s > 1 is s times as large, and becomes a relative error of p. bf16 keeps
+// 8 bits, fp16 11: one rounding costs 0.72 * 2^-8 (2^-11) / sqrt(3) of a tensor's norm; 0.72 is the
+// mean over mantissas. A straightforward bf16 implementation rounds twice for out and d_v: the
+// probabilities and the result. It rounds three times for d_q and d_k: out (inside D), the score
+// gradients and the result. The tests allow twice that.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -48,7 +50,7 @@ std::string describe(const Case& c) {
          (c.dropout > 0 ? " dropout " + std::to_string(c.dropout) : "");
 }
 
-// Every T and every HS at least once, on either side of the tiles' edges.
+// Each T and HS occurs at least once; they lie on both sides of the tiles' edges.
 std::vector<Case> cases() {
   if (llmc_test::tiny()) {
     return {{1, 1, 1, 8, false},
@@ -78,8 +80,9 @@ std::vector<Case> cases() {
           {2, 33, 2, 32, false, 1.0, 0.2}};
 }
 
-// Contiguous documents with lengths from 1 to about a third of T: their edges fall inside tiles, on
-// them and more than a tile from the diagonal.
+// The start of the document of each position, (B, T). Documents are contiguous and have 1 to about
+// T / 3 tokens: their edges fall inside tiles, on tile edges, and more than a tile from the
+// diagonal.
 std::vector<std::int32_t> document_starts(const Case& c) {
   std::vector<std::int32_t> starts;
   const auto draws = llmc_test::random_ints(c.B * c.T, 77, c.T / 3 + 1);
@@ -97,7 +100,8 @@ std::vector<std::int32_t> document_starts(const Case& c) {
   return starts;
 }
 
-// Device memory for an output: NaN, so that what a kernel leaves out is seen, between guard bands.
+// Device memory for an output between guard bands. It is filled with NaN, so that an element that a
+// kernel does not write is detected.
 template <class T>
 class GuardedOutput {
  public:
@@ -120,12 +124,12 @@ class GuardedOutput {
 
  private:
   static constexpr std::int64_t kGuard = 256;
-  static constexpr float kSentinel = 12288.0f;  // 3 * 2^12: the same number in bf16
+  static constexpr float kSentinel = 12288.0f;  // 3 * 2^12: exact in bf16 and fp16
   std::int64_t n_;
   Buffer<T> buffer_;
 };
 
-// Far from zero in every number that a mask depends on; samples pass 2^32 within the batch.
+// Every number that a mask depends on is far from zero; samples pass 2^32 within the batch.
 constexpr std::uint64_t kSeed = 0x123456789abcdef;
 constexpr std::int64_t kStep = 77, kSite = 7, kFirstSample = (std::int64_t{1} << 32) - 1;
 
@@ -218,7 +222,7 @@ Result run_standard(const Case& c, const Problem& p) {
   return {out.values(stream), lse.values(stream), d_qkv.values(stream), guards};
 }
 
-// One of q, k, v (0, 1, 2) out of a packed tensor.
+// Extracts q, k or v (part 0, 1 or 2) from a packed tensor.
 template <class Number>
 std::vector<Number> part_of(const std::vector<Number>& packed, std::int64_t C, int part) {
   std::vector<Number> values;
@@ -237,16 +241,16 @@ template <class T>
 Tolerance tolerance(const Case& c) {
   const double roots = std::sqrt(static_cast<double>(c.HS)) + std::sqrt(static_cast<double>(c.T));
   const double fp32 = c.q_scale * (4 + roots) * 0x1p-24;
-  const double lse = fp32 * 4;  // absolute: log-sum-exp are of order 1 to 10
+  const double lse = fp32 * 4;  // absolute error; log-sum-exps are of order 1 to 10
   if constexpr (std::is_same_v<T, float>) return {fp32, fp32, fp32, lse};
   const double rounding = 0.72 * llmc_test::kSpacing<T> / std::sqrt(3.0);
-  const double exp2_error = 0x1p-22;  // of the hardware's approximation
+  const double exp2_error = 0x1p-22;  // error of the hardware's approximation
   return {2 * std::sqrt(2.0) * rounding, 2 * std::sqrt(3.0) * rounding,
           2 * std::sqrt(2.0) * rounding, lse + 4 * exp2_error};
 }
 
-// The standard attention stores its scores and its probabilities too: one rounding more in out and
-// d_v, two more in d_q and d_k. That of a score is larger where scores are.
+// Standard attention also stores its scores and probabilities: one more rounding in out and d_v,
+// two more in d_q and d_k. The rounding error of a score grows with the score.
 template <class T>
 Tolerance standard_tolerance(const Case& c) {
   Tolerance t = tolerance<T>(c);
@@ -254,13 +258,14 @@ Tolerance standard_tolerance(const Case& c) {
     t.out *= c.q_scale * std::sqrt(3.0 / 2.0);
     t.d_v *= c.q_scale * std::sqrt(3.0 / 2.0);
     t.d_qk *= c.q_scale * std::sqrt(5.0 / 3.0);
-    t.lse = 4 * c.q_scale * llmc_test::kSpacing<T>;  // of scores, which reach 4 q_scale
+    t.lse = 4 * c.q_scale * llmc_test::kSpacing<T>;  // error of scores, which reach 4 q_scale
   }
   return t;
 }
 
-// Relative to the wanted gradient, or to 1, the size of its terms, where they cancel to zero: a
-// query that sees itself alone has no gradient of q or k.
+// Relative error of a gradient. If the terms of the wanted gradient cancel to zero, the error is
+// relative to 1, the size of the terms: a query that attends only to itself has no gradient of q or
+// k.
 double gradient_error(const std::vector<float>& got, const std::vector<double>& want) {
   double norm = 0;
   for (const double w : want) norm += w * w;

@@ -18,7 +18,7 @@ using llmc_test::contains;
 
 namespace {
 
-// Tokens first, first + 1 ...
+// A source of n consecutive tokens: first, first + 1, ...
 TokenSource counting(std::int64_t n, const std::string& name = "text", std::int32_t first = 0) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
   std::iota(tokens.begin(), tokens.end(), first);
@@ -60,7 +60,8 @@ TEST_SUITE("batches") {
     CHECK(order(n, 7, 0) == order(n, 7, 0));
     CHECK(order(n, 7, 0) != order(n, 8, 0));
     CHECK(order(n, 7, 0) != order(n, 7, 1));
-    // Neighbours end up far apart: of random places the mean distance is n/3, give or take n/100.
+    // Neighbours end up far apart: the mean distance of random positions is n/3, with a standard
+    // error of about n/100.
     const auto all = order(n, 7, 0);
     double distance = 0;
     for (std::int64_t i = 1; i < n; ++i)
@@ -189,7 +190,8 @@ TEST_SUITE("batches") {
     plain.add("a", TokenData(std::vector<std::int32_t>(10, 1)));
     CHECK_FALSE(plain.has_documents());
 
-    // An index counts, a token that says otherwise does not; a file's places begin anew.
+    // A document index takes precedence over end-of-text tokens. Its positions count from the start
+    // of each file.
     const auto starts = [](std::vector<std::int64_t> places) {
       return std::make_shared<const std::vector<std::int64_t>>(std::move(places));
     };

@@ -30,7 +30,7 @@ TEST_SUITE("bias_gradient") {
     struct Shape {
       std::int64_t M, N;
     };
-    // One row; fewer rows than warps; rows that are not a multiple of the slabs; several tiles.
+    // One row; fewer rows than warps; row counts that the slabs do not divide; several tiles.
     std::vector<Shape> shapes = {{1, 8}, {3, 40}, {67, 264}};
     if (!tiny())
       shapes.insert(shapes.end(), {{130, 768}, {1000, 40}, {257, 1600}, {129, 3072}, {70000, 8}});
@@ -40,7 +40,7 @@ TEST_SUITE("bias_gradient") {
       const std::vector<float> got = run(d_out, start, M, N, stream);
 
       std::vector<double> want = oracle::bias_backward(d_out.exact, M, N);
-      double largest = 0.0;  // the sums' own size: random signs make them small
+      double largest = 0.0;  // size of the sums' terms: random signs make the sums small
       for (std::int64_t n = 0; n < N; ++n) {
         double absolute = 0.0;
         for (std::int64_t m = 0; m < M; ++m) absolute += std::abs(d_out.exact[m * N + n]);
@@ -49,7 +49,7 @@ TEST_SUITE("bias_gradient") {
       }
       CAPTURE(M);
       CAPTURE(N);
-      // fp32 whatever T is: only the inputs were rounded, and before the oracle saw them.
+      // The tolerance is fp32's for every T: only inputs are rounded, before the oracle reads them.
       CHECK(relative_l2(got, want) < 1e-6);
       CHECK(max_abs_error(got, want) < 1e-6 * largest + 1e-6);
       CHECK(same_bits(run(d_out, start, M, N, stream), got));
@@ -60,7 +60,7 @@ TEST_SUITE("bias_gradient") {
     Stream stream;
     const Guarded<float> x(std::vector<float>(64, 1.0f), stream);
     bias_gradient<float>(make_tensor(x.data(), 8), make_tensor(x.data(), 0, 8), {}, stream);
-    // Frozen: no scratch is needed either.
+    // A frozen bias needs no scratch.
     bias_gradient<float>({}, make_tensor(x.data(), 2, 8), {}, stream);
     CHECK(x.values() == std::vector<float>(64, 1.0f));
     CHECK_THROWS_WITH_AS(bias_gradient<float>(make_tensor(x.data(), 8), make_tensor(x.data(), 2, 8),

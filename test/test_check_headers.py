@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check_headers.py on small sets of headers, some of which do not compile alone.
+"""Tests scripts/check_headers.py on small sets of headers, some of which do not compile alone.
 
     python3 test/test_check_headers.py [PATTERN]
 
@@ -25,7 +25,7 @@ def write(folder, headers):
 
 
 def check(folder, **headers):
-    """(exit code, headers at fault, all that was printed)."""
+    """Returns (exit code, headers that do not compile alone, standard output)."""
     headers = {f"{name}.h": text for name, text in headers.items()}
     write(folder, headers)
     done = subprocess.run([sys.executable, str(ROOT / "scripts/check_headers.py"), "-I."], cwd=folder, text=True,
@@ -42,7 +42,7 @@ def test_headers_that_compile_alone(folder):
 
 
 def test_a_missing_include_is_found_wherever_the_header_stands(folder):
-    # Each time another header includes <vector> in front of the one that lacks it.
+    # later.h includes <vector> before bad.h, which lacks it, and last.h includes later.h.
     with_vector = "#include <vector>\n"
     code, faulty, text = check(folder, bad=USES_VECTOR.format("bad"), later=with_vector + '#include "bad.h"\n',
                                last='#include "later.h"\n' + USES_VECTOR.format("last"))
@@ -51,7 +51,7 @@ def test_a_missing_include_is_found_wherever_the_header_stands(folder):
 
 
 def test_a_missing_include_is_found_among_many(folder):
-    # Enough headers with the same includes that a precompiled header is worth while.
+    # There are enough headers with the same includes that a precompiled header saves time.
     same = "#include <filesystem>\n#include <map>\n#include <string>\n#include <vector>\n"
     headers = {f"h{i}": same + USES_VECTOR.format(f"f{i}") for i in range(12)}
     headers["bad"] = same.replace("#include <map>\n", "") + "inline std::map<int, int> bad() { return {}; }\n"
@@ -68,7 +68,8 @@ def test_warnings_are_reported(folder):
 
 
 def test_chains_and_hubs_hold_only_what_a_header_includes(folder):
-    """The two rules that keep a missing include from being hidden, on the headers of the repository."""
+    """On the repository's headers: the code compiled before a header, in its chain or its precompiled hub,
+    is only code that the header includes itself. Otherwise it could hide a missing include."""
     os.chdir(ROOT)
     headers = sorted(str(path) for path in Path("llmc").rglob("*.h"))
     known = {}

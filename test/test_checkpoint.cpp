@@ -1,4 +1,4 @@
-// Checkpoints: what is saved comes back, and the newest good one is found.
+// Checkpoints: saved data is restored unchanged, and the newest valid checkpoint is found.
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -122,7 +122,7 @@ TEST_CASE("the newest good checkpoint is found, and each that is not says why") 
   CHECK(contains(complaint([&] { llmc::find_newest_checkpoint(root.file("file")); }),
                  "cannot read the directory " + root.file("file")));
 
-  // By number, not by name: 1000000 is after 999999.
+  // The order is by number, not by name: 1000000 comes after 999999.
   for (const std::int64_t step : {999'999, 5, 1'000'000, 20}) save(root.path(), step);
   fs::create_directory(root.path() / "samples");
   auto found = llmc::find_newest_checkpoint(root.path());
@@ -176,7 +176,7 @@ TEST_CASE("unfinished saves go at the next save, unless they still run") {
     CheckpointWriter first(root.path(), "step_000004");
     CHECK(!fs::exists(left));
     CHECK(fs::exists(held));
-    CheckpointWriter second(root.path(), "step_000005");  // leaves the first one alone
+    CheckpointWriter second(root.path(), "step_000005");  // must not remove the save of `first`
     write_tensors(first.tensor_file("model.safetensors", kModel), 4);
     first.commit(4, {});
   }
@@ -209,7 +209,7 @@ TEST_CASE("a name that is taken: the old checkpoint stays until the new one is w
 
 namespace {
 
-// The elements of a slice of a tensor (4, 6, 5) whose elements are 0, 1, 2, ..., by the definition.
+// The elements of a slice, by the definition, of a tensor (4, 6, 5) with elements 0, 1, 2, ...
 std::vector<float> elements_of(const Slice& slice) {
   std::vector<float> box;
   for (std::int64_t i = 0; i < slice.extent[0]; ++i) {

@@ -1,5 +1,5 @@
-// Damaged checkpoints are found and named, and a save that fails or is cut off anywhere leaves the
-// older ones as they were.
+// Damaged checkpoints are detected and named. A save that fails or is interrupted at any moment
+// leaves the older checkpoints unchanged.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,7 +84,7 @@ TEST_CASE("damage of every kind, in every file of a whole checkpoint, is named a
   const llmc_test::TemporaryDirectory root;
   const fs::path older = save_all(root.path(), 1), newest = save_all(root.path(), 2);
 
-  // Where a file's classes of bytes begin, by what stands there.
+  // Texts that mark the kinds of content in a file; their first and last bytes are damaged.
   const std::vector<std::string> tensors = {"{",     "__metadata__", "\"F",          "shape",
                                             "[5,3]", "data_offsets", "transformer.", "master."};
   const std::vector<std::string> manifest = {
@@ -144,7 +144,7 @@ TEST_CASE("damage of every kind, in every file of a whole checkpoint, is named a
     try_bytes("longer", good + "\n");
     try_bytes("empty", "");
     try_bytes("zeros", std::string(good.size(), '\0'));
-    // Whole in itself, but of another step.
+    // Valid in itself, but from another step.
     if (name != llmc::kManifestName) try_bytes("the older one's", llmc::read_file(older / name));
     fs::remove(file);
     passed_over("missing");
@@ -184,7 +184,7 @@ TEST_CASE("errors of the writer leave the older checkpoint as it was") {
   CHECK(complaint([&] { CheckpointWriter(root.path(), "../x"); }) ==
         "'../x' cannot name a checkpoint");
 
-  // A limit on file sizes fails writes as a full disk does.
+  // A limit on the file size makes writes fail, like a full disk.
   struct rlimit before {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -203,7 +203,7 @@ TEST_CASE("errors of the writer leave the older checkpoint as it was") {
   CHECK(names_in(root.path()) == std::vector<std::string>{"step_000001"});
   CHECK(fault(path) == "");
 
-  // No directory can be made below a file.
+  // A directory cannot be created below a file.
   llmc::write_file(root.file("file"), "text");
   CHECK(contains(complaint([&] { save(root.path() / "file", 2); }),
                  "cannot make the directory " + root.file("file") + ": "));
@@ -213,7 +213,7 @@ TEST_CASE("errors of the writer leave the older checkpoint as it was") {
 
 TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from") {
   const llmc_test::TemporaryDirectory root;
-  // How long a save takes depends on the disk; the kills are spread over the first two of each run.
+  // The time of a save depends on the disk; kills are spread over the first two saves of each run.
   const auto start = std::chrono::steady_clock::now();
   save(root.path(), 1);
   const auto one = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -226,7 +226,7 @@ TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from")
     REQUIRE(child >= 0);
     if (child == 0) {
       try {
-        // Odd rounds write one name again and again, even ones new names.
+        // Odd rounds rewrite the same name; even rounds write new names.
         for (std::int64_t step = last + 1;; ++step) {
           if (round % 2 == 0) {
             save(root.path(), step);
@@ -245,7 +245,7 @@ TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from")
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
-    CHECK(WIFSIGNALED(status));  // it had not stopped by itself
+    CHECK(WIFSIGNALED(status));  // it did not stop by itself
     const auto found = llmc::find_newest_checkpoint(root.path());
     REQUIRE(found.path);
     CHECK(found.step >= last);
@@ -275,7 +275,7 @@ TEST_CASE("a manifest that lies is refused, whatever it says") {
   CHECK(parsed.files[0].slices[0].name_in_file() == "master[0]");
   CHECK(llmc::manifest_text(parsed) == good);
 
-  // With a right checksum, so that what is behind it is reached.
+  // Each text gets a valid checksum, so that the checks after the checksum are reached.
   const std::size_t seal = llmc::manifest_detail::seal("").size();
   const std::string body = good.substr(0, good.size() - seal);
   const auto read = [](const std::string& text) {

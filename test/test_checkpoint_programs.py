@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checkpoints of train_gpt2 as a user meets them: what a kill, a full disk, a signal or a flipped bit
-leaves, what stays and what goes. test_exchange_programs.py has the models of other programs.
+"""Tests checkpoints of train_gpt2 from the command line: after a kill, a full disk, a signal or a flipped
+bit, and which checkpoints are kept. test_exchange_programs.py covers models of other programs.
 
     python3 test/test_checkpoint_programs.py build/host [PATTERN]
 
@@ -18,19 +18,20 @@ from concurrent.futures import ThreadPoolExecutor
 from runner import Skip, expect
 from test_programs import ROOT, run_program_tests, same_state
 
-# Numbers whose resumed runs must be the uninterrupted one to the bit: flags of train_gpt2.
+# Kinds of arithmetic, as flags of train_gpt2. In each, a resumed run must equal the uninterrupted run
+# bit for bit.
 ARITHMETIC = {"fp32": ["--dtype", "fp32", "--dropout", 0.2],
               "bf16": ["--dtype", "bf16", "--dropout", 0.2],
               "bf16-rounded": ["--dtype", "bf16", "--stochastic-rounding"],
               "fp16": ["--dtype", "fp16", "--dropout", 0.2, "--loss-scale", 2 ** 24, "--loss-scale-window", 3]}
 
-QUIET = ["--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]  # with a peak none is measured
+QUIET = ["--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]  # with --peak-tflops, no peak is measured
 TINY = ["--train", "text.txt", "--layers", 1, "--heads", 1, "--channels", 8, "--context", 8, "--batch-size", 1]
 RUN = [*TINY, *QUIET, "--out", "ckpts", "--log", "ckpts/log.jsonl"]
 
 
 def faults(program):
-    """The library that makes calls fail, for LD_PRELOAD."""
+    """Compiles a library for LD_PRELOAD that makes calls fail. Returns its path."""
     library = program.folder / "disk_faults.so"
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
@@ -41,7 +42,7 @@ def faults(program):
 
 
 def with_flags(arguments, **changes):
-    """The flags with others' values in place of theirs, or added."""
+    """The arguments with the values of the flags in `changes`; flags that are missing are appended."""
     arguments = list(arguments)
     for name, value in changes.items():
         flag = "--" + name.replace("_", "-")
@@ -64,7 +65,7 @@ def finish(running, code=0):
 
 
 def wait_for(running, text):
-    """The line of stderr that has `text`."""
+    """Reads stderr up to the first line that has `text`. Returns that line."""
     for line in running.stderr:
         if text in line:
             return line
@@ -84,8 +85,8 @@ def steps_logged(path):
 
 
 class SecondSave:
-    """A run of three steps that stands after its first checkpoint; what every disturbed second save,
-    which also removes that first one, is compared with."""
+    """A run of three steps, stopped after its first checkpoint (`base`), and the same run undisturbed
+    (`whole`). Tests disturb the second save, which also removes the first checkpoint."""
 
     def __init__(self, program):
         self.program, self.library = program, faults(program)
@@ -103,7 +104,7 @@ class SecondSave:
         expect(len(self.calls) > 60, f"only {len(self.calls)} calls: are they counted?")
 
     def disturbed(self, name, code=0, **environment):
-        """A copy of the run, its second step under faults: its folder and messages."""
+        """Runs the second step with faults in a copy of the run. Returns (folder, messages, exit code)."""
         folder = self.program.folder / name
         shutil.copytree(self.base, folder)
         running = start(self.program, [*self.resumed, "--stop-after", 1], folder, LD_PRELOAD=str(self.library),
@@ -113,7 +114,7 @@ class SecondSave:
         return folder, messages, running.returncode
 
     def goes_on(self, folder):
-        """Resumed, it is the undisturbed run, and nothing lies about."""
+        """Resumes the run in `folder`: it must equal the undisturbed run and leave no other files."""
         messages = finish(start(self.program, self.resumed, folder))
         expect(re.search(r"resume: from ckpts/step_00000[12]\n", messages), messages)
         expect(names(folder / "ckpts") == ["log.jsonl", "step_000003"], names(folder / "ckpts"))
@@ -122,8 +123,8 @@ class SecondSave:
         shutil.rmtree(folder)
 
     def at_all(self, points, check):
-        """On a GPU, which every one of these runs has to wait for, at some of them: files are saved by the same
-        calls there.
+        """Calls check(n) for each of `points`. On a GPU, every ninth is enough: each run has to wait for the
+        GPU, and saves files with the same calls.
         """
         if self.program.binary.parent.name == "cuda":
             points = points[::9]
@@ -135,7 +136,7 @@ class SecondSave:
             except AssertionError as why:
                 raise AssertionError(f"{self.calls[n - 1]}, call {n} of {len(self.calls)}: {why}") from why
 
-        with ThreadPoolExecutor(4) as pool:  # they wait for the disk most of the time
+        with ThreadPoolExecutor(4) as pool:  # the runs mostly wait for the disk
             list(pool.map(checked, points))
 
 
@@ -162,7 +163,7 @@ def test_a_disk_full_from_any_call_on_loses_nothing(program):
     def full(n):
         folder, messages, code = save.disturbed(f"full-{n}", None, FAULT_DO="full", FAULT_AT=str(n))
         saved = (folder / "ckpts/step_000002").exists()
-        if code == 0:  # only what comes after the save failed
+        if code == 0:  # the save was complete before the first failed call
             expect(saved and "saved ckpts/step_000002" in messages, messages)
         else:
             expect(code == 1, f"exit code {code}: {messages}")
@@ -193,7 +194,7 @@ def test_a_corrupted_file_is_named_and_the_checkpoint_before_it_taken(program):
         bytes_ = (newest / name).read_bytes()
         for damage in (bytes([bytes_[0] ^ 1]) + bytes_[1:], bytes_[:-1]):
             (newest / name).write_bytes(damage)
-            messages = finish(start(program, [*arguments, "--resume", "--stop-after", 1]))  # writes it anew
+            messages = finish(start(program, [*arguments, "--resume", "--stop-after", 1]))  # saves it again
             expect(f"ckpts/step_000002/{name} " in messages and "resume: from ckpts/step_000001" in messages, messages)
             expect((newest / name).read_bytes() == bytes_, f"{name} is not what it was")
 
@@ -217,7 +218,7 @@ def test_five_interruptions_leave_the_uninterrupted_run(program):
                   "--peak-tflops", 1]
         finish(start(program, [*common, "--out", f"a-{name}", "--log", f"a-{name}.jsonl"]))
         resumed = [*common, "--out", f"b-{name}", "--log", f"b-{name}.jsonl", "--resume"]
-        for stop in range(5):  # SIGTERM as the second line of the log, or the third, has been written
+        for stop in range(5):  # SIGTERM after the second or third line of the log is written
             messages = finish(start(program, resumed, LD_PRELOAD=str(library), FAULT_IN=f"b-{name}.jsonl",
                                     FAULT_DO="term", FAULT_AT=str(3 + stop % 2)))
             expect(re.search(rf"interrupted by SIGTERM after step \d+: saved b-{name}/step_\d+, --resume goes on",
@@ -252,7 +253,7 @@ def test_an_evaluation_is_left_and_made_up_for(program):
     long = [*TINY, "--peak-tflops", 1, "--val", "long.txt", "--steps", 2, "--eval-every", 1, "--eval-batches", 0,
             "--sample-every", 0, "--out", "long", "--log", "long.jsonl"]
     running = start(program, long)
-    wait_for(running, "MFU:")  # the evaluation before the first step comes next
+    wait_for(running, "MFU:")  # the evaluation before step 1 follows
     running.send_signal(signal.SIGTERM)
     expect("after step 0: nothing to save yet" in finish(running), "it saved what was not there")
     expect(not (program.folder / "long.jsonl").read_text(), "half an evaluation was logged")
@@ -266,7 +267,7 @@ def test_an_evaluation_is_left_and_made_up_for(program):
     expect(lines == [(0, True), (1, False), (1, True), (2, False), (2, True)], lines)
 
 
-# ---- what stays ----------------------------------------------------------------------------
+# ---- retention -----------------------------------------------------------------------------
 
 
 def test_keep_and_milestones(program):
@@ -274,7 +275,7 @@ def test_keep_and_milestones(program):
     ours = program.folder / "ckpts"
     finish(start(program, [*arguments, "--steps", 10, "--stop-after", 8]))
     expect(names(ours) == ["log.jsonl", "step_000003", "step_000006", "step_000007", "step_000008"], names(ours))
-    # What is not this run's whole checkpoint is neither counted nor removed.
+    # Only complete checkpoints of this run are counted and removed. None of the following is one.
     shutil.copytree(ours / "step_000003", ours / "best")
     shutil.copytree(ours / "step_000003", ours / "step_000005")
     shutil.copytree(ours / "step_000007", ours / "step_000004")
@@ -297,6 +298,6 @@ def test_milestones_are_saved_between_checkpoints(program):
 
 
 if __name__ == "__main__":
-    # A shell's background jobs ignore SIGINT, and so would what they start.
+    # A shell's background jobs ignore SIGINT, and child processes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run_program_tests(globals(), "train_gpt2"))

@@ -1,4 +1,4 @@
-// Which checkpoints of a run stay.
+// Retention: which checkpoints of a run are kept.
 #include <string>
 #include <vector>
 
@@ -20,7 +20,8 @@ TEST_CASE("the newest stay, milestones stay, and nothing that is not the run's g
   CHECK(remove_old_checkpoints(newest, {.keep = 9}) == Names{});
   CHECK(remove_old_checkpoints(newest, {.keep = 6}) == Names{});
 
-  // Copies under names they do not have, links, folders, torn ones, another run's: all older.
+  // Older entries that must not be removed: copies under other names, a link, an empty directory,
+  // damaged checkpoints and a checkpoint of another run.
   fs::copy(root.path() / "step_000002", root.path() / "best");
   fs::copy(root.path() / "step_000002", root.path() / "step_000003");
   fs::create_directory_symlink(root.path() / "step_000002", root.path() / "step_000005");

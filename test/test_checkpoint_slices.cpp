@@ -1,4 +1,4 @@
-// Several slices of one tensor in a file: what tensor-parallel ranks write.
+// Several slices of one tensor in a file, as tensor-parallel ranks write them.
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@ using namespace llmc_test;
 using llmc::Slice;
 
 TEST_CASE("two ranks with half of the heads of q, k and v: the files of both make c_attn") {
-  // 2 channels, 2 heads of 2: columns q0 q0 q1 q1 k0 k0 k1 k1 v0 v0 v1 v1. Rank r has head r of
-  // each.
+  // 2 channels and 2 heads of size 2: columns q0 q0 q1 q1 k0 k0 k1 k1 v0 v0 v1 v1. Rank r has head
+  // r of q, k and v.
   const TensorHeader weight = {"w", TensorDtype::f32, {2, 12}};
   const TensorHeader bias = {"b", TensorDtype::f32, {12}};
   const std::vector<float> whole_weight = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
@@ -78,7 +78,7 @@ TEST_CASE("two ranks with half of the heads of q, k and v: the files of both mak
   CHECK(reader.open("rank_1.safetensors").names() ==
         std::vector<std::string>{"w.q", "w.k", "w.v", "b.q", "b.k", "b.v"});
 
-  // Rank 1 has the keys of rank 0, or none, or calls two of its slices alike.
+  // Rank 1 has the keys of rank 0, has no keys, or stores two of its slices under the same name.
   Files twice = files, missing = files, alike = files;
   twice[1][1] = columns("w.k", 4, {4, 5, 16, 17});
   CHECK(contains(error_of(twice), "tensor w: its slices overlap"));
@@ -92,7 +92,8 @@ TEST_CASE("slices in the manifest and tensors in the file must be the same ones"
   const TensorHeader tensor = {"w", TensorDtype::f32, {4}};
   const std::vector<float> values = {0, 1, 2, 3};
   const llmc_test::TemporaryDirectory root;
-  // A file with the halves of w as `stored`, and a manifest that says what they are.
+  // Writes a file with the halves of w under the names `stored` and a manifest that describes them
+  // as `slices`, then loads w.
   const auto load = [&](const std::vector<std::string>& stored, const std::vector<Slice>& slices) {
     const fs::path path = root.path() / "step_1";
     fs::remove_all(path);

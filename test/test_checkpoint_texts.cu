@@ -1,4 +1,4 @@
-// What lies beside the weights: the tokenizer's files, what generate() starts from, the model card.
+// The files next to the weights: the tokenizer's, generation_config.json and the model card.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -15,7 +15,7 @@ using namespace llmc_test;
 
 namespace {
 
-// A tokenizer whose files are these.
+// A tokenizer with the given files.
 class FiledTokenizer : public ByteTokenizer {
  public:
   explicit FiledTokenizer(std::vector<TextFile> files) : files_(std::move(files)) {}

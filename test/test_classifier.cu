@@ -20,11 +20,11 @@ std::vector<Shape> shapes() {
   return all;
 }
 
-// Logits in padded rows; the padding holds NaN, so that reading it shows.
+// Logits in padded rows. The padding holds NaN, so that a read of it is detected.
 template <class T>
 struct Batch {
   std::int64_t rows, V, Vp;
-  std::vector<double> logits;  // (rows, V), as the oracle takes them
+  std::vector<double> logits;  // (rows, V), for the oracle
   std::vector<T> padded;       // (rows, Vp)
   std::vector<std::int32_t> targets;
 
@@ -36,10 +36,10 @@ struct Batch {
       std::copy_n(values.stored.begin() + r * V, V, padded.begin() + r * Vp);
     }
     targets = random_ints(rows, 62, V);
-    targets.back() = static_cast<std::int32_t>(V - 1);  // the last column, beyond whole vectors
+    targets.back() = static_cast<std::int32_t>(V - 1);  // the last column, often past whole vectors
   }
 
-  // The oracle's answer; rows whose target is -1 count for nothing.
+  // The oracle's result; rows with target -1 have no loss and no gradient.
   oracle::Classifier want(double dloss) const {
     oracle::Ints ids(targets.begin(), targets.end());
     oracle::Vec weights(rows, dloss);
@@ -84,7 +84,7 @@ Result<T> run_fused(const Batch<T>& batch, float dloss, Stream& stream) {
 template <class T>
 void check_against_oracle(const Batch<T>& batch, const Result<T>& got, double dloss) {
   const oracle::Classifier want = batch.want(dloss);
-  // Each loss is a sum of numbers of the logits' size: about 8 fp32 roundings of 2^-24.
+  // Each loss is a sum of numbers as large as the logits: about 8 fp32 roundings of 2^-24.
   double largest = 1.0;
   for (const double x : batch.logits) {
     if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
@@ -131,7 +131,7 @@ TEST_SUITE("classifier") {
     Stream stream;
     Batch<T> batch({4, 41, 48});
     batch.targets[0] = batch.targets[2] = -1;
-    batch.padded[2 * batch.Vp + 5] = from_float<T>(NAN);  // not even read
+    batch.padded[2 * batch.Vp + 5] = from_float<T>(NAN);  // must not be read
     batch.logits[2 * batch.V + 5] = 0.0;
     const Result<T> got = run_fused(batch, 0.25f, stream);
     check_against_oracle(batch, got, 0.25);
@@ -146,7 +146,7 @@ TEST_SUITE("classifier") {
                      bf16) {
     Stream stream;
     Batch<T> batch({6, 300, 304}, 200.0);
-    // Whole vectors of nothing but -infinity, then single ones.
+    // First whole vectors of -infinity, then single values.
     for (std::int64_t c = 0; c < 299; c += c < 48 ? 1 : 2) {
       batch.padded[c] = from_float<T>(-INFINITY);
       batch.logits[c] = -INFINITY;

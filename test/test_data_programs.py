@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What train_gpt2 learns from, as a user gives it: several sources, every kind of file, epochs, the
-cache of tokens, documents, and what is said of bad input.
+"""Tests the data of train_gpt2 from the command line: several sources, every kind of file, epochs, the
+token cache, documents, and errors for bad input.
 
     python3 test/test_data_programs.py build/host [PATTERN]
 
@@ -16,7 +16,7 @@ from runner import expect  # noqa: E402
 from test_programs import SMALL, TEXT, run_program_tests, same_state, write_bin  # noqa: E402
 
 QUIET = ["--eval-every", 0, "--sample-every", 0]
-END = 256  # end of text of the byte tokenizer
+END = 256  # the id of <|endoftext|> in the byte tokenizer
 
 
 def write_documents(path, count=150, field="text"):
@@ -24,7 +24,8 @@ def write_documents(path, count=150, field="text"):
 
 
 def write_megatron(prefix, documents):
-    """As Megatron-LM's preprocess_data.py writes 16-bit tokens, a sequence for each document."""
+    """Writes PREFIX.idx and PREFIX.bin like Megatron-LM's preprocess_data.py: 16-bit tokens, one sequence
+    per document."""
     lengths = [len(d) for d in documents]
     pointers = [2 * sum(lengths[:i]) for i in range(len(lengths))]
     n = len(documents)
@@ -64,7 +65,7 @@ def test_every_kind_of_file_with_weights(program):
 def test_files_of_a_pattern_are_counted(program):
     for name in "ab":
         (program.folder / f"part_{name}.txt").write_text(TEXT)
-    for _ in range(2):  # the second time their caches lie beside
+    for _ in range(2):  # in the second run, their token caches are in the folder too
         done = program.run("--train", "part_*", *SMALL, *QUIET, "--steps", 1)
         expect(" tokens in 2 files, " in done.stderr, done.stderr[-600:])
 
@@ -155,7 +156,7 @@ def test_bad_sources_are_named(program):
 
 
 def test_a_bad_token_in_the_midst_ends_the_run_and_is_named(program):
-    """Beyond the ends that are checked at the start: the thread that reads ahead finds it."""
+    """The token is beyond the ends that are checked at the start, so the read-ahead thread finds it."""
     checked, beyond = 1 << 22, 1 << 23
     with open(program.folder / "t.bin", "wb") as file:
         file.write(struct.pack("<256i", 20240520, 1, 2 * checked + beyond, *[0] * 253))

@@ -1,4 +1,4 @@
-// What --train may name: lists with weights, patterns, shards, JSON lines, texts.
+// Sources that --train accepts: lists with weights, patterns, shards, JSON lines, texts.
 #include <filesystem>
 #include <span>
 #include <string>
@@ -74,7 +74,7 @@ TEST_CASE("a pattern is its files in order, and nothing that is none") {
                                           directory.file("s_10.bin")});
   CHECK(contains(complaint([&] { files_of_source(directory.file("t_*.bin"), "--val"); }),
                  "--val: no file is named like " + directory.file("t_*.bin")));
-  write(directory.file("[a].txt"), "x");  // a file of that very name is not a pattern
+  write(directory.file("[a].txt"), "x");  // a file with exactly this name is not a pattern
   CHECK(files_of_source(directory.file("[a].txt"), "--train").size() == 1);
 }
 

@@ -1,5 +1,5 @@
-// The vocabulary of kernels, first part: number types, indices, vectors. The same cases run on a
-// GPU and on the host executor.
+// The vocabulary of kernels, part 1: number types, indices, vectors. The same tests run on a GPU
+// and on the host executor.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -48,12 +48,12 @@ bool is_nan(bf16 x) {
   return (x.bits & 0x7fffu) > 0x7f80u;
 }
 
-// The nearest of the two neighbours, found in fp64, where both and their distances are exact.
+// The nearer of the two bf16 neighbours, found in fp64, where both and their distances are exact.
 bf16 nearest_bf16(float x) {
   const auto low = static_cast<std::uint16_t>(bits_of(x) >> 16);
   const double down = to_float(bf16{low});
   const auto high = static_cast<std::uint16_t>(low + 1);
-  // What would follow the largest finite number is where rounding to infinity begins to tie.
+  // The neighbour above the largest finite number is 2^128; a tie with it rounds to infinity.
   const double up = (high & 0x7fffu) == 0x7f80u ? std::copysign(0x1p128, x) : to_float(bf16{high});
   const double below = std::abs(x - down), above = std::abs(up - x);
   if (below != above) return bf16{below < above ? low : high};
@@ -79,7 +79,7 @@ TEST_SUITE("device") {
         {0x7f7f7fff, 0x7f7f},                        // the largest that stays finite
         {0x7f7f8000, 0x7f80}, {0x7f7fffff, 0x7f80},  // overflow to infinity
         {0x7f800000, 0x7f80}, {0xff800000, 0xff80},  // infinities
-        {0x00000001, 0x0000}, {0x00008000, 0x0000},  // denormal numbers round like others
+        {0x00000001, 0x0000}, {0x00008000, 0x0000},  // denormal numbers round normally
         {0x00008001, 0x0001}, {0x00018000, 0x0002}, {0x807fffff, 0x8080}};
     std::vector<float> values;
     for (const Case& c : cases) values.push_back(float_from_bits(c.from));
@@ -195,7 +195,7 @@ __global__ void vector_kernel(T* out, const T* in, std::int64_t n) {
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
   Vec<T, N> v = Streaming ? load_streaming<N>(in + i) : load_vec<N>(in + i);
-  // Turned round, so that a vector in the wrong place or order shows.
+  // Reverses the vector, so that a vector at the wrong place or in the wrong order is detected.
   for (int k = 0; k < N / 2; ++k) {
     const T first = v[k];
     v[k] = v[N - 1 - k];

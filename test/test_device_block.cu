@@ -1,5 +1,5 @@
-// The vocabulary of kernels, second part: what the threads of a warp and of a block do together.
-// Collectives, barriers, shared memory, asynchronous copies.
+// The vocabulary of kernels, part 2: operations of all threads of a warp or a block. Collectives,
+// barriers, shared memory, asynchronous copies.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ __global__ void warp_kernel(LaneResults* out, const float* in) {
   out[global_thread()] = r;
 }
 
-// The sum that 2, 4, ... neighbours of the values make in a butterfly: step m adds value i ^ m.
+// The sum of 2, 4, 8, ... values in butterfly order: the step with mask m adds the value at i ^ m.
 float butterfly_sum(std::vector<float> values) {
   for (std::size_t mask = values.size() / 2; mask > 0; mask /= 2) {
     const std::vector<float> old = values;
@@ -65,7 +65,7 @@ __global__ void block_kernel(BlockResults* out, const float* in) {
   const float x = in[global_thread()];
   BlockResults r;
   r.sum = block_sum(x, scratch);
-  r.max = block_max(x, scratch);  // the scratch may be used again at once
+  r.max = block_max(x, scratch);  // the scratch can be reused at once
   r.second_sum = block_sum(thread_index() == 0 ? 1.0f : 0.0f, scratch);
   r.none = block_any(false);
   r.one = block_any(thread_index() == block_size() - 1);
@@ -76,7 +76,7 @@ void check_block_collectives(int threads) {
   Stream stream;
   const std::int64_t blocks = 2;
   auto values = random_floats(blocks * threads, 11);
-  for (float& x : values) x -= 100.0f;  // a maximum below zero: nothing may start from 0
+  for (float& x : values) x -= 100.0f;  // a maximum below zero: no reduction may start from 0
   const auto in = upload(values, stream);
   Buffer<BlockResults> out(blocks * threads);
   launch(block_kernel<>, {blocks}, threads, SharedLayout().add<float>(kBlockScratch).bytes(),
@@ -100,7 +100,7 @@ void check_block_collectives(int threads) {
   CHECK(wrong == 0);
 }
 
-// Values go round the warp and round the block through shared memory.
+// Moves values around the warp and around the block through shared memory.
 template <class = void>
 __global__ void barrier_kernel(float* out, std::int64_t rounds) {
   SharedMemory shared;
@@ -164,7 +164,7 @@ TEST_SUITE("device_block") {
            out.data(), rounds);
     const auto got = download(out, stream);
     for (int t = 0; t < threads; ++t) {
-      // One lane on in each round, and one warp on.
+      // Each round moves the values by one lane and by one warp.
       const int warp = (t / 32 + rounds) % 3, l = (t + rounds) % 32;
       CHECK(got[static_cast<std::size_t>(t)] == static_cast<float>(warp * 32 + l));
     }
@@ -195,7 +195,8 @@ __global__ void pieces_kernel(float* out, std::int64_t floats, std::int64_t halv
   out[thread_index()] = aligned ? sum : -1.0f;
 }
 
-// Tiles of 4 floats a thread through two buffers; odd groups of the last tile are past the end.
+// Tiles of 4 floats per thread pass through two buffers. The last tile may end early: its groups of
+// 4 floats past n are zero-filled.
 template <class = void>
 __global__ void pipeline_kernel(float* out, const float* in, std::int64_t n) {
   SharedMemory shared;
@@ -215,7 +216,7 @@ __global__ void pipeline_kernel(float* out, const float* in, std::int64_t n) {
     fetch(index + 1);
     copy_async_wait<1>();
     block_barrier();
-    // Another thread's elements.
+    // The elements that another thread copied.
     const float* theirs = buffers[index % 2] + (thread_index() + 5) % block_size() * 4;
     for (int i = 0; i < 4; ++i) sum += static_cast<float>(i + 1) * theirs[i];
     block_barrier();
@@ -224,7 +225,7 @@ __global__ void pipeline_kernel(float* out, const float* in, std::int64_t n) {
   out[thread_index()] = sum;
 }
 
-// Three groups under way; each wait must leave at most so many.
+// Three groups in flight; each wait leaves at most the given number of groups pending.
 template <class = void>
 __global__ void groups_kernel(float* out, const float* in) {
   SharedMemory shared;
@@ -249,7 +250,7 @@ TEST_SUITE("device_block") {
   TEST_CASE("pieces of shared memory are aligned and apart") {
     Stream stream;
     const int threads = 64;
-    // The last takes the block to its 99 KB.
+    // The last size comes close to the limit of 99 KiB.
     for (const std::int64_t floats :
          {std::int64_t{1}, std::int64_t{100}, std::int64_t{24 * 1024}}) {
       const std::int64_t halves = 77;

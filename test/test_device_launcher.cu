@@ -1,5 +1,5 @@
 // The vocabulary of launchers: launches and their limits, streams, events, buffers, copies,
-// tensors, properties; and random numbers by counter.
+// tensors, properties; and counter-based random numbers.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -60,7 +60,7 @@ TEST_SUITE("device_launcher") {
     Buffer<float> sum(n);
     fill_zero(sum.data(), n, stream);
     const int launches = llmc_test::tiny() ? 20 : 300;
-    // The value and the size convert to the kernel's types.
+    // The value and the size are converted to the kernel's parameter types.
     for (int i = 0; i < launches; ++i) {
       launch(add_kernel<>, {ceil_div(n, 32)}, 32, 0, stream, sum.data(), i, static_cast<int>(n));
     }
@@ -102,13 +102,13 @@ TEST_SUITE("device_launcher") {
     Buffer<float> first(n), second(n);
     copy_to_device(first.data(), pinned.data(), n, stream);
     fill_zero(second.data(), n, stream);
-    // All but the last, which stays zero.
+    // Copies all elements except the last, which stays zero.
     copy_on_device(second.data(), first.data(), n - 1, stream);
     copy_to_host(back.data(), second.data(), n, stream);
     stream.synchronize();
     CHECK(std::memcmp(back.data(), values.data(), back.bytes() - sizeof(float)) == 0);
     CHECK(back.data()[n - 1] == 0.0f);
-    copy_to_host(back.data(), first.data(), 0, stream);  // nothing
+    copy_to_host(back.data(), first.data(), 0, stream);  // copies nothing
     fill_zero(second.data(), 0, stream);
   }
 
@@ -121,7 +121,7 @@ TEST_SUITE("device_launcher") {
     CHECK(a.bytes() == 40);
     Buffer<float> c(std::move(a));
     CHECK(c.data() == first);
-    CHECK(a.data() == nullptr);  // NOLINT: what a move leaves behind is empty
+    CHECK(a.data() == nullptr);  // NOLINT: a moved-from buffer is empty
     CHECK(a.size() == 0);
     b = std::move(c);
     CHECK(b.data() == first);
@@ -130,7 +130,7 @@ TEST_SUITE("device_launcher") {
   }
 
   TEST_CASE("memory that is not there is an error that says how much") {
-    // A sanitizer's allocator stops the program instead of refusing.
+    // A sanitizer's allocator stops the program instead of returning an error.
     if (llmc_test::tiny()) return llmc_test::skip("the sanitizers do not refuse memory");
     CHECK(message([] {
             Buffer<float> much(std::int64_t{1} << 50);
@@ -269,7 +269,7 @@ TEST_SUITE("device_launcher") {
     CHECK(uniform_from_bits(0xffffffff) == 1.0f - 0x1p-24f);
     CHECK(uniform_from_bits(0x80000000) == 0.5f + 0x1p-24f);
     float first, second;
-    normals_from_bits(0, 0x40000000, first, second);  // the largest radius there is
+    normals_from_bits(0, 0x40000000, first, second);  // the largest possible radius
     CHECK(std::isfinite(first));
     CHECK(std::abs(second) == doctest::Approx(std::sqrt(48 * std::log(2.0))).epsilon(1e-5));
   }
@@ -287,7 +287,8 @@ TEST_SUITE("device_launcher") {
         for (int k = 1; k <= 4; ++k) moments[k] += std::pow(z, k) / (2 * n);
       }
     }
-    // Standard errors of the means of x^k: sqrt((E x^2k - (E x^k)^2) / 2n), here five of them.
+    // The standard error of the mean of x^k is sqrt((E x^2k - (E x^k)^2) / 2n); the bounds are five
+    // standard errors.
     CHECK(std::abs(moments[1]) < 5 * std::sqrt(1.0 / (2 * n)));
     CHECK(std::abs(moments[2] - 1) < 5 * std::sqrt(2.0 / (2 * n)));
     CHECK(std::abs(moments[3]) < 5 * std::sqrt(15.0 / (2 * n)));

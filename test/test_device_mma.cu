@@ -1,5 +1,5 @@
-// Matrix instructions of a warp against plain products, fragments as README.md lays them out, and
-// the approximate functions of math.h.
+// Matrix instructions of a warp against plain loops, with fragments laid out as in
+// llmc/device/README.md, and the approximate functions of math.h.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,12 +17,12 @@ using llmc_test::upload;
 
 namespace {
 
-// Where row i of the tile is kept: lanes must be able to point anywhere.
+// The place of row i of the tile. Rows are permuted, because lanes may pass any row address.
 __host__ __device__ constexpr int shelf(int row) {
   return (row * 5 + 3) % 32;
 }
 
-// out: 4 registers a lane, plain, then 4 registers a lane, transposed.
+// out: 4 registers per lane of the plain load, then 4 registers per lane of the transposed load.
 template <class = void>
 __global__ void ldmatrix_kernel(std::uint32_t* out, const bf16* in) {
   SharedMemory shared;
@@ -38,7 +38,7 @@ __global__ void ldmatrix_kernel(std::uint32_t* out, const bf16* in) {
   }
 }
 
-// d (16, 8) = c + a (16, 16) · b (16, 8), each lane filling its fragments by hand.
+// d (16, 8) = c + a (16, 16) · b (16, 8). Each lane fills its fragments element by element.
 template <class T>
 __global__ void mma_kernel(float* d, const float* c, const T* a, const T* b) {
   const int g = lane() / 4, t = lane() % 4;
@@ -58,7 +58,8 @@ __global__ void mma_kernel(float* d, const float* c, const T* a, const T* b) {
   for (int e = 0; e < 4; ++e) d[(g + e / 2 * 8) * 8 + 2 * t + e % 2] = sum[e];
 }
 
-// Registers as the host filled them, 4 a lane of a and 2 of b; d is 4 numbers a lane, as it comes.
+// The host fills the registers: 4 per lane of a, 2 per lane of b. d receives the 4 result registers
+// of each lane in their order.
 template <class T>
 __global__ void raw_mma_kernel(float* d, const std::uint32_t* a, const std::uint32_t* b) {
   std::uint32_t fa[4], fb[2];
@@ -69,8 +70,8 @@ __global__ void raw_mma_kernel(float* d, const std::uint32_t* a, const std::uint
   for (int i = 0; i < 4; ++i) d[lane() * 4 + i] = sum[i];
 }
 
-// d (16, 16) = a (16, K) · b (K, 16), both row-major, through shared memory and ldmatrix, as a GEMM
-// or attention does it: two products of 8 columns a step.
+// d (16, 16) = a (16, K) · b (K, 16), both row-major, through shared memory and ldmatrix, like a
+// GEMM or attention: two products of 8 columns per step.
 template <class T>
 __global__ void tile_product_kernel(float* d, const T* a, const T* b, std::int64_t depth) {
   SharedMemory shared;
@@ -84,7 +85,7 @@ __global__ void tile_product_kernel(float* d, const T* a, const T* b, std::int64
     copy_async_commit();
     copy_async_wait<0>();
     warp_barrier();
-    // Matrices 0 and 1 are the upper and lower half, 2 and 3 the same of the right half.
+    // Matrices 0 and 1 are the upper and lower half of the left 8 columns, 2 and 3 of the right 8.
     const int at = lane() % 16 * 16 + lane() / 16 * 8;
     std::uint32_t fa[4], fb[4];
     ldmatrix_x4(fa, tile_a + at);
@@ -118,9 +119,10 @@ float at(const std::vector<T>& m, std::int64_t row, std::int64_t column, std::in
   return to_float(m[static_cast<std::size_t>(row * columns + column)]);
 }
 
-// Where element i of a lane's fragment lies in its matrix, each by the conditions on i that the PTX
-// ISA gives it ("Matrix Fragments for mma.m16n8k16 with floating point type"), however the rest of
-// the engine puts them. Two elements share a register, the one with the lower i in the lower half.
+// The position of element i of a lane's fragment in its matrix. The functions use the conditions on
+// i from the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating point type"), independently
+// of the rest of the engine. Two elements share a register; the one with the lower i is in the
+// lower half.
 struct Place {
   int row, column;
 };
@@ -138,7 +140,7 @@ Place place_in_d(int lane, int i) {
   return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
 }
 
-// The lanes' registers of a matrix with so many columns, `elements` of it to a lane.
+// The registers of all lanes for a matrix of `columns` columns, `elements` elements per lane.
 template <class T, class Where>
 std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, int elements,
                                      Where where) {
@@ -153,7 +155,7 @@ std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, 
   return registers;
 }
 
-// The largest |got - c - a·b| as a part of |c| + Σ|a·b|.
+// The largest |got - c - a·b|, relative to |c| + Σ|a·b|.
 template <class T>
 double product_error(const std::vector<float>& got, const std::vector<float>& c,
                      const std::vector<T>& a, const std::vector<T>& b, std::int64_t columns,
@@ -169,13 +171,14 @@ double product_error(const std::vector<float>& got, const std::vector<float>& c,
       size += std::abs(product);
     }
     const double error = std::abs(got[i] - want) / size;
-    if (!(error <= worst)) worst = error;  // NaN too
+    if (!(error <= worst)) worst = error;  // true for NaN too
   }
   return worst;
 }
 
-// Products of half-precision numbers are exact in fp32; what remains is 16 roundings to 24 bits a
-// step, or truncations on a GPU, which sums in its own order: 2^-23 each, of which few add up.
+// Products of half-precision numbers are exact in fp32. The remaining error is 16 roundings to 24
+// bits per step, or truncations on a GPU, which sums in its own order: 2^-23 each, and few of them
+// add up.
 constexpr double kSumError = 16 * 0x1p-23;
 
 }  // namespace
@@ -238,7 +241,7 @@ TEST_SUITE("device_mma") {
 
   TEST_CASE_TEMPLATE("fragments lie where the PTX ISA says", T, bf16, fp16) {
     Stream stream;
-    // Every element of a and of b tells in d: small integers, so that sums are exact.
+    // Every element of a and b affects d. They are small integers, so that the sums are exact.
     std::vector<T> a(16 * 16), b(16 * 8);
     for (int i = 0; i < 256; ++i) a[i] = from_float<T>(static_cast<float>(i * 37 % 101 - 50));
     for (int i = 0; i < 128; ++i) b[i] = from_float<T>(static_cast<float>(i * 29 % 67 - 33));
@@ -284,7 +287,7 @@ TEST_SUITE("device_mma") {
     const auto got = download(out, stream);
     CHECK(got[0] == 0xc0003f80u);
     CHECK(got[1] == 0x3f803f82u);
-    // In fp16: exact, and halfway between two, to the even one below and above.
+    // In fp16: exact values, then two ties, which round to even: one down and one up.
     const std::vector<float> halves = {1.0f, -2.0f, 1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f};
     const auto half_in = upload(halves, stream);
     launch(pack_kernel<fp16>, {1}, 32, 0, stream, out.data(), half_in.data(), 2);
@@ -305,7 +308,8 @@ TEST_SUITE("device_mma") {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double want = std::exp2(double{values[i]});
       CAPTURE(values[i]);
-      // ex2.approx: 2 units in the last place (PTX ISA); results below 2^-126 may become zero.
+      // ex2.approx errs by up to 2 units in the last place (PTX ISA); results below 2^-126 may
+      // become zero.
       CHECK(std::abs(got[i] - want) <= want * 0x1p-22 + 0x1p-126);
     }
   }

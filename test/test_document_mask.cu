@@ -1,5 +1,5 @@
-// Documents packed into one sequence, with attention that stays inside them: the loss and every
-// gradient are those of the documents run alone, each at the positions it has in the sequence.
+// Documents packed into one sequence, with attention only inside each document. The loss and all
+// gradients equal those of the documents run separately, each at its positions in the sequence.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -32,8 +32,8 @@ Tensors parameters() {
   return all;
 }
 
-// Two windows of a text: the first begins inside a document and with documents of one token and
-// more, the second holds no beginning at all.
+// A text of two windows. The first begins inside a document and has documents of one token and of
+// several; no document begins in the second.
 TokenSource text() {
   Ints tokens = {1, 2, 10, 3, 4, 5, 6, 10, 10, 7, 8, 9, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 1};
   for (Index i = 0; i < 24; ++i) tokens.push_back((5 * i + 3) % 10);
@@ -42,8 +42,8 @@ TokenSource text() {
   return source;
 }
 
-// `table` (T_max, C) with row `first` on top: what a document at that place finds at its position
-// 0.
+// `table` (T_max, C) moved up by `first` rows and filled with zeros: a document that starts at
+// position `first` then runs from position 0.
 oracle::Vec shifted(const oracle::Vec& table, Index first) {
   oracle::Vec out(table.begin() + first * kConfig.C, table.end());
   out.resize(table.size());
@@ -55,7 +55,8 @@ struct Result {
   Tensors gradients;
 };
 
-// By the oracle: each document run alone, losses and gradients weighted by its tokens.
+// The oracle's result: each document runs separately; losses and gradients are weighted by its
+// number of tokens.
 Result documents_alone(const Batch& batch, const Tensors& parameters) {
   Result sum{0, oracle::zeros_like_parameters(kConfig)};
   const Index T = batch.T, rows = batch.B * T;
@@ -115,7 +116,7 @@ TEST_SUITE("document_mask") {
       CHECK(loss == doctest::Approx(want.loss).epsilon(2e-6));
       // Three times the error of PyTorch in fp32 on small models (test/oracle/README.md).
       CHECK(worst_difference(rig.gradients(), as_floats(want.gradients)) < 3 * 1.2e-6);
-      // Without the mask it is another function.
+      // Without the mask the loss is different.
       const float open =
           rig.gradients_of({{packed.B, packed.T, packed.tokens, packed.targets, {}}});
       CHECK(std::abs(static_cast<double>(open) - want.loss) > 1e-4);

@@ -154,8 +154,9 @@ TEST_CASE("a file that changes while it is read is noticed") {
 
 // ---- cuts ------------------------------------------------------------------------------------
 
-// Texts in which all that the splitting pattern knows meets: letters and contractions, digits,
-// white space of one, two and three bytes, other characters, bytes that are no UTF-8.
+// A random text in which all inputs that the splitting pattern distinguishes meet: letters and
+// contractions, digits, white space of one, two and three bytes, other characters, bytes that are
+// not UTF-8.
 std::string random_text(std::mt19937_64& random, std::size_t pieces) {
   static const Strings kPieces = {"a",
                                   "Z",
@@ -277,12 +278,12 @@ Ids tokens_in(const std::string& path) {
   return ids;
 }
 
-// Documents of 3, 4, 5, ... tokens, each of its number.
+// Document n has 3 + n tokens; each token is n.
 Ids document_of(std::int64_t number) {
   return Ids(static_cast<std::size_t>(3 + number), static_cast<std::int32_t>(number));
 }
 
-// Those that are needed, in pieces of two; returns the files finished.
+// Writes the documents that the shards still need, two tokens at a time; returns finished shards.
 std::vector<Shard> write_documents(const std::string& out, std::int64_t documents,
                                    std::int64_t most, std::vector<Shard> finished = {},
                                    bool to_the_end = true) {
@@ -300,7 +301,7 @@ std::vector<Shard> write_documents(const std::string& out, std::int64_t document
 
 TEST_CASE("tokens that fit are one file, others are shards of one size") {
   const TemporaryDirectory folder;
-  for (const std::int64_t most : {25, 26}) {  // 3 + 4 + 5 + 6 + 7
+  for (const std::int64_t most : {25, 26}) {  // 3 + 4 + 5 + 6 + 7 tokens fit
     CHECK(write_documents(folder.file("a.bin"), 5, most).size() == 1);
     CHECK(std::filesystem::exists(folder.file("a.bin")));
     CHECK(llmc::shards_there(folder.file("a.bin")).size() == 1);
@@ -319,7 +320,7 @@ TEST_CASE("tokens that fit are one file, others are shards of one size") {
   }
   CHECK(all == tokens_in(folder.file("a.bin")));
   CHECK(shards[0].file == "b_000000.bin");
-  CHECK(shards[0].document == 2);  // of 3, 4 and 5 tokens, 8 end in the third
+  CHECK(shards[0].document == 2);  // documents have 3, 4, 5 tokens: the 8th is in the third
   CHECK(shards[0].document_tokens == 1);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""data/download.py against a server on this machine that cuts, stalls and lies. Nothing leaves the machine.
+"""Tests data/download.py with a local server that cuts, stalls and sends wrong lengths. Needs no network.
 
     python3 test/test_download.py [PATTERN]
 
@@ -40,7 +40,7 @@ def fetch(host, path, name="/f", **settings):
 
 
 def refusal(host, path, *parts, **settings):
-    """The text of the DownloadError that is expected, which must hold `parts`; nothing has the final name."""
+    """Expects a DownloadError that has all of `parts`, and no file at `path`. Returns its text."""
     try:
         fetch(host, path, **settings)
     except download.DownloadError as error:
@@ -56,7 +56,7 @@ def expect_file(path, body):
 
 
 def asked(host):
-    """Of each request, where it wanted to begin: None for the whole file."""
+    """The Range header of each request; None: it asked for the whole file."""
     return [headers.get("Range") for _, headers in host.requests]
 
 
@@ -71,7 +71,7 @@ def test_a_file_arrives_whole(folder):
 
 def test_a_cut_download_goes_on_where_it_was(folder):
     with Host({"/f": Page(BODY, [cut(100_000), cut(50_000)], headers=FIRST)}) as host:
-        fetch(host, folder / "f", attempts=2)  # each attempt brought something: no failures in a row
+        fetch(host, folder / "f", attempts=2)  # every attempt makes progress: no failures in a row
         expect_file(folder / "f", BODY)
         expect(asked(host) == [None, "bytes=100000-", "bytes=150000-"], f"asked for {asked(host)}")
         expect(host.requests[1][1].get("If-Range") == '"first"', "the version was not named")
@@ -118,7 +118,7 @@ def test_a_stalled_connection_is_left_and_taken_up(folder):
 
 
 def test_a_slow_host_is_waited_for(folder):
-    with Host({"/f": Page(BODY[:800], [slow(100, 0.06)])}) as host:  # 0.48 s in all, the limit is 0.3 s of silence
+    with Host({"/f": Page(BODY[:800], [slow(100, 0.06)])}) as host:  # 0.48 s in total; the limit is 0.3 s without a byte
         fetch(host, folder / "f")
         expect_file(folder / "f", BODY[:800])
         expect(len(host.requests) == 1, "a slow host was left")
@@ -175,7 +175,7 @@ def test_redirects(folder):
 def test_parts_that_do_not_fit(folder):
     part, notes = folder / "f.part", folder / "f.part.json"
     with Host({"/f": Page(BODY, headers=FIRST)}) as host:
-        part.write_bytes(OTHER + OTHER)  # longer than the file, of the same version as it says
+        part.write_bytes(OTHER + OTHER)  # longer than the file; the notes name the same version
         notes.write_text(json.dumps({"url": host.url + "/f", "validator": '"first"'}))
         fetch(host, folder / "f")
         expect_file(folder / "f", BODY)
@@ -183,7 +183,7 @@ def test_parts_that_do_not_fit(folder):
         notes.write_text("{not json")
         fetch(host, folder / "f")
         expect_file(folder / "f", BODY)
-        part.write_bytes(BODY)  # whole: killed before it was renamed
+        part.write_bytes(BODY)  # complete: killed before the rename
         before = len(host.requests)
         fetch(host, folder / "f", size=len(BODY), sha256=sha256(BODY))
         expect_file(folder / "f", BODY)
@@ -195,7 +195,7 @@ def test_parts_that_do_not_fit(folder):
 
 def test_a_host_that_is_not_there(folder):
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/f"
         refusal(None, folder / "f", "no connection", "2 attempts", urls=[url], attempts=2)
     refusal(None, folder / "f", "is no URL", urls=["nonsense"])

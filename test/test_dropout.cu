@@ -1,5 +1,5 @@
-// Dropout: the mask against its definition, its rates, and the whole model with it: against the
-// oracle, however a step is cut up, and resumed.
+// Dropout: the mask against its definition, its rates, and the whole model with dropout: against
+// the oracle, with any split of a step, and resumed.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kSeed = 0xfedcba9876543210;
 constexpr std::int64_t kStep = 9, kSite = 300, kFirstSample = (std::int64_t{1} << 32) - 2;
 
-// x (B*T, C) with dropout, as the device computes it.
+// x (B*T, C) after dropout on the device.
 template <class T>
 std::vector<T> dropped(const std::vector<T>& x, std::int64_t T_seq, std::int64_t C, double rate,
                        std::int64_t first_sample = kFirstSample) {
@@ -79,7 +79,7 @@ Result result_of(const Fixture& fixture, const PassOptions& options, std::int64_
   return {loss, rig.gradients()};
 }
 
-// The oracle's, in fp32.
+// The oracle's loss and gradients, rounded to fp32.
 Result oracle_result(const Fixture& fixture) {
   const auto parameters = fixture.parameters();
   const oracle::Batch batch = fixture.batch();
@@ -92,7 +92,7 @@ Result oracle_result(const Fixture& fixture) {
   return result;
 }
 
-// All gradients as one vector.
+// Relative L2 error of all gradients as one vector.
 double difference(const NamedFloats& got, const NamedFloats& want) {
   std::vector<float> a, b;
   for (const auto& [name, values] : want) {
@@ -142,7 +142,8 @@ TEST_SUITE("dropout") {
       for (int k = 0; k < 4; ++k) {
         for (std::int64_t i = lags[k]; i < std::ssize(z); ++i) products[k] += z[i] * z[i - lags[k]];
       }
-      // Five standard errors of a Bernoulli mean, and of products of independent unit variables.
+      // The bounds are five standard errors of a Bernoulli mean and of the mean product of
+      // independent unit variables.
       CHECK(std::abs(left_out / n - rate) < 5 * std::sqrt(rate * (1 - rate) / n));
       CHECK(std::abs(sum / n - 1) < 5 * std::sqrt(rate / (1 - rate) / n));
       for (const double product : products) CHECK(std::abs(product / n) < 5 / std::sqrt(n));
@@ -199,7 +200,7 @@ TEST_SUITE("dropout") {
       const Result want = oracle_result(fixture);
       const auto follows = [&]<class T>(T, Attention attention) {
         const Result got = result_of<T>(fixture, pass_options(), 1, attention);
-        // What is allowed without dropout, times the largest scale of what is kept.
+        // The error allowed without dropout, times the largest scale of kept elements.
         const double allowed = oracle::allowed_error(fixture, "all", kDtypeOf<T>) /
                                (1 - pass_options().dropout.attention);
         CHECK(difference(got.gradients, want.gradients) < allowed);
@@ -231,7 +232,7 @@ TEST_SUITE("dropout") {
     const Result whole = result_of<float>(fixture, pass_options());
     const Result cut = result_of<float>(fixture, pass_options(), fixture.integer("B"));
     CHECK(cut.loss == doctest::Approx(whole.loss).epsilon(1e-6));
-    // What reordering an fp32 sum may change (test/oracle/README.md).
+    // The effect that reordering an fp32 sum may have (test/oracle/README.md).
     CHECK(worst_difference(cut.gradients, whole.gradients) < 3e-6);
     PassOptions other = pass_options();
     ++other.step;
@@ -269,7 +270,7 @@ TEST_SUITE("dropout") {
                       straight.stream());
       losses.push_back(train_step(straight, step));
     }
-    // Interrupted after every step: each goes on from what the last one saved.
+    // Interrupted after every step: each run resumes from the checkpoint of the previous run.
     for (std::int64_t step = 0; step < steps; ++step) {
       ModelRig<T> resumed(engine_config(fixture.config()), shape_of(fixture));
       load_checkpoint(folder.path() / checkpoint_name(step), 1, resumed.state(), resumed.stream());

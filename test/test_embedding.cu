@@ -25,7 +25,7 @@ std::vector<Shape> shapes() {
   return all;
 }
 
-// Half of the tokens are number 1, so that one bucket is long, and 0 does not occur.
+// On average at least half of the tokens are id 1, so that one bucket is long. Id 0 does not occur.
 std::vector<std::int32_t> skewed_tokens(std::int64_t n, std::int64_t V) {
   std::vector<std::int32_t> tokens = random_ints(n, 31, 2 * (V - 1));
   for (std::int32_t& t : tokens) t = t >= V - 1 ? 1 : t + 1;
@@ -104,7 +104,7 @@ TEST_SUITE("embedding") {
       CHECK(relative_l2(got_wte, want.wte) < 1e-6);
       CHECK(relative_l2(got_wpe, want.wpe) < 1e-6);
 
-      // Token 0, the padding of the vocabulary and positions from T on.
+      // Rows without a gradient: token 0, the vocabulary's padding, and positions from T on.
       for (std::int64_t c = 0; c < s.C; ++c) CHECK_EQ(got_wte[c], start_wte[c]);
       for (std::int64_t i = s.V * s.C; i < padded_V * s.C; ++i) CHECK_EQ(got_wte[i], start_wte[i]);
       for (std::int64_t i = s.T * s.C; i < s.context * s.C; ++i) CHECK_EQ(got_wpe[i], start_wpe[i]);
@@ -113,7 +113,7 @@ TEST_SUITE("embedding") {
       CHECK(same_bits(again_wte, got_wte));
       CHECK(same_bits(again_wpe, got_wpe));
 
-      // A frozen embedding leaves the other one's gradient as it is.
+      // A frozen embedding leaves the gradient of the other embedding unchanged.
       const auto [frozen_wte, beside_wte] = run(true, false);
       CHECK(same_bits(frozen_wte, start_wte));
       CHECK(same_bits(beside_wte, got_wpe));

@@ -1,4 +1,4 @@
-// The files of evaluation tasks, what becomes of them as rows of tokens, and what scores amount to.
+// Files of evaluation tasks, the token rows made from them, and the metrics computed from scores.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ using namespace llmc_test;
 
 namespace {
 
-// A file with this text in a folder of its own.
+// A file with the given text in its own directory.
 class Sample {
  public:
   explicit Sample(const std::string& text) { write_file(folder_.path() / "data", text); }
@@ -186,7 +186,7 @@ TEST_SUITE("eval_files") {
   }
 
   TEST_CASE("perplexity by token, by word and by byte") {
-    const Sample file(" a @-@ b \n c \n");  // 4 words, 2 line ends, 14 bytes; "a-b\nc\n": 6
+    const Sample file(" a @-@ b \n c \n");  // 4 words, 2 line ends, 14 bytes; "a-b\nc\n": 6 bytes
     const auto metrics = [&](bool detokenize, double nll) {
       const PerplexityTask task("x", file.path(), ByteTokenizer(),
                                 {.T = 4, .stride = 4, .detokenize = detokenize});
@@ -249,7 +249,7 @@ TEST_SUITE("eval_files") {
   }
 
   TEST_CASE("HellaSwag's numbers") {
-    // "é" is one character, two bytes and two tokens of bytes.
+    // "é" is one character, two bytes, and two tokens of the byte tokenizer.
     const Sample file(
         "{\"ctx\": \"c\", \"endings\": [\"abcd\", \"\u00e9\", \"a\"], \"label\": 0}\n"
         "{\"ctx\": \"c\", \"endings\": [\"ab\", \"abcdef\"], \"label\": 1}\n");
@@ -263,18 +263,18 @@ TEST_SUITE("eval_files") {
       for (const double x : nll) scores.push_back({x, false});
       return metric(task.metrics(scores), name);
     };
-    // By sums both wrong. By bytes, 8/4, 6/2, 7/1 and 5/2, 9/6, and by tokens, 8/5, 6/3, 7/2 and
-    // 5/3, 9/7, both right.
+    // By sums both examples are wrong. By bytes (8/4, 6/2, 7/1 and 5/2, 9/6) and by tokens (8/5,
+    // 6/3, 7/2 and 5/3, 9/7) both are right.
     const std::vector<double> nll = {8, 6, 7, 5, 9};
     CHECK(of(nll, "accuracy") == 0);
     CHECK(of(nll, "acc_norm") == 1);
     CHECK(of(nll, "acc_norm_tokens") == 1);
-    // By bytes 8/4, 5/2, 9/1 and 2.9/2, 9/6: the second is wrong.
+    // By bytes (8/4, 5/2, 9/1 and 2.9/2, 9/6) the second example is wrong.
     CHECK(of({8, 5, 9, 2.9, 9}, "acc_norm") == 0.5);
     // 8/4 is less than 4.7/2, but 8/5 is not less than 4.7/3.
     CHECK(of({8, 4.7, 9, 9, 1}, "acc_norm") == 1);
     CHECK(of({8, 4.7, 9, 9, 1}, "acc_norm_tokens") == 0.5);
-    CHECK(of({1, 1, 1, 1, 1}, "accuracy") == 0.5);  // of equal ones the first
+    CHECK(of({1, 1, 1, 1, 1}, "accuracy") == 0.5);  // the first of equal scores wins
     const double nan = std::numeric_limits<double>::quiet_NaN();
     CHECK(of({nan, nan, nan, nan, nan}, "accuracy") == 0);
   }

@@ -1,5 +1,5 @@
-// The scores that evaluation tasks get from a model, against the fp64 oracle, which takes one row
-// at a time, without padding.
+// Scores that a model gives to evaluation rows against the fp64 oracle, which computes one row at a
+// time, without padding.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -35,11 +35,11 @@ class ListedRows : public EvalTask {
   std::vector<EvalRow> rows_;
 };
 
-// What a row's tokens from the second on get, by the definition.
+// Predictions for the tokens of a row from the second on, by the definition.
 struct Predictions {
   std::vector<double> nll;
   std::vector<std::int32_t> likeliest;
-  double lead = 0;  // smallest, of a likeliest logit over the next
+  double lead = 0;  // smallest margin of a largest logit over the next
 };
 
 Predictions predict(const Fixture& fixture, const oracle::Tensors& parameters,
@@ -68,8 +68,9 @@ struct Case {
   std::vector<bool> greedy;
 };
 
-// Rows of all lengths from 2 to T + 1 tokens, every other one with the oracle's own likeliest
-// tokens at its end, half of these but for the last; those too close to tell in fp32 are left out.
+// Rows of all lengths from 2 to T + 1 tokens. Every other row ends with the oracle's own likeliest
+// tokens; in half of these the last token is changed. Rows whose two largest logits are too close
+// for fp32 are skipped.
 Case make_case(const Fixture& fixture, std::int64_t T, std::int64_t count) {
   const oracle::Tensors parameters = fixture.parameters();
   Case made;
@@ -132,8 +133,8 @@ Scores score(const Fixture& fixture, const std::vector<EvalRow>& rows, std::int6
   return all;
 }
 
-// What reordering an fp32 sum may change, and what rounding some 30 results of a layer stack to 8
-// bits may (test/oracle/README.md).
+// The effect that reordering an fp32 sum may have, and the effect of rounding about 30 results of a
+// layer stack to 8 bits (test/oracle/README.md).
 template <class T>
 constexpr double kRounding = sizeof(T) == 4 ? 3e-6 : 1e-2;
 

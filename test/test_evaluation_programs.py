@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""train_gpt2 --eval as a user runs it: against transformers on small files of the real form, while
-training and alone, and how it fails.
+"""Tests train_gpt2 --eval from the command line: against transformers on small files in the published
+formats, during training and without it, and its errors.
 
     python3 test/test_evaluation_programs.py build/host [PATTERN]
 
@@ -28,7 +28,7 @@ def sentence(numbers, least, most):
 
 
 def endings(numbers):
-    """Four that differ: equal ones would be equally good."""
+    """Four distinct endings: equal ones would have equal scores."""
     found = {}
     while len(found) < 4:
         found[sentence(numbers, 1, 4)] = None
@@ -40,7 +40,7 @@ def write_lines(path, objects):
 
 
 def write_files(folder, seed=1):
-    """A text, and files as LAMBADA and HellaSwag are published, some of them longer than the context."""
+    """Writes a text, and files in the formats of LAMBADA and HellaSwag, some longer than the context."""
     numbers = random.Random(seed)
     (folder / "wiki.txt").write_text("".join(sentence(numbers, 3, 12) + " .\n" for _ in range(8)), encoding="utf-8")
     write_lines(folder / "lambada.jsonl", [{"text": sentence(numbers, 2, 14)} for _ in range(24)])
@@ -51,7 +51,7 @@ def write_files(folder, seed=1):
 
 
 def evaluate(program, model, *tasks, arguments=()):
-    """The lines of the log, in the order of the tasks."""
+    """Runs the tasks. Returns the lines of the log, in the order of the tasks."""
     log = program.folder / "eval.jsonl"
     log.unlink(missing_ok=True)
     program.run("--steps", 0, "--init-from", model, "--eval", ",".join(tasks), "--log", log, *arguments)
@@ -70,7 +70,7 @@ def reference(model, T, stride, tokenizer, *tasks, folder):
 
 
 def compare(ours, theirs, tolerance=3e-6):
-    """`tolerance`: of sums of logarithms, relative; what fp32 may differ in (test/oracle/README.md)."""
+    """`tolerance`: relative, for sums of logarithms: the rounding of fp32 (test/oracle/README.md)."""
     for mine, other in zip(ours, theirs):
         expect(other.pop("lead") > 1e-3, f"{mine['eval']}: closer than fp32 can tell; take another seed")
         for name, value in other.items():
@@ -80,7 +80,7 @@ def compare(ours, theirs, tolerance=3e-6):
             expect(close, f"{mine['eval']} {name}: {mine[name]} not {value}")
 
 
-# ---- what works ----------------------------------------------------------------------------
+# ---- valid use -----------------------------------------------------------------------------
 
 
 def test_scores_are_those_of_transformers(program):
@@ -97,7 +97,7 @@ def test_scores_are_those_of_transformers(program):
 
 
 def test_guessed_words_are_those_that_transformers_guesses(program):
-    """A model that has learned its text, so that it guesses some last words."""
+    """The model is trained on its text, so it predicts some of the last words."""
     program.run("--train", "text.txt", *"--layers 1 --heads 2 --channels 32 --context 64 --batch-size 4 --steps 120 "
                 "--lr 1e-2 --warmup 2 --eval-every 0 --sample-every 0 --out run".split())
     words = "the quick brown fox jumps over the lazy dog.".split()
@@ -212,7 +212,7 @@ def test_tasks_run_while_training(program):
     expect([line["step"] for line in program.log("end.jsonl") if "eval" in line] == [5, 5], "not at the end alone")
 
 
-# ---- what cannot work ----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 def test_wrong_flags_are_named(program):

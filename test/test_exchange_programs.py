@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Models that train_gpt2 shares with other programs: llm.c's model files, which start a run, and its own
-checkpoints, which transformers reads and whose model card describes them.
+"""Tests models that train_gpt2 exchanges with other programs: llm.c's model files, which a run can start
+from, and its own checkpoints, which transformers reads, with their model card.
 
     python3 test/test_exchange_programs.py build/host [PATTERN]
 
@@ -17,11 +17,12 @@ from test_checkpoint_programs import QUIET, TINY, finish, start, with_flags
 from test_programs import DATA, read_safetensors, run_program_tests
 
 
-# ---- whose files we read -------------------------------------------------------------------
+# ---- models of other programs --------------------------------------------------------------
 
 
 def write_llmc_model(path, checkpoint, version):
-    """The checkpoint's weights as a model file of llm.c: version 3 is fp32, 5 bf16 (cut, not rounded)."""
+    """Writes the checkpoint's weights as a model file of llm.c: version 3 is fp32, version 5 is bf16
+    (truncated, not rounded)."""
     config = json.loads((checkpoint / "config.json").read_text())
     tensors = {name.removeprefix("transformer."): data
                for name, data in read_safetensors(checkpoint / "model.safetensors").items()}
@@ -60,7 +61,7 @@ def test_llmc_model_files_start_a_run(program):
     loss, half = (float(val_loss(name).split()[1]) for name in ("model.bin", "half.bin"))
     expect(loss != half and abs(half / loss - 1) < 2 ** -7, f"{loss} in fp32, {half} in bf16")
 
-    # It trains on, and what it saves has the same weights before the first step changes them.
+    # A run can start from the file. At learning rate 0 it saves the same weights.
     goes_on = ["--train", "text.txt", *QUIET, "--batch-size", 1, "--steps", 1, "--lr", 0]
     finish(start(program, [*goes_on, "--init-from", "model.bin", "--out", "on"]))
     expect((program.folder / "on/step_000001/model.safetensors").read_bytes() ==
@@ -82,7 +83,7 @@ def test_llmc_model_files_start_a_run(program):
                   says=["--layers 3 does not agree with 2 in model.bin"])
 
 
-# ---- who else reads them -------------------------------------------------------------------
+# ---- our checkpoints in transformers -------------------------------------------------------
 
 
 def transformers(program, script, *arguments):

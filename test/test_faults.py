@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Plants one fault after another (test/faults/faults.cu) and checks that the host executor and the
-sanitizers report each at its lines, and say nothing once it is mended.
+"""Runs each fault of test/faults/faults.cu. The host executor or a sanitizer must report it at its marked
+lines, and must report nothing with --mended, which corrects it.
 
     test/test_faults.py [NAME...]     builds with make what it needs; * is a wildcard
 
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "test/faults/faults.cu"
 
-# What a build is called here: how make makes it, and where.
+# Name of a build: (value of SANITIZE for make, path of the program).
 BUILDS = {
     "plain": ("", "build/host/faults"),
     "address": ("address,undefined", "build/host-asan/faults"),
@@ -25,11 +25,11 @@ BUILDS = {
 RACE = ("thread", {}, "data race")
 ACCESS = ("address", {}, "AddressSanitizer")
 UNINITIALISED = ("address", {"TRAP_UNINITIALISED": "1"}, "uninitialised read")
-# The executor finds these itself, in every build.
+# The host executor itself reports these, in every build.
 DIVERGENCE = [(build, {}, "divergent barrier") for build in BUILDS]
 UNFINISHED = [(build, {}, "never waited") for build in BUILDS]
 
-# For each fault: the builds that must find it, their environment, and the kind of their report.
+# Name of a fault: one (build that must report it, environment, text of the report) per build.
 EXPECTED = {
     "race_in_block": [RACE],
     "race_in_warp": [RACE],
@@ -69,7 +69,7 @@ def marked_lines():
 
 
 def build(names):
-    """Makes the programs that the faults need; returns build -> command, or the error as text."""
+    """Builds the programs that the faults need. Returns {build: command}, or the error as text."""
     commands = {}
     for name in sorted({kind[0] for fault in names for kind in EXPECTED[fault]}):
         sanitize, program = BUILDS[name]
@@ -78,14 +78,14 @@ def build(names):
         if made.returncode != 0:
             return f"{program} was not built:\n{made.stdout}{made.stderr}"
         commands[name] = [str(ROOT / program)]
-        # Older ThreadSanitizers cannot start where the kernel scatters addresses widely.
+        # Older ThreadSanitizers cannot start if the kernel randomises many address bits: disable that.
         if subprocess.run(commands[name] + ["--list"], capture_output=True).returncode != 0:
             commands[name] = ["setarch", "-R"] + commands[name]
     return commands
 
 
 def run(command, name, environment, *flags):
-    """Exit code and all output."""
+    """Returns (exit code, standard output and error)."""
     merged = {**os.environ, "LLMC_HOST_THREADS": "2", **environment}
     done = subprocess.run(command + [name, *flags], env=merged, text=True, timeout=120,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -93,7 +93,7 @@ def run(command, name, environment, *flags):
 
 
 def complaint(name, command, kind, lines):
-    """What is wrong with the report of a fault and with the silence of its mended twin, or ''."""
+    """What is wrong with the report of a fault, or with the output of its mended twin; '': nothing."""
     build_name, environment, words = kind
     code, report = run(command, name, environment)
     if code == 0:

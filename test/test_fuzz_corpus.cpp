@@ -1,5 +1,5 @@
-// The fuzzer's targets (test/fuzz) without the fuzzer: over their seeds, and over simple changes of
-// these that are the same at each run. `make fuzz` looks further.
+// Runs the fuzzer's targets (test/fuzz) without the fuzzer, on their seeds and on simple mutations
+// of the seeds, which are the same in every run. `make fuzz` searches further.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -11,8 +11,8 @@ using namespace llmc_test;
 
 namespace {
 
-// One to four changes: a byte replaced, dropped or put in, the text cut short or a part of it
-// repeated.
+// One to four mutations: a byte is replaced or inserted, bytes are deleted, the text is truncated,
+// or a part of it is repeated.
 std::string changed(std::string text, std::mt19937_64& random) {
   const auto below = [&](std::size_t limit) { return limit == 0 ? 0 : random() % limit; };
   for (std::size_t changes = 1 + below(4); changes > 0; --changes) {
@@ -38,7 +38,7 @@ std::string changed(std::string text, std::mt19937_64& random) {
   return text;
 }
 
-// Runs a target, and says with which input if that fails.
+// Runs a target. If it fails, saves the input and reports the file and the seed.
 void run(const llmc_fuzz::Target& target, const std::string& seed, const std::string& input) {
   try {
     target.run(input);

@@ -19,7 +19,7 @@ std::vector<Shape> shapes() {
   return {{1, 8}, {3, 40}, {5, 768}, {7, 1600}};
 }
 
-// Ordinary numbers, and at the front those where a formula may break.
+// Random numbers, preceded by values at which a formula may fail.
 std::vector<float> gelu_inputs(std::int64_t n) {
   std::vector<float> x = random_floats(n, 11, 2.0);
   const float special[] = {0.0f, -0.0f, 1e-20f, -1e-6f, 5.0f, -5.0f, 30.0f, -1e4f};
@@ -71,8 +71,7 @@ TEST_SUITE("gelu") {
     gelu_forward<float>(make_tensor(inp.data(), 1, 8), make_tensor(inp.data(), 1, 8), stream);
     const std::vector<float> got = inp.values();
     for (std::size_t i = 0; i < got.size(); ++i) {
-      // The oracle's own form cancels at -5.5, to about 1e-8 of the result: far below what is
-      // asked.
+      // The oracle's formula cancels at -5.5, to about 1e-8 of the result, far below the tolerance.
       CHECK(got[i] == doctest::Approx(oracle::gelu(x.exact[i])).epsilon(5e-6));
     }
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What scripts/gpu_check.sh says about what it sees, on invented output of the tools it starts, and what it
-builds.
+"""Tests the verdicts of scripts/gpu_check.sh on synthetic output of the tools it starts, and the GPU
+architectures that make builds for.
 
     python3 test/test_gpu_check.py [PATTERN]
 
@@ -59,8 +59,8 @@ def test_sanitizer_reports_are_read(folder):
              ("initcheck", 9, UNWRITTEN.format(kernel=OURS), False),
              ("initcheck", 9, UNWRITTEN.format(kernel=THEIRS), True),
              ("initcheck", 9, UNWRITTEN.format(kernel=THEIRS) + UNWRITTEN.format(kernel=OURS), False),
-             ("memcheck", 1, CLEAN, False),        # the program failed under it
-             ("memcheck", -11, "", False),         # or broke down
+             ("memcheck", 1, CLEAN, False),        # the program failed under memcheck
+             ("memcheck", -11, "", False),         # the program crashed
              ("memcheck", 9, CLEAN.replace("0 errors", "3 errors"), False)]
     for tool, code, output, good in cases:
         found, text = judge(tool, code, output)
@@ -130,7 +130,7 @@ def test_a_machine_without_a_gpu_is_named(folder):
     expect(done.returncode == 1 and last.startswith("FAILED at step machine"), done.stdout)
     report = (folder / "out/report.txt").read_text()
     expect("commit:  abc123" in report and report.splitlines()[-1] == last, report)
-    program(folder / "bin/git", "exit 128")  # a working tree whose repository stayed behind
+    program(folder / "bin/git", "exit 128")  # a working tree without its git repository
     done = start(folder, "correct", folder / "no-git", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="")
     expect("commit:  unknown" in done.stdout and "FAILED at step machine" in done.stdout, done.stdout + done.stderr)
 
@@ -139,13 +139,14 @@ def test_a_machine_without_a_gpu_is_named(folder):
 
 
 def simulated_machine(folder):
-    """A copy of the script whose programs are test/simulated_gpu.py."""
+    """Copies the script to `folder`, where its programs are test/simulated_gpu.py, with a simulated
+    nvidia-smi and make."""
     for name in ("scripts/gpu_check.sh", "scripts/gpu_check", "dev/predictions.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
     (folder / "dev/peers").mkdir()
-    (folder / "dev/peers/make_data.py").write_text("")  # the programs read no tokens
+    (folder / "dev/peers/make_data.py").write_text("")  # the simulated programs read no tokens
     program(folder / "bin/nvidia-smi", "echo 'Simulated GPU, 1 MiB, 1980 MHz, 700 W, 580.1'")
     program(folder / "bin/make", f"""\
 for word; do
@@ -161,7 +162,7 @@ def profile(folder, *arguments, **environment):
 
 
 def table_of(text):
-    """The names of the compared lines, in their order."""
+    """The names of the compared lines, in the order of the table."""
     return [line.split("  ")[-1].strip() for line in text.splitlines() if re.match(r" *[+-][0-9.]+% ", line)]
 
 
@@ -174,7 +175,7 @@ def test_profile_lists_a_planted_slow_line_first(folder):
     table = (folder / "out/comparison.txt").read_text()
     first = next(line for line in table.splitlines() if "bias gradients (48)" in line)
     expect(table_of(table)[0].endswith("bias gradients (48)") and first.lstrip().startswith("+200.0% !"), table)
-    # Some lines answer several predictions, and the micro-step has the slow line in it.
+    # Some lines answer several predictions, and the time of the micro-step includes the slow line.
     expect(len(table_of(table)) >= 37 and "not measured" not in table, table)
     expect("linear_backward_weight" in table.split("Plans")[1].split("All measured")[0], table)
     expect(first.strip() in (folder / "out/report.txt").read_text(), "the report lacks the table")
@@ -200,7 +201,7 @@ def test_profile_stops_at_a_planted_wrong_result(folder):
         expect(says in text, f"'{says}' is not said of {plant}: {text}")
         ran = [json.loads(line)["step"] for line in (folder / plant / "steps.jsonl").read_text().splitlines()]
         expect(ran[-1] == step, f"{plant}: steps after the wrong result: {ran}")
-        if step.startswith("bench_"):  # what was measured until then is compared
+        if step.startswith("bench_"):  # the measurements before the wrong result are compared
             table = (folder / plant / "comparison.txt").read_text()
             expect(len(table_of(table)) > 20 and "WRONG: gelu_backward/used" in table, table)
             expect(not any(line.startswith("GELU backward:") for line in table_of(table)), "a wrong result's time was compared")
@@ -254,13 +255,13 @@ def test_predictions_have_a_unit_and_a_band(folder):
 
 
 def test_kernels_are_compiled_for_the_gpu_that_is_here(folder):
-    """By a toolkit that lists, as nvcc does, no suffixes."""
+    """The simulated toolkit lists architectures as nvcc does, without suffixes such as the a of sm_90a."""
     program(folder / "toolkit/bin/nvcc", "echo sm_80; echo sm_90")
     (folder / "toolkit/include").mkdir()
     (folder / "toolkit/include/cublasLt.h").write_text("")
     cases = [("8.0", "sm_80", "sm_80"), ("9.0", "sm_90a", "sm_90a"),
-             ("10.0", "[compute_80,sm_80]", "[compute_80,sm_80]"),  # newer than the toolkit: its driver compiles PTX
-             ("", "compute_80", "compute_80")]                      # none: PTX, which any later GPU's driver compiles
+             ("10.0", "[compute_80,sm_80]", "[compute_80,sm_80]"),  # newer than the toolkit: the GPU's driver compiles PTX
+             ("", "compute_80", "compute_80")]                      # no GPU: PTX, which the driver of any later GPU compiles
     for capability, mains, tests in cases:
         program(folder / "bin/nvidia-smi", f"echo {capability}")
         done = subprocess.run(["make", "-n", "--no-print-directory", f"CUDA_HOME={folder / 'toolkit'}", "HOST_BUILD=0",

@@ -1,5 +1,5 @@
-// The host executor itself: what it reports and how, that it survives its own errors, and how it
-// uses OS threads. test_faults.py plants the faults that the sanitizers find.
+// The host executor itself: its error reports, its recovery from its own errors, and its use of OS
+// threads. test_faults.py plants the faults that the sanitizers detect.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ namespace {
 
 const std::string kHere = std::string(" at ") + __FILE__ + ":";
 
-// What a launch throws.
+// The message of the error that a launch throws.
 template <class... Parameters, class... Arguments>
 std::string fault(void (*kernel)(Parameters...), Grid grid, int threads, std::size_t shared_bytes,
                   Arguments... arguments) {
@@ -49,7 +49,7 @@ __global__ void divergent_kernel(std::int64_t faulty_block) {
   }
 }
 
-// Warp 0 waits for its block, warp 1 for its own lanes, of which one has returned.
+// Warp 0 waits for its block. Warp 1 waits for its own lanes, one of which has returned.
 constexpr int kStuckLine = __LINE__ + 4;
 __global__ void stuck_kernel() {
   if (thread_index() == 40) return;
@@ -78,7 +78,7 @@ __global__ void take_kernel(std::int64_t floats, std::int64_t pieces) {
   for (std::int64_t i = 0; i < pieces; ++i) shared.take<float>(floats);
 }
 
-// The last lane to arrive goes on first: the others are ready to, when it fails.
+// The last lane to arrive continues first: the other lanes are still ready to run when it fails.
 constexpr int kMisalignedLine = __LINE__ + 5;
 __global__ void misaligned_copy_kernel(const float* in) {
   SharedMemory shared;
@@ -87,9 +87,9 @@ __global__ void misaligned_copy_kernel(const float* in) {
   if (lane() == 31) copy_async_16(tile + 1, in);
 }
 
-// ---- kernels without ---------------------------------------------------------------------------
+// ---- kernels without faults --------------------------------------------------------------------
 
-// Only n threads from `first` on stay for the barrier, which counts the living.
+// Only the n threads from `first` on reach the barrier, which ignores threads that have returned.
 __global__ void sum_of_the_living_kernel(float* out, std::int64_t n, std::int64_t first) {
   SharedMemory shared;
   float* values = shared.take<float>(block_size());
@@ -104,7 +104,7 @@ __global__ void sum_of_the_living_kernel(float* out, std::int64_t n, std::int64_
   }
 }
 
-// Warp and block meetings in turn, unequally many in each warp.
+// Alternates warp collectives with block barriers; each warp has another number of collectives.
 __global__ void mixed_kernel(float* out) {
   SharedMemory shared;
   float* values = shared.take<float>(block_size());
@@ -152,7 +152,7 @@ void check_that_kernels_run() {
 
 TEST_SUITE("host_executor") {
   TEST_CASE("a divergent barrier is an error that names both places") {
-    // Threads 0 to 15 of the block arrive first, then thread 16 somewhere else.
+    // Threads 0 to 15 of the block arrive first; then thread 16 arrives at another barrier.
     CHECK(fault(divergent_kernel, {3}, 32, 0, 1) ==
           "divergent barrier: thread 16 is in block_barrier" + kHere +
               std::to_string(kDivergentLine) + " while others of its group wait in block_barrier" +
@@ -239,8 +239,9 @@ TEST_SUITE("host_executor") {
       const auto got = download(out, stream);
       int wrong = 0;
       for (int i = 0; i < 2 * threads; ++i) {
-        // In each round the value moves to the neighbouring warp and, in warps of even index,
-        // to the neighbouring lane: three rounds, of which the first starts in its own warp.
+        // Each round swaps neighbouring lanes in warps of even index, then swaps neighbouring
+        // warps. The value that ends in thread t starts in the neighbouring warp and visits even
+        // warps in one or two of the three rounds.
         const int t = i % threads, moves = t / 32 % 2 == 0 ? 1 : 2;
         const int origin = (t ^ 32) ^ (moves % 2);
         wrong += got[static_cast<std::size_t>(i)] != static_cast<float>(origin);
@@ -257,7 +258,7 @@ TEST_SUITE("host_executor") {
     for (const float x : download(global, stream)) CHECK(std::isnan(x));
     for (const bf16 x : download(halves, stream)) CHECK(std::isnan(to_float(x)));
     for (int round = 0; round < 2; ++round) {
-      // What the launch before left in shared memory is gone.
+      // The shared memory no longer holds the values of the previous launch.
       launch(sum_of_the_living_kernel, {1}, 64, kSharedBytes, stream, out.data(), 64, 0);
       launch(fresh_shared_kernel, {2}, 32, kSharedBytes, stream, out.data());
       for (const float x : download(out, stream)) CHECK(std::isnan(x));
@@ -285,7 +286,8 @@ TEST_SUITE("host_executor") {
 
 namespace {
 
-// Adds up by blocks of 64, on however many OS threads.
+// Sums over the first n threads in blocks of 64, for several n and on any number of OS threads.
+// Returns the sums for n = 64.
 std::vector<float> block_sums() {
   Stream stream;
   const std::int64_t blocks = tiny() ? 10 : 100;
@@ -373,7 +375,7 @@ TEST_SUITE("host_executor") {
     CHECK(done == 50);
   }
 
-  // Also run by the next one, in processes with other numbers of threads.
+  // The next test case also runs this one, in processes with other numbers of OS threads.
   TEST_CASE("as many OS threads as the environment says") {
     if (const char* wanted = std::getenv(kThreadsWanted); wanted != nullptr) {
       const int threads = host::kThreadSanitizer ? 1 : std::atoi(wanted);

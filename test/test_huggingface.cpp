@@ -1,5 +1,5 @@
-// Hugging Face directories: every form that save_pretrained has, what cannot be used, and
-// transformers itself reading ours.
+// Hugging Face directories: every form that save_pretrained writes, directories that must be
+// rejected, and transformers itself reading ours.
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -34,7 +34,7 @@ llmc::HuggingFaceConfig tiny_config() {
   return config;
 }
 
-// The tensors of a GPT-2, without prefix.
+// The tensors of a GPT-2, without the prefix "transformer.".
 std::vector<TensorHeader> gpt2_tensors(const llmc::HuggingFaceConfig& config, TensorDtype dtype) {
   const std::int64_t C = config.n_embd;
   std::vector<TensorHeader> tensors = {{"wte.weight", dtype, {config.vocab_size, C}},
@@ -67,12 +67,12 @@ std::vector<std::string> names_of(const std::vector<TensorHeader>& tensors) {
   return names;
 }
 
-// fp32 contents for tensor i.
+// Random fp32 content of tensor i.
 std::vector<float> content(const TensorHeader& tensor, std::size_t i) {
   return llmc_test::random_floats(*llmc::checked_count(tensor.shape), i + 1, 0.3);
 }
 
-// A safetensors file of these fp32 tensors with the contents that `seeds` say.
+// Writes a safetensors file of these fp32 tensors; seeds[i] selects the content of tensor i.
 void write_weights(const fs::path& path, const std::vector<TensorHeader>& tensors,
                    const std::vector<std::size_t>& seeds) {
   llmc::SafetensorsWriter writer(path, tensors);
@@ -197,7 +197,7 @@ TEST_CASE("prefixes, masks, shards and a repeated head") {
   const auto f32 = TensorDtype::f32;
   std::vector<float> got(6);
 
-  // Without the prefix, with the constants of old exports, and with the tied head.
+  // No prefix, the constant tensors of old exports, and the tied head.
   write_weights(file("model.safetensors"),
                 {{"wte.weight", f32, {3, 2}},
                  {"h.0.attn.c_attn.bias", f32, {6}},
@@ -222,7 +222,7 @@ TEST_CASE("prefixes, masks, shards and a repeated head") {
                    }),
                    ": missing wpe.weight; unexpected h.0.attn.c_attn.bias"));
   }
-  // A head of its own.
+  // A head that is not tied.
   write_weights(file("model.safetensors"),
                 {{"transformer.wte.weight", f32, {3, 2}}, {"lm_head.weight", f32, {3, 2}}}, {1, 2});
   CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
@@ -302,7 +302,7 @@ TEST_CASE("transformers reads ours and saves what we read bit for bit, whole and
     values = content(tensors[i], i);
     return std::as_bytes(std::span<const float>(values));
   });
-  // A checkpoint is such a directory too.
+  // A checkpoint is also a Hugging Face directory.
   {
     llmc::CheckpointWriter writer(directory.path(), "step_000001");
     auto& file = writer.tensor_file(llmc::kWeightsName, llmc::huggingface_tensors(tensors));

@@ -1,5 +1,5 @@
-// The decoder against the definition in fp64 and against the model's own full pass: however a text
-// is cut into prompt and steps, every token's logits are those of the whole text.
+// The decoder against the definition in fp64 and against the model's own full pass. However a text
+// is split into prompt and steps, the logits of every token are those of the whole text.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct DecoderRig {
     return values;
   }
 
-  // The logits after tokens prompt-1 .. of one sequence, a row for each: (tokens - prompt + 1, V).
+  // The logits of one sequence after each token from index prompt - 1 on: (tokens - prompt + 1, V).
   std::vector<double> logits_along(const Ids& tokens, std::int64_t prompt) {
     std::vector<double> all;
     const auto keep = [&] {
@@ -105,7 +105,7 @@ TEST_CASE_TEMPLATE("a step with the cache gives the logits of the whole text", T
     ModelRig<T> model(engine_config(fixture.config()), whole);
     model.set_parameters(fixture.parameters());
     const auto full = model.logits(as_batch(tokens));
-    // What the fixture allows against fp64, and twice that between two results that may each err.
+    // The fixture's tolerance against fp64; twice that between two results that may both err.
     const double allowed = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
     for (const std::int64_t prompt : {1, 2, 17}) {
       if (prompt > std::ssize(tokens)) continue;
@@ -133,7 +133,7 @@ TEST_CASE("greedy tokens are those of the definition") {
       std::nth_element(row.begin(), row.begin() + 1, row.end(), std::greater<>());
       margin = std::min(margin, row[0] - row[1]);
     }
-    REQUIRE(margin > 1e-3);  // beyond what fp32 can confuse
+    REQUIRE(margin > 1e-3);  // larger than the error of fp32
     DecoderRig<float> rig(fixture, {1, std::ssize(prompt), T_max});
     CHECK(rig.greedy(prompt, T_max) == Ids(tokens.begin() + std::ssize(prompt), tokens.end()));
   }
@@ -162,7 +162,7 @@ TEST_CASE_TEMPLATE("a decoder begins anew and repeats bit for bit", T, float, bf
   const Ids tokens = random_ints(tiny() ? 3 : 20, 3, 211);
   DecoderRig<T> rig(fixture, {1, 2, 24});
   const auto first = rig.logits_along(tokens, 2);
-  rig.logits_along(random_ints(5, 9, 211), 1);  // leaves other keys and values behind
+  rig.logits_along(random_ints(5, 9, 211), 1);  // leaves other keys and values in the cache
   CHECK(same_bits(first, rig.logits_along(tokens, 2)));
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("a decoder holds weights and cache, and nothing of training") {
   for (const char* name : {"gradients", "moments", "master weights", "backward buffers"}) {
     CHECK(bytes(name) == 0);
   }
-  CHECK(bytes("activations") < (1 << 20));  // of one block and 8 tokens, not of twelve blocks
+  CHECK(bytes("activations") < (1 << 20));  // those of one block and 8 tokens, not of twelve blocks
 }
 
 TEST_CASE("what a decoder was not built for is refused") {

@@ -1,9 +1,10 @@
-// The ops of generation against their definitions: attention over a cache, the cache's own writes,
-// and embeddings that begin at any position.
+// The ops of generation against their definitions: attention over a cache, writes to the cache, and
+// embeddings that begin at any position.
 //
-// Tolerances as in test_attention.cu: a sum of n terms in fp32 costs about u sqrt(n) / 2, u =
-// 2^-24, and (4 + sqrt(HS) + sqrt(T)) u allows twice that. In bf16 the inputs are exact and the
-// result is rounded once, 0.72 * 2^-8 / sqrt(3) of its norm, of which twice is allowed.
+// Tolerances are those of test_attention.cu: a sum of n terms in fp32 costs about u sqrt(n) / 2,
+// with u = 2^-24, and (4 + sqrt(HS) + sqrt(T)) u allows twice that. In bf16 the inputs are exact
+// and the result is rounded once, which costs 0.72 * 2^-8 / sqrt(3) of its norm; twice that is
+// allowed.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -37,7 +38,7 @@ struct Case {
   double q_scale = 1.0;  // > 1: sharp softmax
 
   std::int64_t C() const { return NH * HS; }
-  // Sequences of a batch have different lengths; rows of the cache from there on mean nothing.
+  // Sequences of a batch have different lengths; cache rows from the length on are undefined.
   std::int64_t length(std::int64_t b) const { return std::max<std::int64_t>(1, T - 5 * b); }
 };
 
@@ -46,7 +47,7 @@ std::string describe(const Case& c) {
          " HS " + std::to_string(c.HS);
 }
 
-// Tiles are 32 keys, and a round of all eight warps takes 256.
+// A tile has 32 keys; one round of all eight warps covers 256 keys.
 std::vector<Case> cases() {
   if (llmc_test::tiny()) return {{1, 1, 1, 8}, {2, 33, 1, 24}, {1, 257, 1, 8}};
   std::vector<Case> all = {{2, 100, 2, 64, 4.0}};
@@ -65,7 +66,7 @@ double tolerance(const Case& c) {
   const double roots = std::sqrt(static_cast<double>(c.HS)) + std::sqrt(static_cast<double>(c.T));
   const double fp32 = c.q_scale * (4 + roots) * 0x1p-24;
   if constexpr (std::is_same_v<T, float>) return fp32;
-  const double exp2_error = 0x1p-22;  // of the hardware's approximation
+  const double exp2_error = 0x1p-22;  // error of the hardware's approximation
   return 2 * 0.72 * llmc_test::kSpacing<T> / std::sqrt(3.0) + fp32 + exp2_error;
 }
 
@@ -74,7 +75,7 @@ std::vector<T> nan_filled(std::int64_t n) {
   return llmc_test::convert<T>(std::vector<float>(static_cast<std::size_t>(n), std::nanf("")));
 }
 
-// Keys, values and the newest token's qkv of each sequence, cut from qkv (B, T, 3C).
+// Keys, values and the newest token's qkv of each sequence, copied from qkv (B, T, 3C).
 template <class T>
 struct Cached {
   std::vector<T> keys, values, qkv;
@@ -119,7 +120,7 @@ std::vector<T> run_cached(const Case& c, const Cached<T>& in, bool& intact) {
   return out.values();
 }
 
-// The last row of each sequence's attention, in fp64.
+// Attention of the last token of each sequence, in fp64.
 template <class T>
 std::vector<double> definition(const Case& c, const std::vector<T>& qkv) {
   std::vector<double> exact;
@@ -155,7 +156,7 @@ TEST_CASE_TEMPLATE("cached attention repeats bit for bit, alone or in a batch", 
   bool intact = false;
   const auto first = run_cached(c, Cached<T>(c, qkv), intact);
   CHECK(same_bits(first, run_cached(c, Cached<T>(c, qkv), intact)));
-  // The first sequence alone, in a shorter cache or a longer one: only its own rows matter.
+  // The first sequence in a batch of its own: only its own rows matter.
   const Case alone{1, c.T, c.NH, c.HS};
   const std::vector<T> part(qkv.begin(), qkv.begin() + c.T * 3 * c.C());
   const auto single = run_cached(alone, Cached<T>(alone, part), intact);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""infer_gpt2 as a user runs it: what it writes where, that a seed repeats, that its likeliest tokens
-are those of transformers, and how it fails.
+"""Tests infer_gpt2 from the command line: its output, equal text from equal seeds, greedy tokens against
+transformers, and its errors.
 
     python3 test/test_infer_programs.py build/host [PATTERN]
 
@@ -37,7 +37,7 @@ def generate(program, *arguments, stdin=None):
 
 
 def stream(program, *arguments):
-    """What stdout gets, in the pieces that could be read, and stderr."""
+    """Returns (pieces of standard output as they were read, standard error)."""
     with subprocess.Popen([str(program.binary), *map(str, arguments)], cwd=program.folder, bufsize=0,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         pieces = list(iter(lambda: os.read(running.stdout.fileno(), 1 << 16), b""))
@@ -46,7 +46,7 @@ def stream(program, *arguments):
     return pieces, messages
 
 
-# ---- what works ----------------------------------------------------------------------------
+# ---- valid use -----------------------------------------------------------------------------
 
 
 def test_help_names_every_flag_with_its_default(program):
@@ -66,7 +66,7 @@ def test_json_says_what_was_generated(program):
 
 def test_streamed_text_is_the_json_text(program):
     folder = model(program, context=200)
-    for seed in range(3):  # random bytes: most of them are no UTF-8
+    for seed in range(3):  # random bytes: most of them are not UTF-8
         common = ["-m", folder, "-p", "x", "-n", 150, "--temp", 3, "--ignore-eos", "--seed", seed]
         pieces, messages = stream(program, *common)
         expect(b"".join(pieces).decode() == generate(program, *common)["text"], f"seed {seed} differs")
@@ -75,7 +75,7 @@ def test_streamed_text_is_the_json_text(program):
 
 
 def test_characters_are_never_split(program):
-    """A model that writes characters of two to four bytes, a byte a token."""
+    """The model writes characters of two to four bytes, one byte per token."""
     text = "\u00e9\u20ac\U0001f600"
     (program.folder / "text.txt").write_text(text * 300, encoding="utf-8")
     trainer = program.binary.parent / "train_gpt2"
@@ -86,7 +86,7 @@ def test_characters_are_never_split(program):
     for count in range(9, 19):
         pieces, _ = stream(program, *common, count)
         for piece in pieces:
-            piece.decode()  # strict: throws where a character is cut
+            piece.decode()  # strict: throws if a character is split
         whole = greedy.decode(generate(program, *common, count)["ids"])
         expect((text * 2).encode().startswith(whole), "the model has not learned its text")
         expect(b"".join(pieces).decode() == whole.decode(errors="replace"), f"after {count} tokens")
@@ -120,7 +120,7 @@ def test_greedy_is_what_transformers_generates(program):
         expect(done.returncode == 0, done.stderr[-800:])
         for prompt, theirs in zip(prompts, json.loads(done.stdout)):
             if theirs["margin"] <= 1e-3:
-                continue  # closer than fp32 can tell on any machine
+                continue  # the margin is within the rounding of fp32
             ours = generate(program, "-m", folder, "-p", prompt, "-n", 64, "--temp", 0, "--ignore-eos")
             expect(ours["ids"] == theirs["ids"], f"seed {seed}, {prompt!r}: {ours['ids']} not {theirs['ids']}")
             compared += 1
@@ -210,7 +210,7 @@ def test_tokenizers_are_found(program):
     program.fails("-m", folder, says=["encoder.json but no vocab.bpe"])
 
 
-# ---- what cannot work ----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 def test_wrong_flags_are_named(program):

@@ -1,5 +1,4 @@
-// From logits to text: how tokens are drawn, and that what is streamed is whole characters, however
-// tokens cut them.
+// From logits to text: sampling of tokens, and streaming of whole characters that tokens may split.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -27,8 +26,8 @@ using Ids = std::vector<std::int32_t>;
 
 // ---- sampling ----
 
-// Pearson's statistic of `draws` ids from softmax(logits / temperature) against the probabilities
-// of softmax(wanted / temperature) over `allowed`.
+// Pearson's statistic of kDraws ids from softmax(logits / temperature) against the probabilities of
+// softmax(wanted / temperature) over `allowed`.
 double chi_square(const std::vector<float>& logits, const std::vector<float>& wanted,
                   const SamplingOptions& options, const Ids& allowed, std::uint64_t seed) {
   constexpr std::int64_t kDraws = 20000;
@@ -52,12 +51,12 @@ const std::vector<float> kLogits = {0.5f, -1.0f, 2.0f, 0.0f, 1.25f, -0.25f};
 
 // ---- text ----
 
-// The pieces of `bytes` cut at the set bits of `cuts` (bit i: after byte i), joined.
+// Streams `bytes` in pieces, cut after byte i if bit i of `cuts` is set; returns the joined output.
 std::string streamed(const std::string& bytes, unsigned cuts) {
   Utf8Stream stream;
   std::string text, piece;
   const auto take = [&](const std::string& out) {
-    // Each piece by itself is valid UTF-8: a second pass changes nothing.
+    // Each output piece is valid UTF-8: a second pass does not change it.
     Utf8Stream again;
     CHECK(again.push(out) + again.finish() == out);
     text += out;
@@ -83,7 +82,7 @@ TEST_CASE("draws follow the distribution") {
   CHECK(chi_square(kLogits, kLogits, {}, all, 1) < 20.52);
   CHECK(chi_square(kLogits, kLogits, {.temperature = 0.6}, all, 2) < 20.52);
   CHECK(chi_square(kLogits, kLogits, {.temperature = 1.7, .top_k = 3}, {0, 2, 4}, 3) < 13.82);
-  // The statistic can tell: a temperature of 1.1 is found out.
+  // The statistic is sensitive enough: it detects a temperature of 1.1.
   std::vector<float> warmer = kLogits;
   for (float& x : warmer) x /= 1.1f;
   CHECK(chi_square(warmer, kLogits, {}, all, 1) > 20.52);
@@ -149,8 +148,8 @@ TEST_CASE("what is no character becomes U+FFFD, as in Python") {
       {"\xE2\x82\xE2\x82\xAC", kBad + "\xE2\x82\xAC"},
       {"\xF0\x9F\x98", kBad},
       {"\xF0\x9F\x98\xC3\xA9", kBad + "\xC3\xA9"},
-      {"\xE0\x80", kBad + kBad},                        // too long a form
-      {"\xC0\xAF", kBad + kBad},                        // likewise
+      {"\xE0\x80", kBad + kBad},                        // overlong form
+      {"\xC0\xAF", kBad + kBad},                        // overlong form
       {"\xED\xA0\x80", kBad + kBad + kBad},             // a surrogate
       {"\xF4\x90\x80\x80", kBad + kBad + kBad + kBad},  // beyond U+10FFFF
       {"\xFF\xFE", kBad + kBad},
@@ -231,7 +230,7 @@ TEST_CASE("the end of text is the config's, else the tokenizer's") {
   config.vocab_size = 257;
   config.eos_token_id = 9;
   CHECK(llmc::end_of_text(config, bytes) == 9);
-  config.eos_token_id = 50256;  // what every config of transformers says unless told otherwise
+  config.eos_token_id = 50256;  // the default of transformers' GPT-2 configs
   CHECK(llmc::end_of_text(config, bytes) == 256);
   config.eos_token_id.reset();
   CHECK(llmc::end_of_text(config, bytes) == 256);

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as requests to end in order.
+// SIGINT and SIGTERM as requests to stop in an orderly way.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,13 +12,13 @@ using llmc::Interruption;
 
 namespace {
 
-// The signal that ends a child which does this, or its exit code, negated.
+// Runs `action` in a child process; returns the signal that ends it, or its exit code, negated.
 template <class Action>
 int fate_of(Action&& action) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Whatever started the tests may have had them ignored.
+    // The process that started the tests may have set these signals to be ignored.
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
     _exit(action());
@@ -79,7 +79,7 @@ TEST_SUITE("interruption") {
             if (Interruption::requested()) return 1;
             raise(SIGTERM);
             if (!Interruption::requested()) return 2;
-            raise(SIGINT);  // still
+            raise(SIGINT);  // still ignored
             return 7;
           }) == -7);
   }

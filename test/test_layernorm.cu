@@ -1,4 +1,4 @@
-// LayerNorm, alone and after a residual addition, forward and backward, against the fp64 oracle.
+// LayerNorm with and without a residual addition, forward and backward, against the fp64 oracle.
 #include <doctest/doctest.h>
 
 #include "llmc/ops/layernorm.h"
@@ -17,7 +17,7 @@ struct Shape {
   std::int64_t rows, C;
 };
 
-// Every layout of a row in registers, exactly filled and not; one row; rows that fill no block.
+// Every register layout of a row, full and partly filled; one row; partly filled blocks.
 std::vector<Shape> shapes() {
   std::vector<Shape> all = {{1, 8}, {5, 40}, {2, 1032}};
   if (!tiny()) {
@@ -69,7 +69,7 @@ TEST_SUITE("layernorm") {
                            make_tensor(rstd.data(), rows), make_tensor(inp.data(), rows, C),
                            make_tensor(weight.data(), C), make_tensor(bias.data(), C), kEps,
                            stream);
-      CHECK(same_bits(inp.values(), out.values()));  // in place, and a second run
+      CHECK(same_bits(inp.values(), out.values()));  // in place; the second run repeats the bits
     }
   }
 
@@ -85,7 +85,7 @@ TEST_SUITE("layernorm") {
                              make_tensor(weight.data(), C), make_tensor(bias.data(), C), kEps,
                              stream);
     const auto want = oracle::layernorm_forward(x.exact, w.exact, b.exact, rows, C, kEps);
-    // The mean is known to one fp32 step of 1000, 6e-5, in units of a deviation of 1.5.
+    // The mean is exact to one fp32 step at 1000, which is 6e-5; the deviation is 1.5.
     CHECK(relative_l2(inp.values(), want.out) < 1e-4);
     CHECK(relative_l2(rstd.values(), want.rstd) < 1e-6);
   }
@@ -112,7 +112,7 @@ TEST_SUITE("layernorm") {
       run(sum);
       const std::vector<T> got_sum = sum.values(), got = out.values();
       CHECK(relative_l2(got_sum, oracle::residual_forward(x1.exact, x2.exact)) < kTolerance<T>);
-      // What is normalised is the sum as it was stored.
+      // The op normalises the stored sum, after rounding.
       std::vector<double> stored;
       for (const T& value : got_sum) stored.push_back(as_double(value));
       const auto want = oracle::layernorm_forward(stored, w.exact, b.exact, rows, C, kEps);
@@ -122,7 +122,7 @@ TEST_SUITE("layernorm") {
       CHECK(sum.intact());
       CHECK(out.intact());
 
-      // Without a LayerNorm behind it, the addition rounds in the same way.
+      // The addition without a LayerNorm after it rounds in the same way.
       const Guarded<T> alone(std::vector<T>(rows * C), stream);
       residual_add<T>(make_tensor(alone.data(), rows, C), make_tensor(inp1.data(), rows, C),
                       make_tensor(inp2.data(), rows, C), stream);
@@ -185,7 +185,7 @@ TEST_SUITE("layernorm") {
       CHECK(relative_l2(got.weight, want.weight) < 1e-6);
       CHECK(relative_l2(got.bias, want.bias) < 1e-6);
 
-      // With the skip connection's gradient, in its place; and the same bits for the rest.
+      // Adds the skip connection's gradient in place; the other gradients keep the same bits.
       oracle::add_to(want.x, skip.exact);
       const Guarded<T> both(skip.stored, stream);
       const Result with_skip = run(both, both.data());
@@ -193,7 +193,7 @@ TEST_SUITE("layernorm") {
       CHECK(same_bits(with_skip.weight, got.weight));
       CHECK(same_bits(with_skip.bias, got.bias));
 
-      // In place of d_out.
+      // The result overwrites d_out.
       const Guarded<T> d_residual(skip.stored, stream);
       const Result in_place = run(d_out, d_residual.data());
       CHECK(same_bits(in_place.x, with_skip.x));

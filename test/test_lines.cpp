@@ -10,7 +10,7 @@ namespace {
 
 using llmc::Lines;
 
-// "NUMBER LINE END" for each.
+// "NUMBER LINE END" of each line.
 std::vector<std::string> listed(Lines lines, bool (Lines::*next)() = &Lines::next) {
   std::vector<std::string> all;
   while ((lines.*next)()) {

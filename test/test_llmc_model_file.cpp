@@ -1,4 +1,4 @@
-// Model files of llm.c: every tensor comes back in our layout, and what is no such file is named.
+// Model files of llm.c: every tensor is loaded in our layout, and invalid files are reported.
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -19,19 +19,19 @@ namespace {
 
 constexpr std::int64_t T = 6, V = 11, Vp = 16, L = 3, NH = 2, C = 4;
 
-// One layer's element of a tensor, at its place in the file: all numbers differ, and bf16 holds
-// them.
+// Element i of one layer of a tensor, in the order of the file. All elements differ and are exact
+// in bf16.
 float element(std::int64_t tensor, std::int64_t layer, std::int64_t i) {
   return std::ldexp(1.0f + static_cast<float>(i % 128) / 128.0f,
                     static_cast<int>(i / 128 - 8 * tensor + 2 * layer));
 }
 
 struct Part {
-  std::string name;  // after "h.N." where `layers` > 1
+  std::string name;  // follows "h.N." if `layers` > 1
   std::int64_t rows, columns, layers;
 };
 
-// As the format has them: (out, in), embeddings padded.
+// The tensors in the format's order and layout: matrices are (out, in), embeddings are padded.
 const std::vector<Part> kParts = {{"wte.weight", Vp, C, 1},
                                   {"wpe.weight", T, C, 1},
                                   {"ln_1.weight", C, 1, L},

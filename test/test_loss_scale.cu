@@ -1,4 +1,4 @@
-// Dynamic loss scaling: its rules on the optimizer's state, and a model in fp16 that lives by them.
+// Dynamic loss scaling: its rules on the optimizer's state, and a model in fp16 trained by them.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using oracle::load_fixture;
 
 namespace {
 
-// The state after one step whose gradients have this norm, when scaled, and whose loss is this.
+// The state after one step with this loss and this gradient norm, loss scale included.
 OptimizerState after_step(const OptimizerState& before, float scaled_norm, float loss,
                           std::int32_t window = 3) {
   Stream stream;
@@ -45,7 +45,7 @@ RunShape shape_of(const Fixture& fixture) {
   return run;
 }
 
-// Gradients of the fixture's first batch, applied.
+// Applies the gradients of the fixture's batch for step `number`.
 void step(ModelRig<fp16>& rig, const Fixture& fixture, std::int64_t number) {
   rig.gradients_of(oracle::training_batches(fixture, number, 1));
   OptimizerOptions options = default_optimizer();
@@ -83,7 +83,7 @@ TEST_SUITE("loss_scale") {
     state = after_step(state, INFINITY, 1.0f);
     CHECK(state.loss_scale == 1);
     CHECK(state.skipped_in_row == 0);
-    // From here on no smaller scale helps: skipping counts towards --max-skipped.
+    // From here on no smaller scale helps: skipped steps count towards --max-skipped.
     for (int row = 1; row <= 3; ++row) {
       state = after_step(state, INFINITY, 1.0f);
       CHECK(state.loss_scale == 1);

@@ -20,7 +20,7 @@ struct Shape {
 
 std::vector<Shape> shapes() {
   if (tiny()) return {{3, 8, 16}, {1, 16, 8}};
-  // The last three are enough work for the host to cut them into tiles.
+  // The last two have enough work for the host GEMM to split them into tiles.
   return {{1, 8, 8},      {7, 40, 24},     {65, 120, 40},  {33, 211, 40},
           {1, 2051, 528}, {130, 211, 120}, {1031, 24, 264}};
 }
@@ -49,9 +49,9 @@ Tensor<const T, 2> stored(const Buffer<T>& buffer, bool transposed, std::int64_t
   return transposed ? make_tensor(data, columns, rows) : make_tensor(data, rows, columns);
 }
 
-// fp32: sums of K products round to about sqrt(K) units; outputs of half precision round once. A
-// tensor core cuts off what does not fit where an fp32 sum rounds: up to a unit of 2^-23, on
-// average half of it and always to the same side, for each 8 (sm_80) or 16 products of half
+// fp32: sums of K products err by about sqrt(K) units. Outputs of half precision are rounded once
+// more. A tensor core truncates where an fp32 sum rounds: by up to one unit of 2^-23, on average
+// half of it, and always to the same side. This happens for each 8 (sm_80) or 16 products of half
 // precision.
 template <class TO, class TI = TO>
 double tolerance(std::int64_t K = 0) {
@@ -95,7 +95,8 @@ TEST_SUITE("matmul") {
     for (const Shape s : shapes()) {
       for (const bool ta : {false, true}) {
         for (const bool tb : {false, true}) {
-          // cuBLASLt wants rows that are multiples of 16 bytes in half precision, as ours all are.
+          // cuBLASLt requires rows that are multiples of 16 bytes in half precision; all rows of
+          // the engine are.
           const bool vector_rows = s.N % 8 == 0 && s.K % 8 == 0 && (!ta || s.M % 8 == 0);
           check_product<float, float>(s, ta, tb, 0.0f, true);
           check_product<float, float>(s, ta, tb, 1.0f, false);
@@ -136,7 +137,7 @@ TEST_SUITE("matmul") {
     const auto bias = convert<bf16>(random_floats(2 * s.N, 3));
     const auto a_device = upload(a, stream), b_device = upload(b, stream),
                bias_device = upload(bias, stream);
-    for (const std::int64_t at : {0, 8}) {  // the second at a multiple of 16 bytes and of no more
+    for (const std::int64_t at : {0, 8}) {  // the second is aligned to only 16 bytes
       const Buffer<bf16> out(s.M * s.N);
       matmul(make_tensor(out.data(), s.M, s.N), stored(a_device, false, s.M, s.K), Transpose::no,
              stored(b_device, false, s.K, s.N), Transpose::no, 0.0f,
@@ -258,8 +259,8 @@ TEST_SUITE("matmul") {
                              double more = 0) {
       return relative_l2(download(got, stream), want) < tolerance<T>(s.K) + more;
     };
-    // A library's GELU may use a coarse tanh (llmc/ops/gemm/gemm.h); its slope and derivative
-    // double the error at most.
+    // A library's GELU may use a coarse tanh (llmc/ops/gemm/gemm.h); the slope and derivative of
+    // GELU double its error at most.
     constexpr double kCoarseTanh = kCudaTarget ? 2 * 0x1p-11 : 0;
 
     GemmCall<T, T> call = call_with(0.5f, &bias_device);
@@ -278,7 +279,7 @@ TEST_SUITE("matmul") {
       call = call_with(0, with_bias ? &bias_device : nullptr);
       call.epilogue = Epilogue::gelu;
       call.aux = aux.data();
-      if (gemm.proposals(call) == 0) continue;  // not every library has it in every dtype
+      if (gemm.proposals(call) == 0) continue;  // not every library supports it in every dtype
       gemm.run(call, stream);
       CHECK(matches(aux, with(0, with_bias)));
       CHECK(matches(out, oracle::gelu_forward(with(0, with_bias)), kCoarseTanh));

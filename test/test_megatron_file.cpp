@@ -1,4 +1,4 @@
-// Megatron's token files as sources of --train: read, and refused where they are wrong.
+// Megatron's token files as sources of --train: valid files are read, invalid files are rejected.
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -21,14 +21,14 @@ void put(std::string& bytes, Number value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// A Megatron index, from the description of the format; fields can be set wrong.
+// A Megatron index, from the description of the format; tests set single fields to wrong values.
 struct MegatronIndex {
   std::string magic = std::string("MMIDIDX\0\0", 9);
   std::uint64_t version = 1;
   std::uint8_t type = 8;
   std::vector<std::int32_t> lengths;
   std::vector<std::int64_t> pointers, documents;
-  std::uint64_t sequences = 0, boundaries = 0;  // 0: as many as there are
+  std::uint64_t sequences = 0, boundaries = 0;  // 0: the true count
 
   std::string bytes() const {
     std::string out = magic;
@@ -43,7 +43,7 @@ struct MegatronIndex {
   }
 };
 
-// Documents {1, 2, 3}, {4, 5} + {6}, {} and {7, 8} of 16-bit tokens.
+// Documents of 16-bit tokens: {1, 2, 3}, {4, 5} + {6} in two sequences, {} and {7, 8}.
 MegatronIndex good_index() {
   MegatronIndex index;
   index.lengths = {3, 2, 1, 0, 2};

@@ -1,5 +1,5 @@
 // The whole model against PyTorch's fp64 results (fixtures), and against itself: however a step is
-// cut up, the gradients are those of the plain run.
+// split, the gradients equal those of the plain run.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -47,11 +47,11 @@ Result result_of(const Fixture& fixture, const RunShape& run, std::int64_t piece
   return {loss, rig.gradients()};
 }
 
-// What reordering an fp32 sum may change (test/oracle/README.md).
+// The effect that reordering an fp32 sum may have (test/oracle/README.md).
 constexpr double kReordering = 3e-6;
 
-// Gradients of several micro-batches, each with activations of its own, through stages in turn: all
-// forward passes first, then the backward passes. Returns the mean loss.
+// Computes the gradients of several micro-batches, each with its own activations, through all
+// stages: first all forward passes, then the backward passes. Returns the mean loss.
 template <class T>
 float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batches,
                        const std::vector<Stage>& stages, PassOptions options) {
@@ -114,7 +114,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
 
 using Frozen = std::function<bool(const std::string& name)>;
 
-// The parameters of another source, without the gradients of the frozen ones.
+// The parameters of another source, with no gradients for the frozen ones.
 class WithFrozen final : public ParameterSource {
  public:
   WithFrozen(ParameterSource& source, Frozen frozen)
@@ -132,7 +132,7 @@ class WithFrozen final : public ParameterSource {
   Frozen frozen_;
 };
 
-// The gradients of a batch in rig's state, by a model in which some parameters are frozen.
+// The gradients of a batch in rig's state, computed by a model with frozen parameters.
 template <class T>
 NamedFloats gradients_with(ModelRig<T>& rig, const Frozen& frozen, const oracle::Batch& batch) {
   MemoryPlan plan;
@@ -211,7 +211,7 @@ TEST_SUITE("model") {
       rig.gradients_of({fixture.batch()});
       return std::pair{rig.gradients(), rig.losses(fixture.batch())};
     };
-    // Products with another number of rows may add in another order, which can round a logit of
+    // A product with another number of rows may sum in another order, which can round a logit of
     // half precision the other way.
     const double loss_tolerance = std::max(1e-6, kSpacing<T>);
     const double gradient_tolerance = std::max(kReordering, kSpacing<T>);
@@ -317,7 +317,7 @@ TEST_SUITE("model") {
   TEST_CASE("FLOP per token count attention as a half and as a whole") {
     const Gpt2Config config = config_from_name("d12");
     const FlopsPerToken flops = flops_per_token(ParameterTable(config), config, 1024);
-    // 124,439,808 parameters, of which 1024 x 768 are positions.
+    // 124,439,808 parameters, of which 1024 x 768 are position embeddings.
     constexpr double kProducts = 6.0 * (124439808 - 1024 * 768);
     CHECK(flops.causal == kProducts + 6.0 * 12 * 1024 * 768);
     CHECK(flops.full == kProducts + 12.0 * 12 * 1024 * 768);
@@ -362,7 +362,7 @@ TEST_SUITE("model") {
     const std::int64_t less = memory_of<bf16>(config, smaller, context);
     const std::string batch = "--batch-size 3 would fit; --grad-accum keeps the batch large";
     CHECK(what_would_fit<bf16>(config, shape, context, less) == batch);
-    // Without more rows than the default there is nothing to gain from fewer.
+    // With no more rows of logits than the default, the hint does not suggest fewer rows.
     smaller.logits_rows = fewer_rows.logits_rows = 7;
     CHECK(what_would_fit<bf16>(config, fewer_rows, context,
                                memory_of<bf16>(config, smaller, context)) == batch);
@@ -377,7 +377,7 @@ TEST_SUITE("model") {
       run.attention = attention;
       return Engine<float>(config, run).memory().total();
     };
-    // The (T, T) probabilities: B·NH·T·T fp32 numbers a layer.
+    // The (T, T) probabilities: B·NH·T·T fp32 numbers per layer.
     CHECK(total(Attention::standard) - total(Attention::flash) == 12LL * 4 * 12 * 1024 * 1024 * 4);
   }
 }

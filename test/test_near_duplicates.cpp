@@ -1,5 +1,5 @@
-// Duplicates of documents: words, the estimate of the Jaccard index against its definition, the
-// probability that two documents are compared against its formula, and what is dropped.
+// Duplicate documents: words, the estimate of the Jaccard index against its definition, the
+// probability that two documents are compared against its formula, and which documents are dropped.
 #include <cmath>
 #include <random>
 #include <set>
@@ -38,7 +38,7 @@ std::set<Words> shingles_of(const Words& words) {
   return shingles;
 }
 
-// |A n B| / |A u B|, as it is written.
+// |A n B| / |A u B|, by the definition.
 double jaccard(const Words& a, const Words& b) {
   const auto A = shingles_of(a), B = shingles_of(b);
   std::size_t both = 0;
@@ -68,9 +68,9 @@ TEST_CASE("words: what counts and what does not") {
   CHECK(words_in("") == 0);
   CHECK(words_in(" .,-\n") == 0);
   CHECK(words_in("\xd0\xbc\xd0\xb8\xd1\x80 x1 2y") == 3);            // Cyrillic: one word
-  CHECK(words_in("\xe4\xb8\xad\xe6\x96\x87 x \xe4\xb8\xadx") == 5);  // Chinese: a word a character
+  CHECK(words_in("\xe4\xb8\xad\xe6\x96\x87 x \xe4\xb8\xadx") == 5);  // Chinese: one per character
   CHECK(words_in("a\xff"
-                 "b\xc3") == 2);  // no UTF-8: separates
+                 "b\xc3") == 2);  // bytes that are not UTF-8 separate words
 }
 
 TEST_CASE("the same bytes are found, and only they") {
@@ -83,7 +83,7 @@ TEST_CASE("the same bytes are found, and only they") {
   CHECK(llmc::content_hash("a").low != llmc::content_hash("a").high);
 }
 
-// b is a with some of its words changed: each changes five shingles.
+// b is a with some of its words changed; each change affects up to five shingles.
 TEST_CASE("the estimate is the Jaccard index, give or take its standard deviation") {
   std::mt19937_64 random(2);
   const int pairs = llmc_test::tiny() ? 40 : 400;
@@ -103,10 +103,11 @@ TEST_CASE("the estimate is the Jaccard index, give or take its standard deviatio
       variance += s * (1 - s) / llmc::kMinHashes;
     }
     INFO(changes);
-    // Unbiased: the mean error is within 5 of its standard deviations; 1e-3 for equal 16 bits.
+    // Unbiased: the mean error is within 5 of its standard deviations; 1e-3 allows for 16-bit
+    // values that are equal by chance.
     CHECK(std::abs(error / pairs) <= 5 * std::sqrt(variance) / pairs + 1e-3);
-    // And as exact as it should be: the mean square of n such errors has a relative deviation of
-    // about sqrt(2 / n).
+    // The spread is right too: the mean square of n such errors has a relative deviation of about
+    // sqrt(2 / n).
     CHECK(squares <= variance * (1 + 5 * std::sqrt(2.0 / pairs)) + 1e-6 * pairs);
   }
 }
@@ -143,8 +144,8 @@ TEST_CASE("bands are as long as they may be at each threshold") {
   CHECK(llmc::bands_for(0.8).count == 21);
 }
 
-// Random hashes that agree in each value with probability s: dropped if and only if they are
-// compared and their estimate reaches the threshold.
+// Random hashes that agree in each value with probability s. The second is dropped if and only if
+// the two are compared and their estimate reaches the threshold.
 TEST_CASE("pairs are compared as often as the formula says") {
   std::mt19937_64 random(3);
   const int pairs = llmc_test::tiny() ? 200 : 4000;
@@ -180,14 +181,14 @@ TEST_CASE("pairs are compared as often as the formula says") {
   }
 }
 
-// Against comparing each document with all that were kept.
+// The reference compares each document with all kept documents.
 TEST_CASE("of many documents those are kept that have no like before them") {
   std::mt19937_64 random(4);
   std::vector<Words> documents;
   const std::size_t count = llmc_test::tiny() ? 150 : 1500;
   for (std::size_t i = 0; i < count; ++i) {
     Words words = random_words(random, 20 + random() % 200);
-    if (!documents.empty() && random() % 2 == 0) {  // one of the others with some words changed
+    if (!documents.empty() && random() % 2 == 0) {  // an earlier document with some words changed
       words = documents[random() % documents.size()];
       for (std::size_t changes = random() % 5; changes > 0; --changes) {
         words[random() % words.size()] = static_cast<int>(random() % 1'000'000);
@@ -205,19 +206,19 @@ TEST_CASE("of many documents those are kept that have no like before them") {
     });
     const bool seen = near.seen(hash);
     CHECK(seen == again.seen(hash));
-    CHECK((has_like || !seen));  // never without reason
+    CHECK((has_like || !seen));  // never dropped without reason
     missed += has_like && !seen ? 1 : 0;
     dropped += seen ? 1 : 0;
     if (!seen) kept.push_back(hash);
   }
   CHECK(dropped > count / 5);
   CHECK(dropped < count / 2);
-  // One in a hundred at the very threshold, fewer above it.
+  // One in a hundred is missed at the threshold, fewer above it.
   CHECK(static_cast<double>(missed) <= 0.01 * static_cast<double>(dropped) + 3);
 }
 
-// A band of all documents alike, the others their own: each is compared with kMostInBand of those
-// before it. One that is alike in another band too is found.
+// All documents share one band and differ in the others: each is compared with kMostInBand of the
+// documents before it. A document that agrees in another band too is found.
 TEST_CASE("a band that many documents have does not cost the square of their number") {
   std::mt19937_64 random(5);
   const auto rows = static_cast<std::size_t>(llmc::bands_for(0.8).rows);

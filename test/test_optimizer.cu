@@ -90,7 +90,8 @@ TEST_SUITE("global_norm") {
 }
 
 TEST_SUITE("adamw") {
-  // Several steps with clipping, one of them with a gradient that is not finite; n fills no vector.
+  // Several steps with clipping, two of them with a gradient that is not finite; n is not a
+  // multiple of the vector length.
   TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16, fp16) {
     Stream stream;
     const std::int64_t n = tiny() ? 37 : 2 * kNormPiece + 5;
@@ -113,7 +114,7 @@ TEST_SUITE("adamw") {
     int updates = 0;
     for (int step = 0; step < 6; ++step) {
       const bool bad = step == 2 || step == 3;
-      Data<float> grad(n, 100 + step, step == 1 ? 0.1 : 1.0);  // clipped in all steps but 1
+      Data<float> grad(n, 100 + step, step == 1 ? 0.1 : 1.0);  // clipped in all steps except 1
       if (bad) grad.stored[n - 1] = step == 2 ? NAN : INFINITY;
       const Guarded<float> gradient(grad.stored, stream);
       const std::vector<float> before = param.values();
@@ -169,7 +170,7 @@ TEST_SUITE("adamw") {
 
   TEST_CASE("a resumed count, and no working copy") {
     Stream stream;
-    // An eps as large as the moments, so that its place in the formula shows.
+    // eps is as large as the moments, so that its place in the formula matters.
     const OptimizerOptions options{.beta1 = 0.9,
                                    .beta2 = 0.95,
                                    .eps = 0.5,
@@ -240,7 +241,7 @@ TEST_SUITE("random_fill") {
         lagged[lag - 1] += z * (whole[i - lag] - 0.5) / 0.02;
       }
     }
-    // Five standard errors of each moment.
+    // The bounds are five standard errors of each moment.
     const double root_n = std::sqrt(static_cast<double>(n));
     CHECK(std::abs(sum / n) < 5 / root_n);
     CHECK(std::abs(squares / n - 1) < 5 * std::sqrt(2.0) / root_n);

@@ -1,5 +1,5 @@
-// The oracle against finite differences, and against PyTorch's fp64 results: what the kernels and
-// the model are compared with must itself be right.
+// The oracle against finite differences and against PyTorch's fp64 results: the reference for the
+// kernels and the model must itself be right.
 
 #include <doctest/doctest.h>
 
@@ -23,13 +23,13 @@ Vec random_vec(Index n, std::uint64_t seed, double scale = 1.0) {
   return to_double(llmc_test::random_floats(n, seed, scale));
 }
 
-// `gradient` is that of f, which reads x.
+// Checks `gradient` against finite differences of f, which reads x.
 template <class F>
 void check_gradient(const char* what, const Vec& gradient, Vec& x, const F& f) {
   CHECK_MESSAGE(gradient_error(gradient, x, f) < kDifferenceTolerance, what);
 }
 
-// First keys of a packed batch row: documents begin at every third position or so.
+// The first key of each position of a packed batch; documents begin at about every third position.
 Ints some_documents(Index B, Index T) {
   Ints first(B * T);
   for (Index b = 0; b < B; ++b) {
@@ -54,7 +54,7 @@ std::vector<std::string> case_names() {
   return {"odd", "wide_vocab", "head64", "one_row"};
 }
 
-// The fixture's rounding where it is stored in fp32, else fp64's own over a few thousand additions.
+// fp32 rounding if the fixture is stored in fp32, else fp64 rounding of a few thousand additions.
 double stored_precision(const std::string& case_name) {
   return case_name == "head64" ? 1e-7 : 1e-12;
 }

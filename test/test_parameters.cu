@@ -1,4 +1,4 @@
-// The table of parameters: axes, what each rank holds, slices in files, initial values, FLOP.
+// The parameter table: axes, the part that each rank holds, slices in files, initial values, FLOP.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -24,7 +24,7 @@ Gpt2Config small_config(std::int64_t heads, std::int64_t head_size, std::int64_t
           .channels = heads * head_size};
 }
 
-// A token embedding whose padding is small enough for several ranks to have tokens.
+// A token embedding padded to a multiple so small that several ranks have tokens.
 ParameterSpec embedding(std::int64_t vocabulary, std::int64_t multiple, std::int64_t channels) {
   ParameterSpec spec;
   spec.name = "wte.weight";
@@ -34,7 +34,7 @@ ParameterSpec embedding(std::int64_t vocabulary, std::int64_t multiple, std::int
   return spec;
 }
 
-// Every parameter of some shapes of a model, with the numbers of ranks that can share it.
+// Every parameter of several model shapes, with a number of ranks that can share it.
 struct Example {
   ParameterSpec spec;
   std::int64_t ranks;
@@ -70,8 +70,8 @@ void for_each_element(const LocalParameter& local, Use&& use) {
   }
 }
 
-// The elements of a weight (C; 3 parts, NH heads, HS) that a rank holds, by the definition: all of
-// some heads, in the order of the whole tensor.
+// The elements of a weight (C; 3 parts, NH heads, HS) that a rank holds, by the definition: all
+// elements of some heads, in the order of the whole tensor.
 Sizes elements_of_heads(std::int64_t C, std::int64_t NH, std::int64_t HS, const MeshPlace& place) {
   const std::int64_t heads = NH / place.tensor_ranks;
   Sizes elements;
@@ -105,7 +105,7 @@ TEST_SUITE("parameters") {
     CHECK(table.find("wte.weight").shape == Sizes{50257, 768});
     CHECK(table.find("wte.weight").stored_rows == 50304);
     CHECK(table.find("wpe.weight").shape == Sizes{1024, 768});
-    // What checkpoints and random numbers depend on.
+    // Checkpoints and random numbers depend on these values.
     CHECK(table.find("wpe.weight").offset == 50304 * 768);
     CHECK(table.find("ln_f.bias").id == 147);
     CHECK(table.find("ln_f.bias").offset == table.stored_size() - 1024);
@@ -245,7 +245,7 @@ TEST_SUITE("parameters") {
         }
       }
     }
-    // Rank 1 of 2 has heads 3 to 5: columns 6 to 11 of the 12 of each part.
+    // Rank 1 of 2 has heads 3 to 5: columns 6 to 11 of the 12 columns of each part.
     const TensorHeader tensor = {"t.h.0.attn.c_attn.weight", TensorDtype::f32, {12, 36}};
     std::vector<Slice> by_hand;
     for (const std::int64_t first : {6, 18, 30}) {
@@ -272,7 +272,7 @@ TEST_SUITE("parameters") {
           normal_fill(part.data(), box, 7, 3, 0.5f, 0.02f, stream);
         }
         CHECK(part.intact());
-        std::vector<float> by_index(local.stored_size(), -1.0f);  // the padding stays
+        std::vector<float> by_index(local.stored_size(), -1.0f);  // the padding keeps its values
         for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
           by_index[local_index] = want[global_index];
         });

@@ -16,8 +16,8 @@ struct SimulatedDevice {
   double half, tf32, fp32;  // TFLOP/s; 0: not in the table
 };
 
-// Half precision and TF32 as in NVIDIA's data sheets (dense, fp32 sums), which round them to three
-// digits; fp32 at the highest clock.
+// Half precision and TF32 are those of NVIDIA's data sheets (dense, fp32 sums), which round to
+// three digits. fp32 is at the highest clock.
 const SimulatedDevice kDevices[] = {
     {"A100 SXM", 8, 0, 108, 1410, 312, 156, 19.5},
     {"A100, slice of 14 multiprocessors", 8, 0, 14, 1410, 40.4, 20.2, 2.53},

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The PyTorch programs that ours are compared with (dev/peers): they must see the same weights, the
-same batches and the same optimizer, or the comparison means nothing.
+"""Tests the PyTorch programs that ours are compared with (dev/peers). A comparison needs the same
+weights, the same batches and the same optimizer.
 
     PYTHON=python3 python3 test/test_peers.py build/host [PATTERN]
 
-PYTHON names an interpreter with PyTorch and NumPy; tests that need them are skipped without. Prints
+PYTHON names an interpreter with PyTorch and NumPy; without them, the tests are skipped. Prints
 `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
 import json
@@ -58,7 +58,7 @@ def train_theirs(folder, log, *arguments):
     return losses(folder / log)
 
 
-# 24 windows and 160 samples: the order of several epochs is seen.
+# 24 windows and 160 samples: the run covers the window order of several epochs.
 RUN = ["--batch-size", 4, "--grad-accum", 2, "--steps", 20, "--lr", 1e-3, "--seed", 7]
 
 
@@ -74,7 +74,7 @@ def test_losses_are_pytorchs_in_fp32(program, folder):
 
 
 def test_losses_are_pytorchs_on_real_text(program, folder):
-    """200 steps on Tiny Shakespeare with GPT-2's tokens. Rounding grows with every step."""
+    """200 steps on Tiny Shakespeare with GPT-2's tokens. Rounding differences grow with every step."""
     need("torch, numpy")
     if not os.environ.get("LLMC_LONG"):
         raise Skip("takes minutes; make test-long runs it")
@@ -83,7 +83,8 @@ def test_losses_are_pytorchs_on_real_text(program, folder):
         raise Skip(f"{DATA} has no text/tinyshakespeare.txt or no gpt2 (LLMC_DATA names another folder)")
     run([program.parent / "tokenize", "--tokenizer", gpt2, text, "-o", "tokens.bin", "--no-end-of-text"], folder)
     peer(folder, "make_weights.py", "--out", "gpt2", "--layers", 4, "--heads", 4, "--channels", 128, "--context", 64)
-    # Nothing is clipped: the norm that PyTorch clips by on a CPU is off by some 5e-4 (dev/peers/train_pytorch.py).
+    # --grad-clip 1e9 never clips: on a CPU, the norm that PyTorch clips by has a relative error of about
+    # 5e-4 (dev/peers/train_pytorch.py).
     flags = ["--init-from", "gpt2", "--train", "tokens.bin", "--batch-size", 8, "--steps", 200, "--warmup", 20,
              "--lr", 6e-4, "--seed", 7, "--grad-clip", 1e9]
     run([program, *flags, "--val", "tokens.bin", "--tokenizer", gpt2, "--eval-every", 0, "--sample-every", 0,
@@ -103,7 +104,7 @@ def test_losses_follow_pytorchs_in_bf16(program, folder):
     ours = train_ours(program, folder, "ours.jsonl", *RUN, "--dtype", "bf16")
     for recipe in ("masters", "autocast"):
         theirs = train_theirs(folder, f"{recipe}.jsonl", *RUN, "--dtype", "bf16", "--recipe", recipe)
-        # bf16 has 8 bits: each loss is a mean over 256 tokens of values with errors of a few 2^-9.
+        # bf16 has 8 significant bits. A loss is a mean over 256 tokens of values with errors of a few 2^-9.
         worst = max(abs(a / b - 1) for a, b in zip(ours, theirs))
         expect(worst < 2 ** -8, f"{recipe}: losses differ by {worst:.1e}")
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The commands of data/README.md and scripts/get_gpt2.sh from end to end, on small files of the real ones'
-form, served on this machine. Nothing leaves the machine.
+"""Tests the commands of data/README.md and scripts/get_gpt2.sh end to end, on small files in the real
+formats from a local server. Needs no network.
 
     python3 test/test_prepare.py build/host [PATTERN]
 
-The folder holds ./tokenize, which makes the tokens; where it does not, that test is skipped.
+The folder has the program tokenize; without it, the test that makes tokens is skipped.
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
 import contextlib
@@ -44,7 +44,7 @@ def run(command, *arguments, code=0, **environment):
 
 
 def prepare_here(*arguments, code=0):
-    """data/prepare.py in this process, which spares its start. Returns what it said."""
+    """Runs data/prepare.py in this process, which saves its start-up time. Returns its output."""
     said, ended, before = io.StringIO(), 0, sys.argv
     sys.argv = ["prepare.py", *map(str, arguments)]
     try:
@@ -59,7 +59,7 @@ def prepare_here(*arguments, code=0):
 
 
 class Rig:
-    """prepare.py on a host that serves made-up files."""
+    """prepare.py with a local server of made-up files."""
 
     def __init__(self, folder, files=None):
         self.folder = folder
@@ -74,7 +74,7 @@ class Rig:
         self.host.__exit__()
 
     def prepare(self, name, *arguments, code=0):
-        """Into folder/NAME. Returns (that folder, what was said, paths asked for)."""
+        """Prepares data set NAME in folder/NAME. Returns (that folder, output, requested paths)."""
         before = len(self.host.requests)
         said = prepare_here(name, "--out", self.folder / name, "--sources", self.table, "--base-url", self.host.url,
                             "--pause", "0.01", "--attempts", "2", *arguments, code=code)
@@ -280,7 +280,7 @@ def test_damaged_archives(folder):
     expect_error(lambda: texts(b"no archive"), "a.tar.xz: the archive is damaged")
     expect_error(lambda: texts(made.pages_archive(wrap=lambda n: f"../{n}")), "points out of its folder")
     expect_error(lambda: texts(lzma.compress(made.tar_of([("/etc/x.xz", b"")]))), "points out of its folder")
-    # The small bomb: 40 kB in an archive of which the outer 20 kB are within the limit.
+    # A small decompression bomb: a text of 40 kB in an archive whose outer 10 kB are within the limit.
     expect_error(lambda: texts(made.pages_archive([*made.PAGES, "x" * 40_000]), 30_000), "makes more than 30000 bytes")
     inner = lzma.compress(made.tar_of([("1.txt", b"text")]))[:-20]
     expect_error(lambda: texts(lzma.compress(made.tar_of([("a.xz", inner)]))), "a.tar.xz")
@@ -360,7 +360,7 @@ def test_gpt2_dir_points_at_a_copy(folder):
 
 
 def test_the_real_files_that_are_here(folder):
-    """Tiny Shakespeare and GPT-2's vocabulary against the tables as they are."""
+    """Checks Tiny Shakespeare and GPT-2's vocabulary against the real tables of data/."""
     play, vocabulary = DATA / "text/tinyshakespeare.txt", DATA / "gpt2"
     if not play.exists() or not vocabulary.exists():
         raise Skip(f"no {play} or {vocabulary}")

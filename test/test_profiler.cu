@@ -1,4 +1,4 @@
-// Time by operation: what nests where, what adds up, and that without a profiler nothing happens.
+// Time per operation: nesting, sums of parts, and no effect without a profiler.
 #include <cmath>
 #include <map>
 #include <string>
@@ -17,13 +17,13 @@ using llmc::ProfileScope;
 using llmc::Stream;
 using llmc_test::contains;
 
-// The device has something to do: memory is filled.
+// Some work for the device: fills memory with zeros.
 struct Chore {
   llmc::Buffer<float> memory{4096};
   void operator()(Stream& stream) const { llmc::fill_zero(memory.data(), memory.size(), stream); }
 };
 
-// One step: twice a lesson of two parts, and a pause.
+// One step: two lessons of two parts each, and a pause.
 void school_day(const Chore& chore, Stream& stream) {
   for (int lesson = 0; lesson < 2; ++lesson) {
     const ProfileScope scope("lesson", stream);
@@ -78,7 +78,7 @@ TEST_CASE("parts take no longer than the whole, and the rest is shown") {
   for (const auto& row : rows) {
     paths.push_back(row.path);
     milliseconds[row.path] = row.milliseconds;
-    // A rest is a difference of times, which a GPU's events give as floats.
+    // The rest is a difference of times, which a GPU's events measure as floats.
     CHECK(row.milliseconds >= -1e-6 * rows[0].milliseconds);
     CHECK(std::isfinite(row.share));
   }

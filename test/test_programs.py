@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The programs as a user runs them: what they say, what they leave behind, and how they fail.
+"""Tests train_gpt2 from the command line: its output, its files and its errors.
 
     python3 test/test_programs.py build/host [PATTERN]
 
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each test, then
-`N passed, N failed, N skipped`; exits 1 when one failed.
+`N passed, N failed, N skipped`; exits with 1 if a test failed.
 """
 import json
 import os
@@ -40,7 +40,7 @@ class Program:
         return self.run("--train", "text.txt", *SMALL, *arguments, code=code)
 
     def fails(self, *arguments, says, code=1):
-        """The program must fail with one error that has all of `says`, and never crash."""
+        """The program must exit with `code`, with all of `says` on stderr."""
         done = self.run(*arguments, code=code)
         for part in says:
             expect(part in done.stderr, f"'{part}' is not in: {done.stderr[-500:]}")
@@ -63,7 +63,7 @@ def same_state(a, b):
                for name in ("model.safetensors", "optimizer.safetensors"))
 
 
-# ---- what works ----------------------------------------------------------------------------
+# ---- valid use -----------------------------------------------------------------------------
 
 
 def settings_of(program):
@@ -72,7 +72,7 @@ def settings_of(program):
 
 
 def check_help(program):
-    """Every flag of the table is in --help, with its unit, what it does and its default."""
+    """--help must have every flag of the settings table with its unit, help and default."""
     text = " ".join(program.run("--help").stdout.split())
     for row in settings_of(program):
         expect(row["help"] and (row["unit"] or row["switch"]), f"{row['flag']}: no help or no unit")
@@ -86,7 +86,7 @@ def test_help_names_every_flag(program):
     check_help(program)
 
 
-def test_renamed_flags_work_under_both_names(program):  # all of them: test_settings.cpp
+def test_renamed_flags_work_under_both_names(program):  # test_settings.cpp has all of them
     (program.folder / "old.toml").write_text("clip = 3\n")
     program.train("--config", "old.toml", "--final-lr", 0.5, "--steps", 1, "--out", "run", "--eval-every", 0)
     state = json.loads((program.folder / "run/step_000001/manifest.json").read_text())["state"]
@@ -103,7 +103,7 @@ def test_the_toy_run_takes_what_it_is_told(program):
     quiet = ["--steps", 1, "--warmup", 0, "--schedule", "constant", "--eval-every", 0, "--sample-every", 0]
     program.run(*quiet, "--log", "own.jsonl")
     expect(program.log("own.jsonl")[0]["lr"] == 5e-3, "not the toy run's own learning rate")
-    program.run(*quiet, "--log", "told.jsonl", "--lr", "6e-4")  # the default of other runs
+    program.run(*quiet, "--log", "told.jsonl", "--lr", "6e-4")  # the default of runs on other data
     expect(program.log("told.jsonl")[0]["lr"] == 6e-4, "--lr was not obeyed")
 
 
@@ -113,7 +113,7 @@ def test_log_has_the_agreed_keys(program):
     steps = [line for line in lines if "loss" in line]
     for key in "step loss grad_norm lr tokens tok_per_s mfu mfu_full step_ms".split():
         expect(all(key in line for line in steps), f"{key} is missing")
-    # 6N + 6LTC and 6N + 12LTC FLOP per token: embedding, two blocks of 16 channels, the last norm; T = 16.
+    # FLOP per token: 6N + 6LTC (mfu), 6N + 12LTC (mfu_full). N: wte, 2 blocks, final LayerNorm; T = C = 16.
     N, LTC = 257 * 16 + 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16, 2 * 16 * 16
     for line in steps:
         expect(abs(line["mfu_full"] / line["mfu"] * (N + LTC) / (N + 2 * LTC) - 1) < 1e-9, f"{line}: MFU with full attention")
@@ -125,7 +125,7 @@ def test_log_has_the_agreed_keys(program):
 
 def test_resume_is_the_uninterrupted_run(program):
     half = ["--dropout", 0.2, "--stochastic-rounding"]
-    # A loss scale that overflows at first, so that it moves on the way.
+    # The initial loss scale overflows, so it changes during the run.
     for dtype, flags in (("fp32", ["--dropout", 0.2]), ("bf16", half),
                          ("fp16", half + ["--loss-scale", 2 ** 24, "--loss-scale-window", 2])):
         common = ["--steps", 6, "--dtype", dtype, "--eval-every", 0, "--sample-every", 0, *flags]
@@ -142,7 +142,7 @@ def test_resume_is_the_uninterrupted_run(program):
 
 def test_fp16_learns_what_bf16_learns(program):
     losses = {}
-    # The toy run with a warm-up: at once at its full rate, rounding alone leads to other paths.
+    # Without warm-up, at the full learning rate from step 1, rounding alone makes the toy runs diverge.
     common = ["--steps", 30, "--warmup", 10, "--eval-every", 0, "--sample-every", 0]
     for dtype in ("fp32", "bf16", "fp16"):
         program.run(*common, "--dtype", dtype, "--log", f"{dtype}.jsonl")
@@ -150,7 +150,7 @@ def test_fp16_learns_what_bf16_learns(program):
         losses[dtype] = lines[-1]["loss"]
         scales = [line.get("loss_scale") for line in lines]
         expect(all(scale is None for scale in scales) or (dtype == "fp16" and scales[0] == 65536), f"{dtype}: {scales}")
-    # One step of bf16, 2^-8: losses differ by what the weights in use are rounded by.
+    # 2^-8 is the largest relative rounding error of bf16: the losses differ through rounded weights.
     expect(abs(losses["bf16"] / losses["fp32"] - 1) < 2 ** -8, losses)
     expect(abs(losses["fp16"] / losses["bf16"] - 1) < 2 ** -8, losses)
 
@@ -181,12 +181,12 @@ def test_micro_batches_give_the_same_run(program):
 
 def test_any_number_of_logits_rows_gives_the_same_run(program):
     losses, planned = {}, {}
-    for rows in (1, 7, 4096, 0):  # of the 32 rows of a micro-batch; 257 tokens take 384 columns
+    for rows in (1, 7, 4096, 0):  # a micro-batch has 32 rows; 257 tokens are padded to 384 columns
         done = program.train("--steps", 3, "--logits-rows", rows, "--log", f"{rows}.jsonl", "--eval-every", 0, "--sample-every", 0)
         losses[rows] = [round(line["loss"], 5) for line in program.log(f"{rows}.jsonl")]
         planned[rows] = float(re.search(r"^memory: .*logits ([0-9.]+) MiB", done.stderr, re.MULTILINE)[1])
     expect(losses[1] == losses[7] == losses[4096] == losses[0], f"losses differ: {losses}")
-    # As printed, in tenths of a MiB, with 256 bytes for the losses: too coarse for so small a model.
+    # Printed in tenths of a MiB, with 256 bytes for the losses: too coarse for this small model.
     expect(planned[4096] == planned[0] >= planned[7] >= planned[1], f"MiB of logits: {planned}")
     wide = ["--layers", 1, "--heads", 1, "--channels", 8, "--context", 1024, "--batch-size", 8, "--steps", 1,
             "--eval-every", 0, "--sample-every", 0]
@@ -253,7 +253,7 @@ def test_gpt2_tokens_on_real_text(program):
     expect("vocabulary 50257" in done.stderr, done.stderr)
 
 
-# ---- what cannot work ----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 def test_wrong_flags_are_named(program):
@@ -279,7 +279,7 @@ def test_impossible_sizes_are_named(program):
     program.fails("--train", "text.txt", *SMALL, "--total-batch-tokens", 50, says=["--total-batch-tokens 50", "32"])
     program.fails("--train", "text.txt", "--model", "d48", "--batch-size", 4096, "--steps", 1,
                   says=["device memory", "free"])
-    large = 2 ** 40  # products of these pass 2^63
+    large = 2 ** 40  # products of such sizes exceed 2^63
     program.fails("--train", "text.txt", "--batch-size", large, says=[f"--batch-size {large}", "at most"])
     program.fails("--train", "text.txt", *SMALL, "--grad-accum", large, says=[f"--grad-accum {large}", "at most"])
     program.fails("--train", "text.txt", "--layers", large, says=[f"--layers {large}", "at most 1000"])
@@ -387,8 +387,8 @@ def test_the_other_device_is_refused(program):
 
 
 def run_program_tests(tests, program):
-    """Those of a module's globals(), each with `program` in a new folder; the build's folder and a
-    pattern are on the command line.
+    """Runs the tests of a module's globals(), each with `program` in a new folder. The command line has
+    the folder of the build and an optional pattern.
     """
     binary = (ROOT / sys.argv[1] / program).resolve()
     return run_tests(tests, lambda folder: [Program(binary, folder)], *sys.argv[2:3])

@@ -1,5 +1,5 @@
-// Reading ahead: the same items in the same order, errors where they belong, and no thread left
-// behind. A .cu so that the race check takes it.
+// Reading ahead: the same items in the same order, errors at their item, and no thread left
+// running. The file is a .cu so that the race check includes it.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ using llmc_test::complaint;
 
 namespace {
 
-// Waits, a while at most, until `condition` holds.
+// Waits at most 60 seconds until `condition` holds; returns whether it does.
 template <class Condition>
 bool comes_true(Condition&& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);

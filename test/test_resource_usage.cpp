@@ -1,5 +1,5 @@
-// What a run takes of the machine: figures of the host, and NVML's through a library of our own
-// that stands in for the driver's.
+// The resources that a run uses: figures of the host, and NVML's figures through a fake library
+// that replaces the driver's.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -18,7 +18,8 @@ using llmc::GpuUsage;
 using llmc::Nvml;
 using llmc_test::contains;
 
-// The functions as NVML's documentation declares them. `answers` leaves out what a GPU may lack.
+// The functions as NVML's documentation declares them. If `answers` is false, those that a GPU may
+// lack return "not supported".
 std::string fake_nvml(bool answers) {
   const std::string other = answers ? "0" : "3 /* not supported */";
   return R"(
@@ -52,7 +53,7 @@ int nvmlDeviceGetTemperature(void*, int sensor, unsigned* celsius) {
 })";
 }
 
-// Empty where there is no compiler.
+// Compiles `source` to a library; returns an empty path if there is no compiler.
 std::string compiled(const llmc_test::TemporaryDirectory& directory, const std::string& source) {
   const std::string code = directory.file("nvml.cpp"), library = directory.file("libnvml.so");
   std::ofstream(code) << source;
@@ -85,7 +86,7 @@ TEST_CASE("without the driver's library there are no figures, and it is said why
   std::string why;
   CHECK(Nvml::open("0000:3b:00.0", &why, "libno-such-library.so.1") == nullptr);
   CHECK(contains(why, "libno-such-library.so.1"));
-  // A library that is something else.
+  // An existing library that is not NVML.
   CHECK(Nvml::open("0000:3b:00.0", &why, "libc.so.6") == nullptr);
   CHECK(contains(why, "libc.so.6 is not NVML"));
   CHECK(empty(llmc::ResourceMeter("0000:3b:00.0", "libno-such-library.so.1").read().gpu));
@@ -125,7 +126,7 @@ TEST_CASE("the sampler repeats its last figures between two samples") {
   if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
   llmc::GpuSampler sampler(Nvml::open("0000:3b:00.0", nullptr, library.c_str()));
   GpuUsage usage = sampler.take();
-  while (!usage.power) {  // until its thread has run once
+  while (!usage.power) {  // until the sampler's thread has run once
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     usage = sampler.take();
   }

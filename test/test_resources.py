@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The judge of `make resources` on invented ptxas output: no compiler and no GPU needed.
+"""Tests the check of `make resources` on synthetic ptxas output. Needs no compiler and no GPU.
 
     python3 test/test_resources.py [PATTERN]
 
@@ -83,7 +83,8 @@ def test_a_spill_fails_even_where_the_table_is_new(judge):
 
 
 def test_registers_may_grow_until_they_cost_a_warp(judge):
-    # 65536 registers in four parts, steps of 8 a thread: 33..40 leave 12 warps each, 41..48 ten.
+    # Four schedulers with 16384 registers each, allocated in steps of 8 per thread: 33 to 40 registers
+    # allow 12 warps per scheduler, 41 to 48 allow 10.
     for registers, most in ((10, 32), (33, 40), (40, 40), (41, 48), (65, 72), (129, 168), (169, 255), (200, 255)):
         judge.update(kernel(GELU, registers))
         judge.passes(kernel(GELU, most))
@@ -107,7 +108,8 @@ def test_shared_memory_of_launches_counts(judge):
 
 
 def test_warps_at_once_are_bound_by_registers_threads_or_shared_memory(judge):
-    # sm_80: 65536 registers, 164 KB, 64 warps and 32 blocks on a multiprocessor, 1 KB taken by each block.
+    # An sm_80 multiprocessor has 65536 registers, 164 KB of shared memory, and room for 64 warps and 32
+    # blocks. Each block takes 1 KB of shared memory in addition to what it requests.
     for registers, threads, shared, warps in ((32, 256, 0, 64), (128, 256, 0, 16), (255, 128, 0, 8), (32, 32, 0, 32),
                                               (32, 128, 80 * 1024, 8), (32, 128, 81 * 1024, 8), (32, 128, 82 * 1024, 4)):
         code, output = judge.run(kernel(GELU, registers), flags=["--update"], launches={GELU: [(threads, shared)]})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run of train_gpt2 may write to, and how far one that goes on may differ from the one before.
+"""Tests where train_gpt2 may write, and which settings and data may change when a run resumes.
 
     python3 test/test_resume_programs.py build/host [PATTERN]
 
@@ -17,7 +17,7 @@ from test_programs import ROOT, run_program_tests, settings_of
 
 def test_what_may_change_when_a_run_goes_on(program):
     def train(**changes):
-        """A step of the run, under other flags."""
+        """Starts or resumes the run with the flags in `changes`, by default for one step. Returns its messages."""
         return finish(start(program, with_flags([*TINY, *QUIET, "--steps", 8, "--out", "run", "--resume",
                                                  "--stop-after", 1], **changes)))
 
@@ -30,7 +30,7 @@ def test_what_may_change_when_a_run_goes_on(program):
     expect(position() == [3, 24, 8], position())
     train(batch_size=2, grad_accum=3, lr=1e-4, schedule="linear", steps=9)
     expect(position() == [9, 72, 8], position())
-    messages = train(seq_len=5)  # as many sequences as hold the 72 tokens so far, and one more
+    messages = train(seq_len=5)  # 15 sequences of 5 tokens for the 72 tokens so far, and one more
     expect("sequences had 8 tokens, now they have 5" in messages and "from sequence 15 on" in messages, messages)
     expect(position() == [16, 77, 5], position())
     (program.folder / "other.txt").write_text("another text " * 300)
@@ -52,7 +52,7 @@ def test_a_run_that_goes_on_says_which_flags_are_others(program):
            "--stop-after", 1]
 
     def resume(arguments):
-        """What was said, on stderr and in the log, of flags that are others."""
+        """Returns the notes on changed flags on stderr, and checks that the log has the same."""
         messages = finish(start(program, arguments))
         said = [line.removeprefix("resume: ") for line in messages.splitlines() if re.search("^resume: .* was ", line)]
         logged = [line["resumed"] for line in program.log("run.jsonl") if "resumed" in line]
@@ -154,7 +154,7 @@ def test_a_file_that_is_no_log_is_not_cut(program):
         program.fails(*TINY, *QUIET, "--steps", 1, "--out", "run", "--resume", "--log", name,
                       says=[f"--log {name} is not the log of a run"])
         expect((program.folder / name).read_bytes() == before, f"{name} was changed")
-    for cut in (b'{"step":1,"lo', b"\0" * 40, b""):  # what a kill or a power cut may leave
+    for cut in (b'{"step":1,"lo', b"\0" * 40, b""):  # contents that a kill or a power failure can leave
         (program.folder / "cut.jsonl").write_bytes(cut)
         finish(start(program, [*TINY, *QUIET, "--steps", 1, "--out", f"run{len(cut)}", "--resume",
                                "--log", "cut.jsonl"]))
@@ -162,6 +162,6 @@ def test_a_file_that_is_no_log_is_not_cut(program):
 
 
 if __name__ == "__main__":
-    # A shell's background jobs ignore SIGINT, and so would what they start.
+    # A shell's background jobs ignore SIGINT, and child processes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run_program_tests(globals(), "train_gpt2"))

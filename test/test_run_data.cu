@@ -1,4 +1,4 @@
-// The data of a run: how many steps epochs are, and whether documents are known.
+// The data of a run: the number of steps in epochs, and whether documents are known.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -20,7 +20,7 @@ TEST_SUITE("run_data") {
     CHECK(steps_of_epochs(2, 21, 4) == 11);
     CHECK(steps_of_epochs(0.5, 21, 1) == 11);
     CHECK(steps_of_epochs(1e-6, 10, 8) == 1);
-    // 0.1 and its like have no exact double: the product must not tip over.
+    // 0.1 and similar numbers have no exact double; the product must not round up to one more step.
     for (std::int64_t tenths = 1; tenths < 100; ++tenths) {
       CHECK(steps_of_epochs(static_cast<double>(tenths) / 10, 30, 1) == 3 * tenths);
     }

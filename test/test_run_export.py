@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs for other tools: TensorBoard's event files, read back by hand and by TensorBoard, and W&B.
+"""Tests scripts/export_run.py: TensorBoard's event files, read by this file and by TensorBoard, and W&B.
 
     python3 test/test_run_export.py build/host [PATTERN]
 """
@@ -21,7 +21,7 @@ from run_view.logs import LogError, load_runs
 
 
 def slow_crc32c(data):
-    """By the definition: the remainder modulo the polynomial 0x1EDC6F41, bit by bit."""
+    """CRC-32C by its definition: the remainder modulo the polynomial 0x1EDC6F41, bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         for bit in range(8):
@@ -31,7 +31,7 @@ def slow_crc32c(data):
 
 
 def read_fields(data):
-    """[(number, value)] of a protocol buffer: bytes, or an integer for a varint."""
+    """[(field number, value)] of a protocol buffer. A varint is an integer, any other value bytes."""
     fields, at = [], 0
 
     def varint():
@@ -56,7 +56,7 @@ def read_fields(data):
 
 
 def read_events(path):
-    """[(wall time, step, tag, value)], after every checksum."""
+    """[(wall time, step, tag, value)] of an event file. Verifies every checksum."""
     data, at, events = path.read_bytes(), 0, []
 
     def checked(part, crc):
@@ -118,7 +118,7 @@ def test_tensorboard_reads_it(program):
 
 # ---- Weights & Biases ----------------------------------------------------------------------
 
-# Stands in for the package: appends what it is told to calls.jsonl.
+# Replaces the package: appends every call to calls.jsonl.
 FAKE_WANDB = """
 import json
 def note(*what):

@@ -1,4 +1,4 @@
-// The run log: one JSON object a line, whole after each write, each step once after a resume.
+// The run log: one JSON object per line, complete after each write, each step once after a resume.
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -28,7 +28,7 @@ TEST_CASE("keys keep their order, numbers their value, lines are there at once")
              {"sample", "a\n\"b\"\t\xc3\xa9\xff"},
              {"ok", true},
              {"none", {}}});
-  log.write({{"step", 5}, {"step", 6}});  // the later one counts
+  log.write({{"step", 5}, {"step", 6}});  // the later value counts
   log.write(llmc::LogRecord{{"tokens", ~std::uint64_t{0}}});
   const std::string text = llmc::read_file(path);
   CHECK(text.substr(text.find('\n') + 1) ==
@@ -82,7 +82,7 @@ TEST_CASE("after a resume each step stands in the log once") {
   const std::string header = "{\"model\":\"d12\"}\n";
   std::string text = header;
   for (int step = 1; step <= 6; ++step) {
-    text += "{\"step\":" + std::to_string(step) + ",\"loss\": 1.50}\n";  // the space stays
+    text += "{\"step\":" + std::to_string(step) + ",\"loss\": 1.50}\n";  // the space must be kept
     if (step % 2 == 0) text += "{\"step\":" + std::to_string(step) + ",\"val_loss\":2.5}\n";
   }
   const auto write = [&](const std::string& bytes) { std::ofstream(path) << bytes; };
@@ -95,7 +95,7 @@ TEST_CASE("after a resume each step stands in the log once") {
   llmc::RunLog(path, true).write({{"step", 5}});
   CHECK(llmc::log_value(llmc::read_log(path).back(), "step").integer("step") == 5);
 
-  // Nothing to drop: the file is not touched, unless its last line has no end.
+  // Nothing to drop: the file is not rewritten, unless its last line has no line end.
   const auto written = std::filesystem::last_write_time(path);
   const auto again = llmc::trim_log(path, 5);
   CHECK(again.kept == 8);
@@ -104,7 +104,7 @@ TEST_CASE("after a resume each step stands in the log once") {
   write("{\"step\":1}");
   CHECK(llmc::trim_log(path, 1).kept == 1);
   CHECK(llmc::read_file(path) == "{\"step\":1}\n");
-  write(std::string(100, '\0') + "\n{\"step\":1}\n[1]\n\n");  // what a power cut may leave
+  write(std::string(100, '\0') + "\n{\"step\":1}\n[1]\n\n");  // a power cut may leave this
   CHECK(llmc::trim_log(path, 1).damaged == 3);
   CHECK(llmc::read_file(path) == "{\"step\":1}\n");
   write("");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looking at runs: what the log says of the machine, --profile and scripts/plot.
+"""Tests machine metrics in the log, --profile and scripts/plot.
 
     python3 test/test_run_view.py build/host [PATTERN]
 """
@@ -71,7 +71,7 @@ def test_profile_shows_every_operation(program):
     step = rows[0]
     expect(step["operation"] == "step" and step["steps"] == 2, f"first row: {step}")
     found = {row["operation"]: row for row in rows}
-    # Two blocks, two micro-batches: four linear layers in each block, forward.
+    # Two blocks and two micro-batches; the forward pass of a block has four linear layers.
     for operation, calls in {
             "data": 2, "zero gradients": 1, "forward/embedding forward": 2, "forward/layernorm forward": 2,
             "forward/linear forward": 16, "forward/attention forward": 4, "forward/residual layernorm forward": 8,
@@ -87,9 +87,9 @@ def test_profile_shows_every_operation(program):
     for parent in ("forward", "head", "backward", "optimizer"):
         parts = sum(row["ms_per_step"] for row in rows if row["operation"].startswith(parent + "/"))
         expect(math.isclose(parts, found[parent]["ms_per_step"], rel_tol=1e-6), f"{parent}: {parts}")
-    # A rest is a difference of times, which a GPU's events give as floats.
+    # A rest is a difference of times, so it may be slightly negative: GPU events measure in floats.
     expect(all(row["ms_per_step"] >= -1e-6 * step["ms_per_step"] for row in rows), "parts take longer than the whole")
-    # Multiplications and additions of the forward products: 12 C^2 a token and block, C = 16.
+    # FLOP of the forward matmuls: 2 * 12 C^2 per token and block, C = 16; 2 micro-batches of 32 tokens.
     flops = found["forward/linear forward"]
     expect(math.isclose(flops["flop_per_s"] * flops["ms_per_step"] / 1e3, 2 * 2 * 32 * 2 * 12 * 16**2, rel_tol=1e-6),
            f"work: {flops}")
@@ -204,7 +204,7 @@ def test_an_unpacked_gnuplot_finds_its_libraries(program):
     (deps / "usr/lib/x86_64-linux-gnu").mkdir(parents=True)
     (deps / "usr/bin/gnuplot-nox").write_text("#!/bin/sh\n")
     (deps / "usr/bin/gnuplot-nox").chmod(0o755)
-    for path in (str(deps / "usr/bin"), "/nowhere"):  # as make starts it, and by hand
+    for path in (str(deps / "usr/bin"), "/nowhere"):  # PATH as make sets it, and another one
         with mock.patch.dict(os.environ, {"DEPS": str(deps), "PATH": path}):
             found, environment = gnuplot.find_gnuplot()
         expect(found == str(deps / "usr/bin/gnuplot-nox"), f"found {found}")

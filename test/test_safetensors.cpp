@@ -1,4 +1,4 @@
-// safetensors: round trips, files by Python's library, and what the writer does when it fails.
+// safetensors: round trips, files written by Python's library, and failures of the writer.
 #include <sys/resource.h>
 
 #include <cmath>
@@ -110,7 +110,7 @@ TEST_CASE("the same tensors give the same bytes, whole or in pieces") {
   std::memcpy(&length, bytes.data(), 8);
   CHECK(length % 8 == 0);
   CHECK(bytes.size() == 8 + length + 20);
-  // The format, letter for letter.
+  // The exact header text of the format.
   std::string header =
       "{\"__metadata__\":{\"format\":\"pt\"},"
       "\"b\":{\"data_offsets\":[0,12],\"dtype\":\"F32\",\"shape\":[3]},"
@@ -122,7 +122,7 @@ TEST_CASE("the same tensors give the same bytes, whole or in pieces") {
 TEST_CASE("halves, bfloat16 and doubles become the right floats") {
   std::vector<std::uint16_t> bits(65536);
   for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
-  // One byte off, as in a file whose tensors are not aligned.
+  // Offset by one byte, like a file whose tensors are not aligned.
   std::vector<std::byte> bytes(bits.size() * 2 + 1);
   std::memcpy(bytes.data() + 1, bits.data(), bits.size() * 2);
   const auto source = std::span<const std::byte>(bytes).subspan(1);
@@ -210,7 +210,7 @@ TEST_CASE("a full disk and a bad path are clear errors that change nothing") {
   const std::string old = llmc::read_file(path);
   const std::vector<TensorHeader> large = {{"a", TensorDtype::u8, {100'000}}};
 
-  // A limit on file sizes fails writes as a full disk does.
+  // A limit on the file size makes writes fail, like a full disk.
   struct rlimit before {};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -239,7 +239,7 @@ TEST_CASE("a full disk and a bad path are clear errors that change nothing") {
         "cannot write " + path + "/y: Not a directory");
   CHECK(complaint([&] { llmc::SafetensorsWriter(directory.file("no/y"), large); }) ==
         "cannot write " + directory.file("no/y") + ": No such file or directory");
-  // A rename would put a file where the device was.
+  // A rename would replace the device with a regular file.
   CHECK(complaint([&] { llmc::write_file("/dev/null", ""); }) ==
         "cannot write /dev/null: it is there and not a regular file");
 }

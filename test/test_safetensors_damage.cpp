@@ -1,4 +1,4 @@
-// safetensors files that lie in every way they can.
+// Invalid safetensors files of every kind.
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -130,7 +130,7 @@ TEST_CASE("mutated files are read or refused, never believed") {
                        {"empty", TensorDtype::u8, {0}},
                        {"ids", TensorDtype::u8, {3}}});
   const std::string good = llmc::read_file(path);
-  // Pieces that steer a mutation towards what parsers trip over.
+  // Pieces of text that direct mutations towards input that parsers often handle wrongly.
   const std::string pieces[] = {"9223372036854775807",
                                 "18446744073709551616",
                                 "-1",
@@ -177,14 +177,14 @@ TEST_CASE("mutated files are read or refused, never believed") {
       }
       if (bytes.empty()) bytes = "{";
     }
-    // Half of them with a length that fits, so that the fault is deeper.
+    // Half of the files get a matching header length, so that later checks are reached.
     if (bytes.size() > 8 && pick(2) == 0) {
       const std::uint64_t length =
           std::min<std::uint64_t>(bytes.rfind('}') + 1 - 8, bytes.size() - 8);
       std::memcpy(bytes.data(), &length, 8);
     }
     try {
-      std::vector<char> exact(bytes.begin(), bytes.end());  // no spare byte for a sanitizer to miss
+      std::vector<char> exact(bytes.begin(), bytes.end());  // exact size, for the sanitizers
       const auto content = llmc::parse_safetensors(std::as_bytes(std::span(exact)), "x");
       std::uint64_t sum = 0;
       for (const llmc::TensorEntry& tensor : content.tensors) {

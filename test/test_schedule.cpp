@@ -1,4 +1,4 @@
-// The learning rate's curve, at its corners.
+// The learning-rate schedule, at its corners.
 #include <doctest/doctest.h>
 
 #include "llmc/train/run/resolve.h"
@@ -15,7 +15,7 @@ TEST_SUITE("schedule") {
                        .warmup = 4,
                        .steps = 20,
                        .decay_steps = 8};
-    CHECK(wsd.rate(0) == 0.5);  // a quarter of the warm-up, not 0
+    CHECK(wsd.rate(0) == 0.5);  // step 1 of 4 in the warm-up: a quarter of the peak, not 0
     CHECK(wsd.rate(3) == 2.0);
     CHECK(wsd.rate(4) == 2.0);
     CHECK(wsd.rate(11) == 2.0);  // the last stable step

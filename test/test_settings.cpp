@@ -31,7 +31,7 @@ struct Parsed {
   std::string out, err;
 };
 
-// What train_gpt2 makes of these flags.
+// Parses these flags as the program P does; captures the request, the exit code and the output.
 template <class P = TrainProgram>
 Parsed parse(std::vector<std::string> flags) {
   flags.insert(flags.begin(), P::kName);
@@ -55,11 +55,11 @@ std::string some_value(const Setting<TrainProgram>& row) {
   return row.range.max == 1 ? "0.5" : "3";
 }
 
-// Checks what every table must have; `config` is what an empty request resolves to.
+// Checks the properties of every settings table; `config` is the result of an empty request.
 template <class P>
 void check_table(const typename P::Config& config, const std::string& help) {
   std::set<std::string> names;
-  std::string words;  // of the help, with single blanks
+  std::string words;  // the help with single spaces
   std::istringstream in(help);
   for (std::string word; in >> word;) words += word + " ";
   for (const Setting<P>& row : P::settings()) {
@@ -137,7 +137,7 @@ TEST_SUITE("settings") {
     CHECK(config.samples.prompt == ".");
     CHECK(resolve(Request{}, facts).model.channels == 64);
     CHECK(resolve(Request{}, facts).batch.batch_size == 16);
-    request.schedule.peak = 6e-4;  // as the default, but given
+    request.schedule.peak = 6e-4;  // equal to the default, but given
     CHECK(resolve(request, facts).schedule.peak == 6e-4);
   }
 

@@ -1,5 +1,5 @@
-// Stochastic rounding: right on average, exact where nothing is to be rounded, the same however a
-// tensor is cut.
+// Stochastic rounding: right on average, exact for numbers that need no rounding, and independent
+// of how a tensor is cut.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using oracle::load_fixture;
 
 namespace {
 
-// `inp` as the update `step` rounds it, in pieces that end where `cuts` say (multiples of 4).
+// `inp` rounded as in update `step`, in pieces that end at `cuts` (multiples of 4).
 template <class T>
 std::vector<T> rounded(const std::vector<float>& inp, StochasticRounding rounding,
                        std::int32_t step, std::vector<std::int64_t> cuts = {}) {
@@ -43,7 +43,7 @@ std::vector<T> rounded(const std::vector<float>& inp, StochasticRounding roundin
   return all;
 }
 
-// Steps with stochastic rounding on the adamw50 fixture.
+// One optimizer step on the adamw50 fixture's batch for step `number`.
 template <class T>
 void step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t number) {
   rig.gradients_of(oracle::training_batches(fixture, number, 1));
@@ -79,7 +79,7 @@ TEST_SUITE("stochastic_rounding") {
     const std::int64_t draws = tiny() ? 400 : 40000;
     std::vector<float> numbers = {1.0f + 0.3f * static_cast<float>(kSpacing<T>), -0.7f, 3.14159f,
                                   1e-3f, -123.456f};
-    if (!tiny()) numbers.push_back(0.999999f);  // goes down once in some thousand draws
+    if (!tiny()) numbers.push_back(0.999999f);  // rounds down once in 3900 (bf16), 490 (fp16) draws
     if (std::is_same_v<T, fp16>) numbers.insert(numbers.end(), {1.3e-5f, -4.4e-8f, 6.09e-5f});
     for (const float x : numbers) {
       CAPTURE(x);
@@ -91,14 +91,14 @@ TEST_SUITE("stochastic_rounding") {
         low = std::fmin(low, to_float(y));
         high = std::fmax(high, to_float(y));
       }
-      // The two neighbours, and nothing else.
+      // Only the two neighbours occur.
       CHECK(low < x);
       CHECK(high > x);
       const T nearest = from_float<T>(x);
       CHECK((to_float(nearest) == low || to_float(nearest) == high));
       const double gap = static_cast<double>(high) - static_cast<double>(low);
       CHECK(gap <= std::fmax(std::abs(x) * 2 * kSpacing<T>, 0x1p-24));
-      // A draw deviates by at most half a gap (standard deviation); five standard errors.
+      // A draw has a standard deviation of at most half a gap; the bound is five standard errors.
       CHECK(std::abs(sum / static_cast<double>(draws) - static_cast<double>(x)) <
             5 * 0.5 * gap / std::sqrt(static_cast<double>(draws)));
     }

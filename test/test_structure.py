@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/structure.py on small trees, each with one breach of a rule, and on the repository.
+"""Tests scripts/structure.py on small trees that break a rule, and on the repository.
 
     python3 test/test_structure.py [PATTERN]
 
@@ -23,7 +23,7 @@ def judge(root):
 
 
 def tree(folder, **files):
-    """A tree that keeps the rules, and the given files: in their names __ stands for / and ___ for a dot."""
+    """Writes a tree without a breach, and the given files: in their names, __ is / and ___ is a dot."""
     files = {"llmc__base__a___h": ONCE, "llmc__device__b___h": ONCE + '#include "llmc/base/a.h"\n', **files}
     for name, text in files.items():
         path = folder / name.replace("___", ".").replace("__", "/")
@@ -33,7 +33,7 @@ def tree(folder, **files):
 
 
 def reports(folder, *wanted, **files):
-    """The tree's breaches are the wanted ones, each given by its beginning and by a part of what follows."""
+    """The reported breaches must be the wanted ones, each as (FILE:LINE, part of the message)."""
     code, lines = judge(tree(folder, **files))
     expect(code == (1 if wanted else 0), f"exit code {code}: {lines}")
     expect(len(lines) == len(wanted) and all(line.startswith(place + ": ") and part in line
@@ -41,7 +41,7 @@ def reports(folder, *wanted, **files):
 
 
 def cpp(lines, head="int f(int x) {", end="}"):
-    """A function of C++ with as many lines."""
+    """A C++ function of `lines` lines."""
     return "\n".join([head, *["  x += 1;"] * (lines - 2), end, ""])
 
 

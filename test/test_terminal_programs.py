@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a person at a terminal meets: --help, flags and --config, progress, samples.
+"""Tests the programs on a terminal: --help, errors in flags and --config, progress, samples.
 
     python3 test/test_terminal_programs.py build/host [PATTERN]
 

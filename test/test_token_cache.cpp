@@ -1,4 +1,4 @@
-// The cache of a text's tokens: made once, left alone where it is good, named where it is not.
+// The token cache of a text: written once, reused if it is valid, reported if it is not.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What `action` says on stderr.
+// The text that `action` writes to stderr.
 template <class Action>
 std::string said_by(Action&& action) {
   std::ostringstream said;
@@ -33,7 +33,7 @@ std::string said_by(Action&& action) {
   return said.str();
 }
 
-// Files beside `path` that are caches of it.
+// The cache files in `directory`.
 std::vector<std::string> caches_in(const fs::path& directory) {
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(directory)) {
@@ -76,10 +76,10 @@ TEST_CASE("a text is tokenized once") {
   REQUIRE(caches.size() == 1);
   CHECK(contains(caches[0], path + ".bytes-"));
   CHECK(read_cached(path, bytes_of("hello")).empty());
-  // The cache is a token file, and is what is read: bytes put there by hand come back.
+  // The cache is itself a token file and can be read by its name.
   CHECK(all_of(source_of(caches[0])) == bytes_of("hello"));
   CHECK(read_cached(path, bytes_of("hello"), {.enabled = false}).empty());
-  // Another tokenizer of the same name, or another way to read, has a cache of its own.
+  // Another tokenizer with the same name has its own cache.
   read_cached(path, OtherBytes().encode("hello"), {}, OtherBytes());
   CHECK(caches_in(directory.path()).size() == 2);
   CHECK(tokenizer_checksum(WithFiles("a")) != tokenizer_checksum(WithFiles("b")));
@@ -135,7 +135,7 @@ TEST_CASE("where there is no room for a cache, the tokens stay in memory, and it
   }
   CHECK(caches_in(directory.path()).empty());
 
-  // A folder of its own is made, and keeps texts of one name apart.
+  // The cache directory is created if it is missing, and keeps texts with the same file name apart.
   const std::string other = directory.file("more/text.txt"), kept = directory.file("caches");
   fs::create_directory(directory.file("more"));
   write(other, "world");

@@ -1,4 +1,4 @@
-// Token files: their bytes, faults of every kind, and the views that training reads through.
+// Token files: their bytes, faults of every kind, and the views through which training reads.
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -92,7 +92,7 @@ TEST_CASE("a token file in pieces") {
   writer.append(all.subspan(1, 150'000));
   writer.append({});
   CHECK(!std::filesystem::exists(path));
-  // The position is that in the file, and a refused piece leaves the writer as it was.
+  // The error names the position in the file, and a rejected piece leaves the writer unchanged.
   CHECK(contains(complaint([&] { writer.append(Ids{1, 50257}); }), "token 150002 is 50257"));
   writer.append(all.subspan(150'001));
   writer.finish();
@@ -160,7 +160,7 @@ TEST_CASE("token files that are wrong") {
   std::filesystem::create_directory(path);
   CHECK(contains(complaint([&] { llmc::read_token_file(path); }), path));
 
-  // The position of a bad token is right beyond the first piece that is checked too.
+  // The position of a bad token is also right after the first piece that is checked.
   std::filesystem::remove(path);
   std::vector<std::uint16_t> many(150'000, 1);
   many[140'001] = 999;
@@ -203,7 +203,7 @@ TEST_CASE("tokens outlive what they came from") {
   const Ids ids = llmc_test::random_ints(5000, 4, 60'000);
   llmc::write_token_file(path, ids, 60'000);
   const TokenData half = llmc::read_token_file(path).slice(2500, 5000);
-  llmc::write_token_file(path, Ids(5000, 9), 60'000);  // takes the name; the old file lives on
+  llmc::write_token_file(path, Ids(5000, 9), 60'000);  // replaces the file; the old mapping stays
   CHECK(all_of(half) == Ids(ids.begin() + 2500, ids.end()));
   std::filesystem::remove(path);
   CHECK(all_of(half) == Ids(ids.begin() + 2500, ids.end()));

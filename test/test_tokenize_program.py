@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tokenize as a user runs it: tokens and text there and back, what is dropped and held out, and how it fails.
+"""Tests tokenize from the command line: text to tokens and back, dropped and held-out documents, errors.
 
     python3 test/test_tokenize_program.py build/host [PATTERN]
 
@@ -24,7 +24,7 @@ BYTES = PRINTABLE + [b for b in range(256) if b not in PRINTABLE]
 
 
 def tokens(path):
-    """The ids in a token file, read from the description of the format."""
+    """The ids in a token file, decoded here from the description of the format."""
     data = Path(path).read_bytes()
     header = array.array("i", data[:1024])
     expect(header[:2].tolist() == [20240520, 1] and not any(header[3:]), f"{path}: header {header[:4]}")
@@ -34,7 +34,7 @@ def tokens(path):
 
 
 def documents_of(ids):
-    """Texts of ids of the tokenizer "bytes", each of which begins with <|endoftext|>."""
+    """The documents in ids of the tokenizer "bytes", without the <|endoftext|> that begins each."""
     expect(ids[0] == END, "no <|endoftext|> at the beginning")
     texts = [bytearray()]
     for i in ids[1:]:
@@ -47,7 +47,7 @@ def write_json_lines(path, texts, field="text"):
 
 
 def invented(count, seed=1):
-    """Documents of random words; some are there twice, some nearly so."""
+    """Documents of random words, some of them exact or near duplicates."""
     draw = random.Random(seed)
     texts = []
     for _ in range(count):
@@ -61,7 +61,7 @@ def invented(count, seed=1):
 
 
 def left_by(program, name):
-    """All files that an output `name` left, with their content."""
+    """{file name: content} of all files whose name begins with `name`."""
     return {p.name: p.read_bytes() for p in sorted(program.folder.glob(f"{name}*"))}
 
 
@@ -69,7 +69,7 @@ def run_bytes(program, *arguments, code=0):
     return program.run("--tokenizer", "bytes", *arguments, code=code)
 
 
-# ---- there and back ------------------------------------------------------------------------
+# ---- round trips ---------------------------------------------------------------------------
 
 
 def test_help_names_every_flag(program):
@@ -94,7 +94,7 @@ def test_gpt2_texts_come_back(program):
     text = DATA / "text/tinyshakespeare.txt"
     if not text.exists():
         raise Skip("the shared texts are not here")
-    wild = program.folder / "wild.txt"  # long enough to be cut, and no UTF-8 here and there
+    wild = program.folder / "wild.txt"  # long enough to be cut into parts; has bytes that are not UTF-8
     wild.write_bytes(text.read_bytes() * 2 + random.Random(6).randbytes(20000) + text.read_bytes())
     program.run("--tokenizer", DATA / "gpt2", text, wild, "-o", "a.bin", "--shard-tokens", 300000)
     shards = sorted(program.folder.glob("a_*.bin"))
@@ -156,7 +156,7 @@ def test_the_summary_and_the_sidecar_agree(program):
     expect(sorted(left_by(program, "a_")) == [f["file"] for f in out["files"]], "other files")
 
 
-# ---- what is kept --------------------------------------------------------------------------
+# ---- kept documents ------------------------------------------------------------------------
 
 
 def test_the_first_of_several_stays(program):
@@ -185,7 +185,7 @@ def test_held_out_documents_are_chosen_by_content(program):
     expect([t for t in texts if t.encode() in set(val)] == [t.decode() for t in val], "not in their order")
 
 
-# ---- what fails ----------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 def test_nothing_is_overwritten_unasked(program):
@@ -296,7 +296,7 @@ def test_flags_come_from_a_file_too(program):
 
 
 def test_the_files_train(program):
-    """train_gpt2 reads what was made."""
+    """train_gpt2 reads the token file."""
     run_bytes(program, "text.txt", "-o", "a.bin")
     trainer = program.binary.parent / "train_gpt2"
     done = subprocess.run([trainer, *"--train a.bin --layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --steps 2 "

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tokenize with any number of threads, killed, and on a full disk: nothing of that may show in what it makes.
+"""Tests that the files of tokenize do not depend on the number of threads, on kills or on a full disk.
 
     python3 test/test_tokenize_resume.py build/host [PATTERN]
 
@@ -35,7 +35,7 @@ JOB = ["x.jsonl", "-o", "a.bin", "--dedup", "near", "--shard-tokens", "10000", "
 
 
 def uninterrupted(program):
-    """What JOB makes, done in one go; removed again."""
+    """Runs JOB without interruption and removes its files. Returns {file name: content} of them."""
     write_json_lines(program.folder / "x.jsonl", invented(2500))
     run_bytes(program, *JOB)
     files = left_by(program, "a")
@@ -50,7 +50,7 @@ def remove(program, names):
 
 
 def files_done(program):
-    """How many files the unfinished run has finished."""
+    """The number of files that the unfinished run has completed."""
     try:
         return (program.folder / "a.bin.progress").read_bytes().count(b"\n") - 1
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def files_done(program):
 
 
 def kill_after(program, files):
-    """Runs JOB and kills it once so many files are finished; False where it came to its end before that."""
+    """Runs JOB and kills it once `files` files are complete. Returns False if it ended before that."""
     running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while running.poll() is None and files_done(program) < files:
@@ -68,14 +68,14 @@ def kill_after(program, files):
 
 
 def leave_unfinished(program, kills):
-    """JOB as it stands after several kills, each some files after the last."""
+    """Runs JOB and kills it `kills` times, each time some files later."""
     for _ in range(20 * kills):
         done = files_done(program)
         if kill_after(program, done + 1 + done // 2) and files_done(program) > done:
             kills -= 1
         if kills == 0:
             return
-        if (program.folder / "a.json").exists():  # too fast this time
+        if (program.folder / "a.json").exists():  # the run ended before the kill
             remove(program, left_by(program, "a"))
     raise Skip("the machine is too busy to kill a run in time")
 
@@ -159,7 +159,7 @@ def test_a_file_size_limit_loses_nothing(program):
     wanted = uninterrupted(program)
     leave_unfinished(program, 2)
     before = left_by(program, "a")
-    # Python ignores SIGXFSZ, and so does its child if the signals are left as they are.
+    # Python ignores SIGXFSZ, and restore_signals=False lets its child inherit that.
     done = subprocess.run([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder, text=True,
                           capture_output=True, restore_signals=False, timeout=300,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (15000, 15000)))
@@ -173,7 +173,7 @@ def test_a_file_size_limit_loses_nothing(program):
 
 
 def test_a_full_disk_loses_nothing(program):
-    """A real one, of 1 MB, which then grows."""
+    """The disk is a real tmpfs of 1 MB, which grows before the second run."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
         raise Skip("no tmpfs can be mounted here")
     wanted = uninterrupted(program)

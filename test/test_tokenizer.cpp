@@ -1,5 +1,5 @@
-// Tokenizers: known ids, byte pairs against a definition that is slow and short, texts of any
-// bytes, and files that are wrong in every way they can be.
+// Tokenizers: known ids, byte pairs against a short and slow definition, texts of any bytes, and
+// invalid files of every kind.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -34,8 +34,8 @@ std::string all_bytes() {
   return bytes;
 }
 
-// The definition: of all neighbours, those of the earliest merge, the first of them, again and
-// again.
+// The definition: repeatedly joins the first pair of neighbours to which the earliest possible
+// merge applies.
 Ids merged_by_definition(const Vocabulary& vocabulary, const std::string& piece) {
   Strings parts;
   for (const char c : piece) parts.emplace_back(1, c);
@@ -164,7 +164,7 @@ TEST_CASE("pieces that tokens stay within") {
   CHECK(pieces("a   b\n\n c \t") == Strings{"a", "  ", " b", "\n\n", " c", " \t"});
   CHECK(pieces("\xc3\xa9t\xc3\xa9 \xe6\x9d\xb1\xe4\xba\xac\xef\xbc\x81") ==
         Strings{"\xc3\xa9t\xc3\xa9", " \xe6\x9d\xb1\xe4\xba\xac", "\xef\xbc\x81"});
-  // White space: U+0085, U+2003 and U+3000 are; U+180E, U+200B and U+001C are not.
+  // U+0085, U+2003 and U+3000 are white space; U+180E, U+200B and U+001C are not.
   CHECK(pieces("a\xc2\x85\xe2\x80\x83\xe3\x80\x80"
                "b") == Strings{"a", "\xc2\x85\xe2\x80\x83", "\xe3\x80\x80", "b"});
   for (const std::string other : {"\xe1\xa0\x8e", "\xe2\x80\x8b", "\x1c"}) {
@@ -176,14 +176,16 @@ TEST_CASE("bytes that are not UTF-8 are pieces like other symbols") {
   CHECK(pieces("a\xff!b") == Strings{"a", "\xff!", "b"});
   CHECK(pieces(" \xff"
                " 1") == Strings{" \xff", " 1"});
-  // A character cut short, a stray continuation, one too long, a surrogate, one beyond U+10FFFF.
+  // Truncated characters, a stray continuation byte, overlong forms, a surrogate, and forms beyond
+  // U+10FFFF.
   for (const std::string bad :
        {"\xc3", "\xa9", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
         "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xf0\x9f\x98"}) {
     CAPTURE(bad);
     CHECK(pieces("x" + bad + "y") == Strings{"x", bad, "y"});
   }
-  // Valid neighbours of those are letters (or unassigned: U+10FFFF is a symbol anyway).
+  // The valid neighbours of these forms are letters, except U+10FFFF below: it is unassigned and
+  // counts as a symbol.
   for (const std::string good : {"\xc3\xa9", "\xe0\xa6\x85", "\xed\x9e\xa3", "\xf0\x90\x80\x80"}) {
     CAPTURE(good);
     CHECK(pieces("x" + good + "y") == Strings{"x" + good + "y"});
@@ -203,7 +205,7 @@ TEST_CASE("merges go by rank, not by place") {
   CHECK(tokenizer.encode("lll") == Ids{257, 'l'});
   CHECK(tokenizer.encode("x world") == Ids{'x', 259, 'o', 'r', 'l', 'd'});
   CHECK(tokenizer.encode("\xc3\xa9") == Ids{261});
-  // A byte alone is no part of a letter: the merge of both does not reach over pieces.
+  // One byte is not a letter: the merge of two bytes does not cross the edge of a piece.
   CHECK(tokenizer.encode("\xc3 \xa9") == Ids{0xc3, ' ', 0xa9});
   CHECK(tokenizer.decode(Ids{260, 259, 262}) == "hello w<|endoftext|>");
   CHECK(tokenizer.encode("").empty());
@@ -237,7 +239,7 @@ TEST_CASE("byte pairs are those of the definition") {
       CAPTURE(piece);
       const Ids ids = merged_by_definition(vocabulary, piece);
       CHECK(tokenizer.encode(piece) == ids);
-      // Twice in one text: the second time it is looked up.
+      // Each piece after the first occurs twice in the text: the second time it is looked up.
       for (int time = 0; time < (word == 0 ? 1 : 2); ++time) {
         text += piece;
         want.insert(want.end(), ids.begin(), ids.end());
@@ -277,8 +279,8 @@ TEST_CASE("vocabularies that are wrong") {
     return text.replace(at, from.size(), to);
   };
   CHECK(said(json, bpe).empty());
-  CHECK(said(json, bpe.substr(0, bpe.size() - 1)).empty());   // no last line end
-  CHECK(said(json, bpe.substr(bpe.find('\n') + 1)).empty());  // no version
+  CHECK(said(json, bpe.substr(0, bpe.size() - 1)).empty());   // no line end at the end
+  CHECK(said(json, bpe.substr(bpe.find('\n') + 1)).empty());  // no version line
 
   const std::string ll = "\"ll\": 257";
   const Strings wrong_encoders[] = {
@@ -329,7 +331,7 @@ TEST_CASE("GPT-2's own tokens") {
   const auto tokenizer = llmc::make_tokenizer(gpt2);
   CHECK(tokenizer->vocabulary_size() == 50257);
   CHECK(tokenizer->end_of_text() == 50256);
-  // As tiktoken 0.14 encodes these.
+  // Ids from tiktoken 0.14.
   const std::vector<std::pair<std::string, Ids>> known = {
       {"Hello, world!", {15496, 11, 995, 0}},
       {"First Citizen:\nBefore we proceed", {5962, 22307, 25, 198, 8421, 356, 5120}},

@@ -1,5 +1,5 @@
-// Tokenizers as files: those a tokenizer writes make it again, tokenizer.json is read as Hugging
-// Face means it, and what is damaged or cannot be honoured is one error that names file and key.
+// Tokenizers as files: the files that a tokenizer writes make it again, tokenizer.json is read with
+// Hugging Face's meaning, and damaged or unsupported content is one error that names file and key.
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -58,7 +58,8 @@ TEST_CASE("what a tokenizer writes makes it again") {
     const auto tokenizer = llmc::make_tokenizer(spec);
     const TemporaryDirectory copy;
     save(*tokenizer, copy);
-    // The whole of it, then the pair without, then the file by its name.
+    // The directory, then tokenizer.json by its name; below, the directory with only the pair of
+    // files.
     const std::string whole = copy.file("tokenizer.json");
     for (const std::string& from : {copy.path().string(), whole}) {
       const auto again = llmc::make_tokenizer(from);
@@ -102,7 +103,8 @@ TEST_CASE("special tokens are found only where they are asked for") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokenizer.json");
   Json json = few_json();
-  // The longest of those that begin at one place, in whatever order they stand; text of any kind.
+  // The longest special token that matches at a position wins, whatever the order in the file. A
+  // special token may be any text.
   json["added_tokens"].insert(json["added_tokens"].end(), {added("<a>", 264), added("<a>b", 263),
                                                            added(" \xe6\x9d\xb1 ", 265)});
   write(path, json.dump());
@@ -114,7 +116,7 @@ TEST_CASE("special tokens are found only where they are asked for") {
   CHECK(tokenizer->encode("<a>b") == Ids{'<', 'a', '>', 'b'});
   const std::string all = "<a>b<|endoftext|> \xe6\x9d\xb1 ";
   for (const std::int32_t id : tokenizer->encode(all)) CHECK(id < 256);
-  // And again from what this one writes.
+  // The files that this tokenizer writes make it again.
   const TemporaryDirectory copy;
   save(*tokenizer, copy);
   const auto again = llmc::make_tokenizer(copy.path().string());
@@ -154,10 +156,10 @@ TEST_CASE("the forms in which Hugging Face writes the same") {
 
 namespace {
 
-// A change of a tokenizer.json, and what its error says.
+// A change to a tokenizer.json and the error that it must cause.
 using Fault = std::pair<Change, std::string>;
 
-// Keys that are missing, unknown or ask for what we do not do.
+// Keys that are missing, unknown, or ask for a feature that is not supported.
 std::vector<Fault> faults_of_keys() {
   return {
       {[](Json& j) { j = Json::array(); }, " is [], not a JSON object"},
@@ -310,7 +312,7 @@ TEST_CASE("files that are damaged") {
   CHECK(contains(said("{\"model\": 1, \"model\": 2}"), path + " holds the key \"model\" twice"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(directory.file("no.json")); }),
                  "no tokenizer \"" + directory.file("no.json")));
-  // A link to itself: neither there nor not there.
+  // A link to itself: the file system cannot determine whether it exists.
   const TemporaryDirectory linked;
   std::filesystem::create_symlink("encoder.json", linked.file("encoder.json"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(linked.path().string()); }),
@@ -341,7 +343,7 @@ TEST_CASE("what lies beside the files counts") {
     write(config, "{\"" + key + "\": false}");
     CHECK(complaint([&] { llmc::make_tokenizer(path); }).empty());
   }
-  // A tokenizer.json goes before the pair.
+  // tokenizer.json takes precedence over the pair of files.
   std::filesystem::remove(config);
   write(directory.file("tokenizer.json"), "{}");
   CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), "tokenizer.json"));

@@ -1,8 +1,8 @@
-// Token for token what tiktoken and Hugging Face's transformers give, where they are installed:
+// Compares tokens with those of tiktoken and Hugging Face's transformers, if these are installed:
 // texts, thousands of generated strings, every character of Unicode, special tokens, broken bytes.
 //
-// Compared are code points that this machine's PCRE2 and its Python both know. PCRE2 10.42 and
-// Python 3.11 have Unicode 14; a character that came later may be a letter there and none here.
+// Only code points that both this machine's PCRE2 and its Python know are compared. PCRE2 10.42 and
+// Python 3.11 have Unicode 14; a character added later may be a letter for the peer and not here.
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -41,7 +41,7 @@ std::string utf8_of(std::uint32_t code) {
   return out;
 }
 
-// "first last" a line: the code points that PCRE2 knows, but for surrogates.
+// The code points that PCRE2 knows, except surrogates: one range "first last" per line.
 std::string assigned_ranges() {
   int error = 0;
   PCRE2_SIZE at = 0;
@@ -77,7 +77,7 @@ struct Case {
   Ids ids;
 };
 
-// What tokenizer_peers.py wrote.
+// Reads a file that tokenizer_peers.py wrote.
 std::vector<Case> read_cases(const std::string& path) {
   const std::string file = llmc::read_file(path);
   std::vector<Case> cases;
@@ -105,7 +105,7 @@ std::vector<Case> read_cases(const std::string& path) {
 
 enum class Special { text, found };
 
-// Checks a set; says of the first string that differs what it is.
+// Checks one set of strings; reports the first string that differs.
 void compare(const llmc::Tokenizer& tokenizer, const TemporaryDirectory& at,
              const std::string& name, std::size_t least, Special special = Special::text) {
   CAPTURE(name);
@@ -128,8 +128,8 @@ void save(const std::vector<llmc::TextFile>& files, const std::filesystem::path&
   for (const auto& [name, text] : files) llmc_test::write((to / name).string(), text);
 }
 
-// GPT-2's tokenizer with two more special tokens (SPECIAL in tokenizer_peers.py), written to
-// at/tokenizer, and what the script reads besides.
+// GPT-2's tokenizer with two more special tokens (SPECIAL in tokenizer_peers.py). Writes it to
+// at/tokenizer, and writes the other files that the script reads.
 std::unique_ptr<llmc::Tokenizer> prepare(const TemporaryDirectory& at, const std::string& gpt2) {
   std::vector<llmc::TextFile> files = llmc::make_tokenizer(gpt2)->files();
   llmc::Json json = llmc::parse_json(files.front().text, files.front().name);
@@ -143,7 +143,7 @@ std::unique_ptr<llmc::Tokenizer> prepare(const TemporaryDirectory& at, const std
   return tokenizer;
 }
 
-// Of the folder with texts; they are encoded whole.
+// The paths of the texts in `folder`; each is encoded whole.
 std::vector<std::string> texts_in(const std::string& folder) {
   std::vector<std::string> texts;
   if (!std::filesystem::exists(folder)) return texts;
@@ -166,7 +166,8 @@ void ask(const std::string& peer, const TemporaryDirectory& at, const std::strin
   REQUIRE(good);
 }
 
-// The folder of data, where all that a comparison needs is there; else empty, and said so.
+// The data directory if everything that the comparison needs is available; else skips the test and
+// returns an empty string.
 std::string data_for(const std::string& modules) {
   const std::string data = llmc_test::data_dir();
   if (data.empty() || !std::filesystem::exists(data + "/gpt2/encoder.json")) {
@@ -219,7 +220,7 @@ TEST_CASE("tokens are those of transformers' AutoTokenizer, from our files") {
   compare(*without_special, at, "plain", 4'000, Special::found);
   for (const auto& [text, ids] : read_cases(at.file("words.bin"))) CHECK(words.encode(text) == ids);
   compare(words, at, "words_decoded", 1'000);
-  // And what transformers saves is read again.
+  // The files that transformers saves are read again.
   for (const std::string kind : {"bytes", "plain", "words"}) {
     const auto again = llmc::make_tokenizer(at.file(kind + "_resaved"));
     const auto before = llmc::make_tokenizer(at.file(kind));

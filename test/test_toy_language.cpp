@@ -1,5 +1,5 @@
 // The toy language: its grammar's figures against samples, membership, and how little short
-// contexts tell.
+// contexts predict.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ std::string text_of(const Language& language, std::span<const std::int32_t> toke
 TEST_SUITE("toy_language") {
   TEST_CASE("a grammar of two words has the entropy of its coin") {
     const Grammar grammar("1 | s | a\n3 | s | b s\n", {});
-    // A geometric number of b's, then a: length 1 / (1/4), entropy h(1/4) / (1/4).
+    // A sentence is a geometric number of b's, then a: length 1 / (1/4), entropy h(1/4) / (1/4).
     const double h = -(0.25 * std::log(0.25) + 0.75 * std::log(0.75));
     CHECK(grammar.expected_length() == doctest::Approx(4));
     CHECK(grammar.entropy_per_sentence() == doctest::Approx(4 * h));
@@ -57,7 +57,8 @@ TEST_SUITE("toy_language") {
 
   TEST_CASE("grammars that cannot be are refused") {
     CHECK(complaint([] { Grammar("1 | s | s a\n1 | s | a\n", {}); }) != "");
-    // Left recursion behind a nonterminal that is empty by way of another.
+    // Left recursion behind a nonterminal that derives the empty string through another
+    // nonterminal.
     CHECK(complaint([] { Grammar("1 | s | e s\n1 | s | a\n1 | e | f f\n1 | f |\n", {}); }) != "");
     CHECK(complaint([] { Grammar("1 | s | a s\n", {}); }) != "");
     CHECK(complaint([] { Grammar("nonsense\n", {}); }) != "");
@@ -75,7 +76,8 @@ TEST_SUITE("toy_language") {
           language.grammar().sample(static_cast<std::uint64_t>(i), sentence);
       const auto parse = language.grammar().parse(sentence);
       REQUIRE(parse.has_value());
-      // Unambiguous: the sentence's probability is that of the one derivation it was drawn by.
+      // Unambiguous: the sentence's probability equals that of the one derivation that generated
+      // it.
       CHECK(parse->log_probability == doctest::Approx(log_probability).epsilon(1e-9));
       CHECK(language.ends_sentence(sentence.back()));
       nats -= log_probability;
@@ -102,13 +104,13 @@ TEST_SUITE("toy_language") {
         language.parse("the king that the old doctors see xyzzy bows and he is powerful ."));
     CHECK_FALSE(language.parse("the king that the old doctors see bows and she is powerful ."));
     CHECK_FALSE(language.parse("the king that the old doctors sees bows and he is powerful ."));
-    // A noun named again is the same noun, and a quotation is closed.
+    // A noun that is named again must be the same noun, and a quotation must be closed.
     REQUIRE(language.parse("the cows near the mill moo but Anna fears the cows ."));
     CHECK_FALSE(language.parse("the cows near the mill moo but Anna fears the cow ."));
     CHECK_FALSE(language.parse("the cows near the mill moo but Anna fears the boats ."));
     REQUIRE(language.parse("Bob says : \" the boats sink \" ."));
     CHECK_FALSE(language.parse("Bob says : \" the boats sink ."));
-    // One sentence, not two.
+    // Two sentences are not one sentence.
     CHECK_FALSE(
         language.parse("Bob says : \" the boats sink \" . Bob says : \" the boats sink \" ."));
     CHECK_FALSE(language.parse(""));
@@ -130,7 +132,7 @@ TEST_SUITE("toy_language") {
 
   TEST_CASE("an n-gram model learns what n words tell") {
     std::vector<std::int32_t>
-        text;  // 0 1 0 2 0 1 0 2 ...: two words of context tell all, one does not
+        text;  // 0 1 0 2 0 1 0 2 ...: two words of context determine the next, one does not
     for (int i = 0; i < 4000; ++i) text.push_back(i % 2 == 0 ? 0 : i % 4 == 1 ? 1 : 2);
     CHECK(NgramModel(2, 3, text).loss(text) == doctest::Approx(0.5 * std::log(2)).epsilon(0.02));
     CHECK(NgramModel(3, 3, text).loss(text) < 0.02);

@@ -51,7 +51,7 @@ Step train_step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t step, std
   return {static_cast<double>(loss), static_cast<double>(state.gradient_norm)};
 }
 
-// Everything a step changes, to the bit.
+// Everything that a step changes: the weights and both moments, for bitwise comparison.
 template <class T>
 std::vector<NamedFloats> everything(ModelRig<T>& rig) {
   std::vector<NamedFloats> all = {rig.weights(), {}, {}};
@@ -185,7 +185,8 @@ TEST_SUITE("training") {
         squares += static_cast<double>(x) * static_cast<double>(x);
       return std::sqrt(squares / static_cast<double>(weights.at(name).size()));
     };
-    // n draws give their deviation within 1/sqrt(2n); five of these.
+    // The deviation of n draws has a relative standard error of 1/sqrt(2n); the bounds are five of
+    // these.
     CHECK(deviation("wte.weight") == doctest::Approx(0.02).epsilon(5 / std::sqrt(2.0 * 257 * 64)));
     CHECK(deviation("wpe.weight") == doctest::Approx(0.01).epsilon(5 / std::sqrt(2.0 * 32 * 64)));
     CHECK(deviation("h.1.mlp.c_proj.weight") ==

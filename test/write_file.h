@@ -1,4 +1,4 @@
-// Files with a given content.
+// Writes files with a given content.
 #pragma once
 
 #include <fstream>

@@ -1,6 +1,7 @@
-// Device arrays for benchmarks: several copies of each, so that a run finds its data in memory and
-// not in the L2 cache, between guard bands that must stay as they are. They are filled on the
-// device from a seed, so that any of them can be put back, and any part be handed to the oracle.
+// Device arrays for benchmarks. Each array has several copies (sets), so that a run reads its data
+// from memory and not from the L2 cache. Guard bands around each copy must stay unchanged. Arrays
+// are filled on the device from a seed, so that any of them can be restored and any part compared
+// with the oracle.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +19,13 @@ namespace llmc_bench {
 using llmc::Buffer;
 using llmc::Stream;
 
-// What an array holds before a run. `computed` values come from whoever set the case up.
+// What an array holds before a run. The case itself writes `computed` values.
 struct Fill {
   enum class Kind { normal, positive, index, unwritten, computed };
   Kind kind = Kind::unwritten;
   std::uint32_t seed = 0;
   float deviation = 1, mean = 0;
-  std::int32_t limit = 0;  // of indices
+  std::int32_t limit = 0;  // indices are 0 .. limit - 1
 };
 inline Fill normal(std::uint32_t seed, float deviation = 1, float mean = 0) {
   return {Fill::Kind::normal, seed, deviation, mean, 0};
@@ -51,7 +52,7 @@ __device__ __forceinline__ T filled(const Fill& fill, float normal, std::uint32_
   }
 }
 
-// Four numbers a thread, as Philox hands them out.
+// Each thread writes four numbers, as many as one Philox draw yields.
 template <class T>
 __global__ void fill_kernel(T* p, std::int64_t n, Fill fill) {
   const std::int64_t group = llmc::global_thread();
@@ -66,17 +67,17 @@ __global__ void fill_kernel(T* p, std::int64_t n, Fill fill) {
   }
 }
 
-// What two runs are compared by, without moving their results to the host.
+// Summary of an array: two runs are compared by it, without copying their results to the host.
 struct Digest {
   std::uint64_t hash = 0;
   std::uint64_t not_finite = 0;
   bool operator==(const Digest&) const = default;
 };
 
-inline constexpr std::uint64_t kHashStart = 0xcbf29ce484222325u;  // Fowler, Noll and Vo
+inline constexpr std::uint64_t kHashStart = 0xcbf29ce484222325u;  // FNV-1a (Fowler, Noll, Vo)
 inline constexpr std::uint64_t kHashPrime = 0x100000001b3u;
 
-// Thread i takes elements i, i + threads, ...
+// Thread i hashes elements i, i + threads, ...
 template <class T>
 __global__ void digest_kernel(Digest* pieces, const T* p, std::int64_t n, std::int64_t threads) {
   const std::int64_t thread = llmc::global_thread();
@@ -110,7 +111,7 @@ Digest digest_of(const T* p, std::int64_t n, Stream& stream) {
   return digest;
 }
 
-// to (rows, count) = columns `which` of from (rows, C), a number a thread.
+// to (rows, count) = columns `which` of from (rows, C); one number per thread.
 template <class T>
 __global__ void gather_columns_kernel(T* to, const T* from, std::int64_t rows, std::int64_t C,
                                       const std::int64_t* which, std::int64_t count) {
@@ -120,7 +121,7 @@ __global__ void gather_columns_kernel(T* to, const T* from, std::int64_t rows, s
 
 enum class Role { input, output };  // output: written or changed by the op
 
-// What a case does with an array whatever its type.
+// The operations of a case on an array of any element type.
 class AnyArray {
  public:
   virtual ~AnyArray() = default;
@@ -164,7 +165,7 @@ class DeviceArray : public AnyArray {
     for (T* place : {at(set) - kGuard, at(set) + n_}) {
       llmc::copy_to_device(place, guard.data(), kGuard, *stream_);
     }
-    stream_->synchronize();  // the guard goes
+    stream_->synchronize();  // `guard` is freed on return
   }
 
   bool guards_intact(int set) const override {
@@ -191,13 +192,13 @@ class DeviceArray : public AnyArray {
   }
   std::vector<T> stored() const { return stored(0, n_); }
 
-  // The same as doubles, exactly.
+  // The same elements, converted to double exactly.
   std::vector<double> values(std::int64_t first, std::int64_t count) const {
     return as_doubles(stored(first, count));
   }
   std::vector<double> values() const { return values(0, n_); }
 
-  // Some rows of a matrix of rows of C elements.
+  // Rows `which` of the array as a matrix with C columns.
   std::vector<double> rows(const std::vector<std::int64_t>& which, std::int64_t C) const {
     std::vector<double> all;
     for (const std::int64_t row : which) {
@@ -207,7 +208,7 @@ class DeviceArray : public AnyArray {
     return all;
   }
 
-  // Some columns of the same matrix, (n / C, which.size()).
+  // Columns `which` of the same matrix: (n / C, which.size()).
   std::vector<double> columns(const std::vector<std::int64_t>& which, std::int64_t C) const {
     const std::int64_t rows = n_ / C, count = static_cast<std::int64_t>(which.size());
     const Buffer<std::int64_t> indices(count);
@@ -224,7 +225,7 @@ class DeviceArray : public AnyArray {
   }
 
  private:
-  // Exactly.
+  // Converts exactly.
   static std::vector<double> as_doubles(const std::vector<T>& found) {
     std::vector<double> all;
     all.reserve(found.size());
@@ -232,7 +233,8 @@ class DeviceArray : public AnyArray {
     return all;
   }
 
-  // Elements of a guard. Every set starts at a multiple of as many, so of 256 bytes at least.
+  // Guard size in elements. Every set starts at a multiple of it, so at a multiple of 256 bytes at
+  // least.
   static constexpr std::int64_t kGuard = 256;
   static T guard_value() {
     T value;
@@ -248,7 +250,7 @@ class DeviceArray : public AnyArray {
   Buffer<T> memory_;
 };
 
-// What a case computes on the host, in device memory: one copy for all sets.
+// Copies data that a case computes on the host to device memory: one copy for all sets.
 template <class T>
 Buffer<T> upload(const std::vector<T>& values, Stream& stream) {
   const auto n = static_cast<std::int64_t>(values.size());
@@ -258,8 +260,8 @@ Buffer<T> upload(const std::vector<T>& values, Stream& stream) {
   return there;
 }
 
-// All rows of a small matrix; of a large one the first, the last and some between, the same for
-// every variant.
+// The rows to compare: all rows of a small matrix; the first, the last and some between of a large
+// one. They are the same for every variant.
 inline std::vector<std::int64_t> sample(std::int64_t rows, std::int64_t most) {
   std::vector<std::int64_t> which;
   if (rows <= most) {
@@ -267,7 +269,7 @@ inline std::vector<std::int64_t> sample(std::int64_t rows, std::int64_t most) {
     return which;
   }
   for (std::int64_t i = 0; i + 1 < most; ++i) {
-    // An even spread, moved a little so that it falls into no step with tiles.
+    // Evenly spaced, plus a small offset so that the rows do not align with tiles.
     which.push_back(std::min(rows - 1, i * (rows / (most - 1)) + (i * i) % 7));
   }
   which.push_back(rows - 1);

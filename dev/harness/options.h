@@ -13,9 +13,9 @@ enum class ShapeSet { small, gpt2, all };
 struct Options {
   bool help = false;
   bool json = false;
-  bool list = false;                 // name the lines, run nothing
+  bool list = false;                 // print the names of the lines, run nothing
   bool verify_only = false;          // no timing
-  std::vector<std::string> filters;  // parts of "op/variant shape dtype", of which a line has all
+  std::vector<std::string> filters;  // a line runs if its "op/variant shape dtype" contains all
   ShapeSet shapes = ShapeSet::small;
 
   bool keeps(const std::string& line_name) const {
@@ -36,7 +36,7 @@ inline constexpr const char* kOptionsHelp =
     "  --help          this text\n"
     "Exit code: 0 all OK, 1 a FAIL or an error, 2 wrong flags.\n";
 
-// A flag that is wrong; what() says which, and what is allowed.
+// Error for a wrong flag; what() names it and the allowed values.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// The lines of a benchmark, for people or as JSON. dev/README.md says what each column means.
+// The lines of a benchmark, as text or JSON. dev/README.md explains each column.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace llmc_bench {
 
-// One output held against the oracle.
+// One output compared with the oracle.
 struct Comparison {
   std::string name;
   double rel_l2 = 0, max_abs = 0;
-  double allowed = 0;                            // of rel_l2
+  double allowed = 0;                            // limit of rel_l2
   bool ok() const { return rel_l2 <= allowed; }  // false for NaN
 };
 
-// ||got - want|| / ||want|| (0 where both are zero), and max |got - want|.
+// ||got - want|| / ||want|| (0 if both are zero), and max |got - want|.
 inline Comparison compare(std::string name, const std::vector<double>& got,
                           const std::vector<double>& want, double allowed) {
   llmc::require(got.size() == want.size(), name + ": the oracle's result has another length");
@@ -31,22 +31,22 @@ inline Comparison compare(std::string name, const std::vector<double>& got,
     const double d = std::abs(got[i] - want[i]);
     error += d * d;
     norm += want[i] * want[i];
-    if (!(d <= largest)) largest = d;  // NaN stays
+    if (!(d <= largest)) largest = d;  // a NaN shows in rel below
   }
   const double rel = error == 0 ? 0 : std::sqrt(error / norm);
   return {std::move(name), rel, std::isnan(rel) ? rel : largest, allowed};
 }
 
-// What rounding to T errs by at most, as a part of the number: bf16 has 8 digits, fp16 11, fp32 24.
+// Largest relative error of rounding to T: bf16 has 8 significant bits, fp16 11, fp32 24.
 template <class T>
 inline constexpr double kRounding = std::is_same_v<T, float>        ? 0x1p-24
                                     : std::is_same_v<T, llmc::bf16> ? 0x1p-8
                                                                     : 0x1p-11;
 
-// Where arithmetic is fp32 and the result is stored as T. One rounding to half precision costs 0.72
-// kRounding / sqrt(3) of a tensor's norm; kRounding is allowed, which leaves as much again to the
-// arithmetic before it. A sum of n terms of either sign rounds to about sqrt(n)/2 units of 2^-24,
-// of which twice is allowed.
+// Tolerance of a result whose arithmetic is fp32 and which is stored as T. One rounding to half
+// precision costs 0.72 kRounding / sqrt(3) of a tensor's norm. kRounding is allowed, which leaves
+// at least as much again for the arithmetic before it. A sum of n terms of either sign has a
+// rounding error of about sqrt(n)/2 units of 2^-24; twice that is allowed.
 template <class T>
 double tolerance(std::int64_t terms = 1) {
   const double sum = (4 + std::sqrt(static_cast<double>(terms))) * kRounding<float>;
@@ -69,11 +69,11 @@ inline Timing summarize(std::vector<double> microseconds) {
 struct Line {
   std::string op, variant, shape;
   llmc::Dtype dtype = llmc::Dtype::fp32;
-  double bytes = 0, flops = 0;  // that one run must move and compute
-  double kept_bytes = 0;        // held until the backward pass, and scratch; 0: not told
-  Comparison worst;             // the output nearest to its limit, or furthest beyond
+  double bytes = 0, flops = 0;  // minimum that one run must move and compute
+  double kept_bytes = 0;        // held until the backward pass, plus scratch; 0: not given
+  Comparison worst;             // the output with the largest rel_l2 / allowed
   bool repeatable = false;
-  std::vector<std::string> faults;  // why it is a FAIL
+  std::vector<std::string> faults;  // reasons for a FAIL
   bool timed = false;
   Timing time;
   std::string note;  // printed at the end of the line, such as the library's algorithm
@@ -145,7 +145,7 @@ class Report {
     }
   }
 
-  // The last line.
+  // Prints the last line.
   void finish() const {
     std::printf(json_ ? "{\"type\": \"summary\", \"ok\": %d, \"fail\": %d}\n" : "%d OK, %d FAIL\n",
                 ok_, failed_);
@@ -156,7 +156,7 @@ class Report {
 
  private:
   struct Speeds {
-    double bytes, flops, percent;  // a second, a second, of the time that the nearer roof allows
+    double bytes, flops, percent;  // bytes/s, FLOP/s, the nearer roof's time in % of the median
   };
   static Speeds speeds(const Line& line, const Roofs& roofs) {
     const double seconds = 1e-6 * line.time.median;
@@ -173,7 +173,7 @@ class Report {
     return out;
   }
 
-  // JSON has no NaN and no infinity.
+  // JSON has no NaN and no infinity; both become null.
   static std::string number(double x) {
     if (!std::isfinite(x)) return "null";
     char text[32];

@@ -1,5 +1,5 @@
-// What this machine reaches, measured in the process that compares itself with it: bytes per second
-// of a copy in device memory, FLOP per second of a large matrix product.
+// The roofs of this machine: bytes per second of a copy in device memory, and FLOP per second of a
+// large matrix product. They are measured in the same process as the runs compared with them.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,15 @@ using llmc::bf16;
 using llmc::fp16;
 
 struct Roofs {
-  double copy_bytes = 0;                               // a second, read and written
-  double gemm_fp32 = 0, gemm_bf16 = 0, gemm_fp16 = 0;  // FLOP a second
-  double gemm(llmc::Dtype dtype) const {               // of a product in this dtype
+  double copy_bytes = 0;                               // per second, read plus written
+  double gemm_fp32 = 0, gemm_bf16 = 0, gemm_fp16 = 0;  // FLOP per second
+  double gemm(llmc::Dtype dtype) const {               // roof of a product in this dtype
     if (dtype == llmc::Dtype::fp32) return gemm_fp32;
     return dtype == llmc::Dtype::bf16 ? gemm_bf16 : gemm_fp16;
   }
 };
 
-// Milliseconds that `run` takes on the device: the median of some runs after a first one.
+// Milliseconds that `run` takes on the device: the median of some runs after a warm-up run.
 template <class Run>
 double median_milliseconds(const Run& run, Stream& stream) {
   constexpr int kRuns = 15;
@@ -46,7 +46,8 @@ __global__ inline void copy_kernel(float* to, const float* from, std::int64_t n)
   if (i < n) llmc::store_vec(to + i, llmc::load_vec<4>(from + i));
 }
 
-// The better of the runtime's copy and the plainest kernel that moves 16 bytes a thread.
+// Bytes per second of the faster of two copies: the runtime's, and a plain kernel that moves 16
+// bytes per thread.
 inline double copy_roof(Stream& stream) {
   constexpr std::int64_t kFloats = std::int64_t{1} << 28;  // 1 GiB each
   const DeviceArray<float> from(kFloats, 1, Role::input, normal(901), stream);
@@ -61,7 +62,7 @@ inline double copy_roof(Stream& stream) {
   return 2.0 * sizeof(float) * kFloats / (1e-3 * std::min(runtime, kernel));
 }
 
-// A square product by the library that the engine's own products go to.
+// FLOP per second of a square product by the library that the engine uses.
 template <class T>
 double gemm_roof(std::int64_t size, Stream& stream) {
   const DeviceArray<T> a(size * size, 1, Role::input, normal(903), stream);

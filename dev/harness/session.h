@@ -21,8 +21,8 @@ class Bench {
     if (options.list) return;
     if (timing()) {
       roofs_ = measure_roofs(stream_);
-      // Reading four times the L2 cache empties it of what came before, and keeps the GPU busy
-      // while the host queues the runs that are to be timed.
+      // Reading at least four times the size of the L2 cache evicts earlier data. It also keeps the
+      // GPU busy while the host queues the timed runs.
       flush_ = std::make_unique<DeviceArray<float>>(
           std::max<std::int64_t>(properties_.l2_bytes, 1 << 26), 1, Role::input, normal(906),
           stream_);
@@ -38,13 +38,14 @@ class Bench {
   Stream& stream() { return stream_; }
   bool timing() const { return llmc::kCudaTarget && !options_.verify_only; }
 
-  // Whether the shapes of `set` are asked for.
+  // Whether --shapes selects the shapes of `set`.
   bool wants(ShapeSet set) const {
     return options_.shapes == ShapeSet::all || options_.shapes == set;
   }
 
-  // Input sets for runs that move `bytes` each: so many that a round moves four times the L2 cache,
-  // within reason, as every round begins with a flush.
+  // Number of input sets for runs that move `bytes` each. A round over all sets moves four times
+  // the size of the L2 cache. kMost limits the number, because every round begins with a flush
+  // anyway.
   int sets_for(double bytes) const {
     constexpr double kMost = 256;
     if (!timing()) return 1;

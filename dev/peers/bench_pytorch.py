@@ -18,7 +18,8 @@ import torch
 import torch._functorch.config
 import torch.nn.functional as F
 
-# A backward pass is timed again and again: its inputs must outlive it. Older PyTorch never gave them up.
+# A backward pass is timed repeatedly, so it must not donate (reuse) the buffers of its inputs.
+# Older versions of PyTorch have no such setting and never donate.
 if hasattr(torch._functorch.config, "donated_buffer"):
     torch._functorch.config.donated_buffer = False
 
@@ -37,7 +38,7 @@ class Bench:
         return torch.randn(*shape, device=self.device, dtype=torch.float32).to(dtype).requires_grad_(grad)
 
     def microseconds(self, run):
-        """One figure a repeat, sorted."""
+        """Times of all repeats in microseconds, sorted."""
         for _ in range(3):
             run()
         times = []
@@ -82,7 +83,7 @@ class Bench:
 
 
 def compiler_works(device):
-    """torch.compile needs a C compiler and Python's headers on the machine."""
+    """Whether torch.compile works here: it needs a C compiler and Python's headers."""
     try:
         torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(64, device=device))
     except RuntimeError as error:
@@ -101,7 +102,7 @@ def copy(bench, n):
 
 
 def row_operation(bench, op, function, rows, width, parameters=()):
-    """Forward, then backward, of x -> function(x, *parameters) in bf16."""
+    """Times forward, then backward, of x -> function(x, *parameters) in bf16."""
     x, d_out = bench.random(rows, width, grad=True), bench.random(rows, width)
     shape = f"({rows}, {width}) bf16"
     for variant, run in bench.variants(function):

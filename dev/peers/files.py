@@ -1,4 +1,4 @@
-"""The files that both sides of a comparison read, as NumPy arrays: token files and Hugging Face directories."""
+"""Reads and writes the files of both sides of a comparison as NumPy arrays: token files and safetensors."""
 import json
 import struct
 
@@ -10,7 +10,7 @@ from token_files import HEADER, MAGIC, VERSION, replace_file
 
 
 def read_tokens(path):
-    """The tokens of a .bin file, as an array of 16-bit integers that lies in the file."""
+    """Returns the tokens of a .bin file as a memory-mapped array of 16-bit integers."""
     header = np.fromfile(path, dtype="<i4", count=HEADER)
     if len(header) < HEADER or header[0] != MAGIC or header[1] != VERSION:
         raise SystemExit(f"{path} is no token file: llm.c's .bin, version 1, is wanted")
@@ -24,7 +24,7 @@ def read_tokens(path):
 
 
 def write_safetensors(path, tensors):
-    """`tensors`: name -> fp32 array."""
+    """Writes `tensors`, a dict of name -> fp32 array."""
     header, at = {}, 0
     for name, values in tensors.items():
         header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [at, at + values.nbytes]}
@@ -40,7 +40,7 @@ def write_safetensors(path, tensors):
 
 
 def read_safetensors(path):
-    """name -> fp32 array, each lying in the file."""
+    """Returns a dict of name -> memory-mapped fp32 array."""
     with open(path, "rb") as file:
         length, = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))

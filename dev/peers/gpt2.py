@@ -1,4 +1,4 @@
-"""GPT-2 in PyTorch, as one writes it today: SDPA, the tanh GELU, a padded vocabulary, tied embeddings."""
+"""GPT-2 in current PyTorch style: SDPA, the tanh GELU, a padded vocabulary, tied embeddings."""
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Config(NamedTuple):
 
 
 def read_config(directory):
-    """Of a Hugging Face directory."""
+    """Reads the config of a Hugging Face directory."""
     raw = json.loads((Path(directory) / "config.json").read_text())
     return Config(raw["vocab_size"], raw["n_positions"], raw["n_layer"], raw["n_head"], raw["n_embd"])
 
@@ -64,9 +64,9 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Parameters are called as in Hugging Face's files. The rows that pad the vocabulary are zero.
-    `exact_loss` leaves them out of the softmax, as they must be; without it they take part, which
-    spares PyTorch an unaligned view of the logits and changes no speed of ours.
+    """Parameters have the names of Hugging Face's files. The rows that pad the vocabulary are zero.
+    `exact_loss` excludes them from the softmax, as the definition requires. Without it they take part, which
+    saves PyTorch an unaligned view of the logits. The speed of our engine does not depend on it.
     """
 
     def __init__(self, config, exact_loss=True):
@@ -78,7 +78,7 @@ class Gpt2(nn.Module):
         self.ln_f = nn.LayerNorm(config.channels)
 
     def forward(self, tokens, targets):
-        """The mean loss over (B, T) tokens."""
+        """Returns the mean loss over (B, T) tokens."""
         x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
         for block in self.h:
             x = block(x)
@@ -89,14 +89,14 @@ class Gpt2(nn.Module):
 
 
 def load(directory, exact_loss=True):
-    """The fp32 model in a Hugging Face directory."""
+    """Loads the fp32 model in a Hugging Face directory."""
     model = Gpt2(read_config(directory), exact_loss)
     stored = read_safetensors(Path(directory) / "model.safetensors")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = torch.tensor(stored.pop("transformer." + name))
             if ".c_" in name and values.dim() == 2:
-                values = values.T  # stored (in, out), kept (out, in)
+                values = values.T  # stored as (in, out), nn.Linear has (out, in)
             if name == "wte.weight":
                 values = F.pad(values, (0, 0, 0, parameter.shape[0] - values.shape[0]))
             parameter.copy_(values)

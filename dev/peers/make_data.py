@@ -18,18 +18,18 @@ from pathlib import Path
 
 from token_files import replace_file, write_tokens
 
-SUCCESSOR_ODDS = (0.40, 0.20, 0.12, 0.08, 0.06, 0.04, 0.03, 0.02)  # in the other cases any id follows
-CHAIN = 1024  # tokens from one independent start to the next
+SUCCESSOR_ODDS = (0.40, 0.20, 0.12, 0.08, 0.06, 0.04, 0.03, 0.02)  # in the remaining 5 % of cases any id follows
+CHAIN = 1024  # tokens per chain; each chain starts independently
 
 
 def zipf_id(draw, V):
-    """An id with a probability close to 1/(id + 1), of a uniform number: the integer part of a number whose
-    logarithm is uniform."""
+    """Maps a uniform number to an id with a probability about proportional to 1/(id + 1): the integer part of a
+    number whose logarithm is uniform."""
     return min(int(math.exp(draw * math.log(V + 1))) - 1, V - 1)
 
 
 def markov_tokens(count, V, seed):
-    """The text: chains, each from a start of its own."""
+    """Returns `count` ids below V, in chains of CHAIN tokens with independent starts."""
     draw = random.Random(seed).random
     successors = [[zipf_id(draw(), V) for _ in SUCCESSOR_ODDS] for _ in range(V)]
     limits = list(accumulate(SUCCESSOR_ODDS))

@@ -17,7 +17,7 @@ from files import replace_file, write_safetensors
 
 
 def initial_tensors(L, C, T, V, seed):
-    """name -> array, linear layers stored (in, out)."""
+    """Returns a dict of name -> array; linear layers are stored as (in, out)."""
     random = np.random.default_rng(seed)
     tensors = {}
 

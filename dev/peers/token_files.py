@@ -8,7 +8,7 @@ MAGIC, VERSION, HEADER = 20240520, 1, 256  # HEADER: 32-bit integers before the 
 
 
 def replace_file(path, write):
-    """`write(file)` fills a temporary file, which then takes the name `path`."""
+    """Writes a temporary file with `write(file)`, then renames it to `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -24,7 +24,7 @@ def little_endian(values):
 
 
 def write_tokens(path, tokens):
-    """`tokens`: integers below 65536."""
+    """Writes a token file; `tokens` are integers below 65536."""
     header = array("i", [MAGIC, VERSION, len(tokens)] + [0] * (HEADER - 3))
     body = array("H", tokens)
 

@@ -33,7 +33,7 @@ from windows import ShuffledWindows
 
 
 def learning_rate(step, peak, warmup, steps, final_fraction=0.1):
-    """Of llmc/train/schedule.h: linear warm-up, then a cosine. `step` counts from 0."""
+    """Learning rate as in llmc/train/schedule.h: linear warm-up, then a cosine. `step` counts from 0."""
     if step < warmup:
         return peak * (step + 1) / warmup
     if steps <= warmup + 1:
@@ -43,7 +43,7 @@ def learning_rate(step, peak, warmup, steps, final_fraction=0.1):
 
 
 def choose_attention(name):
-    """Which of PyTorch's kernels may serve; `auto` leaves the choice to it."""
+    """Selects the attention kernels that PyTorch may use; `auto` lets it choose among all."""
     torch.backends.cuda.enable_flash_sdp(name == "auto")
     torch.backends.cuda.enable_mem_efficient_sdp(name == "auto")
     torch.backends.cuda.enable_math_sdp(name == "auto")
@@ -79,12 +79,12 @@ class Training:
             self.loss_of = model
 
     def stage(self, batch):
-        """A batch on its way to the device."""
+        """Starts the copy of a batch to the device and returns its tensors."""
         pin = (lambda t: t.pin_memory()) if self.cuda else (lambda t: t)
         return [pin(torch.from_numpy(part)).to(self.options.device, non_blocking=True) for part in batch]
 
     def step(self, micro_batches, rate):
-        """One update; returns loss and gradient norm, still on the device."""
+        """Does one update; returns loss and gradient norm as device tensors."""
         total = 0
         for tokens, targets in micro_batches:
             with torch.autocast(self.options.device.split(":")[0], torch.bfloat16, enabled=self.recipe == "autocast"):
@@ -133,8 +133,8 @@ def train(options, windows):
 
 
 def timed(training, windows, B, warmup, steps):
-    """Runs warmup + steps steps; the clock runs over the last `steps`, with one wait at the end.
-    Batches are copied while the device works, losses stay on the device: nothing makes PyTorch wait.
+    """Runs warmup + steps steps and times the last `steps`, with one synchronization at the end.
+    Batches are copied while the device computes and losses stay on the device, so PyTorch never waits.
     """
     losses = []
     if training.cuda:
@@ -158,7 +158,7 @@ def timed(training, windows, B, warmup, steps):
 
 
 def serve(options, windows):
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not stand among answers
+    answers, sys.stdout = sys.stdout, sys.stderr  # keeps library output out of the answers
     training, variant = None, None
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,5 +1,5 @@
-"""Which tokens a batch holds: the order of llmc/io/data/batches.h, written anew, so that another
-framework trains on the same batches. test/test_peers.py compares the two.
+"""Which tokens a batch holds: the order of llmc/io/data/batches.h, implemented independently, so that
+another framework trains on the same batches. test/test_peers.py compares the two.
 """
 import numpy as np
 
@@ -7,7 +7,7 @@ MASK64 = (1 << 64) - 1
 
 
 def mix64(x):
-    """A bijection of 64-bit integers; llmc/base/hash.h says where it is from."""
+    """A bijection of 64-bit integers; llmc/base/hash.h names its source."""
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & MASK64
     x = (x ^ x >> 27) * 0x94d049bb133111eb & MASK64
     return x ^ x >> 31
@@ -21,7 +21,7 @@ def hash64(first, *rest):
 
 
 class Permutation:
-    """Of 0 .. n-1: a Feistel network over the smallest even number of bits, walked until inside."""
+    """A permutation of 0 .. n-1: a Feistel network over the smallest even number of bits, repeated until inside."""
 
     ROUNDS = 6
 
@@ -45,7 +45,7 @@ class Permutation:
 
 
 class ShuffledWindows:
-    """Training batches by the number of their first sample in the run."""
+    """Training batches, addressed by the number of their first sample in the run."""
 
     def __init__(self, tokens, T, seed):
         self.tokens, self.T, self.seed = tokens, T, seed

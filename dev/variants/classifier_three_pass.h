@@ -1,7 +1,7 @@
-// The classifier with a softmax as it is written down: a pass over the row for its maximum, one for
-// the sum of exponentials, one for the gradients, a number a thread at a time. The one in
-// llmc/ops/classifier.h finds maximum and sum in the same pass, so it reads the row twice, not
-// thrice.
+// The classifier with a textbook softmax: one pass over the row for its maximum, one for the sum of
+// exponentials, one for the gradients. Each thread handles one number at a time. The classifier in
+// llmc/ops/classifier.h computes maximum and sum in one pass, so it reads the row twice, not three
+// times.
 #pragma once
 
 #include <cmath>

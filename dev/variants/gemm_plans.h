@@ -1,4 +1,4 @@
-// Variants of a benchmark that run a product by other plans of the library than the one in use.
+// Benchmark variants that run a product with other plans of the library than the one in use.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct GemmPlan {
   llmc::GemmOptions options;
 };
 
-// The library's next proposals after the one in use; with split_k, its proposals if it may split K.
+// The library's next proposals after the one in use. With split_k: its proposals if it may split K.
 inline std::vector<GemmPlan> other_plans(bool split_k) {
   constexpr int kProposals = 8;
   std::vector<GemmPlan> plans;

@@ -1,5 +1,5 @@
-// LayerNorm forward in the two forms that come before the one in llmc/ops/layernorm.h. What they
-// teach: neighbouring threads must read neighbouring memory, and a row must be read once.
+// LayerNorm forward in two simpler forms than the one in llmc/ops/layernorm.h. They teach that
+// neighbouring threads must read neighbouring memory, and that a row must be read only once.
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,8 @@
 
 namespace llmc_bench {
 
-// As the definition reads, a thread a row: each load of a warp touches 32 rows, C apart, and takes
-// 2 or 4 bytes of every 32 that memory sends. Three passes over the row.
+// One thread per row, as the definition reads. Each load of a warp touches 32 rows, C elements
+// apart, and uses 2 or 4 bytes of every 32 that memory sends. Three passes over the row.
 template <class T>
 __global__ void layernorm_thread_per_row_kernel(T* out, float* mean_out, float* rstd_out,
                                                 const T* inp, const T* weight, const T* bias,
@@ -35,8 +35,8 @@ __global__ void layernorm_thread_per_row_kernel(T* out, float* mean_out, float* 
   rstd_out[row] = rstd;
 }
 
-// A warp a row, one number a lane at a time: loads are contiguous, but narrow, and the row still
-// comes from memory (or cache) three times.
+// One warp per row, one number per lane at a time. Loads are contiguous but narrow, and the row
+// still comes from memory (or cache) three times.
 template <class T>
 __global__ void layernorm_warp_per_row_kernel(T* out, float* mean_out, float* rstd_out,
                                               const T* inp, const T* weight, const T* bias,

@@ -1,6 +1,6 @@
-// GELU, AdamW and dropout with one number a thread: what 16-byte accesses are compared with. A warp
-// then asks memory for 64 or 128 bytes at a time instead of 512, and computes every index, and in
-// dropout all four words of a draw, for one number.
+// GELU, AdamW and dropout with one number per thread, for comparison with 16-byte accesses. A warp
+// then requests 64 or 128 bytes at a time instead of 512. It computes every index, and in dropout
+// all four words of a draw, for only one number.
 #pragma once
 
 #include <cmath>
@@ -45,7 +45,7 @@ __global__ void adamw_scalar_kernel(float* param, T* working, float* m, float* v
   if (working != nullptr) working[i] = llmc::from_float<T>(param[i]);
 }
 
-// inp (rows, C), of whole sequences of T_seq rows.
+// inp (rows, C) consists of whole sequences of T_seq rows.
 template <class T>
 __global__ void dropout_scalar_kernel(T* out, const T* inp, std::int64_t n, std::int64_t T_seq,
                                       std::int64_t C, llmc::Dropout dropout) {

@@ -1,4 +1,5 @@
-// How much of some bytes is done, and how long the rest will take: on stderr.
+// Progress of work measured in bytes, printed to stderr: how much is done and the estimated time
+// left.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +14,7 @@
 
 namespace llmc {
 
-// On a terminal one line that changes; elsewhere a line every few seconds.
+// On a terminal: one line that is overwritten. Otherwise: a new line every five seconds.
 class ByteProgress {
  public:
   explicit ByteProgress(std::int64_t total)
@@ -27,7 +28,8 @@ class ByteProgress {
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
 
-  // `done` bytes are, so far; `rest` goes to the end of the line.
+  // Shows that `done` bytes are done, unless the last output is too recent. `rest` is appended to
+  // the line.
   void show(std::int64_t done, const std::string& rest) {
     const auto now = Clock::now();
     if (std::chrono::duration<double>(now - shown_).count() < (terminal_ ? 0.2 : 5.0)) return;

@@ -1,8 +1,8 @@
-// xxHash64 (https://xxhash.com) of a stream of bytes: what a manifest says about each file. It
-// finds damage, not malice.
+// xxHash64 (https://xxhash.com) of a stream of bytes, as manifests record it for each file. It
+// detects damage, not malicious changes.
 #pragma once
 
-#define XXH_INLINE_ALL  // the library as a header: nothing to link
+#define XXH_INLINE_ALL  // header-only: no library to link
 #include <xxhash.h>
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class Checksum {
   Checksum() { XXH64_reset(&state_, 0); }
 
   void add(std::span<const std::byte> bytes) {
-    // xxHash calls a null pointer an error even for no bytes.
+    // xxHash rejects a null pointer even if the length is 0.
     if (!bytes.empty()) XXH64_update(&state_, bytes.data(), bytes.size());
   }
 
-  // Of all bytes so far; more may follow.
+  // Checksum of all bytes added so far. More bytes may follow.
   std::uint64_t value() const { return XXH64_digest(&state_); }
 
  private:

@@ -1,5 +1,5 @@
-// Errors that name the place, what was wrong and what to do about it. Nothing below main exits:
-// main catches `Error`, prints it and returns 1 (or 2 for bad usage).
+// Errors that state what is wrong, where, and what to do. Library code throws instead of exiting:
+// main catches `Error`, prints it and returns 1 (2 for wrong usage).
 #pragma once
 
 #include <source_location>
@@ -9,13 +9,14 @@
 
 namespace llmc {
 
-// A setting in the text of an error, by the name of the quantity: "sequence length". Libraries know
-// no flags; a program that has one for it shows that (config/quantities.h).
+// Marks the name of a quantity, such as "sequence length", in the text of an error. Libraries know
+// no flags: a program that has a flag for the quantity prints the flag instead
+// (config/quantities.h).
 inline std::string quantity(std::string_view name) {
   return '\x01' + std::string(name) + '\x02';
 }
 
-// `text` with name(quantity) for each quantity in it.
+// Returns `text` with each marked quantity q replaced by name(q).
 template <class Name>
 std::string with_quantities(std::string_view text, Name&& name) {
   std::string result;
@@ -36,7 +37,7 @@ class Error : public std::runtime_error {
   // "file:line" of the code that found the error; for developers, so not part of what().
   const std::string& location() const { return location_; }
 
-  // what() as it was written, with its quantities marked.
+  // The text of what() in which the quantities are still marked.
   const std::string& marked_text() const { return marked_text_; }
 
  private:
@@ -53,7 +54,7 @@ class Error : public std::runtime_error {
   throw Error(what, hint, where);
 }
 
-// The messages are views so that a check that holds costs no allocation.
+// The messages are views, so a check that passes allocates nothing.
 inline void require(bool condition, std::string_view what, std::string_view hint = {},
                     std::source_location where = std::source_location::current()) {
   if (!condition) fail(std::string(what), std::string(hint), where);

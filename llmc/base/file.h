@@ -1,6 +1,7 @@
-// Files: read whole or mapped, and written so that a reader sees the old content or the new one and
-// never a part: bytes go to a temporary name beside the file, reach the disk (fsync), and then take
-// the name (rename). Every failure is an `Error` with the path and the system's reason.
+// Reads files (whole or mapped) and writes them atomically: a reader sees the old content or the
+// new content, never a part. Bytes go to a temporary name next to the file and reach the disk
+// (fsync) before the file is renamed. Every failure is an `Error` with the path and the system's
+// reason.
 #pragma once
 
 #include <fcntl.h>
@@ -44,8 +45,8 @@ inline std::string system_reason(int error) {
   fail("cannot " + verb + " " + path.string() + ": " + system_reason(error), hint, where);
 }
 
-// Text from a file, fit for a message: control characters and bytes that are not ASCII become '?',
-// and what is too long is cut.
+// Text from a file, made safe for a message: control characters and bytes that are not ASCII become
+// '?', and a long text is cut.
 inline std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 100;
   std::string out(text.substr(0, kMost));
@@ -57,7 +58,7 @@ inline std::string printable(std::string_view text) {
   return out;
 }
 
-// Whether a file of this name stays inside its directory, and the name is fit for a message.
+// Whether a file of this name stays inside its directory, and the name has no control characters.
 inline bool is_plain_file_name(std::string_view name) {
   const auto control = [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; };
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
@@ -96,7 +97,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // For those who must hear of a failed close, which on a network disk is a failed write.
+  // For callers that must detect a failed close, which on a network disk is a failed write.
   int release() { return std::exchange(fd_, -1); }
 
  private:
@@ -109,7 +110,8 @@ inline FileDescriptor open_for_reading(const std::filesystem::path& path) {
   return fd;
 }
 
-// Up to `bytes.size()` bytes from where the descriptor stands; 0 at the end of the file.
+// Reads up to `bytes.size()` bytes at the descriptor's position. Returns their number; 0 at the end
+// of the file.
 inline std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> bytes,
                              const std::filesystem::path& path) {
   for (;;) {
@@ -120,7 +122,7 @@ inline std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> byte
 }
 
 // Calls `each(std::span<const std::byte>)` for consecutive pieces of the file. Slower than a map,
-// but a failing disk gives an `Error` and not a SIGBUS.
+// but a failing disk causes an `Error` instead of a SIGBUS.
 template <class Each>
 void for_each_piece(const std::filesystem::path& path, Each&& each) {
   const FileDescriptor fd = open_for_reading(path);
@@ -138,9 +140,9 @@ inline std::string read_file(const std::filesystem::path& path) {
   return text;
 }
 
-// The bytes of a regular file, read by the kernel as they are touched. The file must keep its
-// length while it is mapped (what is written with AtomicFile does: a new file takes the name, the
-// old one lives until it is unmapped).
+// A regular file mapped into memory; the kernel reads its pages when they are touched. The file
+// must keep its length while it is mapped. Files written with AtomicFile do: a new file takes the
+// name, and the old one exists until it is unmapped.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -150,7 +152,7 @@ class MappedFile {
     if (::fstat(fd.get(), &status) != 0) fail_file("examine", path, errno);
     require(S_ISREG(status.st_mode), path.string() + " is not a regular file");
     size_ = static_cast<std::size_t>(status.st_size);
-    if (size_ == 0) return;  // nothing can be mapped, and nothing need be
+    if (size_ == 0) return;  // mmap rejects a length of 0
     void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (data == MAP_FAILED) fail_file("map", path, errno);
     data_ = static_cast<const std::byte*>(data);
@@ -188,14 +190,15 @@ inline void sync_file(const FileDescriptor& fd, const std::filesystem::path& pat
   if (::fsync(fd.get()) != 0) fail_file("write to disk", path, errno);
 }
 
-// Makes the names in a directory durable. Some file systems cannot, and say EINVAL.
+// Makes the names in a directory durable. File systems that do not support this return EINVAL,
+// which is no error here.
 inline void sync_directory(const std::filesystem::path& path) {
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) fail_file("open", path, errno);
   if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_file("write to disk", path, errno);
 }
 
-// Also its parents, where missing.
+// Creates the directory and its missing parents.
 inline void make_directory(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -204,7 +207,7 @@ inline void make_directory(const std::filesystem::path& path) {
   if (error) fail_file("make the directory", path, error.value());
 }
 
-// Whether there is a file or directory of this name. Throws where that cannot be told.
+// Whether a file or directory of this name exists. Throws if that cannot be determined.
 inline bool is_there(const std::filesystem::path& path) {
   std::error_code error;
   const bool found = std::filesystem::exists(path, error);
@@ -212,7 +215,7 @@ inline bool is_there(const std::filesystem::path& path) {
   return found;
 }
 
-// The directories in `root`, sorted; none where there is no `root`. Throws when it cannot be read.
+// The directories in `root`, sorted; empty if `root` does not exist. Throws if it cannot be read.
 inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> found;
   std::error_code error;
@@ -234,8 +237,8 @@ inline std::filesystem::path parent_of(const std::filesystem::path& path) {
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
 inline constexpr std::size_t kTemporaryDigits = 8;
 
-// "NAME.tmp-1a2b3c4d": another at each call and in each process. It may still exist, so the caller
-// must create it exclusively and try again.
+// "NAME.tmp-1a2b3c4d", made from the time and the process id. A file of that name can exist
+// already, so the caller must create it exclusively and retry.
 inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string seed = std::to_string(now) + '/' + std::to_string(::getpid());
@@ -245,7 +248,7 @@ inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
   return name;
 }
 
-// Whether `name` (no directory) is one that temporary_name gives.
+// Whether `name` (without directory) has the form that temporary_name returns.
 inline bool is_temporary_name(std::string_view name) {
   const std::size_t tail = kTemporaryMark.size() + kTemporaryDigits;
   if (name.size() <= tail) return false;
@@ -254,12 +257,12 @@ inline bool is_temporary_name(std::string_view name) {
          end.substr(kTemporaryMark.size()).find_first_not_of("0123456789abcdef") == end.npos;
 }
 
-// A file in the making: bytes are written in order to a temporary name, and `commit` gives them the
-// name they are for. Without a commit the temporary file is removed and whatever had the name keeps
-// it. A symbolic link stays one: what it points to is replaced.
+// A file that is written in order under a temporary name until `commit` renames it. Without a
+// commit the temporary file is removed, and an existing file of that name stays. A symbolic link
+// stays a link: the file that it points to is replaced.
 class AtomicFile {
  public:
-  // Throws at once when the file cannot be written there.
+  // Throws if the file cannot be written at this path.
   explicit AtomicFile(const std::filesystem::path& path) : path_(path) {
     std::error_code ignored;
     if (std::filesystem::is_symlink(path, ignored)) {
@@ -281,8 +284,8 @@ class AtomicFile {
     if (fd_) ::unlink(temporary_.c_str());
   }
 
-  // Takes the space now, so that a full disk is known before the work of filling it; all of it must
-  // then be written. File systems that cannot reserve are no error.
+  // Allocates the disk space now, so that a full disk is detected before the work of filling it.
+  // All reserved bytes must then be written. It is no error if the file system cannot reserve.
   void reserve(std::int64_t bytes) {
     reserved_ = bytes;
     if (bytes <= 0 || ::fallocate(fd_.get(), 0, 0, bytes) == 0) return;
@@ -298,8 +301,8 @@ class AtomicFile {
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
-  // Replaces what the file begins with, which was written before: for a header that counts what
-  // follows. `checksum` is that of the content no more.
+  // Overwrites the start of the file, which must have been written before: for a header that counts
+  // what follows. Afterwards `checksum` is no longer that of the content.
   void rewrite_start(std::span<const std::byte> bytes) {
     require(static_cast<std::int64_t>(bytes.size()) <= size_,
             path_.string() + ": more than was written cannot be rewritten");
@@ -312,11 +315,11 @@ class AtomicFile {
     }
   }
 
-  // The name that `commit` will give, in the same folder.
+  // Sets the name that `commit` will use. It must be in the same directory.
   void rename(const std::filesystem::path& path) { path_ = path; }
 
-  // Bytes on disk, then the name, then the directory. Who names many files in one directory and
-  // syncs that at the end can do without the last part.
+  // Syncs the bytes, renames the file, and syncs the directory. A caller that commits many files in
+  // one directory and syncs it at the end can skip the last part.
   void commit(bool directory_too = true) {
     require(size_ >= reserved_, path_.string() + ": less was written than reserved");
     sync_file(fd_, path_);
@@ -327,7 +330,7 @@ class AtomicFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size() const { return size_; }                   // bytes written so far
-  std::uint64_t checksum() const { return checksum_.value(); }  // of these bytes
+  std::uint64_t checksum() const { return checksum_.value(); }  // checksum of these bytes
 
  private:
   std::filesystem::path path_;

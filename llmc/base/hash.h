@@ -1,5 +1,5 @@
-// One 64-bit hash of integers: the source of randomness for what is addressed by an index rather
-// than drawn from a stream (the order of training windows, the sentences of the toy language).
+// A 64-bit hash of integers: the source of random values that are addressed by an index instead of
+// drawn from a stream (the order of training windows, the sentences of the toy language).
 #pragma once
 
 #include <cstdint>

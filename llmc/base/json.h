@@ -1,5 +1,4 @@
-// JSON from files that may hold anything: one parse function that answers each fault with one
-// `Error`. For function bodies in io/ only; no interface speaks JSON.
+// JSON from files with any content: one parse function that reports each fault as an `Error`.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +18,14 @@
 namespace llmc {
 
 using Json = nlohmann::json;                 // keys sorted
-using OrderedJson = nlohmann::ordered_json;  // keys as they came; slow for very many keys
+using OrderedJson = nlohmann::ordered_json;  // keys in file order; slow for very many keys
 
 // Throws an `Error` that begins with `what` ("/path/config.json", "x.safetensors: the header") for
 // invalid JSON, invalid UTF-8, a key given twice in one object, and nesting beyond 32 levels.
 template <class J = Json>
 J parse_json(std::string_view text, const std::string& what) {
   constexpr int kDeepest = 32;
-  std::vector<std::set<std::string>> keys;  // of each object that is open
+  std::vector<std::set<std::string>> keys;  // one set per open object
   const auto check = [&](int depth, typename J::parse_event_t event, J& value) {
     using Event = typename J::parse_event_t;
     require(depth <= kDeepest, what + " is nested too deeply");
@@ -49,7 +48,7 @@ J parse_json(std::string_view text, const std::string& what) {
   }
 }
 
-// The member `key` of an object, or null where it has none.
+// The member `key` of an object, or null if it has none.
 template <class J>
 const J* json_member(const J& object, const std::string& key) {
   const auto found = object.find(key);

@@ -1,5 +1,6 @@
-// One value of a run log or of a checkpoint's state: an integer, a real number, a truth value or a
-// text. What goes into a file as JSON and comes back the same.
+// One value of a run log or of a checkpoint's state: null, an integer, a real number, a boolean or
+// a text. A value that is written to a file as JSON reads back the same, except that a number that
+// is not finite becomes null.
 #pragma once
 
 #include <charconv>
@@ -25,8 +26,8 @@ class Scalar {
   Scalar(std::string value) : value_(std::move(value)) {}
   Scalar(double value) : value_(value) {}
 
-  // Kept as the double with the fewest digits among those that round to this float, so that 0.1f is
-  // written 0.1 and not 0.10000000149011612. Cast back to float it is the same float.
+  // Stored as the double with the fewest digits among those that round to this float, so that 0.1f
+  // is written 0.1 and not 0.10000000149011612. Casting it back returns the same float.
   Scalar(float value) : value_(static_cast<double>(value)) {
     if (!std::isfinite(value)) return;
     char digits[32];
@@ -36,7 +37,8 @@ class Scalar {
     value_ = shortest;
   }
 
-  // All 64 bits of either sign. One kind for each number: what fits a signed one is signed.
+  // Any signed or unsigned 64-bit integer. Each number has one representation: int64 if it fits,
+  // otherwise uint64.
   template <std::integral Integer>
   Scalar(Integer value) {
     if (std::cmp_less_equal(value, std::numeric_limits<std::int64_t>::max())) {
@@ -51,7 +53,8 @@ class Scalar {
   bool is_number() const { return is_integer() || holds<double>(); }
   bool is_text() const { return holds<std::string>(); }
 
-  // `what` names the value in the error for one of another kind, or beyond the range.
+  // `what` names the value in the error, which is thrown for another type or an integer out of
+  // range.
   std::int64_t integer(std::string_view what) const {
     if (!holds<std::int64_t>()) fail(std::string(what) + " is not a signed 64-bit integer");
     return std::get<std::int64_t>(value_);

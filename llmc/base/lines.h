@@ -13,8 +13,8 @@ class Lines {
   // The text must outlive this.
   explicit Lines(std::string_view text) : text_(text) {}
 
-  // Goes on to the next line; false when there is none. A line break ends a line, so that nothing
-  // follows the last one.
+  // Advances to the next line; returns false if there is none. A line break ends a line, so no
+  // empty line follows the last line break.
   bool next() {
     if (end_ >= text_.size()) return false;
     const std::size_t begin = end_;
@@ -25,7 +25,7 @@ class Lines {
     return true;
   }
 
-  // The same, past lines of white space alone.
+  // The same, but skips lines of only white space.
   bool next_filled() {
     while (next()) {
       if (line_.find_first_not_of(" \t\r") != line_.npos) return true;
@@ -34,8 +34,8 @@ class Lines {
   }
 
   std::string_view line() const { return line_; }  // without its line break
-  std::int64_t number() const { return number_; }  // of the line; the first is 1
-  std::size_t end() const { return end_; }         // bytes of the text up to the next line
+  std::int64_t number() const { return number_; }  // line number; the first is 1
+  std::size_t end() const { return end_; }         // offset of the next line in bytes
 
  private:
   std::string_view text_, line_;

@@ -1,4 +1,4 @@
-// Work that another thread does ahead of its use.
+// Items that another thread prepares before they are used.
 #pragma once
 
 #include <condition_variable>
@@ -13,15 +13,15 @@
 
 namespace llmc {
 
-// make(0), make(1), ... in this order, made by one thread while earlier ones are used, `depth`
-// ahead at most. What `make` reads must outlive this.
+// next() returns make(0), make(1), ... in this order. One thread makes them while earlier ones are
+// used, at most `depth` ahead. Everything that `make` reads must outlive this object.
 template <class Item>
 class ReadAhead {
  public:
   explicit ReadAhead(std::function<Item(std::int64_t)> make, std::size_t depth = 4)
       : make_(std::move(make)), depth_(depth), thread_([this] { run(); }) {}
 
-  // Waits for the item that is being made, if there is one.
+  // Waits for the call of `make` in progress, if any.
   ~ReadAhead() {
     {
       const std::lock_guard lock(mutex_);
@@ -33,8 +33,8 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // The next item, as soon as it is made. What `make` threw is thrown here in its place, at this
-  // call and all that follow.
+  // Waits for the next item and returns it. If `make` threw instead, this call and all later ones
+  // throw its exception.
   Item next() {
     std::unique_lock lock(mutex_);
     some_.wait(lock, [&] { return !made_.empty() || error_; });
@@ -66,7 +66,7 @@ class ReadAhead {
     }
   }
 
-  // False: there is nothing more to do.
+  // Returns false if the thread must end.
   bool wait_for_room() {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [&] { return stopped_ || made_.size() < depth_; });

@@ -1,5 +1,5 @@
 // Groups of settings are templates over the wrapper of their members: std::optional for the flags
-// that were given, Resolved for the values that a run has.
+// that the user set, Resolved for the final values of a run.
 #pragma once
 
 namespace llmc {

@@ -1,4 +1,4 @@
-// Text for a person's terminal. What a model writes is any sequence of bytes.
+// Text for a terminal. The output of a model can be any sequence of bytes.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -13,7 +13,7 @@
 
 namespace llmc {
 
-// Bytes that are no UTF-8 and control characters (but for line ends and tabs) become U+FFFD.
+// Replaces bytes that are not UTF-8, and control characters except line ends and tabs, by U+FFFD.
 inline std::string readable_text(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -26,15 +26,15 @@ inline std::string readable_text(std::string_view text) {
   return out;
 }
 
-// How many characters a line of the terminal on stderr may have so that the next one can overwrite
-// it; what runs over into a second line stays. Very many where the width is not known.
+// Maximum number of characters of a line on stderr's terminal that the next line can overwrite;
+// text that wraps into a second line stays. npos if the width is unknown.
 inline std::size_t live_line_width() {
   winsize size{};
   const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
   return known ? size.ws_col - 1u : std::string::npos;
 }
 
-// A line that overwrites the one before, and is cut where the terminal ends.
+// A line that overwrites the previous one, cut at the width of the terminal.
 inline std::string live_line(std::string_view text) {
   const std::size_t width = live_line_width();
   std::size_t end = 0;

@@ -14,7 +14,7 @@
 
 namespace llmc {
 
-// The processors this process may run on, which can be fewer than the machine has.
+// Number of processors that this process may run on, which can be less than the machine has.
 inline std::int64_t available_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
@@ -22,8 +22,9 @@ inline std::int64_t available_processors() {
 }
 
 // Calls work(0) .. work(count - 1), each once, on up to `threads` threads; returns when all are
-// done. Where some throw, the exception of the lowest number is rethrown, as a loop would: numbers
-// are taken in order, so whoever throws later has a higher one or was already under way.
+// done. If calls throw, no further ones start, and the exception of the lowest index is rethrown,
+// as in a loop. Indices are started in order, so a call that throws later has a higher index or was
+// already running.
 template <class Work>
 void for_each_parallel(std::size_t count, std::int64_t threads, Work&& work) {
   std::atomic<std::size_t> next = 0;
@@ -48,7 +49,7 @@ void for_each_parallel(std::size_t count, std::int64_t threads, Work&& work) {
   const auto wanted = std::min(static_cast<std::size_t>(std::max<std::int64_t>(1, threads)), count);
   for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(run);
   run();
-  helpers.clear();  // waits
+  helpers.clear();  // joins the threads
   if (error) std::rethrow_exception(error);
 }
 

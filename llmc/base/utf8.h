@@ -1,4 +1,4 @@
-// Telling UTF-8 from other bytes.
+// Distinguishes UTF-8 from other bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace llmc {
 
-// What a text begins with.
+// The first character of a text, or the bytes in its place.
 struct Utf8Start {
   enum class Kind {
     character,  // `length` bytes long
@@ -18,9 +18,9 @@ struct Utf8Start {
   std::size_t length;
 };
 
-// Reads the start of a text that is not empty (the Unicode Standard, table 3-7: what is too long, a
-// surrogate or beyond U+10FFFF is no character). Broken bytes are counted as by Unicode's
-// "substitution of maximal subparts" (3.9): as many as begin some character, else one.
+// Reads the start of a non-empty text (the Unicode Standard, table 3-7: overlong forms, surrogates
+// and values beyond U+10FFFF are not characters). Broken bytes are counted as in Unicode's
+// "substitution of maximal subparts" (3.9): as many as begin some character, otherwise one.
 inline Utf8Start utf8_start(std::string_view text) {
   using Kind = Utf8Start::Kind;
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
@@ -39,7 +39,7 @@ inline Utf8Start utf8_start(std::string_view text) {
   return {Kind::character, length};
 }
 
-// The bytes of the character that `text` begins with; 0 where it begins with none.
+// Length in bytes of the character at the start of `text`; 0 if there is none.
 inline std::size_t utf8_length(std::string_view text) {
   if (text.empty()) return 0;
   const Utf8Start start = utf8_start(text);

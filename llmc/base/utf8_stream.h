@@ -1,5 +1,5 @@
-// Text from bytes that come in pieces cut anywhere, as those of a model do: a token may hold half a
-// character, and a model may write what is no UTF-8 at all.
+// Text from bytes that arrive in pieces cut at any place, such as the output of a model: a token
+// can hold half a character, and a model can write bytes that are not UTF-8.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 namespace llmc {
 
 // Each piece that push() and finish() return is valid UTF-8. Together they are the bytes, with
-// U+FFFD for what is no character: what Python's bytes.decode(errors="replace") makes of them.
+// U+FFFD in place of those that are no character, as Python's bytes.decode(errors="replace")
+// returns them.
 class Utf8Stream {
  public:
-  // Takes bytes and returns what is certain by now. At most three bytes, which may still become a
-  // character, are held back.
+  // Adds bytes and returns the text that is certain so far. At most three bytes, which may still
+  // become a character, are held back.
   std::string push(std::string_view bytes) {
     held_ += bytes;
     std::string text;
@@ -30,7 +31,7 @@ class Utf8Stream {
     return text;
   }
 
-  // No more bytes come: what is held back will never be a character.
+  // Ends the stream. Bytes that are still held back are no character and become U+FFFD.
   std::string finish() {
     const std::string text(held_.empty() ? std::string_view() : kReplacement);
     held_.clear();

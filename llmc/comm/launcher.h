@@ -1,5 +1,5 @@
-// Whether this process is one of several that a launcher (mpirun, srun, torchrun) started, from the
-// environment variables that launchers set; no library is needed to ask.
+// Detects whether a launcher (mpirun, srun, torchrun) started this process as one of several, from
+// the environment variables that launchers set. No library is needed.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@ namespace llmc {
 struct Launch {
   int rank = 0;
   int ranks = 1;
-  std::string launcher;  // the variable that says so; empty: started by hand
+  std::string launcher;  // name of the variable with `ranks`; empty: no launcher
 };
 
 inline Launch launch_from_environment() {

@@ -10,7 +10,7 @@
 
 namespace llmc {
 
-// "AdamW, betas 0.9 and 0.95, ...": the parts of all rows in their order.
+// "AdamW, betas 0.9 and 0.95, ...": the card texts of all rows, sorted by their `place`.
 inline std::string optimizer_text(const RunConfig& config) {
   std::vector<std::pair<int, std::string>> parts;
   for (const Setting<TrainProgram>& row : train_settings()) {

@@ -1,4 +1,4 @@
-// Settings that are one of a few names. Each enum's names are in the order of its values.
+// Settings with a fixed set of names. The names of an enum are in the order of its values.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@ namespace llmc {
 enum class DeviceChoice { automatic, cuda, host };
 
 // Learning-rate schedule after warm-up. wsd (warm-up, stable, decay; Hu et al., "MiniCPM", 2024)
-// keeps the peak until the last part of the run, which falls to the final rate in a straight line.
-// Any step of the stable part may become the last one before a decay, so one long run serves
-// several budgets.
+// keeps the peak rate until the last part of the run, in which the rate falls linearly to the final
+// one. The decay can start after any step of the stable part, so one long run serves several
+// budgets.
 enum class Decay { cosine, linear, constant, wsd };
 
-// standard keeps the (T, T) matrix of probabilities: a baseline.
+// `standard` stores the (T, T) matrix of probabilities. It is a baseline.
 enum class Attention { flash, standard };
 
-// Documents that tokenize drops: none, those with the same bytes, or also near duplicates.
+// Documents that tokenize drops: none, those with the same bytes, or near duplicates as well.
 enum class Dedup { none, exact, near };
 
 inline constexpr std::array<const char*, 3> choice_names(DeviceChoice) {

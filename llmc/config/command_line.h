@@ -1,5 +1,5 @@
-// The command line of a program, from its table of settings. A program P has, in addition to what
-// setting.h asks for, kName, kDescription, settings() and contradiction().
+// Parses the command line of a program according to its settings table. In addition to what
+// setting.h requires, a program P has kName, kDescription, settings() and contradiction().
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -25,10 +25,10 @@ inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
 
 namespace command_line_detail {
 
-// `text` in lines of at most `width` characters, broken at blanks; a longer word has its own line.
+// Wraps `text` at blanks into lines of at most `width` characters. A longer word has its own line.
 inline std::string wrapped(const std::string& text, std::size_t width) {
   std::string lines, word;
-  std::size_t used = 0;  // of the last line
+  std::size_t used = 0;  // characters in the last line
   std::istringstream words(text);
   while (words >> word) {
     const bool fits = used == 0 || used + 1 + word.size() <= width;
@@ -39,7 +39,7 @@ inline std::string wrapped(const std::string& text, std::size_t width) {
   return lines;
 }
 
-inline constexpr const char* kOldNames = "Old names";  // a group that --help leaves out
+inline constexpr const char* kOldNames = "Old names";  // a group that --help does not show
 
 // --help for a terminal of 80 columns.
 class HelpFormatter : public CLI::Formatter {
@@ -60,7 +60,7 @@ class HelpFormatter : public CLI::Formatter {
   static constexpr std::size_t kColumns = 80;
 };
 
-// The message of CLI11 about a --config file, with the file's name and in plainer words.
+// Rewords CLI11's error about a --config file and adds the file's name.
 inline std::string config_error_text(const CLI::App& app, std::string text) {
   constexpr std::string_view kUnknown = "INI was not able to parse ";
   if (text.starts_with(kUnknown)) {
@@ -69,7 +69,7 @@ inline std::string config_error_text(const CLI::App& app, std::string text) {
   return "--config " + app.get_config_ptr()->as<std::string>() + ": " + text;
 }
 
-// A row's options: under its name, and hidden ones under its old names.
+// The options of a row: one with its name, then hidden ones with its old names.
 using RowOptions = std::vector<CLI::Option*>;
 
 template <class P>
@@ -102,7 +102,8 @@ RowOptions add_options(CLI::App& app, const Setting<P>& row) {
   return options;
 }
 
-// Stores what was given for one row. An empty value is mostly a variable that a script never set.
+// Stores the value given for one row. Rejects empty values unless the row accepts them: they
+// usually come from an unset shell variable.
 template <class P>
 void take(const Setting<P>& row, const RowOptions& options, typename P::Request& request) {
   const CLI::Option* given = nullptr;
@@ -164,8 +165,8 @@ inline int exit_after_printing(const std::string& text) {
 
 }  // namespace command_line_detail
 
-// Fills `request` from flags and a --config file. Returns an exit code if the program should end
-// at once: help was asked for, or the flags are wrong, which is reported on stderr.
+// Fills `request` from flags and a --config file. Returns an exit code if the program must exit
+// now: help was requested, or the flags are wrong, which is reported on stderr.
 template <class P>
 std::optional<int> parse_command_line(int argc, char** argv, typename P::Request& request) {
   using namespace command_line_detail;

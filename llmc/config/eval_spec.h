@@ -16,7 +16,7 @@ struct EvalSpec {
 
 inline constexpr const char* kEvalTasks = "perplexity, wikitext, lambada or hellaswag";
 
-// "TASK:FILE". Throws for an unknown task and for no file.
+// Parses "TASK:FILE". Throws if the task is unknown or the file name is empty.
 inline EvalSpec parse_eval_spec(const std::string& text) {
   const std::size_t colon = text.find(':');
   const EvalSpec spec{text.substr(0, colon),

@@ -1,4 +1,4 @@
-// From the flags that were given to a value for every setting.
+// Computes a value for every setting from the flags that were given.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace llmc {
 
-// Whether the condition of a row holds; `config` is complete.
+// Whether the condition of a row holds; `config` must be complete.
 template <class P>
 bool has_effect(const Setting<P>& row, const Settings<P>& table, const typename P::Config& config) {
   if (row.only_with.flag.empty()) return true;
@@ -33,8 +33,8 @@ void check_conditions(const Settings<P>& table, const typename P::Request& reque
   }
 }
 
-// Every setting of the table, row by row: what was given, else what another given flag implies,
-// else the preset's value, else the default. Throws an Error for settings that do not agree.
+// Sets every setting of the table, row by row: the given value, else the value that another given
+// flag implies, else the preset's value, else the default. Throws an Error if settings conflict.
 template <class P>
 typename P::Config fill_settings(const Settings<P>& table, const typename P::Request& request,
                                  const typename P::Facts& facts,

@@ -16,13 +16,13 @@ inline constexpr std::int64_t kVocabularyMultiple = 128;
 
 struct Gpt2Config {
   std::int64_t vocabulary = 50257;  // V
-  std::int64_t context = 1024;      // positions there are embeddings for; T may be shorter
+  std::int64_t context = 1024;      // number of position embeddings; T may be smaller
   std::int64_t layers = 12;         // L
   std::int64_t heads = 12;          // NH
   std::int64_t channels = 768;      // C
 
   std::int64_t head_size() const { return channels / heads; }  // HS
-  // Rows that the token embedding is stored with. The rows beyond V are zero and stay zero.
+  // Rows of the token embedding in memory. The rows beyond V are zero and stay zero.
   std::int64_t padded_vocabulary() const { return round_up(vocabulary, kVocabularyMultiple); }
 };
 
@@ -53,11 +53,12 @@ inline void check_config(const Gpt2Config& config) {
   };
   at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
   at_most("--layers", config.layers, 1000);
-  at_most("--context", config.context, 1 << 24);  // as attention
+  at_most("--context", config.context, 1 << 24);  // limit of attention: kMaxAttentionTime
 }
 
-// "dN": N layers. The published sizes d12 (124M), d24 (350M), d36 (774M) and d48 (1558M); other
-// depths get 8 + N/3 heads of 64 channels, the line those sizes lie on (d48, with 25, just above).
+// Returns the sizes of "dN", a model of N layers. The published sizes are d12 (124M), d24 (350M),
+// d36 (774M) and d48 (1558M). Other depths have 8 + N/3 heads of 64 channels, the line on which the
+// published sizes lie (d48, with 25 heads, is just above).
 inline Gpt2Config config_from_name(const std::string& name) {
   const bool digits = name.size() > 1 && name.size() < 6 && name[0] == 'd' &&
                       name.find_first_not_of("0123456789", 1) == std::string::npos;

@@ -14,10 +14,10 @@ namespace llmc {
 template <template <class> class Value>
 struct InferSettings {
   Value<std::string> model;      // a directory with config.json and model.safetensors, or a .bin
-  Value<std::string> tokenizer;  // empty: the one whose files are in the directory, else bytes
-  Value<std::string> prompt;     // "-": read from stdin; empty: <|endoftext|> alone
+  Value<std::string> tokenizer;  // empty: from the files in the directory, else bytes
+  Value<std::string> prompt;     // "-": read from stdin; empty: only <|endoftext|>
 
-  Value<std::int64_t> tokens;  // to generate, at most
+  Value<std::int64_t> tokens;  // maximum number to generate
   Value<bool> ignore_eos;      // continue after <|endoftext|>
   Value<double> temperature;   // 0: greedy
   Value<std::int64_t> top_k;   // 0: the whole vocabulary

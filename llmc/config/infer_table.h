@@ -7,8 +7,8 @@
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/setting.h"
 
-// A row names only the columns it needs. (Default member initializers would say so, but crash
-// g++ 12.)
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

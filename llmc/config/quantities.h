@@ -1,4 +1,4 @@
-// Lower layers name a quantity in their errors, not a flag: here is the flag for the hint.
+// Errors of lower layers name a quantity, not a flag. This file replaces it by the program's flag.
 #pragma once
 
 #include <exception>

@@ -13,8 +13,8 @@
 
 namespace llmc {
 
-// Flag -> value, of every row that is noted on resume. A setting without effect is left out; a
-// switch is kept, because off is off.
+// Maps flag to value, for every row that is noted on resume. Settings without effect are skipped.
+// Switches are kept: a switch without effect is off.
 inline CheckpointState recorded_settings(const RunConfig& config) {
   CheckpointState flags;
   for (const Setting<TrainProgram>& row : train_settings()) {
@@ -32,13 +32,13 @@ inline CheckpointState recorded_settings(const RunConfig& config) {
   return flags;
 }
 
-// The present name of a flag that a checkpoint kept, perhaps under an old name.
+// Returns the current name of a flag, which a checkpoint may have stored under an old name.
 inline std::string present_name(const std::string& flag) {
   const Setting<TrainProgram>* row = find_setting(train_settings(), flag);
   return row == nullptr ? flag : row->flag;
 }
 
-// "--lr was 0.0006, it is 0.0003 now" for each flag that both have.
+// Returns "--lr was 0.0006, it is 0.0003 now" for each flag that is in both with different values.
 inline std::vector<std::string> changed_settings(const CheckpointState& before,
                                                  const CheckpointState& now) {
   std::vector<std::string> notes;

@@ -1,4 +1,4 @@
-// Sizes and probabilities that a model is built and trained with, apart from its own shape.
+// Sizes and dropout rates with which a model is built and trained, in addition to its own shape.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace llmc {
 
-// What a model is built for; fixed, so that its memory is.
+// Sizes that a model is built for. They are fixed, so its memory is fixed.
 struct RunShape {
-  std::int64_t B = 1;    // sequences in a micro-batch, at most
-  std::int64_t T = 1;    // tokens in a sequence, at most; up to the context
+  std::int64_t B = 1;    // maximum number of sequences in a micro-batch
+  std::int64_t T = 1;    // maximum number of tokens in a sequence; at most the context
   bool training = true;  // false: no buffers for the backward pass
   Attention attention = Attention::flash;
   // Rows of logits that exist at the same time; 0: all. In bf16, 4096 rows of GPT-2's vocabulary
@@ -24,8 +24,8 @@ struct RunShape {
   }
 };
 
-// Probabilities with which elements are dropped in training, where GPT-2 does so: of the sum of
-// the embeddings, of attention's probabilities, of what each branch adds to the residual stream.
+// Dropout probabilities in training, at the places where GPT-2 has dropout: the sum of the
+// embeddings, the attention probabilities, and the output of each branch.
 struct DropoutRates {
   double embedding = 0, attention = 0, residual = 0;
 };

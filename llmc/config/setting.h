@@ -1,5 +1,5 @@
-// A row of a settings table. From the rows of a program come its parser, --help, the values of
-// settings that were not given, the notes of a resumed run and the tables in the documentation.
+// One row of a settings table. The rows of a program define its parser, --help, the defaults, the
+// notes of a resumed run and the tables in the documentation.
 //
 // A program is described by a type P with P::Request (each setting a std::optional), P::Config
 // (each setting a value) and P::Facts (what the rules for defaults may depend on).
@@ -21,7 +21,7 @@
 
 namespace llmc {
 
-// A setting's value without its C++ type; an enum is its name.
+// A setting's value without its C++ type; an enum is stored as its name.
 using SettingValue =
     std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>>;
 
@@ -49,7 +49,7 @@ SettingValue to_value(const T& value) {
   }
 }
 
-// A whole number of a table's row may stand for any other number.
+// An integer in a row may stand for any other type of number, such as `.fallback = 1` for a double.
 template <class T>
 T from_value(const SettingValue& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -69,8 +69,8 @@ T from_value(const SettingValue& value) {
 
 }  // namespace setting_detail
 
-// Where a setting lies in P::Request and in P::Config: made from a function such as
-// `[](auto& s) -> decltype(auto) { return (s.batch.seq_len); }`, which works on both.
+// Access to a setting in P::Request and in P::Config. It is built from one function that works on
+// both, such as `[](auto& s) -> decltype(auto) { return (s.batch.seq_len); }`.
 template <class P>
 struct Field {
   using Request = typename P::Request;
@@ -107,7 +107,7 @@ struct Field {
   SettingValue (*zero)() = nullptr;
 };
 
-// What a rule may look at: the flags that were given, the settings of the rows above, and facts.
+// The inputs of a rule: the flags that were given, the settings of the rows above, and facts.
 template <class P>
 struct Resolution {
   const typename P::Request& request;
@@ -115,8 +115,8 @@ struct Resolution {
   const typename P::Facts& facts;
 };
 
-// The value of a setting that was not given: a constant, or a rule with its text for --help. A
-// text alone stands for false, 0 or the empty text.
+// The value of a setting that was not given: a constant, or a rule with its text for --help. A text
+// without a rule stands for false, 0 or the empty text.
 template <class P>
 struct Default {
   using Rule = std::function<SettingValue(const Resolution<P>&)>;
@@ -133,7 +133,7 @@ struct Default {
   Rule rule;
 };
 
-// Bounds of a number, both included.
+// Inclusive bounds of a number.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -145,14 +145,14 @@ inline Range between(double min, double max) {
   return {min, max};
 }
 
-// Whether a resumed run may have another value than the run it continues.
+// Whether a resumed run may use another value than the run it continues.
 enum class OnResume {
-  free,      // yes, it changes no weight
+  free,      // yes; results do not change, or only in rounding
   noted,     // yes; checkpoints keep the value, and a change is reported
   indirect,  // yes; the settings that follow from it are noted
   adapted,   // yes; the position in the data is converted (train/checkpoint/resuming.h)
-  ignored,   // it is not used: the checkpoint has weights and scale of its own
-  fixed      // no
+  ignored,   // the value is not used: the checkpoint has its own weights and loss scale
+  fixed      // no; a change is an error
 };
 
 // The setting has an effect only if another flag has one of these values.
@@ -165,7 +165,7 @@ struct Condition {
   std::vector<std::string> values;
 };
 
-// What the setting contributes to the sentence about the optimizer in a model card: {} is the
+// The setting's part of the sentence about the optimizer in a model card; {} is replaced by the
 // value. The parts are sorted by `place`.
 struct CardText {
   CardText() = default;
@@ -177,30 +177,30 @@ struct CardText {
 
 template <class P>
 struct Setting {
-  std::string flag;                     // "--lr"; without dashes: what stands after the flags
+  std::string flag;                     // "--lr"; a name without dashes is the positional argument
   Field<P> field;                       // where it is stored
-  std::string unit;                     // what follows the flag, such as STEPS or DIR
+  std::string unit;                     // placeholder after the flag, such as STEPS or DIR
   std::string help;                     // what the flag does
   Default<P> fallback;                  // the default
-  Range range;                          // of a number
-  std::vector<std::string> needs;       // flags without which it makes no sense
-  std::vector<std::string> excludes;    // flags it contradicts
-  Condition only_with;                  // no flag: it always has an effect
-  bool changes_results = false;         // whether weights or logs of a run depend on it
-  OnResume on_resume = OnResume::free;  // in a resumed run
-  std::string resume_text;              // what else the table of --resume says of it
-  CardText card;                        // in the model card
-  std::string quantity;                 // what lower layers call it in their errors
-  std::string synonym;                  // another name of the same rank: "-n"
+  Range range;                          // bounds of a number
+  std::vector<std::string> needs;       // flags that must be given with it
+  std::vector<std::string> excludes;    // flags that must not be given with it
+  Condition only_with;                  // empty: it always has an effect
+  bool changes_results = false;         // whether weights or training losses depend on it
+  OnResume on_resume = OnResume::free;  // whether a resumed run may change it
+  std::string resume_text;              // extra note in the table of --resume
+  CardText card;                        // part of the model card
+  std::string quantity;                 // its name in errors of lower layers
+  std::string synonym;                  // alternative name, such as "-n"
   std::vector<std::string> old_names;   // former names, still accepted
   bool required = false;
-  bool may_be_empty = false;      // a text; otherwise an empty value is refused
-  bool empty_is_default = false;  // a text; an empty value is as if the flag were not given
-  // What is wrong with one value as it was typed, or nothing.
+  bool may_be_empty = false;      // for texts; otherwise an empty value is an error
+  bool empty_is_default = false;  // for texts: an empty value counts as not given
+  // Returns an error for one value as it was typed, or an empty text.
   std::function<std::string(const std::string&)> check;
-  // The value that another given flag implies: it precedes presets and the default.
+  // Returns the value that another given flag implies. It precedes presets and the default.
   std::function<std::optional<SettingValue>(const Resolution<P>&)> implied;
-  // Throws if the value does not agree with those of the rows above; called as soon as it is known.
+  // Throws if the value conflicts with those of the rows above; called as soon as the value is set.
   std::function<void(const Resolution<P>&)> verify;
   std::string group;  // heading in --help; set by the table
 };
@@ -210,7 +210,7 @@ using Settings = std::vector<Setting<P>>;
 
 // ---- texts of values ----
 
-// As it is typed after a flag; empty for false, for no text and for an empty list.
+// Returns the value as typed after a flag; empty for false, an empty text and an empty list.
 inline std::string value_text(const SettingValue& value) {
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "";
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
@@ -246,7 +246,7 @@ void add_group(Settings<P>& table, const std::string& heading, Settings<P> rows)
   }
 }
 
-// The row of a flag, under any of its names; null if there is none.
+// Finds the row of a flag by any of its names; null if there is none.
 template <class P>
 const Setting<P>* find_setting(const Settings<P>& table, const std::string& name) {
   for (const Setting<P>& row : table) {
@@ -258,7 +258,7 @@ const Setting<P>* find_setting(const Settings<P>& table, const std::string& name
   return nullptr;
 }
 
-// Whether the flag was given; a switch that was given as false was not.
+// Whether the flag was given. A switch given as false counts as not given.
 template <class P>
 bool is_given(const Setting<P>& row, const typename P::Request& request) {
   const auto value = row.field.requested(request);

@@ -1,4 +1,4 @@
-// Values as they are typed on a command line or in a --config file.
+// Checks and parses values as typed on a command line or in a --config file; writes help texts.
 #pragma once
 
 #include <charconv>
@@ -13,7 +13,7 @@
 
 namespace llmc {
 
-// All of `text` as a finite number.
+// Parses all of `text` as a finite number. Returns false if it is not one.
 template <class Number>
 bool parse_number(const std::string& text, Number& value) {
   const char* end = text.data() + text.size();
@@ -52,7 +52,7 @@ inline std::string choice_error(const std::string& text, const std::vector<std::
 
 }  // namespace setting_detail
 
-// What is wrong with one value of a setting, or nothing.
+// Returns an error for one value of a setting, or an empty text.
 template <class P>
 std::string text_error(const Setting<P>& row, const std::string& text) {
   using namespace setting_detail;
@@ -71,7 +71,7 @@ std::string text_error(const Setting<P>& row, const std::string& text) {
   }
 }
 
-// The value of texts that are right one by one; all types but `list` have one text.
+// Converts texts that text_error() accepts into a value. All types except `list` have one text.
 template <class P>
 SettingValue parse_value(const Setting<P>& row, const std::vector<std::string>& texts) {
   const auto number = [&](auto value) -> SettingValue {
@@ -94,7 +94,7 @@ SettingValue parse_value(const Setting<P>& row, const std::vector<std::string>& 
   }
 }
 
-// What stands after the flag in --help.
+// The placeholder after the flag in --help.
 template <class P>
 std::string unit_text(const Setting<P>& row) {
   if (row.field.type != SettingType::choice) return row.unit;

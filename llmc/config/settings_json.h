@@ -1,4 +1,4 @@
-// A table of settings as JSON, for --help-json: what tests and generated documentation read.
+// A settings table as JSON, for --help-json. Tests and generated documentation read it.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace llmc {
 inline constexpr std::array<const char*, 6> kOnResumeNames = {"free",    "noted",   "indirect",
                                                               "adapted", "ignored", "fixed"};
 
-// A list of rows. "default" is the constant, or null where it is a rule or nothing; "default_text"
-// is what --help prints.
+// Returns a list of rows. "default" is the constant, or null if the default is a rule or missing.
+// "default_text" is what --help prints.
 template <class P>
 std::string settings_json(const Settings<P>& table) {
   OrderedJson rows = OrderedJson::array();

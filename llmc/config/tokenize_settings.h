@@ -21,21 +21,21 @@ inline constexpr std::array<const char*, 3> choice_names(DocumentFormat::Kind) {
 template <template <class> class Value>
 struct TokenizeSettings {
   Value<std::vector<std::string>> inputs;
-  Value<std::string> tokenizer;  // as make_tokenizer takes it
-  Value<std::string> out;        // empty: stdout, of --decode
+  Value<std::string> tokenizer;  // argument of make_tokenizer
+  Value<std::string> out;        // empty: stdout, only with --decode
   Value<bool> decode;
   Value<bool> force;  // replace existing files
 
   Value<DocumentFormat::Kind> format;
   Value<std::string> field;
   Value<std::string> split_on;  // the line between the documents of a text
-  Value<bool> no_end_of_text;   // otherwise one stands before each document
+  Value<bool> no_end_of_text;   // otherwise one precedes each document
 
   Value<Dedup> dedup;
   Value<double> dedup_threshold;
 
   Value<std::int64_t> shard_tokens;
-  Value<std::string> val;  // where the held out documents go
+  Value<std::string> val;  // token file of the held-out documents
   Value<double> val_fraction;
 
   Value<std::int64_t> threads;  // worker threads

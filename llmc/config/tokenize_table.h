@@ -10,8 +10,8 @@
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/token_file.h"
 
-// A row names only the columns it needs. (Default member initializers would say so, but crash
-// g++ 12.)
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -28,7 +28,7 @@ struct TokenizeProgram {
       "continues if it is started again with the same flags.";
   static const Settings<TokenizeProgram>& settings();
 
-  // What is wrong with flags that are right one by one, or nothing.
+  // Returns an error for a combination of flags that are valid one by one, or an empty text.
   static std::string contradiction(const TokenizeRequest& r) {
     if (r.decode.value_or(false)) return {};
     if (!r.out) return "--out is required (unless --decode is given)";

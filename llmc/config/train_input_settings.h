@@ -12,8 +12,8 @@
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
 // are in train_rules.h.
 //
-// A row names only the columns it needs. (Default member initializers would say so, but crash
-// g++ 12.)
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -22,10 +22,10 @@ namespace llmc {
 template <template <class> class Value>
 struct DataSettings {
   Value<std::string> train,
-      val;  // lists (source_list.h); no val: the end of train; no train: a toy
+      val;  // source lists (source_list.h); no val: the end of train; no train: a toy language
   Value<std::string> tokenizer;
   Value<std::string> text_field;  // key of the text in JSON lines
-  Value<std::string> cache_dir;   // for tokens of texts; empty: next to each text
+  Value<std::string> cache_dir;   // directory for tokens of texts; empty: next to each text
   Value<bool> no_cache;
   Value<bool> document_mask;  // attention stays inside documents
 };
@@ -49,8 +49,8 @@ struct BatchSettings {
 template <template <class> class Value>
 struct EvaluationSettings {
   Value<std::vector<std::string>> tasks;  // TASK:FILE each (eval_spec.h)
-  Value<std::int64_t> every;              // steps; 0: only at the end
-  Value<std::int64_t> limit;              // examples of a file; 0: all
+  Value<std::int64_t> every;              // steps between evaluations; 0: only at the end
+  Value<std::int64_t> limit;              // examples per file; 0: all
   Value<std::int64_t> stride;             // tokens between the windows of a perplexity
 };
 
@@ -232,7 +232,7 @@ Settings<P> batch_rows() {
   };
 }
 
-// What is wrong with a value of --eval, or nothing.
+// Returns an error for a value of --eval, or an empty text.
 inline std::string eval_spec_error(const std::string& text) {
   try {
     parse_eval_spec(text);

@@ -10,8 +10,8 @@
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
 // are in train_rules.h.
 //
-// A row names only the columns it needs. (Default member initializers would say so, but crash
-// g++ 12.)
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -20,12 +20,12 @@ namespace llmc {
 template <template <class> class Value>
 struct ScheduleSettings {
   Value<std::int64_t> steps;
-  Value<double> epochs;  // 0: the run is as long as `steps` says
+  Value<double> epochs;  // 0: `steps` sets the length of the run
   Value<double> peak;    // learning rate after warm-up
   Value<std::int64_t> warmup;
   Value<Decay> decay;
-  Value<double> decay_fraction;  // wsd: the last part of the steps, in which the rate falls
-  Value<double> final_fraction;  // of the peak, at the last step
+  Value<double> decay_fraction;  // wsd: fraction of the steps in which the rate falls
+  Value<double> final_fraction;  // rate at the last step, as a fraction of the peak
 };
 
 template <template <class> class Value>
@@ -37,8 +37,8 @@ struct DropoutSettings {
 template <template <class> class Value>
 struct PrecisionSettings {
   Value<Dtype> dtype;
-  Value<double> loss_scale;         // fp16: of the first step
-  Value<bool> stochastic_rounding;  // of fp32 masters to bf16 or fp16 weights
+  Value<double> loss_scale;         // fp16: loss scale of the first step
+  Value<bool> stochastic_rounding;  // of fp32 master weights to bf16 or fp16
   Value<Attention> attention;
   Value<bool> tf32;
 };
@@ -46,7 +46,7 @@ struct PrecisionSettings {
 template <template <class> class Value>
 struct DeviceSettings {
   Value<DeviceChoice> choice;
-  Value<double> peak_tflops;  // what MFU is measured against; 0: the device's, or measured
+  Value<double> peak_tflops;  // peak that MFU is relative to; 0: from the data sheet, or measured
 };
 
 template <class P>
@@ -189,7 +189,7 @@ Settings<P> optimizer_rows() {
 
 template <class P>
 Settings<P> dropout_rows() {
-  // A part of GPT-2 with a dropout of its own.
+  // The row of a part of GPT-2 that has its own dropout.
   const auto part = [](const char* flag, Field<P> field, const char* help) {
     return Setting<P>{
         .flag = flag,

@@ -9,8 +9,8 @@
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
 // are in train_rules.h.
 //
-// A row names only the columns it needs. (Default member initializers would say so, but crash
-// g++ 12.)
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -18,30 +18,30 @@ namespace llmc {
 
 template <template <class> class Value>
 struct ValidationSettings {
-  Value<std::int64_t> every;    // steps; 0: never
-  Value<std::int64_t> batches;  // of each evaluation during training; 0: all
+  Value<std::int64_t> every;    // steps between evaluations; 0: never
+  Value<std::int64_t> batches;  // batches per evaluation during training; 0: all
 };
 
 template <template <class> class Value>
 struct SampleSettings {
-  Value<std::int64_t> every;  // steps; 0: never
+  Value<std::int64_t> every;  // steps between samples; 0: never
   Value<std::int64_t> length;
   Value<std::string> prompt;     // empty: a line break
-  Value<std::string> final_out;  // a file of text sampled at the end
+  Value<std::string> final_out;  // file for text sampled at the end of the run
   Value<std::int64_t> final_tokens;
 };
 
 template <template <class> class Value>
 struct OutputSettings {
   Value<std::string> out;                // directory of the checkpoints
-  Value<std::int64_t> checkpoint_every;  // steps; 0: only at the end
-  Value<std::int64_t> keep_checkpoints;  // newest ones that stay; 0: all
-  Value<std::int64_t> milestone_every;   // steps between checkpoints that always stay; 0: none
+  Value<std::int64_t> checkpoint_every;  // steps between checkpoints; 0: only at the end
+  Value<std::int64_t> keep_checkpoints;  // number of newest checkpoints to keep; 0: all
+  Value<std::int64_t> milestone_every;   // steps between permanent checkpoints; 0: none
   Value<bool> resume;
-  Value<std::int64_t> stop_after;   // steps of this process; 0: no limit
-  Value<std::int64_t> max_skipped;  // updates skipped in a row before the run fails
+  Value<std::int64_t> stop_after;   // steps after which this process stops; 0: no limit
+  Value<std::int64_t> max_skipped;  // consecutive skipped updates at which the run fails
   Value<std::string> log;
-  Value<std::int64_t> profile;  // steps to time operation by operation; 0: none
+  Value<std::int64_t> profile;  // number of steps to profile; 0: none
   Value<std::string> profile_out;
 };
 
@@ -65,7 +65,7 @@ Settings<P> sample_rows() {
        .unit = "STEPS",
        .help = "steps between samples of text; 0: never",
        .fallback = {"--steps / 5; 0 for sequences of one token",
-                    [](const Resolution<P>& r) {  // a prompt and what follows it are two tokens
+                    [](const Resolution<P>& r) {  // a sample needs a prompt and one more token
                       return r.config.batch.seq_len == 1 ? 0 : every_part(r, 5);
                     }},
        .range = at_least(0)},

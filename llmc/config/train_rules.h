@@ -17,7 +17,7 @@ namespace llmc {
 
 using TrainResolution = Resolution<TrainProgram>;
 
-// A size of the model that --init-from or --model implies.
+// Returns the size of the model that --init-from or --model implies, if one of them is given.
 inline std::optional<SettingValue> implied_size(const TrainResolution& r,
                                                 std::int64_t Gpt2Config::*size) {
   if (r.facts.weights) return *r.facts.weights.*size;
@@ -25,7 +25,7 @@ inline std::optional<SettingValue> implied_size(const TrainResolution& r,
   return std::nullopt;
 }
 
-// The shape of the model, once its rows are known.
+// The shape of the model. The settings of the model must be known.
 inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
   return {.vocabulary = facts.weights ? facts.weights->vocabulary : facts.default_shape.vocabulary,
           .context = config.model.context,
@@ -34,8 +34,8 @@ inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
           .channels = config.model.channels};
 }
 
-// Weights from a file bring their sizes: flags that say otherwise are a mistake. A shorter
-// --context is no mistake but is asked for with --seq-len.
+// Weights from a file define the model's sizes: a flag with another size is an error. This includes
+// a shorter --context; --seq-len sets the length of shorter sequences.
 inline void check_agreement(const RunConfig& config, const Gpt2Config& weights) {
   const auto agree = [&](const std::string& flag, std::int64_t requested, std::int64_t size) {
     if (requested == size) return;
@@ -58,7 +58,7 @@ inline void check_model(const TrainResolution& r) {
   check_config(model_shape(r.config, r.facts));
 }
 
-// The libraries of matrix products count the rows of a micro-batch in 32 bits.
+// Matrix-product libraries count the rows of a micro-batch in 32 bits.
 inline void check_sequences(const TrainResolution& r) {
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
   if (T > r.config.model.context) {
@@ -66,7 +66,7 @@ inline void check_sequences(const TrainResolution& r) {
              std::to_string(r.config.model.context),
          "at most --context");
   }
-  constexpr std::int64_t kMostSequences = 65535;  // of attention: they are rows of a grid of blocks
+  constexpr std::int64_t kMostSequences = 65535;  // attention: a grid has at most so many in y or z
   if (B > kMostSequences) {
     fail("--batch-size " + std::to_string(B),
          "at most " + std::to_string(kMostSequences) + "; --grad-accum makes steps larger");
@@ -77,7 +77,7 @@ inline void check_sequences(const TrainResolution& r) {
        "at most " + std::to_string(kMost / T) + "; --grad-accum makes steps larger");
 }
 
-// --grad-accum, if --total-batch-tokens is given.
+// The --grad-accum that --total-batch-tokens implies, if that is given.
 inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
   const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
   if (!total) return std::nullopt;
@@ -98,8 +98,8 @@ inline void check_step_tokens(const TrainResolution& r) {
        "at most " + std::to_string(kMost / rows) + " for this micro-batch");
 }
 
-// The fewest steps in which `epochs` times as many sequences are trained on as there are windows.
-// Without weights each window has then been taken so often, and a few of the next epoch may have.
+// The smallest number of steps that trains on `epochs` x `windows` sequences. Without source
+// weights each window is then used `epochs` times; a few windows of the next epoch may be used too.
 inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
                                     std::int64_t global_batch) {
   constexpr double kRounding = 1e-12;  // 0.1 epochs of 30 windows are 3 sequences, not 4
@@ -108,13 +108,13 @@ inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
   return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
-// --steps, if --epochs is given and the data are known.
+// The --steps that --epochs implies, if that is given and the data are known.
 inline std::optional<SettingValue> implied_steps(const TrainResolution& r) {
   if (!r.request.schedule.epochs || !r.facts.windows) return std::nullopt;
   return steps_of_epochs(*r.request.schedule.epochs, *r.facts.windows, r.config.global_batch());
 }
 
-// Steps between two events of which a run has `times`.
+// Steps between two events if a run has `times` of them; at least 1.
 inline std::int64_t every_part(const TrainResolution& r, std::int64_t times) {
   return std::max<std::int64_t>(1, r.config.schedule.steps / times);
 }

@@ -1,4 +1,4 @@
-// The settings of train_gpt2, put together from their groups. A Request holds the flags that were
+// The settings of train_gpt2, assembled from their groups. A Request holds the flags that were
 // given, a RunConfig the values of a run. The table of the flags is in train_table.h.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace llmc {
 
-// The settings that reading the data depends on. None of them follows from the number of steps,
-// which --epochs leaves open until the data are read.
+// The settings that reading the data depends on. None of them depends on the number of steps, which
+// is unknown until the data are read if --epochs is given.
 template <template <class> class Value>
 struct InputSettings {
   DataSettings<Value> data;
@@ -46,7 +46,7 @@ using Request = TrainSettings<std::optional>;
 
 using InputConfig = InputSettings<Resolved>;
 
-// Everything that a run does. train/run/resolve.h makes it.
+// The complete configuration of a run. train/run/resolve.h computes it.
 struct RunConfig : TrainSettings<Resolved> {
   Gpt2Config shape;  // of the model
 
@@ -67,15 +67,16 @@ struct RunConfig : TrainSettings<Resolved> {
   std::int64_t tokens_per_step() const { return global_batch() * batch.seq_len; }
 };
 
-// What only weights, data and the device know about a run.
+// Facts about a run that only the weights, the data and the device determine.
 struct RunFacts {
-  Gpt2Config default_shape = {};           // sizes without --model and --init-from; the vocabulary
-  std::optional<Gpt2Config> weights = {};  // the shape of --init-from
-  std::optional<std::int64_t> windows = {};  // of the training text, once it is read
+  // Sizes if neither --model nor --init-from is given, and the vocabulary of the tokenizer.
+  Gpt2Config default_shape = {};
+  std::optional<Gpt2Config> weights = {};    // the shape of --init-from
+  std::optional<std::int64_t> windows = {};  // number of training windows, once the data are read
   Request preset = {};                       // defaults of this kind of run
 };
 
-// train_gpt2, as setting.h and command_line.h want a program.
+// train_gpt2 as a program P of setting.h and command_line.h.
 struct TrainProgram {
   using Request = llmc::Request;
   using Config = RunConfig;

@@ -1,5 +1,5 @@
-// The table of all settings of train_gpt2, in the order of --help. A rule sees the rows above its
-// own. A new flag is a member and a row of its group, and its use.
+// The table of all settings of train_gpt2, in the order of --help. A rule sees only the rows above
+// its own. To add a flag, add a member and a row to its group, and use the member.
 #pragma once
 
 #include "llmc/config/fill_settings.h"
@@ -32,7 +32,7 @@ inline const Settings<TrainProgram>& train_settings() {
   return TrainProgram::settings();
 }
 
-// The defaults of a run from scratch, for tests and tools that build a part of one.
+// The defaults of a run from scratch, for tests and tools that build only a part of a run.
 inline RunConfig default_run_config() {
   return fill_settings<TrainProgram>(train_settings(), {}, {});
 }

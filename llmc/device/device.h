@@ -1,4 +1,5 @@
-// All of the device layer. README.md beside this file is its map.
+// Umbrella header of the device layer: everything that most kernels and launchers need. README.md
+// in this directory is the overview.
 #pragma once
 
 #include "llmc/base/error.h"

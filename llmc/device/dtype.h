@@ -1,5 +1,5 @@
-// Number types that tensors are stored in. Arithmetic is in fp32: a value is read with to_float and
-// rounded back with from_float<T>.
+// Storage types of tensors. Arithmetic is in fp32: to_float widens a stored value, from_float<T>
+// rounds it back.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct bf16 {
   std::uint16_t bits;
 };
 
-// IEEE 754 binary16: 5 bits of exponent, 10 of fraction; 6e-8 to 65504. Storage only.
+// IEEE 754 binary16: 5 exponent bits, 10 fraction bits, magnitudes from 6e-8 to 65504. Storage
+// only.
 struct fp16 {
   std::uint16_t bits;
 };
@@ -47,17 +48,18 @@ __host__ __device__ __forceinline__ float to_float(bf16 x) {
   return float_from_bits(std::uint32_t{x.bits} << 16);
 }
 
-// Exact: every fp16 number is an fp32 number. Choices instead of branches, for vector registers.
+// Exact: every fp16 number is an fp32 number. The host code selects instead of branching, so that
+// compilers can vectorise it.
 __host__ __device__ __forceinline__ float to_float(fp16 x) {
 #ifdef __CUDA_ARCH__
   return __half2float(__ushort_as_half(x.bits));
 #else
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13;
-  // The exponent's bias goes from 15 to 127; infinity and NaN keep the largest exponent.
+  // Changes the exponent bias from 15 to 127; the exponent of Inf and NaN goes from 31 to 255.
   const std::uint32_t bias = magnitude >= 0x0f800000u ? 224u : 112u;
   const std::uint32_t normal = magnitude + (bias << 23);
-  // Subnormal: fraction * 2^-24 is (1 + fraction * 2^-10) * 2^-14 less 2^-14.
+  // Subnormal: fraction * 2^-24 equals (1 + fraction * 2^-10) * 2^-14 - 2^-14.
   const std::uint32_t tiny = bits_of(float_from_bits(magnitude + (113u << 23)) - 0x1p-14f);
   return float_from_bits(sign | (magnitude < 0x00800000u ? tiny : normal));
 #endif
@@ -72,24 +74,25 @@ __host__ __device__ __forceinline__ bf16 round_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) {
     return bf16{static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
   }
-  // Half a unit in the last place, one less when the kept part is even: ties go to even.
+  // Adds half a unit of the last kept bit, minus 1 if that bit is 0, so that ties go to even.
   return bf16{static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 #endif
 }
 
-// Rounds to nearest even; from 65520 on that is infinity. NaN stays NaN.
+// Rounds to nearest even; magnitudes of 65520 and more become infinity. NaN stays NaN.
 __host__ __device__ __forceinline__ fp16 round_to_fp16(float x) {
 #ifdef __CUDA_ARCH__
   return fp16{__half_as_ushort(__float2half_rn(x))};
 #else
   const std::uint32_t sign = bits_of(x) >> 16 & 0x8000u;
   const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
-  // As in round_to_bf16, with the exponent's bias moved from 127 to 15; what is too large becomes
-  // more than the bits of infinity.
+  // As in round_to_bf16, after changing the exponent bias from 127 to 15. Values that are too large
+  // exceed the bits of infinity (0x7c00) and are clamped to them.
   const std::uint32_t moved = magnitude - (112u << 23);
   const std::uint32_t normal = (moved + 0xfffu + (moved >> 13 & 1u)) >> 13;
   const std::uint32_t finite = normal < 0x7c00u ? normal : 0x7c00u;
-  // Below 2^-14: numbers at 0.5 lie 2^-24 apart, as subnormals do, so the sum rounds to them.
+  // Below 2^-14: fp32 numbers in [0.5, 1) are 2^-24 apart, as are fp16 subnormals, so adding 0.5
+  // rounds to a subnormal.
   const std::uint32_t tiny = bits_of(float_from_bits(magnitude) + 0.5f) - bits_of(0.5f);
   const std::uint32_t rounded = magnitude < 0x38800000u ? tiny : finite;
   return fp16{static_cast<std::uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : rounded))};
@@ -112,7 +115,8 @@ __host__ __device__ __forceinline__ fp16 from_float<fp16>(float x) {
   return round_to_fp16(x);
 }
 
-// Defined for the types that have a Dtype; any other type does not link.
+// Dtype of a storage type. For any other type it is declared but not defined, so using it fails to
+// link.
 template <class T>
 extern const Dtype kDtypeOf;
 template <>
@@ -140,8 +144,8 @@ inline Dtype parse_dtype(std::string_view name) {
   fail("unknown dtype '" + std::string(name) + "'", "allowed: fp32, bf16, fp16");
 }
 
-// Calls f.template operator()<T>() with the storage type of `dtype`: the one place where a run-time
-// dtype becomes a type.
+// Calls f.template operator()<T>() with the storage type T of `dtype`. This is the only place where
+// a run-time dtype becomes a type.
 template <class F>
 decltype(auto) dispatch_dtype(Dtype dtype, F&& f) {
   if (dtype == Dtype::bf16) return f.template operator()<bf16>();

@@ -1,5 +1,5 @@
-// Looks at the GPU's sensors every tenth of a second from a thread of its own, so that a training
-// step never waits for them: an answer from NVML may take longer than a kernel.
+// Reads the GPU's sensors every 100 ms in its own thread. A training step never waits for NVML,
+// whose answers may take longer than a kernel.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,8 @@ class GpuSampler {
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
-  // The means since the last call; where no sample fell between the two, the last sample's values.
+  // Returns the means over the samples since the last call, or the latest sample's values if there
+  // are no new ones.
   GpuUsage take() {
     const std::lock_guard lock(mutex_);
     GpuUsage usage{utilisation_.take(), power_.take(), memory_.take(), temperature_.take()};
@@ -80,7 +81,7 @@ class GpuSampler {
   std::condition_variable wake_;
   bool stopped_ = false;
   Mean utilisation_, power_, memory_, temperature_;
-  std::thread thread_;  // last: it uses all the others
+  std::thread thread_;  // declared last: it uses all other members
 };
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// The blocks of a launch, and what a launch may ask for.
+// Grid of a launch (number of blocks) and the limits of a launch.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ struct Grid {
   std::int64_t x = 1, y = 1, z = 1;
 };
 
-// False when there is nothing to do. The limits are those of every GPU since sm_80.
+// Returns false if the grid is empty; throws if the launch exceeds a limit. The limits are those of
+// every GPU since sm_80; in addition, a block must consist of whole warps.
 inline bool check_launch(Grid grid, int block_threads, std::size_t shared_bytes) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return false;
   const bool grid_fits = grid.x > 0 && grid.x <= 0x7fffffff && grid.y > 0 && grid.y <= 65535 &&

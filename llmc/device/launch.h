@@ -1,5 +1,5 @@
-// launch(kernel, Grid{x, y, z}, block_threads, shared_bytes, stream, arguments...): the only way a
-// kernel starts. An empty grid starts nothing.
+// launch(kernel, Grid{x, y, z}, block_threads, shared_bytes, stream, arguments...) is the only way
+// to start a kernel. An empty grid launches nothing.
 #pragma once
 
 #include "llmc/device/grid.h"

@@ -1,4 +1,5 @@
-// Who is told of launches: reports of what kernels ask for at launch, which no compiler knows.
+// Callback for every kernel launch on a stream. `make resources` uses it to record block size and
+// dynamic shared memory, which ptxas cannot know.
 #pragma once
 
 #include <cstddef>

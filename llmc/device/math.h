@@ -22,8 +22,8 @@ __host__ __device__ constexpr std::int64_t round_up(A a, B b) {
   return ceil_div(a, b) * static_cast<std::int64_t>(b);
 }
 
-// 2^x. On a GPU the hardware's approximation (relative error about 2^-22; results below the normal
-// range become 0), for half-precision paths; fp32 paths use std::exp2.
+// 2^x for half-precision paths; fp32 paths use std::exp2. On a GPU this is the hardware's
+// approximation: relative error about 2^-22, results below the normal range become 0.
 __device__ __forceinline__ float fast_exp2(float x) {
 #ifdef __CUDA_ARCH__
   float y;

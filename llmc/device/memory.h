@@ -1,4 +1,4 @@
-// Device memory that somebody owns, and copies in stream order.
+// Owning buffers of device and pinned host memory, and copies in stream order.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace llmc {
 
-// n elements of T from `Allocate`, given back at the end of its life. Move-only.
+// Owns `count` elements of T from `Allocate`; the destructor releases them with `Free`. Move-only.
 template <class T, void* (*Allocate)(std::size_t), void (*Free)(void*, std::size_t)>
 class OwnedMemory {
  public:
@@ -53,12 +53,12 @@ class OwnedMemory {
 template <class T>
 using Buffer = OwnedMemory<T, &backend::allocate_device, &backend::free_device>;
 
-// Host memory that the device copies from and to without a detour.
+// Pinned host memory: the device copies to and from it without an intermediate buffer.
 template <class T>
 using PinnedBuffer = OwnedMemory<T, &backend::allocate_pinned, &backend::free_pinned>;
 
-// Copies of n elements in stream order. The host's side must stay as it is until the stream has
-// come that far.
+// Copy n elements in stream order. The host memory must stay valid and unchanged until the stream
+// has executed the copy.
 template <class T>
 void copy_to_device(T* device, const T* host, std::int64_t n, Stream& stream) {
   if (n > 0) backend::copy_to_device(device, host, static_cast<std::size_t>(n) * sizeof(T), stream);

@@ -1,7 +1,7 @@
-// What NVIDIA's management library (NVML) knows about a GPU while it works. The library comes with
-// the driver, so it is opened when the program runs: a machine without it builds, links and runs
-// the same. The few declarations below are NVML's binary interface (NVML API reference, "Device
-// Queries"), which is why its header is not needed either.
+// Sensor readings of a GPU from NVIDIA's management library (NVML). The library comes with the
+// driver and is opened at run time, so programs build, link and run without it. The few
+// declarations below are NVML's binary interface (NVML API reference, "Device Queries"), so its
+// header is not needed either.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,9 +12,9 @@
 
 namespace llmc {
 
-// What could not be had has no value.
+// A quantity that NVML cannot report has no value.
 struct GpuUsage {
-  std::optional<double> utilisation;  // per cent of the time in which any kernel ran
+  std::optional<double> utilisation;  // percent of time with at least one kernel running
   std::optional<double> power;        // watts
   std::optional<double> memory;       // bytes in use on the device, by all processes
   std::optional<double> temperature;  // degrees Celsius
@@ -24,9 +24,9 @@ class Nvml {
  public:
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
-  // Opens the library and finds the GPU at `bus_id`, such as 0000:3b:00.0. By its place on the bus
-  // and not by number: CUDA_VISIBLE_DEVICES renumbers for CUDA alone. Null when either is not
-  // there, with the reason in `why_not`.
+  // Opens the library and the GPU at PCI bus id `bus_id`, such as 0000:3b:00.0. A device index
+  // would be ambiguous: CUDA_VISIBLE_DEVICES renumbers devices for CUDA only. Returns null if the
+  // library or the GPU is unavailable, with the reason in `why_not`.
   static std::unique_ptr<Nvml> open(const std::string& bus_id, std::string* why_not = nullptr,
                                     const char* library = kLibrary) {
     std::unique_ptr<Nvml> nvml(new Nvml);
@@ -58,7 +58,7 @@ class Nvml {
   using Status = int;      // nvmlReturn_t
   using Device = void*;    // nvmlDevice_t
   struct Utilisation {     // nvmlUtilization_t
-    unsigned gpu, memory;  // per cent
+    unsigned gpu, memory;  // percent
   };
   struct Memory {                          // nvmlMemory_t
     unsigned long long total, free, used;  // bytes
@@ -68,7 +68,7 @@ class Nvml {
 
   Nvml() = default;
 
-  // Empty, or why it cannot be used.
+  // Returns an empty string, or the reason why NVML cannot be used.
   std::string start(const std::string& bus_id, const char* library) {
     library_ = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) return dlerror();
@@ -100,7 +100,7 @@ class Nvml {
     function = reinterpret_cast<Function*>(dlsym(library_, name));
   }
 
-  // Old drivers lack a function, some GPUs have no sensor: both are an answer that is not there.
+  // Returns false if there is no value: old drivers lack some functions, some GPUs lack sensors.
   template <class... Parameters, class... Arguments>
   bool answers(Status (*get)(Device, Parameters...), Arguments... arguments) const {
     return get != nullptr && get(device_, arguments...) == kSuccess;
@@ -108,7 +108,7 @@ class Nvml {
 
   void* library_ = nullptr;
   Device device_ = nullptr;
-  Status (*shutdown_)() = nullptr;  // null until NVML has started
+  Status (*shutdown_)() = nullptr;  // null until NVML is initialised
   Status (*get_utilisation_)(Device, Utilisation*) = nullptr;
   Status (*get_power_)(Device, unsigned* milliwatts) = nullptr;
   Status (*get_memory_)(Device, Memory*) = nullptr;

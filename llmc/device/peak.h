@@ -1,5 +1,5 @@
-// FLOP/s of dense matrix products that a GPU's data sheet promises, from the GPU's architecture and
-// number of multiprocessors, not from its name.
+// Peak FLOP/s of dense matrix products according to the GPU's data sheet. The lookup uses the GPU's
+// architecture and number of multiprocessors, not its name.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,20 @@
 
 namespace llmc {
 
-// Tensor cores of one architecture: bf16 or fp16 operands, fp32 sums, no sparsity.
+// Tensor-core rate of one architecture: bf16 or fp16 operands, fp32 accumulation, no sparsity.
 struct TensorCoreRate {
   int compute_capability;  // 10 x major + minor
   int processors;          // multiprocessors of the product; 0: any number
-  double flops_per_clock;  // of one multiprocessor
-  double clock_hz;         // the clock the data sheet assumes, which is below the highest one
+  double flops_per_clock;  // per multiprocessor
+  double clock_hz;         // clock that the data sheet assumes; below the highest clock
 };
 
-// Sources: NVIDIA's architecture papers and data sheets, whose figures stand on the right. Data
-// sheets of one architecture differ in the clock; the number of multiprocessors tells these apart.
-// Products with the same number but a lower figure, such as H100 NVL, need --peak-tflops.
-// sm_86, sm_89, sm_120 and sm_121 are missing: there the rate with fp32 sums differs between
-// products of the same architecture, which no property shows.
+// Sources: NVIDIA's architecture whitepapers and data sheets; the comment on each row has the data
+// sheet's figure. Data sheets of one architecture assume different clocks; the number of
+// multiprocessors distinguishes those products. Products with the same number but a lower figure,
+// such as H100 NVL, need --peak-tflops. sm_86, sm_89, sm_120 and sm_121 are missing: their rate
+// with fp32 accumulation differs between products of one architecture, and no device property shows
+// it.
 inline constexpr TensorCoreRate kTensorCoreRates[] = {
     {80, 56, 2048, 1.44e9},    // A30: 165 TFLOP/s
     {80, 0, 2048, 1.41e9},     // A100: 312
@@ -35,7 +36,7 @@ inline constexpr TensorCoreRate kTensorCoreRates[] = {
 
 struct DataSheetPeak {
   std::int64_t processors = 0;
-  double flops_per_clock = 0;  // of one multiprocessor
+  double flops_per_clock = 0;  // per multiprocessor
   double clock_hz = 0;
 
   double flops() const { return static_cast<double>(processors) * flops_per_clock * clock_hz; }
@@ -48,9 +49,9 @@ struct DataSheetPeak {
   }
 };
 
-// The peak of products in `dtype`; with `tf32`, fp32 products run on tensor cores at half the rate
-// of 16-bit ones. flops() is 0 if the architecture is not in the table: measure it then. A GPU
-// whose highest clock is below the data sheet's gets its own.
+// Peak of matrix products in `dtype`. With `tf32`, fp32 products run on tensor cores at half the
+// 16-bit rate. flops() is 0 if the architecture is not in the table; measure the peak in that case.
+// Tensor cores run at the data sheet's clock, or at the GPU's highest clock if that is lower.
 inline DataSheetPeak data_sheet_peak(const DeviceProperties& device, Dtype dtype, bool tf32) {
   const int capability = 10 * device.compute_major + device.compute_minor;
   for (const TensorCoreRate& rate : kTensorCoreRates) {
@@ -59,8 +60,8 @@ inline DataSheetPeak data_sheet_peak(const DeviceProperties& device, Dtype dtype
     const double tensor_clock = std::min(rate.clock_hz, device.clock_hz);
     if (dtype != Dtype::fp32) return {device.processors, rate.flops_per_clock, tensor_clock};
     if (tf32) return {device.processors, rate.flops_per_clock / 2, tensor_clock};
-    // Plain fp32 has 64 lanes of multiply-adds on sm_80 and 128 since; data sheets state it at the
-    // highest clock.
+    // Without TF32, fp32 uses the FMA lanes of a multiprocessor: 64 on sm_80, 128 on later
+    // architectures (2 FLOP per lane and clock). Data sheets state this rate at the highest clock.
     return {device.processors, capability == 80 ? 128.0 : 256.0, device.clock_hz};
   }
   return {};

@@ -1,6 +1,7 @@
 // Philox4x32-10, a counter-based random generator (Salmon, Moraes, Dror and Shaw, "Parallel random
 // numbers: as easy as 1, 2, 3", SC 2011): a pure function from (key, counter) to 128 random bits.
-// Keyed by what a number is for and by its global index, so no number depends on rank or layout.
+// Key and counter encode the seed, the purpose and the global index of a number, so no number
+// depends on rank or layout.
 #pragma once
 
 #include <cmath>
@@ -19,7 +20,7 @@ struct PhiloxBits {
   std::uint32_t words[4];
 };
 
-// What random numbers are drawn for: distinct purposes never share numbers.
+// Purpose of a random number; distinct purposes never share numbers.
 enum class RandomPurpose : std::uint32_t {
   initialisation = 1,
   sampling = 2,
@@ -44,20 +45,20 @@ __host__ __device__ __forceinline__ PhiloxBits philox(PhiloxKey key, PhiloxBits 
   return x;
 }
 
-// The 128 random bits of (seed, purpose, step, tensor) at `index`; each word is one number, so
-// element i of a tensor takes word i % 4 of index i / 4.
+// Returns the 128 random bits of (seed, purpose, step, tensor) at `index`. Each 32-bit word is one
+// number: element i of a tensor uses word i % 4 of index i / 4.
 __host__ __device__ __forceinline__ PhiloxBits random_bits(std::uint64_t seed,
                                                            RandomPurpose purpose,
                                                            std::uint32_t step, std::uint32_t tensor,
                                                            std::uint64_t index) {
-  // 40 bits of index and 24 of tensor fit two words; step and purpose take one each.
+  // 40 bits of index and 24 bits of tensor fill two words; step and purpose fill one each.
   const PhiloxKey key{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}};
   const std::uint64_t place = (static_cast<std::uint64_t>(tensor) << 40) | index;
   return philox(key, {{static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(place >> 32),
                        step, static_cast<std::uint32_t>(purpose)}});
 }
 
-// In (0, 1): 23 bits, centred in their cell (exact in fp32), so neither end is reached.
+// Uniform in (0, 1): 23 bits, centred in their cell (exact in fp32), so the result is never 0 or 1.
 __host__ __device__ __forceinline__ float uniform_from_bits(std::uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }

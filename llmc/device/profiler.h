@@ -1,14 +1,14 @@
-// Time by operation. Whoever wants it sets a profiler on a stream; every operation opens a
-// ProfileScope, which without a profiler looks at one pointer and does no more.
+// Time per operation. Profiler::begin_step sets a profiler on a stream; without one, a ProfileScope
+// only tests a pointer. Every operation opens a scope:
 //
 //   void gelu_forward(..., Stream& stream) {
 //     const ProfileScope scope("gelu forward", stream);
 //     ...
 //   }
 //
-// Scopes nest: those inside another are its parts. Time is the stream's, between two events around
-// the work, so nothing waits inside a step; on a GPU it includes gaps in which the stream had no
-// work yet. On the host, where work is done at once, the events are clock readings.
+// Scopes nest: inner scopes are parts of the outer one. Time is measured on the stream, between two
+// events around the work, so nothing waits inside a step. On a GPU it includes gaps in which the
+// stream has no work yet. On the host, where work runs immediately, events are clock readings.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@
 
 namespace llmc {
 
-// What an operation has to do, where its size alone says so.
+// Work of an operation, counted only if its sizes determine it.
 struct Work {
   double flops = 0;
-  double bytes = 0;  // read and written once each
+  double bytes = 0;  // bytes read plus bytes written, each operand once
 };
 
-// Of an operation that reads or writes each of these once.
+// Work of an operation that reads or writes each of these tensors once.
 template <class... Tensors>
 Work traffic_of(const Tensors&... tensors) {
   return {.flops = 0,
@@ -39,7 +39,7 @@ Work traffic_of(const Tensors&... tensors) {
 
 class Profiler {
  public:
-  // An operation inside another one: all its calls in all steps together.
+  // Totals of one operation inside one parent, over all its calls in all steps.
   struct Entry {
     std::string name;
     std::size_t parent = 0;
@@ -53,7 +53,8 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  // Between these two the stream's operations are timed. end_step waits for the stream.
+  // Operations on `stream` are timed between begin_step and end_step. end_step waits for the
+  // stream.
   void begin_step(Stream& stream) {
     require(open_.empty(), "a profiled step inside another");
     stream.profile(this);
@@ -74,7 +75,7 @@ class Profiler {
     ++steps_;
   }
 
-  // For ProfileScope, in pairs.
+  // Called by ProfileScope, in pairs.
   void begin(const char* name, Stream& stream) {
     begin_range(name);
     open_.push_back(mark(entry_of(name, marks_[open_.back()].entry), stream));
@@ -92,7 +93,7 @@ class Profiler {
 
   std::int64_t steps() const { return steps_; }
 
-  // The step first, then each operation before its parts, in the order of their first calls.
+  // Returns the step first, then each operation before its parts, in the order of first calls.
   std::vector<Entry> entries() const {
     std::vector<Entry> sorted{entries_[0]};
     append_parts(0, 0, sorted);
@@ -100,7 +101,7 @@ class Profiler {
   }
 
  private:
-  // One call: where it belongs, and the numbers of its two events.
+  // One call: the indices of its entry and of its two events.
   struct Mark {
     std::size_t entry, begin, end;
   };
@@ -110,7 +111,7 @@ class Profiler {
     return marks_.size() - 1;
   }
 
-  // Events are made once and used again in every step.
+  // Events are created once and reused in every step.
   std::size_t record(Stream& stream) {
     if (events_used_ == events_.size()) events_.emplace_back();
     events_[events_used_].record(stream);
@@ -136,14 +137,14 @@ class Profiler {
   }
 
   std::vector<Entry> entries_;
-  std::vector<Mark> marks_;        // of the step under way
-  std::vector<std::size_t> open_;  // of these, the ones not ended, outermost first
-  std::deque<Event> events_;       // events do not move
+  std::vector<Mark> marks_;        // calls of the current step
+  std::vector<std::size_t> open_;  // indices of the open calls in marks_, outermost first
+  std::deque<Event> events_;       // a deque: Event is not movable
   std::size_t events_used_ = 0;
   std::int64_t steps_ = 0;
 };
 
-// The time from here to the end of the scope belongs to `name`, which is a literal.
+// Attributes the time from construction to destruction to `name`, a string literal.
 class ProfileScope {
  public:
   ProfileScope(const char* name, Stream& stream) : stream_(stream), profiler_(stream.profiler()) {
@@ -157,7 +158,7 @@ class ProfileScope {
     try {
       profiler_->end(stream_);
     } catch (const Error&) {
-      // A stream that can take no more work: whoever waits for it reports that.
+      // The stream accepts no more work; the next synchronisation reports the error.
     }
   }
   ProfileScope(const ProfileScope&) = delete;
@@ -168,7 +169,7 @@ class ProfileScope {
   Profiler* profiler_;
 };
 
-// Adds to the work of the innermost scope that is open.
+// Adds `work` to the innermost open scope.
 inline void count_work(const Work& work, Stream& stream) {
   if (stream.profiler() != nullptr) stream.profiler()->add(work);
 }

@@ -1,4 +1,4 @@
-// What machine the kernels run on.
+// Properties of the machine that the kernels run on.
 #pragma once
 
 #include <cstdint>
@@ -16,4 +16,4 @@
 //                             total_memory, free_memory, l2_bytes }
 //   DeviceProperties device_properties();
 //   bool device_available(std::string* why_not);
-//   std::string device_bus_id();  // 0000:3b:00.0, where the current GPU is; empty: no GPU
+//   std::string device_bus_id();  // PCI bus id of the GPU (0000:3b:00.0); empty on the host

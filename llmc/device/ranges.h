@@ -1,5 +1,5 @@
-// Named ranges on the time line of NVIDIA's tools (Nsight Systems), where the CUDA toolkit brings
-// NVTX; elsewhere nothing. Ranges nest.
+// Named ranges on the timeline of NVIDIA's tools (Nsight Systems). They need NVTX from the CUDA
+// toolkit; without it the functions do nothing. Ranges nest.
 #pragma once
 
 #ifdef __CUDACC__

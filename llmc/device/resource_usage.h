@@ -1,5 +1,5 @@
-// What the process takes of the machine: processor time and memory on the host (getrusage, /proc),
-// and on a GPU what its sensors say.
+// Resource usage of the process: processor time and memory on the host (getrusage, /proc), and
+// sensor readings of the GPU.
 #pragma once
 
 #include <sys/resource.h>
@@ -17,7 +17,7 @@
 
 namespace llmc {
 
-// Seconds of processor time that all threads of this process took so far, in the kernel too.
+// Processor seconds that all threads of this process have used so far, in user and kernel mode.
 inline double processor_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -27,7 +27,7 @@ inline double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Bytes of this process that are in main memory now; nothing where /proc does not say.
+// Resident memory of this process in bytes; no value if /proc does not report it.
 inline std::optional<double> resident_bytes() {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/statm", "r"),
                                                              &std::fclose);
@@ -37,16 +37,17 @@ inline std::optional<double> resident_bytes() {
 }
 
 struct ResourceUsage {
-  std::optional<double> processors;   // processor seconds in a second; 1: one core
+  std::optional<double> processors;   // processor seconds per second; 1: one busy core
   std::optional<double> host_memory;  // bytes
   GpuUsage gpu;
 };
 
-// Usage between one read() and the next; the first counts from the beginning of the meter's life.
+// Usage between two calls of read(); the first call measures from construction. `host_memory` is
+// the value at the call.
 class ResourceMeter {
  public:
-  // Looks at the current device. Where there is no GPU, or no way to ask it, its figures are
-  // missing.
+  // Meters the current device. The GPU's values are missing if there is no GPU or NVML is
+  // unavailable.
   ResourceMeter() : ResourceMeter(device_bus_id()) {}
   explicit ResourceMeter(const std::string& bus_id, const char* library = Nvml::kLibrary) {
     if (bus_id.empty()) return;

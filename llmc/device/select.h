@@ -1,5 +1,5 @@
-// Where a program runs when it starts. A CUDA build that finds no GPU hands over to the host build,
-// which lies beside it (build/cuda/NAME and build/host/NAME), and says so.
+// Selects the device at program start. If the choice is auto and no GPU is usable, a CUDA build
+// prints a message and exec()s the host build next to it (build/cuda/NAME and build/host/NAME).
 #pragma once
 
 #include <unistd.h>
@@ -16,8 +16,8 @@
 
 namespace llmc {
 
-// `wanted` is auto, cuda or host. Returns when this build is the right one; otherwise becomes the
-// other one, or throws.
+// `wanted` is auto, cuda or host. Returns if this build matches it; otherwise exec()s the host
+// build, or throws.
 inline void select_device(const std::string& wanted, char** argv) {
   if (!kCudaTarget) {
     if (wanted == "cuda") {

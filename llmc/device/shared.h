@@ -1,5 +1,5 @@
-// A block's shared memory. A kernel carves pieces off it in the same order in every thread; its
-// launcher adds the same pieces up in a SharedLayout.
+// A block's shared memory. Every thread of a kernel takes the same pieces in the same order; the
+// launcher adds up their sizes with SharedLayout.
 #pragma once
 
 #include "llmc/device/shared_layout.h"

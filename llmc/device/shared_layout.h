@@ -1,4 +1,4 @@
-// How much shared memory a launch asks for: the sum of the pieces its kernel takes.
+// Shared memory that a launch requests: the sum of the pieces that its kernel takes.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 namespace llmc {
 
 inline constexpr std::size_t kSharedAlignment = 128;
-// What a block may take on every GPU from sm_80 to sm_120 (sm_86, 89 and 120 have no more).
+// Shared memory available to a block on every GPU from sm_80 to sm_120; the limit of sm_86, sm_89
+// and sm_120.
 inline constexpr std::size_t kMaxSharedBytes = 99 * 1024;
 
 class SharedLayout {

@@ -1,10 +1,10 @@
 // Streams order work, events order streams:
 //   stream.synchronize()       the host waits for all work submitted so far
 //   event.record(stream)       marks a point in the stream
-//   stream.wait(event)         later work of this stream follows that point
+//   stream.wait(event)         work submitted to this stream later runs after that point
 //   event.synchronize()        the host waits for that point
-//   milliseconds_between(a, b)
-//   stream.profile(profiler)   from now on its operations are timed; null: not (profiler.h)
+//   milliseconds_between(a, b) time between the points of two events
+//   stream.profile(profiler)   times later operations of the stream; null stops it (profiler.h)
 #pragma once
 
 #ifdef __CUDACC__

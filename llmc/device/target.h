@@ -1,5 +1,5 @@
-// Which machine the kernels are compiled for. nvcc: the GPU. Any other compiler: the host executor,
-// where CUDA's function qualifiers mean nothing.
+// Target that the kernels are compiled for: the GPU with nvcc, the host executor with any other
+// compiler. On the host, CUDA's function qualifiers are empty macros, except __forceinline__.
 #pragma once
 
 #ifdef __CUDACC__

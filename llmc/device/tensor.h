@@ -11,7 +11,7 @@
 
 namespace llmc {
 
-// Contiguous, row-major.
+// Contiguous, row-major view with R dimensions.
 template <class T, int R>
 struct Tensor {
   T* data = nullptr;
@@ -32,12 +32,12 @@ struct Tensor {
   }
 };
 
-// An input: read only, and without part in template deduction (the outputs decide the type), so
-// that a Tensor<T, R> converts.
+// Input parameter, read-only. It takes no part in template deduction (the outputs determine T), so
+// a Tensor<T, R> converts to it.
 template <class T, int R>
 using In = std::type_identity_t<Tensor<const T, R>>;
 
-// An output that follows another argument's type.
+// Output parameter that takes no part in template deduction: another argument determines T.
 template <class T, int R>
 using Out = std::type_identity_t<Tensor<T, R>>;
 
@@ -52,7 +52,8 @@ inline std::string shape_text(const std::int64_t* shape, int rank) {
   return text + ")";
 }
 
-// Throws an Error that names the tensor, its shape and the shape wanted.
+// Throws an Error that names the tensor, its shape and the wanted shape if the shapes differ. Also
+// throws if a tensor with elements has a null pointer.
 template <class T, int R>
 void check_shape(const char* name, const Tensor<T, R>& tensor,
                  std::initializer_list<std::int64_t> wanted,

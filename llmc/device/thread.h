@@ -1,4 +1,4 @@
-// Where a kernel's thread is: in its warp, its block and the grid. Blocks are one-dimensional.
+// Position of a kernel's thread in its warp, its block and the grid. Blocks are one-dimensional.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ __device__ __forceinline__ std::int64_t grid_z() {
 
 namespace llmc {
 
-// Unsigned: dividing a number that might be negative costs instructions and registers.
+// Unsigned: dividing a number that might be negative needs extra instructions and registers.
 inline constexpr unsigned kWarp = 32;
 
 __device__ __forceinline__ int lane() {

@@ -1,5 +1,5 @@
-// Short vectors of stored numbers: the unit of a memory access. 16 bytes are the widest a thread
-// can move at once and what memory-bound kernels need to reach the copy bandwidth.
+// Short vectors of stored numbers: the unit of a memory access. 16 bytes is the widest access of a
+// thread up to sm_90, and memory-bound kernels need it to reach the copy bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ template <class T>
 inline constexpr int kVecSize = 16 / static_cast<int>(sizeof(T));
 
 namespace detail {
-// The machine word that one access of `Bytes` bytes moves.
+// Machine type of one memory access of `Bytes` bytes.
 template <int Bytes>
 struct Word;
 #ifdef __CUDACC__
@@ -45,7 +45,7 @@ struct Word<2> {
 };
 }  // namespace detail
 
-// p is aligned to the vector's size (16 bytes at most).
+// `p` must be aligned to the vector's size, or to 16 bytes for larger vectors.
 template <int N, class T>
 __device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
 #ifdef __CUDA_ARCH__
@@ -71,7 +71,7 @@ __device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 
-// For data that is read or written once and should not push other data out of the caches.
+// For data that is read or written only once and should not evict other data from the caches.
 template <int N, class T>
 __device__ __forceinline__ Vec<T, N> load_streaming(const T* p) {
 #ifdef __CUDA_ARCH__

@@ -1,6 +1,6 @@
 // Arithmetic on short vectors of floats in registers. On a GPU a thread multiplies one number at a
-// time; on the host a thread of a kernel is a plain function, and a vector is one machine register.
-// Compilers do not find that out by themselves for arrays of small structs, so it is said here.
+// time. On the host a kernel's thread is a plain function and can use SIMD registers. Compilers do
+// not vectorise arrays of small structs by themselves, so this code uses vector types explicitly.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace llmc {
 
-// sum += factor * v, element by element, in one rounding where the machine has fused multiply-add.
+// sum += factor * v element by element, rounded once if the machine has fused multiply-add.
 template <int N>
 __device__ __forceinline__ void add_product(Vec<float, N>& sum, float factor,
                                             const Vec<float, N>& v) {

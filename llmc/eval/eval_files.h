@@ -1,10 +1,11 @@
-// The files that evaluation tasks are read from, as their makers publish them:
+// The files of evaluation tasks, in the formats that their authors publish:
 //
 //   perplexity  any text
 //   wikitext    WikiText-2 or -103: wiki.test.tokens, one article after the other
-//   lambada     lambada_test.jsonl: {"text": "... the last word is to be guessed"} a line
-//   hellaswag   hellaswag_val.jsonl: {"ctx": "...", "endings": ["...", ...], "label": 2, ...} a
-//   line
+//   lambada     lambada_test.jsonl, one object per line:
+//               {"text": "... whose last word is to be predicted"}
+//   hellaswag   hellaswag_val.jsonl, one object per line:
+//               {"ctx": "...", "endings": ["...", ...], "label": 2, ...}
 //
 // Every error names file, line and field.
 #pragma once
@@ -23,14 +24,14 @@
 
 namespace llmc {
 
-// The last word of a text, to be guessed from what comes before it.
+// The last word of a text, to be predicted from the text before it.
 struct LambadaExample {
   std::int64_t line = 0;
   std::string context;
   std::string word;  // with the space before it
 };
 
-// Endings of which one is right.
+// A context and several endings, of which one is right.
 struct HellaSwagExample {
   std::int64_t line = 0;
   std::string context;
@@ -46,8 +47,8 @@ inline std::string text_field(const Json& object, const std::string& key, const 
   return json_text(*value, what + ": \"" + key + "\"");
 }
 
-// read(object, line number, what errors call it) for each line that is not blank, up to `limit`
-// (0: all). Throws where there is none.
+// Calls read(object, line number, name of the line in errors) for each line that is not blank, up
+// to `limit` objects (0: all). Throws if there is none.
 inline void for_each_object(
     const std::string& path, std::int64_t limit,
     const std::function<void(const Json&, std::int64_t, const std::string&)>& read) {
@@ -89,7 +90,8 @@ inline std::vector<std::string> read_endings(const Json& object, const std::stri
   return endings;
 }
 
-// "ctx", or where a file has only its two parts, those with a space between: what "ctx" is.
+// Returns "ctx". If a file has only its two parts, returns those with a space between, which is how
+// "ctx" is made.
 inline std::string read_context(const Json& object, const std::string& what) {
   if (json_member(object, "ctx") != nullptr || json_member(object, "ctx_a") == nullptr) {
     return text_field(object, "ctx", what);
@@ -101,8 +103,8 @@ inline std::string read_context(const Json& object, const std::string& what) {
 
 }  // namespace eval_files_detail
 
-// The last word is what follows the last space; white space at the end of the text is not looked
-// at. `limit`: at most so many examples (0: all).
+// The last word is the text after the last space; white space at the end of the text is ignored.
+// `limit`: maximum number of examples (0: all).
 inline std::vector<LambadaExample> read_lambada(const std::string& path, std::int64_t limit = 0) {
   std::vector<LambadaExample> examples;
   const auto read = [&](const Json& object, std::int64_t line, const std::string& what) {

@@ -1,7 +1,7 @@
 // Tasks of many examples, each a context and the tokens that may follow it: LAMBADA (Paperno et
-// al., 2016) and HellaSwag (Zellers et al., 2019). Context and continuation are tokenized apart,
-// the space between them belonging to the continuation, which is where GPT-2's tokenizer cuts
-// anyway. A context that is too long loses its beginning; the protocol says how many did.
+// al., 2016) and HellaSwag (Zellers et al., 2019). Context and continuation are tokenized
+// separately. The space between them belongs to the continuation, which is where GPT-2's tokenizer
+// cuts anyway. A context that is too long loses its beginning; the protocol reports how many did.
 #pragma once
 
 #include <cmath>
@@ -24,8 +24,8 @@ class ContinuationRows {
  public:
   explicit ContinuationRows(std::int64_t T) : T_(T) {}
 
-  // `where` is FILE:LINE. Throws for a continuation of more than T tokens, which would be left
-  // without any context.
+  // `where` is FILE:LINE. Throws if the context or the continuation has no tokens, or if the
+  // continuation has more than T, which would leave no context.
   void add(const Tokenizer& tokenizer, const std::string& context, const std::string& continuation,
            const std::string& where) {
     EvalRow row{encode(tokenizer, context, where), 0};
@@ -68,7 +68,7 @@ class ContinuationRows {
   std::vector<EvalRow> rows_;
 };
 
-// A share of examples with its standard error, sqrt(p (1 - p) / (n - 1)).
+// The fraction of right examples with its standard error, sqrt(p (1 - p) / (n - 1)).
 inline EvalMetric share(const std::string& name, std::int64_t right, std::int64_t n) {
   const double p = static_cast<double>(right) / static_cast<double>(n);
   EvalMetric metric{name, p};
@@ -93,11 +93,11 @@ class ExamplesTask : public EvalTask {
   ContinuationRows rows_;
 };
 
-// The last word of a passage. As lm-evaluation-harness has it in lambada_openai: no filter of stop
-// words, and the perplexity is of words, not of tokens.
+// Predicts the last word of a passage, as lambada_openai of lm-evaluation-harness does: no filter
+// of stop words, and the perplexity is per word, not per token.
 class LambadaTask : public ExamplesTask {
  public:
-  // `limit`: so many examples from the start of the file; 0: all.
+  // `limit`: maximum number of examples, from the start of the file; 0: all.
   LambadaTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T,
               std::int64_t limit)
       : ExamplesTask("lambada", file, T) {
@@ -127,10 +127,11 @@ class LambadaTask : public ExamplesTask {
   }
 };
 
-// The right one of several endings. Published scores differ in what a longer ending is granted:
-// nothing (accuracy), its bytes (acc_norm; lm-evaluation-harness counts characters, which are the
-// same in ASCII), or its tokens (acc_norm_tokens; llm.c). That harness also writes the activity's
-// label before the context and strips marks in brackets; here the text is as the file has it.
+// Chooses one of several endings. Published scores differ in how they correct for the length of an
+// ending: not at all (accuracy), by its bytes (acc_norm; lm-evaluation-harness counts characters,
+// which are the same in ASCII), or by its tokens (acc_norm_tokens; llm.c). That harness also writes
+// the activity's label before the context and removes marks in brackets; here the text is
+// unchanged.
 class HellaSwagTask : public ExamplesTask {
  public:
   HellaSwagTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T,
@@ -170,12 +171,12 @@ class HellaSwagTask : public ExamplesTask {
 
  private:
   struct Choice {
-    std::int64_t first;  // row
+    std::int64_t first;  // its first row
     std::size_t count, label;
   };
 
-  // The ending with the smallest nll / length; of equal ones the first.
-  // Where scores are not numbers, none.
+  // The ending with the smallest nll / length; the first one if several are equal. Returns nothing
+  // if the first ending's score is NaN; a later NaN is never the smallest.
   template <class Length>
   static std::optional<std::size_t> best(const Choice& choice, std::span<const RowScore> scores,
                                          const Length& length) {
@@ -192,7 +193,7 @@ class HellaSwagTask : public ExamplesTask {
   }
 
   std::vector<Choice> choices_;
-  std::vector<double> bytes_;  // of each row's ending
+  std::vector<double> bytes_;  // length of each row's ending
 };
 
 }  // namespace llmc

@@ -1,16 +1,18 @@
 // Perplexity of a text.
 //
-// The whole text is one stream of tokens after one <|endoftext|>, so that its first token is
-// predicted too. Windows of T tokens begin at every `stride`-th: the first scores all it predicts,
-// each later one only what none before it did. So every token is scored once, and, but at the
-// beginning of the text, given at least T - stride + 1 tokens and at most T. With stride = T
-// windows do not overlap: fastest, and worst for the tokens at their start.
+// The whole text is one stream of tokens after an <|endoftext|> (if the tokenizer has one), so that
+// its first token is predicted too. Windows of T tokens begin at every `stride`-th token. The first
+// window scores all tokens that it predicts, each later one only those that no earlier window
+// scored. So every token is scored once. Except at the beginning of the text, its context has at
+// least T - stride + 1 tokens and at most T. With stride = T windows do not overlap: this is
+// fastest, and worst for the tokens at their start.
 //
-// Perplexities of models with other tokens are not comparable; those by word are, because a text's
-// words do not depend on the model: exp(total nll / words), the words being those between white
-// space in the file as it lies. So are bits per byte of that file. WikiText's makers count a line's
-// end as a word too (241211 words and 4358 lines are the 245569 tokens of WikiText-2's test set),
-// and so do perplexities published for it; lm-evaluation-harness does not. Both are given.
+// Perplexities per token of models with different tokens are not comparable. Perplexities per word,
+// exp(total nll / words), are, because a text's words do not depend on the model: they are
+// separated by white space in the file before any change. Bits per byte of that file are comparable
+// too. WikiText's authors count a line's end as a word too (241211 words and 4358 lines are the
+// 245569 tokens of WikiText-2's test set), and so do perplexities published for it;
+// lm-evaluation-harness does not. Both are reported.
 #pragma once
 
 #include <algorithm>
@@ -34,10 +36,10 @@ class PerplexityTask : public EvalTask {
  public:
   struct Options {
     std::int64_t T = 0, stride = 0;  // 1 <= stride <= T
-    bool detokenize = false;         // the file is WikiText: put it together before it is scored
+    bool detokenize = false;         // the file is WikiText: reassemble it before scoring
   };
 
-  // Reads and tokenizes the file. Throws for one with nothing to score.
+  // Reads and tokenizes the file. Throws if it has nothing to score.
   PerplexityTask(const std::string& name, const std::string& file, const Tokenizer& tokenizer,
                  const Options& options)
       : EvalTask(name, file), options_(options) {
@@ -119,8 +121,8 @@ class PerplexityTask : public EvalTask {
   }
 
   Options options_;
-  std::vector<std::int32_t> tokens_;                // with the <|endoftext|>
-  std::int64_t words_ = 0, lines_ = 0, bytes_ = 0;  // of the file
+  std::vector<std::int32_t> tokens_;                // including the <|endoftext|>
+  std::int64_t words_ = 0, lines_ = 0, bytes_ = 0;  // counts of the file
   bool starts_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Results of evaluation tasks, for people and for programs.
+// Results of evaluation tasks as text and as records of the run log.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,9 @@ inline std::vector<std::string> table_row(const EvalResult& result, const EvalMe
 
 }  // namespace eval_report_detail
 
-// {"step": 100, "eval": "lambada", "file": "...", "examples": 5153, "accuracy": 0.3, ...}: a line
-// of the run log. Standard errors are not in it: they follow from the share and the examples.
+// A line of the run log: {"step": 100, "eval": "lambada", "file": "...", "examples": 5153,
+// "accuracy": 0.3, ...}. It has no standard errors: they follow from the fraction and the number of
+// examples.
 inline LogRecord log_record(const EvalResult& result, std::int64_t step) {
   LogRecord record = {
       {"step", step}, {"eval", result.task}, {"file", result.file}, {"examples", result.examples}};
@@ -46,7 +47,7 @@ inline LogRecord log_record(const EvalResult& result, std::int64_t step) {
   return record;
 }
 
-// "lambada: accuracy 0.325, perplexity 35.1 (5153 examples)"
+// "lambada FILE: accuracy 0.325, perplexity 35.1 (5153 examples)"
 inline std::string summary(const EvalResult& result) {
   std::string text = result.task + " " + result.file + ":";
   for (const EvalMetric& metric : result.metrics) {
@@ -56,8 +57,9 @@ inline std::string summary(const EvalResult& result) {
   return text + " (" + std::to_string(result.examples) + " examples)";
 }
 
-// A line `# TASK FILE: protocol` for each task, then the table: a line of titles, then one for each
-// metric. Columns are set apart by spaces; the file, which may hold some, is the last.
+// A line `# TASK FILE: protocol` per task, then the table: a line of titles and one line per
+// metric. Spaces separate the columns; the file is the last one because its name can contain
+// spaces.
 inline std::string eval_table(const std::vector<EvalResult>& results) {
   std::string text;
   std::vector<std::vector<std::string>> table = {

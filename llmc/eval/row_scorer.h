@@ -1,10 +1,10 @@
-// Asks a model the questions of an evaluation task.
+// Scores the rows of an evaluation task with a model.
 //
-// Rows of nearly the same length go side by side, filled up on the right: causal attention keeps
-// what follows a token from changing its prediction, and targets of -1 keep it out of the losses.
-// As many rows as fit into the memory that the model has for a batch are taken at once. How many
-// those are changes the shape of the matrix products and so the last bits of a score, no more; the
-// same run gives the same bits. A row's score is summed on the host, in fp64, in order.
+// A batch has rows of nearly the same length, padded on the right. Under causal attention the
+// padding does not change a prediction before it, and targets of -1 keep it out of the losses. A
+// batch has as many rows as fit into the memory that the model has for a batch. This number changes
+// the shape of the matrix products and so only the last bits of a score; the same run returns the
+// same bits. A row's score is summed on the host, in fp64, in order.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ namespace llmc {
 template <class T>
 class RowScorer {
  public:
-  // The runner outlives the scorer.
+  // The runner must outlive the scorer.
   explicit RowScorer(ModelRunner<T>& runner) : runner_(runner) {}
 
-  // The scores of all rows, in their order. `go_on(tokens so far, of how many)` after every batch:
-  // false ends it there, without scores.
+  // Returns the scores of all rows, in their order. After every batch it calls `go_on(tokens so
+  // far, all tokens)`; if that returns false, it stops and returns no scores.
   std::vector<RowScore> score(const EvalTask& task,
                               const std::function<bool(std::int64_t, std::int64_t)>& go_on) {
     std::vector<std::int64_t> order(static_cast<std::size_t>(task.rows()));
@@ -86,12 +86,13 @@ class RowScorer {
     return scores;
   }
 
-  // Where in its row the first scored token is the target: one place before its own.
+  // Index in the row of the position whose target is the first scored token: one before that token.
   static std::int64_t first_target(const EvalRow& row) {
     return static_cast<std::int64_t>(row.tokens.size()) - 1 - row.scored;
   }
 
-  // Of equal logits the one with the smallest id counts as the likeliest.
+  // Whether each scored token is the most likely one. Among equal logits the one with the smallest
+  // id counts as the most likely.
   bool all_greedy(const EvalRow& row, std::int64_t begin) {
     for (std::int64_t i = 0; i < row.scored; ++i) {
       runner_.read_logits(begin + i, logits_);

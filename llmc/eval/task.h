@@ -1,9 +1,10 @@
-// What an evaluation task is: rows of tokens for a model to score, and what the scores amount to.
+// The interface of evaluation tasks: rows of tokens for a model to score, and metrics of the
+// scores.
 //
-// Every task here asks one question of a model many times: how likely are these tokens after those?
-// A row is such a question, so the model's side (row_scorer.h) knows no task, and a task knows no
-// model: it is tokens before, and sums of logarithms after. A row has room for T + 1 tokens, since
-// a model of T positions reads T of them and predicts each but the first.
+// Every task asks one question of a model many times: how likely are these tokens after those? A
+// row is such a question. So the code that runs the model (row_scorer.h) knows no task. A task
+// knows no model: it provides tokens and receives sums of log-probabilities. A row has T + 1 tokens
+// or fewer, because a model of T positions reads T of them and predicts all except the first.
 //
 //   perplexity.h        a text, token by token, in windows that overlap
 //   multiple_choice.h   LAMBADA and HellaSwag: a few tokens after a context
@@ -20,21 +21,21 @@
 
 namespace llmc {
 
-// How likely are the last `scored` of these tokens, each given all before it?
+// One question: how likely are the last `scored` of these tokens, each after all tokens before it?
 struct EvalRow {
   std::vector<std::int32_t> tokens;
   std::int64_t scored = 0;
 };
 
 struct RowScore {
-  double nll = 0;       // minus the sum of the natural logarithms of their probabilities
-  bool greedy = false;  // each was the likeliest; only where the task asks
+  double nll = 0;       // minus the sum of the natural logarithms of the probabilities
+  bool greedy = false;  // each token is the most likely one; only if asks_greedy()
 };
 
 struct EvalMetric {
   std::string name;
   double value = 0;
-  std::optional<double> standard_error{};  // of shares of examples
+  std::optional<double> standard_error{};  // only for fractions of examples
 };
 
 class EvalTask {
@@ -47,9 +48,9 @@ class EvalTask {
   const std::string& name() const { return name_; }
   const std::string& file() const { return file_; }
 
-  // What exactly is measured, in a sentence or two.
+  // A description of what exactly is measured, in one or two sentences.
   virtual std::string protocol() const = 0;
-  // What the metrics are means of: scored tokens of a text, examples of a file.
+  // Number of items over which the metrics are means: scored tokens of a text, examples of a file.
   virtual std::int64_t examples() const = 0;
 
   virtual std::int64_t rows() const = 0;
@@ -57,7 +58,7 @@ class EvalTask {
   virtual EvalRow row(std::int64_t i) const = 0;
   virtual bool asks_greedy() const { return false; }
 
-  // `scores` of all rows, in their order.
+  // `scores` has the score of each row, in order.
   virtual std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const = 0;
 
  private:

@@ -1,4 +1,4 @@
-// The tasks that --eval names: reading them before a run starts, and running them with its model.
+// Reads the tasks that --eval names before a run starts, and runs them with its model.
 #pragma once
 
 #include <chrono>
@@ -37,8 +37,8 @@ inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec,
   return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, options);
 }
 
-// Reads and tokenizes everything that --eval names, for a model that sees T tokens: what is wrong
-// with a file is said before a run, not at its end.
+// Reads and tokenizes all files of --eval, for a model of T positions, so that an error in a file
+// is reported before a run and not at its end.
 inline EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings,
                                  const Tokenizer& tokenizer, std::int64_t T) {
   if (settings.stride > T) {
@@ -53,7 +53,7 @@ inline EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings,
   return tasks;
 }
 
-// What the caller does while tasks run.
+// Functions that are called while tasks run.
 struct EvalCallbacks {
   // Called after each batch of a task with the tokens scored so far, their total and the seconds
   // since the task began; returns false to stop, which drops this task and those after it.

@@ -1,8 +1,8 @@
-// WikiText's texts come cut into words, with spaces around punctuation ("co @-@ star ( 1 @,@ 000 )
-// 's"). A model of ordinary text is scored on ordinary text, so this puts them together again
+// WikiText's texts are split into words, with spaces around punctuation ("co @-@ star ( 1 @,@ 000 )
+// 's"). A model of ordinary text is scored on ordinary text, so these functions reassemble it
 // ("co-star (1,000)'s"). Radford et al. (2019, section 3.1) do so with "invertible de-tokenizers"
-// of their own; these rules are ours, and about that: single quotes and slashes are guesses, and
-// what WikiText cut off (`<unk>` stands for rare words in WikiText-2 and -103) does not come back.
+// of their own. The rules here are ours and approximate: single quotes and slashes are guesses, and
+// what WikiText removed does not come back (`<unk>` replaces rare words in WikiText-2 and -103).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace llmc {
 
-// Runs of bytes that are neither spaces, tabs nor line ends.
+// Number of words, which are runs of bytes other than ASCII white space.
 inline std::int64_t count_words(std::string_view text) {
   std::int64_t words = 0;
   bool inside = false;
@@ -26,7 +26,7 @@ inline std::int64_t count_words(std::string_view text) {
 
 namespace wikitext_detail {
 
-// Puts one line together, word by word.
+// Reassembles one line, word by word.
 class LineJoiner {
  public:
   void add(std::string_view word) {
@@ -49,7 +49,7 @@ class LineJoiner {
     return word.size() == 1 && characters.find(word[0]) != std::string_view::npos;
   }
 
-  // What "@-@", "@,@" and "@.@" stand for: a mark inside a word.
+  // The mark inside a word that "@-@", "@,@" or "@.@" stands for; empty for any other word.
   static std::string_view inner_mark(std::string_view word) {
     const bool mark =
         word.size() == 3 && word[0] == '@' && word[2] == '@' && one_of(word.substr(1, 1), "-,.");
@@ -61,8 +61,8 @@ class LineJoiner {
     return !open;
   }
 
-  // Stands at the end of what comes before it. Quotes open and close in turn; a single one that
-  // follows a plural and has no partner is a possessive.
+  // Whether the word attaches to the text before it. Quotes open and close in turn; a single quote
+  // that follows a plural and has no partner is a possessive.
   bool closing(std::string_view word) {
     if (word == "\"") return closes_quote(double_open_);
     if (word == "'") {
@@ -73,7 +73,7 @@ class LineJoiner {
     return heading || one_of(word, ".,;:!?)]}%") || (word.size() > 1 && word[0] == '\'');
   }
 
-  // Stands at the beginning of what comes after it.
+  // Whether the word attaches to the text after it.
   static bool opening(std::string_view word, bool closes) {
     if (word == "\"" || word == "'") return !closes;
     return one_of(word, "([{$#") || word == "\xC2\xA3" || word == "\xC2\xA5";  // pound, yen
@@ -87,7 +87,7 @@ class LineJoiner {
 
 }  // namespace wikitext_detail
 
-// The text as it was before WikiText's tokenizer, as nearly as can be told. Lines stay lines.
+// The text before WikiText's tokenizer, as nearly as the rules can restore it. Lines stay lines.
 inline std::string detokenize_wikitext(std::string_view text) {
   std::string out;
   while (!text.empty()) {

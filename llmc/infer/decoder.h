@@ -1,6 +1,6 @@
 // A model that reads a prompt in one pass and then one token at a time. It is the model of training
-// (model/gpt2.h) with an attention that keeps keys and values: the tokens of a prompt see each
-// other through flash attention, a later token sees the cache.
+// (model/gpt2.h) with an attention that stores keys and values: the tokens of a prompt attend to
+// each other through flash attention, and each later token attends to the cache.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace llmc {
 
-// What a decoder is built for; fixed, so that its memory is.
+// The sizes of a decoder. They are fixed, so its memory is fixed too.
 struct DecoderShape {
   std::int64_t B = 1;         // sequences decoded together
   std::int64_t prompt = 1;    // maximum number of tokens read in one pass
   std::int64_t capacity = 1;  // maximum number of tokens of a sequence in the cache
 
-  // The shape of the model below.
+  // The shape with which the model runs.
   RunShape run_shape() const { return {.B = B, .T = prompt, .training = false, .logits_rows = B}; }
 };
 
@@ -30,8 +30,8 @@ class Decoder {
  public:
   using Logits = std::vector<T>;
 
-  // Reserves memory in the plan; usable after plan.allocate(). The runner was built for
-  // shape.run_shape() and outlives the decoder.
+  // Reserves memory in the plan; usable after plan.allocate(). The runner must be built for
+  // shape.run_shape() and must outlive the decoder.
   Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
       : runner_(runner),
         shape_(checked(shape, runner.config())),
@@ -75,7 +75,7 @@ class Decoder {
   }
 
   const Gpt2Config& config() const { return runner_.config(); }
-  std::int64_t max_length() const { return config().context; }  // tokens that a sequence may have
+  std::int64_t max_length() const { return config().context; }  // maximum tokens of a sequence
   std::int64_t length() const { return length_; }  // tokens of each sequence in the cache
 
  private:
@@ -89,7 +89,8 @@ class Decoder {
     return shape;
   }
 
-  // Reads T_new more tokens of each sequence; attend() finds their keys and values in the cache.
+  // Reads T_new more tokens of each sequence; attend() runs after their keys and values are stored
+  // in the cache.
   template <class Attend>
   void run(const std::vector<std::int32_t>& tokens, std::int64_t T_new, const Attend& attend) {
     const std::vector<std::int32_t> first(static_cast<std::size_t>(shape_.B),
@@ -110,7 +111,7 @@ class Decoder {
   ModelRunner<T>& runner_;
   DecoderShape shape_;
   KvCache<T> cache_;
-  Tensor<const std::int32_t, 1> positions_;  // (B) of the first token of the pass
+  Tensor<const std::int32_t, 1> positions_;  // (B) position of the first token of the pass
   std::int64_t length_ = 0;                  // tokens of each sequence in the cache
   std::int64_t last_pass_ = 0;               // tokens of each sequence in the last pass
 };

@@ -4,13 +4,13 @@
 namespace llmc {
 
 enum class Finish {
-  length,    // as many tokens as were asked for
+  length,    // the requested number of tokens was generated
   stop,      // <|endoftext|> was drawn
   context,   // prompt and text fill the model's context
   cancelled  // the caller ended it
 };
 
-// What --json calls it.
+// The name in the output of --json.
 inline const char* finish_name(Finish finish) {
   switch (finish) {
     case Finish::stop:

@@ -1,6 +1,6 @@
-// The loop of generation: prompts in, then a token of each sequence is drawn and read, again and
-// again. Every text of the engine comes from this loop: infer_gpt2 runs it over a Decoder, training
-// over a SequenceReader.
+// The generation loop: reads the prompts, then repeatedly draws one token of each sequence and
+// reads it. The engine generates all text with this loop: infer_gpt2 runs it over a Decoder,
+// training over a SequenceReader.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace llmc {
 
 struct GenerationOptions {
   std::int64_t tokens = 128;              // maximum number of tokens to generate per sequence
-  SamplingOptions sampling = {};          // how each is drawn
-  std::uint64_t seed = 1337;              // of the draws
-  std::int64_t step = 0;                  // of the training run that samples; else 0
+  SamplingOptions sampling = {};          // how each token is drawn
+  std::uint64_t seed = 1337;              // seed of the draws
+  std::int64_t step = 0;                  // step of the training run that samples; otherwise 0
   std::optional<std::int32_t> stop = {};  // the token that ends the text and is not part of it
 };
 
-// The random number in (0, 1) that decides the token at `position` of sequence b. It depends on its
-// arguments alone, so a seed gives the same text whatever else is generated in the same batch.
+// The random number in (0, 1) that decides the token at `position` of sequence b. It depends only
+// on its arguments, so a seed always results in the same text, whatever else is in the same batch.
 inline double sampling_uniform(std::uint64_t seed, std::int64_t step, std::int64_t b,
                                std::int64_t position) {
   const PhiloxBits bits =
@@ -36,8 +36,8 @@ using Prompts = std::vector<std::vector<std::int32_t>>;
 
 // Continues prompts of equal length (at least one token) with a reader built for as many sequences,
 // and calls use(sequence, token) for each token as soon as it is drawn; `false` ends the
-// generation. Reader: Decoder or SequenceReader. Ends with `Finish::context` if prompt and text
-// fill the reader's maximum length. A token to stop at is for one sequence alone.
+// generation. Reader: Decoder or SequenceReader. Returns `Finish::context` if prompt and text fill
+// the reader's maximum length. `options.stop` is only for a single sequence.
 template <class Reader, class Use>
 Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions& options,
                 Use&& use) {
@@ -45,7 +45,7 @@ Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions&
   typename Reader::Logits logits;
   std::vector<std::int32_t> tokens;
   for (const auto& prompt : prompts) tokens.insert(tokens.end(), prompt.begin(), prompt.end());
-  std::int64_t position = std::ssize(prompts[0]);  // of the next token
+  std::int64_t position = std::ssize(prompts[0]);  // index of the next token
   reader.prefill(std::exchange(tokens, {}));
   for (std::int64_t count = 0; count < options.tokens; ++count, ++position) {
     if (position >= reader.max_length()) return Finish::context;

@@ -1,4 +1,4 @@
-// What a generation came to, as infer_gpt2 --json prints it.
+// The result of a generation, as infer_gpt2 --json prints it.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace llmc {
 
 struct GenerationReport {
   std::int64_t prompt_tokens = 0;
-  std::vector<std::int32_t> ids;  // generated; without the <|endoftext|> that ended it
-  std::string text;               // of the ids, valid UTF-8
+  std::vector<std::int32_t> ids;  // generated tokens, without the <|endoftext|> that ended them
+  std::string text;               // text of the ids, valid UTF-8
   Finish finish = Finish::length;
   std::uint64_t seed = 0;
 };
 
-// One line.
+// The report as one line of JSON.
 inline std::string report_json(const GenerationReport& report) {
   const OrderedJson json = {{"prompt_tokens", report.prompt_tokens},
                             {"tokens", report.ids.size()},

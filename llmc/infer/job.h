@@ -1,5 +1,5 @@
-// A generation with everything decided and checked: the settings, the model's config and the
-// tokenizer put together.
+// A generation job, complete and checked: the options, the model's config, the tokenizer and the
+// prompt.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Job {
   std::vector<std::int32_t> prompt;
   GenerationOptions options;
 
-  // The cache needs no place for the last token: nothing follows it.
+  // The cache needs no entry for the last token, because no token follows it.
   DecoderShape shape() const {
     const auto length = static_cast<std::int64_t>(prompt.size());
     const std::int64_t room = config.context - length;

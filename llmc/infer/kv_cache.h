@@ -1,5 +1,5 @@
-// The key-value cache: what every block keeps of the tokens it has seen, so that a new token costs
-// one row of work.
+// The key-value cache: the keys and values of all tokens that each layer has read, so that a new
+// token costs one row of work.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a generation starts from: the tokenizer that belongs to the weights, and the prompt in its
-// tokens. Everything a person can get wrong here is named.
+// The inputs of a generation: the tokenizer that belongs to the weights, and the prompt in its
+// tokens. Every error names the flag.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace llmc {
 
-// --tokenizer; without it, the one whose files lie beside the weights; without such files, bytes
-// for a model that has that many tokens.
+// The tokenizer of --tokenizer. Without that flag, the one whose files are next to the weights.
+// Without such files, bytes if the model has that many tokens.
 inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings,
                                                    std::int64_t vocabulary) {
   if (!settings.tokenizer.empty()) return make_tokenizer(settings.tokenizer);
@@ -33,8 +33,8 @@ inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings,
        "vocab.json and merges.txt; --tokenizer words:FILE: a model of words");
 }
 
-// The token between documents: what config.json says, where the model has that token; else the
-// tokenizer's.
+// The token between documents: eos_token_id of config.json if the model has that token, otherwise
+// the tokenizer's.
 inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
                                                const Tokenizer& tokenizer) {
   if (config.eos_token_id && *config.eos_token_id < config.vocab_size) {
@@ -43,7 +43,7 @@ inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
   return tokenizer.end_of_text();
 }
 
-// --prompt, or all of `input` where it is "-".
+// --prompt, or all of `input` if --prompt is "-".
 inline std::string prompt_text(const InferConfig& settings, std::istream& input) {
   if (settings.prompt != "-") return settings.prompt;
   std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
@@ -51,7 +51,8 @@ inline std::string prompt_text(const InferConfig& settings, std::istream& input)
   return text;
 }
 
-// At least one token, and room for at least one more. An empty text is the end of another one.
+// The tokens of a prompt: at least one, and fewer than the model's context so that at least one can
+// follow. An empty text becomes the end-of-text token.
 inline std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer,
                                                std::optional<std::int32_t> end_of_text,
                                                std::int64_t context) {

@@ -40,7 +40,7 @@ class SequenceReader {
     runner_.read_logits((b + 1) * length() - 1, values);
   }
 
-  std::int64_t max_length() const { return runner_.shape().T; }  // tokens that a sequence may have
+  std::int64_t max_length() const { return runner_.shape().T; }  // maximum tokens of a sequence
   std::int64_t length() const { return std::ssize(sequences_[0]); }
 
  private:
@@ -53,7 +53,7 @@ class SequenceReader {
   }
 
   ModelRunner<T>& runner_;
-  std::vector<std::vector<std::int32_t>> sequences_;  // of equal length
+  std::vector<std::vector<std::int32_t>> sequences_;  // all of equal length
 };
 
 }  // namespace llmc

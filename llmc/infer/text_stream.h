@@ -1,4 +1,4 @@
-// Text of tokens as they come.
+// Converts tokens to text one by one.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,21 @@ namespace llmc {
 
 class TextStream {
  public:
-  // The text goes on after `last`, the prompt's last token. `tokenizer` outlives the stream.
+  // The text continues after `last`, the prompt's last token. `tokenizer` must outlive the stream.
   TextStream(const Tokenizer& tokenizer, std::int32_t last) : tokenizer_(tokenizer), last_(last) {}
 
-  // The text that is certain with one more token: valid UTF-8, empty while a character is cut.
+  // Adds a token and returns the text that is certain with it: valid UTF-8, empty while a character
+  // is incomplete.
   std::string push(std::int32_t token) {
-    // What a token adds can depend on the one before it: words are parted by a space.
+    // The text of a token can depend on the token before it: tokens that are words get a space in
+    // between.
     const std::int32_t both[] = {last_, token};
     const std::string before = tokenizer_.decode({both, 1});
     last_ = token;
     return utf8_.push(tokenizer_.decode(both).substr(before.size()));
   }
 
-  // What is left of a character that was never finished, as U+FFFD.
+  // U+FFFD for the rest of a character that is still incomplete, otherwise an empty text.
   std::string finish() { return utf8_.finish(); }
 
  private:

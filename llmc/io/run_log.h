@@ -1,6 +1,6 @@
-// The run log: JSON lines, one object a line, appended as the run goes and whole after every line.
-// JSON has no infinity and no NaN; such a number is written as null (the loss of a step that was
-// skipped, say).
+// The run log: JSON lines, one object per line. The run appends to it, and the file is complete
+// after every line. JSON has no infinity and no NaN; such a number is written as null (for example
+// the loss of a skipped step).
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ inline std::string log_line(const LogRecord& record) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// What was to be logged is sound, and stays so where the log cannot be written.
+// Thrown if a log line cannot be written. The values to log are still valid.
 struct LogError : Error {
   explicit LogError(const Error& error) : Error(error) {}
 };
 
 class RunLog {
  public:
-  // Starts the file anew, or continues it with `append`. Throws when it cannot be written. Pipes
-  // and terminals will do.
+  // Truncates the file, or appends to it with `append`. Throws if the file cannot be opened for
+  // writing. Pipes and terminals are allowed.
   explicit RunLog(const std::filesystem::path& path, bool append = false) : path_(path) {
     if (path.has_parent_path()) make_directory(path.parent_path());
     const int mode = append ? O_APPEND : O_TRUNC | O_APPEND;
@@ -47,8 +47,8 @@ class RunLog {
     if (!fd_) fail_file("write", path, errno);
   }
 
-  // One line, given to the system at once: a killed run loses none, a power cut perhaps the last.
-  // Throws a LogError, as when the disk is full.
+  // Writes one line to the kernel immediately: a killed run loses no line, a power cut may lose the
+  // last ones. Throws a LogError, for example if the disk is full.
   void write(const LogRecord& record) { write_line(log_line(record)); }
   void write(std::initializer_list<std::pair<std::string, Scalar>> record) {
     write(LogRecord(record));
@@ -68,7 +68,7 @@ class RunLog {
   FileDescriptor fd_;
 };
 
-// Throws for what is not a JSON object of numbers, texts, truth values and nulls.
+// Throws unless the line is a JSON object whose values are numbers, strings, booleans or nulls.
 inline LogRecord parse_log_line(std::string_view line, const std::string& what) {
   const auto json = parse_json<OrderedJson>(line, what);
   if (!json.is_object()) fail(what + " is not a JSON object");
@@ -79,7 +79,7 @@ inline LogRecord parse_log_line(std::string_view line, const std::string& what) 
   return record;
 }
 
-// The value of a key, or null where the record has none.
+// Returns the value of a key, or null if the record does not have the key.
 inline Scalar log_value(const LogRecord& record, std::string_view key) {
   for (const auto& [name, value] : record) {
     if (name == key) return value;
@@ -87,7 +87,7 @@ inline Scalar log_value(const LogRecord& record, std::string_view key) {
   return {};
 }
 
-// All lines of a log. Throws for one that is damaged, naming it.
+// Returns all lines of a log. Throws if a line is damaged; the error names the line.
 inline std::vector<LogRecord> read_log(const std::filesystem::path& path) {
   const std::string text = read_file(path);
   std::vector<LogRecord> records;
@@ -101,12 +101,13 @@ inline std::vector<LogRecord> read_log(const std::filesystem::path& path) {
 struct TrimmedLog {
   std::int64_t kept = 0;
   std::int64_t dropped = 0;  // lines of later steps
-  std::int64_t damaged = 0;  // lines that are no JSON object, such as the last of a killed run
+  std::int64_t damaged = 0;  // lines that are not JSON objects, such as a partial last line
 };
 
-// Before a run is resumed after `last_step`: drops the lines whose `step` is greater, which will be
-// written again, and damaged ones, so that each step stands in the log once. Lines without a step
-// stay. What stays keeps its bytes. A log that is not there, or is no regular file, is left alone.
+// Prepares the log for a run that resumes after `last_step`. Drops damaged lines and lines with a
+// greater `step`: the run writes those steps again, and each step is in the log once. Lines without
+// a step are kept. Kept lines keep their bytes. A missing log, or one that is not a regular file,
+// is not changed.
 inline TrimmedLog trim_log(const std::filesystem::path& path, std::int64_t last_step) {
   TrimmedLog trimmed;
   std::error_code ignored;

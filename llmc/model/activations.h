@@ -1,6 +1,6 @@
-// What the forward pass of a micro-batch leaves for its backward pass. As many micro-batches can be
-// in flight as there are objects of this kind; the buffers that passes use one after the other are
-// in workspace.h. Without training nothing is kept: all blocks share the same buffers.
+// Activations that the forward pass of a micro-batch stores for its backward pass. Each micro-batch
+// in flight needs its own object; buffers that successive passes share are in workspace.h. Without
+// training nothing is kept: all blocks share the same buffers.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct BlockActivations {
   Tensor<T, 2> qkv;                // (B*T, 3C)
   Tensor<T, 2> attention;          // (B*T, C)
   Tensor<float, 1> log_sum_exp;    // (B*NH*T)
-  Tensor<T, 1> probabilities;      // (B*NH*T*T), of standard attention
+  Tensor<T, 1> probabilities;      // (B*NH*T*T), only for standard attention
   Tensor<T, 2> residual_mid;       // (B*T, C) the residual stream after attention
   Tensor<T, 2> ln_2;               // (B*T, C)
   NormStatistics ln_2_statistics;  // (B*T)
-  Tensor<T, 2> fc;                 // (B*T, 4C) of the MLP, before GELU
+  Tensor<T, 2> fc;                 // (B*T, 4C) hidden layer of the MLP, before GELU
   Tensor<T, 2> gelu;               // (B*T, 4C)
 
-  // Views of the same memory for a batch of fewer rows. Attention's buffers have no rows of their
-  // own: their users know the batch's shape.
+  // Returns views of the same memory for a batch of fewer rows. log_sum_exp and probabilities stay
+  // as they are: SelfAttention sets their shapes from the batch.
   BlockActivations first(std::int64_t rows) const {
     BlockActivations view = *this;
     for (Tensor<T, 2>* tensor : {&view.input, &view.ln_1, &view.qkv, &view.attention,
@@ -70,11 +70,12 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
-  // Each for a batch of so many rows.
+  // The functions below return views for a batch of `rows` rows.
   BlockActivations<T> block(std::int64_t layer, std::int64_t rows) const {
     return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(layer)].first(rows);
   }
-  // (rows, C) the residual stream at the end, its normalised form, and (rows) its statistics.
+  // (rows, C) the final residual stream and its normalised form; (rows) the statistics of that
+  // norm.
   Tensor<T, 2> residual_out(std::int64_t rows) const { return first_rows(residual_out_, rows); }
   Tensor<T, 2> final_hidden(std::int64_t rows) const { return first_rows(ln_f_, rows); }
   NormStatistics final_statistics(std::int64_t rows) const {

@@ -12,9 +12,9 @@
 
 namespace llmc {
 
-// The place of a rank in the mesh, as far as it decides which part of a parameter the rank holds.
+// The coordinates of a rank in the mesh that determine which part of a parameter the rank holds.
 struct MeshPlace {
-  std::int64_t tensor_rank = 0;  // among the ranks that split a layer between them
+  std::int64_t tensor_rank = 0;  // index among the ranks that split a layer
   std::int64_t tensor_ranks = 1;
 };
 
@@ -40,7 +40,7 @@ inline const char* axis_text(AxisName name) {
   return "";
 }
 
-// Indices [begin, begin + size) of an axis. `stored` is what they take in memory, with padding.
+// Indices [begin, begin + size) of an axis. `stored` is their number in memory, with padding.
 struct AxisPiece {
   std::int64_t begin = 0;
   std::int64_t size = 0;
@@ -50,13 +50,13 @@ struct AxisPiece {
 struct Axis {
   AxisName name = AxisName::channels;
   std::int64_t size = 0;
-  bool split = false;  // tensor parallelism cuts it
-  // 1: every rank has the same number of indices, which must divide the axis. More: every rank
-  // stores the same multiple of this number, padding included. The last rank with indices may have
-  // fewer than it stores, and the ranks after it have none.
+  bool split = false;  // true if tensor parallelism splits the axis
+  // If 1, every rank has the same number of indices; the number of ranks must divide the axis. If
+  // larger, every rank stores the same multiple of this number, padding included. The last rank
+  // with indices may have fewer than it stores, and the ranks after it have none.
   std::int64_t multiple = 1;
 
-  // Throws if the ranks cannot share the axis.
+  // Returns the rank's part of the axis. Throws if the ranks cannot split it.
   AxisPiece piece(const MeshPlace& place) const {
     require(
         place.tensor_ranks >= 1 && place.tensor_rank >= 0 && place.tensor_rank < place.tensor_ranks,
@@ -74,19 +74,20 @@ struct Axis {
   }
 };
 
-// Elements [global_begin, global_begin + size) of one axis of a file. A rank has them at
-// local_begin in the same axis of its own array.
+// Elements [global_begin, global_begin + size) of one axis of a tensor in a file. A rank stores
+// them from local_begin on in the same axis of its own array.
 struct Interval {
   std::int64_t global_begin = 0;
   std::int64_t local_begin = 0;
   std::int64_t size = 0;
 };
 
-// What a rank holds of one axis of a file, which consists of `axes`, the outermost first. A split
-// of an inner axis gives one interval for each index of the axes outside it: half of the heads of
-// (3 parts, heads, head size) are three intervals. Neighbours are one interval.
+// Returns the part that a rank holds of one axis of a tensor in a file. The axis is the product of
+// `axes`, outermost first. A split of an inner axis yields one interval per index of the axes
+// outside it: half of the heads of (3 parts, heads, head size) are three intervals. Contiguous
+// elements form one interval.
 inline std::vector<Interval> intervals_of(const std::vector<Axis>& axes, const MeshPlace& place) {
-  std::vector<Interval> all = {{0, 0, 1}};  // in units of the axes that are still to come
+  std::vector<Interval> all = {{0, 0, 1}};  // in units of the remaining axes
   for (const Axis& axis : axes) {
     const AxisPiece piece = axis.piece(place);
     std::vector<Interval> finer;

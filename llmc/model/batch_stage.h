@@ -1,5 +1,5 @@
-// Where batches lie in device memory. Two buffers in turn, so that the next batch can be written
-// while the device still works on the last one.
+// Batches in device memory. Two buffers alternate, so that the next batch can be written while the
+// device still works on the last one.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace llmc {
 
-// A batch with all that is computed on the host.
+// A batch with everything that the host computes for it.
 struct PreparedBatch {
   Batch batch;
-  TokenBuckets buckets{};                      // for a backward pass; else empty
-  std::vector<std::int32_t> first_position{};  // (B) where each sequence begins; empty: 0
+  TokenBuckets buckets{};                      // for a backward pass; otherwise empty
+  std::vector<std::int32_t> first_position{};  // (B) start position of each sequence; empty: 0
 };
 
 inline PreparedBatch prepare(Batch batch) {
@@ -35,8 +35,9 @@ class BatchStage {
   BatchStage(const BatchStage&) = delete;
   BatchStage& operator=(const BatchStage&) = delete;
 
-  // Copies a batch (B*T numbers each; all but the inputs may be empty) in stream order. The result
-  // is valid until the call after the next.
+  // Copies a batch to the device in stream order. Inputs, targets and doc_start have B*T numbers
+  // each; all except the inputs may be empty. The result is valid until the second put() after this
+  // one.
   DeviceBatch put(const PreparedBatch& prepared, Stream& stream) {
     const auto& [host, token_buckets, first_position] = prepared;
     const std::int64_t rows = host.B * host.T;
@@ -75,12 +76,13 @@ class BatchStage {
  private:
   struct Buffers {
     Tensor<std::int32_t, 1> device;
-    PinnedBuffer<std::int32_t> host;  // empty until its first use
+    PinnedBuffer<std::int32_t> host;  // allocated on first use
     Event copied;
   };
 
-  // Tokens, targets, documents, positions in buckets; and distinct ids with their starts, at most
-  // as many and one more. Passes with first positions have neither targets nor documents.
+  // Tokens, targets, doc_start and bucket positions have `rows` numbers each. The distinct ids have
+  // at most `rows`, their starts one more. Batches with first_position have no targets and no
+  // doc_start.
   static std::int64_t capacity(std::int64_t rows) { return 6 * rows + 1; }
 
   Buffers buffers_[2];

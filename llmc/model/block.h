@@ -1,7 +1,8 @@
 // A transformer block:  x += attention(ln_1(x));  x += mlp(ln_2(x))
 //
-// Each addition to the residual stream x is fused with the LayerNorm that follows it. So a block
-// begins with the addition that the block before it left, and leaves its own last one.
+// Each addition to the residual stream x is fused with the LayerNorm that follows it. A block
+// therefore starts with the pending addition of the previous block and leaves its own last one
+// pending.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +20,16 @@
 
 namespace llmc {
 
-// The residual stream with an addition still to come: x = sum + branch. Without branch: x = sum.
+// The residual stream with a pending addition: x = sum + branch. Without a branch, x = sum.
 template <class T>
 struct Residual {
   Tensor<const T, 2> sum, branch;  // (rows, C)
 };
 
-// The block's own self-attention. A caller may replace it by another attention, which may see more
-// than the batch: attend(layer, out, lse, qkv) writes out (B, T, C) from qkv (B, T, 3C); lse
-// (B, NH, T) is work space. A program that only uses its own attention does not contain this one.
+// The block's own self-attention. A caller may replace it by attend(layer, out, lse, qkv), which
+// may read more than the batch, such as a key-value cache. It writes out (B, T, C) from qkv (B, T,
+// 3C); lse (B, NH, T) is scratch. A program that always replaces it contains no code of this
+// attention.
 struct OwnAttention {};
 
 template <class T>
@@ -37,8 +39,8 @@ class Block {
         ParameterSource& source, Attention kind)
       : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
 
-  // Reads x and leaves its form after the block. `a` keeps what backward() reads; if x has no
-  // branch, it is a.input already.
+  // Reads x and returns the residual stream after the block. `a` keeps what backward() reads. If x
+  // has no branch, the caller has already written it to a.input.
   template <class Attend>
   Residual<T> forward(const BlockActivations<T>& a, const Residual<T>& x, const Workspace<T>& work,
                       const Attend& attend, const Pass& pass) const {
@@ -66,14 +68,14 @@ class Block {
     return {a.residual_mid, branch};
   }
 
-  // work.d_residual goes from the gradient of x after the block to that of x before it; the
-  // gradients of the parameters are added to.
+  // Replaces the gradient of x after the block by the gradient of x before it, in work.d_residual.
+  // Adds to the gradients of the parameters.
   void backward(const BlockActivations<T>& a, const Workspace<T>& work, const Pass& pass) const {
     mlp_backward(a, work, pass);
     attention_backward(a, work, pass);
   }
 
-  // Floats of Context::scratch that backward() of B sequences of T tokens needs.
+  // Number of floats in Context::scratch that backward() needs for B sequences of T tokens.
   std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq) const {
     const std::int64_t rows = B * T_seq;
     return std::max({ln_1_.scratch_size(rows), c_attn_.scratch_size(rows),
@@ -120,8 +122,7 @@ class Block {
     ln_1_.backward(d_residual, d_btc, a.input, a.ln_1_statistics, d_residual, context);
   }
 
-  // The gradient of a branch: that of the residual stream, with the branch's dropout, which is
-  // written to `buffer`.
+  // Returns the gradient of a branch: d_residual, or with dropout its masked copy in `buffer`.
   Tensor<const T, 2> branch_gradient(Tensor<T, 2> buffer, Branch branch, In<T, 2> d_residual,
                                      const Pass& pass) const {
     const Dropout dropout = branch_dropout(pass.options, layer_, branch);

@@ -1,5 +1,6 @@
-// What every call on a model needs besides its data: the stream that its work is queued on, the
-// matrix products, and work space. Communication will add its own stream and the process mesh.
+// What every call on a model needs in addition to its data: the stream that its work is queued on,
+// the matrix products, and scratch memory. Communication will add its own stream and the process
+// mesh.
 #pragma once
 
 #include "llmc/device/device.h"
@@ -15,7 +16,7 @@ struct Context {
 
   Stream stream;
   Gemm gemm;
-  // Work space that ops use one after the other. The owner of the context reserves the largest size
+  // Scratch memory that successive ops share. The owner of the context reserves the largest size
   // that any of its calls needs; a call that needs more throws.
   Tensor<float, 1> scratch;
 };

@@ -1,4 +1,4 @@
-// What a pass over the model reads: ids, and what is known of them beforehand.
+// The input of a pass over the model: token ids, and data that the host derives from them.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace llmc {
 struct DeviceBatch {
   std::int64_t B = 0, T = 0;
   Tensor<const std::int32_t, 1> tokens;          // (B*T)
-  Tensor<const std::int32_t, 1> targets;         // (B*T), -1: no target; empty without a loss
-  TokenBucketsView buckets{};                    // of the tokens; for the backward pass
+  Tensor<const std::int32_t, 1> targets;         // (B*T), -1: no target; empty if there is no loss
+  TokenBucketsView buckets{};                    // rows of each token; for the backward pass
   const std::int32_t* doc_start = nullptr;       // (B*T) first visible key of each query; null: 0
-  const std::int32_t* first_position = nullptr;  // (B) where each sequence begins; null: 0
+  const std::int32_t* first_position = nullptr;  // (B) start position of each sequence; null: 0
 
   std::int64_t rows() const { return B * T; }
 };

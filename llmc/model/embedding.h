@@ -14,13 +14,13 @@ class Embedding {
   Embedding(const ParameterTable& table, ParameterSource& source)
       : wte_(table, "wte.weight", source), wpe_(table, "wpe.weight", source) {}
 
-  // out (B*T, C)
+  // Writes out (B*T, C).
   void forward(Tensor<T, 2> out, const DeviceBatch& batch, Context& context) const {
     embedding_forward<T>(out, batch.tokens, wte_.matrix(), wpe_.matrix(), batch.first_position,
                          batch.T, context.stream);
   }
 
-  // d_out (B*T, C)
+  // Adds to the gradients of wte and wpe; d_out (B*T, C).
   void backward(In<T, 2> d_out, const DeviceBatch& batch, Context& context) const {
     embedding_backward<T>(wte_.matrix_gradient(), wpe_.matrix_gradient(), d_out, batch.buckets,
                           batch.T, context.stream);

@@ -1,8 +1,8 @@
-// Everything that running a model of one shape takes: the table of parameters, the memory plan, the
-// weights or the state of training, and the model with its buffers. Programs, tests and benchmarks
+// Everything that is needed to run a model of one shape: the parameter table, the memory plan, the
+// weights or the training state, and the model with its buffers. Programs, tests and benchmarks
 // build it the same way:
 //
-//   Engine<bf16> engine(config, shape);   // reserves; memory().total() is what it will take
+//   Engine<bf16> engine(config, shape);   // reserves; memory().total() is the size needed
 //   engine.allocate();
 //   load_weights(path, engine.state(), engine.stream());
 //   engine.runner().forward(engine.runner().put(batch));
@@ -28,8 +28,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Allocates what the plan holds, including reservations made after construction, and sets the
-  // state to zero.
+  // Allocates everything that is reserved in the plan, including reservations made after
+  // construction, and clears the state.
   void allocate() {
     memory_.allocate();
     state_.clear(context_.stream);

@@ -5,7 +5,7 @@
 //   logits = ln_f(x) · wteᵀ
 //
 // A call runs the whole model or a stage of it: a range of blocks, with or without the embedding
-// and the head. What the backward pass needs is in the `Activations` that the caller passes.
+// and the head. The caller's `Activations` hold what the backward pass needs.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 
 namespace llmc {
 
-// A part of the model: the blocks [first, end), at least one. Without the embedding it starts from
-// a residual stream that the caller has written; without the head (final norm and logits) it leaves
-// one.
+// A part of the model: the blocks [first, end), at least one. A stage without the embedding starts
+// from a residual stream that the caller writes. A stage without the head (final norm and logits)
+// ends with a residual stream.
 struct Stage {
   std::int64_t first = 0, end = 0;
   bool embedding = true, head = true;
@@ -29,7 +29,7 @@ struct Stage {
 template <class T>
 class Gpt2 {
  public:
-  // Reserves work space in the plan; usable after plan.allocate(). `table` and `source` outlive
+  // Reserves workspace in the plan; usable after plan.allocate(). `table` and `source` must outlive
   // the model.
   Gpt2(const Gpt2Config& config, const ParameterTable& table, ParameterSource& source,
        const RunShape& run, MemoryPlan& plan)
@@ -50,12 +50,13 @@ class Gpt2 {
   const Gpt2Config& config() const { return config_; }
   Stage whole() const { return {.end = config_.layers}; }
 
-  // Floats of Context::scratch that a backward pass needs. Smaller batches need no more.
+  // Number of floats in Context::scratch that a backward pass needs. It suffices for smaller
+  // batches.
   std::int64_t scratch_size() const { return blocks_[0].scratch_size(run_.B, run_.T); }
 
   // ---- the whole model ----
 
-  // Afterwards saved.final_hidden() are the final, normalised states. `attend` may replace the
+  // Writes the final, normalised hidden states to saved.final_hidden(). `attend` may replace the
   // blocks' attention (block.h).
   template <class Attend = OwnAttention>
   void forward(Activations<T>& saved, const DeviceBatch& batch, Context& context,
@@ -63,7 +64,7 @@ class Gpt2 {
     forward(whole(), saved, batch, context, options, attend);
   }
 
-  // losses (B*T) of the last forward pass, not summed: for evaluation.
+  // Computes the losses (B*T) of the last forward pass, one per token, for evaluation.
   Tensor<const float, 1> losses(Activations<T>& saved, const DeviceBatch& batch, Context& context) {
     const std::int64_t rows = batch.rows();
     source_.acquire(kEmbeddingBlock);
@@ -73,7 +74,7 @@ class Gpt2 {
     return saved.losses(rows);
   }
 
-  // The logits of one row of the last forward pass, (1, Vp); columns from V on mean nothing.
+  // Computes the logits (1, Vp) of one row of the last forward pass. Columns from V on are padding.
   Tensor<const T, 2> logits_of_row(Activations<T>& saved, std::int64_t row, Context& context) {
     const Tensor<T, 2> logits = first_rows(work_.logits(), 1);
     source_.acquire(kEmbeddingBlock);
@@ -82,25 +83,25 @@ class Gpt2 {
     return logits;
   }
 
-  // Forward and backward of one micro-batch. Gradients are added to those of the source.
+  // Runs forward and backward of one micro-batch. Adds to the parameter gradients of the source.
   void forward_backward(Activations<T>& saved, const DeviceBatch& batch, const LossOptions& loss,
                         Context& context, const PassOptions& options = {}) {
     forward(whole(), saved, batch, context, options);
     backward(whole(), saved, batch, loss, context, options);
   }
 
-  // ---- a stage of it ----
+  // ---- a stage of the model ----
 
-  // (rows, C) Where the caller of a stage without embedding writes the residual stream beforehand,
-  // and where a stage without head leaves it.
+  // (rows, C) The caller of a stage without embedding writes the residual stream to stage_input()
+  // before forward(). A stage without head leaves it in stage_output().
   Tensor<T, 2> stage_input(const Stage& stage, Activations<T>& saved, std::int64_t rows) const {
     return saved.block(stage.first, rows).input;
   }
   Tensor<T, 2> stage_output(Activations<T>& saved, std::int64_t rows) const {
     return saved.residual_out(rows);
   }
-  // (rows, C) The gradient of the residual stream: the caller of a stage without head writes it
-  // before backward(); a stage without embedding leaves it there.
+  // (rows, C) The gradient of the residual stream. The caller of a stage without head writes it
+  // before backward(). A stage without embedding leaves the gradient of its input there.
   Tensor<T, 2> residual_gradient(std::int64_t rows) const { return work_.d_residual(rows); }
 
   template <class Attend = OwnAttention>
@@ -128,7 +129,8 @@ class Gpt2 {
     source_.release(final_block());
   }
 
-  // Of the stage's last forward pass with `saved`. `loss` matters only to a stage with head.
+  // Backward pass of the stage's last forward pass with `saved`. Only a stage with head uses
+  // `loss`.
   void backward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
                 const LossOptions& loss, Context& context, const PassOptions& options = {}) {
     const Pass pass{batch, options, context};
@@ -171,7 +173,8 @@ class Gpt2 {
     source_.gradients_ready(kEmbeddingBlock);
   }
 
-  // Losses, their sum, and the gradient of the final hidden states in d_btc.
+  // Computes the losses, adds their sum, and writes the gradient of the final hidden states to
+  // d_btc.
   void head_backward(Activations<T>& saved, const LossOptions& loss, const Pass& pass) {
     const std::int64_t rows = pass.rows();
     const ProfileScope scope("head", pass.context.stream);

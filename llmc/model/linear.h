@@ -1,5 +1,5 @@
-// The linear layer of a model. A weight of another dtype, a low-rank adapter or a slice of a
-// tensor-parallel layer changes this layer and no other.
+// The linear layer of a model. Weights of another dtype, low-rank adapters and tensor-parallel
+// slices of linear layers belong here.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ class Linear {
     linear_forward<T>(out, inp, weight_.matrix(), bias_.vector(), context.gemm, context.stream);
   }
 
-  // d_inp (rows, K) = d_out (rows, N) · weightᵀ, written; it may have no data: not computed. The
-  // gradients of the parameters are added to.
+  // Writes d_inp (rows, K) = d_out (rows, N) · weightᵀ, unless d_inp has no data. Adds to the
+  // gradients of the parameters.
   void backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Context& context) const {
     linear_backward<T>(d_inp, weight_.matrix_gradient(), bias_.vector_gradient(), d_out, inp,
                        weight_.matrix(), context.scratch, context.gemm, context.stream);
   }
 
-  // Floats of Context::scratch that backward() of this many rows needs.
+  // Number of floats in Context::scratch that backward() needs for this many rows.
   std::int64_t scratch_size(std::int64_t rows) const {
     return linear_backward_scratch(rows, bias_.spec().shape[0]);
   }

@@ -13,8 +13,8 @@
 
 namespace llmc {
 
-// What a backward pass starts from: gradients are those of scale × the sum of the losses, times
-// *factor if that is not null; sum (1) is increased by scale × the sum of the losses.
+// The loss that a backward pass differentiates. Gradients are those of scale × the sum of the
+// losses, times *factor unless it is null. The pass adds scale × the sum of the losses to sum (1).
 struct LossOptions {
   float scale = 1;
   Tensor<float, 1> sum;           // fp32, in device memory
@@ -24,11 +24,11 @@ struct LossOptions {
 template <class T>
 class LmHead {
  public:
-  // `vocabulary` is V; the logits have a column for each row of wte, which is padded.
+  // `vocabulary` is V. Logits have Vp columns, one per row of wte, which is padded.
   LmHead(std::int64_t vocabulary, const ParameterTable& table, ParameterSource& source)
       : vocabulary_(vocabulary), wte_(table, "wte.weight", source) {}
 
-  // logits (rows, Vp) of hidden (rows, C).
+  // Writes logits (rows, Vp) from hidden (rows, C).
   void logits(Tensor<T, 2> logits, In<T, 2> hidden, Context& context) const {
     const ProfileScope scope("logits", context.stream);
     constexpr const T* kNoBias = nullptr;
@@ -36,7 +36,7 @@ class LmHead {
            context.gemm, context.stream);
   }
 
-  // losses (rows) of hidden (rows, C) and targets (rows); `logits` (chunk, Vp) is work space.
+  // Writes losses (rows) from hidden (rows, C) and targets (rows). `logits` (chunk, Vp) is scratch.
   void losses(Tensor<float, 1> losses, Tensor<T, 2> logits, In<T, 2> hidden,
               In<std::int32_t, 1> targets, Context& context) const {
     for_each_chunk(logits, losses, hidden, targets, context, [&](const Chunk& chunk) {
@@ -44,7 +44,7 @@ class LmHead {
     });
   }
 
-  // The same, and d_hidden (rows, C), written; the gradient of wte is added to.
+  // Like losses(), but also writes d_hidden (rows, C) and adds to the gradient of wte.
   void backward(Tensor<T, 2> d_hidden, Tensor<float, 1> losses, Tensor<T, 2> logits,
                 In<T, 2> hidden, In<std::int32_t, 1> targets, const LossOptions& loss,
                 Context& context) const {
@@ -76,7 +76,7 @@ class LmHead {
     Tensor<const std::int32_t, 1> targets;  // (count)
   };
 
-  // use(chunk) with the logits of each chunk of rows in turn.
+  // Computes the logits of each chunk of rows in turn and calls use(chunk).
   template <class Use>
   void for_each_chunk(Tensor<T, 2> buffer, Tensor<float, 1> losses, In<T, 2> hidden,
                       In<std::int32_t, 1> targets, Context& context, Use&& use) const {

@@ -1,6 +1,6 @@
-// All device memory is asked for once, before the first step: everyone says what they need, the
-// plan adds it up by segment, allocates one piece and hands out the addresses. So memory is steady
-// from the start, and when it does not fit, the error says what takes how much.
+// Allocates all device memory once, before the first step. Each component reserves what it needs;
+// the plan adds it up by segment, allocates one buffer and assigns the addresses. Memory use is
+// constant from the start. If it does not fit, the error reports the size of each segment.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class MemoryPlan {
     std::int64_t bytes = 0;
   };
 
-  // `tensor` gets its shape now and its address when allocate() is called; it must stay where it is
-  // until then. Segments are reported in the order of their first mention.
+  // Sets the shape of `tensor` now and its address in allocate(); it must not move before that.
+  // Segments are reported in the order of their first reservation.
   template <class T, int R, class... Sizes>
   void reserve(const std::string& segment, Tensor<T, R>& tensor, Sizes... sizes) {
     static_assert(sizeof...(Sizes) == R);
@@ -45,7 +45,7 @@ class MemoryPlan {
   std::int64_t total() const { return total_; }
   const std::vector<Segment>& segments() const { return segments_; }
 
-  // "parameters 474.7 MiB, gradients ...; in all 1.9 GiB"
+  // "weights 474.7 MiB, gradients ...; in all 1945.6 MiB"
   std::string report() const {
     std::string text;
     for (const Segment& segment : segments_) {
@@ -63,7 +63,8 @@ class MemoryPlan {
  private:
   static constexpr std::int64_t kAlignment = 256;
 
-  // The product, rounded up. Sizes that somebody mistyped must not come around as small numbers.
+  // Returns the product, rounded up to kAlignment. Overflow-checked: a mistyped size must not wrap
+  // around to a small one.
   std::int64_t checked_bytes(std::int64_t bytes, std::initializer_list<std::int64_t> sizes) const {
     constexpr std::int64_t kMost = std::int64_t{1} << 55;
     for (const std::int64_t size : sizes) {

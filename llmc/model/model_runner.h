@@ -1,4 +1,4 @@
-// A model with what every use of it needs: activations, staging of batches, and a context.
+// A model with its activations, its staging of batches, and a context.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace llmc {
 template <class T>
 class ModelRunner {
  public:
-  // Reserves memory in the plan, also the context's scratch; usable after plan.allocate(). The
-  // references outlive the runner.
+  // Reserves memory in the plan, for training including the context's scratch; usable after
+  // plan.allocate(). All references must outlive the runner.
   ModelRunner(const Gpt2Config& config, const ParameterTable& table, ParameterSource& source,
               const RunShape& shape, Context& context, MemoryPlan& plan)
       : context_(context),
@@ -32,14 +32,14 @@ class ModelRunner {
   Gpt2<T>& model() { return model_; }
   Activations<T>& activations() { return activations_; }
 
-  // A batch to device memory; the result is valid until the call after the next.
+  // Copies a batch to device memory. The result is valid until the second put() after this one.
   DeviceBatch put(const PreparedBatch& batch) { return stage_.put(batch, context_.stream); }
 
   template <class Attend = OwnAttention>
   void forward(const DeviceBatch& batch, const Attend& attend = {}) {
     model_.forward(activations_, batch, context_, {}, attend);
   }
-  // Gradients are added to those of the model's source.
+  // Adds to the parameter gradients of the model's source.
   void forward_backward(const DeviceBatch& batch, const LossOptions& loss,
                         const PassOptions& options = {}) {
     model_.forward_backward(activations_, batch, loss, context_, options);
@@ -47,7 +47,7 @@ class ModelRunner {
 
   // ---- results of the last forward pass, in host memory ----
 
-  // (B*T) losses of its batch.
+  // (B*T) losses of the batch.
   void read_losses(const DeviceBatch& batch, std::vector<float>& losses) {
     const auto values = model_.losses(activations_, batch, context_);
     losses.resize(static_cast<std::size_t>(batch.rows()));

@@ -1,4 +1,4 @@
-// The LayerNorm of a model, alone or fused with the addition to the residual stream before it.
+// The LayerNorm layer, plain or fused with the residual addition before it.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,9 @@ class Norm {
                                   context.stream);
   }
 
-  // d_inp (rows, C) is the gradient through the norm, plus d_residual if that has data: the
-  // gradient that reaches the norm's input past it. d_inp may be d_residual.
+  // Writes d_inp (rows, C): the gradient through the norm, plus d_residual if that has data.
+  // d_residual is the gradient that reaches the norm's input around the norm; d_inp may be
+  // d_residual. Adds to the gradients of the parameters.
   void backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, const NormStatistics& statistics,
                 In<T, 2> d_residual, Context& context) const {
     layernorm_backward<T>(d_inp, weight_.vector_gradient(), bias_.vector_gradient(), d_out, inp,
@@ -43,7 +44,7 @@ class Norm {
                           context.scratch, context.stream);
   }
 
-  // Floats of Context::scratch that backward() of this many rows needs.
+  // Number of floats in Context::scratch that backward() needs for this many rows.
   std::int64_t scratch_size(std::int64_t rows) const {
     return layernorm_backward_scratch(rows, weight_.spec().shape[0]);
   }

@@ -11,19 +11,19 @@ namespace llmc {
 template <class T>
 class Parameter {
  public:
-  // Both outlive the parameter.
+  // `table` and `source` must outlive the parameter.
   Parameter(const ParameterTable& table, const std::string& name, ParameterSource& source)
       : spec_(table.find(name)), source_(source) {}
 
   const ParameterSpec& spec() const { return spec_; }
   WeightView view() const { return source_.weight(spec_); }
 
-  // A vector, and a matrix with its padding, of the model's own dtype.
+  // The values in the model's own dtype: a vector, or a matrix with its padding.
   Tensor<const T, 1> vector() const { return make_tensor(view().template as<T>(), spec_.shape[0]); }
   Tensor<const T, 2> matrix() const {
     return make_tensor(view().template as<T>(), spec_.stored_rows, spec_.shape[1]);
   }
-  // Without data if the parameter is frozen.
+  // The gradients have no data if the parameter is frozen.
   Tensor<float, 1> vector_gradient() const {
     return make_tensor(source_.gradient(spec_), spec_.shape[0]);
   }

@@ -1,4 +1,4 @@
-// What one rank holds of a parameter, as slices of a tensor in files.
+// The part of a parameter that one rank holds, as slices of a tensor in files.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace llmc {
 
-// One slice per box of spec.local(place), in the same order. The tensor's name is `prefix` and the
-// parameter's. Several slices are stored as NAME[0], NAME[1] and so on, since a file needs
-// different names. A rank that holds nothing has no slice.
+// Returns one slice per box of spec.local(place), in the same order. The tensor's name is `prefix`
+// followed by spec.name. Several slices are stored as NAME[0], NAME[1] and so on, because names in
+// a file are unique. A rank without elements of the parameter has no slice.
 inline std::vector<Slice> slices_of(const ParameterSpec& spec, const MeshPlace& place,
                                     const std::string& prefix) {
   const TensorHeader tensor = {prefix + spec.name, TensorDtype::f32, spec.shape};

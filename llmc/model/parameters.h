@@ -1,6 +1,6 @@
-// The one table that says what parameters a GPT-2 has. Initialisation, optimizer groups, checkpoint
-// layout, import and export, the memory report and, later, sharding are all loops over it; nowhere
-// is a parameter an index.
+// The table of all parameters of a GPT-2. Initialisation, optimizer groups, checkpoint layout,
+// import and export and the memory report all use it, as sharding will. No code refers to a
+// parameter by a fixed index.
 #pragma once
 
 #include <cmath>
@@ -19,11 +19,11 @@ namespace llmc {
 
 enum class Initializer { normal, zero, one };
 
-// The axes of a parameter, grouped into those of its tensor in files, which is Hugging Face's: the
-// weight of c_attn is a matrix of (C) rows and (3 parts, NH, HS) columns. Outermost axes first.
+// The axes of a parameter, outermost first, grouped into rows and columns of its tensor in files.
+// Files use Hugging Face's layout: the weight of c_attn has (C) rows and (3 parts, NH, HS) columns.
 struct ParameterAxes {
   std::vector<Axis> rows;
-  std::vector<Axis> columns = {};  // none: the tensor is a vector
+  std::vector<Axis> columns = {};  // empty: the tensor is a vector
 
   // (rows, columns) or (rows).
   std::vector<std::int64_t> shape() const {
@@ -49,13 +49,13 @@ struct ParameterAxes {
   }
 };
 
-// What one rank holds of a parameter.
+// The part of a parameter that one rank holds.
 struct LocalParameter {
-  ParameterAxes axes;               // with the sizes of this rank, padding not counted
-  std::vector<std::int64_t> shape;  // of its tensor: (rows, columns) or (rows)
-  std::int64_t stored_rows = 0;     // in memory: shape[0] and padding
-  // Its elements, each once: one box unless the split is inside of other axes. c_attn has three,
-  // for q, k and v.
+  ParameterAxes axes;               // with the sizes of this rank, without padding
+  std::vector<std::int64_t> shape;  // of the rank's tensor: (rows, columns) or (rows)
+  std::int64_t stored_rows = 0;     // rows in memory: shape[0] plus padding
+  // Boxes that cover its elements, each once. There is at most one box unless an inner axis is
+  // split: c_attn then has three, for q, k and v.
   std::vector<ElementBox> boxes;
 
   std::int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
@@ -67,20 +67,20 @@ struct ParameterSpec {
   std::string name;  // Hugging Face's, without the prefix "transformer."
   ParameterAxes axes;
   std::vector<std::int64_t> shape;  // as stored in files: axes.shape()
-  std::int64_t stored_rows = 0;     // of the first axis in memory: more than shape[0] where padded
+  std::int64_t stored_rows = 0;     // rows in memory: more than shape[0] if padded
   Initializer initializer = Initializer::zero;
-  float stddev = 0;           // of Initializer::normal
-  bool weight_decay = false;  // matrices and embeddings
+  float stddev = 0;           // for Initializer::normal
+  bool weight_decay = false;  // true for matrices and embeddings
   int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
-  std::uint32_t id = 0;     // place in the table: the tensor's key for random numbers
-  std::int64_t offset = 0;  // in elements, where the tensors lie one after the other in one array
+  std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
+  std::int64_t offset = 0;  // first element in the array that holds all tensors
 
-  // Elements in files, and in memory.
+  // Number of elements in files and in memory.
   std::int64_t size() const { return row_size() * shape[0]; }
   std::int64_t stored_size() const { return row_size() * stored_rows; }
 
-  // The part of the rank at `place`; one rank alone holds everything. Throws if the ranks cannot
-  // share the parameter.
+  // Returns the part that the rank at `place` holds; a single rank holds everything. Throws if the
+  // ranks cannot split the parameter.
   LocalParameter local(const MeshPlace& place = {}) const {
     try {
       return local_part(place);
@@ -89,8 +89,8 @@ struct ParameterSpec {
     }
   }
 
-  // FLOP of a forward pass per token, by the convention of 2 per parameter. The embedding of the
-  // tokens counts as the matrix of the head; positions are only added.
+  // FLOP of a forward pass per token, by the convention of 2 per parameter. The token embedding
+  // counts as the matrix of the head. Position embeddings count 0, because they are only added.
   std::int64_t flops_per_token() const {
     return axes.rows.front().name == AxisName::positions ? 0 : 2 * size();
   }
@@ -123,15 +123,15 @@ struct ParameterSpec {
   }
 };
 
-// Every tensor starts at a multiple of this many elements: aligned for 16-byte accesses in every
-// dtype, and no 1024-element piece of the gradient norm belongs to two tensors.
+// Every tensor starts at a multiple of this many elements. This aligns 16-byte accesses in every
+// dtype, and no 1024-element piece of the gradient norm spans two tensors.
 inline constexpr std::int64_t kParameterAlignment = 1024;
 
 class ParameterTable {
  public:
   explicit ParameterTable(const Gpt2Config& config) {
-    // OpenAI's values (Radford et al., 2019): 0.02, positions 0.01; the two projections into the
-    // residual stream are scaled down by the root of their number.
+    // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
+    // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
     constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
     const float residual = kStddev / std::sqrt(2.0f * static_cast<float>(config.layers));
     const Axis vocabulary{AxisName::vocabulary, config.vocabulary, true, kVocabularyMultiple};
@@ -168,10 +168,10 @@ class ParameterTable {
     fail("there is no parameter '" + name + "'");
   }
 
-  // Elements of the array that holds all tensors, gaps included.
+  // Number of elements of the array that holds all tensors, including gaps.
   std::int64_t stored_size() const { return stored_size_; }
 
-  // Parameters, padding and gaps not counted.
+  // Number of parameters, without padding and gaps.
   std::int64_t count() const {
     std::int64_t count = 0;
     for (const ParameterSpec& spec : specs_) count += spec.size();
@@ -207,8 +207,8 @@ class ParameterTable {
     add_vector(name + ".weight", block, {{channels}}, Initializer::one);
     add_vector(name + ".bias", block, {{channels}}, Initializer::zero);
   }
-  // The weight has (inputs, outputs). The bias has the outputs, and is cut with them: a
-  // row-parallel layer cuts its inputs alone, and every rank has the whole bias.
+  // The weight has the axes (inputs, outputs). The bias has the outputs and is split with them. A
+  // row-parallel layer splits only its inputs, so every rank has the whole bias.
   void add_linear(const std::string& name, int block, const ParameterAxes& axes, float stddev) {
     add_matrix(name + ".weight", block, axes, stddev);
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);

@@ -1,4 +1,4 @@
-// One forward or backward pass of a batch, as the layers see it.
+// The arguments that all layers share in one forward or backward pass of a batch.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Pass {
 
   std::int64_t rows() const { return batch.rows(); }
 
-  // (rows, C) as (B, T, C)
+  // Returns a view of (rows, C) as (B, T, C).
   template <class X>
   Tensor<X, 3> batched(const Tensor<X, 2>& tensor) const {
     return {tensor.data, {batch.B, batch.T, tensor.shape[1]}};

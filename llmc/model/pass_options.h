@@ -13,13 +13,13 @@ struct PassOptions {
   DropoutRates dropout{};
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  std::int64_t first_sample = 0;  // the number of the batch's first sequence
+  std::int64_t first_sample = 0;  // index in the run of the batch's first sequence
 };
 
 enum class Branch { attention, mlp };
 
-// Sites (ops/dropout.h): the embedding is 0; of layer l attention is 3l + 1, what its attention
-// adds to the residual stream 3l + 2, what its MLP adds 3l + 3.
+// Dropout sites (ops/dropout.h): 0 is the embedding. In layer l, 3l + 1 is the attention
+// probabilities, 3l + 2 the output of the attention branch, 3l + 3 the output of the MLP branch.
 inline Dropout embedding_dropout(const PassOptions& o) {
   return make_dropout(o.dropout.embedding, o.seed, o.step, 0, o.first_sample);
 }

@@ -1,5 +1,5 @@
-// Between a model here and others' files: the config, both ways, and the weights in, from a
-// directory of transformers or a model file of llm.c.
+// Conversion between Gpt2Config and Hugging Face's config, and loading of weights from a
+// transformers directory or an llm.c model file.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::s
   return out;
 }
 
-// Throws, naming the flag, for what is neither of the kinds below. A run's --out directory holds
-// checkpoints, and is none itself.
+// Throws unless `path` is a Hugging Face directory, a checkpoint or an llm.c model file. (`--out`
+// contains checkpoints but is not one.) The error names `flag`.
 inline void check_pretrained_path(const std::string& flag, const std::string& path) {
   if (is_llmc_model_file(path)) return;
   std::error_code ignored;
@@ -69,14 +69,14 @@ inline void check_pretrained_path(const std::string& flag, const std::string& pa
                       : "it holds checkpoints: " + flag + " " + newest);
 }
 
-// What others' files say of a model: a directory that save_pretrained or this engine wrote, or a
-// model file of llm.c (.bin).
+// Reads the config of a model from a directory that save_pretrained or this engine wrote, or from
+// an llm.c model file (.bin).
 inline HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {
   return is_llmc_model_file(path) ? LlmcModelFile(path).config() : read_huggingface_config(path);
 }
 
-// A model has a row for each token of its tokenizer. `weights` says in errors where the model is
-// from: "--model DIR".
+// Throws unless the model has one embedding row per token of the tokenizer. Errors name the model's
+// origin, `weights`, such as "--model DIR".
 inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
                              const Tokenizer& tokenizer) {
   if (tokenizer.vocabulary_size() == vocabulary) return;
@@ -85,8 +85,8 @@ inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary
        "give the " + quantity("tokenizer") + " that the weights were trained with");
 }
 
-// Loads the weights from there into `state`, which has a table() and takes each tensor with
-// set_weight(spec, values, stream).
+// Loads the weights at `path` into `state`, which provides table() and set_weight(spec, values,
+// stream).
 template <class State>
 void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
   const auto load_from = [&](const auto& weights) {

@@ -1,5 +1,5 @@
-// Causal self-attention of one block: flash attention, or the standard one that keeps the (T, T)
-// matrix.
+// Causal self-attention of one block: flash attention, or standard attention, which stores
+// the (T, T) matrix.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class SelfAttention {
   SelfAttention(const Gpt2Config& config, std::int64_t layer, Attention kind)
       : layer_(layer), heads_(config.heads), head_size_(config.head_size()), kind_(kind) {}
 
-  // a.attention from a.qkv.
+  // Writes a.attention and what backward() reads (log_sum_exp, probabilities) from a.qkv.
   void forward(const BlockActivations<T>& a, const Pass& pass) const {
     const Dropout dropout = attention_dropout(pass.options, layer_);
     const Tensor<T, 3> out = pass.batched(a.attention), qkv = pass.batched(a.qkv);
@@ -31,7 +31,7 @@ class SelfAttention {
     }
   }
 
-  // d_qkv (rows, 3C) from d_out (rows, C), the gradient of a.attention.
+  // Writes d_qkv (rows, 3C) from d_out (rows, C), the gradient of a.attention.
   void backward(Tensor<T, 2> d_qkv, In<T, 2> d_out, const BlockActivations<T>& a,
                 const Pass& pass) const {
     const Dropout dropout = attention_dropout(pass.options, layer_);
@@ -53,7 +53,7 @@ class SelfAttention {
     return {a.log_sum_exp.data, {pass.batch.B, heads_, pass.batch.T}};
   }
 
-  // Floats of Context::scratch that backward() of B sequences of T tokens needs.
+  // Number of floats in Context::scratch that backward() needs for B sequences of T tokens.
   std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq) const {
     return kind_ == Attention::flash
                ? flash_attention_backward_scratch(B, T_seq, heads_, head_size_)

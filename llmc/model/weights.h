@@ -1,5 +1,5 @@
-// The weights of a model in device memory: one array laid out by the parameter table. All that
-// running a model needs; what training keeps beside them is in train/training_state.h.
+// The weights of a model in device memory: one array laid out by the parameter table. Inference
+// needs nothing else; what training needs in addition is in train/training_state.h.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,11 @@ class Weights {
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
-  // After plan.allocate(): everything zero, gaps and padding too, which stay so.
+  // Sets everything to zero, including gaps and padding, which stay zero. Call after
+  // plan.allocate().
   void clear(Stream& stream) { fill_zero(values_.data, values_.size(), stream); }
 
-  // Rounds spec.size() fp32 numbers to T; the copy is finished on return.
+  // Copies spec.size() fp32 numbers, rounded to T; the copy is finished on return.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
     if constexpr (std::is_same_v<T, float>) {
       copy_to_device(of(spec), values, spec.size(), stream);
@@ -45,7 +46,7 @@ class Weights {
 
   const Tensor<T, 1>& values() const { return values_; }
 
-  // As a model reads them, without gradients.
+  // The source from which a model reads the weights; it has no gradients.
   ParameterSource& source() { return source_; }
 
  private:

@@ -1,5 +1,4 @@
-// The buffers that forward and backward passes use one after the other, whichever micro-batch they
-// belong to.
+// Buffers that forward and backward passes reuse, shared by all micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +27,13 @@ class Workspace {
   // (chunk, Vp) logits of a chunk of rows, then their gradients.
   Tensor<T, 2> logits() const { return logits_; }
 
-  // Each for a batch of so many rows.
+  // The functions below return views for a batch of `rows` rows.
 
-  // (rows, C) what a block's last branch adds to the residual stream.
+  // (rows, C) the output of the last branch, not yet added to the residual stream.
   Tensor<T, 2> branch(std::int64_t rows) const { return first_rows(branch_, rows); }
-  // (rows, C) the gradient of the residual stream at the place that the backward pass has reached.
+  // (rows, C) the gradient of the residual stream at the current point of the backward pass.
   Tensor<T, 2> d_residual(std::int64_t rows) const { return first_rows(d_residual_, rows); }
-  // (rows, C), and (rows, columns) with at most 4C columns: gradients inside a block.
+  // Gradients inside a block: (rows, C), and (rows, columns) with at most 4C columns.
   Tensor<T, 2> d_btc(std::int64_t rows) const { return first_rows(d_btc_, rows); }
   Tensor<T, 2> d_wide(std::int64_t rows, std::int64_t columns) const {
     return {d_bt4c_.data, {rows, columns}};

@@ -8,7 +8,8 @@
 
 namespace llmc {
 
-// Threads for the one block that sums n floats: 16 for each of a thread's steps.
+// Threads of the block that sums n floats: one per 16 floats, which a thread adds in one iteration;
+// 32 to 1024.
 inline int array_sum_threads(std::int64_t n) {
   return static_cast<int>(std::clamp<std::int64_t>(round_up(ceil_div(n, 16), 32), 32, 1024));
 }
@@ -17,9 +18,9 @@ inline std::size_t array_sum_shared() {
   return SharedLayout().add<float>(kBlockScratch).bytes();
 }
 
-// x[0] + ... + x[n-1], called by all threads of a block; every thread gets it. x is aligned to 16
-// bytes. One block alone must have many loads under way at once, so a thread asks for several
-// vectors before it adds the first. The order depends on n and the block size.
+// Returns x[0] + ... + x[n-1] to every thread; all threads of the block call it. x is aligned to 16
+// bytes. A single block must keep many loads in flight, so a thread loads kAhead vectors before it
+// adds the first. The order of the sum depends only on n and the block size.
 __device__ __forceinline__ float array_sum(const float* x, std::int64_t n, float* scratch) {
   constexpr int N = 4;
   constexpr int kAhead = 4;

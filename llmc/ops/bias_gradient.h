@@ -9,14 +9,14 @@
 
 namespace llmc {
 
-// The rows are cut into slabs so that about a thousand blocks share the reading, but not into
-// slabs so thin that writing the partial sums would show.
+// Number of slabs of rows: enough for up to about a thousand blocks to share the reads, but few
+// enough that writing the partial sums costs little.
 inline std::int64_t bias_gradient_slabs(std::int64_t M, std::int64_t N) {
   const std::int64_t tiles = ceil_div(N, 256);
   return std::clamp<std::int64_t>(ceil_div(M, 64), 1, std::max<std::int64_t>(1, 1024 / tiles));
 }
 
-// Floats of scratch that bias_gradient wants for d_out (M, N).
+// Floats of scratch that bias_gradient needs for d_out (M, N).
 inline std::int64_t bias_gradient_scratch(std::int64_t M, std::int64_t N) {
   return bias_gradient_slabs(M, N) * N;
 }
@@ -36,8 +36,8 @@ __global__ void bias_gradient_kernel(float* partials, const T* d_out, std::int64
 }
 
 // d_bias (N) fp32 += sum over m of d_out (M, N). N is a multiple of 8. scratch holds
-// bias_gradient_scratch(M, N) floats. Without data in d_bias (frozen) nothing is computed.
-// Deterministic: the order of the sum depends on M and N alone.
+// bias_gradient_scratch(M, N) floats. If d_bias has no data (frozen), nothing is computed.
+// Deterministic: the order of the sum depends only on M and N.
 template <class T>
 void bias_gradient(Tensor<float, 1> d_bias, In<T, 2> d_out, Tensor<float, 1> scratch,
                    Stream& stream) {

@@ -1,12 +1,15 @@
-// Softmax cross-entropy over the vocabulary: losses, and the logits' gradients in their place.
+// Softmax cross-entropy over the vocabulary. Computes losses and replaces the logits by their
+// gradients.
 //
-// In two phases. *Statistics* of a row: its maximum m, the sum s of exp(logit - m), the target's
-// logit. *From statistics*: loss = log s + m - target's logit, and d_logit = (exp(logit - m) / s -
-// [is target]) * dloss. One rank runs both at once (fused_classifier); ranks that hold slices of
-// the vocabulary merge their statistics in between, and never gather logits.
+// There are two phases. *Statistics* of a row: its maximum m, the sum s of exp(logit - m), the
+// target's logit. *From statistics*: loss = log s + m - target's logit, and
+// d_logit = (exp(logit - m) / s - [is target]) * dloss. One rank runs both at once
+// (fused_classifier). Ranks that hold slices of the vocabulary merge their statistics in between
+// and never gather logits.
 //
-// Logits lie in padded rows of Vp >= V numbers, Vp a multiple of 8. Columns from V on are never
-// read; their gradients are written as 0. A target of -1 leaves a row out: loss 0, gradients 0.
+// Logits are stored in padded rows of Vp >= V numbers; Vp is a multiple of 8. Columns from V on are
+// never read; their gradients are written as 0. A row with target -1 is ignored: its loss and
+// gradients are 0.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +20,18 @@
 
 namespace llmc {
 
-// Where maxima start, and below what a logit is as good as -infinity. Finite, so that a thread
+// Initial value of maxima; logits below it count as -infinity. It is finite, so that a thread
 // without columns, or with logits of -infinity, adds 0 to a sum and not NaN.
 inline constexpr float kLowestLogit = -1e30f;
 
 struct SoftmaxStatistics {
   float max;
-  float sum;  // of exp(logit - max)
+  float sum;  // sum of exp(logit - max)
 };
 
-// exp(x - max). T is what the logits are stored as. fp32 asks for the accurate exponential; else
-// subtraction and change of base are one operation, which errs by the same factor for all of a row.
+// Returns exp(x - max). T is the dtype of the logits. fp32 needs the accurate exponential. In half
+// precision one fma does the subtraction and the change of base; the rounding error of kLog2E * max
+// is the same factor for the whole row.
 template <class T>
 __device__ __forceinline__ float exp_below(float x, float max) {
   if constexpr (sizeof(T) < sizeof(float)) {
@@ -37,8 +41,8 @@ __device__ __forceinline__ float exp_below(float x, float max) {
   }
 }
 
-// Statistics of row[0 .. V), by the whole block; every thread gets them. One pass: a thread's sum
-// is rescaled whenever its maximum grows (Milakov and Gimelshein, 2018).
+// Statistics of row[0 .. V). The whole block computes them and every thread receives them. One
+// pass: a thread's sum is rescaled when its maximum grows (Milakov and Gimelshein, 2018).
 template <class T>
 __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, std::int64_t V,
                                                                 float* scratch) {
@@ -72,8 +76,8 @@ __device__ __forceinline__ float cross_entropy(SoftmaxStatistics softmax, float 
   return std::log(softmax.sum) + softmax.max - target_logit;
 }
 
-// Logits to gradients in place, by the whole block. target is the row's column of the target, or
-// any number outside [0, V) where that lies in another slice.
+// Replaces logits by gradients, by the whole block. target is the target's column in this row, or
+// any number outside [0, V) if the target is in another slice.
 template <class T>
 __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics softmax,
                                                       std::int64_t target, float dloss,
@@ -81,7 +85,7 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
   constexpr int N = kVecSize<T>;
   const std::int64_t whole = V / N * N;
   const float scale = dloss / softmax.sum;
-  const auto probability = [=](T logit) {  // times dloss
+  const auto probability = [=](T logit) {  // softmax probability times dloss
     return scale * exp_below<T>(to_float(logit), softmax.max);
   };
   for (std::int64_t c = thread_index() * N; c < whole; c += block_size() * N) {
@@ -101,7 +105,7 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
   }
 }
 
-// x times a number in device memory; null: 1.
+// Returns x times a number in device memory, or x if `factor` is null.
 __device__ __forceinline__ float times(float x, const float* factor) {
   return factor == nullptr ? x : x * *factor;
 }
@@ -116,8 +120,8 @@ __device__ __forceinline__ void write_zero_row(T* row, std::int64_t Vp) {
 
 // ---- one rank: both phases in one kernel ---------------------------------------------------
 
-// One block per row. The second reading of a row comes from the L2 cache: the rows at work on a
-// whole GPU, two blocks to a multiprocessor, are about half of it.
+// One block per row. The second read of a row hits the L2 cache: the rows in flight on a whole GPU,
+// two blocks per multiprocessor, take about half of it.
 template <class T>
 __global__ __launch_bounds__(1024) void fused_classifier_kernel(T* logits, float* losses,
                                                                 const std::int32_t* targets,
@@ -133,7 +137,7 @@ __global__ __launch_bounds__(1024) void fused_classifier_kernel(T* logits, float
     if (thread_index() == 0) losses[block_x()] = 0.0f;
     return;
   }
-  // Read before the first barrier, after which others may have overwritten it.
+  // Read before the first barrier. After it, other threads may have overwritten the logit.
   const float target_logit = to_float(row[target]);
   const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
   if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, target_logit);
@@ -156,7 +160,7 @@ __global__ __launch_bounds__(1024) void classifier_loss_kernel(float* losses, co
   if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, to_float(row[target]));
 }
 
-// At least four vectors for a thread, at most 1024 threads.
+// One thread per four vectors, rounded up to whole warps; at most 1024 threads.
 template <class T>
 int classifier_threads(std::int64_t Vp) {
   const std::int64_t wanted = ceil_div(Vp, 4 * kVecSize<T>);
@@ -172,11 +176,11 @@ inline void check_classifier(const char* op, std::int64_t V, std::int64_t Vp) {
   require(V > 0 && V <= Vp, std::string(op) + ": the vocabulary does not fit a row of logits");
 }
 
-// logits (rows, Vp): logits in, d loss / d logits out, where the loss is dloss * the sum of the
-// rows' losses (for a mean over a step, dloss is 1 / (B * T * accumulation)). losses (rows) fp32
-// written, not scaled. targets (rows) in [0, V), or -1 to leave a row out; the data side checks
-// them. V <= Vp, any V. dloss_factor, unless null, is one number in device memory that dloss is
-// multiplied by, for the gradients alone: the loss scale of fp16 (optimizer_state.h).
+// logits (rows, Vp): logits in, d loss / d logits out. The loss is dloss * the sum of the rows'
+// losses; for a mean over a step, dloss is 1 / (B * T * grad_accum). Writes losses (rows), fp32,
+// not scaled. targets (rows) are in [0, V), or -1 to ignore the row; the data code checks them.
+// V <= Vp, any V. dloss_factor, unless null, is one number in device memory that multiplies dloss,
+// only for the gradients: the loss scale of fp16 (optimizer_state.h).
 template <class T>
 void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
                       Tensor<const std::int32_t, 1> targets, float dloss, std::int64_t V,
@@ -191,7 +195,7 @@ void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
          V, Vp);
 }
 
-// As fused_classifier without gradients: losses (rows) written, logits (rows, Vp) left as they are.
+// fused_classifier without gradients: writes losses (rows) and does not change logits (rows, Vp).
 template <class T>
 void classifier_loss(Tensor<float, 1> losses, In<T, 2> logits,
                      Tensor<const std::int32_t, 1> targets, std::int64_t V, Stream& stream) {
@@ -222,7 +226,7 @@ __global__ __launch_bounds__(1024) void classifier_statistics_kernel(
   }
 }
 
-// One thread per row. all_x is (slices, rows).
+// One thread per row. all_max, all_sum and all_target are (slices, rows).
 inline __global__ void merge_classifier_statistics_kernel(float* row_max, float* row_sum,
                                                           float* target_logit, const float* all_max,
                                                           const float* all_sum,
@@ -259,10 +263,10 @@ __global__ __launch_bounds__(1024) void classifier_from_statistics_kernel(
   write_logit_gradients(row, softmax, targets[r] - v_begin, dloss, V, Vp);
 }
 
-// First phase on the slice [v_begin, v_end) of the vocabulary: column j of logits (rows, Vp) is
-// token v_begin + j; columns from v_end - v_begin on are padding. Written, all (rows) fp32: the
-// slice's row_max, row_sum (relative to that maximum) and target_logit (0 where another slice has
-// the target).
+// First phase on the slice [v_begin, v_end) of the vocabulary. Column j of logits (rows, Vp) is
+// token v_begin + j; columns from v_end - v_begin on are padding. Writes, all (rows) fp32: the
+// slice's row_max, row_sum (relative to that maximum) and target_logit (0 if the target is not in
+// the slice).
 template <class T>
 void classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
                            Tensor<float, 1> target_logit, In<T, 2> logits,
@@ -279,8 +283,8 @@ void classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
          targets.data, v_begin, v_end - v_begin, Vp);
 }
 
-// Between the phases: statistics of all slices, each (slices, rows) in vocabulary order, become
-// those of the whole rows (rows), in a fixed order, so that every rank gets the same bits.
+// Between the phases: merges the statistics of all slices, each (slices, rows) in vocabulary order,
+// into those of the whole rows (rows). The order is fixed, so every rank computes the same bits.
 inline void merge_classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
                                         Tensor<float, 1> target_logit, In<float, 2> all_max,
                                         In<float, 2> all_sum, In<float, 2> all_target,
@@ -297,8 +301,8 @@ inline void merge_classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 
          all_target.data, slices, rows);
 }
 
-// Second phase on a slice, with the statistics of the whole rows: losses (rows) written, logits
-// (rows, Vp) become gradients, as in fused_classifier.
+// Second phase on a slice, with the statistics of the whole rows: writes losses (rows) and replaces
+// logits (rows, Vp) by gradients, as in fused_classifier.
 template <class T>
 void classifier_from_statistics(Tensor<T, 2> logits, Tensor<float, 1> losses,
                                 Tensor<const std::int32_t, 1> targets, In<float, 1> row_max,
@@ -326,8 +330,8 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
   if (thread_index() == 0) total[0] += scale * sum;
 }
 
-// total (1) += scale * the sum of losses (n), in a fixed order. Adding lets micro-batches make up
-// one step; the caller sets total to 0 before the first.
+// total (1) += scale * the sum of losses (n), in a fixed order. It adds, so that the micro-batches
+// of a step accumulate; the caller sets total to 0 before the first.
 inline void sum_losses(Tensor<float, 1> total, In<float, 1> losses, float scale, Stream& stream) {
   const ProfileScope scope("sum of losses", stream);
   check_shape("total", total, {1});

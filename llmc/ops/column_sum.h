@@ -1,6 +1,6 @@
-// Sums of rows in a fixed order: what the bias gradient, LayerNorm's parameter gradients and the
-// embedding's gradient have in common. The order depends on sizes alone, so results repeat bit for
-// bit, and no two threads ever add to the same number.
+// Sums of rows in a fixed order, shared by the bias gradient, LayerNorm's parameter gradients and
+// the embedding's gradient. The order depends only on sizes, so results are bitwise repeatable. No
+// two threads ever add to the same number.
 #pragma once
 
 #include <algorithm>
@@ -9,30 +9,30 @@
 
 namespace llmc {
 
-// Rows that a warp asks for before it adds the first of them: memory takes hundreds of cycles to
-// answer, and adding has to wait for it.
+// Rows that a warp loads before it adds the first of them. A load takes hundreds of cycles, and the
+// addition has to wait for it.
 inline constexpr int kRowsAhead = 4;
 
 // Columns that one block sums: every lane of a warp holds one 16-byte vector of a row.
 template <class T>
 inline constexpr int kColumnTile = 32 * kVecSize<T>;
 
-// Threads of a block that sums `rows` rows: a warp for every kRowsAhead of them, up to a limit.
+// Threads of a block that sums `rows` rows: a warp per kRowsAhead rows, up to a limit.
 inline int column_sum_threads(std::int64_t rows, int max_threads) {
   return static_cast<int>(
       std::clamp<std::int64_t>(32 * ceil_div(rows, kRowsAhead), 32, max_threads));
 }
 
-// Shared memory that block_column_sum takes, in bytes.
+// Shared memory that block_column_sum needs, in bytes.
 template <class T>
 std::size_t column_sum_shared(int block_threads) {
   return SharedLayout().add<float>(block_threads / 32 * kColumnTile<T>).bytes();
 }
 
-// For each column c of tile number `tile` (below `columns`): use(c, sum of x[row_of(i)][c] over
-// i < count), called by one thread. Warp w adds rows w, w + W, w + 2W, ... (W warps), then the
-// warps' sums are added in their order. `x` is row-major, `pitch` elements from row to row. Called
-// by the whole block, once in a kernel.
+// For each column c of tile number `tile` (below `columns`), one thread calls use(c, sum of
+// x[row_of(i)][c] over i < count). Warp w adds rows w, w + W, w + 2W, ... (W warps), then the
+// warps' sums are added in warp order. `x` is row-major; rows start `pitch` elements apart. The
+// whole block calls this function, once per kernel.
 template <class T, class RowOf, class Use>
 __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
                                                  std::int64_t columns, std::int64_t tile,
@@ -66,7 +66,7 @@ __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
   }
 }
 
-// out_k[c] += sum over p of partials[p][k][c], for k < 2: block_y says which k.
+// out_k[c] += sum over p of partials[p][k][c], for each of the one or two outputs k = block_y.
 inline __global__ void add_partial_sums_kernel(float* out0, float* out1, const float* partials,
                                                std::int64_t parts, std::int64_t columns) {
   const std::int64_t outputs = grid_y();
@@ -76,8 +76,8 @@ inline __global__ void add_partial_sums_kernel(float* out0, float* out1, const f
       [](std::int64_t i) { return i; }, [=](std::int64_t c, float sum) { out[c] += sum; });
 }
 
-// The second stage of a column sum. out0 (C) and, unless it is null, out1 (C) are added to;
-// partials (parts, 1 or 2 outputs, C) were written by the first stage.
+// Second stage of a column sum. Adds to out0 (C) and, unless it is null, to out1 (C). The first
+// stage wrote partials (parts, 1 or 2 outputs, C).
 inline void add_partial_sums(float* out0, float* out1, const float* partials, std::int64_t parts,
                              std::int64_t columns, Stream& stream) {
   const int threads = column_sum_threads(parts, 512);

@@ -1,4 +1,4 @@
-// Copies between number types: master weights to working weights, and back.
+// Conversion of arrays between dtypes, for example master weights to working weights.
 #pragma once
 
 #include "llmc/device/device.h"
@@ -17,8 +17,8 @@ __global__ void convert_kernel(To* out, const From* inp, std::int64_t n) {
   store_up_to(out + i, y, n - i);
 }
 
-// out[i] = inp[i] for i < n, rounded to nearest even where To is the narrower type. Both pointers
-// are aligned to 16 bytes; the arrays do not overlap.
+// out[i] = inp[i] for i < n, rounded to nearest even if To is the narrower type. Both pointers are
+// aligned to 16 bytes; the arrays do not overlap.
 template <class To, class From>
 void convert(To* out, const From* inp, std::int64_t n, Stream& stream) {
   launch_elementwise<8>(convert_kernel<To, From>, n, stream, out, inp, n);

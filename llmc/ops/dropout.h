@@ -1,17 +1,17 @@
-// Dropout (Srivastava et al., 2014): an element is zero with probability p, else multiplied by
-// 1 / (1 - p), so that its expected value stays.
+// Dropout (Srivastava et al., 2014): an element becomes zero with probability p, otherwise it is
+// multiplied by 1 / (1 - p), so that its expected value does not change.
 //
-// Which elements are left out is a function of the seed, the step, the place in the model (the
-// site), the number of the sample in the whole run, and the element's place in that sample, and of
-// nothing else: not of the micro-batch, the rank, the dtype or the tile that a kernel works on. So
-// masks are not stored; the backward pass draws them again.
+// Which elements are dropped depends only on the seed, the step, the place in the model (the site),
+// the number of the sample in the whole run, and the element's place in that sample. It does not
+// depend on the micro-batch, the rank, the dtype or the tiling of a kernel. So masks are not
+// stored: the backward pass draws them again.
 //
 //     (w0, w1, w2, w3) = philox(key seed, counter (sample low, sample high, step, 256 site + 3))
 //     bits             = philox(key (w0, w1), counter (column / 4, row, plane, w2))
-//     the element is left out where word column % 4 of the bits is below p * 2^32
+//     the element is dropped if word column % 4 of the bits is below p * 2^32
 //
-// (3: RandomPurpose::dropout.) For activations row is the position, column the channel, plane 0;
-// for attention row is the query's position, column the key's, plane the head.
+// The 3 is RandomPurpose::dropout. For activations, row is the position, column the channel, and
+// plane is 0. For attention, row is the query's position, column the key's, and plane the head.
 #pragma once
 
 #include <cmath>
@@ -28,20 +28,20 @@ struct DropoutMask {
   PhiloxKey key;
   std::uint32_t salt;
   std::uint32_t threshold;
-  float scale;  // of what is kept
+  float scale;  // factor of kept elements
 
-  // Of columns 4 * group .. 4 * group + 3.
+  // Random words of columns 4 * group .. 4 * group + 3.
   __device__ __forceinline__ PhiloxBits bits(std::int64_t row, std::int64_t group,
                                              std::int64_t plane) const {
     return philox(key, {{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(row),
                          static_cast<std::uint32_t>(plane), salt}});
   }
   __device__ __forceinline__ bool keeps(std::uint32_t word) const { return word >= threshold; }
-  // What an element is multiplied by.
+  // Factor of the element that has this random word.
   __device__ __forceinline__ float factor(std::uint32_t word) const {
     return keeps(word) ? scale : 0.0f;
   }
-  // The same by place: a draw for a single element.
+  // Factor of the element at this place; costs one draw per element.
   __device__ __forceinline__ float factor_at(std::int64_t row, std::int64_t column,
                                              std::int64_t plane) const {
     const PhiloxBits drawn = bits(row, column / 4, plane);
@@ -51,7 +51,8 @@ struct DropoutMask {
   }
 };
 
-// The masks of a batch at one site; batch row b is sample first_sample + b. By value to kernels.
+// The masks of a batch at one site; batch row b is sample first_sample + b. Kernels take it by
+// value.
 struct Dropout {
   std::uint32_t threshold = 0;  // 0: no dropout
   float scale = 1;
@@ -72,8 +73,8 @@ struct Dropout {
   }
 };
 
-// Dropout with probability `rate`, from 0 to below 1. The rate is rounded to a multiple of 2^-32,
-// and `scale` is what belongs to the rounded one. Sites are below 2^24.
+// Dropout with probability `rate` in [0, 1). The rate is rounded to a multiple of 2^-32, and
+// `scale` belongs to the rounded rate. Sites are below 2^24.
 inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, std::int64_t site,
                             std::int64_t first_sample) {
   require(rate >= 0 && rate < 1, "dropout with probability " + std::to_string(rate),
@@ -89,8 +90,8 @@ inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, 
   return dropout;
 }
 
-// Calls f.template operator()<kDropout>(): kernels without dropout are instances of their own, with
-// no trace of it.
+// Calls f.template operator()<kDropout>(). Kernels without dropout are separate instances that
+// contain no code for it.
 template <class F>
 void dispatch_dropout(const Dropout& dropout, F&& f) {
   if (dropout.on()) return f.template operator()<true>();
@@ -109,7 +110,7 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
     for (int k = 0; k < N; k += 4) {
       const PhiloxBits bits = mask.bits(row % T_seq, (c + k) / 4, 0);
       for (int i = 0; i < 4; ++i) {
-        // A choice, not a product: what is left out is zero even where it is not finite.
+        // Select instead of multiply: a dropped Inf or NaN must become 0.
         const float kept = to_float(x[k + i]) * mask.scale;
         x[k + i] = from_float<T>(mask.keeps(bits.words[i]) ? kept : 0.0f);
       }
@@ -119,8 +120,8 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
 }
 
 // out (B*T_seq, C) is inp with dropout; out may be inp. Row b * T_seq + t is position t of sample
-// first_sample + b. Applied to the gradient of its output it gives the gradient of its input. C is
-// a multiple of 8. With dropout off it may not be called: there is nothing to do.
+// first_sample + b. Applied to the gradient of its output, it computes the gradient of its input. C
+// is a multiple of 8. Throws if dropout is off: there is nothing to do.
 template <class T>
 void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
                    Stream& stream) {

@@ -1,4 +1,4 @@
-// What ops on flat arrays share: each thread handles N neighbouring elements, whatever the shape.
+// Shared by ops on flat arrays: each thread processes N contiguous elements, whatever the shape.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 
 namespace llmc {
 
-// How many elements a thread handles: on a GPU as many as one access moves; on the host, where a
-// thread is a call of a function, a cache line of them, which its loops turn into vector registers.
+// Elements per thread. On a GPU, one 16-byte access. On the host, where a thread is a function
+// call, one cache line, which the compiler vectorises.
 template <class T>
 inline constexpr int kPerThread = (kCudaTarget ? 16 : 64) / static_cast<int>(sizeof(T));
 
-// Starts kernel(arguments...) with a thread for every N of n elements: thread i of the grid handles
-// elements i * N up to N more, and leaves at once where i * N is not below n.
+// Launches kernel(arguments...) with one thread per N of n elements. Thread i of the grid processes
+// up to N elements from i * N on. The kernel must return at once if i * N >= n.
 template <int N, class... Parameters, class... Arguments>
 void launch_elementwise(void (*kernel)(Parameters...), std::int64_t n, Stream& stream,
                         Arguments... arguments) {
@@ -24,9 +24,8 @@ void launch_elementwise(void (*kernel)(Parameters...), std::int64_t n, Stream& s
          arguments...);
 }
 
-// The first `count` elements at p, at most N and none where it is negative; the rest of the vector
-// is 0 and not read from memory.
-// p is aligned to 16 bytes.
+// Returns the first `count` elements at p: at most N, and none if `count` is negative. The rest of
+// the vector is 0 and is not read from memory. p is aligned to 16 bytes.
 template <int N, class T>
 __device__ __forceinline__ Vec<T, N> load_up_to(const T* p, std::int64_t count) {
   if (count >= N) return load_vec<N>(p);

@@ -9,9 +9,8 @@
 
 namespace llmc {
 
-// Which rows of a batch hold which token, in device memory (made on the host, see
-// token_buckets.h): distinct id i is token[i], at rows position[start[i]] ..
-// position[start[i+1]-1].
+// Buckets of batch rows by token in device memory (built on the host, token_buckets.h). Distinct id
+// i is token[i], at rows position[start[i]] .. position[start[i+1]-1].
 struct TokenBucketsView {
   const std::int32_t* token;     // (count), ascending
   const std::int32_t* start;     // (count + 1)
@@ -19,7 +18,7 @@ struct TokenBucketsView {
   std::int64_t count;            // distinct tokens
 };
 
-// One block per row. Sequences begin at first_position, or at 0 where it is null.
+// One block per row. Sequences begin at first_position, or at 0 if it is null.
 template <class T>
 __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* wte,
                                          const T* wpe, const std::int32_t* first_position,
@@ -37,8 +36,8 @@ __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, con
   }
 }
 
-// Block (distinct token, tile of channels). The warps take turns with the bucket's rows, so that a
-// frequent token is not one long chain of additions.
+// Block (distinct token, tile of channels). The warps share the bucket's rows, so that a frequent
+// token is not one long chain of additions.
 template <class T>
 __global__ void token_gradient_kernel(float* d_wte, const T* d_out, TokenBucketsView buckets,
                                       std::int64_t C) {
@@ -70,16 +69,16 @@ __global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int6
   }
 }
 
-// Threads of a block that walks one row of C channels.
+// Threads of a block that processes one row of C channels.
 template <class T>
 int row_block_threads(std::int64_t C) {
   return static_cast<int>(std::min<std::int64_t>(256, round_up(ceil_div(C, kVecSize<T>), 32)));
 }
 
-// Row r = b * T_seq + t of out is wte[tokens[r]] + wpe[first_position[b] + t]. out (B*T_seq, C)
-// written; tokens (B*T_seq), all in [0, rows of wte), and first_position (B), all at most the rows
-// of wpe less T_seq, are in device memory, and the data side sees to their values; first_position
-// null: 0. wte (V or more, C); wpe (at least T_seq, C). C is a multiple of 8.
+// Writes out (B*T_seq, C): row r = b * T_seq + t is wte[tokens[r]] + wpe[first_position[b] + t].
+// tokens (B*T_seq) and first_position (B) are in device memory; a null first_position means 0. The
+// caller guarantees tokens in [0, rows of wte) and first_position <= rows of wpe - T_seq. wte has
+// at least V rows, wpe at least T_seq, of C channels each. C is a multiple of 8.
 template <class T>
 void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
                        In<T, 2> wpe, const std::int32_t* first_position, std::int64_t T_seq,
@@ -103,10 +102,10 @@ void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, I
   embedding_forward<T>(out, tokens, wte, wpe, nullptr, T_seq, stream);
 }
 
-// d_wte (V or more, C) and d_wpe (at least T_seq, C), both fp32, are added to: the sums of the rows
-// of d_out (B*T_seq, C) that hold each token, and each position. Rows of tokens that do not occur
-// and positions from T_seq on are not touched. Each of the two may have no data (frozen): it is
-// left out. `buckets` describes the same B*T_seq tokens that embedding_forward read. Deterministic.
+// Adds to d_wte (V or more, C) and d_wpe (at least T_seq, C), both fp32: the sums of the rows of
+// d_out (B*T_seq, C) that hold each token, and each position. Rows of tokens that do not occur and
+// positions from T_seq on do not change. Each of the two may have no data (frozen) and is skipped
+// then. `buckets` describes the same B*T_seq tokens that embedding_forward read. Deterministic.
 template <class T>
 void embedding_backward(Tensor<float, 2> d_wte, Tensor<float, 2> d_wpe, In<T, 2> d_out,
                         TokenBucketsView buckets, std::int64_t T_seq, Stream& stream) {

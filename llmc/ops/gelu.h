@@ -1,10 +1,10 @@
-// GELU in its tanh form (Hendrycks and Gimpel, 2016), as GPT-2 has it.
+// GELU in its tanh form (Hendrycks and Gimpel, 2016), as in GPT-2.
 //
 //   gelu(x) = x/2 (1 + tanh u),  u(x) = sqrt(2/pi) (x + 0.044715 x^3)
 //
-// Computed as x * s with s = 1 / (1 + exp(-2u)), which is the same, since (1 + tanh u) / 2 is the
-// logistic function of 2u. This form needs one exponential and keeps its relative accuracy where u
-// is far below zero and 1 + tanh u would cancel.
+// Computed as x * s with s = 1 / (1 + exp(-2u)). This is equal, since (1 + tanh u) / 2 is the
+// logistic function of 2u. It needs one exponential and keeps its relative accuracy for u far below
+// zero, where 1 + tanh u would cancel.
 #pragma once
 
 #include "llmc/device/device.h"
@@ -15,7 +15,7 @@ namespace llmc {
 inline constexpr float kGeluCubic = 0.044715f;
 inline constexpr float kGeluTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
 
-// 1 / (1 + exp(-2 u(x))). T is what x was stored as: fp32 asks for the accurate exponential.
+// Returns 1 / (1 + exp(-2 u(x))). T is the dtype that x is stored in; fp32 needs the accurate exp.
 template <class T>
 __device__ __forceinline__ float gelu_gate(float x) {
   const float minus_2u = -kGeluTwiceRoot * (x + kGeluCubic * x * x * x);
@@ -69,7 +69,7 @@ void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
   launch_elementwise<kPerThread<T>>(gelu_forward_kernel<T>, n, stream, out.data, inp.data, n);
 }
 
-// d_inp = d_out * gelu'(inp), written. All (rows, C); d_inp may be d_out or inp.
+// Writes d_inp = d_out * gelu'(inp). All (rows, C); d_inp may be d_out or inp.
 template <class T>
 void gelu_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Stream& stream) {
   const ProfileScope scope("gelu backward", stream, traffic_of(d_inp, d_out, inp));

@@ -1,11 +1,11 @@
-// LayerNorm (Ba, Kiros and Hinton, 2016), alone and fused with the residual addition before it.
+// LayerNorm (Ba, Kiros and Hinton, 2016), plain and fused with the residual addition before it.
 //
 // Over each row x of C channels: z = (x - mean) * rstd, out = z * weight + bias, with the biased
 // variance and rstd = 1 / sqrt(variance + eps).
 //
-// A row is read from memory once and stays in registers: up to 1024 channels a warp has a row to
-// itself and sums need no barrier; wider rows are shared by a block. The variance is the mean of
-// (x - mean)^2 over those registers, not E[x^2] - mean^2, which cancels where |mean| is large.
+// A row is read from memory once and stays in registers. Up to 1024 channels, one warp processes a
+// row and its sums need no barrier; a whole block processes a wider row. The variance is the mean
+// of (x - mean)^2 over those registers. E[x^2] - mean^2 would cancel if |mean| is large.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,9 @@ namespace llmc {
 
 inline constexpr std::int64_t kLayerNormMaxChannels = 8192;
 
-// How a row lies in registers: its team, a warp or a block, holds kChunks vectors a thread. Chunk i
-// of thread r of a team of R is at channels (i*R + r) * N ... + N-1.
+// Layout of a row in registers. A team (a warp or a block) processes the row; each of its threads
+// holds kChunks vectors of N channels. Chunk i of thread r in a team of R threads starts at channel
+// (i*R + r) * N.
 template <int kChunksPerThread, bool kBlockPerRow>
 struct RowLayout {
   static constexpr int kChunks = kChunksPerThread;
@@ -28,7 +29,7 @@ struct RowLayout {
   static constexpr int kRowsPerBlock = kBlockPerRow ? 1 : 4;
   static constexpr int kMaxThreads = kBlockPerRow ? 256 : kRowsPerBlock * 32;
 
-  // Threads of a block for rows of `vectors` vectors.
+  // Threads per block for rows of `vectors` vectors.
   static int block_threads(std::int64_t vectors) {
     return kBlockPerRow ? static_cast<int>(round_up(ceil_div(vectors, kChunks), 32)) : kMaxThreads;
   }
@@ -47,7 +48,7 @@ class RowTeam {
   __device__ std::int64_t row_stride() const { return grid_x() * Layout::kRowsPerBlock; }
   __device__ bool leader() const { return rank() == 0; }
 
-  // First channel of chunk i of this thread; the row has none there when this is not below C.
+  // First channel of this thread's chunk i. If it is >= C, the row has no such chunk.
   template <int N>
   __device__ std::int64_t channel(int i) const {
     return (i * size() + rank()) * N;
@@ -70,9 +71,9 @@ class RowTeam {
   float* scratch_ = nullptr;
 };
 
-// Calls f with the layout for rows of C channels. Spare vectors are skipped by a test, so a few
-// sizes serve all C; 768, 1024 and 1280 (GPT-2 small to large) fit exactly. More than 1024 channels
-// to a warp would cost so many registers that too few warps are left to hide the memory's latency.
+// Calls f with the layout for rows of C channels. A run-time test skips unused vectors, so five
+// layouts serve all C; 768, 1024 and 1280 (GPT-2 small to large) fit exactly. More than 1024
+// channels per warp would need so many registers that too few warps remain to hide memory latency.
 template <class T, class F>
 void dispatch_row_layout(const char* op, std::int64_t C, F&& f) {
   constexpr int k = 8 / kVecSize<T>;  // vectors that hold 8 channels
@@ -100,8 +101,8 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
   const std::int64_t row = team.first_row();
   if (row >= rows) return;
 
-  // All loads come before the first store, which might change what they read as far as a compiler
-  // can tell, and would make them wait.
+  // All loads come before the first store. The compiler must assume that a store changes the data
+  // of later loads, so those loads would wait for it.
   Vec<T, N> x[Layout::kChunks]{}, add[Layout::kChunks]{};
   for (int i = 0; i < Layout::kChunks; ++i) {
     const std::int64_t c = team.template channel<N>(i);
@@ -114,7 +115,7 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
     const std::int64_t c = team.template channel<N>(i);
     if (c >= C) continue;
     if (inp2 != nullptr) {
-      // Rounded, since the backward pass normalises what is stored.
+      // Rounds the sum first: the backward pass normalises what is stored.
       for (int k = 0; k < N; ++k) x[i][k] = from_float<T>(to_float(x[i][k]) + to_float(add[i][k]));
       store_vec(residual_out + row * C + c, x[i]);
     }
@@ -169,8 +170,8 @@ void launch_layernorm_forward(const char* op, Tensor<T, 2> residual_out, Tensor<
   });
 }
 
-// out (rows, C), mean (rows) and rstd (rows, fp32) written; inp (rows, C), weight, bias (C). C is a
-// multiple of 8, at most 8192. out may be inp where inp is not needed again.
+// Writes out (rows, C), mean (rows, fp32) and rstd (rows, fp32) from inp (rows, C), weight (C) and
+// bias (C). C is a multiple of 8, at most 8192. out may be inp if inp is not needed afterwards.
 template <class T>
 void layernorm_forward(Tensor<T, 2> out, Tensor<float, 1> mean, Tensor<float, 1> rstd, In<T, 2> inp,
                        In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
@@ -179,8 +180,8 @@ void layernorm_forward(Tensor<T, 2> out, Tensor<float, 1> mean, Tensor<float, 1>
                               stream);
 }
 
-// residual_out = inp1 + inp2 (rounded to T), out = LayerNorm(residual_out); all (rows, C). The rest
-// is as in layernorm_forward. residual_out may be inp1 or inp2.
+// residual_out = inp1 + inp2 (rounded to T), out = LayerNorm(residual_out); all (rows, C). The
+// other arguments are as in layernorm_forward. residual_out may be inp1 or inp2.
 template <class T>
 void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Tensor<float, 1> mean,
                                 Tensor<float, 1> rstd, In<T, 2> inp1, In<T, 2> inp2,
@@ -195,36 +196,36 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
 
 // ---- backward ------------------------------------------------------------------------------
 
-// Rows of a block are far apart (block b of G takes the teams' rows b, b + G, ...), and there are
-// at most this many blocks, so that each can keep its share of d_weight and d_bias in registers
-// and the partial sums stay small.
+// Maximum number of blocks G of the backward pass. Block b processes the row groups b, b + G, ...;
+// a group is one row per team. Each thread accumulates its share of d_weight and d_bias in
+// registers, and the limit keeps the partial sums small.
 inline constexpr std::int64_t kLayerNormBackwardBlocks = 768;
 
 inline std::int64_t layernorm_backward_blocks(std::int64_t rows) {
-  constexpr std::int64_t kRowsPerBlock = 16;  // at least, where there are as many
+  constexpr std::int64_t kRowsPerBlock = 16;  // target, below the maximum number of blocks
   return std::clamp<std::int64_t>(ceil_div(rows, kRowsPerBlock), 1, kLayerNormBackwardBlocks);
 }
 
-// Floats of scratch that layernorm_backward wants.
+// Floats of scratch that layernorm_backward needs.
 inline std::int64_t layernorm_backward_scratch(std::int64_t rows, std::int64_t C) {
   return layernorm_backward_blocks(rows) * 2 * C;
 }
 
-// A thread's shares of the gradients of weight and bias, over the rows its team has seen.
+// One thread's shares of the gradients of weight and bias, summed over the rows of its team.
 template <class Layout, int N>
 struct ParameterGradients {
   Vec<float, N> weight[Layout::kChunks];
   Vec<float, N> bias[Layout::kChunks];
 };
 
-// Writes the block's sums over its rows: partial (2, C), the weight's and then the bias's.
+// Writes the block's sums over its rows to partial (2, C): the weight's, then the bias's.
 template <class Layout, int N>
 __device__ __forceinline__ void store_partial_sums(SharedMemory& shared, float* partial,
                                                    const RowTeam<Layout>& team,
                                                    const ParameterGradients<Layout, N>& d,
                                                    std::int64_t C) {
-  // Where a block shares each row, a thread has met all of the block's rows in its channels.
-  // Else the warps' sums (W, 2, C) are added in their order.
+  // If the block is one team, each thread has already summed all of the block's rows in its
+  // channels. Otherwise the warps' sums (W, 2, C) are added in warp order.
   float* mine = partial;
   if constexpr (!Layout::kWholeBlock) {
     mine = shared.take<float>(Layout::kRowsPerBlock * 2 * C) + warp_index() * 2 * C;
@@ -267,7 +268,7 @@ __global__ __launch_bounds__(Layout::kMaxThreads) void layernorm_backward_kernel
       dy[i] = load_vec<N>(d_out + row * C + c);
       if (d_residual != nullptr) skip[i] = load_vec<N>(d_residual + row * C + c);
     }
-    float sum_g = 0.0f, sum_gz = 0.0f;  // with g = dy * weight, the gradient of z
+    float sum_g = 0.0f, sum_gz = 0.0f;  // g = dy * weight is the gradient of z
     for (int i = 0; i < Layout::kChunks; ++i) {
       const std::int64_t c = team.template channel<N>(i);
       if (c >= C) continue;
@@ -281,8 +282,8 @@ __global__ __launch_bounds__(Layout::kMaxThreads) void layernorm_backward_kernel
         d.bias[i][k] += to_float(dy[i][k]);
       }
     }
-    // d_inp is rstd times what is left of g without its parts along 1 and z, the two directions in
-    // which moving x changes nothing.
+    // d_inp = rstd * (g without its components along 1 and z). Moving x in these two directions
+    // does not change z (if eps is 0).
     const float mean_g = team.sum(sum_g) / static_cast<float>(C);
     const float mean_gz = team.sum(sum_gz) / static_cast<float>(C);
     for (int i = 0; i < Layout::kChunks; ++i) {
@@ -301,12 +302,12 @@ __global__ __launch_bounds__(Layout::kMaxThreads) void layernorm_backward_kernel
   store_partial_sums(shared, partials + block_x() * 2 * C, team, d, C);
 }
 
-// d_inp (rows, C) written: the gradient through LayerNorm, plus d_residual (rows, C) unless that is
-// empty (no data): the gradient that reaches inp past the LayerNorm. d_weight, d_bias (C) fp32 are
-// added to; each may have no data (frozen), which changes no bit of the other results. d_out (rows,
-// C); inp, mean and rstd as the forward pass had them. d_inp may be d_residual, or d_out. scratch
-// holds layernorm_backward_scratch(rows, C) floats. Deterministic: orders of sums depend on rows
-// and C alone.
+// Writes d_inp (rows, C): the gradient through LayerNorm plus d_residual (rows, C), the gradient
+// that reaches inp through the residual connection. A d_residual without data counts as 0. Adds to
+// d_weight (C) and d_bias (C), both fp32; each may have no data (frozen), which changes no bit of
+// the other results. d_out is (rows, C); inp, mean and rstd are those of the forward pass. d_inp
+// may be d_residual or d_out. scratch holds layernorm_backward_scratch(rows, C) floats.
+// Deterministic: the order of every sum depends only on rows and C.
 template <class T>
 void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<float, 1> d_bias,
                         In<T, 2> d_out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
@@ -334,8 +335,8 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
            d_out.data, inp.data, mean.data, rstd.data, weight.data, d_residual.data, rows, C);
   });
   if (d_weight.data == nullptr && d_bias.data == nullptr) return;
-  // The sum of one frozen gradient is added to the first of its own partial sums, which its block
-  // has read by then: a frozen gradient is rare and needs no kernel of its own.
+  // If one of the two gradients is frozen, its sum is added to the first of its own partial sums,
+  // which its block has already read. This case is rare and has no kernel of its own.
   float* const first_partial = scratch.data;  // (2, C)
   add_partial_sums(d_weight.data != nullptr ? d_weight.data : first_partial,
                    d_bias.data != nullptr ? d_bias.data : first_partial + C, scratch.data, blocks,

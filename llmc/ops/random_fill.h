@@ -9,8 +9,8 @@
 
 namespace llmc {
 
-// Standard normal numbers for elements 4 * group to 4 * group + 3 of a tensor: four is the unit in
-// which Philox generates them.
+// Standard normal numbers for elements 4 * group to 4 * group + 3 of a tensor. Philox generates
+// four numbers at once.
 __device__ __forceinline__ void normals_of_group(std::uint64_t seed, std::uint32_t tensor,
                                                  std::int64_t group, float (&normal)[4]) {
   const PhiloxBits bits = random_bits(seed, RandomPurpose::initialisation, 0, tensor,
@@ -52,9 +52,10 @@ inline __global__ void normal_fill_box_kernel(float* p, ElementBox box, std::int
   }
 }
 
-// p[i] = a normal number with this mean and standard deviation, for i < n. p[i] is element
-// first_index + i of the tensor with the number `tensor` (below 2^24, elements below 2^42), and
-// depends on that, on seed, mean and stddev alone: a slice is filled as the whole would be.
+// Sets p[i] to a normal number with this mean and standard deviation, for i < n. p[i] is element
+// first_index + i of the tensor with the number `tensor` (below 2^24, elements below 2^42). Its
+// value depends only on that index, `tensor`, seed, mean and stddev: a slice has the same values as
+// in a fill of the whole tensor.
 inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64_t seed,
                         std::uint32_t tensor, float mean, float stddev, Stream& stream) {
   const std::int64_t groups = ceil_div(first_index + n, 4) - first_index / 4;
@@ -62,8 +63,8 @@ inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std:
                         stddev);
 }
 
-// The same for a box of the tensor: p is the rank's array, in which only elements of the box are
-// written. Each gets the number of its index in the whole tensor, to the bit.
+// The same for a box of the tensor. p is the rank's array, of which only the elements of the box
+// are written. Each is bitwise the value that a fill of the whole tensor writes.
 inline void normal_fill(float* p, const ElementBox& box, std::uint64_t seed, std::uint32_t tensor,
                         float mean, float stddev, Stream& stream) {
   if (box.is_contiguous()) {
@@ -71,7 +72,7 @@ inline void normal_fill(float* p, const ElementBox& box, std::uint64_t seed, std
                 stream);
     return;
   }
-  // The most groups that a row can touch: it may begin at the last element of one.
+  // The maximum number of groups that a row touches: it may begin at the last element of a group.
   const std::int64_t groups_per_row = ceil_div(box.columns + 3, 4);
   launch_elementwise<1>(normal_fill_box_kernel, box.rows * groups_per_row, stream, p, box,
                         groups_per_row, seed, tensor, mean, stddev);

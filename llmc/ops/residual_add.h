@@ -1,5 +1,5 @@
-// The addition to the residual stream where no LayerNorm follows it on this rank. Everywhere else
-// it is fused with that LayerNorm (layernorm.h), with the same rounding.
+// The addition to the residual stream if no LayerNorm follows it on this rank. Every other residual
+// addition is fused with the LayerNorm after it (layernorm.h), with the same rounding.
 #pragma once
 
 #include "llmc/device/device.h"

@@ -1,5 +1,5 @@
-// The choice of the next token. On the host, in fp64: it is one row of logits, and a person may
-// want to follow it.
+// Choice of the next token, on the host and in fp64: it processes one row of logits, and its steps
+// are easy to follow.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 namespace llmc {
 
 struct SamplingOptions {
-  double temperature = 1;  // 0: the likeliest token; the lowest id where several are
-  std::int64_t top_k = 0;  // only among the k likeliest (of equals, lower ids first); 0: among all
+  double temperature = 1;  // 0: the likeliest token; the lowest id wins a tie
+  std::int64_t top_k = 0;  // sample from the k likeliest (lower ids win ties); 0: from all
 };
 
-// The highest number; of equals the first.
+// Returns the id with the highest logit; the lowest id wins a tie.
 template <class T>
 std::int32_t likeliest_token(const std::vector<T>& logits) {
   std::size_t best = 0;
@@ -27,7 +27,7 @@ std::int32_t likeliest_token(const std::vector<T>& logits) {
   return static_cast<std::int32_t>(best);
 }
 
-// The ids that compete, ascending.
+// Returns the ids of the k highest logits, ascending; all ids if k is 0 or less.
 template <class T>
 std::vector<std::int32_t> top_k_tokens(const std::vector<T>& logits, std::int64_t k) {
   std::vector<std::int32_t> ids(logits.size());
@@ -43,9 +43,9 @@ std::vector<std::int32_t> top_k_tokens(const std::vector<T>& logits, std::int64_
   return ids;
 }
 
-// One id drawn from softmax(logits / temperature), restricted to the top k, with `uniform` in
-// (0, 1): the first at which the cumulative probability reaches it. The same arguments always give
-// the same id. `logits` are finite and not empty.
+// Draws one id from softmax(logits / temperature), restricted to the top k. `uniform` is in (0, 1);
+// the result is the first id at which the cumulative probability reaches it. The same arguments
+// always return the same id. `logits` are finite and not empty.
 template <class T>
 std::int32_t sample_token(const std::vector<T>& logits, const SamplingOptions& options,
                           double uniform) {
@@ -64,10 +64,10 @@ std::int32_t sample_token(const std::vector<T>& logits, const SamplingOptions& o
     left -= weight(id);
     if (left <= 0) return id;
   }
-  return ids.back();  // rounding left a little
+  return ids.back();  // rounding left a small remainder
 }
 
-// Throws an Error where a number is not finite: no token can be drawn then.
+// Throws an Error if a logit is not finite, because no token can be drawn then.
 template <class T>
 void require_finite(const std::vector<T>& logits) {
   for (const T& x : logits) {

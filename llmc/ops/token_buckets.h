@@ -1,5 +1,5 @@
-// Which rows of a batch hold which token: what makes the embedding's gradient deterministic. Made
-// on the host from the tokens alone, before they are copied.
+// Buckets of batch rows by token, which make the embedding's gradient deterministic. Built on the
+// host from the tokens only, before they are copied to the device.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct TokenBuckets {
   std::vector<std::int32_t> position;  // flat positions b*T + t, ascending within a bucket
 };
 
-// The ids are not negative. A stable radix sort, two passes of 16 bits at most: O(n) however large
-// the vocabulary is.
+// The ids are not negative. Stable radix sort in at most two passes of 16 bits: O(n + 2^16) time
+// for any vocabulary size.
 inline TokenBuckets make_token_buckets(const std::vector<std::int32_t>& ids) {
   constexpr int kBits = 16, kDigits = 1 << kBits;
   TokenBuckets buckets;

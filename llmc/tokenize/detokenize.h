@@ -1,4 +1,4 @@
-// Token files back into text: `tokenize --decode`.
+// Converts token files back into text: `tokenize --decode`.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace llmc {
 
 namespace tokenize_detail {
 
-// Where text goes: a file that takes its name at the end, or stdout.
+// The destination of the text: a file that is renamed to --out at the end, or stdout.
 class TextSink {
  public:
   explicit TextSink(const TokenizeConfig& settings) {
@@ -66,9 +66,9 @@ inline bool is_utf8(std::string_view text) {
 }  // namespace tokenize_detail
 
 // Writes the texts of token files, as one stream, to --out or stdout. In a text <|endoftext|> is
-// spelled out; where --out ends in .jsonl each document is an object with the text in --field. JSON
-// has no bytes that are not UTF-8: they become U+FFFD, and how many documents have such is said on
-// stderr. Memory: what the longest document takes.
+// spelled out. If --out ends in .jsonl, each document that is not empty is an object with the text
+// in --field. JSON has no bytes that are not UTF-8: they become U+FFFD, and stderr reports how many
+// documents have them. Memory: the tokens and the text of the longest document.
 inline void detokenize_files(const TokenizeConfig& settings) {
   using tokenize_detail::TextSink;
   const auto tokenizer = make_tokenizer(settings.tokenizer);

@@ -1,14 +1,14 @@
-// Documents that were there before: the same bytes, or nearly the same words.
+// Detects documents that occurred before: the same bytes, or nearly the same words.
 //
-// How alike two documents are is the Jaccard index s = |A n B| / |A u B| of their sets of shingles,
-// every five words in a row. MinHash (Broder, "On the resemblance and containment of documents",
-// 1997) estimates it: under a random order of all shingles the first one of A and the first one of
-// B are the same with probability s, so of K such orders about s K agree (standard deviation sqrt(s
-// (1 - s) / K), at most 0.045).
+// The similarity of two documents is the Jaccard index s = |A n B| / |A u B| of their sets of
+// shingles, which are all runs of five words. MinHash (Broder, "On the resemblance and containment
+// of documents", 1997) estimates it. Under a random order of all shingles, the first one of A and
+// the first one of B are the same with probability s. So of K such orders about s K agree (standard
+// deviation of the estimate sqrt(s (1 - s) / K), at most 0.045).
 //
-// Comparing all pairs is avoided by banding (Leskovec, Rajaraman, Ullman, "Mining of massive
-// datasets", 3.4): the K values are cut into b bands of r, and only documents that agree in all of
-// some band are compared. One band agrees with probability s^r, none of b with (1 - s^r)^b, so a
+// Banding avoids comparing all pairs (Leskovec, Rajaraman, Ullman, "Mining of massive datasets",
+// 3.4). The K values are cut into b bands of r rows, and only documents that agree in all rows of
+// some band are compared. One band agrees with probability s^r and none of b with (1 - s^r)^b. So a
 // pair is compared with probability 1 - (1 - s^r)^b: a steep step, which r and b place below the
 // threshold.
 #pragma once
@@ -33,7 +33,8 @@ namespace llmc {
 
 // ---- the same bytes ----------------------------------------------------------------------------
 
-// 128 bits: among 10^10 documents the chance of two that differ and have the same is 10^-19.
+// 128 bits: among 10^10 different documents, the probability that any two have the same hash is
+// 10^-19.
 struct ContentHash {
   std::uint64_t low = 0, high = 0;
   bool operator==(const ContentHash&) const = default;
@@ -45,7 +46,7 @@ inline ContentHash content_hash(std::string_view text) {
 
 class ExactDuplicates {
  public:
-  // Whether the same was added before; else it is now.
+  // Returns whether the same hash was added before; if not, adds it.
   bool seen(const ContentHash& hash) { return !hashes_.insert(hash).second; }
 
  private:
@@ -60,17 +61,18 @@ class ExactDuplicates {
 inline constexpr std::size_t kShingleWords = 5;
 inline constexpr std::size_t kMinHashes = 128;  // K
 
-// The lowest 16 bits of each minimum: two that differ agree in them once in 65536, which is far
-// below what the estimate can tell.
+// The lowest 16 bits of each minimum. Two different minima agree in them with probability 1 /
+// 65536, which is far below the error of the estimate.
 using MinHash = std::array<std::uint16_t, kMinHashes>;
 
-// Calls each(hash) for the words of a text, so that case and punctuation do not count. A word is a
-// run of ASCII letters and digits and of characters of two bytes in UTF-8 (the alphabets from Latin
-// to Arabic); of the others, which are mostly of scripts without spaces, each is a word, but for
-// general punctuation (U+2000 to U+207F). All else separates words.
+// Calls each(hash) for the words of a text, so that punctuation and the case of ASCII letters do
+// not count. A word is a run of ASCII letters, digits and two-byte UTF-8 characters from U+00C0 on
+// (Latin, Greek, Cyrillic, Hebrew, Arabic and other alphabets). Each longer UTF-8 character is a
+// word of its own, because most of these belong to scripts without spaces. Everything else
+// separates words, and so does general punctuation (U+2000 to U+207F).
 template <class Each>
 void for_each_word(std::string_view text, Each&& each) {
-  constexpr std::uint64_t kNone = 0xcbf29ce484222325u;  // FNV-1a's start
+  constexpr std::uint64_t kNone = 0xcbf29ce484222325u;  // offset basis of FNV-1a
   std::uint64_t word = kNone;
   const auto add = [&](std::uint8_t byte) { word = (word ^ byte) * 0x100000001b3u; };
   const auto end = [&] {
@@ -103,10 +105,10 @@ void for_each_word(std::string_view text, Each&& each) {
   end();
 }
 
-// Nothing for a text without words. One of fewer than five words is one shingle.
+// Returns nothing for a text without words. A text of fewer than five words is one shingle.
 inline std::optional<MinHash> min_hash(std::string_view text) {
-  // A bijection of 32-bit integers for each order: the shingles are hashes already, and the offset
-  // before the multiplications tells one order from the next.
+  // Each order is a bijection of 32-bit integers. The shingles are hashes already; the offset
+  // before the multiplications makes the orders different.
   static const auto offsets = [] {
     std::array<std::uint32_t, kMinHashes> values{};
     for (std::size_t i = 0; i < kMinHashes; ++i) {
@@ -123,7 +125,7 @@ inline std::optional<MinHash> min_hash(std::string_view text) {
       least[i] = std::min(least[i], x ^ (x >> 16));
     }
   };
-  std::array<std::uint64_t, kShingleWords> last{};  // a ring of words
+  std::array<std::uint64_t, kShingleWords> last{};  // ring buffer of word hashes
   std::size_t words = 0;
   const auto shingle = [&] {
     std::uint64_t hash = 0;
@@ -144,7 +146,7 @@ inline std::optional<MinHash> min_hash(std::string_view text) {
   return hash;
 }
 
-// The estimate of the Jaccard index: the share of values that agree.
+// The estimate of the Jaccard index: the fraction of values that agree.
 inline double similarity(const MinHash& a, const MinHash& b) {
   int same = 0;
   for (std::size_t i = 0; i < kMinHashes; ++i) same += a[i] == b[i] ? 1 : 0;
@@ -154,13 +156,14 @@ inline double similarity(const MinHash& a, const MinHash& b) {
 struct Bands {
   std::int64_t count, rows;  // b and r; b r <= K
 
-  // That documents of this similarity are compared.
+  // Probability that two documents of similarity s are compared.
   double probability(double s) const {
     return 1 - std::pow(1 - std::pow(s, static_cast<double>(rows)), static_cast<double>(count));
   }
 };
 
-// The longest bands, so the fewest comparisons, that still find 99 of 100 pairs at the threshold.
+// The longest bands, and therefore the fewest comparisons, that find at least 99% of the pairs at
+// the threshold.
 inline Bands bands_for(double threshold) {
   constexpr auto k = static_cast<std::int64_t>(kMinHashes);
   Bands best{k, 1};
@@ -171,19 +174,20 @@ inline Bands bands_for(double threshold) {
   return best;
 }
 
-// Of documents that agree in a band only so many stand under it: a band that more have is of some
-// text that half the corpus carries (a licence, a menu), and to compare all of them with each other
-// would take the square of their number. What is alike elsewhere too is found by another band.
+// Maximum number of documents stored under one value of a band. If more documents share it, it is
+// from a text that half the corpus contains (a licence, a menu), and comparing all of them with
+// each other would take quadratic time. Documents that are similar elsewhere too are found by
+// another band.
 inline constexpr int kMostInBand = 256;
 
-// The documents kept so far, to be asked one by one. What is kept depends on their order alone.
-// Memory: some 600 bytes for each document kept at a threshold of 0.8.
+// The documents kept so far. Which ones are kept depends only on the documents and their order.
+// Memory: 600 to 900 bytes per kept document at a threshold of 0.8.
 class NearDuplicates {
  public:
   explicit NearDuplicates(double threshold) : threshold_(threshold), bands_(bands_for(threshold)) {}
 
-  // Whether one that was kept is, as far as found, at least as similar as the threshold; else this
-  // one is kept.
+  // Returns true if it finds a kept document that is at least as similar as the threshold.
+  // Otherwise keeps this document.
   bool seen(const MinHash& hash) {
     const auto count = static_cast<std::size_t>(bands_.count);
     if (2 * (kept_.size() + 1) * count > slots_.size()) grow();
@@ -200,11 +204,11 @@ class NearDuplicates {
     return false;
   }
 
-  // How many pairs were compared so far.
+  // Number of pairs compared so far.
   std::int64_t comparisons() const { return comparisons_; }
 
  private:
-  // A place of an open hash table in which one key can stand many times.
+  // An entry of an open-addressing hash table in which one key can occur many times.
   static constexpr std::uint32_t kFree = std::numeric_limits<std::uint32_t>::max();
   struct Slot {
     std::uint32_t tag = 0, document = kFree;
@@ -235,7 +239,8 @@ class NearDuplicates {
     slots_[at] = {tag(key), document};
   }
 
-  // Twice the slots, a power of two, half of them free.
+  // Grows the table to a power of two with at least half of its slots free, and inserts all
+  // documents again.
   void grow() {
     std::size_t size = std::max<std::size_t>(1024, slots_.size());
     while (size < 2 * (kept_.size() + 1) * static_cast<std::size_t>(bands_.count)) size *= 2;

@@ -1,7 +1,7 @@
-// One stream of tokens in files of a bounded size, written so that it can be taken up again.
+// One stream of tokens in files of a bounded size, written so that an interrupted run can resume.
 //
-// Up to N tokens are one file, OUT.bin. More are OUT_000000.bin, OUT_000001.bin, ..., each of
-// exactly N tokens but the last; a document may go on in the next.
+// Up to N tokens are one file, OUT.bin. More tokens are OUT_000000.bin, OUT_000001.bin, ..., each
+// of exactly N tokens except the last. A document may continue in the next file.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +25,13 @@
 
 namespace llmc {
 
-// A finished file of a stream, and how far the stream is with it.
+// A finished file of a stream, and the position of the stream at its end.
 struct Shard {
-  std::string file;  // name, without its folder
+  std::string file;  // name without directory
   std::int64_t tokens = 0;
-  std::string checksum;       // xxHash64 of the file, as checksum_text gives it
-  std::int64_t document = 0;  // the first document that is not wholly in this or earlier ones
-  std::int64_t document_tokens = 0;  // how many tokens of it are
+  std::string checksum;              // xxHash64 of the file, as checksum_text returns it
+  std::int64_t document = 0;         // first document that this and earlier files do not complete
+  std::int64_t document_tokens = 0;  // number of its tokens in these files
 };
 
 inline std::string checksum_of_file(const std::filesystem::path& path) {
@@ -47,7 +47,7 @@ inline std::filesystem::path shard_path(const std::filesystem::path& output, std
   return parent_of(output) / (output.stem().string() + digits + output.extension().string());
 }
 
-// Whether `name` (no folder) is one that a stream to `output` can have.
+// Whether `name` (without directory) is a file name that a stream to `output` can use.
 inline bool is_shard_of(const std::filesystem::path& output, std::string_view name) {
   if (name == output.filename().string()) return true;
   const std::string begin = output.stem().string() + "_", end = output.extension().string();
@@ -58,7 +58,7 @@ inline bool is_shard_of(const std::filesystem::path& output, std::string_view na
   return name.find_first_not_of("0123456789") == name.npos;
 }
 
-// The files there that a stream to `output` would have, sorted.
+// The existing files with names that a stream to `output` can use, sorted.
 inline std::vector<std::filesystem::path> shards_there(const std::filesystem::path& output) {
   std::vector<std::filesystem::path> found;
   std::error_code ignored;
@@ -71,8 +71,8 @@ inline std::vector<std::filesystem::path> shards_there(const std::filesystem::pa
 
 class TokenShards {
  public:
-  // `most`: tokens in a file. `finished`: what an earlier run left. `on_finish` hears of each file
-  // once it is on disk under its name.
+  // `most`: maximum number of tokens per file. `finished`: the files that an earlier run finished.
+  // `on_finish` is called for each file once it is on disk under its name.
   TokenShards(std::filesystem::path output, std::int64_t vocabulary_size, std::int64_t most,
               std::vector<Shard> finished, std::function<void(const Shard&)> on_finish)
       : output_(std::move(output)),
@@ -85,11 +85,13 @@ class TokenShards {
     resume_tokens_ = shards_.back().document_tokens;
   }
 
-  // Whether this document has tokens that no finished file has. Only such ones need be appended.
+  // Whether this document has tokens that no finished file has. Only such documents must be
+  // appended.
   bool needs(std::int64_t document) const { return document >= resume_document_; }
 
-  // The next tokens of a document. Documents come in ascending order of their numbers, and one that
-  // is needed from its first token on: those in finished files are passed over here.
+  // Appends the next tokens of a document. Documents come in ascending order of their numbers. A
+  // document that is needed must be appended from its first token on: tokens that finished files
+  // have are skipped here.
   void append(std::int64_t document, std::span<const std::int32_t> tokens) {
     if (document != document_) {
       document_ = document;
@@ -110,14 +112,14 @@ class TokenShards {
     }
   }
 
-  // After the last document; `documents` is their number.
+  // Ends the stream after the last document; `documents` is the number of all documents.
   void finish(std::int64_t documents) {
     document_ = documents;
     document_tokens_ = 0;
     if (writer_) finish_file(shards_.empty() ? output_ : shard_path(output_, next_number()));
   }
 
-  const std::vector<Shard>& shards() const { return shards_; }  // finished
+  const std::vector<Shard>& shards() const { return shards_; }  // finished files
   std::int64_t tokens() const {
     std::int64_t sum = writer_ ? writer_->written() : 0;
     for (const Shard& shard : shards_) sum += shard.tokens;
@@ -143,7 +145,7 @@ class TokenShards {
   std::vector<Shard> shards_;
   std::function<void(const Shard&)> on_finish_;
   std::unique_ptr<TokenFileWriter> writer_;
-  std::int64_t document_ = -1, document_tokens_ = 0;  // the one that is being appended
+  std::int64_t document_ = -1, document_tokens_ = 0;  // the document being appended
   std::int64_t resume_document_ = 0, resume_tokens_ = 0;
 };
 

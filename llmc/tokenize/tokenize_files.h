@@ -1,4 +1,4 @@
-// `tokenize` from the first check to the last file.
+// The program `tokenize`, from the first check to the last file.
 #pragma once
 
 #include <unistd.h>
@@ -32,7 +32,7 @@ namespace tokenize_detail {
 
 using Paths = std::vector<std::filesystem::path>;
 
-// All that an earlier run can have left under the names of this one; finished, not in the making.
+// The finished files that exist under the names of this run, without temporary files.
 inline Paths results_there(const Paths& outputs) {
   Paths found;
   for (const auto& output : outputs) {
@@ -49,8 +49,8 @@ inline void remove_file(const std::filesystem::path& path) {
   if (::unlink(path.c_str()) != 0) fail_file("remove", path, errno);
 }
 
-// What a killed run left in the making. Nobody else is writing these outputs: the progress file is
-// locked.
+// Removes the temporary files of a killed run. No other process writes these outputs: the progress
+// file is locked.
 inline void remove_temporaries(const Paths& outputs) {
   std::error_code ignored;
   for (const auto& output : outputs) {
@@ -85,7 +85,9 @@ inline void check_names(const Paths& outputs, const std::vector<std::string>& in
   }
 }
 
-// Readies the progress file: as an earlier run left it, where this is the same job, or new.
+// Prepares the progress file. If an earlier run of the same job finished files, keeps it. Otherwise
+// starts a new one and removes all results; throws if a different job is unfinished and `force` is
+// not set.
 inline void take_up(TokenizeProgress& progress, const std::string& job, const Paths& outputs,
                     bool force) {
   if (progress.begun()) {
@@ -131,7 +133,7 @@ inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeConfig& se
   }
 }
 
-// The streams, as far as an earlier run brought them.
+// The output streams, each after the files that an earlier run finished.
 inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeConfig& settings,
                                                               const Tokenizer& tokenizer,
                                                               TokenizeProgress& progress,
@@ -148,8 +150,8 @@ inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeConf
 
 }  // namespace tokenize_detail
 
-// Writes --out, --val and OUT.json; the summary goes to stdout, all else to stderr. Throws where
-// inputs or settings are wrong; what was finished then stays, and the same call goes on from there.
+// Writes --out, --val and OUT.json. The summary goes to stdout, everything else to stderr. Throws
+// if inputs or settings are wrong; finished files then stay, and the same call resumes after them.
 inline void tokenize_files(const TokenizeConfig& settings) {
   using namespace tokenize_detail;
   const auto tokenizer = make_tokenizer(settings.tokenizer);

@@ -1,5 +1,5 @@
-// What a run of `tokenize` makes of what, as JSON: the first line of its progress file, by which a
-// later run knows whether it can go on, and the most of OUT.json.
+// A tokenize job as JSON (tokenizer, settings, inputs). It is the first line of the progress file,
+// which is compared on resume, and the main part of OUT.json.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace llmc {
 
-// Of documents and their texts.
+// Numbers of documents, and of the bytes of their texts.
 struct TokenizeCounts {
   std::int64_t read = 0, empty = 0, exact_duplicates = 0, near_duplicates = 0;
   struct Output {
@@ -32,22 +32,22 @@ struct TokenizeCounts {
   std::vector<Output> outputs;
 };
 
-// The outputs of a run: --out, and --val where there is one.
+// The outputs of a run: --out, and --val if it is set.
 inline std::vector<std::filesystem::path> outputs_of(const TokenizeConfig& settings) {
   std::vector<std::filesystem::path> outputs{settings.out};
   if (!settings.val.empty()) outputs.emplace_back(settings.val);
   return outputs;
 }
 
-// DIR/OUT.json of DIR/OUT.bin.
+// DIR/OUT.json for DIR/OUT.bin.
 inline std::filesystem::path sidecar_of(std::filesystem::path output) {
   return output.replace_extension(".json");
 }
 
 namespace tokenize_detail {
 
-// Of the bytes of all tokens, and of the tokenizer's files where it can write them: another one of
-// the same name is found out.
+// Checksum of the bytes of all tokens, and of the tokenizer's files if it can write them. It
+// detects a different tokenizer of the same name.
 inline std::string tokenizer_checksum(const Tokenizer& tokenizer) {
   Checksum checksum;
   for (const TextFile& file : tokenizer.files()) checksum.add(std::as_bytes(std::span(file.text)));
@@ -72,7 +72,8 @@ inline OrderedJson settings_json(const TokenizeConfig& s) {
   return json;
 }
 
-// Where two descriptions differ: "settings.field is \"a\" there and \"b\" now"; empty: nowhere.
+// The first difference between two descriptions, such as "settings.field is \"a\" there and \"b\"
+// now"; empty if there is none.
 inline std::string difference(const OrderedJson& there, const OrderedJson& now,
                               const std::string& name) {
   const auto shown = [](const OrderedJson* value) {
@@ -105,8 +106,8 @@ inline std::string difference(const OrderedJson& there, const OrderedJson& now,
 
 }  // namespace tokenize_detail
 
-// One line of JSON: tokenizer, inputs with their checksums (which takes a pass over them),
-// settings.
+// The job as one line of JSON: tokenizer, settings, and inputs with their checksums. Computing
+// these takes a pass over the inputs.
 inline std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
                             const DocumentReader& reader) {
   std::vector<std::string> checksums(reader.paths().size());
@@ -124,12 +125,12 @@ inline std::string job_text(const TokenizeConfig& settings, const Tokenizer& tok
                              {"xxh64", tokenize_detail::tokenizer_checksum(tokenizer)}}},
                            {"settings", tokenize_detail::settings_json(settings)},
                            {"inputs", std::move(inputs)}};
-  // File names need not be UTF-8; then one reads oddly, but the same each time.
+  // File names need not be UTF-8. Bytes that are not are replaced, in the same way in each run.
   return job.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// What keeps a run from going on where another stopped: that was another job, or a file it finished
-// is no longer as it was. Empty: nothing.
+// Why a run cannot resume the earlier run: that was a different job, a file that it finished has
+// changed, or the progress file is damaged. Empty if it can resume.
 inline std::string obstacle(const TokenizeProgress& progress, const std::string& job,
                             const std::vector<std::filesystem::path>& outputs) {
   try {
@@ -150,7 +151,7 @@ inline std::string obstacle(const TokenizeProgress& progress, const std::string&
   }
 }
 
-// OUT.json. `shards`: of each output. What it says depends on the job alone.
+// The text of OUT.json. `shards` has the files of each output. The text depends only on the job.
 inline std::string sidecar_text(const std::string& job, const TokenizeCounts& counts,
                                 const std::vector<std::filesystem::path>& outputs,
                                 const std::vector<std::vector<Shard>>& shards) {

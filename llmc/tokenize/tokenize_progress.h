@@ -1,12 +1,12 @@
-// How far a run of `tokenize` has come, so that another can go on: OUT.bin.progress, JSON lines.
-// The first line says what is being made of what, each further one names a finished file.
+// The progress of a run of `tokenize`, so that another run can resume it: OUT.bin.progress, JSON
+// lines. The first line describes the job; each further line names a finished file.
 //
 //     {"format":"llmc tokenize progress","version":1,"job":{...}}
 //     {"output":0,"file":"OUT_000000.bin","tokens":100000000,"xxh64":"...","document":812,
 //      "document_tokens":13}
 //
-// A line is on disk before the run goes on; one that was cut short is as if it had not been begun.
-// While a process writes the file it holds a lock on it, which goes with the process.
+// A line is on disk before the run continues; an incomplete last line is removed. A process that
+// writes the file holds a lock on it, which ends with the process.
 #pragma once
 
 #include <fcntl.h>
@@ -33,11 +33,11 @@ namespace llmc {
 
 class TokenizeProgress {
  public:
-  // Makes the file where there is none. Throws where it cannot be written, and where another
-  // process has it.
+  // Creates the file if it does not exist. Throws if it cannot be written, and if another process
+  // holds its lock.
   explicit TokenizeProgress(const std::filesystem::path& output)
       : path_(output.string() + ".progress") {
-    // Between our open and our lock another process may have finished and removed the file.
+    // Between this open and the lock, another process may have finished and removed the file.
     for (bool gone = true; gone;) {
       fd_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
       if (!fd_) fail_file("write", path_, errno);
@@ -56,18 +56,18 @@ class TokenizeProgress {
     cut(lines_.empty() ? 0 : text.rfind('\n') + 1);
   }
 
-  // While nothing is finished the file is no use to anybody.
+  // Removes the file if it names no finished file, because there is nothing to resume.
   ~TokenizeProgress() {
     if (fd_ && !begun()) ::unlink(path_.c_str());
   }
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
 
-  // Whether there is a finished file to go on from.
+  // Whether there is a finished file to resume after.
   bool begun() const { return lines_.size() > 1; }
 
-  // The job of the earlier run, as JSON, and the files it finished of an output. Throw where the
-  // file is damaged.
+  // The job of the earlier run, as JSON, and the files that it finished for an output. Both throw
+  // if the progress file is damaged.
   std::string job() const {
     const auto json = parse_json<OrderedJson>(lines_.front(), line_name(0));
     const OrderedJson* version = json_member(json, "version");
@@ -98,7 +98,7 @@ class TokenizeProgress {
     return found;
   }
 
-  // Forgets what was there; `job` is JSON in one line.
+  // Discards the old content and starts a job; `job` is JSON in one line.
   void begin(const std::string& job) {
     lines_.clear();
     cut(0);
@@ -114,7 +114,7 @@ class TokenizeProgress {
     append(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
   }
 
-  // All is done.
+  // Removes the file once the job is complete.
   void remove() {
     if (::unlink(path_.c_str()) != 0) fail_file("remove", path_, errno);
     fd_ = FileDescriptor();
@@ -140,7 +140,7 @@ class TokenizeProgress {
 
   std::filesystem::path path_;
   FileDescriptor fd_;
-  std::vector<std::string> lines_;  // whole ones
+  std::vector<std::string> lines_;  // complete lines only
 };
 
 }  // namespace llmc

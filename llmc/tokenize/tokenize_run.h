@@ -1,12 +1,13 @@
-// Texts to token files, on all cores, in memory of a fixed size.
+// Converts texts to token files on all cores. The memory does not depend on the length of the
+// input, except for the hashes of documents and for the text of a single long document.
 //
-// Work goes in rounds over a few MB of documents: they are read and their hashes taken in parallel;
-// what is kept, and where it goes, is decided one by one in their order; their texts, long ones cut
-// into parts, are tokenized in parallel; and the tokens are written in order. So the result depends
-// on the inputs and settings alone, not on threads or rounds.
+// The work is done in rounds of a few MB of documents. They are read and hashed in parallel. Which
+// documents are kept, and in which stream, is decided one by one in their order. Their texts, long
+// ones cut into parts, are tokenized in parallel, and the tokens are written in order. So the
+// result depends only on the inputs and settings, not on threads or rounds.
 //
-// A run that goes on where another stopped reads all documents again, since what is a duplicate
-// depends on all before, but tokenizes only those of which tokens are missing.
+// A run that resumes reads all documents again, because duplicates depend on all earlier documents,
+// but tokenizes only those with missing tokens.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ namespace llmc {
 
 class TokenizeRun {
  public:
-  // `streams`: where the kept documents go, the held out ones last.
+  // `streams`: the outputs for the kept documents, the held-out ones last.
   TokenizeRun(const TokenizeConfig& settings, const Tokenizer& tokenizer, DocumentReader& reader,
               std::vector<std::unique_ptr<TokenShards>>& streams)
       : settings_(settings),
@@ -48,7 +49,7 @@ class TokenizeRun {
     counts_.outputs.resize(streams.size());
   }
 
-  // All documents. The last file of each stream is left unfinished.
+  // Processes all documents. The last file of each stream stays unfinished.
   TokenizeCounts run() {
     while (take_round()) {
       examine();
@@ -63,11 +64,11 @@ class TokenizeRun {
 
  private:
   static constexpr std::size_t kPartBytes = std::size_t{1} << 20;
-  static constexpr std::int64_t kRoundBytes = std::int64_t{4} << 20;  // for each thread
+  static constexpr std::int64_t kRoundBytes = std::int64_t{4} << 20;  // per thread
 
   struct Item {
     Document document;
-    std::int64_t number = 0;  // of all documents
+    std::int64_t number = 0;  // index among all documents
     std::string storage;
     std::string_view text;
     ContentHash hash;
@@ -78,7 +79,7 @@ class TokenizeRun {
   struct Part {
     const Item* item;
     std::string_view text;
-    bool first;  // of its document
+    bool first;  // the first part of its document
     std::vector<std::int32_t> tokens;
   };
 
@@ -105,7 +106,7 @@ class TokenizeRun {
     });
   }
 
-  // Which stream an item goes to, if any.
+  // Chooses the stream of an item, if any, and counts the item.
   void decide(Item& item) {
     if (item.text.empty()) {
       ++counts_.empty;
@@ -114,7 +115,7 @@ class TokenizeRun {
     } else if (item.min_hash && near_.seen(*item.min_hash)) {
       ++counts_.near_duplicates;
     } else {
-      // By its content, so that a document stays on its side whatever is added before it.
+      // Chosen by content, so that a document stays in the same output whatever is added before it.
       const bool held_out =
           streams_.size() > 1 && unit_interval(mix64(item.hash.low, 1)) < settings_.val_fraction;
       const std::size_t output = held_out ? 1 : 0;
@@ -135,7 +136,7 @@ class TokenizeRun {
         parts.push_back({&item, text, text.data() == item.text.data(), {}});
       }
     }
-    // One document can be longer than a round.
+    // One document can be longer than a round, so parts are encoded one round's size at a time.
     std::int64_t done = 0;
     for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
       std::int64_t bytes = 0;
@@ -166,7 +167,7 @@ class TokenizeRun {
     }
   }
 
-  // `share` of the round is done.
+  // Shows the progress after the fraction `share` of the round.
   void show(double share) {
     const std::int64_t round = reader_.bytes_read() - round_begin_;
     std::int64_t tokens = 0;
@@ -184,7 +185,7 @@ class TokenizeRun {
   NearDuplicates near_;
   TokenizeCounts counts_;
   ByteProgress progress_;
-  std::vector<Item> items_;  // of this round
+  std::vector<Item> items_;  // the items of this round
   std::int64_t round_begin_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// How good the model is: validation loss, evaluation tasks, samples of text.
+// Evaluates the model: validation loss, evaluation tasks, samples of text.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace llmc {
 template <class T>
 class Evaluator {
  public:
-  // All outlive the object.
+  // All references must outlive the object.
   Evaluator(const RunConfig& config, const RunData& data, ModelRunner<T>& runner)
       : config_(config), data_(data), runner_(runner) {
     if (!config.training()) return;
@@ -49,8 +49,9 @@ class Evaluator {
     return sum / static_cast<double>(end * config_.batch.seq_len);
   }
 
-  // Reports the validation loss at `position` and keeps it there, unless there is no validation
-  // text or the position has one already: a run that was interrupted here evaluates on resume.
+  // Reports the validation loss at `position` and stores it there. Does nothing if there is no
+  // validation text or if the position already has the loss of this step. If a signal interrupts
+  // it, it stores nothing, and the resumed run evaluates at this step.
   void validate(RunPosition& position, Progress& progress) {
     if (!data_.validation) return;
     if (position.validation && position.validation->step == position.step) return;
@@ -60,7 +61,7 @@ class Evaluator {
     position.validation = {position.step, loss};
   }
 
-  // Runs the tasks of --eval; each is reported and logged as of `step`.
+  // Runs the tasks of --eval. Each result is reported and logged with `step`.
   std::vector<EvalResult> run_tasks(std::int64_t step, Progress& progress) {
     const EvalCallbacks callbacks = {
         .progress =
@@ -76,7 +77,7 @@ class Evaluator {
     return run_eval_tasks(data_.tasks, RowScorer<T>(runner_), callbacks);
   }
 
-  // Shows one short sample.
+  // Prints one short sample.
   void show_sample(std::int64_t step, Progress& progress) {
     const std::int64_t tokens = std::min(config_.samples.length, room());
     const Prompts samples = sample(1, tokens, config_.seed, step);
@@ -105,11 +106,11 @@ class Evaluator {
   }
 
  private:
-  // Tokens that fit behind the prompt.
+  // Number of tokens that fit after the prompt.
   std::int64_t room() const { return config_.batch.seq_len - std::ssize(prompt_); }
 
-  // `count` continuations of the prompt by so many tokens, with the prompt; shorter if a signal
-  // arrives.
+  // Returns `count` sequences of the prompt and `tokens` sampled tokens; they are shorter if a
+  // signal arrives.
   Prompts sample(std::int64_t count, std::int64_t tokens, std::uint64_t seed, std::int64_t step) {
     Prompts samples(static_cast<std::size_t>(count), prompt_);
     SequenceReader<T> reader(runner_, count);
@@ -121,8 +122,9 @@ class Evaluator {
     return samples;
   }
 
-  // The tokens that samples begin with, for a model that sees T tokens: those of `prompt`. If that
-  // is empty: a line break, or if the tokenizer has none, end of text or its first token.
+  // Returns the tokens that samples start with, for a model that sees T_max tokens: those of
+  // `prompt`. If that is empty: a line break, or if the tokenizer has none, end of text or its
+  // first token.
   static std::vector<std::int32_t> sample_prompt(const std::string& prompt,
                                                  const Tokenizer& tokenizer, std::int64_t T_max) {
     const std::string text = prompt.empty() ? "\n" : prompt;
@@ -141,7 +143,7 @@ class Evaluator {
   const RunConfig& config_;
   const RunData& data_;
   ModelRunner<T>& runner_;
-  std::vector<std::int32_t> prompt_;  // of samples
+  std::vector<std::int32_t> prompt_;  // start of every sample
 };
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// What happens between steps, and when.
+// Actions between steps, and when they are due.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace llmc {
 
 // An action that is due after every n-th step, for any of these n (0: never).
 struct Rule {
-  // After the last step it is due always, if any n is not 0, or never.
+  // When it is due after the last step: always, if any n is not 0, or never.
   enum class AtLast { always, if_enabled, never };
 
   std::vector<std::int64_t> every;

@@ -12,13 +12,13 @@ namespace llmc {
 
 struct Schedule {
   Decay decay = Decay::cosine;
-  double peak = 0;               // learning rate after the warm-up
-  double final_fraction = 0;     // of the peak, at the last step; a constant schedule ignores it
-  std::int64_t warmup = 0;       // steps of linear rise
-  std::int64_t steps = 1;        // of the whole run
-  std::int64_t decay_steps = 0;  // wsd: the last steps, in which the rate falls
+  double peak = 0;               // learning rate after warm-up
+  double final_fraction = 0;     // rate at the last step / peak; a constant schedule ignores it
+  std::int64_t warmup = 0;       // steps of linear warm-up
+  std::int64_t steps = 1;        // steps of the whole run
+  std::int64_t decay_steps = 0;  // wsd: number of last steps in which the rate falls
 
-  // `step` counts from 0. The first step of a warm-up is not wasted on a rate of 0.
+  // `step` counts from 0. Warm-up starts at peak / warmup, so that the first step has an effect.
   double rate(std::int64_t step) const {
     if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
     if (decay == Decay::wsd) return peak * stable_then_falling(step);
@@ -31,7 +31,7 @@ struct Schedule {
   }
 
  private:
-  // The step before the fall has the peak, the last one the final rate.
+  // Fraction of the peak: 1 at the last step before the decay, final_fraction at the last step.
   double stable_then_falling(std::int64_t step) const {
     const std::int64_t falling = step + 1 - (steps - decay_steps);
     if (falling <= 0) return 1;
@@ -40,8 +40,8 @@ struct Schedule {
   }
 };
 
-// Steps of the decay of wsd: this fraction of the run, rounded, one at least. Throws where they and
-// the warm-up are more than the run has.
+// Number of decay steps of wsd: this fraction of the run, rounded, and at least 1 unless the
+// fraction is 0. Throws if warm-up and decay together have more steps than the run.
 inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, double fraction) {
   const auto wanted =
       static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(steps)));

@@ -22,14 +22,14 @@ struct StepResult {
 template <class T>
 class TrainStep {
  public:
-  // All outlive the object. `train` is the training text.
+  // All references must outlive the object. `train` is the training text.
   TrainStep(const RunConfig& config, TrainingEngine<T>& engine, const ShuffledWindows& train)
       : config_(config),
         schedule_(make_schedule(config.schedule)),
         engine_(engine),
         train_(train) {}
 
-  // Starts to prepare micro-batches in a thread of its own, from the position's samples on.
+  // Starts a thread that prepares micro-batches ahead of their use, from the position's samples on.
   void read_ahead(const RunPosition& position) {
     const std::int64_t B = config_.batch.batch_size;
     batches_.emplace([this, B, first = position.samples](std::int64_t n) {
@@ -37,7 +37,7 @@ class TrainStep {
     });
   }
 
-  // Runs the step after `position` and moves the position behind it.
+  // Runs the step after `position` and advances the position by one step.
   StepResult run(RunPosition& position) {
     TrainingState<T>& state = engine_.state();
     Stream& stream = engine_.stream();
@@ -78,7 +78,7 @@ class TrainStep {
   Schedule schedule_;
   TrainingEngine<T>& engine_;
   const ShuffledWindows& train_;
-  std::optional<ReadAhead<PreparedBatch>> batches_;  // last: its thread reads what is above
+  std::optional<ReadAhead<PreparedBatch>> batches_;  // last: its thread reads the members above
 };
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// A training run: an engine, its data, and the loop of steps with what is due between them.
+// A training run: an engine, its data, and the loop of steps with the actions due between them.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Trainer {
         engine_(config.shape, config.run_shape(), {.allow_tf32 = config.precision.tf32}),
         evaluator_(config_, data_, engine_.runner()),
         checkpointer_(config_, data_, engine_) {
-    // Measuring the peak needs memory that the model takes afterwards.
+    // Measured before allocate(), because measuring needs memory that the model uses afterwards.
     if (config.training()) {
       peak_ = peak_of<T>(config.device.peak_tflops, device_properties(), config.precision.tf32,
                          engine_.context().gemm, engine_.stream());
@@ -45,8 +45,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Trains to the last step of the run, to --stop-after, or until SIGINT or SIGTERM: then the
-  // current step is finished and saved.
+  // Trains to the last step of the run, to --stop-after, or until SIGINT or SIGTERM. After a signal
+  // it finishes the current step and saves.
   void train() {
     const Interruption interruption;
     const FileDescriptor lock = check_run_output(config_.output, config_.samples);
@@ -68,7 +68,7 @@ class Trainer {
     print_results(evaluator_.run_tasks(position_.step, progress));
   }
 
-  // The validation loss of all windows and the tasks of --eval, without training.
+  // Computes the validation loss of all windows and runs the tasks of --eval, without training.
   void evaluate_only() {
     if (data_.validation) std::printf("val_loss %.6f\n", evaluator_.validation_loss(0));
     if (data_.tasks.empty()) return;
@@ -78,11 +78,11 @@ class Trainer {
   }
 
  private:
-  // To step `last` or until a signal arrives.
+  // Runs steps up to `last`, or until a signal arrives.
   void run_steps(Reporter& reporter, std::int64_t last) {
     Progress& progress = reporter.progress();
     const OutputSettings<Resolved>& output = config_.output;
-    // In this order.
+    // The rules, in the order in which they run after a step.
     const Rule validation = {{config_.validation.every}, Rule::AtLast::if_enabled, [&] {
                                evaluator_.validate(position_, progress);
                              }};
@@ -92,7 +92,7 @@ class Trainer {
     const Rule checkpoint = {{output.checkpoint_every, output.milestone_every},
                              Rule::AtLast::always,
                              [&] { save(progress); }};
-    // The last results are printed when the run has ended.
+    // train() runs the tasks after the last step and prints their results.
     const Rule tasks = {{config_.evaluation.every}, Rule::AtLast::never, [&] {
                           evaluator_.run_tasks(position_.step, progress);
                         }};
@@ -103,7 +103,7 @@ class Trainer {
       while (position_.step < last && !Interruption::requested()) {
         reporter.step(position_, engine_.stream(), [&] {
           const StepResult result = step.run(position_);
-          loss_ = result.loss;  // of the model card, also if the log cannot be written
+          loss_ = result.loss;  // for the model card, even if the log cannot be written
           return result;
         });
         for (const Rule* rule : {&validation, &sample, &checkpoint, &tasks}) {
@@ -111,7 +111,7 @@ class Trainer {
         }
       }
     } catch (const LogError&) {
-      save(progress);  // the disk of the checkpoints may be another one
+      save(progress);  // checkpoints may be on another disk than the log
       throw;
     }
   }

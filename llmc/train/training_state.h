@@ -1,5 +1,6 @@
-// All that training changes: the weights in use, their fp32 masters, gradients and AdamW's moments,
-// each one array laid out by the parameter table; and the optimizer step over them.
+// Everything that training changes: the weights in use, the fp32 master weights, the gradients and
+// the moments of AdamW. Each is one array laid out by the parameter table. Also contains the
+// optimizer step over them.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,14 @@
 
 namespace llmc {
 
-// Where the dynamic loss scale of fp16 begins, as in PyTorch's GradScaler.
+// Initial value of the dynamic loss scale of fp16, as in PyTorch's GradScaler.
 inline constexpr float kFirstLossScale = 65536;
 
 template <class T>
 class TrainingState {
  public:
-  // Reserves memory in the plan; usable after plan.allocate(). Without training: weights only.
+  // Reserves memory in the plan; usable after plan.allocate(). If `training` is false, it reserves
+  // only the weights and the loss.
   TrainingState(const ParameterTable& table, bool training, MemoryPlan& plan)
       : training_(training), weights_(table, plan) {
     const std::int64_t n = table.stored_size();
@@ -42,7 +44,8 @@ class TrainingState {
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
-  // After plan.allocate(): everything zero, gaps and padding too, which stay so.
+  // Sets everything to zero, including gaps and padding, which stay zero. Only the loss scale of
+  // fp16 starts at kFirstLossScale. Call after plan.allocate().
   void clear(Stream& stream) {
     weights_.clear(stream);
     fill_zero(loss_.data, 1, stream);
@@ -54,28 +57,29 @@ class TrainingState {
     set_optimizer_state(first_optimizer_state(kFirstLossScale), stream);
   }
 
-  // Of a run that begins; the loss scale matters in fp16 alone.
+  // The optimizer state of a new run. Only fp16 uses the loss scale.
   static OptimizerState first_optimizer_state(float loss_scale) {
     OptimizerState state{};
     if constexpr (std::is_same_v<T, fp16>) state.loss_scale = loss_scale;
     return state;
   }
 
-  // The initial values of the table. A number depends on the seed, its tensor and its place alone.
+  // Sets the initial values of the table. A value depends only on the seed, its tensor and its
+  // index.
   void initialise(std::uint64_t seed, Stream& stream) {
     for (const ParameterSpec& spec : table().specs()) initialise(spec, seed, stream);
   }
 
-  // From now on updates round the masters to weights stochastically
-  // (ops/optimizer/stochastic_rounding.h). Not for fp32. Initial and loaded weights are rounded to
-  // nearest.
+  // Enables stochastic rounding of master weights for all later updates
+  // (ops/optimizer/stochastic_rounding.h). It has no effect in fp32. Initial and loaded weights are
+  // rounded to nearest.
   void round_stochastically(std::uint64_t seed) { rounding_seed_ = seed; }
 
   ParameterSource& source() { return source_; }
   const ParameterTable& table() const { return weights_.table(); }
-  Tensor<float, 1> loss() const { return loss_; }  // (1) of the step, summed by the micro-batches
-  // What gradients are to be multiplied by, in device memory; the same for all micro-batches of a
-  // step. Null where they are not scaled.
+  Tensor<float, 1> loss() const { return loss_; }  // (1) loss of the step: sum over micro-batches
+  // The factor that scales the gradients, in device memory; the same for all micro-batches of a
+  // step. Null if gradients are not scaled.
   const float* loss_scale() const {
     return std::is_same_v<T, fp16> && training_ ? &optimizer_.data->loss_scale : nullptr;
   }
@@ -88,8 +92,8 @@ class TrainingState {
     fill_zero(loss_.data, 1, stream);
   }
 
-  // Unscales, clips and applies the gradients; where they or the loss are not finite it only
-  // counts.
+  // Unscales, clips and applies the gradients. If they or the loss are not finite, it only counts a
+  // skipped update and adjusts the loss scale.
   void apply_gradients(const OptimizerOptions& options, double learning_rate, Stream& stream) {
     const ProfileScope scope("optimizer", stream);
     measure_gradients(options, stream);
@@ -98,8 +102,9 @@ class TrainingState {
     for (const ParameterSpec& spec : table().specs()) update(spec, options, learning_rate, stream);
   }
 
-  // After a checkpoint's weights and optimizer state are set: the weights in use as the last update
-  // left them, which rounding to nearest does not give.
+  // Call after a checkpoint's weights and optimizer state are set. With stochastic rounding, it
+  // rounds the master weights as the last update did, because rounding to nearest yields other
+  // weights.
   void restore_rounding(Stream& stream) {
     if constexpr (!std::is_same_v<T, float>) {
       const std::int32_t updates = optimizer_state(stream).updates;
@@ -111,7 +116,7 @@ class TrainingState {
     }
   }
 
-  // ---- from and to host memory; each copy is finished on return ----
+  // ---- copies from and to host memory; each is finished on return ----
 
   // `values` has spec.size() fp32 numbers.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
@@ -126,7 +131,7 @@ class TrainingState {
     }
     weights_.set_weight(spec, values, stream);
   }
-  // The fp32 master weights.
+  // Reads the fp32 master weights.
   void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
     get(master(), spec, values, stream);
   }
@@ -182,7 +187,7 @@ class TrainingState {
                optimizer_.data, stream, rounding);
     };
     if constexpr (std::is_same_v<T, float>) {
-      apply(nullptr, NearestRounding{});  // the masters are the weights
+      apply(nullptr, NearestRounding{});  // fp32 weights are their own master weights
     } else if (rounding_seed_) {
       apply(weights_.of(spec), rounding_of(spec));
     } else {
@@ -217,7 +222,8 @@ class TrainingState {
                        static_cast<float>(options.grad_clip), loss_.data, stream);
   }
 
-  // Gradients are read, moments and masters read and written, working copies written.
+  // Gradients are read, moments and master weights are read and written, bf16 or fp16 weights
+  // written.
   Work update_bytes() const {
     const auto n = static_cast<double>(gradients_.size());
     const bool copies = !std::is_same_v<T, float>;
@@ -230,9 +236,9 @@ class TrainingState {
   }
 
   bool training_;
-  std::optional<std::uint64_t> rounding_seed_;  // none: to nearest
+  std::optional<std::uint64_t> rounding_seed_;  // empty: round to nearest
   Weights<T> weights_;
-  Tensor<float, 1> master_;  // empty when the weights are fp32 themselves
+  Tensor<float, 1> master_;  // empty if the weights are fp32
   Tensor<float, 1> gradients_;
   Tensor<float, 1> first_moment_, second_moment_;
   Tensor<OptimizerState, 1> optimizer_;
@@ -241,7 +247,7 @@ class TrainingState {
   ResidentParameters<T> source_{weights_.values(), &gradients_};
 };
 
-// A model that is trained.
+// The engine of a training run.
 template <class T>
 using TrainingEngine = Engine<T, TrainingState<T>>;
 

@@ -98,8 +98,8 @@ def wrong_lines(records):
 
 
 def plan_lines(records):
-    """The time of the variant in use and of the fastest other one, per product. A plan that was wrong on ones, under
-    the op's name with _1, is out.
+    """The time of the variant in use and of the fastest other one, per product. A plan with wrong results on
+    inputs of ones, which are under the op's name with _1, is excluded.
     """
     wrong = {(r["op"], r["shape"], r["variant"]) for r in records if r["type"] == "result" and not right(r)}
     groups = {}
@@ -121,7 +121,7 @@ def plan_lines(records):
 
 
 def unmatched(predictions, records, names):
-    """Predictions that no line would answer."""
+    """Predictions that no line matches."""
     missing = []
     for p in predictions:
         if p["from"] == "bench":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Do two training runs from the same weights on the same batches learn alike?
+"""Compares the losses of two training runs from the same weights on the same batches.
 
     losses.py OURS.jsonl THEIRS.jsonl --steps N --last M --limit X --out FILE.jsonl
 
-Writes both losses of every step, a line each, and fails (exit code 1) unless both runs have all N
-steps and the mean absolute difference over the last M is at most X nats.
+Writes both losses of every step, one line per step. Fails (exit code 1) unless both runs have a finite loss
+in all N steps, ours falls, and the mean absolute difference over the last M steps is at most X nats.
 """
 import argparse
 import json
@@ -13,7 +13,7 @@ import sys
 
 
 def read_losses(path):
-    """Step -> loss."""
+    """{step: loss}."""
     lines = [json.loads(line) for line in open(path)]
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 

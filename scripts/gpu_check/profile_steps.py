@@ -46,7 +46,7 @@ def append_lines(path, records):
 
 
 def train(program, *flags):
-    """(exit code, stderr). Lines appear in the log as they come, so that a hang leaves its last one."""
+    """(exit code, stderr). Lines are printed as they arrive, so that the log of a run that hangs has its last one."""
     lines = []
     with subprocess.Popen([program, *map(str, flags)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
@@ -60,7 +60,7 @@ def last_line(messages):
 
 
 def check_learning(losses, steps):
-    """The run has all its steps, and its loss fell."""
+    """Throws WrongResult unless the run has all its steps and its loss fell."""
     if len(losses) != steps or not all(isinstance(loss, float) and math.isfinite(loss) for loss in losses):
         raise WrongResult(f"{len(losses)} of {steps} steps, losses {losses}")
     if not losses[-1] < losses[0]:
@@ -80,7 +80,8 @@ def toy_run(o, folder):
 
 
 def toy(o):
-    """Two runs that learn, from the known first loss, and agree in every bit of losses, weights and moments."""
+    """Two runs that must learn, start at the known first loss, and agree in every bit of losses, weights and
+    moments."""
     folders = [Path(o.work) / f"toy-{o.dtype}-{i}" for i in (1, 2)]
     runs = []
     for folder in folders:
@@ -129,7 +130,7 @@ def check_same_losses(out, label, losses):
 
 
 def run(o):
-    """One training; with --profile its table, without it its speed."""
+    """One training. With --profile it reports the profile, without it the speed."""
     with tempfile.TemporaryDirectory() as folder:
         log, table = Path(folder) / "log.jsonl", Path(folder) / "profile.jsonl"
         profile = ["--profile", o.profile, "--profile-out", table] if o.profile > 0 else []
@@ -158,7 +159,7 @@ def run(o):
 
 
 def bench(o):
-    """Keeps a benchmark's lines as they come; none may be wrong. With --planted there must be a wrong one."""
+    """Keeps a benchmark's lines as they arrive; none may be wrong. With --planted at least one must be wrong."""
     if not o.planted:
         return check_bench(o)
     try:

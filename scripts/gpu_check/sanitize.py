@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Short training runs under compute-sanitizer: memcheck, racecheck, synccheck and initcheck, in fp32
-and bf16.
+"""Short training runs under compute-sanitizer: memcheck, racecheck, synccheck and initcheck, in fp32 and bf16.
 
     sanitize.py --program build/cuda/train_gpt2 [--device cuda] [--seconds N]
 
-Fails (exit code 1) where a tool finds an error, or the run under it does not end well. What is no
-fault of the program is said and passed over: no tool, one that refuses this device, a run that was
-too slow under it, and what goes on inside NVIDIA's own GEMM kernels (but accesses out of bounds).
+Fails (exit code 1) if a tool finds an error, or if the run under it fails. Some results are reported but are
+no fault of the program: the tool is missing or rejects this device, the run was too slow under it, or the
+report is about NVIDIA's own GEMM kernels (except out-of-bounds accesses).
 """
 import argparse
 import os
@@ -17,15 +16,15 @@ import sys
 import time
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-FOUND = 9  # exit code of the tool when it found something
+FOUND = 9  # exit code of the tool if it found an error
 RUN_SECONDS = 60
-# Kernels that are not ours, by the names cuBLAS and cuBLASLt give theirs.
+# Kernels that are not ours, by their names in cuBLAS and cuBLASLt.
 LIBRARY_KERNEL = re.compile(r"cublas|cutlass|gemm|gemv|xmma|nvjet|splitK", re.IGNORECASE)
 REFUSALS = ("Device not supported", "not supported on this", "Unable to find injection library", "Failed to initialize")
 
 
 def reports(output):
-    """The errors and hazards in a tool's output: each a first line with what follows it."""
+    """The errors and hazards in a tool's output, each with all of its lines."""
     blocks, block = [], None
     for line in output.splitlines():
         if not line.startswith("========="):
@@ -42,14 +41,14 @@ def reports(output):
 
 
 def is_librarys(tool, report):
-    """Whether it is about the inside of a kernel of NVIDIA's; kernels of ours are in namespace llmc. An
-    access out of bounds is ours all the same: we gave the pointer.
+    """Whether the report is about the inside of an NVIDIA kernel; our kernels are in namespace llmc. An
+    out-of-bounds access is ours in any case, because our code passed the pointer.
     """
     return tool != "memcheck" and "llmc::" not in report and LIBRARY_KERNEL.search(report) is not None
 
 
 def judge(tool, code, output):
-    """(good, what to say) about a finished run."""
+    """(good, text of the result) of a finished run."""
     for refusal in REFUSALS:
         if refusal in output:
             return True, f"not run: {refusal}"
@@ -75,7 +74,7 @@ def find_tool():
 
 
 def training_run(program, device, dtype):
-    """Three steps in which every kernel of training takes part; odd sizes leave tiles half full."""
+    """The command of three steps that use every kernel of training; odd sizes leave tiles partly filled."""
     return [program, "--device", device, "--dtype", dtype, "--layers", "2", "--heads", "3", "--channels", "72", "--context",
             "50", "--batch-size", "2", "--grad-accum", "2", "--steps", "3", "--eval-every", "0", "--sample-every", "0"]
 
@@ -113,7 +112,7 @@ def main():
             good, text = judge(tool, done.returncode, done.stdout)
             bad += not good
             print(f"result: {tool} {dtype}: {text} ({time.monotonic() - start:.0f} s)", flush=True)
-    if arguments.device != "cuda":  # the run itself can be tried
+    if arguments.device != "cuda":  # no tool without a GPU: only the run is tried
         done = subprocess.run(training_run(arguments.program, arguments.device, "bf16"), timeout=RUN_SECONDS)
         print(f"result: the run that would be checked: exit code {done.returncode}", flush=True)
         bad += done.returncode != 0

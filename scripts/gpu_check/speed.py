@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Training speed beside PyTorch's, on the same GPU in the same minutes.
+"""Compares the training speed with PyTorch's, on the same GPU in the same minutes.
 
-First each side's best micro-batch is found (for PyTorch also the better way to train in bf16 and the
-better attention kernel, while there is time), then both run in turns, and the ratio of each round is
-taken: its median says who is faster, its least and greatest how sure that is.
+First each side's best micro-batch is determined (for PyTorch also the better way to train in bf16 and the
+better attention kernel, if there is time). Then both run in turns, and each round yields the ratio of their
+speeds. The median ratio shows which side is faster; the smallest and the largest ratio show how certain that
+is.
 
     speed.py --program build/cuda/train_gpt2 --init-from DIR --train FILE.bin --words FILE --out speed.json
 
-PyTorch's process lives through all rounds, so that it compiles each variant once; between its turns it
-gives its activations back. A step's time is, for us, what train_gpt2's log says (a wait for the device
-in every step), for PyTorch the wall time of all timed steps with a single wait at their end.
+PyTorch's process lives through all rounds, so that it compiles each variant once; between its turns it frees
+its activations. The time of our steps is from train_gpt2's log, which waits for the device in every step.
+PyTorch's is the wall time of all timed steps, with a single wait at their end.
 """
 import argparse
 import json
@@ -29,7 +30,7 @@ LEAST_ROUNDS = 3
 
 
 class MemoryWatch:
-    """The most device memory in use while it is open, in MiB, by nvidia-smi; None where that is not."""
+    """Records the maximum device memory in use while it is open, in MiB, from nvidia-smi; None without nvidia-smi."""
 
     COMMAND = ["nvidia-smi", "-i", os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0",
                "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
@@ -58,7 +59,7 @@ class Ours:
         self.options = options
 
     def run(self, B):
-        """Starts train_gpt2 anew; returns what its log and its report say."""
+        """Starts a new train_gpt2; returns the figures of its log and its messages."""
         o, start = self.options, time.monotonic()
         with tempfile.TemporaryDirectory() as folder, MemoryWatch() as watch:
             log = Path(folder) / "log.jsonl"
@@ -121,7 +122,7 @@ class Comparison:
         return self.end - time.monotonic()
 
     def keep(self):
-        """The file is whole after every run."""
+        """Writes the file atomically, so that it is complete after every run."""
         out = Path(self.options.out)
         temporary = out.with_name(out.name + ".tmp")
         temporary.write_text(json.dumps(self.record, indent=1) + "\n")
@@ -138,8 +139,8 @@ class Comparison:
         return self.options.rounds * (ours["wall_s"] + 1e-3 * theirs["step_ms"] * steps + 2)
 
     def scan_theirs(self, theirs, ours):
-        """All micro-batches with one recipe; then the other choices, as long as there is time for one
-        more compilation and all rounds. `ours` is our best run.
+        """Runs all micro-batches with one recipe, then the other choices if there is time for one more
+        compilation and all rounds. `ours` is our best run.
         """
         runs, longest = self.record["pytorch"], 0.0
         for B in self.options.batches:

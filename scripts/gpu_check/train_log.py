@@ -9,7 +9,7 @@ def found(pattern, messages):
 
 
 def speed_of(lines, messages):
-    """`lines`: the timed steps. MFU is a rate over a peak: its quotient with tok/s is the same for every step."""
+    """`lines`: the timed steps. MFU is proportional to tok/s, with the same factor in every step."""
     tokens = lines[-1]["tokens"] - lines[-2]["tokens"]
     step_ms = statistics.fmean(line["step_ms"] for line in lines)
     return {"step_ms": step_ms, "step_ms_median": statistics.median(line["step_ms"] for line in lines),

@@ -1,1 +1,1 @@
-"""Reads run logs and shows them: behind scripts/plot and scripts/export_run.py."""
+"""Reads run logs and displays them, for scripts/plot and scripts/export_run.py."""

@@ -18,7 +18,7 @@ class GnuplotError(Exception):
 
 
 def find_gnuplot():
-    """The program and the environment to start it in."""
+    """The program and its environment."""
     environment = dict(os.environ)
     root = Path(__file__).resolve().parent.parent.parent
     deps = Path(os.environ.get("DEPS") or root / "deps").resolve()
@@ -26,7 +26,7 @@ def find_gnuplot():
     if not found.exists():
         raise GnuplotError("gnuplot is missing: scripts/setup.sh installs it (package gnuplot-nox); "
                            "a page (--out X.html) needs none")
-    # Unpacked by setup.sh --prefix: its libraries and fonts lie beside it. make puts it on PATH.
+    # If setup.sh --prefix unpacked it, its libraries and fonts are in that folder too. make puts it on PATH.
     if deps in found.resolve().parents:
         libraries = [str(p) for p in (deps / "usr/lib").glob("*-linux-gnu")]
         environment["LD_LIBRARY_PATH"] = ":".join(libraries + [environment.get("LD_LIBRARY_PATH", "")])
@@ -42,7 +42,7 @@ def quoted(text):
 
 
 def colour_of(curve, runs):
-    """One run: a colour for each kind of curve; several: a colour a run."""
+    """One run: one colour per kind of curve; several runs: one colour per run."""
     return COLOURS[(curve.part if runs == 1 else curve.run) % len(COLOURS)]
 
 
@@ -51,7 +51,7 @@ def data_block(name, points):
 
 
 def plot_commands(panel, number, runs, levels):
-    """(data, what to plot) of a panel."""
+    """(data blocks, plot command) of a panel."""
     data, plots = [], []
     for i, curve in enumerate(panel.curves):
         name, colour = f"p{number}c{i}", colour_of(curve, runs)
@@ -66,7 +66,7 @@ def plot_commands(panel, number, runs, levels):
             plots.append(f"${name} with lines lw 1 lc rgb '#a0{colour[1:]}' notitle")
             plots.append(f"${name}t with lines {dash}lw 2 lc rgb '{colour}' {title}")
         else:
-            # A lone point makes no line.
+            # A single point draws no line.
             style = "lines" if len(curve.points) > 1 else "points pt 7 ps 0.6"
             plots.append(f"${name} with {style} {dash}lw 2 lc rgb '{colour}' {title}")
     for i, (name, value) in enumerate(levels):
@@ -76,7 +76,7 @@ def plot_commands(panel, number, runs, levels):
 
 
 def value_range(panel, levels):
-    """What the vertical axis spans, with a little room."""
+    """The range of the vertical axis, with a small margin."""
     values = [point[1] for curve in panel.curves for point in curve.points] + [value for _, value in levels]
     low, high = min(values), max(values)
     if panel.from_zero:
@@ -88,7 +88,7 @@ def value_range(panel, levels):
 
 
 def tick_list(low, high, count):
-    """Labels and places 1, 2 or 5 times a power of ten apart, about `count` of them."""
+    """About `count` labels with their positions, at distances of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10((high - low) / count))
     step = next(f * power for f in (1, 2, 5, 10) if f * power >= 0.999 * (high - low) / count)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -96,7 +96,7 @@ def tick_list(low, high, count):
 
 
 def short(value, largest):
-    """A label in the unit that suits the largest of an axis."""
+    """A label in the unit that suits the largest value of an axis."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if largest >= 10 * size and value:
             return f"{value / size:.4g}{letter}"
@@ -104,7 +104,8 @@ def short(value, largest):
 
 
 def layout(count):
-    """(left, bottom, width, height) of each panel in shares of the picture: the first as wide as all."""
+    """The number of rows, and (left, bottom, width, height) of each panel as fractions of the picture. The
+    first panel has the full width."""
     rows = 1 + count // 2
     places = [(0.0, 1 - 1 / rows, 1.0, 1 / rows)]
     for i in range(count - 1):
@@ -114,7 +115,7 @@ def layout(count):
 
 
 def script(panels, runs, out, x, levels, title):
-    """The gnuplot program that draws it all. `levels`: (name, value) of dashed lines in the panel of losses."""
+    """The gnuplot program that draws all panels. `levels`: (name, value) of dashed lines in the panel of losses."""
     rows, places = layout(len(panels))
     width, height = LONE_SIZE if len(panels) == 1 else (WIDTH, ROW_HEIGHT * rows + TITLE_SHARE * bool(title))
     room = 1 - TITLE_SHARE / height if title else 1
@@ -130,7 +131,8 @@ def script(panels, runs, out, x, levels, title):
     for i, (panel, (left, bottom, w, h)) in enumerate(zip(panels, places)):
         own_levels = levels if panel.key == "loss" else []
         data, plot = plot_commands(panel, i, runs, own_levels)
-        # The first panel says which colour is which run; others only what differs inside them.
+        # The legend of the first panel maps colours to runs; the other legends have only what differs inside
+        # their panel.
         key = "set key" if i == 0 and (runs > 1 or panel.parts > 1 or own_levels) or panel.parts > 1 else "unset key"
         low, high = value_range(panel, own_levels)
         lines += [data + key, f"set origin {left},{bottom * room}", f"set size {w},{h * room}",
@@ -141,7 +143,7 @@ def script(panels, runs, out, x, levels, title):
 
 
 def draw(panels, runs, out, x="step", levels=(), title=""):
-    """Writes the picture; `runs` is how many there are. Throws GnuplotError."""
+    """Writes the picture; `runs` is the number of runs. Throws GnuplotError."""
     program, environment = find_gnuplot()
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         draft = Path(folder, "draft" + out.suffix)

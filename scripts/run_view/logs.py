@@ -1,4 +1,4 @@
-"""Run logs: one JSON object a line, training lines with `step` and `loss`, evaluations with `step` and `val_loss`."""
+"""Run logs: one JSON object per line; training lines have `step` and `loss`, evaluations `step` and `val_loss`."""
 import bisect
 import json
 import math
@@ -8,7 +8,7 @@ TRAIN_KEY, VALIDATION_KEY = "loss", "val_loss"
 
 
 class LogError(Exception):
-    """A log that cannot be shown, named with what is wrong."""
+    """A log cannot be displayed; the text names the log and the reason."""
 
 
 def printable(text):
@@ -51,7 +51,7 @@ class Run:
             self.validation[step] = values[VALIDATION_KEY]
 
     def _add_row(self, step, values, number):
-        # A run that was resumed from an earlier checkpoint: what it had done since is not its past.
+        # The run was resumed from an earlier checkpoint: the steps after that checkpoint do not belong to it.
         if self._last_step is not None and step <= self._last_step:
             dropped = [s for s in self.rows if s >= step]
             for s in dropped:
@@ -65,7 +65,7 @@ class Run:
         self.warnings.append(f"{self.path}:{number}: {what}")
 
     def series(self, key):
-        """[(step, value)] of a key, in order; steps whose value is missing, null or not finite are left out."""
+        """[(step, value)] of a key, in order. Steps whose value is missing, null or not finite are skipped."""
         if key == VALIDATION_KEY:
             return sorted(self.validation.items())
         return [(step, row[key]) for step, row in sorted(self.rows.items()) if key in row]
@@ -79,7 +79,7 @@ class Run:
             yield step, values
 
     def axis(self, x):
-        """A function from a step to its place on the axis `x`: step, tokens or hours (of training steps)."""
+        """A function from a step to its position on the axis `x`: step, tokens or hours (of training steps)."""
         if x == "step":
             return lambda step: step
         places, hours = {}, 0.0
@@ -92,13 +92,13 @@ class Run:
         steps = sorted(places)
 
         def place(step):
-            # An evaluation stands where the training step before it ended; before the first: at 0.
+            # An evaluation has the position of the training step before it; before the first step it is at 0.
             before = bisect.bisect_right(steps, step)
             return places[steps[before - 1]] if before else 0
         return place
 
     def summary(self):
-        """{what: text} of final figures, in the order in which to show them."""
+        """{label: text} of the final figures, in the order of display."""
         last = max(self.rows, default=max(self.validation, default=0))
         figures = {"steps": f"{last:,.0f}"}
         tokens = self.series("tokens")
@@ -143,7 +143,7 @@ def duration(seconds):
 
 
 def load_runs(paths, names=None):
-    """A Run for each path, with names that differ. Throws LogError."""
+    """A Run for each path, with different names unless `names` sets them. Throws LogError."""
     if names and len(names) != len(paths):
         raise LogError(f"{len(names)} names for {len(paths)} logs: one for each")
     runs = [Run(path, names[i] if names else None) for i, path in enumerate(paths)]

@@ -1,4 +1,4 @@
-"""Panels as one HTML page that needs nothing else: its data, style and script are inside it."""
+"""Panels as one self-contained HTML page: its data, style and script are inside it."""
 import html
 import json
 import os
@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def table(runs):
-    """The final figures of the runs, a column each."""
+    """The final figures of the runs, one column per run."""
     figures = [run.summary() for run in runs]
     names = list(dict.fromkeys(name for run in figures for name in run))
     swatch = '<i class="swatch c{}"></i>' if len(runs) > 1 else ""
@@ -24,7 +24,7 @@ def table(runs):
 
 
 def rounded(points):
-    """Seven digits are more than a screen shows."""
+    """Rounds values to seven digits, which are more than a screen shows."""
     return [[float(f"{x:.10g}"), float(f"{y:.7g}")] for x, y in points]
 
 
@@ -39,7 +39,7 @@ def data(panels, runs, x, levels):
 
 
 def write(panels, runs, out, x="step", levels=(), title=""):
-    """Writes the page, whole or not at all."""
+    """Writes the page atomically."""
     # Inside a script element only </script> and <!-- have a meaning.
     content = json.dumps(data(panels, runs, x, list(levels)), allow_nan=False).replace("<", "\\u003c")
     heading = html.escape(title or ", ".join(run.name for run in runs))

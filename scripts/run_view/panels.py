@@ -1,16 +1,16 @@
-"""What a picture of runs shows: panels of curves, the same for every kind of picture."""
+"""The content of a picture of runs: panels of curves, the same for every format."""
 from dataclasses import dataclass, field
 
 from run_view.logs import LogError
 
 COLOURS = ["#1f5fa8", "#c44e1b", "#2f8f4e", "#7a4fa3", "#8a6d1a", "#0f8a94", "#b03a6b", "#5a6472"]
-MOST_POINTS = 4000  # of a curve: more than a screen has columns
+MOST_POINTS = 4000  # per curve: more than a screen has columns
 X_LABELS = {"step": "step", "tokens": "tokens", "hours": "hours of training steps"}
 
 
 @dataclass
 class Metric:
-    """A panel: what it is called, the keys of the log in it with a name each, and a factor for their values."""
+    """A panel: its label, the keys of the log in it with a name each, and a factor for their values."""
     label: str
     keys: dict
     factor: float = 1.0
@@ -36,10 +36,10 @@ DEFAULT_METRICS = ["loss", "grad_norm", "lr", "tok_per_s", "memory"]
 
 @dataclass
 class Curve:
-    run: int  # which one
+    run: int  # index of the run
     name: str  # for the legend
-    part: int  # which of the panel's keys
-    dots: bool  # evaluations: points without a line, which would show what nobody measured
+    part: int  # index among the panel's keys
+    dots: bool  # evaluations: points without a line, because nothing is measured between them
     points: list
     trend: list  # a running mean, or empty
 
@@ -67,7 +67,7 @@ def running_mean(points, width):
 
 
 def thinned(points, most=MOST_POINTS):
-    """At most `most` points: of each stretch its lowest and its highest, so that no spike is lost."""
+    """At most `most` points: the lowest and the highest of each stretch, so that no spike is lost."""
     if len(points) <= most:
         return points
     stretch = -(-2 * len(points) // most)
@@ -80,8 +80,8 @@ def thinned(points, most=MOST_POINTS):
 
 
 def make_panels(runs, metrics=None, x="step", smooth=None):
-    """The panels of these metrics, by default those with values. `smooth`: steps in a running mean (1: none;
-    None: a fiftieth of the run). Throws LogError for a metric that no run has.
+    """The panels of these metrics, by default those of DEFAULT_METRICS with values. `smooth`: steps in a
+    running mean (1: none; None: a fiftieth of the run). Throws LogError for a metric that no run has.
     """
     panels = []
     places = [run.axis(x) for run in runs]

@@ -1,8 +1,9 @@
-"""Runs as TensorBoard's event files, written without TensorFlow.
+"""Exports runs as TensorBoard's event files, without TensorFlow.
 
-An event file is a sequence of records (TFRecord): length as 64 bits, its checksum, the bytes, their checksum.
-Each record is a protocol buffer Event with a scalar. Both formats are simple enough to write by hand:
-tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto describe them.
+An event file is a sequence of records (TFRecord): length as 64 bits, its checksum, the bytes, their
+checksum. Each record is a protocol buffer Event: first one with the version, then one per step with scalars.
+Both formats are simple enough to write directly; tensorflow/core/lib/io/record_writer.h and
+tensorflow/core/util/event.proto describe them.
 """
 import os
 import struct
@@ -14,7 +15,7 @@ TAGS = {"loss": "loss/training", "val_loss": "loss/validation", "grad_norm": "tr
 
 
 def tag_of(key):
-    """Where a key of the log is found in TensorBoard; what it does not know is about the machine."""
+    """The TensorBoard tag of a key of the log; keys without an entry in TAGS are about the machine."""
     return TAGS.get(key, f"machine/{key}")
 
 
@@ -31,7 +32,7 @@ CRC_TABLE = crc_table()
 
 
 def masked_crc(data):
-    """CRC-32C, rotated and shifted as TFRecord wants it, so that a checksum of checksums is none of its own."""
+    """CRC-32C with TFRecord's mask (rotation and offset), because CRCs of data that contains CRCs are problematic."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -69,7 +70,7 @@ def scalar_event(wall_time, step, values):
 
 
 def as_float(value):
-    largest = 3.4028234663852886e38  # of a 32-bit float
+    largest = 3.4028234663852886e38  # the largest 32-bit float
     return max(-largest, min(largest, value))
 
 
@@ -78,7 +79,8 @@ def version_event(wall_time):
 
 
 def wall_times(run):
-    """{step: seconds since 1970}. The log has durations alone: its last line was written when the file was."""
+    """{step: seconds since 1970}. The log has only durations; the file's modification time is taken as the time
+    of its last line."""
     at = run.path.stat().st_mtime - sum(ms for _, ms in run.series("step_ms")) / 1000
     times = {0: at}
     for step, row in sorted(run.rows.items()):
@@ -88,7 +90,8 @@ def wall_times(run):
 
 
 def write_events(run, directory):
-    """Writes the run's file in a folder of its own in `directory`, anew each time. Returns (path, scalars)."""
+    """Writes the run's file to a folder of its own in `directory`, replacing an earlier one. Returns (path,
+    number of scalars)."""
     times = wall_times(run)
     folder = directory / run.name
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs into Weights & Biases, through its own package."""
+"""Exports runs to Weights & Biases, with its own package."""
 import hashlib
 import json
 import os
@@ -31,9 +31,10 @@ def read_state(path):
 
 
 def export(run, project, online):
-    """Logs the steps that an earlier export to this project did not have. Returns how many."""
+    """Logs the steps that earlier exports to this project did not log. Returns their number."""
     wandb = import_wandb()
-    # The same log gives the same run. What was exported stands beside the log: offline, nobody else knows.
+    # The same log maps to the same run. The last exported step is stored next to the log, because offline there
+    # is no other record of it.
     place = f"{project}\n{run.name}\n{run.path.resolve()}"
     identity = hashlib.sha256(place.encode()).hexdigest()[:16]
     path = state_path(run)

@@ -1,14 +1,14 @@
-// A library to preload (LD_PRELOAD) into a program: the n-th time that it is about to change a file
-// whose path contains a given text, something happens. Every change goes through one of the calls
-// below, so over all n these are all moments at which a kill or a full disk can come. From the
-// environment:
+// Library for LD_PRELOAD that injects a fault at the n-th call that is about to change a file whose
+// path contains a given text. Every change goes through one of the calls below, so over all n these
+// are all moments at which a kill or a full disk can occur. Environment variables:
 //
-//   FAULT_IN    the text; relative paths are taken as they are, descriptors by their full path
-//   FAULT_AT    n, from 1
-//   FAULT_DO    kill: SIGKILL before the call.  tear: SIGKILL with half of a write done.
-//               full: the call fails with ENOSPC, and so does every later one that takes space.
+//   FAULT_IN    the text; relative paths are used as they are, descriptors by their full path
+//   FAULT_AT    n, counted from 1
+//   FAULT_DO    kill: SIGKILL before the call.
+//               tear: SIGKILL after half of a write, or before any other call.
+//               full: the call and all later calls that take space fail with ENOSPC.
 //               term: SIGTERM after the call.
-//   FAULT_LIST  a file to which the names of the calls and their paths are appended
+//   FAULT_LIST  a file to which the name and path of each matching call are appended
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@
 
 namespace {
 
-// The C library's own.
+// The C library's own function of this name.
 template <class Function>
 Function* real(const char* name, Function*) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -58,7 +58,7 @@ void list(const char* call, const std::string& path) {
 
 enum class Fault { none, kill, tear, full, term };
 
-// Counts a call that is about to change `path`; what is to happen to it.
+// Counts a call that is about to change `path` and returns its fault; carries out `kill` itself.
 Fault next(const char* call, const std::string& path, bool takes_space) {
   static std::atomic<long> calls{0};
   static const std::string in = setting("FAULT_IN"), what = setting("FAULT_DO");
@@ -72,7 +72,7 @@ Fault next(const char* call, const std::string& path, bool takes_space) {
   return what == "tear" ? Fault::tear : what == "term" ? Fault::term : Fault::none;
 }
 
-// Carries out a call that returns -1 where it fails.
+// Makes a call that returns -1 on failure, with the fault that is due.
 template <class Call>
 auto with_fault(const char* name, const std::string& path, bool takes_space, Call&& call) {
   const Fault fault = next(name, path, takes_space);

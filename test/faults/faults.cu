@@ -1,8 +1,8 @@
 // Kernels and stream programs with one fault each, for test_faults.py:
 //
-//   faults NAME            runs the fault; the right build reports it at the lines marked with
-//                          FAULT and its name
-//   faults NAME --mended   runs the same with the fault mended, which nothing must complain about
+//   faults NAME            runs the fault; the builds that detect it report it at the lines marked
+//                          with FAULT and its name
+//   faults NAME --mended   runs the same code without the fault; no build may report anything
 //   faults --list          prints the names
 #include <cstdint>
 #include <cstdio>
@@ -36,7 +36,7 @@ __global__ void race_in_warp_kernel(float* out) {
   SharedMemory shared;
   float* values = shared.take<float>(kThreads);
   values[thread_index()] = 1.0f;  // FAULT: race_in_warp
-  // A collective lets the lanes meet, but promises nothing about memory.
+  // The lanes wait for each other at a collective, but it does not order memory.
   const float sum = warp_sum(1.0f);
   if (Mended) warp_barrier();
   out[global_thread()] = sum + values[thread_index() ^ 1];  // FAULT: race_in_warp
@@ -49,7 +49,7 @@ __global__ void race_between_blocks_kernel(float* out) {
   out[Mended ? block_x() : 0] = sum;  // FAULT: race_between_blocks
 }
 
-// Each block reads what its neighbour writes.
+// Each block reads the elements that the next block writes.
 template <bool Mended>
 __global__ void race_with_next_block_kernel(float* out) {
   block_barrier();
@@ -60,7 +60,8 @@ __global__ void race_with_next_block_kernel(float* out) {
   out[i] = old + 1.0f;  // FAULT: race_with_next_block
 }
 
-// Each block reads what the one before wrote: a barrier of either orders only its own threads.
+// Each block reads the elements that the previous block wrote. A block barrier orders only the
+// threads of its own block.
 template <bool Mended>
 __global__ void race_with_block_before_kernel(float* out) {
   const std::int64_t i = global_thread();
@@ -71,7 +72,8 @@ __global__ void race_with_block_before_kernel(float* out) {
   if (out[source] != 1.0f) out[i] = all;  // FAULT: race_with_block_before
 }
 
-// A sum in shared memory. 0: no barrier before the loop; 1: none in it.
+// A sum in shared memory. Missing = 0: no barrier before the loop; 1: no barrier inside the loop;
+// -1: no fault.
 template <int Missing>
 __global__ void reduction_kernel(float* out, const float* in) {
   SharedMemory shared;
@@ -87,8 +89,9 @@ __global__ void reduction_kernel(float* out, const float* in) {
   if (thread_index() == 0) out[block_x()] = values[0];
 }
 
-// Tiles through two buffers that asynchronous copies fill. 0: no wait for the copies; 1: no barrier
-// between the wait and the use by others; 2: none between the use and the next copy.
+// Tiles pass through two buffers that asynchronous copies fill. Missing = 0: no wait for the
+// copies; 1: no barrier between the wait and the use by other threads; 2: no barrier between the
+// use and the next copy; -1: no fault.
 template <int Missing>
 __global__ void pipeline_kernel(float* out, const float* in, std::int64_t tiles) {
   constexpr int kTile = 4 * kThreads;
@@ -124,7 +127,7 @@ __global__ void out_of_bounds_global_kernel(float* out) {
   if (global_thread() == kCount - 1) out[last] = 1.0f;  // FAULT: out_of_bounds_global
 }
 
-// Past the first of two pieces: on a GPU it would land in the second.
+// Writes past the end of the first of two pieces; on a GPU the write lands in the second.
 template <bool Mended>
 __global__ void out_of_bounds_shared_kernel(float* out) {
   SharedMemory shared;
@@ -160,7 +163,7 @@ __global__ void missing_copy_wait_kernel(float* out, const float* in) {
   out[global_thread()] = first;
 }
 
-// Waits for all groups but the last, then reads the last.
+// Waits for all copy groups except the last, then reads the last.
 template <bool Mended>
 __global__ void wait_for_too_few_kernel(float* out, const float* in) {
   SharedMemory shared;
@@ -249,7 +252,7 @@ void missing_event() {
   launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
 }
 
-// The other way round: what is still being read is written again.
+// The opposite order: overwrites a buffer that is still being read.
 template <bool Mended>
 void missing_event_back() {
   Buffer<float> shared(kCount), out(kCount);
@@ -276,10 +279,10 @@ void missing_synchronize() {
   stream.synchronize();
 }
 
-// ---- running them --------------------------------------------------------------------------
+// ---- running the faults --------------------------------------------------------------------
 
-// A kernel with `pieces` shared pieces for all threads, that writes out[kCount] and may read an
-// input as long.
+// Launches a kernel with `pieces` pieces of shared memory, each of 4 floats per thread. The kernel
+// writes out[kCount] and may read an input of the same size.
 template <class... Inputs>
 void run(void (*kernel)(float*, Inputs...), int pieces) {
   Buffer<float> out(kCount), in(kCount);

@@ -1,5 +1,5 @@
-// vocab.json, merges.txt and added_tokens.json, which the input holds in this order ("@BYTES" as in
-// tokenizer_json.h).
+// Fuzz target for vocab.json, merges.txt and added_tokens.json, which the input holds in this order
+// ("@BYTES" as in tokenizer_json.h).
 #pragma once
 
 #include "llmc/io/tokenizer/bpe_tokenizer.h"

@@ -1,5 +1,5 @@
-// Files for --config, and flags beside them. The first byte chooses the program; then come flags,
-// one a line, and after a line "---" the file.
+// Fuzz target for flags and a --config file. The first byte selects the program. Flags follow, one
+// per line, and after a line "---" the file.
 #pragma once
 
 #include <iostream>
@@ -13,7 +13,7 @@
 
 namespace llmc_fuzz {
 
-// Within its scope nothing is printed, and printing succeeds.
+// Discards the output to std::cout and std::cerr within its scope; printing always succeeds.
 class Silence {
  public:
   Silence() : out_(std::cout.rdbuf(said_.rdbuf())), err_(std::cerr.rdbuf(said_.rdbuf())) {}
@@ -51,7 +51,7 @@ inline void command_line(std::string_view input) {
   while (!lines.empty()) {
     const std::string_view line = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(line.size() + 1, lines.size()));
-    // Another file than the one above may be anything, and reading it may take for ever.
+    // A second --config could name any file, and reading that file may never end.
     const std::string argument(line.substr(0, line.find('\0')));
     if (!argument.empty() && !argument.starts_with("--config")) arguments.push_back(argument);
   }

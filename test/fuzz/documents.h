@@ -1,4 +1,5 @@
-// Documents of texts and JSON lines, as `tokenize` reads them. The first byte chooses the format.
+// Fuzz target for documents of texts and JSON lines, as `tokenize` reads them. The first byte
+// selects the format.
 #pragma once
 
 #include "llmc/io/data/documents.h"

@@ -1,5 +1,5 @@
-// Any bytes to tokens and back, by tokens of bytes, of byte pairs and of words; and any tokens to
-// bytes.
+// Fuzz target that encodes any bytes and decodes the tokens again, with byte, byte-pair and word
+// tokenizers. It also decodes any token ids.
 #pragma once
 
 #include "llmc/io/tokenizer/tokenizer.h"

@@ -1,4 +1,4 @@
-// Examples of LAMBADA and HellaSwag. The first byte chooses which.
+// Fuzz target for the examples of LAMBADA and HellaSwag. The first byte selects the task.
 #pragma once
 
 #include "llmc/eval/eval_files.h"

@@ -1,6 +1,7 @@
-// What the targets of the fuzzer share. A target is a function of any bytes: it hands them to a
-// reader, which may refuse them with an `Error` and may do nothing else wrong. What a target finds
-// wrong itself it throws as another exception, and any exception ends the fuzzer with the input.
+// Functions that all fuzz targets share. A target is a function of any bytes. It passes them to a
+// reader, which may reject them with an `Error`; any other failure is a fault. A target that
+// detects a fault throws another exception. An exception that leaves the target stops the fuzzer,
+// which reports the input.
 #pragma once
 
 #include <stdlib.h>
@@ -21,13 +22,13 @@
 
 namespace llmc_fuzz {
 
-// A property that every input has.
+// Throws unless `holds`; `property` names what must be true of every input.
 inline void expect(bool holds, const std::string& property) {
   if (!holds) throw std::logic_error("not so: " + property);
 }
 
-// The error with which `read` refuses its input, which must name `place` (the file, or what stands
-// for it); empty where it does not.
+// Returns the message of the Error with which `read` rejects its input, or "" if it accepts it. The
+// message must contain `place` (the file, or its stand-in).
 template <class Read>
 std::string refusal(const std::string& place, Read&& read) {
   try {
@@ -40,7 +41,8 @@ std::string refusal(const std::string& place, Read&& read) {
   }
 }
 
-// The same for what comes from files: an error must also be fit for a terminal, and short.
+// The same for input from files: the message must also be short and safe to print on a terminal.
+// Returns whether `read` rejected its input.
 template <class Read>
 bool refused(const std::string& place, Read&& read) {
   const std::string text = refusal(place, read);
@@ -57,7 +59,8 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// The first `bytes` bytes of the input, zeros where it has fewer, and the input without them.
+// Removes the first `bytes` bytes from the input and returns them, padded with zeros if it has
+// fewer.
 inline std::string take(std::string_view& input, std::size_t bytes) {
   std::string taken(input.substr(0, bytes));
   input.remove_prefix(taken.size());
@@ -65,12 +68,12 @@ inline std::string take(std::string_view& input, std::size_t bytes) {
   return taken;
 }
 
-// A small number for the choices a target has beside its file.
+// Removes one byte from the input and maps it to 0 .. choices - 1, for settings outside the file.
 inline std::size_t take_choice(std::string_view& input, std::size_t choices) {
   return static_cast<unsigned char>(take(input, 1)[0]) % choices;
 }
 
-// The input as `count` files: a line "---" ends one. Those that are missing are empty.
+// Splits the input into `count` files at lines "---". Missing files are empty.
 inline std::vector<std::string_view> parts(std::string_view input, std::size_t count) {
   constexpr std::string_view kEnd = "\n---\n";
   std::vector<std::string_view> found;
@@ -83,7 +86,7 @@ inline std::vector<std::string_view> parts(std::string_view input, std::size_t c
   return found;
 }
 
-// A folder in memory, where there is one, for the readers that want names of files.
+// A temporary folder, in memory if possible, for readers that expect file names.
 class Folder {
  public:
   Folder() {
@@ -102,7 +105,7 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  // Gives the file these bytes and returns its path.
+  // Writes these bytes to the file and returns its path.
   std::string write(const std::string& name, std::string_view bytes) const {
     const std::string path = file(name);
     const llmc::FileDescriptor fd(

@@ -1,5 +1,5 @@
-// One program for libFuzzer with all targets: it runs the one it is called by the name of
-// (argv[0]), and called by any other name prints them.
+// One libFuzzer program with all targets. It runs the target named by its own file name (argv[0]);
+// under any other name it prints the names of the targets.
 
 #include <algorithm>
 #include <cstdio>
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char*** argv) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // Time on the processor: libFuzzer's own limit also counts the wait for one.
+  // Processor time: libFuzzer's own limit also counts the time spent waiting for a processor.
   const std::clock_t begin = std::clock();
   target->run({reinterpret_cast<const char*>(data), size});
   llmc_fuzz::expect(std::clock() - begin < 2 * CLOCKS_PER_SEC, "an input takes less than 2 s");

@@ -1,4 +1,5 @@
-// config.json of transformers: what is taken from it and written again is read as the same.
+// Fuzz target for transformers' config.json. A config that is read and written again stays the
+// same.
 #pragma once
 
 #include "llmc/io/checkpoint/huggingface.h"

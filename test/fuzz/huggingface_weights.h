@@ -1,5 +1,5 @@
-// A directory of transformers' weights. The input is the index and two safetensors files (see
-// safetensors_of); without an index, the first is model.safetensors.
+// Fuzz target for a directory of transformers' weights. The input is the index and two safetensors
+// files (see safetensors_of). If the index is empty, the first file is model.safetensors.
 #pragma once
 
 #include "llmc/io/checkpoint/huggingface.h"

@@ -1,4 +1,5 @@
-// JSON as all readers get it: what is read and written again is read as the same.
+// Fuzz target for the JSON parser of all readers. A value that is read and written again stays the
+// same.
 #pragma once
 
 #include "llmc/base/json.h"

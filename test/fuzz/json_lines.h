@@ -1,4 +1,4 @@
-// Documents of JSON lines, as training tokenizes them.
+// Fuzz target for documents of JSON lines, as training tokenizes them.
 #pragma once
 
 #include <algorithm>

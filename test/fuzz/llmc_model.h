@@ -1,5 +1,6 @@
-// llm.c's model files. The input is the header's first eight integers, then the parameters. Without
-// the magic number it gets that, small sizes, and as many parameters as they ask for.
+// Fuzz target for llm.c's model files. The input is the first eight integers of the header, then
+// the parameters. If the magic number is missing, the target adds it, makes the sizes small, and
+// provides as many parameters as they require.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ inline void read_llmc_model(const std::string& path) {
       load(layer + ".mlp.c_proj.bias", {C});
     }
     load("ln_f.bias", {C});
-    load("h." + std::to_string(config.n_layer) + ".ln_1.bias", {C});  // there is none
+    load("h." + std::to_string(config.n_layer) + ".ln_1.bias", {C});  // no such layer
     expect(false, "a layer after the last is refused");
   });
 }

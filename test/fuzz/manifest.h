@@ -1,5 +1,6 @@
-// A checkpoint's manifest. The input is the part under its checksum, which is made for it, unless
-// it ends as a whole manifest does. What is read and written again is read as the same.
+// Fuzz target for a checkpoint's manifest. The input is the part before the checksum, and the
+// target appends the checksum. An input that ends like a complete manifest is used unchanged. A
+// manifest that is read and written again stays the same.
 #pragma once
 
 #include "llmc/io/checkpoint/manifest.h"

@@ -1,6 +1,6 @@
-// Megatron-LM's index beside its tokens. The input is a byte that says how long the tokens are,
-// then the index; where that does not begin with an M, the magic number and version are put before
-// it.
+// Fuzz target for Megatron-LM's index next to its tokens. The first byte is the length of the token
+// file, and the rest is the index. If the rest does not begin with an M, the target inserts the
+// magic number and version before it.
 #pragma once
 
 #include "llmc/io/data/megatron_file.h"
@@ -10,7 +10,7 @@ namespace llmc_fuzz {
 
 inline void megatron(std::string_view input) {
   static const Folder folder;
-  static std::size_t length = 0;  // of data.bin
+  static std::size_t length = 0;  // bytes of data.bin
   const std::string prefix = folder.file("data");
   const std::size_t bytes = take_choice(input, 256);
   if (bytes != length || length == 0) folder.write("data.bin", std::string(bytes, '\1'));

@@ -1,4 +1,4 @@
-// The log of a run, which resuming cuts to the steps that stay.
+// Fuzz target for the log of a run, from which resuming removes the steps after the checkpoint.
 #pragma once
 
 #include "llmc/io/run_log.h"

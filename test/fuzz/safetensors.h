@@ -1,5 +1,5 @@
-// safetensors. An input that begins with a brace is the header's text, a line end, and the data,
-// for which the length before the header is made; any other is the file.
+// Fuzz target for safetensors. An input that begins with a brace is the header's text, a line end
+// and the data; the target adds the header's length. Any other input is the file.
 #pragma once
 
 #include "llmc/io/checkpoint/safetensors.h"
@@ -23,7 +23,7 @@ inline void read_safetensors(std::string_view file) {
   });
 }
 
-// The file of which `text` is the header, a line end, and the data.
+// Makes the file from `text`: the header, a line end, and the data.
 inline std::string safetensors_of(std::string_view text) {
   const std::uint64_t length = std::min(text.find('\n'), text.size());
   std::string whole(sizeof length, '\0');

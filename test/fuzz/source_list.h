@@ -1,4 +1,4 @@
-// What --train and --val are given. No file of these names is there.
+// Fuzz target for the values of --train and --val. No file of these names exists.
 #pragma once
 
 #include <cctype>
@@ -23,9 +23,10 @@ inline void use_source_list(const Folder& folder, const llmc::SourceList& list) 
 
 inline void source_list(std::string_view input) {
   static const Folder folder;
-  const std::string text(input.substr(0, input.find('\0')));  // as an argument ends
+  const std::string text(input.substr(0, input.find('\0')));  // an argument ends at NUL
   refusal("--val", [&] { llmc::parse_source_list(text, "--val", false); });
-  // Weights of many digits make an order of up to a million places, which is right and slow.
+  // Skips weights with many digits: they make an order of up to a million places, which is correct
+  // but slow.
   int digits = 0;
   for (const char c : text) {
     digits = std::isdigit(static_cast<unsigned char>(c)) != 0 ? digits + 1 : 0;

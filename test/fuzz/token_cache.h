@@ -1,6 +1,7 @@
-// The cache of a text's tokens. The input is what its header says of itself (format, tokenizer,
-// text, checksum), then the tokens; a checksum of 0 is made right. Nothing there is an error: what
-// cannot be used has a reason.
+// Fuzz target for the cache of a text's tokens. The input is the note in the header (version, key,
+// checksums of the text and of the tokens), then the tokens. A token checksum of 0 is replaced by
+// the correct one. No input causes an error: the reader returns a reason for a cache that it cannot
+// use.
 #pragma once
 
 #include "llmc/io/data/token_cache.h"

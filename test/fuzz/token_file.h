@@ -1,5 +1,5 @@
-// llm.c's token files. An input that begins with their magic number is the file; any other is its
-// tokens, for which a header is made.
+// Fuzz target for llm.c's token files. An input that begins with their magic number is the file.
+// Any other input is the tokens, and the target adds a header.
 #pragma once
 
 #include <array>

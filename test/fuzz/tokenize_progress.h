@@ -1,4 +1,4 @@
-// How far a run of `tokenize` has come: the file that another run goes on from.
+// Fuzz target for the progress file of `tokenize`, from which a later run resumes.
 #pragma once
 
 #include "llmc/tokenize/tokenize_job.h"

@@ -1,6 +1,6 @@
-// tokenizer.json. In the input "@BYTES" stands for the tokens of all bytes, "NAME":ID,... with the
-// ids 0 to 255. A tokenizer that is read gives back every text, and writes files that make it
-// again.
+// Fuzz target for tokenizer.json. In the input "@BYTES" stands for the tokens of all bytes,
+// "NAME":ID,... with the ids 0 to 255. Decoding tokens and encoding the text again must return the
+// same tokens. The file that a tokenizer writes must read as the same tokenizer.
 #pragma once
 
 #include "llmc/io/tokenizer/tokenizer.h"
@@ -8,7 +8,7 @@
 
 namespace llmc_fuzz {
 
-// The tokens of the 256 bytes as a JSON object has them, without its braces.
+// The tokens of the 256 bytes as members of a JSON object, without its braces.
 inline std::string byte_tokens() {
   std::string text;
   for (int byte = 0; byte < 256; ++byte) {
@@ -28,7 +28,7 @@ inline std::string with_byte_tokens(std::string_view text) {
   return whole;
 }
 
-// `text` is one that the tokenizer may or may not know.
+// Encodes `text`, which the tokenizer may reject, and decodes the tokens.
 inline void use_tokenizer(const llmc::Tokenizer& tokenizer, std::string_view text) {
   refused("", [&] {
     const std::vector<std::int32_t> tokens = tokenizer.encode(text);

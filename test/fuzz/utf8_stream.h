@@ -1,4 +1,5 @@
-// UTF-8 in pieces: each byte of the first line is the length of one.
+// Fuzz target for UTF-8 in pieces. Each byte of the first line is the length of one piece; the text
+// follows.
 #pragma once
 
 #include "llmc/base/terminal.h"

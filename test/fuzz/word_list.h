@@ -1,4 +1,5 @@
-// A list of words, and a text for it: its own words, which it must give back.
+// Fuzz target for a list of words. The text to encode is the list itself: each line must become its
+// own token.
 #pragma once
 
 #include "llmc/io/tokenizer/word_tokenizer.h"

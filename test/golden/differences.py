@@ -19,7 +19,7 @@ class Difference:
     place: str  # a line, a key, an element of a tensor; empty: the whole file
     old: str
     new: str
-    note: str = ""  # such as the largest difference of a tensor's elements
+    note: str = ""  # for example the largest difference between a tensor's elements
     wording: bool = False  # only the words of a message differ
 
     def __str__(self):
@@ -28,7 +28,7 @@ class Difference:
 
 
 def folder_differences(old, new, messages=()):
-    """Compares all files below two folders. `messages`: files of which only the wording can differ."""
+    """Compares all files below two folders. `messages`: files whose every difference is wording."""
     files = [{str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
              for folder in (old, new)]
     found = []

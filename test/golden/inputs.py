@@ -87,7 +87,7 @@ def write_bpe(folder):
 
 
 def write_models(folder):
-    for name in ("hf_tiny", "hf_tiny_openai"):  # written by transformers, 61 tokens
+    for name in ("hf_tiny", "hf_tiny_openai"):  # written by transformers; a vocabulary of 61 tokens
         (folder / name).mkdir()
         for file in ("config.json", "model.safetensors"):
             shutil.copy(TEST / "oracle" / "fixtures" / name / file, folder / name)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-# Stands in for a program: executes the real one, and then the code of the planted difference.
+# Replaces a program: executes the real one, with the code of the planted difference before or after it.
 STAND_IN = """#!/usr/bin/env python3
 import json, re, struct, subprocess, sys
 from pathlib import Path
@@ -44,7 +44,7 @@ sys.exit(code)
 @dataclass
 class Plant:
     name: str
-    run: str  # of runs.py
+    run: str  # name of a run in runs.py
     program: str
     code: str  # changes files, `out`, `err` or `code`; with `before` it changes `arguments`
     report: tuple = ()  # texts that the report must have
@@ -54,7 +54,8 @@ class Plant:
     both: bool = False  # both sides have the same fault
 
 
-# Flags as a later build may name them. A manifest has a checksum, so it is changed after the last command.
+# Renames flags as a later build may. --resume verifies the manifest's checksum, so the manifest changes
+# only after the last command, the one with --seq-len.
 RENAME = ('change = lambda data: data.replace(b"--clip", b"--grad-clip").replace(b"--final-lr", b"--final-lr-fraction")\n'
           'err = change(err)\nif "--seq-len" in arguments:\n'
           '    edit("run/*/manifest.json", change)\n    edit("run.jsonl", change)')
@@ -156,7 +157,7 @@ PLANTS = [
 
 
 def write_stand_in(folder, binaries, plant):
-    """A folder of programs in which one has the planted difference."""
+    """Creates a folder of programs in which one has the planted difference. Returns the folder."""
     folder.mkdir()
     for program in ("train_gpt2", "infer_gpt2", "tokenize", "toy_language"):
         if program != plant.program:

@@ -56,7 +56,8 @@ def read_token_file(path):
 
 
 def read_lines(path, file):
-    """The lines of a text without what allowed.py ignores in `file`, with new names, masked and sorted."""
+    """The lines of a text under the rules of allowed.py for `file`: ignored lines removed, flags renamed,
+    parts masked, blocks sorted."""
     text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
     lines = text.removesuffix("\n").split("\n") if text else []
     for pattern, ignored, _ in allowed.IGNORED_LINES:
@@ -73,7 +74,7 @@ def read_lines(path, file):
 
 
 def sort_neighbours(lines, sortable):
-    """Each block of neighbouring lines that match `sortable` in sorted order, the other lines as they are."""
+    """Sorts each block of consecutive lines that match `sortable`; the other lines keep their places."""
     result, block = [], []
     for line in lines:
         if re.match(sortable, line):

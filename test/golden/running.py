@@ -33,7 +33,7 @@ class Command:
 class Outcome:
     """Results of a run that are not files: one entry per command."""
     codes: list = field(default_factory=list)
-    last_lines: list = field(default_factory=list)  # of standard error
+    last_lines: list = field(default_factory=list)  # last line of each command's standard error
 
 
 def run_commands(lines, programs, inputs, folder):
@@ -55,7 +55,7 @@ def run_commands(lines, programs, inputs, folder):
 
 
 def run_command(command, programs, folder, name):
-    """Returns the exit code (a negative one is a signal's number) or "time limit", and standard error."""
+    """Returns (exit code, -N after signal N, or the string "time limit"; standard error)."""
     text, _, source = command.text.partition(" < ")
     program, *arguments = shlex.split(text)
     stdin = (folder / source).read_bytes() if source else b""

@@ -25,7 +25,7 @@ class Run:
 
 
 def train(out, flags, data="--train in/text.txt", shape=SMALL, quiet=QUIET):
-    """A command that trains and leaves the checkpoints OUT and the log OUT.jsonl."""
+    """A training command that writes checkpoints to OUT and the log to OUT.jsonl."""
     return f"train_gpt2 {data} {shape} {quiet} --out {out} --log {out}.jsonl {flags}"
 
 

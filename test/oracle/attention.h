@@ -1,5 +1,5 @@
-// Causal self-attention in double precision, forward and backward, with optional documents. One of
-// the ops of ops.h, which includes this file.
+// Causal self-attention in double precision, forward and backward, with optional documents. ops.h
+// includes this file.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace llmc::oracle {
 
-// Where the parts of one head lie in qkv (B, T, 3C): row r = b * T + t holds q, k and v one after
-// the other, each C wide, head h in columns h * HS .. (h + 1) * HS - 1.
+// Offsets of one head's parts in qkv (B, T, 3C). Row r = b * T + t holds q, k and v one after the
+// other, each C wide; head h has columns h * HS .. (h + 1) * HS - 1 of each.
 struct PackedQkv {
   Index T, NH, HS;
   Index C() const { return NH * HS; }
@@ -22,7 +22,7 @@ struct PackedQkv {
   Index out(Index b, Index t, Index h) const { return (b * T + t) * C() + h * HS; }
 };
 
-// First key that query (b, i) may see: 0, or what doc_start (B, T) says.
+// First key that query (b, i) may see: 0, or the value in doc_start (B, T).
 inline Index first_key(const Ints& doc_start, Index b, Index T, Index i) {
   return doc_start.empty() ? 0 : doc_start.at(b * T + i);
 }
@@ -32,7 +32,7 @@ struct AttentionRow {
   double log_sum_exp = 0;
 };
 
-// One query's softmax of q . k / sqrt(HS) over the keys it sees.
+// Softmax of q . k / sqrt(HS) of one query over the keys that it sees, `first` .. i.
 inline AttentionRow attention_row(const Vec& qkv, const PackedQkv& at, Index b, Index h, Index i,
                                   Index first) {
   if (first < 0 || first > i) throw std::invalid_argument("oracle: doc_start beyond its query");
@@ -59,10 +59,9 @@ struct Attention {
   Vec log_sum_exp;  // (B, NH, T), natural logarithm, of the scaled scores
 };
 
-// qkv (B, T, 3C). Key j is visible to query i of the same batch row where
-// doc_start[b * T + i] <= j <= i; an empty doc_start is one document a row (all zeros).
-// `factor` multiplies the probabilities after the softmax: dropout. Queries before `first_query`
-// are left out, and what would be theirs is zero.
+// qkv (B, T, 3C). Query i sees key j of the same batch row if doc_start[b * T + i] <= j <= i; an
+// empty doc_start means one document per row (all zeros). `factor` multiplies the probabilities
+// after the softmax: dropout. Queries before `first_query` are skipped, and their results are zero.
 inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
                                    const Ints& doc_start = {}, const AttentionFactor& factor = {},
                                    Index first_query = 0) {
@@ -87,10 +86,10 @@ inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, I
   return y;
 }
 
-// d_out (B, T, C); returns d_qkv (B, T, 3C), packed as qkv is. Through the softmax:
-// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = factor[j] d_out . v[j]. Without
-// the queries before `first_query` the rows from there on are what they are with them: no query
-// sees a later key.
+// d_out (B, T, C); returns d_qkv (B, T, 3C), packed like qkv. Through the softmax:
+// d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = factor[j] d_out . v[j]. Queries
+// before `first_query` are skipped. This does not change the rows from `first_query` on, because no
+// query sees a later key.
 inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH,
                               Index HS, const Ints& doc_start = {},
                               const AttentionFactor& factor = {}, Index first_query = 0) {

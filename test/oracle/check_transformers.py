@@ -4,9 +4,9 @@
     check_transformers.py DIR --tokens FILE     load with from_pretrained, print "loss VALUE"
     check_transformers.py DIR --tensors OTHER   compare two directories' tensors bit by bit
 
-FILE has one window a line: T + 1 token ids with spaces between, all lines of one length; or a JSON
-list of such lists. The loss is the mean over all windows of the T predictions. Exit status: 0 fine,
-1 different or not loadable, 77 when torch, transformers or safetensors is not installed.
+FILE has one window per line: T + 1 token ids separated by spaces, all lines equally long; or a JSON
+list of such lists. The loss is the mean over the T predictions of all windows. Exit code: 0 success,
+1 different or not loadable, 77 if torch, transformers or safetensors is not installed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ except ImportError as error:
     print(f"not installed: {error.name}")
     sys.exit(77)
 
-# What some GPT-2 files hold besides parameters: the causal mask, and the head tied to wte.
+# Tensors in some GPT-2 files that are not parameters: the causal mask, and the head tied to wte.
 NOT_A_PARAMETER = re.compile(r"(h\.\d+\.attn\.(bias|masked_bias)|lm_head\.weight)$")
 
 
@@ -35,7 +35,7 @@ def read_windows(path):
 
 
 def load_strictly(directory):
-    """The model, and a list of what from_pretrained would have passed over in silence."""
+    """Returns (model, list of the tensor mismatches that from_pretrained accepts without an error)."""
     model, info = transformers.GPT2LMHeadModel.from_pretrained(
         directory, output_loading_info=True, dtype=torch.float32, attn_implementation="eager")
     problems = [f"{kind}: {name}" for kind in ("missing_keys", "mismatched_keys")
@@ -65,7 +65,8 @@ def tensors_of(directory):
 
 
 def differences(first, second):
-    """Lines naming each tensor that is in one only, or differs in dtype, shape or any bit."""
+    """Returns (one line per tensor that only one directory has or that differs in dtype, shape or any bit,
+    number of tensors in `first`)."""
     a, b = tensors_of(first), tensors_of(second)
     lines = [f"{name}: only in {first if name in a else second}" for name in sorted(a.keys() ^ b.keys())]
     for name in sorted(a.keys() & b.keys()):

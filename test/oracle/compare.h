@@ -1,12 +1,12 @@
-// Compares an engine's loss, logits and gradients with PyTorch's fp64 results, and says what error
-// is allowed: a multiple of what PyTorch itself loses in that dtype on that case.
+// Compares an engine's loss, logits and gradients with PyTorch's fp64 results. The allowed error is
+// a multiple of PyTorch's own error in the same dtype on the same case.
 //
 //   fp32: 3 x PyTorch fp32's error, at least 1e-6        bf16, fp16: 2 x PyTorch's error in it
 //
-// PyTorch's error of a tensor is the greater of its error on this very case and its rms over 8
-// draws of the parameters (a short tensor may be lucky once); for the loss, a single number, and
-// for the losses and norms of training the largest of the draws. Each is the greater of eager and
-// flash attention's. fp32 losses of training have a bound of their own.
+// PyTorch's error of a tensor is the greater of its error on this case and its rms over 8 draws of
+// the parameters (one draw of a short tensor may be lucky). For the loss, a single number, and for
+// the losses and norms of training, it is the largest of the draws. Each is the greater of the
+// errors with eager and with flash attention. fp32 losses of training have their own bound.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace llmc::oracle {
 constexpr double kFp32Factor = 3, kHalfFactor = 2;
 constexpr double kFp32Floor = 1e-6;
 constexpr double kFp32TrainingLoss = 2e-6;
-// One rounding: PyTorch may hit the key part's zero exactly.
+// Floors for the key part of a QKV bias, one rounding: PyTorch's result may be exactly zero.
 constexpr double kBf16KeyFloor = 0x1p-9, kFp16KeyFloor = 0x1p-12;
 
 struct Comparison {
@@ -63,13 +63,13 @@ inline Vec difference(const Vec& a, const Vec& b) {
   return d;
 }
 
-// ||got - want|| / ||want||; NaN stays NaN; 0 where both are all zero.
+// ||got - want|| / ||want||; NaN stays NaN; 0 if both are all zero.
 inline double relative_error(const Vec& got, const Vec& want) {
   const double error = norm(difference(got, want));
   return error == 0 ? 0 : error / norm(want);
 }
 
-// L2 norm of each run of 256 rows of a (rows, columns) matrix.
+// L2 norm of each block of 256 rows of a (rows, columns) matrix.
 inline Vec block_norms(const Vec& matrix, Index rows, Index columns) {
   expect_size("matrix", matrix.size(), rows * columns);
   Vec norms((rows + 255) / 256);
@@ -103,9 +103,9 @@ inline Vec transposed(const Vec& matrix, Index rows, Index columns) {
   return out;
 }
 
-// A QKV bias (3C): q and v parts by relative L2. Adding a constant to all keys changes no softmax,
-// so the true gradient of the key part is zero and all that is there is rounding: its rms is
-// compared with the whole tensor's.
+// Compares a QKV bias (3C): q and v parts by relative L2. Adding a constant to all keys changes no
+// softmax, so the true gradient of the key part is zero and its value is only rounding. Its rms is
+// compared with that of the whole tensor.
 inline std::vector<Comparison> compare_qkv_bias(const std::string& name, Vec got, Vec want) {
   const auto third = static_cast<Index>(want.size()) / 3;
   expect_size(name.c_str(), got.size(), 3 * third);
@@ -116,8 +116,9 @@ inline std::vector<Comparison> compare_qkv_bias(const std::string& name, Vec got
   return {{name, relative_error(got, want), 0}, {name + ".key", key_error, 0}};
 }
 
-// wte.weight's gradient (V, C) of a wide vocabulary: the stored rows, the column sums (against the
-// whole norm, as they nearly cancel) and the norms of blocks of rows, which stand for the rest.
+// Compares wte.weight's gradient (V, C) of a wide vocabulary: the stored rows, the column sums
+// (relative to the norm of the whole tensor, because they nearly cancel), and the norms of blocks
+// of rows, which stand for the rest.
 inline std::vector<Comparison> compare_sampled(const Fixture& fixture, const std::string& name,
                                                const Vec& got) {
   const Index V = fixture.integer("V");
@@ -133,9 +134,9 @@ inline std::vector<Comparison> compare_sampled(const Fixture& fixture, const std
       {name + ".blocks", rms_ratio_error(block_norms(got, V, C), blocks), 0}};
 }
 
-// Every parameter's gradient, of the mean loss, against the fixture. `gradients` maps Hugging Face
-// names to vectors of any number type, whole and unpadded, with the fixture's shapes. A parameter
-// that is missing throws std::out_of_range.
+// Compares every parameter's gradient of the mean loss with the fixture. `gradients` maps Hugging
+// Face names to vectors of any number type, complete and unpadded, with the fixture's shapes.
+// Throws std::out_of_range if a parameter is missing.
 template <class Vector>
 std::vector<Comparison> compare_gradients(const Fixture& fixture,
                                           const std::map<std::string, Vector>& gradients,
@@ -157,8 +158,8 @@ std::vector<Comparison> compare_gradients(const Fixture& fixture,
   return all;
 }
 
-// logits: (B * T, V), unpadded. Of a wide vocabulary some columns, the norms of blocks of columns
-// and each row's log-sum-exp are compared.
+// logits: (B * T, V), unpadded. For a wide vocabulary, compares some columns, the norms of blocks
+// of columns, and each row's log-sum-exp.
 inline std::vector<Comparison> compare_logits(const Fixture& fixture, const Vec& logits,
                                               Dtype dtype) {
   const Index V = fixture.integer("V");
@@ -170,7 +171,7 @@ inline std::vector<Comparison> compare_logits(const Fixture& fixture, const Vec&
     const Ints columns = fixture.ints("logits.columns");
     const Vec picked =
         transposed(rows_of(by_column, columns, N), static_cast<Index>(columns.size()), N);
-    // The first target's loss gives each row's log-sum-exp back.
+    // A row's log-sum-exp is the loss of target 0 plus the logit of target 0.
     Vec log_sum_exp = classifier(logits, Ints(N, 0), N, V).row_loss;
     for (Index n = 0; n < N; ++n) log_sum_exp[n] += logits[n * V];
     all = {{"logits", relative_error(picked, fixture.doubles("logits")), 0},
@@ -202,8 +203,8 @@ inline double worst_ratio_error(const Vec& got, const Vec& want) {
   return worst;
 }
 
-// The training fixture: every step's loss (before the update) and gradient norm (before clipping)
-// against PyTorch's fp64 run. Plain and accumulated runs have the same truth.
+// Compares every step's loss (before the update) and gradient norm (before clipping) of the
+// training fixture with PyTorch's fp64 run. Plain and accumulated runs have the same reference.
 inline std::vector<Comparison> compare_training(const Fixture& fixture, const Vec& losses,
                                                 const Vec& grad_norms, Dtype dtype) {
   return {{"losses", worst_ratio_error(losses, fixture.doubles("losses.fp64")),
@@ -212,8 +213,8 @@ inline std::vector<Comparison> compare_training(const Fixture& fixture, const Ve
            allowed_error(fixture, "grad_norms", dtype)}};
 }
 
-// The micro-batches of step `step` (from 0) of a training fixture, whose global batches (B, T) are
-// taken in a cycle, cut into `pieces` along B.
+// The micro-batches of step `step` (from 0) of a training fixture. Its global batches (B, T) are
+// used in a cycle, each cut into `pieces` along B.
 inline std::vector<Batch> training_batches(const Fixture& fixture, Index step, Index pieces) {
   const Index T = fixture.integer("T");
   const Index B = fixture.integer("B") / pieces;

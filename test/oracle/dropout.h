@@ -1,5 +1,5 @@
-// Which elements dropout leaves out, written from the description in llmc/ops/dropout.h and from
-// the definition of Philox4x32-10 (Salmon et al., 2011), with no code of the engine.
+// Which elements dropout sets to zero, written from the description in llmc/ops/dropout.h and from
+// the definition of Philox4x32-10 (Salmon et al., 2011), without any code of the engine.
 #pragma once
 
 #include <array>
@@ -12,8 +12,9 @@ namespace llmc::oracle {
 
 using Words = std::array<std::uint32_t, 4>;
 
-// One round multiplies words 0 and 2 by constants; the high halves, xored with the other words and
-// the key, and the low halves change places. The key grows by constants from round to round.
+// One round multiplies words 0 and 2 by constants. The high halves of the products are xored with
+// words 3 and 1 and the key, and become words 2 and 0; the low halves become words 3 and 1. After
+// each round constants are added to the key.
 inline Words philox_words(std::uint32_t key0, std::uint32_t key1, Words x) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = 0xD2511F53ull * x[0];
@@ -33,7 +34,7 @@ struct Dropout {
   std::uint32_t step = 0;
   Index first_sample = 0;
 
-  // What an element of batch row b is multiplied by at a site: 0 or 1 / (1 - rate).
+  // The factor of an element of batch row b at a site: 0 or 1 / (1 - rate).
   double factor(double rate, Index site, Index b, Index row, Index column, Index plane) const {
     if (rate == 0) return 1;
     const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
@@ -47,10 +48,10 @@ struct Dropout {
   }
 };
 
-// What attention multiplies the probability of (batch row, head, query, key) by; empty: 1.
+// The factor of the probability of (batch row, head, query, key); an empty function means 1.
 using AttentionFactor = std::function<double(Index b, Index h, Index i, Index j)>;
 
-// x (B, T, C) with dropout at a site, in place; rate 0 changes nothing.
+// Applies dropout at a site to x (B, T, C), in place; rate 0 changes nothing.
 inline void apply_dropout(Vec& x, const Dropout& dropout, double rate, Index site, Index B, Index T,
                           Index C) {
   expect_size("x", static_cast<Index>(x.size()), B * T * C);

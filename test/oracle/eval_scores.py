@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What evaluation tasks give for a model of transformers: one text at a time, no padding.
+"""Computes the scores of evaluation tasks with transformers, one text at a time without padding.
 
     eval_scores.py DIR T STRIDE TOKENIZER TASK:FILE...
 
-TOKENIZER is "bytes" or a directory with encoder.json and vocab.bpe. Prints a JSON list: for each task
-an object of metrics, and "lead": how far any answer is from turning into another, in nats. Needs
-torch, transformers and tokenizers.
+TOKENIZER is "bytes" or a directory with encoder.json and vocab.bpe. Prints a JSON list with one object
+of metrics per task. Its "lead" is the smallest margin of an answer in nats: smaller errors of the scores
+change no answer. Needs torch, transformers and tokenizers.
 """
 import json
 import math
@@ -33,8 +33,9 @@ class Model:
         return self.model(torch.tensor([ids])).logits[0].double()
 
     def continuation(self, context, text):
-        """The log-probability of `text` after `context`, how far its tokens lead all others (negative:
-        one of them does not), and how many they are. Tokenized as one text."""
+        """Returns (log-probability of `text` after `context`, smallest lead of its tokens over every other
+        token in nats, number of its tokens). The lead is negative if one of them is not the likeliest.
+        The two are tokenized as one text."""
         whole = self.encode(context + text)
         count = len(whole) - len(self.encode(context))
         whole = whole[-(self.T + 1):]

@@ -1,4 +1,4 @@
-// Central finite differences: what the oracle's own gradients are checked with.
+// Central finite differences, which check the oracle's own gradients.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@ inline double dot(const Vec& a, const Vec& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// d f / d x[i] for every i in `which` (every element when empty), by the five-point stencil
-// (f(x - 2h) - 8 f(x - h) + 8 f(x + h) - f(x + 2h)) / 12h, whose error is h^4 f'''''/30 plus about
-// 1e-16 |f| / h of rounding: with h = 1e-3 both are near 1e-12 for smooth f of order one. `f` takes
-// no argument and reads x, which is changed in place and put back.
+// d f / d x[i] for every i in `which` (every element if empty), by the five-point stencil
+// (f(x - 2h) - 8 f(x - h) + 8 f(x + h) - f(x + 2h)) / 12h. Its error is h^4 f'''''/30 plus about
+// 1e-16 |f| / h of rounding; with h = 1e-3 both are near 1e-12 for smooth f of order one. `f` takes
+// no argument and reads x, which is changed in place and restored.
 template <class F>
 Vec finite_difference(Vec& x, const F& f, std::vector<std::size_t> which = {}, double h = 1e-3) {
   if (which.empty()) {
@@ -38,7 +38,7 @@ Vec finite_difference(Vec& x, const F& f, std::vector<std::size_t> which = {}, d
   return gradient;
 }
 
-// What the five-point differences of functions of order one err by is about 1e-12.
+// Tolerance of five-point differences, whose error is about 1e-12 for functions of order one.
 inline constexpr double kDifferenceTolerance = 1e-9;
 
 // The relative error of `gradient`, which should be the gradient of f(), a function that reads x.

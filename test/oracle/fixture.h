@@ -38,7 +38,7 @@ inline double hashed_parameter(std::uint64_t seed, std::uint64_t index, std::uin
 
 class Fixture {
  public:
-  // Throws llmc::Error naming the file when it is missing, no fixture, or cut short.
+  // Throws llmc::Error that names the file if it is missing, not a fixture, or truncated.
   explicit Fixture(const std::string& path) : path_(path) {
     static_assert(std::endian::native == std::endian::little, "fixtures are little-endian");
     std::ifstream in(path, std::ios::binary);
@@ -82,7 +82,7 @@ class Fixture {
     return {integer("T_max"), integer("V"), integer("L"), integer("NH"), integer("C")};
   }
 
-  // The batch that the gradients belong to; not in the training fixture, which has several.
+  // The batch that the gradients belong to. The training fixture has several batches instead.
   Batch batch() const { return {integer("B"), integer("T"), ints("tokens"), ints("targets"), {}}; }
 
   // All parameters by name, exact in fp32.

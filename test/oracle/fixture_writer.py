@@ -1,11 +1,11 @@
 """Writes the fixture format that fixture.h reads: a text header, then raw little-endian data.
 
     llmc-fixture 1
-    text KEY VALUE                                value to the end of the line
-    number KEY VALUE                              a decimal that gives the same double back
-    parameter NAME INDEX AMPLITUDE OFFSET D0 ...  made by hash, not stored: see hashed.py
+    text KEY VALUE                                VALUE extends to the end of the line
+    number KEY VALUE                              a decimal that parses to the same double
+    parameter NAME INDEX AMPLITUDE OFFSET D0 ...  computed by a hash, not stored: see hashed.py
     tensor KEY f64|f32|i32 OFFSET D0 ...          row-major; OFFSET in bytes from the start of the data
-    data                                          spaces pad this line so that data starts at 64 k
+    data                                          spaces pad this line: the data starts at a multiple of 64
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 // GPT-2 in double precision, forward, backward and training step, composed from ops.h.
 //
-// Readable as the definition of the model (Radford et al. 2019): pre-norm blocks, learned
-// positions, tanh-GELU, tied embedding. The parameters go by their Hugging Face names in a map, so
-// nothing is an index. Speed suits the small shapes of tests.
+// It can be read as the definition of the model (Radford et al. 2019): pre-norm blocks, learned
+// positions, tanh-GELU, tied embedding. A map holds the parameters by their Hugging Face names, not
+// by index. The speed is enough for the small shapes of tests.
 #pragma once
 
 #include <map>
@@ -38,7 +38,7 @@ inline std::string block_name(Index layer, const std::string& name) {
   return "h." + std::to_string(layer) + "." + name;
 }
 
-// Every parameter in the order in which a token meets it.
+// All parameters, in the order in which the forward pass first uses them.
 inline std::vector<NamedShape> parameter_shapes(const Config& config) {
   const Index C = config.C;
   std::vector<NamedShape> all = {{"wte.weight", {config.V, C}}, {"wpe.weight", {config.T_max, C}}};
@@ -70,7 +70,7 @@ struct Batch {
   Ints doc_start;        // (B, T) first key each position sees, or empty
 };
 
-// What one block's backward needs. Rows are B * T.
+// Activations that the backward pass of one block needs. Rows are B * T.
 struct BlockActivations {
   Vec input;            // (B, T, C) residual stream
   LayerNorm ln_1;       // (B, T, C)
@@ -90,8 +90,8 @@ struct Activations {
   Classifier classifier;  // mean loss over all B * T targets, d_logits
 };
 
-// The sites of dropout: 0 the embedding; of layer l 3l + 1 attention, 3l + 2 and 3l + 3 what its
-// attention and its MLP add to the residual stream.
+// The sites of dropout: 0 is the embedding. In layer l, 3l + 1 is attention; 3l + 2 and 3l + 3 are
+// what the attention and the MLP add to the residual stream.
 inline AttentionFactor attention_factor(const Dropout& dropout, Index layer) {
   if (dropout.attention == 0) return {};
   return [&dropout, layer](Index b, Index h, Index i, Index j) {
@@ -99,14 +99,15 @@ inline AttentionFactor attention_factor(const Dropout& dropout, Index layer) {
   };
 }
 
-// x (B, T, C), what a block's attention (2) or MLP (3) adds, or the gradient of it, with dropout.
+// Applies dropout to x (B, T, C): what a block's attention (branch 2) or MLP (branch 3) adds to the
+// residual stream, or its gradient.
 inline Vec dropped_branch(Vec x, const Dropout& dropout, Index layer, Index branch,
                           const Batch& batch, Index C) {
   apply_dropout(x, dropout, dropout.residual, 3 * layer + branch, batch.B, batch.T, C);
   return x;
 }
 
-// Computes one block, keeps what backward needs in `a`, returns the residual stream.
+// Computes one block, stores what backward needs in `a`, and returns the residual stream.
 inline Vec block_forward(const Config& config, const Tensors& p, Index layer, const Batch& batch,
                          BlockActivations& a, const Dropout& dropout) {
   const Index N = batch.B * batch.T;
@@ -126,7 +127,7 @@ inline Vec block_forward(const Config& config, const Tensors& p, Index layer, co
   return residual_forward(a.middle, dropped_branch(mlp, dropout, layer, 3, batch, C));
 }
 
-// The whole forward pass. With no targets (generation) the classifier stays empty.
+// The whole forward pass. Without targets (generation) the classifier stays empty.
 inline Activations forward(const Config& config, const Tensors& p, const Batch& batch,
                            const Dropout& dropout = {}) {
   const Index N = batch.B * batch.T;
@@ -182,8 +183,8 @@ inline Vec block_backward(const Config& config, const Tensors& p, Index layer, c
   return ln_1.x;
 }
 
-// The gradient of the mean loss with respect to every parameter. The tied wte.weight gets two
-// shares: from the head and from the embedding.
+// The gradient of the mean loss with respect to every parameter. The tied wte.weight receives two
+// parts: from the head and from the embedding.
 inline Tensors backward(const Config& config, const Tensors& p, const Batch& batch,
                         const Activations& a, const Dropout& dropout = {}) {
   const Index N = batch.B * batch.T;

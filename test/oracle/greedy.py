@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Small GPT-2s in directories as save_pretrained writes them, and what transformers generates from
-them, token by token the likeliest.
+"""Writes small GPT-2s as directories in the format of save_pretrained, and generates from them
+greedily with transformers.
 
     greedy.py DIR N              prompts (a JSON list of lists of ids) from stdin; prints a JSON list
                                  of {"ids": N generated ids, "margin": the smallest lead of a token
                                  over the second likeliest, in logits}
     greedy.py --remake           writes fixtures/greedy.json, what test_infer_programs.py expects
 
-Both need torch and transformers. write_model() needs nothing: the weights come from Python's own
-random.Random, whose random() is the same in all versions, so that no fixture stores them.
+Both need torch and transformers. write_model() needs only the standard library: the weights come from
+random.Random, whose random() is the same in all versions of Python, so no fixture stores them.
 """
 import array
 import json
@@ -39,7 +39,8 @@ def decode(ids):
 
 
 def tensors(layers, channels, context, vocabulary):
-    """Name, shape and amplitude of each; the amplitudes make likely tokens stand out clearly."""
+    """Yields (name, shape, amplitude) of each tensor; amplitude None: constant LayerNorm weights. The
+    amplitudes are large enough that the likeliest token leads clearly."""
     C, wide = channels, (3 / channels) ** 0.5
     yield "wte.weight", (vocabulary, C), 1.0
     yield "wpe.weight", (context, C), 2.0
@@ -57,8 +58,8 @@ def tensors(layers, channels, context, vocabulary):
 
 
 def write_model(folder, layers, heads, channels, context, vocabulary=257, seed=0, **config):
-    """config.json and model.safetensors in `folder`, made where missing; returns the folder.
-    Keyword arguments that are left go into config.json."""
+    """Writes config.json and model.safetensors to `folder`, which it creates if it is missing. Returns
+    the folder. All other keyword arguments go into config.json."""
     numbers, data, header = random.Random(seed), bytearray(), {}
     for name, shape, amplitude in tensors(layers, channels, context, vocabulary):
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)

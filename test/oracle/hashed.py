@@ -1,11 +1,11 @@
-"""Parameters and tokens from a counter-based hash, the same numbers as hashed.h makes in C++, so
-that fixtures need not store them. The hash is splitmix64's finaliser (Steele, Lea, Flood 2014)."""
+"""Parameters and tokens from a counter-based hash. fixture.h computes the same parameters in C++, so
+fixtures need not store them. The hash is splitmix64's finaliser (Steele, Lea, Flood 2014)."""
 
 import numpy as np
 
 
 def hash_bits(seed, stream, count):
-    """(count,) uint64: element i of stream `stream` (a tensor's index) under `seed` (8 bits)."""
+    """(count,) uint64. Element i hashes `seed` (8 bits), `stream` (16 bits; a tensor's index) and i."""
     assert 0 <= seed < 256 and 0 <= stream < 2**16 and count < 2**40
     counter = np.uint64((seed << 56) + (stream << 40)) + np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):

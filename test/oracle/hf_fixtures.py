@@ -4,9 +4,9 @@ hf_tiny          as GPT2LMHeadModel.save_pretrained writes it: names start with 
 hf_tiny_openai   as the files of the `gpt2` repository are: no prefix, the causal mask stored as
                  `h.N.attn.bias` (1, 1, T_max, T_max), a config.json with the keys of 2019
 
-Both hold the hashed parameters (hashed.py) of seed 96, all amplitudes 1/8, LayerNorm weights around
-1. Beside them, hf_tiny/tokens.txt has one window of T + 1 ids a line (the loss predicts each id
-from those before it), and hf_tiny/expected.fixture the losses transformers computes.
+Both have the hashed parameters (hashed.py) of seed 96, all amplitudes 1/8, LayerNorm weights around
+1. In addition, hf_tiny/tokens.txt has one window of T + 1 ids per line (the loss predicts each id
+from the ids before it), and hf_tiny/expected.fixture has the losses that transformers computes.
 """
 
 import json
@@ -25,7 +25,7 @@ B, T = 3, 11
 
 
 def recipe(name, p):
-    """(amplitude, offset): LayerNorm weights lie around one, all else around zero."""
+    """(amplitude, offset): LayerNorm weights lie around 1, all other parameters around 0."""
     return 0.125, float(p.dim() == 1 and name.endswith("weight"))
 
 
@@ -64,7 +64,7 @@ def write_expected(model, windows, directory):
 
 
 def write_openai_variant(tensors, directory):
-    """The same tensors under the names, with the buffers and config of the 2019 files."""
+    """Writes the same tensors with the names, the buffers and the config of the 2019 files."""
     directory.mkdir(exist_ok=True)
     renamed = {name.removeprefix("transformer."): t for name, t in tensors.items()}
     mask = torch.tril(torch.ones(T_MAX, T_MAX)).view(1, 1, T_MAX, T_MAX)
@@ -88,7 +88,7 @@ def make(fixtures):
         shutil.rmtree(directory, ignore_errors=True)
     model = build()
     model.save_pretrained(tiny)
-    (tiny / "generation_config.json").unlink(missing_ok=True)  # nothing reads it
+    (tiny / "generation_config.json").unlink(missing_ok=True)  # no test reads it
     write_openai_variant(safetensors.torch.load_file(tiny / "model.safetensors"), openai)
     windows = torch.from_numpy(hashed_tokens(SEED, 0, B * (T + 1), V).reshape(B, T + 1))
     both = [transformers.GPT2LMHeadModel.from_pretrained(d).eval() for d in (tiny, openai)]

@@ -3,8 +3,8 @@
 
     python3 test/oracle/make_fixtures.py [--out DIR] [case ...]
 
-Needs torch, transformers, safetensors and numpy; runs on the CPU in a minute or two. README.md
-beside this file says what is in the files and how tests use them.
+Needs torch, transformers, safetensors and numpy; takes a minute or two on the CPU. README.md next to
+this file describes the files and how tests use them.
 """
 
 import argparse
@@ -19,26 +19,27 @@ import hf_fixtures
 from fixture_writer import FixtureWriter
 from hashed import hashed_parameter, hashed_tokens
 
-# What the loss is multiplied by before the backward pass in fp16, whose smallest number is 6e-8; the
-# gradients are divided by it in fp32. Small enough that no draw overflows.
+# Factor on the loss before the fp16 backward pass, because the smallest positive fp16 number is 6e-8.
+# Gradients are divided by it in fp64 or fp32. It is small enough that no draw overflows.
 FP16_LOSS_SCALE = 1024.0
 LOWER_PRECISIONS = (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16))
 
-DRAWS = 8  # parameter draws over which PyTorch's own error is averaged
+DRAWS = 8  # parameter draws over which PyTorch's own error is measured
 
-# PyTorch's two ways to attend, of which the worse is the yardstick. They round in different places:
-# flash attention's D = rowsum(dO * O) comes from a rounded O, so rows of its dS do not sum to zero.
+# PyTorch's two attention implementations; tolerances come from the larger error. They round in
+# different places: flash attention computes D = rowsum(dO * O) from a rounded O, so the rows of its
+# dS do not sum to zero.
 ATTENTIONS = ("eager", "sdpa")
 
 
 class Case:
-    """A model shape, a batch, and how large its hashed parameters are."""
+    """A model shape, a batch shape, and the amplitude of the hashed parameters."""
 
     def __init__(self, name, seed, L, NH, HS, V, T_max, T, B, amplitude, store=np.float64):
         self.name, self.seed = name, seed
         self.L, self.NH, self.C, self.V, self.T_max, self.T, self.B = L, NH, NH * HS, V, T_max, T, B
-        self.amplitude = amplitude  # of matrices and of wte; sharp enough that attention is not flat
-        self.sampled = V > 1000  # too wide to store whole
+        self.amplitude = amplitude  # of all matrices except wpe; keeps attention far from uniform
+        self.sampled = V > 1000  # store only some rows of the vocabulary
         self.store = store  # dtype in which the fp64 gradients are stored
 
     def config(self, **overrides):
@@ -92,14 +93,14 @@ def build(case, seed, dtype, **overrides):
 
 
 def logits_of(model, tokens):
-    """The model's logits; where its attention is `sdpa`, by the flash kernel or not at all."""
+    """The model's logits. With `sdpa` attention, only the flash kernel is allowed; otherwise it throws."""
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return model(tokens).logits
 
 
 def mean_loss(logits, targets):
-    """Cross-entropy in the logits' dtype, in fp32 for half precision (transformers' own loss casts
-    to fp32 always, which would spoil the fp64 run)."""
+    """Mean cross-entropy in the logits' dtype, or in fp32 if that is bf16 or fp16. transformers' own loss
+    always casts to fp32, which would lose the precision of the fp64 run."""
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -110,7 +111,7 @@ def loss_scale(dtype):
 
 
 def run(case, seed, dtype, **overrides):
-    """(loss, logits, {name: gradient}) as fp64 numpy of one forward and backward in `dtype`."""
+    """Runs forward and backward in `dtype`. Returns (loss, logits, {name: gradient}), arrays in fp64."""
     model = build(case, seed, dtype, **overrides)
     tokens, targets = case.tokens(0, case.B), case.tokens(1, case.B)
     logits = logits_of(model, tokens)
@@ -125,13 +126,13 @@ def run(case, seed, dtype, **overrides):
 
 
 def relative(got, want):
-    """Relative L2, with 0/0 = 0."""
+    """Relative L2 error, with 0/0 = 0."""
     error = np.linalg.norm(got - want)
     return 0.0 if error == 0 else error / np.linalg.norm(want)
 
 
 def block_norms(matrix):
-    """L2 norm of every 256 rows of (V, n): what stands for the rows that are not stored."""
+    """L2 norm of each block of 256 rows of (V, n). Fixtures store it in place of most rows."""
     squares = np.sum(matrix ** 2, axis=1)
     return np.sqrt(np.add.reduceat(squares, np.arange(0, len(squares), 256)))
 
@@ -141,8 +142,9 @@ def log_sum_exp(logits):
 
 
 def sampled_errors(logits, want_logits, gradient, want_gradient):
-    """Errors of the sums that stand for a wide vocabulary's rows. Column sums are compared with the
-    whole tensor's norm, since they nearly cancel; block norms each with itself, as rms."""
+    """Errors of the sums that represent the rows of a wide vocabulary. The error of the column sums is
+    relative to the norm of the whole tensor, since the terms of each sum nearly cancel. The error of
+    the block norms is the rms of their relative errors."""
     V = len(want_gradient)
     norms = [(block_norms(a), block_norms(b)) for a, b in
              ((logits.reshape(-1, V).T, want_logits.reshape(-1, V).T), (gradient, want_gradient))]
@@ -154,10 +156,10 @@ def sampled_errors(logits, want_logits, gradient, want_gradient):
 
 
 def own_errors(case, reference, other):
-    """{what: error} of a run in lower precision against the fp64 run: relative L2 of the loss, the
+    """{quantity: error} of a run in lower precision against the fp64 run: relative L2 of the loss, the
     logits, every gradient, and all gradients as one vector (`all`). The key third of a QKV bias has
-    a true gradient of zero, so the relative error leaves it out, and `.key` is its rms over the
-    whole tensor's."""
+    a true gradient of zero, so the relative error excludes it; `.key` is its rms divided by the rms
+    of the whole tensor."""
     loss, logits, gradients = reference
     errors = {"loss": abs(other[0] - loss) / abs(loss), "logits": relative(other[1], logits)}
     if case.sampled:
@@ -177,15 +179,15 @@ def own_errors(case, reference, other):
 
 
 def worse_attention(errors):
-    """errors: (draws, ATTENTIONS) of one quantity. Its [error of draw 0, rms over draws, maximum
-    over draws], each the greater of the two attentions'."""
+    """errors: (draws, ATTENTIONS), of one quantity. Returns its [error of draw 0, rms over draws,
+    maximum over draws], each the larger of the two attention implementations."""
     return np.max([[draws[0], np.sqrt(np.mean(np.square(draws))), max(draws)]
                    for draws in zip(*errors)], axis=0)
 
 
 def measure_errors(case, dtype):
-    """{what: [this case's error, rms over draws, maximum over draws]}; draw 0 is the case itself.
-    One small tensor may be lucky once; the rms over several draws of the parameters is a yardstick."""
+    """{quantity: [this case's error, rms over draws, maximum over draws]}; draw 0 is the case itself.
+    A small tensor may have a small error by luck, so tolerances use the rms over several draws too."""
     draws = []
     for d in range(DRAWS):
         seed = case.seed * 16 + d
@@ -212,7 +214,7 @@ def header(case):
 
 
 def write_logits(case, out, logits, columns):
-    """All logits (B * T, V), or of a wide vocabulary some columns and what stands for the rest."""
+    """Writes all logits (B * T, V); for a wide vocabulary, some columns and sums over all of them."""
     flat = logits.reshape(-1, case.V)
     if columns is None:
         out.tensor("logits", flat.astype(case.store))
@@ -224,7 +226,7 @@ def write_logits(case, out, logits, columns):
 
 
 def write_gradient(case, out, name, gradient, rows):
-    """A whole gradient, or some of its rows and what stands for the rest."""
+    """Writes a whole gradient; for a wide vocabulary, some rows and sums over all of them."""
     if rows is None or name != "wte.weight":
         out.tensor(f"grad.{name}", gradient.astype(case.store))
         return
@@ -260,17 +262,17 @@ def make_case(case, directory):
 
 # ---- training ----------------------------------------------------------------------------------
 
-# The shape of `odd`, less sharp: with larger weights the path itself is chaotic, and two correct
-# fp32 programs end 3e-6 apart.
+# The shape of `odd` with smaller weights. With larger ones the training path itself is chaotic, and
+# two correct fp32 programs end 3e-6 apart.
 TRAINED = Case("adamw50", 5, L=3, NH=5, HS=8, V=211, T_max=24, T=17, B=4, amplitude=0.25)
 TRAINING = dict(steps=50, batches=5, micro_batches=4, lr=1e-3, beta1=0.9, beta2=0.95,
                 eps=1e-8, weight_decay=0.1, max_norm=1.0)
 
 
 def accumulate_gradients(worker, master, batches, scale):
-    """Mean loss over micro-batches run in `worker`; their gradients are added to `master`, which is
-    the same model or one in higher precision. The loss is multiplied by `scale`, the gradients are
-    divided by it where they are added."""
+    """Returns the mean loss over micro-batches run in `worker`, and adds their gradients to `master`:
+    the same model, or one in higher precision. The loss is multiplied by `scale` before the backward
+    pass, and the gradients are divided by it before they are added."""
     total = 0.0
     for x, y in batches:
         loss = mean_loss(logits_of(worker, x), y) / len(batches)
@@ -284,8 +286,8 @@ def accumulate_gradients(worker, master, batches, scale):
 
 
 def train(case, dtype, micro_batches, seed=None, **overrides):
-    """(losses, gradient norms, {name: update}) of the training run in `dtype`; bf16 and fp16 have fp32 master
-    weights, gradients and optimizer state, and a rounded copy of the weights to compute with."""
+    """Returns (losses, gradient norms, {name: update}) of the training run in `dtype`. bf16 and fp16 have
+    fp32 master weights, gradients and optimizer state, and compute with a rounded copy of the weights."""
     s = TRAINING
     half = dtype in (torch.bfloat16, torch.float16)
     seed = case.seed * 16 if seed is None else seed
@@ -318,8 +320,8 @@ def worst_ratio(got, want):
 
 
 def measure_training_errors(case, dtype):
-    """{"losses", "grad_norms": [this case's error, rms over draws, maximum over draws]}, each the
-    worst of the steps; the greater of the plain and the accumulated run."""
+    """{"losses", "grad_norms": [this case's error, rms over draws, maximum over draws]}. An error is the
+    largest over all steps, of the runs with and without accumulation."""
     draws = []
     for d in range(DRAWS):
         seed = case.seed * 16 + d
@@ -377,7 +379,7 @@ def main():
     parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
     parser.add_argument("--out", type=pathlib.Path, default=here / "fixtures")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # so that remaking gives the same bits
+    torch.set_num_threads(1)  # so that every run writes the same bits
     torch.use_deterministic_algorithms(True)
     arguments.out.mkdir(parents=True, exist_ok=True)
     makers = {case.name: lambda case=case: make_case(case, arguments.out) for case in CASES}

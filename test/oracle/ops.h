@@ -1,12 +1,12 @@
 // Every operation of GPT-2 in double precision, as plain loops that read like the definition.
 //
-// This is what kernels are compared with. Nothing here is shared with the engine, nothing is fast
-// on purpose, and every gradient is checked against central finite differences in
-// test_oracle.cpp. Tensors are contiguous row-major vectors; the shapes stand beside them. Sizes:
-// B batch, T time, C channels, NH heads, HS head size (C = NH * HS), V vocabulary, M or N rows.
+// Kernels are compared with this. It shares no code with the engine and is deliberately not
+// optimised. test_oracle.cpp checks every gradient against central finite differences. Tensors are
+// contiguous row-major vectors; comments state their shapes. Sizes: B batch, T time, C channels, NH
+// heads, HS head size (C = NH * HS), V vocabulary, M or N rows.
 //
-// Activation gradients and parameter gradients are both returned fresh (the engine adds to its
-// parameter gradients; the caller of the oracle adds where it wants to).
+// Activation gradients and parameter gradients are both returned as new vectors. (The engine adds
+// to its parameter gradients; the caller of the oracle adds if needed.)
 #pragma once
 
 #include <algorithm>
@@ -92,8 +92,8 @@ struct LayerNormGradients {
 };
 
 // d_out (N, C). With z = (x - mean) * rstd and g = d_out * weight, each row's gradient is
-// rstd * (g - mean(g) - z * mean(g * z)): g less its parts along the two directions, 1 and z, that
-// normalising removed.
+// rstd * (g - mean(g) - z * mean(g * z)): g without its parts along 1 and z, the two directions
+// that normalising removes.
 inline LayerNormGradients layernorm_backward(const Vec& d_out, const Vec& x, const Vec& weight,
                                              Index N, Index C, double eps = kLayerNormEps) {
   expect_size("d_out", d_out.size(), N * C);
@@ -120,7 +120,7 @@ inline LayerNormGradients layernorm_backward(const Vec& d_out, const Vec& x, con
 
 // ---- residual ------------------------------------------------------------------------------
 
-// a + b, element by element. Its backward hands d_out to both sides unchanged.
+// a + b, element by element. Its backward passes d_out to both sides unchanged.
 inline Vec residual_forward(const Vec& a, const Vec& b) {
   Vec sum = a;
   add_to(sum, b);
@@ -141,8 +141,8 @@ inline ResidualLayerNorm residual_layernorm_forward(const Vec& a, const Vec& b, 
   return y;
 }
 
-// d_out (N, C) reaches the LayerNorm's output, d_sum (N, C) the sum by the skip connection. The
-// result's x is the gradient of the sum, so of both a and b.
+// d_out (N, C) is the gradient of the LayerNorm's output, d_sum (N, C) the gradient of the sum
+// through the skip connection. The result's x is the gradient of the sum, so of both a and b.
 inline LayerNormGradients residual_layernorm_backward(const Vec& d_out, const Vec& d_sum,
                                                       const Vec& sum, const Vec& weight, Index N,
                                                       Index C, double eps = kLayerNormEps) {
@@ -153,8 +153,8 @@ inline LayerNormGradients residual_layernorm_backward(const Vec& d_out, const Ve
 
 // ---- linear --------------------------------------------------------------------------------
 
-// y (M, N) = x (M, K) . w (K, N) + b (N), w as Hugging Face's Conv1D has it: (in, out). An empty
-// b is no bias.
+// y (M, N) = x (M, K) . w (K, N) + b (N). w has the layout of Hugging Face's Conv1D: (in, out). An
+// empty b means no bias.
 inline Vec linear_forward(const Vec& x, const Vec& w, const Vec& b, Index M, Index K, Index N) {
   expect_size("x", x.size(), M * K);
   expect_size("w", w.size(), K * N);
@@ -220,7 +220,7 @@ inline Vec lm_head_forward(const Vec& h, const Vec& wte, Index N, Index C, Index
 
 struct LmHeadGradients {
   Vec h;    // (N, C)
-  Vec wte;  // (V, C): the head's share; the embedding's comes on top
+  Vec wte;  // (V, C): the head's part, without the embedding's
 };
 
 inline LmHeadGradients lm_head_backward(const Vec& d_logits, const Vec& h, const Vec& wte, Index N,
@@ -309,8 +309,9 @@ inline double global_norm(const std::vector<Vec>& tensors) {
   return std::sqrt(sum);
 }
 
-// What gradients are multiplied by so that their norm is at most max_norm (0: no clipping). As in
-// torch.nn.utils.clip_grad_norm_, 1e-6 guards the division, so clipped norms end a hair below.
+// Factor for the gradients that limits their norm to max_norm (0: no clipping). As in
+// torch.nn.utils.clip_grad_norm_, 1e-6 guards the division, so clipped norms are slightly below
+// max_norm.
 inline double clip_factor(double norm, double max_norm) {
   return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
 }
@@ -319,8 +320,8 @@ struct AdamW {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
-// One step, in place; step counts from 1. Loshchilov, Hutter 2019 in PyTorch's order: the decay
-// acts on the old parameter, then the bias-corrected update is taken away.
+// One step, in place; step counts from 1. Loshchilov, Hutter 2019 in PyTorch's order: weight decay
+// acts on the old parameter, then the bias-corrected update is subtracted.
 inline void adamw_step(Vec& param, Vec& m, Vec& v, const Vec& grad, std::int64_t step,
                        const AdamW& o) {
   expect_size("grad", grad.size(), static_cast<Index>(param.size()));

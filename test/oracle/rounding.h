@@ -1,5 +1,5 @@
-// Which number of half precision stochastic rounding takes, in double precision, from the
-// description in llmc/ops/optimizer/stochastic_rounding.h and with no code of the engine.
+// Stochastic rounding to half precision, computed in double precision, from the description in
+// llmc/ops/optimizer/stochastic_rounding.h and without any code of the engine.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace llmc::oracle {
 
-// A half-precision format: significant bits, and the exponent of its least unit. That of bf16 is
-// met only by numbers that are subnormal in fp32 too, which are left out here.
+// A half-precision format: significant bits, and the exponent of its smallest unit. In bf16 only
+// numbers that are subnormal in fp32 too reach that unit; round() rejects them.
 struct HalfFormat {
   int digits, least_unit;
 };
@@ -22,7 +22,7 @@ struct StochasticRounding {
   std::uint32_t tensor = 0;
   std::uint32_t step = 0;
 
-  // The 32 random bits of element i: purpose 4 of Philox's counter, four elements to a draw.
+  // The 32 random bits of element i: purpose 4 of Philox's counter, four elements per draw.
   std::uint32_t bits(Index i) const {
     const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
     const std::uint64_t place =
@@ -31,9 +31,10 @@ struct StochasticRounding {
                         {low(place), low(place >> 32), step, 4})[static_cast<std::size_t>(i % 4)];
   }
 
-  // x, exact in fp32, is (whole + rest) units. As many leading random bits as fp32 has digits
-  // beyond the unit, as a fraction, carry rest into the next unit or do not; where the unit is the
-  // format's least, x may have any number of digits, and 24 random bits below rest say up.
+  // x, exact in fp32, is (whole + rest) units. Normal result: x has 24 - digits bits below the
+  // unit. As many leading random bits, as a fraction, are added to rest, and a carry rounds up.
+  // Subnormal result (the unit is the format's smallest): x may have any number of digits, and 24
+  // random bits, as a fraction, round up if they are below rest.
   double round(double x, Index i, HalfFormat format) const {
     if (x != 0 && std::abs(x) < 0x1p-126) {
       throw std::invalid_argument("oracle: stochastic rounding of a number subnormal in fp32");

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The tokens that tiktoken and transformers give to texts, for test_tokenizer_peers.cpp.
+"""Tokenizes texts with tiktoken or transformers, for test_tokenizer_peers.cpp.
 
     tokenizer_peers.py tiktoken|transformers DIR GPT2 [TEXT...]
 
-DIR/assigned.txt: code points that may occur, a range "first last" a line.
-DIR/tokenizer:    the files our tokenizer wrote, with SPECIAL's tokens; read by AutoTokenizer, as are
-DIR/bytes, DIR/plain, DIR/words: those of the byte tokenizer, of one with no special tokens, of a word list.
-GPT2:             encoder.json and vocab.bpe as published; what tiktoken's encoding is made of.
-TEXT:             files to encode whole.
+DIR/assigned.txt: code points that may occur, one range "first last" per line.
+DIR/tokenizer:    files that our tokenizer wrote, with the tokens of SPECIAL; AutoTokenizer reads them, and
+DIR/bytes, DIR/plain, DIR/words: the byte tokenizer, one without special tokens, and a word list.
+GPT2:             the published encoder.json and vocab.bpe, from which tiktoken's encoding is built.
+TEXT:             files, each encoded as one text.
 
-Writes DIR/SET.bin for the sets of strings below, of records: bytes of the text (uint32), the text,
+Writes DIR/SET.bin for each set of strings below. Each record is: bytes of the text (uint32), the text,
 number of tokens (uint32), the tokens (int32), little-endian. Needs tiktoken and regex, or transformers.
 """
 import array
@@ -34,7 +34,7 @@ WORDS = ["the", "Hello", "world", "don't", "antidisestablishmentarianism", "caf\
 
 
 def assigned(path):
-    """Characters by general category: those of the file that this Python knows too."""
+    """{general category: characters} of the file's code points that this Python's Unicode also assigns."""
     by_category = {}
     for line in path.read_text().splitlines():
         first, last = map(int, line.split())
@@ -69,14 +69,15 @@ def with_special(draw, by_category):
 
 
 def every_character(by_category):
-    """Each character beside letters, digits, white space, symbols and an apostrophe."""
+    """Each character next to letters, digits, white space, symbols and an apostrophe; of private-use
+    characters, every 997th."""
     every = [c for category, members in sorted(by_category.items()) for c in members[::1 if category != "Co" else 997]]
     pieces = [f"a{c}'s {c}1{c} {c}{c}  {c}!{c}\n" for c in every]
     return ["".join(pieces[i:i + 100]) for i in range(0, len(pieces), 100)]
 
 
 def broken(draw, by_category):
-    """Bytes that are no UTF-8, alone and amid text."""
+    """Bytes that are not UTF-8, by themselves and between text."""
     def piece():
         whole = part(draw, by_category).encode()
         return draw.choice([whole, whole[:-1], whole[1:], bytes([draw.randrange(128, 256)]), draw.randbytes(3),
@@ -113,8 +114,8 @@ def ask_tiktoken(folder, gpt2, draw, by_category, sets, special):
     for name, texts in sets.items():
         write(folder / f"{name}.bin", texts, [encoding.encode(text, disallowed_special=()) for text in texts])
     write(folder / "special.bin", special, [encoding.encode(text, allowed_special="all") for text in special])
-    # tiktoken has no way in for bytes, so the pattern is applied here: a byte that is no UTF-8 is one
-    # character, neither letter nor number nor white space, as Python's lone surrogates are.
+    # tiktoken's API accepts no bytes, so the pattern is applied here. A byte that is not UTF-8 is one
+    # character that is neither letter nor number nor white space, like Python's lone surrogates.
     import regex
     pattern = regex.compile(PATTERN)
     texts = broken(draw, by_category)

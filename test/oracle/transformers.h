@@ -1,4 +1,4 @@
-// Runs check_transformers.py: Hugging Face transformers as a live oracle where it is installed.
+// Runs check_transformers.py: Hugging Face transformers as a live oracle, if it is installed.
 #pragma once
 
 #include <sys/wait.h>
@@ -17,8 +17,8 @@ namespace llmc::oracle {
 struct TransformersCheck {
   bool available = false;  // false: transformers is not installed; skip the test
   bool passed = false;
-  double loss = 0;     // what --tokens printed
-  std::string output;  // all that was printed, for the failure's message
+  double loss = 0;     // the loss printed for --tokens
+  std::string output;  // all output, for failure messages
 };
 
 inline std::string shell_quoted(const std::string& text) {
@@ -27,8 +27,8 @@ inline std::string shell_quoted(const std::string& text) {
   return out + "'";
 }
 
-// Runs the script with these arguments, e.g. {dir, "--tokens", file, "--tensors", other_dir}, by
-// $PYTHON or else python3. Takes seconds where transformers is there. Throws llmc::Error when no
+// Runs the script with these arguments, e.g. {dir, "--tokens", file, "--tensors", other_dir}, with
+// $PYTHON or else python3. Takes seconds if transformers is installed. Throws llmc::Error if no
 // shell can be started.
 inline TransformersCheck check_transformers(const std::vector<std::string>& arguments) {
   const char* python = std::getenv("PYTHON");

@@ -1,4 +1,4 @@
-// The oracle's vectors of doubles, and what every one of its files needs.
+// The oracle's vectors of doubles, and functions that all its files use.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ using Index = std::int64_t;
 using Vec = std::vector<double>;
 using Ints = std::vector<int>;
 
-// Throws std::invalid_argument when a vector is not as long as its shape says.
+// Throws std::invalid_argument if a vector's length does not match its shape.
 inline void expect_size(const char* name, std::size_t size, Index wanted) {
   if (static_cast<Index>(size) != wanted) {
     throw std::invalid_argument(std::string("oracle: ") + name + " has " + std::to_string(size) +
@@ -20,7 +20,7 @@ inline void expect_size(const char* name, std::size_t size, Index wanted) {
   }
 }
 
-// Any vector of numbers as doubles.
+// Converts any vector of numbers to doubles.
 template <class T>
 Vec to_double(const std::vector<T>& values) {
   Vec out;
@@ -29,7 +29,7 @@ Vec to_double(const std::vector<T>& values) {
   return out;
 }
 
-// sum += addend, element by element: how gradients from two paths meet.
+// sum += addend, element by element: adds gradients from two paths.
 inline void add_to(Vec& sum, const Vec& addend) {
   expect_size("addend", addend.size(), static_cast<Index>(sum.size()));
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];

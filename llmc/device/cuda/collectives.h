@@ -58,13 +58,13 @@ __device__ __forceinline__ bool block_any(bool condition) {
   return __syncthreads_or(condition) != 0;
 }
 
-// Warps first, then the warps' results, which every warp adds up for itself.
+// Reduces each warp, then the warps' results; every warp repeats the second reduction.
 __device__ __forceinline__ float block_sum(float x, float* scratch) {
   x = warp_sum(x);
   if (lane() == 0) scratch[warp_index()] = x;
   __syncthreads();
   x = warp_sum(lane() < warps_per_block() ? scratch[lane()] : 0.0f);
-  __syncthreads();  // the scratch may be used again at once
+  __syncthreads();  // the caller may reuse `scratch` immediately
   return x;
 }
 

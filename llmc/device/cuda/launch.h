@@ -1,4 +1,4 @@
-// Starting a kernel on the GPU, without <<<>>> so that any C++ compiler can read the callers.
+// Launches a kernel on the GPU, without <<<>>> so that any C++ compiler can parse the callers.
 #pragma once
 
 #include <cuda_runtime.h>

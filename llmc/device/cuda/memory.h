@@ -13,7 +13,7 @@ inline void* allocate_device(std::size_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it is reported by the caller; the runtime must not report it again
+    cudaGetLastError();  // clears the error: the caller reports it, later calls must not
     return nullptr;
   }
   check_cuda(status, "cudaMalloc");

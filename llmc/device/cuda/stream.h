@@ -39,7 +39,7 @@ class Stream {
   void synchronize() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
   void wait(const Event& event);
 
-  // Told of each launch on this stream from now on, before it starts; null: nobody.
+  // Calls `observer` before each later launch on this stream; null disables it.
   void observe(LaunchObserver* observer) { observer_ = observer; }
   LaunchObserver* observer() const { return observer_; }
 

@@ -1,5 +1,5 @@
-// cp.async of the host: the copy happens at the wait. Until then the destination is poisoned and
-// holds NaN, so that a read that comes too early is found.
+// cp.async on the host: the copy happens at the wait. Until then the destination is poisoned and
+// holds NaN, so that a read before the wait is detected.
 #pragma once
 
 #include <cstring>
@@ -11,15 +11,15 @@ namespace llmc {
 inline constexpr int kAsyncBytes = 16;
 
 namespace host {
-// The copy may take place at any time between the request and the wait: for the sanitizers it
-// touches its memory at both ends.
+// The copy may happen at any time between the request and the wait, so TSan is shown the accesses
+// at both ends.
 inline void touch(const PendingCopy& copy) {
   Observed as_the_kernel;
   if (copy.valid) tsan_reads(copy.source, kAsyncBytes);
   tsan_writes(copy.destination, kAsyncBytes);
 }
 
-// Carries out the copies of all groups but the last `pending`.
+// Executes the copies of all committed groups except the newest `pending`.
 inline void finish_copies(int pending) {
   Unobserved bookkeeping;
   ThreadSlot& me = *Block::thread();

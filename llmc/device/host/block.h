@@ -1,10 +1,10 @@
-// One thread block on one OS thread: its CUDA threads are fibers that meet at collectives.
+// One thread block on one OS thread: its CUDA threads run on fibers and meet at collectives.
 //
-// A fiber runs one thread after another; only when a thread has to wait does another fiber take
-// over, so a kernel without collectives is a loop of calls on a single stack. The last thread to
-// arrive at a collective carries it out for all and goes on; the others become ready. When no
-// thread is ready, none is left to start and some still wait, the block is stuck: the barrier is
-// divergent, and the error says who waits where.
+// A fiber runs one thread after another. Another fiber takes over only if a thread has to wait, so
+// a kernel without collectives is a loop of calls on one stack. (With TSan every thread has its own
+// fiber.) The last thread to arrive at a collective executes it for all and continues; the others
+// become ready. If threads wait, but none is ready and none is left to start, the barrier is
+// divergent. The error then lists how many threads wait at each place.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace llmc::host {
 
-// A copy that cp.async has been asked for and that is carried out at the wait.
+// A requested cp.async copy, executed at the wait.
 struct PendingCopy {
   char* destination;
   const char* source;
@@ -39,7 +39,7 @@ struct ThreadSlot {
   bool done = false;
   Fiber* fiber = nullptr;
   Rendezvous* waiting = nullptr;
-  const Place* place = nullptr;  // where it waits, if it does
+  const Place* place = nullptr;  // latest collective; valid while the thread is in it
   int copy_group = 0;
   std::vector<PendingCopy> copies;
 };
@@ -48,13 +48,13 @@ struct Coordinates {
   std::int64_t x, y, z;
 };
 
-// A kernel with its arguments: call(closure) runs it for the thread that calls.
+// A kernel with its arguments: call(closure) runs it for the calling thread.
 struct KernelCall {
   void (*call)(const void* closure);
   const void* closure;
 };
 
-// What the blocks of one launch share.
+// Parameters that all blocks of a launch share.
 struct Launch {
   KernelCall kernel;
   Coordinates grid;
@@ -70,7 +70,7 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // The block and thread that the calling OS thread is in the middle of.
+  // The block and the CUDA thread that the calling OS thread is running; null outside a launch.
   static Block*& current() {
     static thread_local Block* block = nullptr;
     return block;
@@ -80,8 +80,9 @@ class Block {
     return slot;
   }
 
-  // Around the blocks of a launch: what the caller did before comes before every thread, and what
-  // the threads did comes before what the caller does next. Between, blocks have no order.
+  // Called before and after the blocks of a launch, for TSan: the caller's earlier accesses come
+  // before those of every thread, and the threads' accesses before the caller's later ones. Blocks
+  // are not ordered with each other.
   void start_launch(int threads) {
     Unobserved bookkeeping;
     fibers_.start_launch(threads);
@@ -89,7 +90,7 @@ class Block {
   }
   void end_launch() { tsan_acquire(&end_token_); }
 
-  // Runs one block to its end; throws an Error for a fault the executor itself finds.
+  // Runs one block to completion; throws an Error if the executor detects a fault.
   void run(const Launch& launch, Coordinates place) {
     Unobserved bookkeeping;
     launch_ = &launch;
@@ -110,8 +111,9 @@ class Block {
   Coordinates place() const { return place_; }
   int threads() const { return launch_->threads; }
 
-  // What the threads of the caller's warp (or block) leave for each other at their next meeting.
-  // Readable until the caller's next meeting but one, writable before the meeting and in combine().
+  // Memory in which the threads of the caller's warp (or block) exchange values at their next
+  // meeting. It is writable before the meeting and in combine(), and readable until the caller
+  // arrives at the meeting after that.
   template <class Room>
   Room& warp_room() {
     return room_of<Room>(warps_[thread()->index / kWarpSize]);
@@ -121,8 +123,9 @@ class Block {
     return room_of<Room>(all_);
   }
 
-  // The threads of the caller's warp (or block) meet. The last one calls combine(), then all go on.
-  // `synchronises`: memory is ordered too.
+  // Waits until all threads of the caller's warp (or block) have arrived. The last one calls
+  // combine(), then all continue. `synchronises`: the meeting also orders memory accesses.
+  // `barrier_only`: threads that have returned are not waited for.
   template <class Combine>
   void meet_warp(const Place& place, bool synchronises, Combine&& combine) {
     const int first = thread()->index / kWarpSize * kWarpSize;
@@ -135,8 +138,8 @@ class Block {
     meet(all_, 0, threads(), barrier_only ? alive_ : threads(), place, true, combine);
   }
 
-  // A piece of the shared memory: `real_offset` is where it starts on a GPU, `padded_offset` here,
-  // where a poisoned gap follows every piece.
+  // Returns a piece of the shared memory. `real_offset` is its offset on a GPU; `padded_offset` is
+  // its offset here, where a poisoned gap follows every piece.
   void* shared_piece(std::size_t real_offset, std::size_t padded_offset, std::size_t bytes) {
     Unobserved bookkeeping;
     if (real_offset + bytes > launch_->shared_bytes) {
@@ -152,25 +155,25 @@ class Block {
     return piece;
   }
 
-  // Ends the launch with the error whose text message() makes; called by a kernel's thread. The
-  // thread's stack is given up as it is, so nothing that owns memory may be left on it.
+  // Ends the launch with an Error whose text is message(); called by a kernel's thread. The
+  // thread's stack is abandoned without unwinding, so no object on it may own memory.
   template <class Message>
   [[noreturn]] void stop(Message&& message) {
     Unobserved bookkeeping;
     fault_ = message();
     resume(*thread()->fiber, nullptr);
-    std::abort();  // nobody comes back here
+    std::abort();  // unreachable: this fiber is never resumed
   }
 
  private:
   static constexpr int kMeetings = 1 + kMaxBlockThreads / kWarpSize;
   struct Token {
-    char bytes[8];  // the unit in which the race checker tells addresses apart
+    char bytes[8];  // TSan distinguishes addresses in units of 8 bytes
   };
 
   // ---- threads ----
 
-  // The life of a fiber.
+  // Entry function of a fiber; never returns.
   static void run_threads() {
     for (;;) current()->run_thread();
   }
@@ -182,7 +185,7 @@ class Block {
     finish_thread();
   }
 
-  // Returns when this fiber has another thread to run.
+  // Ends the current thread. Returns when this fiber has another thread to run.
   void finish_thread() {
     Unobserved bookkeeping;
     ThreadSlot& me = *thread();
@@ -199,8 +202,9 @@ class Block {
     leave(*me.fiber, alive_ > 0);
   }
 
-  // A context inherits what its maker knows, and must not know other threads of the block: all are
-  // made here, before the first of them begins. Meetings get memory that blocks before did not use.
+  // TSan orders a new context after all that its creator has observed, which must not include other
+  // threads of the block. Therefore all fibers are taken before the first thread starts. Meetings
+  // get memory that earlier blocks did not use.
   void prepare_checker() {
     for (int i = 0; i < threads(); ++i) {
       slots_[i].fiber = fibers_.take();
@@ -228,7 +232,8 @@ class Block {
     return slot;
   }
 
-  // Somebody else's turn: first those who can go on, then those who have not begun.
+  // Switches to another thread: first to a ready one, then to one that has not started. If there is
+  // neither, reports a stuck block or returns to the executor.
   void leave(Fiber& from, bool others_wait) {
     if (ready_count_ > 0) {
       resume(from, pop_ready());
@@ -241,7 +246,7 @@ class Block {
     }
   }
 
-  // `to` null: back to the executor.
+  // Switches to thread `to`; null switches back to the executor.
   void resume(Fiber& from, ThreadSlot* to) {
     thread() = to;
     Fiber::switch_to(from, to != nullptr ? *to->fiber : main_);
@@ -276,15 +281,16 @@ class Block {
     if (synchronises) tsan_acquire(token);
   }
 
-  // Two, as there are two rooms: a fast thread that has already reached the next meeting must not
-  // tell a slow one, still leaving this one, what it did in between.
+  // Each meeting point has two tokens, as it has two rooms. A fast thread may release at the next
+  // meeting while a slow one is still leaving this one. With one token, the slow thread would
+  // acquire what the fast one did in between.
   Token* token_of(const Rendezvous& meeting) {
     if (!kThreadSanitizer) return nullptr;
     const std::ptrdiff_t index = &meeting == &all_ ? 0 : 1 + (&meeting - warps_);
     return tokens_.get() + 2 * index + meeting.turn;
   }
 
-  // Everyone is here: those who waited may go on.
+  // Completes a meeting: the threads that wait in it become ready.
   void open(Rendezvous& meeting, int first, int end) {
     meeting.arrived = 0;
     meeting.turn ^= 1;
@@ -334,7 +340,7 @@ class Block {
     });
   }
 
-  // Leaves everything as if no block had run yet.
+  // Resets the block as if none had run yet, and throws the fault.
   [[noreturn]] void report_fault() {
     fibers_.discard(&end_token_);
     end_launch();
@@ -362,7 +368,7 @@ class Block {
   SharedArena shared_;
   std::string fault_;
 
-  // The race checker's: new for each block, so that blocks do not meet.
+  // Tokens for TSan. `tokens_` is new for each block, so that no token orders two blocks.
   std::unique_ptr<Token[]> tokens_;
   char start_token_ = 0, end_token_ = 0;
 };

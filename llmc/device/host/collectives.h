@@ -1,6 +1,6 @@
-// Warp and block collectives of the host. Each thread leaves its value in the room where its warp
-// or block meets; sums are added by the last to arrive, in the order of a GPU's butterfly, so that
-// both targets add alike.
+// Warp and block collectives of the host. Each thread stores its value in the room of its warp or
+// block. The last thread to arrive reduces the values in the order of a GPU's butterfly, so that
+// both targets round alike.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@ inline constexpr int kBlockScratch = 32;
 namespace host {
 
 inline constexpr auto kAdd = [](float a, float b) { return a + b; };
-// A NaN gives way to a number, as in a GPU's fmaxf.
+// If one operand is NaN, the result is the other one, as in a GPU's fmaxf.
 inline constexpr auto kMax = [](float a, float b) { return a > b || b != b ? a : b; };
 
-// In a butterfly, step m adds to each lane the value of lane ^ m, and addition commutes: all lanes
-// end with the bits that lane 0 gets, which is this tree. Destroys the values.
+// Step m of a butterfly adds the value of lane ^ m to each lane. Addition commutes, so all lanes
+// end with the same bits as lane 0, whose sum is this tree. Overwrites `values`.
 template <int Width, class Combine>
 float butterfly(float* values, Combine combine) {
   for (int half = Width / 2; half > 0; half /= 2) {
@@ -54,7 +54,7 @@ struct BlockValues {
   float result;
 };
 
-// First the warps, then the warps' results: as on a GPU.
+// Reduces each warp, then the warps' results, as on a GPU.
 template <class Combine>
 float reduce_block(float value, float neutral, Combine combine, const Place& place) {
   Unobserved bookkeeping;
@@ -72,7 +72,7 @@ float reduce_block(float value, float neutral, Combine combine, const Place& pla
   return room.result;
 }
 
-// The value that the given lane brings.
+// Returns the value of lane `source_lane`.
 template <class T>
 T exchange(T value, int source_lane, const Place& place) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
@@ -128,7 +128,7 @@ inline bool block_any(bool condition, host::Where where = host::Where::current()
          0.0f;
 }
 
-// The scratch memory is for the GPU; here the threads' values meet in the executor.
+// Only the GPU needs the scratch memory; here the values are exchanged in the block's room.
 inline float block_sum(float x, float*, host::Where where = host::Where::current()) {
   return host::reduce_block(x, 0.0f, host::kAdd, {"block_sum", where});
 }

@@ -17,7 +17,7 @@ inline Block& block_of_this_thread() {
   return *block;
 }
 
-// Blocks [first, end) of a launch, in order of x, then y, then z.
+// Runs blocks [first, end) of a launch; x varies fastest, then y, then z.
 inline void run_blocks(Block& block, const Launch& launch, std::int64_t first, std::int64_t end) {
   const auto [x, y, z] = launch.grid;
   UninitialisedTrap trap;
@@ -28,7 +28,7 @@ inline void run_blocks(Block& block, const Launch& launch, std::int64_t first, s
 inline void run_grid(const Launch& launch) {
   const std::int64_t blocks = launch.grid.x * launch.grid.y * launch.grid.z;
   WorkerPool& pool = WorkerPool::instance();
-  // Blocks of little work are handed out in bundles.
+  // Launches of many blocks hand them out in bundles of up to 16, to reduce the overhead per block.
   const std::int64_t bundle = std::clamp<std::int64_t>(blocks / (8 * pool.threads()), 1, 16);
   pool.run(ceil_div(blocks, bundle), [&](std::int64_t piece) {
     run_blocks(block_of_this_thread(), launch, piece * bundle,
@@ -36,7 +36,7 @@ inline void run_grid(const Launch& launch) {
   });
 }
 
-// The same for the race checker: in the caller's own block, see SideContext.
+// The same for TSan: runs all blocks in `block`, which belongs to the stream (SideContext).
 inline void run_grid_in(Block& block, const Launch& launch) {
   block.start_launch(launch.threads);
   run_blocks(block, launch, 0, launch.grid.x * launch.grid.y * launch.grid.z);

@@ -1,4 +1,4 @@
-// Fibers: flows of control with stacks of their own that the sanitizers know of.
+// Fibers: control flows with their own stacks, registered with the sanitizers.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,13 @@ namespace llmc::host {
 
 class Fiber {
  public:
-  // The flow that is running already; it gets to know its stack when it is left.
+  // The control flow that is already running. Its stack becomes known at the first switch away from
+  // it.
   Fiber() = default;
 
-  // One that calls entry() when it is first switched to. entry never returns. `number` shifts the
-  // frames a little: stacks lie at multiples of the page size, and without it the frames of all
-  // threads would compete for the same few sets of the caches.
+  // A fiber that calls entry() at the first switch to it; entry never returns. `number` shifts the
+  // frames within the stack. Stacks are page-aligned, so without the shift the frames of all
+  // threads would compete for the same few cache sets.
   Fiber(void (*entry)(), std::size_t stack_bytes, int number)
       : stack_(stack_bytes),
         bottom_(stack_.bottom()),
@@ -38,8 +39,8 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Leaves `from`, the flow that is running, and goes on in `to`; comes back when somebody switches
-  // to `from`.
+  // Suspends `from`, the running fiber, and continues in `to`. Returns at the next switch to
+  // `from`.
   [[gnu::no_sanitize_thread, gnu::noinline]] static void switch_to(Fiber& from, Fiber& to) {
     if (kThreadSanitizer && from.stack_.bottom() == nullptr) from.checker_ = tsan_current();
     if (kThreadSanitizer) from.unobserved_ = std::exchange(Unobserved::depth(), to.unobserved_);
@@ -51,10 +52,10 @@ class Fiber {
     from.arrive();
   }
 
-  // What reports of the race checker call it, besides a number.
+  // Sets the name that TSan's reports show next to the context's number.
   void set_name(const std::string& name) { tsan_set_name(checker_, name.c_str()); }
 
-  // For the race checker: what this fiber did so far comes before what they do who acquire `token`.
+  // For TSan: this fiber's accesses so far come before those of a context that acquires `token`.
   [[gnu::no_sanitize_thread, gnu::noinline]] void publish(void* token) {
     void* const own = tsan_current();
     tsan_switch(checker_);
@@ -78,14 +79,14 @@ class Fiber {
     me.entry_();
   }
 
-  // AddressSanitizer says where the stack is that we come from: how a stack which is not ours (the
-  // operating system's thread's) becomes known before anybody has to go back to it.
+  // Stores the bounds of the previous stack, which ASan reports. A stack not allocated here (an OS
+  // thread's) thus becomes known before a fiber switches back to it.
   [[gnu::no_sanitize_thread, gnu::always_inline]] inline void arrive() {
     if (kAddressSanitizer) asan_finish_switch(fake_stack_, &left()->bottom_, &left()->bytes_);
   }
 
-  // The checker wants no context to end while it ignores accesses, as one does that was left within
-  // the executor.
+  // TSan does not allow destroying a context that ignores accesses. A fiber suspended inside the
+  // executor ignores them.
   [[gnu::no_sanitize_thread, gnu::noinline]] void end_checker() {
     void* const own = tsan_current();
     tsan_switch(checker_);
@@ -99,32 +100,32 @@ class Fiber {
   std::size_t bytes_ = 0;
   void (*entry_)() = nullptr;
   Context context_;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
-  void* checker_ = nullptr;     // ThreadSanitizer's context
-  int unobserved_ = 0;          // Unobserved::depth() when it was left
+  void* fake_stack_ = nullptr;  // ASan's fake stack
+  void* checker_ = nullptr;     // TSan context
+  int unobserved_ = 0;          // Unobserved::depth() at the last switch away
 };
 
-// Fibers that run one CUDA thread after another, kept between launches: a stack costs two system
-// calls, and a context of the race checker half a millisecond and most of a megabyte.
+// Fibers that run one CUDA thread after another, kept between launches. Creating a stack costs two
+// system calls; creating a TSan context costs 0.5 ms and 0.8 MB.
 class FiberPool {
  public:
   explicit FiberPool(void (*entry)()) : entry_(entry) {}
 
-  // For the race checker a fiber that serves a second thread puts the two in order. That is right
-  // for threads of successive launches of a stream; within a launch it would hide races between
-  // blocks, so there every thread gets a fresh one, up to this many.
+  // If a fiber runs a second thread, TSan orders the two. That is correct for threads of successive
+  // launches of a stream, but within a launch it would hide races between blocks. A launch
+  // therefore uses different fibers for threads fewer than about this many apart.
   static constexpr std::size_t kRaceWindow = 1024;
 
   void start_launch(int block_threads) {
     fresh_ = idle_.size();
-    // At least two blocks: neighbours must not share.
+    // At least two blocks: neighbouring blocks must not share fibers.
     window_ = std::max<std::size_t>(kRaceWindow, 2 * static_cast<std::size_t>(block_threads));
   }
 
   Fiber* take() {
     if (idle_.empty() || (kThreadSanitizer && fresh_ == 0 && all_.size() < window_)) return make();
     if (!kThreadSanitizer) {
-      Fiber* const fiber = idle_.back();  // its stack is still in the cache
+      Fiber* const fiber = idle_.back();  // latest one used: its stack is still in the cache
       idle_.pop_back();
       return fiber;
     }
@@ -136,7 +137,8 @@ class FiberPool {
 
   void give_back(Fiber* fiber) { idle_.push_back(fiber); }
 
-  // After a fault, when fibers are stuck in the middle of a thread; `token`: see Fiber::publish.
+  // Destroys all fibers after a fault, which leaves some suspended within a thread. Publishes their
+  // accesses to `token` first (see Fiber::publish).
   void discard(void* token) {
     for (const auto& fiber : all_) fiber->publish(token);
     idle_.clear();
@@ -152,7 +154,7 @@ class FiberPool {
   void (*entry_)();
   std::vector<std::unique_ptr<Fiber>> all_;
   std::deque<Fiber*> idle_;
-  std::size_t fresh_ = 0;  // how many of the idle ones this launch has not used yet
+  std::size_t fresh_ = 0;  // number of idle fibers that this launch has not used yet
   std::size_t window_ = kRaceWindow;
 };
 

@@ -1,4 +1,4 @@
-// Starting a kernel on the host executor.
+// Launches a kernel on the host executor.
 #pragma once
 
 #include <cstddef>

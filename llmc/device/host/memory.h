@@ -1,5 +1,5 @@
-// Memory and copies of the host target. "Device" memory is ordinary memory, filled with a
-// signalling NaN when it is fresh.
+// Memory and copies of the host target. "Device" memory is ordinary memory; each new allocation is
+// filled with a signalling NaN.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,19 +17,20 @@ namespace llmc::host {
 
 inline constexpr std::size_t kAlignment = 256, kHugePage = std::size_t{2} << 20;
 
-// Large pieces ask for huge pages: with small ones a model's first use is half a million page
-// faults, and every pass over it as many misses of the address cache.
+// Large allocations request huge pages. With small pages, the first use of a model causes half a
+// million page faults, and every pass over it as many TLB misses.
 inline void* allocate(std::size_t bytes) {
   const bool huge = bytes >= 4 * kHugePage && !kAddressSanitizer && !kThreadSanitizer;
   void* memory = nullptr;
   if (posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: without it all works, slower
+  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // only a request: small pages work, but slower
   Unobserved bookkeeping;
   fill_unwritten(memory, bytes);
   return memory;
 }
 
-// Freeing device memory waits for the device.
+// Freeing device memory waits for the device, as cudaFree does. Only TSan needs this: host streams
+// run work immediately.
 inline void release(void* memory, std::size_t) {
   tsan_acquire(Stream::device_token());
   std::free(memory);

@@ -1,4 +1,5 @@
-// Matrix instructions of a warp, on the host, element by element as the PTX ISA lays fragments out.
+// Warp-level matrix instructions on the host, element by element, with the fragment layouts of the
+// PTX ISA.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@ namespace llmc {
 namespace host {
 
 struct MatrixRows {
-  std::uint16_t rows[kWarpSize][8];  // the 16 bytes that each lane's address points at
+  std::uint16_t rows[kWarpSize][8];  // the 16 bytes at each lane's address
 };
 
-// Each lane reads its own row, as its own access, and picks its elements from all rows.
+// Each lane reads its own row, so sanitizers attribute that access to the lane. It then selects its
+// elements from all rows.
 template <bool Transposed>
 void ldmatrix(std::uint32_t (&registers)[4], const void* row, const Place& place) {
   const auto mine = *static_cast<const Vec<std::uint16_t, 8>*>(row);
@@ -34,8 +36,8 @@ void ldmatrix(std::uint32_t (&registers)[4], const void* row, const Place& place
   }
 }
 
-// The register that lane 4g + t brings holds elements 2t and 2t + 1 of row g of an 8x8 matrix: one
-// after the other, the lanes' registers are that matrix, row by row.
+// The register of lane 4g + t holds elements 2t and 2t + 1 of row g of an 8x8 matrix. The registers
+// of all lanes in order are therefore that matrix, row by row.
 struct MmaRoom {
   std::uint32_t a[4][kWarpSize];  // A's quarters: upper left, lower left, upper right, lower right
   std::uint32_t b[2][kWarpSize];  // the halves of B, transposed
@@ -52,7 +54,7 @@ void unpack(const std::uint32_t (&registers)[kWarpSize], float (&matrix)[8][8]) 
   }
 }
 
-// Eight floats of a row at once: left to itself the compiler picks the wrong one of the loops.
+// Eight floats of a row as a SIMD vector: without it the compiler vectorises the wrong loop.
 using Row [[gnu::vector_size(32), gnu::may_alias]] = float;
 
 template <class T>

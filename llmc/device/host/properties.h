@@ -17,7 +17,7 @@ struct DeviceProperties {
   int processors = 0;  // cores
   double clock_hz = 0;
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
-  std::int64_t l2_bytes = 0;  // cache that all cores share; 0: the system does not say
+  std::int64_t l2_bytes = 0;                       // L3 cache, shared by all cores; 0: unknown
 };
 
 inline bool device_available(std::string*) {

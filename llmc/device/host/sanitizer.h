@@ -1,13 +1,14 @@
-// What the host executor tells the sanitizers, and nothing at all in an ordinary build.
+// Interface of the host executor to the sanitizers. In an ordinary build all functions are empty.
 //
-// AddressSanitizer must know when the stack changes and which bytes are out of bounds.
-// ThreadSanitizer must believe that each CUDA thread is a thread of its own, ordered with others
-// only by what CUDA orders: every context is a TSan fiber, switched without synchronisation.
+// AddressSanitizer (ASan) must know when the stack changes and which bytes are out of bounds.
+// ThreadSanitizer (TSan) must treat each CUDA thread as a separate thread, ordered with others only
+// by what CUDA orders. Therefore every context is a TSan fiber, and switching contexts does not
+// synchronise.
 #pragma once
 
 #include <cstddef>
 
-// g++ says so by a macro, clang by a feature.
+// g++ defines a macro per sanitizer, clang a feature.
 #if defined(__SANITIZE_ADDRESS__)
 #define LLMC_ADDRESS_SANITIZER
 #endif
@@ -87,8 +88,8 @@ inline void tsan_destroy(void* fiber) {
 inline void tsan_set_name(void* fiber, const char* name) {
   __tsan_set_fiber_name(fiber, name);
 }
-// Neither function may be instrumented itself: the call stack it would keep belongs to one context
-// on entry and to another on exit.
+// Neither this function nor its caller may be instrumented: TSan's shadow call stack belongs to one
+// context on entry and to another on exit.
 [[gnu::no_sanitize_thread, gnu::always_inline]] inline void tsan_switch(void* fiber) {
   constexpr unsigned kNoSynchronisation = 1;
   __tsan_switch_to_fiber(fiber, kNoSynchronisation);
@@ -132,7 +133,7 @@ inline void tsan_writes(void*, std::size_t) {}
 inline void tsan_ignore(bool) {}
 #endif
 
-// Stops here when the first or last byte is out of bounds or poisoned.
+// Makes ASan report here if the first or last byte is out of bounds or poisoned.
 inline void check_readable(const void* p, std::size_t bytes) {
   if (!kAddressSanitizer) return;
   const auto* byte = static_cast<const volatile char*>(p);
@@ -140,8 +141,8 @@ inline void check_readable(const void* p, std::size_t bytes) {
   static_cast<void>(byte[bytes - 1]);
 }
 
-// While one lives, memory accesses are the executor's bookkeeping, not the kernel's, and take no
-// part in the race check. Memory allocated or freed meanwhile starts a new life for the checker.
+// During its lifetime TSan ignores memory accesses: they are the executor's bookkeeping, not the
+// kernel's. Memory allocated or freed meanwhile loses its access history in TSan.
 class Unobserved {
  public:
   [[gnu::no_sanitize_thread]] Unobserved() {
@@ -153,14 +154,14 @@ class Unobserved {
   Unobserved(const Unobserved&) = delete;
   Unobserved& operator=(const Unobserved&) = delete;
 
-  // How many are alive on the current stack: who switches stacks keeps it.
+  // Number of live objects on the current stack. Fiber::switch_to saves and restores it.
   [[gnu::no_sanitize_thread]] static int& depth() {
     static thread_local int depth = 0;
     return depth;
   }
 };
 
-// Within the bookkeeping, accesses that are the kernel's after all.
+// Inside an Unobserved scope, makes TSan check accesses again, because they are the kernel's.
 class Observed {
  public:
   [[gnu::no_sanitize_thread]] Observed() {

@@ -1,4 +1,4 @@
-// The memory behind a block's shared memory.
+// Host memory that backs a block's shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace llmc::host {
 
-// All of it is poisoned but the pieces that were taken, so that a poisoned gap follows each.
+// All bytes are poisoned except the pieces that were taken, so a poisoned gap follows each piece.
 class SharedArena {
  public:
   static constexpr std::size_t kGap = 128;
@@ -20,7 +20,8 @@ class SharedArena {
   SharedArena& operator=(const SharedArena&) = delete;
   ~SharedArena() { release(); }
 
-  // `bytes`: what the launch asked for. Every piece may need rounding up and has a gap after it.
+  // `bytes` is the launch's shared memory. The capacity has room for kMaxPieces pieces, each
+  // rounded up and followed by a gap.
   void start_block(std::size_t bytes) {
     taken_ = 0;
     capacity_ = bytes == 0 ? 0 : (bytes + kGap - 1) / kGap * kGap + 2 * kGap * kMaxPieces;
@@ -32,17 +33,17 @@ class SharedArena {
     poison(memory_, capacity_);
   }
 
-  // For the race checker memory that is freed and allocated again is memory nobody ever touched:
-  // what each block gets.
+  // TSan forgets accesses to memory that is freed and allocated again: each block starts with
+  // memory that no other block has accessed.
   void end_block() {
     if (kThreadSanitizer) release();
   }
 
-  // The piece at an offset that counts the gaps before it; null when there are too many.
+  // Returns the piece at `offset`, which counts the gaps before it; null if it does not fit.
   char* piece(std::size_t offset, std::size_t bytes) {
     if (offset + bytes > capacity_) return nullptr;
     char* const piece = memory_ + offset;
-    // Once for the block: the piece may hold values, or copies under way, when others take it.
+    // Only once per block: when other threads take the piece, it may hold values or pending copies.
     if (offset >= taken_) {
       taken_ = offset + bytes;
       unpoison(piece, bytes);

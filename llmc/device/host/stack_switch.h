@@ -1,6 +1,6 @@
-// Switching between call stacks. On x86-64 by hand (about 10 ns: six registers and the stack
-// pointer); elsewhere, or with LLMC_USE_UCONTEXT, through ucontext (about 200 ns: it saves the
-// signal mask too).
+// Switches between call stacks. x86-64 uses assembly (about 10 ns: six registers and the stack
+// pointer). Other machines, and builds with LLMC_USE_UCONTEXT, use ucontext (about 200 ns: it also
+// saves the signal mask).
 #pragma once
 
 #include <sys/mman.h>
@@ -19,12 +19,12 @@
 
 namespace llmc::host {
 
-// A kernel's frames are small; the sanitizers' red zones and their reports need more. Pages that
-// nothing touches cost nothing.
+// Stack size of a kernel's thread. A kernel's frames are small; the sanitizers' red zones and
+// reports need more. Untouched pages cost nothing.
 inline constexpr std::size_t kStackBytes = (kSanitized ? 256 : 64) * 1024;
 
-// Memory for one call stack, with an inaccessible page below it: an overflow stops the program
-// instead of writing into a neighbour.
+// Memory of one call stack, with an inaccessible page below it: an overflow stops the program
+// instead of writing into a neighbouring stack.
 class Stack {
  public:
   Stack() = default;
@@ -40,7 +40,7 @@ class Stack {
   Stack& operator=(Stack&&) = delete;
   ~Stack() {
     if (bottom_ == nullptr) return;
-    unpoison(bottom_, bytes_);  // frames that were left behind in the middle
+    unpoison(bottom_, bytes_);  // abandoned frames may still be poisoned
     munmap(bottom_ - page(), bytes_ + page());
   }
 
@@ -60,10 +60,10 @@ class Stack {
 #if !defined(LLMC_UCONTEXT)
 
 extern "C" void llmc_switch_stack(void** save, void* load);
-// Saves what a call must preserve on this stack, then continues on the other. By a return, not a
-// jump: threads of a block mostly switch at the same line, so that the processor's guess of where a
-// return leads is right, and calls and returns must stay balanced for that. Weak: every translation
-// unit brings the same copy.
+// Saves the callee-saved registers on this stack, then continues on the other one. It ends with a
+// return, not a jump: the processor's return prediction needs balanced calls and returns. The
+// prediction is right because threads of a block mostly switch at the same line. The symbol is weak
+// because every translation unit contains a copy.
 asm(R"(
   .text
   .weak llmc_switch_stack
@@ -88,14 +88,14 @@ llmc_switch_stack:
   .size llmc_switch_stack,.-llmc_switch_stack
 )");
 
-// A suspended flow of control: where its stack ended.
+// A suspended control flow: the stack pointer at which it continues.
 class Context {
  public:
   // The next switch to this context calls entry() on the stack that ends at `top` (a multiple of
-  // 16) and has `bytes` below; entry never returns.
+  // 16). entry never returns. The unnamed parameter is the stack's size, which only ucontext needs.
   void start(char* top, std::size_t, void (*entry)()) {
     auto* words = reinterpret_cast<void**>(top);
-    *--words = nullptr;  // in place of a return address, which also aligns the stack for entry
+    *--words = nullptr;  // dummy return address; it also aligns the stack for entry
     *--words = reinterpret_cast<void*>(entry);
     constexpr int kSavedRegisters = 6;
     for (int i = 0; i < kSavedRegisters; ++i) *--words = nullptr;

@@ -1,6 +1,6 @@
-// Streams and events of the host: work runs at once, on the caller's stack. For the race checker a
-// stream is a thread of its own, ordered with others only by events and by host synchronisation, so
-// that a missing event is found although nothing ever runs at the same time.
+// Streams and events of the host. Work runs immediately and, without TSan, on the caller's stack.
+// For TSan a stream is a separate context (SideContext), ordered with others only by events and by
+// host synchronisation. A missing event is thus detected although nothing ever runs concurrently.
 #pragma once
 
 #include <chrono>
@@ -21,14 +21,14 @@ class Profiler;
 
 namespace host {
 
-// A context of the race checker's, with a stack of its own, for the work of a stream: ordered with
-// its caller only by what the work itself acquires and releases. Its kernels run in its own block,
-// whose fibers they may use again, since what a stream does is in order.
+// A TSan context with its own stack, for the work of a stream. It is ordered with its caller only
+// by what the work itself acquires and releases. Its kernels run in its own block. They may reuse
+// that block's fibers, because a stream executes its work in order.
 class SideContext {
  public:
   SideContext() {
-    // The first to ask for the pool makes it, and whoever asks later comes, for the checker, after
-    // that: better the host than some stream.
+    // Create the pool from the host context: TSan orders every later user after the creator, so no
+    // stream may be the creator.
     WorkerPool::instance();
     Unobserved bookkeeping;
     fiber_ = std::make_unique<Fiber>(&SideContext::serve, kBytes, 0);
@@ -43,12 +43,13 @@ class SideContext {
 
   Block& block() { return *block_; }
 
-  // Returns when work() has; throws what it threw. From inside the context it is a plain call.
+  // Runs work() in this context and rethrows its exception. If already in the context, only calls
+  // work().
   template <class Work>
   void run(const Work& work) {
     if (running_) return work();
     Unobserved bookkeeping;
-    // In memory of its own: the caller's stack is the caller's.
+    // A copy on the heap: the context must not access the caller's stack.
     const auto copy = std::make_unique<const Work>(work);
     call_ = [](const void* closure) { (*static_cast<const Work*>(closure))(); };
     closure_ = copy.get();
@@ -60,7 +61,7 @@ class SideContext {
   }
 
  private:
-  static constexpr std::size_t kBytes = 1024 * 1024;  // host code runs here: a GEMM, a thrown error
+  static constexpr std::size_t kBytes = 1024 * 1024;  // also for host code: a GEMM, a thrown error
 
   static SideContext*& serving() {
     static thread_local SideContext* context = nullptr;
@@ -92,9 +93,9 @@ class SideContext {
   std::exception_ptr error_;
 };
 
-// Contexts of streams that are no more, for streams to come: making the fibers of a block costs the
-// race checker a second. Only of streams whose last work the host had waited for, or their heirs
-// would know what nobody told them.
+// Contexts of destroyed streams, kept for new ones: creating the fibers of a block takes a second
+// with TSan. Only contexts the host has synchronised with are reused; otherwise the next stream
+// would inherit happens-before edges and hide races.
 class SideContexts {
  public:
   static std::unique_ptr<SideContext> take() {
@@ -124,7 +125,7 @@ class SideContexts {
 
 }  // namespace host
 
-// For one host thread at a time.
+// Not thread-safe: only one host thread may use a stream at a time.
 class Stream {
  public:
   Stream() {
@@ -138,7 +139,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Every copy, fill, launch and GEMM comes through here. `work` owns what it needs by value.
+  // Runs every copy, fill, launch and GEMM of this stream. `work` holds what it needs by value.
   template <class Work>
   void run(const Work& work) {
     if constexpr (!host::kThreadSanitizer) {
@@ -154,7 +155,7 @@ class Stream {
           work();
         });
       } catch (...) {
-        host::tsan_acquire(&finished_);  // the error was made there and is read here
+        host::tsan_acquire(&finished_);  // the context created the exception that is read here
         throw;
       }
     }
@@ -166,24 +167,25 @@ class Stream {
   }
   void wait(const Event& event);
 
-  // Told of each launch on this stream from now on, before it starts; null: nobody.
+  // Calls `observer` before each later launch on this stream; null disables it.
   void observe(LaunchObserver* observer) { observer_ = observer; }
   LaunchObserver* observer() const { return observer_; }
 
   Profiler* profiler() const { return profiler_; }
   void profile(Profiler* profiler) { profiler_ = profiler; }
 
-  // Where kernels run for the race checker; null otherwise.
+  // The block that runs this stream's kernels with TSan; null in other builds.
   host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
-  // All streams' work: what freeing memory waits for, as cudaFree does.
+  // TSan token that the work of all streams releases. Freeing memory acquires it, as cudaFree waits
+  // for the device.
   static void* device_token() {
     static char token;
     return &token;
   }
 
  private:
-  // Work that throws is over, too.
+  // Marks work as finished, also if it throws.
   struct Finish {
     Stream& stream;
     ~Finish() {
@@ -225,7 +227,7 @@ inline void Stream::wait(const Event& event) {
   run([&event] { host::tsan_acquire(&event.token_); });
 }
 
-// Both events must be recorded and, on a GPU, reached.
+// Milliseconds between two events. Both must be recorded and, on a GPU, reached.
 inline double milliseconds_between(const Event& first, const Event& second) {
   return std::chrono::duration<double, std::milli>(second.time_ - first.time_).count();
 }

@@ -1,4 +1,4 @@
-// Where a kernel's thread is, on the host.
+// Position of a kernel's thread in its block and the grid, on the host.
 #pragma once
 
 #include <cstdint>

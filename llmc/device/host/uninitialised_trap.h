@@ -1,5 +1,5 @@
-// With TRAP_UNINITIALISED=1 in the environment the first arithmetic on fresh memory stops the
-// program, saying where.
+// With TRAP_UNINITIALISED=1 in the environment, the first arithmetic on uninitialised memory stops
+// the program and prints the thread and a stack trace.
 #pragma once
 
 #include <execinfo.h>
@@ -19,8 +19,9 @@ inline const bool kTrapUninitialised = [] {
   return value != nullptr && std::string(value) == "1";
 }();
 
-// While one lives, its OS thread stops at arithmetic on the signalling NaN that fresh memory holds.
-// Other invalid operations (inf - inf, 0 / 0) raise the same flag and stop it too.
+// During its lifetime, arithmetic of this OS thread on the signalling NaN of uninitialised memory
+// stops the program. Other invalid operations (inf - inf, 0 / 0) raise the same flag and stop it
+// too.
 class UninitialisedTrap {
  public:
   UninitialisedTrap() {
@@ -36,7 +37,7 @@ class UninitialisedTrap {
   UninitialisedTrap& operator=(const UninitialisedTrap&) = delete;
 
  private:
-  // Nothing goes on after this, so it may do what a signal handler should not.
+  // The program exits here, so the handler may call functions that are not async-signal-safe.
   static void report(int) {
     std::string text = "uninitialised read (or inf - inf, 0 / 0): arithmetic on a signalling NaN";
     if (Block::thread() != nullptr) {

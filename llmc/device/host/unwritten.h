@@ -1,5 +1,5 @@
-// What fresh memory holds: a NaN in fp32 and bf16 (signalling) and in fp16, an
-// absurd index as an integer.
+// Fill pattern of new memory: a signalling NaN in fp32 and bf16, a quiet NaN in fp16, an absurd
+// index as an integer.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@ namespace llmc::host {
 
 inline constexpr std::uint32_t kUnwritten = 0x7FA17FA1;
 
-// `memory` is aligned to 4 bytes; a tail shorter than that gets the first bytes of the pattern.
+// `memory` must be aligned to 4 bytes. A tail of fewer than 4 bytes gets the first bytes of the
+// pattern.
 inline void fill_unwritten(void* memory, std::size_t bytes) {
   static_assert(sizeof(wchar_t) == sizeof kUnwritten);
   const std::size_t words = bytes / sizeof kUnwritten;

@@ -17,9 +17,9 @@
 
 namespace llmc::host {
 
-// OS threads that share the pieces of one job at a time; the caller works along. One job's pieces
-// are handed out in order, one by one. LLMC_HOST_THREADS in the environment says how many threads,
-// otherwise there is one for each core.
+// OS threads that share the pieces of one job at a time; the calling thread also works. Pieces are
+// handed out one by one, in order. The environment variable LLMC_HOST_THREADS sets the number of
+// threads; the default is one per core.
 class WorkerPool {
  public:
   static WorkerPool& instance() {
@@ -29,8 +29,8 @@ class WorkerPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // piece(i) for i in [0, count), on any thread in any order; returns when all are done. The first
-  // exception is thrown again here, after which the remaining pieces are not begun.
+  // Calls piece(i) for i in [0, count), on any thread in any order; returns when all are done.
+  // Rethrows the first exception; pieces not yet started are then skipped.
   void run(std::int64_t count, const std::function<void(std::int64_t)>& piece) {
     if (workers_.empty() || count <= 1) {
       for (std::int64_t i = 0; i < count; ++i) piece(i);
@@ -56,7 +56,7 @@ class WorkerPool {
     for (auto& worker : workers_) worker.join();
   }
 
-  // The race checker sees every CUDA thread as a thread of its own already: one OS thread will do.
+  // TSan already treats every CUDA thread as a separate thread, so one OS thread is enough.
   static int wanted_threads() {
     if (kThreadSanitizer) return 1;
     const char* value = std::getenv("LLMC_HOST_THREADS");
@@ -78,8 +78,8 @@ class WorkerPool {
     wake_.notify_all();
   }
 
-  // Waits for those who joined in. Who wakes up only now finds the job closed: a short job does not
-  // wait for sleepers.
+  // Waits for the workers that joined the job. A worker that wakes up later finds the job closed,
+  // so a short job does not wait for sleeping workers.
   void close_job() {
     std::unique_lock<std::mutex> lock(mutex_);
     open_ = false;
@@ -90,7 +90,7 @@ class WorkerPool {
   void serve() {
     std::uint64_t seen = 0;
     for (;;) {
-      // Launches follow each other within microseconds: look for a while before going to sleep.
+      // Launches follow each other within microseconds: poll for a while before sleeping.
       constexpr int kLooks = 4000;
       for (int look = 0; look < kLooks && generation_.load() == seen; ++look) pause();
       std::unique_lock<std::mutex> lock(mutex_);

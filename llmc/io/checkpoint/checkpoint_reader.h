@@ -1,5 +1,5 @@
-// Reads checkpoints that `CheckpointWriter` wrote, believing nothing but the manifest's checksum,
-// and finds the newest good one of a run.
+// Reads checkpoints of `CheckpointWriter` and finds the newest valid one of a run. The reader
+// trusts only the manifest's checksum.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,11 @@
 
 namespace llmc {
 
-// A checkpoint by its manifest. The constructor checks the manifest alone; `verify` reads all
-// files.
+// A checkpoint, opened by its manifest. The constructor checks only the manifest; `verify` reads
+// all files.
 class CheckpointReader {
  public:
-  // Throws when the manifest is missing or not byte for byte what was written.
+  // Throws if the manifest is missing or not byte for byte as written.
   explicit CheckpointReader(const std::filesystem::path& directory) : directory_(directory) {
     const std::filesystem::path path = directory / kManifestName;
     std::error_code error;
@@ -42,7 +42,7 @@ class CheckpointReader {
   std::int64_t step() const { return manifest_.step; }
   const CheckpointState& state() const { return manifest_.state; }
 
-  // One value of the state; throws where it has none of this name.
+  // Returns one value of the state. Throws if the state has no value of this name.
   const Scalar& state(const std::string& key) const {
     const auto found = manifest_.state.find(key);
     if (found == manifest_.state.end()) {
@@ -57,12 +57,14 @@ class CheckpointReader {
     return names;
   }
 
-  // Throws an `Error` naming the first file that is missing, of another length, or of other bytes.
+  // Throws an `Error` that names the first file that is missing, or whose size or checksum is
+  // wrong.
   void verify() const {
     for (const ManifestFile& file : manifest_.files) verify(file);
   }
 
-  // Whether all files are there with the lengths the manifest says: a look, where `verify` reads.
+  // Returns whether all files exist with the sizes in the manifest. Unlike `verify`, does not read
+  // them.
   bool sizes_are_right() const {
     return std::all_of(manifest_.files.begin(), manifest_.files.end(), [&](const auto& file) {
       std::error_code error;
@@ -75,23 +77,23 @@ class CheckpointReader {
     return read_file(directory_ / known(file).name);
   }
 
-  // A file of tensors; opened at the first call and kept open.
+  // Returns a file of tensors. It is opened at the first call and stays open.
   const SafetensorsFile& open(const std::string& file) {
     auto& slot = open_[known(file).name];
     if (!slot) slot = std::make_unique<SafetensorsFile>(directory_ / file);
     return *slot;
   }
 
-  // The names of all tensors, sorted, whichever files they are in.
+  // The names of all tensors in all files, sorted.
   std::vector<std::string> tensors() {
     std::vector<std::string> names;
     for (const auto& [name, pieces] : index()) names.push_back(name);
     return names;
   }
 
-  // Puts a whole tensor together from its slices, wherever they lie, as float (see
-  // convert_to_float). `dst` has the elements of `shape`. Throws when it is missing, has another
-  // shape, or its slices do not hold each element once.
+  // Assembles a whole tensor from its slices in all files, as float (see convert_to_float). `dst`
+  // has room for the elements of `shape`. Throws if the tensor is missing, has another shape or a
+  // dtype that cannot be converted, or if its slices do not hold each element once.
   void load(const std::string& name, const Shape& shape, float* dst) {
     std::vector<std::byte> scratch;
     const std::span<const std::byte> bytes = whole(name, shape, scratch);
@@ -101,7 +103,7 @@ class CheckpointReader {
          "wanted is one of F32 BF16 F16 F64");
   }
 
-  // The same for the bytes as stored; throws also when the dtype is another.
+  // Like `load`, but copies the bytes as stored. Throws also if the dtype differs.
   void load_bytes(const TensorHeader& tensor, void* dst) {
     std::vector<std::byte> scratch;
     const std::span<const std::byte> bytes = whole(tensor.name, tensor.shape, scratch);
@@ -145,14 +147,14 @@ class CheckpointReader {
     }
   }
 
-  // Where each tensor's slices are, over all files of tensors.
+  // Returns the slices of each tensor in all files of tensors.
   const Index& index() {
     if (index_) return *index_;
     Index index;
     for (const ManifestFile& file : manifest_.files) {
       if (!file.name.ends_with(".safetensors")) continue;
       const std::string path = (directory_ / file.name).string();
-      std::map<std::string, Slice> parts;  // by their names in the file
+      std::map<std::string, Slice> parts;  // by name in the file
       for (const Slice& slice : file.slices) {
         require(parts.emplace(slice.name_in_file(), slice).second,
                 path + ": the manifest has two slices that are stored as " + slice.name_in_file());
@@ -178,7 +180,8 @@ class CheckpointReader {
     return *index_;
   }
 
-  // The tensor's bytes: in the file where they lie there as one, else put together in `scratch`.
+  // Returns the bytes of a tensor: a view of the file if it is stored there in one piece, else
+  // assembled in `scratch`.
   std::span<const std::byte> whole(const std::string& name, const Shape& shape,
                                    std::vector<std::byte>& scratch) {
     const auto found = index().find(name);
@@ -205,14 +208,14 @@ class CheckpointReader {
 };
 
 struct FoundCheckpoint {
-  std::optional<std::filesystem::path> path;  // nothing where there is no good one
+  std::optional<std::filesystem::path> path;  // empty if there is no valid checkpoint
   std::int64_t step = 0;
-  std::vector<std::string> warnings;  // one for each that was passed over, naming it and why
+  std::vector<std::string> warnings;  // one per skipped directory: its path and the reason
 };
 
-// The checkpoint in `root` with the highest step of which every byte is right. All manifests are
-// read, and the files of candidates from the newest down to the first good one. A `root` that does
-// not exist holds none.
+// Returns the checkpoint in `root` with the highest step of which every byte is valid. Reads all
+// manifests, and the files of candidates from the newest to the first valid one. A `root` that does
+// not exist contains no checkpoint.
 inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root) {
   FoundCheckpoint found;
   const auto pass_over = [&](const std::filesystem::path& path, const std::string& why) {
@@ -227,7 +230,7 @@ inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root)
     }
     std::error_code ignored;
     const bool manifest = std::filesystem::exists(path / kManifestName, ignored);
-    if (!manifest && !name.starts_with("step_")) continue;  // others may keep things here too
+    if (!manifest && !name.starts_with("step_")) continue;  // unrelated directory
     try {
       candidates.emplace_back(CheckpointReader(path).step(), path);
     } catch (const Error& fault) {

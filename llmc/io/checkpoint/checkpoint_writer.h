@@ -1,7 +1,7 @@
-// Writes checkpoints: a directory of safetensors files and texts, with a manifest that says what
-// must be there. One is written under a temporary name, reaches the disk, and takes its name at the
-// end, so that a kill or a power cut at any moment leaves the older ones as they were. It knows
-// tensors by name, as slices, and nothing of the model.
+// Writes checkpoints: a directory of safetensors files and text files, with a manifest that lists
+// its content. The writer uses a temporary name, makes all files durable, and renames the directory
+// at the end. So a kill or a power cut at any moment leaves older checkpoints unchanged. The writer
+// knows tensors only by name, as slices, and nothing about the model.
 #pragma once
 
 #include <fcntl.h>
@@ -27,8 +27,8 @@
 
 namespace llmc {
 
-// Removes what saves that were killed have left in `root`, and returns the names. A save that still
-// runs, in this process or another, holds a lock and is left alone.
+// Removes the directories that killed saves have left in `root` and returns their names. A save
+// that is still running, in this process or another, holds a lock and is not touched.
 inline std::vector<std::string> remove_unfinished_checkpoints(const std::filesystem::path& root) {
   std::vector<std::string> removed;
   for (const std::filesystem::path& path : directories_in(root)) {
@@ -43,11 +43,11 @@ inline std::vector<std::string> remove_unfinished_checkpoints(const std::filesys
   return removed;
 }
 
-// Writes one checkpoint. Nothing is seen under its name before `commit`; a writer that goes without
-// a commit removes its files.
+// Writes one checkpoint, which becomes visible under its name at `commit`. A writer that is
+// destroyed without a commit removes its files.
 class CheckpointWriter {
  public:
-  // Makes `root` where missing and clears it of unfinished saves. Throws when nothing can be
+  // Creates `root` if it is missing and removes unfinished saves in it. Throws if nothing can be
   // written there.
   CheckpointWriter(const std::filesystem::path& root, const std::string& name)
       : root_(root), target_(root / name) {
@@ -61,7 +61,8 @@ class CheckpointWriter {
       directory_ = temporary_name(target_);
     }
     lock_ = FileDescriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // Where locks do not work, none is had by a later save either, which then removes nothing.
+    // If the file system has no locks, a later save cannot take one either and then removes
+    // nothing.
     if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
   }
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -72,8 +73,8 @@ class CheckpointWriter {
     if (!committed_) std::filesystem::remove_all(directory_, ignored);
   }
 
-  // A file of tensors, each whole. Write all of them to what is returned, which lives as long as
-  // this; `commit` finishes it. The order is kept, so it should not depend on the run.
+  // Adds a file of whole tensors. Write all of them to the returned writer, which lives as long as
+  // this object; `commit` finishes it. The order is kept, so it should not depend on the run.
   SafetensorsWriter& tensor_file(const std::string& name, std::vector<TensorHeader> tensors) {
     new_file(name);
     tensor_files_.push_back(
@@ -81,9 +82,9 @@ class CheckpointWriter {
     return *tensor_files_.back().writer;
   }
 
-  // A file of parts of tensors. It may hold several slices of one tensor if each has a stored_name
-  // of its own; write() takes that name. Over all files of the checkpoint the slices of a tensor
-  // must hold each element once; that is checked when it is read.
+  // Adds a file of parts of tensors. It may hold several slices of one tensor if each has its own
+  // stored_name, which is then the name for write(). Over all files of the checkpoint, the slices
+  // of a tensor must hold each element once; the reader checks this.
   SafetensorsWriter& tensor_file(const std::string& name, const std::vector<Slice>& slices) {
     std::vector<TensorHeader> stored;
     std::vector<Slice> parts;
@@ -105,8 +106,9 @@ class CheckpointWriter {
     manifest_.files.push_back({name, file.size(), checksum_text(file.checksum()), {}});
   }
 
-  // Makes the checkpoint durable and gives it its name. One that had the name, good or torn, stays
-  // whole until the new one is, and then goes. Throws when a tensor has not been written.
+  // Makes the checkpoint durable and gives it its name. An older checkpoint of that name, valid or
+  // torn, stays unchanged until the new one is complete, and is then removed. Throws if a tensor
+  // has not been written.
   void commit(std::int64_t step, const CheckpointState& state) {
     require(!committed_, target_.string() + " is committed already");
     for (const TensorFile& file : tensor_files_) {
@@ -121,7 +123,7 @@ class CheckpointWriter {
     committed_ = true;
   }
 
-  // The directory that the checkpoint will be.
+  // The final directory of the checkpoint.
   const std::filesystem::path& path() const { return target_; }
 
  private:
@@ -142,12 +144,12 @@ class CheckpointWriter {
       return;
     }
     if (errno != ENOTEMPTY && errno != EEXIST) fail_file("name", target_, errno);
-    // The name is taken. Swap the two in one act, so that at no moment there is neither.
+    // The name is taken. Swap the two directories atomically, so that the name always exists.
     std::filesystem::path old = directory_;
     if (::renameat2(AT_FDCWD, directory_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) !=
         0) {
-      // Not every file system can. Between these two renames the old one is still found, under a
-      // name that is not a temporary one.
+      // Not every file system supports the swap. Between these two renames the old checkpoint can
+      // still be found, under a name that is not temporary.
       old = target_;
       old += ".replaced" + directory_.extension().string().substr(4);
       if (::rename(target_.c_str(), old.c_str()) != 0) fail_file("rename", target_, errno);
@@ -160,7 +162,7 @@ class CheckpointWriter {
 
   std::filesystem::path root_;
   std::filesystem::path target_;
-  std::filesystem::path directory_;  // temporary
+  std::filesystem::path directory_;  // temporary name
   FileDescriptor lock_;
   std::set<std::string> names_;
   std::vector<TensorFile> tensor_files_;

@@ -1,7 +1,7 @@
-// A directory as transformers' save_pretrained writes it and from_pretrained reads it: config.json
-// and model.safetensors, or several files with an index. Tensor names are those of GPT2LMHeadModel
-// without the prefix `transformer.`: wte.weight, h.0.attn.c_attn.weight, ln_f.bias. Linear layers
-// are stored (in, out), as its Conv1D has them.
+// A directory that transformers' save_pretrained writes and from_pretrained reads: config.json and
+// model.safetensors, or several weight files with an index. Tensor names are those of
+// GPT2LMHeadModel without the prefix `transformer.`: wte.weight, h.0.attn.c_attn.weight, ln_f.bias.
+// Linear layers are stored (in, out), as in its Conv1D.
 #pragma once
 
 #include <cmath>
@@ -33,7 +33,8 @@ inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
 
 // ---- config --------------------------------------------------------------------------------
 
-// What config.json says about a GPT-2. Dropout is read by nobody: the engine has none.
+// The settings in config.json of a GPT-2. The engine writes its dropout probabilities there but
+// does not use those it reads.
 struct HuggingFaceConfig {
   std::int64_t vocab_size = 50257;  // rows of wte, without padding
   std::int64_t n_positions = 1024;
@@ -41,7 +42,8 @@ struct HuggingFaceConfig {
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   double layer_norm_epsilon = 1e-5;
-  // Of the training that made the weights. transformers takes 0.1 where config.json has none.
+  // Dropout of the training run that produced the weights. If config.json has no value,
+  // transformers uses 0.1.
   double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
   std::optional<std::int64_t> bos_token_id = 50256;
   std::optional<std::int64_t> eos_token_id = 50256;
@@ -51,7 +53,7 @@ struct HuggingFaceConfig {
 
 namespace huggingface_detail {
 
-// Throws unless the boolean `key`, or its absence, means `wanted`.
+// Throws unless the boolean `key` is `wanted`; a missing key counts as `absent`.
 inline void check_flag(const Json& json, const char* key, bool absent, bool wanted,
                        const std::string& file) {
   const Json* value = json_member(json, key);
@@ -82,7 +84,8 @@ inline double probability(const Json& json, const char* key, double absent,
   return found;
 }
 
-// A token id, or nothing where it is absent or null. A list (several end tokens) gives the first.
+// Returns a token id, or nothing if it is absent or null. For a list (several end tokens), returns
+// the first one.
 inline std::optional<std::int64_t> token_id(const Json& json, const char* key,
                                             const std::string& file) {
   const Json* value = json_member(json, key);
@@ -111,7 +114,8 @@ inline void check_architecture(const Json& json, const std::string& file) {
 
 }  // namespace huggingface_detail
 
-// `file` names it in errors. Throws for what is not a GPT-2 that this engine computes exactly.
+// Errors call the text `file`. Throws unless it describes a GPT-2 that this engine computes
+// exactly.
 inline HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::string& file) {
   using namespace huggingface_detail;
   const Json json = parse_json(text, file);
@@ -157,7 +161,8 @@ inline HuggingFaceConfig read_huggingface_config(const std::filesystem::path& di
   return parse_huggingface_config(read_file(path), path.string());
 }
 
-// The text of config.json for GPT2LMHeadModel and AutoConfig. `dtype` is that of the weights.
+// Returns the text of config.json for GPT2LMHeadModel and AutoConfig. `dtype` is the dtype of the
+// weights.
 inline std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype) {
   const auto id = [](const std::optional<std::int64_t>& token) -> OrderedJson {
     return token ? OrderedJson(*token) : OrderedJson(nullptr);
@@ -167,7 +172,7 @@ inline std::string huggingface_config_text(const HuggingFaceConfig& config, Tens
                             {"activation_function", "gelu_new"},
                             {"vocab_size", config.vocab_size},
                             {"n_positions", config.n_positions},
-                            {"n_ctx", config.n_positions},  // what older readers call it
+                            {"n_ctx", config.n_positions},  // name in older readers
                             {"n_embd", config.n_embd},
                             {"n_layer", config.n_layer},
                             {"n_head", config.n_head},
@@ -190,22 +195,24 @@ inline std::string huggingface_config_text(const HuggingFaceConfig& config, Tens
 
 // ---- weights -------------------------------------------------------------------------------
 
-// The name that GPT2LMHeadModel gives a tensor of its body.
+// Returns GPT2LMHeadModel's name for a tensor of its body.
 inline std::string huggingface_name(const std::string& name) {
   return "transformer." + name;
 }
 
-// Descriptions for SafetensorsWriter or CheckpointWriter: the same tensors under these names.
+// Headers for SafetensorsWriter or CheckpointWriter: the same tensors with the names of
+// GPT2LMHeadModel.
 inline std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors) {
   for (TensorHeader& tensor : tensors) tensor.name = huggingface_name(tensor.name);
   return tensors;
 }
 
-// The weights in a directory, found by name wherever they lie.
+// The weights in a directory, found by name in any of its files.
 class HuggingFaceWeights {
  public:
-  // Opens and checks all files. Throws when one is missing or wrong, when a tensor is there twice,
-  // and when lm_head.weight is not bit for bit wte.weight: the engine's two are one.
+  // Opens and checks all files. Throws if a file is missing or invalid, or if a tensor occurs
+  // twice. Also throws if lm_head.weight is not bit for bit equal to wte.weight: the engine has one
+  // tensor for both.
   explicit HuggingFaceWeights(const std::filesystem::path& directory) : directory_(directory) {
     std::error_code error;
     if (std::filesystem::exists(directory / kWeightsName, error)) {
@@ -220,15 +227,15 @@ class HuggingFaceWeights {
     check_head();
   }
 
-  // The tensors of the body, sorted. Without lm_head.weight and the causal masks of old exports.
+  // The tensors of the body, sorted, without lm_head.weight and the causal masks of old exports.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& [name, place] : places_) names.push_back(name);
     return names;
   }
 
-  // Throws unless the directory has just these tensors; the error lists what is missing and what
-  // nobody asked for.
+  // Throws unless the directory has exactly these tensors; the error lists missing and unexpected
+  // ones.
   void require_exactly(const std::vector<std::string>& wanted) const {
     const std::set<std::string> set(wanted.begin(), wanted.end());
     std::vector<std::string> missing;
@@ -247,8 +254,8 @@ class HuggingFaceWeights {
     fail(what, "do config.json and the weights belong together?");
   }
 
-  // A tensor by its name without prefix, as float. Throws when it is missing, or its shape or dtype
-  // is not what is wanted.
+  // Loads a tensor, by its name without prefix, as float. Throws if it is missing, has another
+  // shape, or has a dtype that cannot be converted.
   void load(const std::string& name, const Shape& shape, float* dst) const {
     const auto place = places_.find(name);
     if (place == places_.end()) fail(directory_.string() + " has no tensor " + name);
@@ -256,7 +263,7 @@ class HuggingFaceWeights {
     file.read_as_float(file.get(place->second.stored_name, shape), dst);
   }
 
-  // The dtype as stored, for a tensor that is there.
+  // Returns the stored dtype of a tensor. Throws if the tensor is missing.
   TensorDtype dtype(const std::string& name) const { return entry(name).dtype; }
 
  private:
@@ -338,10 +345,10 @@ class HuggingFaceWeights {
   std::map<std::string, Place> places_;  // by name without prefix
 };
 
-// Writes config.json and model.safetensors into `directory`, made where missing; from_pretrained
-// loads it. The tensors, all F32 or all BF16, have names without prefix; `bytes_of(i)` gives those
-// of tensors[i] and is called once each, in order. A file there is replaced when the new one is
-// complete.
+// Writes config.json and model.safetensors into `directory`, which is created if missing;
+// from_pretrained loads the result. The tensors, all F32 or all BF16, have names without prefix.
+// `bytes_of(i)` returns the bytes of tensors[i] and is called once per tensor, in order. An
+// existing file is replaced when the new one is complete.
 inline void write_huggingface(
     const std::filesystem::path& directory, const HuggingFaceConfig& config,
     const std::vector<TensorHeader>& tensors,

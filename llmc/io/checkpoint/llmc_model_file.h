@@ -1,9 +1,9 @@
 // llm.c's model files (".bin"): a header of 256 32-bit integers, then all parameters as one array
-// of fp32 (version 3) or bf16 (version 5) numbers, little-endian. Of the header eight are used: a
-// magic number, the version, context T, vocabulary V, layers L, heads NH, channels C and the rows
-// Vp that the token embedding is padded to. Each kind of parameter is there once for all layers,
-// layer by layer, and linear layers are stored (out, in): the transpose of what transformers'
-// Conv1D and this engine have.
+// of fp32 (version 3) or bf16 (version 5) numbers, little-endian. Eight integers of the header are
+// used: a magic number, the version, context T, vocabulary V, layers L, heads NH, channels C, and
+// the number of rows Vp to which the token embedding is padded. Each kind of parameter is stored
+// once for all layers, layer by layer. Linear layers are stored (out, in): the transpose of
+// transformers' Conv1D and of this engine.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,8 @@ static_assert(std::endian::native == std::endian::little, "model files are read 
 inline constexpr std::int32_t kLlmcModelMagic = 20240326;
 inline constexpr std::int32_t kLlmcModelFp32 = 3, kLlmcModelBf16 = 5;  // versions
 
-// A path is taken for such a file by its name; a directory of transformers may have any.
+// Returns whether a path is treated as such a file. The extension decides, except for a directory
+// of transformers, which may have any name.
 inline bool is_llmc_model_file(const std::filesystem::path& path) {
   std::error_code ignored;
   return path.extension() == ".bin" && !std::filesystem::is_directory(path, ignored);
@@ -40,7 +41,8 @@ inline bool is_llmc_model_file(const std::filesystem::path& path) {
 
 class LlmcModelFile {
  public:
-  // Throws an `Error` that names the file for what is none, or not of the length its header says.
+  // Throws an `Error` that names the file unless it is a model file of the size that its header
+  // implies.
   explicit LlmcModelFile(const std::filesystem::path& path) : path_(path), map_(path) {
     std::array<std::int32_t, 256> header{};
     if (map_.bytes().size() < sizeof header) {
@@ -59,7 +61,8 @@ class LlmcModelFile {
     lay_out(sizeof header);
   }
 
-  // What config.json would say. Of a vocabulary of GPT-2's size the last token ends a text.
+  // The equivalent of config.json. If the vocabulary has GPT-2's size, its last token is
+  // end-of-text; otherwise no token is.
   HuggingFaceConfig config() const {
     HuggingFaceConfig config;
     config.vocab_size = V_;
@@ -71,8 +74,9 @@ class LlmcModelFile {
     return config;
   }
 
-  // A tensor by transformers' name without prefix, in transformers' layout, as float: `dst` has the
-  // elements of `shape`, which must be the tensor's there.
+  // Loads a tensor as float, by transformers' name without prefix and in transformers' layout.
+  // `dst` has room for the elements of `shape`, which must be the shape of the tensor in that
+  // layout.
   void load(const std::string& name, const Shape& shape, float* dst) const {
     const auto [layer, kind] = split(name);
     const auto found = kinds_.find(kind);
@@ -107,11 +111,11 @@ class LlmcModelFile {
  private:
   // A kind of parameter: one tensor, or one for each layer.
   struct Kind {
-    Shape shape;                   // transformers'
-    std::int64_t padded_rows = 0;  // stored, where more than shape[0]
+    Shape shape;                   // in transformers' layout
+    std::int64_t padded_rows = 0;  // stored rows, if more than shape[0]
     bool per_layer = false;
     bool transposed = false;
-    std::int64_t offset = 0;  // in bytes, of the first layer's
+    std::int64_t offset = 0;  // bytes from the start of the file to the first layer's tensor
 
     std::int64_t stored_size() const {
       const std::int64_t columns = shape.size() > 1 ? shape[1] : 1;
@@ -139,7 +143,7 @@ class LlmcModelFile {
     return value;
   }
 
-  // Bounds that no product below can pass 2^63 under.
+  // Throws if a size exceeds its bound. The bounds keep all products below under 2^63.
   void check_sizes() const {
     const auto at_most = [&](const char* what, std::int64_t value, std::int64_t most) {
       if (value <= most) return;
@@ -158,7 +162,7 @@ class LlmcModelFile {
     }
   }
 
-  // The order of the file.
+  // Computes the offset of each kind, in the order of the file.
   void lay_out(std::size_t header_bytes) {
     auto at = static_cast<std::int64_t>(header_bytes);
     const auto add = [&](const char* name, Kind kind) {
@@ -196,7 +200,7 @@ class LlmcModelFile {
     }
   }
 
-  // "h.3.ln_1.bias" -> (3, "ln_1.bias"); what belongs to no layer has layer -1.
+  // Splits "h.3.ln_1.bias" into (3, "ln_1.bias"); a name outside the layers has layer -1.
   static std::pair<std::int64_t, std::string> split(const std::string& name) {
     const std::size_t dot = name.find('.', 2);
     if (!name.starts_with("h.") || dot == name.npos || dot > 8) return {-1, name};

@@ -1,18 +1,18 @@
-// manifest.json, the last file of a checkpoint to be written: what must be there for it to be
-// whole.
+// manifest.json, the last file of a checkpoint to be written. It lists the content of a complete
+// checkpoint.
 //
 //     {
 //       "format": "llmc checkpoint",
 //       "version": 1,
 //       "step": 100,
-//       "state": {"seed": 42, ...},        scalars; whatever the trainer wants back
+//       "state": {"seed": 42, ...},        scalars that the trainer needs to resume
 //       "files": [
 //         {"name": "model.safetensors", "bytes": 123, "xxh64": "0123456789abcdef",
-//          "slices": [...]},               only tensors that are not whole in this file:
+//          "slices": [...]},               only tensors that this file stores in part or renamed:
 //         ...                              {"name", "shape", "offset", "extent", "range"}, and
 //                                          "stored" if the file has it under another name
 //       ],
-//       "xxh64": "0123456789abcdef"        of all bytes of this file before this line's comma
+//       "xxh64": "0123456789abcdef"        hash of the bytes of this file before the comma above
 //     }
 #pragma once
 
@@ -35,14 +35,14 @@
 
 namespace llmc {
 
-// Named values that a checkpoint keeps beside its tensors.
+// Named values that a checkpoint stores next to its tensors.
 using CheckpointState = std::map<std::string, Scalar>;
 
 struct ManifestFile {
   std::string name;  // without a directory
   std::int64_t bytes = 0;
-  std::string checksum;       // as checksum_text gives it
-  std::vector<Slice> slices;  // of tensors of which the file holds a part; dtype is in the file
+  std::string checksum;       // as checksum_text returns it
+  std::vector<Slice> slices;  // tensors stored in part or renamed; the file has the dtype
 };
 
 struct Manifest {
@@ -55,7 +55,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kManifestFormat = "llmc checkpoint";
 inline constexpr std::int64_t kManifestVersion = 1;
 
-// "step_000100": what a checkpoint after this many steps is called.
+// "step_000100": the name of a checkpoint after this many steps.
 inline std::string checkpoint_name(std::int64_t step) {
   const std::string digits = std::to_string(step);
   return "step_" + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits;
@@ -63,7 +63,7 @@ inline std::string checkpoint_name(std::int64_t step) {
 
 namespace manifest_detail {
 
-// JSON has no infinity and no NaN: {"number": "inf"}, "-inf" or "nan".
+// JSON has no infinity and no NaN: they are written as {"number": "inf"}, "-inf" or "nan".
 inline OrderedJson scalar_to_json(const Scalar& scalar) {
   if (scalar.is_number() && !scalar.is_integer()) {
     const double value = scalar.number("");
@@ -91,7 +91,7 @@ inline OrderedJson slice_to_json(const Slice& slice) {
   return json;
 }
 
-// The member that must be there.
+// Returns the member `key`. Throws if it is missing.
 inline const OrderedJson& member(const OrderedJson& object, const char* key,
                                  const std::string& what) {
   const OrderedJson* value = object.is_object() ? json_member(object, key) : nullptr;
@@ -130,7 +130,7 @@ inline ManifestFile file_from_json(const OrderedJson& json, const std::string& w
 inline constexpr std::string_view kSealBegin = ",\n  \"xxh64\": \"";
 inline constexpr std::string_view kSealEnd = "\"\n}\n";
 
-// The end of a manifest whose other bytes are `body`.
+// Returns the end of a manifest whose other bytes are `body`.
 inline std::string seal(std::string_view body) {
   return std::string(kSealBegin) + checksum_text(checksum_of(body)) + std::string(kSealEnd);
 }
@@ -160,7 +160,7 @@ inline std::string manifest_text(const Manifest& manifest) {
   return text + manifest_detail::seal(text);
 }
 
-// `what` (its path) begins each error. Throws when a single byte is not as it was written.
+// Errors begin with `what` (the path). Throws if any byte differs from what was written.
 inline Manifest parse_manifest(std::string_view text, const std::string& what) {
   using namespace manifest_detail;
   const std::size_t seal_size = kSealBegin.size() + 16 + kSealEnd.size();

@@ -1,6 +1,6 @@
-// What a model's directory says about itself besides its shape: README.md, the card that model hubs
-// show, and generation_config.json, from which transformers' generate() starts. A card holds what
-// is known and nothing else: neither a licence nor a language is, so it names none.
+// Files that describe a model beyond its shape: README.md, the card that model hubs show, and
+// generation_config.json, which sets the defaults of transformers' generate(). A card contains only
+// known facts. Licence and language are unknown, so the card names neither.
 #pragma once
 
 #include <cmath>
@@ -20,27 +20,27 @@ namespace llmc {
 inline constexpr const char* kModelCardName = "README.md";
 inline constexpr const char* kGenerationConfigName = "generation_config.json";
 
-// A loss on some text, nats a token.
+// A loss on a text, in nats per token.
 struct MeasuredLoss {
-  std::int64_t step = 0;  // after which it was measured
+  std::int64_t step = 0;  // step after which it was measured
   double loss = 0;
 };
 
 struct ModelCard {
-  std::string name;  // heading; the directory's
+  std::string name;  // heading: the name of the directory
   HuggingFaceConfig config;
   std::int64_t parameters = 0;
-  std::string tokenizer;         // as --tokenizer names it
-  bool tokenizer_files = false;  // whether they lie beside
-  std::string started_from;      // where the weights are from; empty: drawn at random
+  std::string tokenizer;         // value of --tokenizer
+  bool tokenizer_files = false;  // whether the directory contains the tokenizer's files
+  std::string started_from;      // origin of the weights; empty: random initialization
   std::string train, validation;
   std::int64_t step = 0, tokens = 0, tokens_per_step = 0;
-  std::string arithmetic;  // dtype while training
-  std::string optimizer;   // with its settings
+  std::string arithmetic;  // dtype of the training run
+  std::string optimizer;   // optimizer and its settings
   std::optional<MeasuredLoss> train_loss, validation_loss;
 };
 
-// max_length keeps generation inside the positions that the model has.
+// max_length keeps generation within the positions of the model.
 inline std::string generation_config_text(const HuggingFaceConfig& config) {
   OrderedJson json = {{"_from_model_config", false}};
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
@@ -54,7 +54,7 @@ inline std::string generation_config_text(const HuggingFaceConfig& config) {
 
 namespace model_card_detail {
 
-// Any text as code in a cell of a table, on one line.
+// Returns a text as Markdown code for a table cell, on one line.
 inline std::string code(std::string_view text) {
   std::string shown = printable(text);
   for (char& c : shown) {

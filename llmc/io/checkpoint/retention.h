@@ -1,4 +1,4 @@
-// Which checkpoints of a run stay, and the removal of the others.
+// Decides which checkpoints of a run are kept, and removes the others.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace llmc {
 
-// Of the checkpoints the `keep` newest stay (0: all), and with them the milestones: those whose
-// step is a multiple of `milestone_every` (0: none).
+// The `keep` newest checkpoints are kept (0: all). Milestones are kept too: checkpoints whose step
+// is a multiple of `milestone_every` (0: none).
 struct Retention {
   std::int64_t keep = 0;
   std::int64_t milestone_every = 0;
@@ -28,8 +28,9 @@ struct Retention {
 
 namespace retention_detail {
 
-// A directory is a run's checkpoint if its manifest is whole, gives it the name it has, and says
-// the run's seed. What is torn, or somebody else's, is nothing to be counted or removed.
+// A directory is a checkpoint of the run if its manifest is valid and its files have the right
+// sizes. In addition, its name must match the step in the manifest, and its seed must be the run's.
+// Torn checkpoints, links and other directories are neither counted nor removed.
 inline bool is_checkpoint_of_run(const std::filesystem::path& path, const Scalar& seed,
                                  std::int64_t& step) {
   std::error_code ignored;
@@ -47,8 +48,9 @@ inline bool is_checkpoint_of_run(const std::filesystem::path& path, const Scalar
 
 }  // namespace retention_detail
 
-// Takes a checkpoint away: it loses its name in one act, so that a kill leaves no half of it under
-// a good name, but at worst a temporary directory, which the next save removes.
+// Removes a checkpoint. An atomic rename first gives it a temporary name. So a kill never leaves a
+// partial checkpoint under a valid name, at worst a temporary directory, which the next save
+// removes.
 inline void remove_checkpoint(const std::filesystem::path& path) {
   const std::filesystem::path doomed = temporary_name(path);
   if (::rename(path.c_str(), doomed.c_str()) != 0) fail_file("rename", path, errno);
@@ -58,9 +60,10 @@ inline void remove_checkpoint(const std::filesystem::path& path) {
   if (error) fail_file("remove", doomed, error.value());
 }
 
-// After `newest` was saved in `root`: removes the older checkpoints of its run that need not stay,
-// and returns their names. Before the first goes, every byte of `newest` is read again, so that the
-// last good one never does. Newer ones, which a resumed run passed over, are left alone.
+// Removes the checkpoints that are older than `newest`, from the same run and not kept by
+// `retention`. Returns their names. Reads every byte of `newest` again before the first removal, so
+// that the last valid checkpoint is never removed. Newer checkpoints, which a resumed run has
+// skipped, are not touched.
 inline std::vector<std::string> remove_old_checkpoints(const std::filesystem::path& newest,
                                                        const Retention& retention) {
   if (retention.keep == 0) return {};

@@ -1,7 +1,7 @@
-// safetensors, the file format of Hugging Face weights: 8 bytes with the length N of a header
-// (little-endian), N bytes of JSON that give each tensor's name, dtype, shape and byte range, then
-// the tensors, row-major, without gaps (https://huggingface.co/docs/safetensors). The reader maps
-// the file and believes nothing in it; the writer streams.
+// safetensors, the file format of Hugging Face weights. It begins with 8 bytes with the length N of
+// a header (little-endian). N bytes of JSON follow, with each tensor's name, dtype, shape and byte
+// range. Then come the tensors, row-major, without gaps (https://huggingface.co/docs/safetensors).
+// The reader maps the file and trusts nothing in it; the writer streams.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace llmc {
 
 // A tensor in a mapped file.
 struct TensorEntry : TensorHeader {
-  std::span<const std::byte> bytes;  // lives as long as the file is open; may be unaligned
+  std::span<const std::byte> bytes;  // valid while the file is open; may be unaligned
 };
 
 struct SafetensorsContent {
@@ -91,7 +91,7 @@ inline TensorEntry parse_tensor(const std::string& name, const Json& json,
   return tensor;
 }
 
-// The tensors, in the order of their bytes, must cover the data exactly.
+// Throws unless the tensors, in the order of their bytes, cover the data exactly.
 inline void check_cover(const std::vector<TensorEntry>& tensors, std::span<const std::byte> data,
                         const std::string& file) {
   const std::byte* at = data.data();
@@ -111,8 +111,8 @@ inline void check_cover(const std::vector<TensorEntry>& tensors, std::span<const
 
 }  // namespace safetensors_detail
 
-// Parses a whole file held in `bytes`, which the result points into; `file` names it in errors.
-// Throws for anything but a valid file.
+// Parses a whole file in `bytes`, which the result points into. Errors call it `file`. Throws
+// unless the file is valid.
 inline SafetensorsContent parse_safetensors(std::span<const std::byte> bytes,
                                             const std::string& file) {
   constexpr std::size_t kLength = 8;
@@ -135,7 +135,7 @@ inline SafetensorsContent parse_safetensors(std::span<const std::byte> bytes,
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLength,
                               static_cast<std::size_t>(length));
   const std::span<const std::byte> data = bytes.subspan(kLength + text.size());
-  // The format wants '{' first: no space, no byte-order mark.
+  // The format requires '{' first: no space, no byte-order mark.
   if (!text.starts_with('{')) fail(file + ": the header does not begin with '{'", kHint);
   const Json header = parse_json(text, file + ": the header");
 
@@ -160,10 +160,10 @@ inline SafetensorsContent parse_safetensors(std::span<const std::byte> bytes,
   return content;
 }
 
-// An open file. Movable; entries stay valid while it lives.
+// An open file. Movable; entries stay valid as long as it exists.
 class SafetensorsFile {
  public:
-  // Throws an `Error` naming the file, and the tensor where one is at fault.
+  // Throws an `Error` that names the file and, if a tensor is at fault, the tensor.
   explicit SafetensorsFile(const std::filesystem::path& path)
       : path_(path), map_(path), content_(parse_safetensors(map_.bytes(), path.string())) {
     for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
@@ -181,13 +181,13 @@ class SafetensorsFile {
     return names;
   }
 
-  // Null where there is no such tensor.
+  // Returns null if there is no such tensor.
   const TensorEntry* find(const std::string& name) const {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? nullptr : &content_.tensors[found->second];
   }
 
-  // Throws where there is no such tensor, or it has another shape.
+  // Throws if there is no such tensor or it has another shape.
   const TensorEntry& get(const std::string& name, const Shape& shape) const {
     const TensorEntry* tensor = find(name);
     if (tensor == nullptr) fail(path_.string() + " has no tensor " + name);
@@ -198,7 +198,8 @@ class SafetensorsFile {
     return *tensor;
   }
 
-  // dst, of as many elements as the tensor, from F32, BF16, F16 or F64; throws for other dtypes.
+  // Converts an F32, BF16, F16 or F64 tensor to float; throws for other dtypes. `dst` has room for
+  // the elements of the tensor.
   void read_as_float(const TensorEntry& tensor, float* dst) const {
     if (convert_to_float(tensor.dtype, tensor.bytes, dst)) return;
     fail(path_.string() + ": tensor " + printable(tensor.name) + " has dtype " +
@@ -218,9 +219,9 @@ class SafetensorsFile {
 
 // ---- writing -------------------------------------------------------------------------------
 
-// The header for these tensors in this order, length included, padded with spaces so that the data
-// begins at a multiple of 8. Throws for a name given twice and for a tensor that would not begin at
-// a multiple of its element size (readers may map it): put wider dtypes first.
+// Returns the header for these tensors in this order, including its length, padded with spaces so
+// that the data begins at a multiple of 8. Throws if a name occurs twice. Also throws if a tensor
+// would not begin at a multiple of its element size (readers may map it): put wider dtypes first.
 inline std::string safetensors_header(const std::vector<TensorHeader>& tensors,
                                       const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
@@ -253,12 +254,12 @@ inline std::string safetensors_header(const std::vector<TensorHeader>& tensors,
   return prefix + text;
 }
 
-// Writes a file tensor by tensor, in the order of the list it is made with, each whole or in
-// pieces: only the caller's piece need be in memory. The file appears under its name at `finish`;
-// a writer that goes before removes what it wrote.
+// Writes a file tensor by tensor, in the order of the list given to the constructor. Each tensor is
+// written whole or in pieces: only the current piece must be in memory. The file appears under its
+// name at `finish`; a writer that is destroyed before that removes its output.
 class SafetensorsWriter {
  public:
-  // Takes the whole file's space, so that a full disk is an error here.
+  // Reserves the disk space of the whole file, so that a full disk is an error here.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorHeader> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}})
       : file_(path), tensors_(std::move(tensors)) {
@@ -272,8 +273,8 @@ class SafetensorsWriter {
 
   const std::vector<TensorHeader>& tensors() const { return tensors_; }
 
-  // The next `bytes` bytes of tensor `name`, in host memory. Throws when it is another tensor's
-  // turn, or this has more bytes than the tensor.
+  // Writes the next `bytes` bytes of tensor `name` from host memory. Throws if another tensor must
+  // come next, or if `bytes` exceeds the rest of the tensor.
   void write(const std::string& name, const void* data, std::int64_t bytes) {
     if (bytes == 0) return;
     const std::string file = file_.path().string();
@@ -291,7 +292,7 @@ class SafetensorsWriter {
     write(name, bytes.data(), static_cast<std::int64_t>(bytes.size()));
   }
 
-  // Throws when a tensor is not complete. `directory_too`: see AtomicFile::commit.
+  // Throws if a tensor is not complete. `directory_too`: see AtomicFile::commit.
   void finish(bool directory_too = true) {
     if (current_ != tensors_.size()) {
       fail(file_.path().string() + ": tensor " + tensors_[current_].name + " is not complete");
@@ -303,10 +304,10 @@ class SafetensorsWriter {
   bool finished() const { return finished_; }
   const std::filesystem::path& path() const { return file_.path(); }
   std::int64_t size() const { return file_.size(); }           // bytes written so far
-  std::uint64_t checksum() const { return file_.checksum(); }  // of these
+  std::uint64_t checksum() const { return file_.checksum(); }  // checksum of the bytes so far
 
  private:
-  // Tensors without elements need no write.
+  // Skips complete tensors; those without elements need no write.
   void skip_finished() {
     while (current_ < tensors_.size() && written_ == tensor_bytes(tensors_[current_])) {
       ++current_;
@@ -316,8 +317,8 @@ class SafetensorsWriter {
 
   AtomicFile file_;
   std::vector<TensorHeader> tensors_;
-  std::size_t current_ = 0;   // the tensor whose turn it is
-  std::int64_t written_ = 0;  // its bytes so far
+  std::size_t current_ = 0;   // index of the tensor to write
+  std::int64_t written_ = 0;  // bytes of this tensor so far
   bool finished_ = false;
 };
 

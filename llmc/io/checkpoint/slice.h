@@ -1,7 +1,7 @@
-// Which part of a tensor a file holds. A tensor may lie in pieces over the files of many ranks: a
-// box of it (tensor parallelism splits an axis), a flat range (ZeRO cuts buckets of elements), or a
-// flat range of a box (both at once). Whoever reads needs no word about the layout that wrote:
-// pieces are put together by name.
+// Which part of a tensor a file holds. A tensor may be split over the files of many ranks. A part
+// is a box (tensor parallelism splits an axis), a flat range (ZeRO cuts buckets of elements), or a
+// flat range of a box (both at once). Readers need not know the layout that wrote the checkpoint:
+// slices are reassembled by tensor name.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,17 @@ namespace llmc {
 struct Slice {
   std::string name;
   TensorDtype dtype = TensorDtype::f32;
-  Shape shape;   // of the whole tensor
-  Shape offset;  // where the box begins, one number per axis
-  Shape extent;  // the box's own shape
+  Shape shape;   // shape of the whole tensor
+  Shape offset;  // start of the box, one number per axis
+  Shape extent;  // shape of the box
   // Elements [begin, end) of the box, counted row by row.
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  // Its name in the file, which must differ from slice to slice; empty: the tensor's name.
+  // Name of the slice in the file, unique there; empty: the tensor's name.
   std::string stored_name = {};
 
-  // All of a tensor. Throws for a shape that cannot be, as the two below do for parts outside.
+  // The whole tensor, a box of it, or a flat range of it. All three throw if the shape is
+  // impossible or the part is outside the tensor.
   static Slice whole(const TensorHeader& tensor) {
     return box(tensor, Shape(tensor.shape.size(), 0), tensor.shape);
   }
@@ -43,7 +44,7 @@ struct Slice {
   static Slice flat(const TensorHeader& tensor, std::int64_t begin, std::int64_t end) {
     return whole(tensor).range(begin, end);
   }
-  // Elements [begin, end) of this slice's box.
+  // Elements [from, to) of this slice's box.
   Slice range(std::int64_t from, std::int64_t to) const {
     Slice slice = *this;
     slice.begin = from;
@@ -57,12 +58,12 @@ struct Slice {
   bool is_whole() const { return is_whole_box() && extent == shape; }
 
   const std::string& name_in_file() const { return stored_name.empty() ? name : stored_name; }
-  // As a file stores it: a box keeps its axes, a flat range has one.
+  // The header of the slice in a file: a box keeps its axes, a flat range has one.
   TensorHeader stored() const {
     return {name_in_file(), dtype, is_whole_box() ? extent : Shape{count()}};
   }
 
-  // Throws unless the box lies in the tensor and the range in the box.
+  // Throws unless the box is inside the tensor and the range is inside the box.
   void check() const {
     const std::string what = "slice of tensor " + name;
     tensor_bytes({name, dtype, shape});  // throws for an impossible shape
@@ -82,8 +83,8 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-// Whether two slices of one tensor share an element. For flat ranges of two different boxes that
-// meet, the answer is yes without counting: no layout makes such.
+// Returns whether two slices of one tensor share an element. For flat ranges of two different boxes
+// that intersect, returns true without comparing elements: no layout creates such slices.
 inline bool slices_overlap(const Slice& a, const Slice& b) {
   if (a.count() == 0 || b.count() == 0) return false;
   if (a.offset == b.offset && a.extent == b.extent) return a.begin < b.end && b.begin < a.end;
@@ -94,8 +95,8 @@ inline bool slices_overlap(const Slice& a, const Slice& b) {
   return true;
 }
 
-// Throws unless the slices, all of one tensor, agree in its shape and dtype and hold each of its
-// elements once. The test is over pairs: thousands of pieces a tensor are fine, millions are not.
+// Throws unless the slices, all of one tensor, agree in shape and dtype and hold each element once.
+// Compares all pairs: fast enough for thousands of slices per tensor, not for millions.
 inline void check_slices_cover(const std::vector<Slice>& slices) {
   require(!slices.empty(), "no slices to put together");
   const Slice& first = slices.front();
@@ -115,18 +116,19 @@ inline void check_slices_cover(const std::vector<Slice>& slices) {
                             std::to_string(all) + " elements");
 }
 
-// Copies the slice's elements from `part`, where they lie one after the other, to their places in
+// Copies the elements of the slice from `part`, where they are contiguous, to their positions in
 // `whole`, the full tensor in host memory.
 inline void copy_slice_into(const Slice& slice, std::span<const std::byte> part, std::byte* whole) {
   const std::int64_t width = tensor_dtype_bytes(slice.dtype);
   require(static_cast<std::int64_t>(part.size()) == slice.count() * width,
           "slice of tensor " + slice.name + ": wrong number of bytes");
   const std::size_t axes = slice.shape.size();
-  const std::int64_t row = axes == 0 ? 1 : slice.extent.back();  // elements that lie together
+  const std::int64_t row = axes == 0 ? 1 : slice.extent.back();  // contiguous elements
   for (std::int64_t at = slice.begin; at < slice.end;) {
     const std::int64_t column = at % row;
     const std::int64_t run = std::min(row - column, slice.end - at);
-    // The place of element `at` of the box, from its index along each axis, the last one first.
+    // Position in the tensor of element `at` of the box, from its index along each axis, last axis
+    // first.
     std::int64_t rest = at;
     std::int64_t place = 0;
     std::int64_t stride = 1;

@@ -1,4 +1,4 @@
-// The number types of tensors in files, by the names that safetensors gives them.
+// Dtypes of tensors in files, with the names that safetensors uses.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace llmc {
 
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 
-// In the order of kTensorDtypes.
+// Same order as kTensorDtypes.
 enum class TensorDtype {
   f64,
   f32,
@@ -75,7 +75,7 @@ inline std::optional<TensorDtype> find_tensor_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-// How an engine's number type is stored.
+// Returns the dtype in which a file stores an engine dtype.
 inline TensorDtype tensor_dtype(Dtype dtype) {
   switch (dtype) {
     case Dtype::bf16:
@@ -87,8 +87,8 @@ inline TensorDtype tensor_dtype(Dtype dtype) {
   }
 }
 
-// dst[i] = the i-th element of `src` as float: exact for F32, BF16 and F16, rounded to nearest for
-// F64. Returns false, having written nothing, for other types. `src` need not be aligned.
+// Sets dst[i] to the i-th element of `src` as float: exact for F32, BF16 and F16, rounded to
+// nearest for F64. Returns false and writes nothing for other dtypes. `src` need not be aligned.
 inline bool convert_to_float(TensorDtype dtype, std::span<const std::byte> src, float* dst) {
   const auto each = [&]<class Stored>(Stored, auto&& convert) {
     for (std::size_t i = 0; i < src.size() / sizeof(Stored); ++i) {
@@ -127,14 +127,15 @@ inline std::string shape_text(const Shape& shape) {
   return text + ")";
 }
 
-// a·b, or nothing where that needs more than 63 bits. Both at least 0.
+// Returns a·b, or nothing if the product needs more than 63 bits. Both must be at least 0.
 inline std::optional<std::int64_t> checked_product(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
   return product;
 }
 
-// The number of elements; nothing where a size is negative or the product leaves 63 bits.
+// Returns the number of elements, or nothing if a size is negative or the product needs more than
+// 63 bits.
 inline std::optional<std::int64_t> checked_count(const Shape& shape) {
   std::optional<std::int64_t> count = 1;
   for (const std::int64_t size : shape) {
@@ -154,7 +155,7 @@ struct TensorHeader {
   bool operator==(const TensorHeader&) const = default;
 };
 
-// Its bytes; throws for a shape that cannot be.
+// Returns the size of a tensor in bytes. Throws for an impossible shape.
 inline std::int64_t tensor_bytes(const TensorHeader& tensor) {
   const auto count = checked_count(tensor.shape);
   const auto bytes =

@@ -1,12 +1,13 @@
-// Which tokens a batch holds. A window is T tokens and the T that follow each of them; window w of
-// a text begins at token w·T, so windows do not overlap but for the one token that is both a target
-// and the next input.
+// Which tokens a batch contains. A window is T + 1 tokens: T inputs, and T targets that each follow
+// their input. Window w of a text begins at token w·T. Consecutive windows share one token, the
+// last target of one and the first input of the next; otherwise windows do not overlap.
 //
 // Training takes the windows of an epoch in shuffled order. The order is a permutation that can be
-// asked for one place at a time: sample g of the run (g = step × global batch + place in the batch)
-// is window permutation(g mod n) of epoch g / n. So any number of ranks and any micro-batching see
-// the same batches, and a resumed run needs only its step. Several sources are shuffled as one
-// text; or, with weights, each by itself, and interleave.h says from which source sample g comes.
+// evaluated at any single index. Sample g of the run is window permutation(g mod n) of epoch g / n,
+// for n windows per epoch. With a constant batch size, g = step × global batch + index in the
+// batch. So the batches do not depend on the number of ranks and micro-batches, and a resumed run
+// needs only its number of samples. Several sources are shuffled as one text. With weights, each
+// source is shuffled separately, and interleave.h selects the source of sample g.
 #pragma once
 
 #include <algorithm>
@@ -27,20 +28,21 @@ namespace llmc {
 
 struct Batch {
   std::int64_t B = 0, T = 0;
-  std::vector<std::int32_t> inputs{}, targets{};  // (B, T); without a loss no targets
-  std::vector<std::int32_t> doc_start{};  // (B, T) first place of each token's document; or empty
+  std::vector<std::int32_t> inputs{}, targets{};  // (B, T); no targets if no loss is computed
+  std::vector<std::int32_t> doc_start{};  // (B, T) row position of the document start; or empty
 };
 
-// Windows of T tokens with targets in a text of `tokens` tokens; the rest of the text is left over.
+// Number of windows of T inputs with targets in a text of `tokens` tokens. The rest of the text is
+// not used.
 inline std::int64_t window_count(std::int64_t tokens, std::int64_t T) {
   return tokens > T ? (tokens - 1) / T : 0;
 }
 
-// A pseudo-random permutation of 0 .. n-1, by a Feistel network on the smallest even number of bits
-// that holds n - 1: each round adds to one half a hash of the other, which can be undone whatever
-// the hash is, so the network is a permutation of all numbers of so many bits. Numbers that fall
-// outside 0 .. n-1 are sent through again until they fall inside (Black and Rogaway, "Ciphers with
-// arbitrary finite domains", 2002): at most four times on average.
+// A pseudo-random permutation of 0 .. n-1: a Feistel network on the smallest even number of bits
+// that holds n - 1. Each round XORs one half with a hash of the other half. This can be inverted
+// for any hash, so the network is a permutation of all numbers with that many bits. Results outside
+// 0 .. n-1 go through the network again until they are inside (Black and Rogaway, "Ciphers with
+// arbitrary finite domains", 2002): at most four passes on average.
 class Permutation {
  public:
   Permutation(std::int64_t n, std::uint64_t seed, std::uint64_t epoch) : n_(n) {
@@ -77,11 +79,11 @@ class Permutation {
   std::uint64_t keys_[kRounds];
 };
 
-// The windows of several sources, numbered through from the first source to the last.
+// The windows of several sources, numbered consecutively from the first source to the last.
 class Windows {
  public:
-  // Throws for a source without one; `hint` says what to do about it. With `documents`, batches
-  // know where documents begin.
+  // Throws if a source has no window; the hint of that error begins with `hint`. With `documents`,
+  // batches contain doc_start.
   Windows(std::vector<TokenSource> sources, std::int64_t T, bool documents, const std::string& hint)
       : sources_(std::move(sources)), T_(T), documents_(documents) {
     for (const TokenSource& source : sources_) {
@@ -119,7 +121,7 @@ class Windows {
     copy(source, w - first_[static_cast<std::size_t>(source)], b, batch);
   }
 
-  // The same of window w of one source.
+  // Copies window w of one source into row b of the batch.
   void copy(std::int64_t source, std::int64_t w, std::int64_t b, Batch& batch) const {
     const TokenSource& text = sources_[static_cast<std::size_t>(source)];
     std::int32_t* inputs = batch.inputs.data() + b * T_;
@@ -134,14 +136,15 @@ class Windows {
   std::vector<TokenSource> sources_;
   std::int64_t T_;
   bool documents_;
-  std::vector<std::int64_t> first_;  // of each source
+  std::vector<std::int64_t> first_;  // first window of each source
   std::int64_t count_ = 0;
 };
 
-// Training batches, by the global number of their first sample. Any number of threads may ask.
+// Training batches, addressed by the global number of their first sample. Any number of threads may
+// call `batch` at the same time.
 class ShuffledWindows {
  public:
-  // With `weights`, one for each source, samples come from the sources in that proportion.
+  // `weights` has one weight per source: samples come from the sources in that proportion.
   ShuffledWindows(Windows windows, std::uint64_t seed,
                   std::optional<Interleave> weights = std::nullopt)
       : windows_(std::move(windows)), seed_(seed), weights_(std::move(weights)) {
@@ -149,13 +152,13 @@ class ShuffledWindows {
     require(!weights_ || weights_->sources() == sources, "one weight for each source");
   }
 
-  // An epoch is as many samples as there are windows in all sources together. Only without weights
-  // is each window one of them.
+  // Number of windows in all sources, which is the number of samples per epoch. Only without
+  // weights does an epoch contain each window once.
   std::int64_t windows() const { return windows_.count(); }
   const Windows& of_sources() const { return windows_; }
   const std::optional<Interleave>& weights() const { return weights_; }
 
-  // Samples first .. first + B - 1 of the run.
+  // Returns samples first .. first + B - 1 of the run.
   Batch batch(std::int64_t first, std::int64_t B) const {
     Batch batch = windows_.make_batch(B);
     for (std::int64_t b = 0; b < B; ++b) {
@@ -172,7 +175,7 @@ class ShuffledWindows {
   }
 
  private:
-  // The window of a sample of n windows that are taken in a new order in each epoch.
+  // Returns the window of a sample. Each epoch takes the n windows in a new order.
   static std::int64_t shuffled(std::int64_t sample, std::int64_t n, std::uint64_t seed) {
     return Permutation(n, seed, static_cast<std::uint64_t>(sample / n))[sample % n];
   }
@@ -182,14 +185,15 @@ class ShuffledWindows {
   std::optional<Interleave> weights_;
 };
 
-// Evaluation batches; the last may be smaller. The windows of one source come one after the other;
-// those of several are stepped through so that the first few are from all of them.
+// Evaluation batches; the last one may be smaller. The windows of a single source are taken in
+// order. With several sources, a constant step through all windows makes the first few come from
+// all sources.
 class ConsecutiveWindows {
  public:
   explicit ConsecutiveWindows(Windows windows) : windows_(std::move(windows)) {
     if (windows_.sources().size() == 1) return;
     const std::int64_t n = windows_.count();
-    // Multiples of the golden ratio fall evenly into the unit interval, however many there are.
+    // Multiples of the golden ratio, modulo 1, are evenly distributed for any number of multiples.
     step_ = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(0.6180339887498949 * static_cast<double>(n)));
     while (std::gcd(step_, n) != 1) ++step_;
@@ -198,7 +202,7 @@ class ConsecutiveWindows {
   std::int64_t windows() const { return windows_.count(); }
   const Windows& of_sources() const { return windows_; }
 
-  // Windows first .. first + B - 1, or as many of them as there are.
+  // Returns windows first .. first + B - 1, or fewer if the windows end before that.
   Batch batch(std::int64_t first, std::int64_t B) const {
     Batch batch = windows_.make_batch(std::min(B, windows_.count() - first));
     for (std::int64_t b = 0; b < batch.B; ++b) windows_.copy(place(first + b), b, batch);
@@ -206,7 +210,8 @@ class ConsecutiveWindows {
   }
 
  private:
-  // step_ and n have no common factor, so each window has its turn; the product may pass 2^63.
+  // step_ and the number of windows have no common factor, so each window occurs once. The product
+  // may exceed 2^63.
   std::int64_t place(std::int64_t i) const {
     return static_cast<std::int64_t>(static_cast<__int128>(i) * step_ % windows_.count());
   }
@@ -219,7 +224,7 @@ struct TrainValidationSplit {
   std::vector<TokenSource> train, validation;
 };
 
-// The last 5% of each source, one window at least, are kept from training.
+// Reserves the last 5% of each source, at least one window, for validation.
 inline TrainValidationSplit split_validation(const std::vector<TokenSource>& sources,
                                              std::int64_t T) {
   TrainValidationSplit split;

@@ -1,11 +1,11 @@
-// From the names of sources to their tokens. The kind of a file is told by its name:
+// Reads the tokens of sources that are given by name. The file name decides the kind of a file:
 //
-//   X, X.bin or X.idx, with X.bin and X.idx there   Megatron-LM's tokens, documents by their index
+//   X, X.bin or X.idx, if X.bin and X.idx exist     Megatron-LM's tokens, documents by their index
 //   X.bin                                           llm.c's tokens
-//   X.jsonl                                         documents, end-of-text before each
-//   any other                                       a text, as it is
+//   X.jsonl                                         documents, each after an end-of-text token
+//   any other                                       a plain text
 //
-// Where a source has several texts, end-of-text stands between them, if the tokenizer has one.
+// End-of-text separates consecutive plain texts of one source, if the tokenizer has such a token.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class SourceReader {
         text_field_(std::move(options.text_field)),
         cache_(tokenizer, std::move(options.cache)) {}
 
-  // All sources of a list; `flag` is what errors call it. Files of tokens are mapped: their headers
-  // are checked, and no more than their ends are read. Throws an error that names the file.
+  // Reads all sources of a list; errors call the list `flag`. Token files are mapped: their headers
+  // are checked, and only the tokens at both ends are read. Throws an error that names the file.
   std::vector<TokenSource> read(const SourceList& list, const std::string& flag) {
     std::vector<TokenSource> sources;
     for (const std::string& name : list.names) {
@@ -54,12 +54,13 @@ class SourceReader {
   }
 
  private:
-  // At each end of a file, before a run begins; the rest is checked as it is read.
+  // Number of tokens checked at each end of a file before a run begins. The rest is checked when it
+  // is read.
   static constexpr std::int64_t kCheckedTokens = std::int64_t{1} << 22;
 
   TokenSource read_source(const std::string& name, const std::string& flag) {
     TokenSource source(name, tokenizer_.vocabulary_size(), tokenizer_.end_of_text());
-    std::set<std::string> prefixes;  // of Megatron's files: a pattern may fit both files of one
+    std::set<std::string> prefixes;  // Megatron's: a pattern may match both .bin and .idx
     bool after_text = false;
     for (const std::string& file : files_of_source(name, flag)) {
       if (const auto prefix = megatron_prefix(file)) {

@@ -1,7 +1,7 @@
-// Documents, one after another, from text files and JSON lines.
+// Reads documents, one after another, from text files and JSON lines.
 //
-// Files are mapped and documents are views of them, so no file need be in memory as a whole. An
-// input must not be cut short while it is read.
+// Files are mapped and documents are views of them, so no whole file needs to be in memory. An
+// input must not be truncated while it is read.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,21 +26,20 @@ namespace llmc {
 struct DocumentFormat {
   enum class Kind { by_name, text, json_lines };
   Kind kind = Kind::by_name;             // by_name: .txt is a text, .jsonl are JSON lines
-  std::string field = "text";            // of each JSON object
-  std::optional<std::string> separator;  // the line between documents of a text; none: one document
+  std::string field = "text";            // key of the text in each JSON object
+  std::optional<std::string> separator;  // line between two documents of a text; none: one document
 };
 
-// A document where it lies in a file.
+// A document and its place in a file.
 struct Document {
-  std::string_view bytes;  // of the file: the text, or a line with a JSON object in it
-  std::size_t input = 0;   // number of the file
-  std::int64_t line = 1;   // of the file, where it begins
+  std::string_view bytes;  // view of the file: the text, or a line with a JSON object
+  std::size_t input = 0;   // index of the file
+  std::int64_t line = 1;   // line of the file where it begins
   bool is_json = false;
 };
 
-// The document in a line of JSON: the text under format.field of an object. `where` is what errors
-// call the line. Throws one for what is not a JSON object, and where the field is missing or no
-// string.
+// Returns the text under format.field of the JSON object in a line. Errors call the line `where`.
+// Throws if the line is not a JSON object, or if the field is missing or not a string.
 inline std::string json_document(std::string_view line, const std::string& where,
                                  const DocumentFormat& format) {
   const Json json = parse_json(line, where);
@@ -57,10 +56,10 @@ inline std::string json_document(std::string_view line, const std::string& where
   return json_text(*value, where + ": the field \"" + printable(format.field) + "\"");
 }
 
-// The documents of several files in their order.
+// The documents of several files, in order.
 class DocumentReader {
  public:
-  // Throws an error that names the file where one is missing, empty, or of no known kind.
+  // Throws an error that names the file if a file is missing, empty or of an unknown kind.
   DocumentReader(std::vector<std::string> paths, DocumentFormat format)
       : paths_(std::move(paths)), format_(std::move(format)) {
     for (const std::string& path : paths_) {
@@ -74,7 +73,8 @@ class DocumentReader {
     }
   }
 
-  // The next document, which may be empty (JSON only); false at the end of the last file.
+  // Sets `document` to the next document, which may be empty (JSON only). Returns false at the end
+  // of the last file.
   bool next(Document& document) {
     while (input_ < maps_.size()) {
       const std::string_view file = text_of_input(input_);
@@ -93,8 +93,9 @@ class DocumentReader {
     return false;
   }
 
-  // The text of a document: itself, or the field of its object, then kept in `storage`. Any number
-  // of threads may call it. Throws as json_document does, with file and line.
+  // Returns the text of a document: its bytes, or the field of its JSON object, which is then
+  // stored in `storage`. Any number of threads may call this. Throws as json_document does; errors
+  // name file and line.
   std::string_view text_of(const Document& document, std::string& storage) const {
     if (!document.is_json) return document.bytes;
     storage = json_document(document.bytes, place(document), format_);
@@ -113,10 +114,10 @@ class DocumentReader {
   }
   std::int64_t total_bytes() const { return total_; }
 
-  // How much of all files lies before the next document.
+  // Bytes of all files before the next document.
   std::int64_t bytes_read() const { return before_ + static_cast<std::int64_t>(at_); }
 
-  // Gives back the memory of all documents so far. What is looked at again is read again.
+  // Releases the pages of all documents read so far; touching them again re-reads them from disk.
   void release_read() {
     for (; released_input_ < input_; ++released_input_, released_ = 0) {
       release(released_input_, released_, maps_[released_input_].bytes().size());
@@ -125,7 +126,8 @@ class DocumentReader {
     released_ = at_;
   }
 
-  // Throws where a file was written to, or replaced, since it was opened.
+  // Throws if the modification time of a file has changed since the file was opened: it was written
+  // or replaced.
   void check_unchanged() const {
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       require(time_of(paths_[i]) == times_[i], paths_[i] + " was changed while it was read",
@@ -147,7 +149,7 @@ class DocumentReader {
              : quantity("document format") + " says what is in files of other names");
   }
 
-  // Bytes begin .. end - 1; whole pages of them.
+  // Releases the pages that contain bytes begin .. end - 1.
   void release(std::size_t input, std::size_t begin, std::size_t end) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t from = begin / page * page;
@@ -162,7 +164,7 @@ class DocumentReader {
     return time;
   }
 
-  // The line at at_, without its end, and past it.
+  // Returns the line at at_, without its line break, and moves at_ past it.
   std::string_view take_line(std::string_view file) {
     const auto* begin = file.data() + at_;
     const auto* end = static_cast<const char*>(std::memchr(begin, '\n', file.size() - at_));
@@ -174,13 +176,13 @@ class DocumentReader {
     return line;
   }
 
-  // False for a line of white space, which is no document.
+  // Returns false for a line of white space, which is not a document.
   bool next_line(std::string_view file, Document& document) {
     document.bytes = take_line(file);
     return document.bytes.find_first_not_of(" \t\r") != std::string_view::npos;
   }
 
-  // Up to the next separator; the line breaks inside belong to the document.
+  // Reads up to the next separator. Line breaks inside belong to the document.
   bool next_text(std::string_view file, Document& document) {
     const std::size_t begin = at_;
     std::size_t end = file.size();
@@ -194,7 +196,7 @@ class DocumentReader {
       }
     }
     document.bytes = file.substr(begin, end - begin);
-    // Nothing stands before a separator that begins the file, or between two of them.
+    // No document ends at a separator that begins the file or directly follows another separator.
     return end > begin;
   }
 
@@ -202,13 +204,13 @@ class DocumentReader {
   DocumentFormat format_;
   std::vector<Kind> kinds_;
   std::vector<MappedFile> maps_;
-  std::vector<std::filesystem::file_time_type> times_;  // of the last change
+  std::vector<std::filesystem::file_time_type> times_;  // last modification times
   std::int64_t total_ = 0;
-  std::size_t input_ = 0;    // where the next document begins
+  std::size_t input_ = 0;    // file of the next document, which begins at byte at_
   std::int64_t before_ = 0;  // bytes of earlier files
   std::size_t at_ = 0;
   std::int64_t line_ = 1;
-  std::size_t released_input_ = 0;  // what lies before was given back
+  std::size_t released_input_ = 0;  // pages before byte released_ of this file are released
   std::size_t released_ = 0;
 };
 

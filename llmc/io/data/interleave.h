@@ -1,12 +1,12 @@
-// Samples from several sources in exact proportion: which source sample g comes from, and which of
-// that source's samples it is, as a function of g alone.
+// Samples from several sources in exact proportion. The source of sample g, and which of that
+// source's samples it is, depend only on g.
 //
-// The weights are whole numbers w_s with the sum W, and the order repeats after W samples, of which
-// w_s come from source s. Within the W samples the order is that of a fair schedule: the i-th
-// sample of source s may be taken from place floor(i W / w_s) on and is due before place
-// ceil((i + 1) W / w_s); of those that may be taken, the one that is due first is. Such a schedule
-// always meets its dues (Baruah, Cohen, Plaxton and Varvel, "Proportionate progress", 1996), so
-// after any n samples the count of every source is within one of n w_s / W.
+// The weights are integers w_s with the sum W. The order repeats after W samples, of which w_s come
+// from source s. Within the W samples the order is a fair schedule. The i-th sample of source s may
+// be taken from place floor(i W / w_s) on and is due before place ceil((i + 1) W / w_s). Of the
+// samples that may be taken, the schedule takes the one that is due first. Such a schedule always
+// meets its deadlines (Baruah, Cohen, Plaxton and Varvel, "Proportionate progress", 1996). So after
+// any n samples the count of every source is within one of n w_s / W.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ namespace llmc {
 
 class Interleave {
  public:
-  // Longest order that repeats: weights are given with so many digits.
+  // Maximum period W. It limits the number of digits of the weights.
   static constexpr std::int64_t kMost = 1'000'000;
 
   struct Place {
     std::int64_t source;
-    std::int64_t sample;  // of this source, from 0
+    std::int64_t sample;  // index within this source, from 0
   };
 
-  // Throws unless all weights are positive and, divided by what they have in common, their sum is
-  // kMost at most.
+  // Throws unless all weights are positive and their sum, after division by their greatest common
+  // divisor, is at most kMost.
   explicit Interleave(std::vector<std::int64_t> weights) : weights_(std::move(weights)) {
     std::int64_t common = 0;
     for (const std::int64_t w : weights_) {
@@ -59,7 +59,7 @@ class Interleave {
 
   std::int64_t sources() const { return static_cast<std::int64_t>(weights_.size()); }
 
-  // The share of samples that come from this source.
+  // The fraction of samples that come from this source.
   double share(std::int64_t source) const {
     return static_cast<double>(weights_[static_cast<std::size_t>(source)]) /
            static_cast<double>(period_);
@@ -68,17 +68,17 @@ class Interleave {
  private:
   struct Slot {
     std::uint32_t source;
-    std::uint32_t earlier;  // samples of the source in this period before this one
+    std::uint32_t earlier;  // number of earlier samples of the source in this period
   };
 
-  // Each place goes to the source whose next sample is due first, of those whose sample is not too
-  // early there. Takes O(period · log sources), so that hundreds of sources are no wait.
+  // Assigns each place to the source whose next sample is due first, among the sources whose next
+  // sample may be taken there. Takes O(period · log sources), which is fast even for hundreds of
+  // sources.
   void arrange() {
-    using Next =
-        std::pair<std::int64_t, std::size_t>;  // a place, and the source with a sample then
+    using Next = std::pair<std::int64_t, std::size_t>;  // a place, and the source of the sample
     using Earliest = std::priority_queue<Next, std::vector<Next>, std::greater<>>;
-    Earliest waiting;  // by the first place that is not too early
-    Earliest ready;    // by the place where it is due
+    Earliest waiting;  // by the first place where the sample may be taken
+    Earliest ready;    // by the place before which the sample is due
     std::vector<std::int64_t> taken(weights_.size());
     for (std::size_t s = 0; s < weights_.size(); ++s) waiting.emplace(0, s);
     slots_.reserve(static_cast<std::size_t>(period_));

@@ -1,17 +1,18 @@
-// Megatron-LM's token files: PREFIX.bin holds the tokens and nothing else, PREFIX.idx says of what
-// type they are and where sequences and documents begin:
+// Megatron-LM's token files. PREFIX.bin holds only the tokens. PREFIX.idx holds the type of the
+// tokens and where sequences and documents begin:
 //
-//   bytes 0-8    "MMIDIDX\0\0"
-//         9-16   version, 1                                             64-bit
-//         17     type of the tokens: 4 is int32, 8 is uint16
-//         18-25  S, the number of sequences                             64-bit
-//         26-33  D, the number of documents, plus 1                     64-bit
-//         then   S lengths of sequences, in tokens                      int32
-//                S places of sequences in PREFIX.bin, in bytes          int64
-//                D numbers of sequences: document d is [d] .. [d + 1])  int64
+//   bytes 0-8     "MMIDIDX\0\0"
+//         9-16    version, 1                                             64-bit
+//         17      type of the tokens: 4 is int32, 8 is uint16
+//         18-25   S, the number of sequences                             64-bit
+//         26-33   D, the number of documents, plus 1                     64-bit
+//         then    S lengths of sequences, in tokens                      int32
+//                 S positions of sequences in PREFIX.bin, in bytes       int64
+//                 D sequence numbers: document d is [d] .. [d + 1] - 1   int64
 //
-// All little-endian. The reader believes none of it: sequences must follow each other without gap
-// or overlap and fill PREFIX.bin, documents must ascend and hold all sequences.
+// All integers are little-endian. The reader trusts none of them: sequences must follow each other
+// without gap or overlap and fill PREFIX.bin. Document boundaries must not descend and must cover
+// all sequences.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ namespace llmc {
 
 struct MegatronTokens {
   TokenData tokens;                           // mapped
-  TokenWidth width = TokenWidth::bits16;      // as they lie in the file
-  std::vector<std::int64_t> document_starts;  // ascending places in `tokens`; the first is 0
+  TokenWidth width = TokenWidth::bits16;      // width of the tokens in the file
+  std::vector<std::int64_t> document_starts;  // ascending positions in `tokens`; the first is 0
 };
 
 namespace megatron_detail {
@@ -40,7 +41,7 @@ namespace megatron_detail {
 inline constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 inline constexpr std::int64_t kHeaderBytes = 34;
 
-// An index in the making of sense: each read names the file when it cannot be.
+// A parsed PREFIX.idx. Errors about invalid content name the file.
 class Index {
  public:
   explicit Index(const std::filesystem::path& path) : path_(path.string()), file_(path) {
@@ -60,7 +61,8 @@ class Index {
     width_ = width_of(number<std::uint8_t>(17));
     sequences_ = count(18, "sequences");
     documents_ = count(26, "document boundaries");
-    // Neither product can pass 2^63: count() has compared each with the size of the file.
+    // Neither product can exceed 2^63: count() has checked that neither count exceeds the file
+    // size.
     const std::int64_t want = kHeaderBytes + 12 * sequences_ + 8 * documents_;
     if (size == want + sequences_) {
       fail(path_ + " has a mode for each sequence: it is the index of a multimodal data set",
@@ -76,7 +78,7 @@ class Index {
 
   TokenWidth width() const { return width_; }
 
-  // Places, in tokens, of the sequences of a file of `bytes` bytes, and of its end.
+  // Positions, in tokens, of the sequences in a file of `bytes` bytes, and of its end.
   std::vector<std::int64_t> sequence_places(std::int64_t bytes, const std::string& bin) const {
     std::vector<std::int64_t> places = {0};
     places.reserve(static_cast<std::size_t>(sequences_) + 1);
@@ -100,7 +102,7 @@ class Index {
     return places;
   }
 
-  // Places of the documents, without those that hold nothing.
+  // Positions, in tokens, of the documents, without empty documents.
   std::vector<std::int64_t> document_starts(const std::vector<std::int64_t>& sequences) const {
     std::vector<std::int64_t> starts;
     std::int64_t last = 0;
@@ -155,8 +157,8 @@ class Index {
 
 }  // namespace megatron_detail
 
-// The tokens of `prefix`.bin, mapped: none is read before it is used. Throws an error that names
-// the file and what is wrong with it.
+// Returns the tokens of `prefix`.bin, mapped: they are read from disk at first use. Throws an error
+// that names the file and what is wrong with it.
 inline MegatronTokens read_megatron_file(const std::string& prefix) {
   const megatron_detail::Index index(prefix + ".idx");
   const std::string bin = prefix + ".bin";

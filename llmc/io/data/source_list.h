@@ -1,10 +1,10 @@
-// What --train and --val say: SOURCE[,SOURCE...], a SOURCE being NAME[:WEIGHT].
+// Parses the values of --train and --val: SOURCE[,SOURCE...]. Each SOURCE is NAME[:WEIGHT].
 //
-// A comma ends a source and the last colon of a source begins its weight, with these exceptions:
-// after a backslash a comma, a colon or a backslash stands for itself; and a list, or a source of
-// it, that is the name of a file as it stands is that file, whatever is in the name. A weight is a
-// decimal number above 0 and has its exact value, so that 0.7 and 0.3 are 7 of 10 and 3 of 10. All
-// sources have weights or none has.
+// A comma ends a source, and the last colon of a source begins its weight, with two exceptions.
+// After a backslash, a comma, a colon or a backslash stands for itself. If a list, or a source in
+// it, is the name of an existing file as written, it stands for that file, whatever characters it
+// contains. A weight is a decimal number above 0 and has its exact value: 0.7 and 0.3 are 7 of 10
+// and 3 of 10. Either all sources have weights or none has.
 #pragma once
 
 #include <glob.h>
@@ -26,8 +26,8 @@
 namespace llmc {
 
 struct SourceList {
-  std::vector<std::string> names;     // of files, prefixes of Megatron's files, or patterns
-  std::optional<Interleave> weights;  // none: by size
+  std::vector<std::string> names;     // files, prefixes of Megatron's files, or patterns
+  std::optional<Interleave> weights;  // none: in proportion to size
 };
 
 namespace source_list_detail {
@@ -37,7 +37,8 @@ inline bool exists(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Where `text` has this character without a backslash before it; npos: nowhere.
+// Returns the position of the first `wanted`, from `from` on, that has no backslash before it; npos
+// if there is none.
 inline std::size_t find_plain(std::string_view text, char wanted, std::size_t from) {
   for (std::size_t at = from; at < text.size(); ++at) {
     if (text[at] == '\\') {
@@ -59,7 +60,8 @@ inline std::string without_backslashes(std::string_view text) {
   return out;
 }
 
-// A decimal number as units of 10^-9. Throws, naming it, unless it is one above 0.
+// Returns a decimal number in units of 10^-9. Throws an error that names the flag and the text
+// unless the number is above 0 and has at most 9 digits on each side of the point.
 inline std::int64_t billionths(const std::string& text, const std::string& flag) {
   constexpr std::size_t kDigits = 9;
   const std::size_t point = std::min(text.find('.'), text.size());
@@ -87,7 +89,7 @@ inline std::vector<std::string> split_list(const std::string& text) {
   return items;
 }
 
-// Whether a name is a pattern of names.
+// Returns whether a name is a glob pattern.
 inline bool is_pattern(const std::string& name) {
   return name.find_first_of("*?[") != name.npos;
 }
@@ -130,8 +132,8 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
   return list;
 }
 
-// The files of a source, in the order of their names: those a pattern (* ? []) fits, or the one of
-// that name. A pattern passes over folders, caches of tokens and files in the making.
+// Returns the files of a source, sorted by name: the files that match a pattern (* ? []), or the
+// one file of that name. A pattern skips directories, token caches and temporary files.
 inline std::vector<std::string> files_of_source(const std::string& name, const std::string& flag) {
   using namespace source_list_detail;
   if (exists(name) || !is_pattern(name)) return {name};

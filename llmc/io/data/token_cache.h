@@ -1,11 +1,12 @@
-// Texts are tokenized once: their tokens are kept beside them as a token file (token_file.h), which
-// may be trained on by its own name too.
+// Each text is tokenized once. Its tokens are stored next to it as a token file (token_file.h),
+// which may also be trained on by its own name.
 //
 //     INPUT.TOKENIZER-0123456789abcdef.cache.bin
 //
-// The digits are a hash of the tokenizer, of how the text was read and of this format. The header's
-// free integers hold the same hash, a checksum of the input's bytes and one of the tokens. Both
-// files are read whole and compared at each use: a cache is used only if nothing has changed since.
+// The digits are a hash of the tokenizer, of how the text was read and of this format; in a shared
+// cache directory also of the path of the text. The unused integers of the header hold the same
+// hash, a checksum of the input's bytes and a checksum of the tokens. Each use reads both files
+// completely and compares: a cache is used only if nothing has changed since it was written.
 #pragma once
 
 #include <array>
@@ -36,13 +37,14 @@ namespace llmc {
 
 struct CacheOptions {
   bool enabled = true;
-  std::string directory{};  // where caches are kept; empty: beside their input
+  std::string directory{};  // directory of the caches; empty: next to their input
 };
 
 inline constexpr std::string_view kCacheEnding = ".cache.bin";
 
-// Of all that decides which tokens a text becomes, as far as a tokenizer tells: the files it can be
-// made from, what every token stands for, and what it makes of a sample. Not of its name or place.
+// Checksum of everything a tokenizer shows about how it encodes text: the files it can be created
+// from, the bytes of every token, and the tokens of a sample. Independent of the tokenizer's name
+// and location.
 inline std::uint64_t tokenizer_checksum(const Tokenizer& tokenizer) {
   std::uint64_t sum = 0;
   const auto add = [&](std::string_view text) { sum = mix64(sum, checksum_of(text)); };
@@ -77,16 +79,17 @@ namespace token_cache_detail {
 
 inline constexpr std::uint64_t kVersion = 1;
 
-// What a cache says of itself, in the free integers of its header.
+// The identity of a cache, stored in the unused integers of its header.
 struct Note {
   std::uint64_t version = kVersion;
-  std::uint64_t key = 0;     // the tokenizer, and how the text was read
+  std::uint64_t key = 0;     // hash of the tokenizer and of how the text was read
   std::uint64_t input = 0;   // checksum of the text
-  std::uint64_t tokens = 0;  // checksum of the tokens, as they lie
+  std::uint64_t tokens = 0;  // checksum of the tokens as stored
 };
 using NoteIntegers = std::array<std::int32_t, sizeof(Note) / sizeof(std::int32_t)>;
 
-// Letters, digits and the like of a tokenizer's name, without folders: "gpt2", "bytes".
+// Returns a file name part for a tokenizer, such as "gpt2" or "bytes": the last component of its
+// name. Characters other than letters, digits, '_' and '.' become '_'.
 inline std::string tag_of(const Tokenizer& tokenizer) {
   std::string name = tokenizer.name();
   while (name.ends_with('/')) name.pop_back();
@@ -104,7 +107,7 @@ inline std::uint64_t checksum_of_file(const std::filesystem::path& path) {
   return sum.value();
 }
 
-// The 16-bit tokens of a vocabulary that fits into them.
+// Checksum of tokens as 16-bit integers. The vocabulary must fit into 16 bits.
 inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
   Checksum sum;
   std::array<std::uint16_t, 4096> narrow;
@@ -116,12 +119,13 @@ inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
   return sum.value();
 }
 
-// Of an error: what was wrong, without the hint.
+// Returns the first line of an error: the problem without the hint.
 inline std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// The tokens of a cache that is what `want` says and whole; otherwise nothing, and a reason.
+// Returns the tokens of a cache if it matches `want` and is intact. Otherwise returns nothing and
+// sets `why`.
 inline std::optional<TokenData> read_cache(const std::filesystem::path& path, const Note& want,
                                            std::string& why) {
   try {
@@ -150,16 +154,16 @@ inline std::optional<TokenData> read_cache(const std::filesystem::path& path, co
 
 class TokenCache {
  public:
-  // Which tokens `make` gives for a text.
+  // Returns the tokens of a text.
   using Tokenize = std::function<std::vector<std::int32_t>(std::string_view text)>;
 
   // Keeps a reference to `tokenizer`.
   TokenCache(const Tokenizer& tokenizer, CacheOptions options)
       : tokenizer_(tokenizer), options_(std::move(options)) {}
 
-  // The tokens of the file `path`: from its cache, or made anew and cached. `reading` is how the
-  // text is read (plain, or as documents under which key). What keeps them from being cached is
-  // said on stderr and is no error.
+  // Returns the tokens of the file `path`, from its cache or newly tokenized and then cached.
+  // `reading` is how the text is read (plain, or as documents under which key). If the tokens
+  // cannot be cached, the reason is reported on stderr; this is not an error.
   TokenData tokens(const std::filesystem::path& path, const std::string& reading,
                    const Tokenize& make) {
     std::error_code ignored;
@@ -190,7 +194,7 @@ class TokenCache {
     if (!tokenizer_checksum_) tokenizer_checksum_ = tokenizer_checksum(tokenizer_);
     std::string key = std::to_string(token_cache_detail::kVersion) + ' ' +
                       checksum_text(*tokenizer_checksum_) + ' ' + reading;
-    // In one directory for all, texts of the same name must not take each other's place.
+    // In a shared cache directory, texts of the same name must not replace each other's cache.
     if (!options_.directory.empty()) key += ' ' + std::filesystem::absolute(path).string();
     return checksum_of(key);
   }
@@ -209,7 +213,7 @@ class TokenCache {
     std::vector<std::int32_t> tokens = make(text);
     if (tokens.empty()) return TokenData();
     check_tokens(tokens, tokenizer_.vocabulary_size(), path.string());
-    // Of what was tokenized, should the file have changed since it was first read.
+    // Checksum of the tokenized text: the file may have changed since it was first read.
     note.input = checksum_of(text);
     note.tokens = token_cache_detail::checksum_of_tokens(tokens);
     try {
@@ -228,12 +232,12 @@ class TokenCache {
     std::cerr << "cached the tokens of " << path.string() << " in " << cache.string() << "\n";
     std::string why;
     if (auto kept = token_cache_detail::read_cache(cache, note, why)) return *kept;
-    return TokenData(std::move(tokens));  // another run has put its own in place
+    return TokenData(std::move(tokens));  // another run has replaced the cache
   }
 
   const Tokenizer& tokenizer_;
   CacheOptions options_;
-  std::optional<std::uint64_t> tokenizer_checksum_;  // once it is asked for
+  std::optional<std::uint64_t> tokenizer_checksum_;  // computed at first use
 };
 
 }  // namespace llmc

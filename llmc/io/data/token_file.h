@@ -1,8 +1,9 @@
-// Tokens in llm.c's files, in memory, and by slices of either.
+// Tokens in llm.c's token files or in memory, and slices of both.
 //
-// A token file (".bin") is a header of 256 32-bit integers, of which the first three are used (a
-// magic number, the version 1, the number of tokens) and the others are 0; then the tokens as
-// 16-bit unsigned integers. All little-endian. Vocabularies of up to 65536 tokens fit.
+// A token file (".bin") begins with a header of 256 32-bit integers. The first three are a magic
+// number, the version 1 and the number of tokens. The others are 0, except in token caches
+// (token_cache.h). The tokens follow as 16-bit unsigned integers. All integers are little-endian.
+// Vocabularies of up to 65536 tokens fit.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +34,9 @@ inline constexpr std::int64_t kTokenFileVocabulary = std::int64_t{1} << 16;
 inline constexpr std::int64_t kTokenFileMost = std::numeric_limits<std::int32_t>::max();  // tokens
 
 using TokenFileHeader = std::array<std::int32_t, 256>;
-inline constexpr std::size_t kTokenFileNote = 3;  // first integer of the header that is free
+inline constexpr std::size_t kTokenFileNote = 3;  // index of the first unused header integer
 
-// ---- tokens, wherever they are ---------------------------------------------------------------
+// ---- tokens in memory or in a file -----------------------------------------------------------
 
 enum class TokenWidth { bits16, bits32 };
 
@@ -43,8 +44,8 @@ inline std::int64_t token_bytes(TokenWidth width) {
   return width == TokenWidth::bits16 ? 2 : 4;
 }
 
-// A sequence of tokens that cannot be changed, in memory or in a mapped file. Copies and slices
-// share the tokens and keep them alive. Positions must be inside; only `slice` and `copy` check.
+// An immutable sequence of tokens, in memory or in a mapped file. Copies and slices share the
+// tokens and keep them alive. Positions must be in range; only `slice` and `copy` check this.
 class TokenData {
  public:
   TokenData() = default;
@@ -56,7 +57,8 @@ class TokenData {
     owner_ = shared;
   }
 
-  // The tokens of a mapped file, from byte `begin` to its end: 16 bits unsigned, or 32 bits signed.
+  // The tokens of a mapped file, from byte `begin` to its end: 16-bit unsigned or 32-bit signed
+  // integers.
   TokenData(MappedFile file, std::size_t begin, TokenWidth width = TokenWidth::bits16) {
     const auto shared = std::make_shared<const MappedFile>(std::move(file));
     const std::span bytes = shared->bytes().subspan(begin);
@@ -75,7 +77,7 @@ class TokenData {
     return narrow_ != nullptr ? std::int32_t{narrow_[i]} : wide_[i];
   }
 
-  // Tokens begin .. end - 1, in the same memory.
+  // Returns tokens begin .. end - 1 without copying them.
   TokenData slice(std::int64_t begin, std::int64_t end) const {
     check_range(begin, end);
     TokenData part = *this;
@@ -85,7 +87,7 @@ class TokenData {
     return part;
   }
 
-  // Tokens begin .. begin + count - 1 to `out`.
+  // Copies tokens begin .. begin + count - 1 to `out`.
   void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
     check_range(begin, begin + count);
     if (narrow_ != nullptr) {
@@ -103,14 +105,14 @@ class TokenData {
   }
 
   std::shared_ptr<const void> owner_;
-  const std::uint16_t* narrow_ = nullptr;  // one of the two, or neither where there are no tokens
+  const std::uint16_t* narrow_ = nullptr;  // one of the two is set; neither if there are no tokens
   const std::int32_t* wide_ = nullptr;
   std::int64_t size_ = 0;
 };
 
 // ---- token files -----------------------------------------------------------------------------
 
-// Throws unless these are the bytes of a whole token file, naming it.
+// Throws an error that names the file unless `bytes` are a complete token file.
 inline void check_token_file(std::span<const std::byte> bytes, const std::string& path) {
   const std::string ours = "token files are llm.c's: a header of 1024 bytes, then 16-bit tokens";
   require(!bytes.empty(), path + " is empty", ours);
@@ -141,15 +143,15 @@ inline void check_token_file(std::span<const std::byte> bytes, const std::string
   }
 }
 
-// The tokens of a token file, mapped: nothing is read before it is used. The file may be replaced
-// meanwhile, but not be written in place.
+// Returns the tokens of a token file, mapped: they are read from disk at first use. The file may be
+// replaced while it is mapped, but must not be written in place.
 inline TokenData read_token_file(const std::filesystem::path& path) {
   MappedFile file(path);
   check_token_file(file.bytes(), path.string());
   return TokenData(std::move(file), sizeof(TokenFileHeader));
 }
 
-// Throws unless tokens of so large a vocabulary fit into a token file.
+// Throws unless the tokens of a vocabulary of this size fit into a token file.
 inline void check_token_file_vocabulary(std::int64_t vocabulary_size, const std::string& path) {
   if (vocabulary_size <= kTokenFileVocabulary) return;
   fail("the tokens of a vocabulary of " + std::to_string(vocabulary_size) +
@@ -158,8 +160,8 @@ inline void check_token_file_vocabulary(std::int64_t vocabulary_size, const std:
            "; give the text itself, which is tokenized in memory");
 }
 
-// Throws, naming the place, for the first token that is not in 0 .. vocabulary_size - 1. `offset`
-// is the position of tokens[0] in `path`.
+// Throws if a token is not in 0 .. vocabulary_size - 1; the error names the position of the first
+// one. `offset` is the position of tokens[0] in `path`.
 inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocabulary_size,
                          const std::string& path, std::int64_t offset = 0) {
   const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t token) {
@@ -171,21 +173,21 @@ inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t voca
        "tokens must come from the tokenizer that is used with them");
 }
 
-// Writes a token file piece by piece. It takes its name, and replaces what had it, at `finish`;
-// before that nothing of it is seen.
+// Writes a token file piece by piece under a temporary name. `finish` gives the file its name and
+// replaces an older file of that name.
 class TokenFileWriter {
  public:
-  // `count` is the number of tokens to come, for which the space is taken at once. `note` goes into
-  // the header after the fields that every reader knows.
+  // `count` is the number of tokens that will be written; their disk space is reserved immediately.
+  // `note` is stored in the header after the fields that every reader knows.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
                   std::int64_t count, std::span<const std::int32_t> note = {})
       : TokenFileWriter(path, vocabulary_size, count, count, note) {}
 
-  // As many tokens as will come.
+  // For a number of tokens that is not known in advance.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size)
       : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMost, {}) {}
 
-  // Throws for a token outside the vocabulary, and for more tokens than announced.
+  // Throws if a token is outside the vocabulary, or if there are more tokens than announced.
   void append(std::span<const std::int32_t> tokens) {
     const std::string path = file_.path().string();
     check_tokens(tokens, vocabulary_size_, path, written_);
@@ -202,12 +204,12 @@ class TokenFileWriter {
     written_ += n;
   }
 
-  // Another name, in the same folder, that the file will take.
+  // Changes the name that `finish` gives the file. The directory must be the same.
   void rename(const std::filesystem::path& path) { file_.rename(path); }
 
   std::int64_t written() const { return written_; }  // tokens
 
-  // Throws when fewer tokens came than announced, or none; nothing is replaced then.
+  // Throws if fewer tokens were written than announced, or none; then nothing is replaced.
   void finish() {
     if (written_ < least_) {
       fail(file_.path().string() + ": " + std::to_string(written_) + " tokens of " +
@@ -231,7 +233,7 @@ class TokenFileWriter {
 
   static constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(TokenFileHeader));
 
-  // The second time, over the first.
+  // Writes the header; a second call overwrites it.
   void write_header(std::int64_t count) {
     TokenFileHeader header{};
     header[0] = kTokenFileMagic;
@@ -246,7 +248,7 @@ class TokenFileWriter {
     }
   }
 
-  // Before the file is made.
+  // Checks the arguments before the file is created.
   static const std::filesystem::path& checked(const std::filesystem::path& path,
                                               std::int64_t vocabulary_size, std::int64_t count) {
     check_token_file_vocabulary(vocabulary_size, path.string());
@@ -271,7 +273,7 @@ inline void write_token_file(const std::filesystem::path& path,
   writer.finish();
 }
 
-// check_tokens for all of them.
+// Runs check_tokens on all tokens of a TokenData.
 inline void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size,
                          const std::string& path) {
   constexpr std::int64_t kPiece = 1 << 16;

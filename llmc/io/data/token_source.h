@@ -1,5 +1,5 @@
-// One source of training text: the tokens of one file or of several, one after the other, and where
-// documents begin in them. Windows may reach over the end of a file into the next.
+// One source of training text: the tokens of one or more files in sequence, and where documents
+// begin in them. A window may continue from the end of one file into the next.
 #pragma once
 
 #include <algorithm>
@@ -18,16 +18,16 @@ namespace llmc {
 
 class TokenSource {
  public:
-  // Ascending places in a file where documents begin.
+  // Ascending positions in a file where documents begin.
   using DocumentStarts = std::shared_ptr<const std::vector<std::int64_t>>;
 
-  // `name` is what errors call the source. Without `vocabulary_size` tokens are not checked.
-  // `end_of_text`: the token that begins a document, in files that do not come with their starts.
+  // Errors call the source `name`. If `vocabulary_size` is 0, tokens are not checked. `end_of_text`
+  // is the token that begins a document in files without a list of document starts.
   explicit TokenSource(std::string name, std::int64_t vocabulary_size = 0,
                        std::optional<std::int32_t> end_of_text = std::nullopt)
       : name_(std::move(name)), vocabulary_size_(vocabulary_size), end_of_text_(end_of_text) {}
 
-  // Adds the tokens of a file at the end.
+  // Appends the tokens of a file.
   void add(std::string file, TokenData tokens, DocumentStarts starts = nullptr) {
     if (tokens.size() == 0) return;
     const std::int64_t size = tokens.size();
@@ -37,7 +37,8 @@ class TokenSource {
 
   const std::string& name() const { return name_; }
   std::int64_t size() const { return size_; }
-  // That the tokens come from; end-of-text between two texts counts to the second.
+  // Number of files in this source. An end-of-text inserted between two texts belongs to the
+  // second.
   std::int64_t files() const {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -46,7 +47,7 @@ class TokenSource {
     return count;
   }
 
-  // Tokens begin .. end - 1, in the same memory.
+  // Returns tokens begin .. end - 1 without copying them.
   TokenSource slice(std::int64_t begin, std::int64_t end, std::string name) const {
     TokenSource part(std::move(name), vocabulary_size_, end_of_text_);
     for_each_part(begin, end - begin, [&](const Piece& piece, std::int64_t at, std::int64_t n) {
@@ -57,8 +58,8 @@ class TokenSource {
     return part;
   }
 
-  // Tokens begin .. begin + count - 1 to `out`. Throws, naming the file and the place, for a token
-  // outside the vocabulary: whoever reads tokens through here never sees one.
+  // Copies tokens begin .. begin + count - 1 to `out`. Throws if a token is outside the vocabulary,
+  // so that callers never use one; the error names the file and the position.
   void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
     for_each_part(begin, count, [&](const Piece& piece, std::int64_t at, std::int64_t n) {
       piece.tokens.copy(at, n, out);
@@ -70,8 +71,8 @@ class TokenSource {
     });
   }
 
-  // For each of the tokens begin .. begin + count - 1, which `tokens` holds: where its document
-  // begins, counted from `begin`; 0 for what began before.
+  // `tokens` are the tokens from `begin` on. For each of them, writes to `out` where its document
+  // begins, counted from `begin`; 0 if the document began earlier.
   void document_starts(std::int64_t begin, std::span<const std::int32_t> tokens,
                        std::int32_t* out) const {
     std::int32_t start = 0, i = 0;
@@ -89,8 +90,7 @@ class TokenSource {
     });
   }
 
-  // Whether it is known of any token that a document begins with it. Reads on to the first of
-  // these.
+  // Returns whether the start of any document is known. Reads tokens up to the first start.
   bool has_documents() const {
     constexpr std::int64_t kPiece = 1 << 16;
     std::vector<std::int32_t> tokens;
@@ -106,8 +106,8 @@ class TokenSource {
     return false;
   }
 
-  // copy's check for the first `most` tokens of each file and for its last, so that data of another
-  // tokenizer are found before a run begins and not in its midst.
+  // Runs the check of `copy` on the first and the last `most` tokens of each file. So tokens of
+  // another tokenizer are detected before a run begins, not in the middle of it.
   void check_ends(std::int64_t most) const {
     constexpr std::int64_t kPiece = 1 << 16;
     std::vector<std::int32_t> tokens(kPiece);
@@ -127,13 +127,14 @@ class TokenSource {
   struct Piece {
     std::string file;
     TokenData tokens;
-    std::int64_t first;     // place of tokens[0] in the file
-    std::int64_t begin;     // place of tokens[0] in the source
-    DocumentStarts starts;  // of the whole file; null: end_of_text_ begins documents
+    std::int64_t first;     // position of tokens[0] in the file
+    std::int64_t begin;     // position of tokens[0] in the source
+    DocumentStarts starts;  // starts in the whole file; null: end_of_text_ begins documents
   };
   static inline const std::vector<std::int64_t> kNoStarts;
 
-  // each(piece, place in the piece, tokens) for the parts of begin .. begin + count - 1.
+  // Calls each(piece, position in the piece, number of tokens) for the parts of tokens begin ..
+  // begin + count - 1.
   template <class Each>
   void for_each_part(std::int64_t begin, std::int64_t count, Each&& each) const {
     if (begin < 0 || count < 0 || count > size_ - begin) {

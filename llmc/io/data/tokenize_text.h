@@ -1,5 +1,4 @@
-// Texts and documents to tokens in memory, with a word on stderr now and then about how far that
-// is.
+// Tokenizes texts and documents in memory and reports progress on stderr.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +17,8 @@
 
 namespace llmc {
 
-// The tokens of a text, as encode(text) gives them, in pieces of at least `piece` bytes where the
-// tokenizer allows that. `path` is what errors and progress call it.
+// Returns the same tokens as encode(text). Encodes in pieces of at least `piece` bytes if the
+// tokenizer allows exact cuts. Errors and progress call the text `path`.
 inline std::vector<std::int32_t> tokenize_text(std::string_view text, const std::string& path,
                                                const Tokenizer& tokenizer,
                                                std::size_t piece = std::size_t{1} << 24) {
@@ -41,9 +40,9 @@ inline std::vector<std::int32_t> tokenize_text(std::string_view text, const std:
   return tokens;
 }
 
-// The tokens of JSON lines, the content of the file `path`: end-of-text, then the document, for
-// each line that is not empty. Throws as json_document does, and where the tokenizer has no
-// end-of-text.
+// Returns the tokens of JSON lines, the content of the file `path`: for each line that is not
+// blank, end-of-text and then the document. Throws as json_document does, and if the tokenizer has
+// no end-of-text.
 inline std::vector<std::int32_t> tokenize_documents(std::string_view text, const std::string& path,
                                                     const DocumentFormat& format,
                                                     const Tokenizer& tokenizer) {

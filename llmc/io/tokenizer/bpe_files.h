@@ -1,6 +1,6 @@
-// A byte pair encoding from the two files GPT-2 was published with: encoder.json, the ids of the
-// tokens, and vocab.bpe, the merges; at Hugging Face they are called vocab.json and merges.txt, and
-// added_tokens.json may hold more tokens.
+// Byte pair encoding from the two files that GPT-2 was published with: encoder.json (the token ids)
+// and vocab.bpe (the merges). Hugging Face calls them vocab.json and merges.txt; its optional
+// added_tokens.json holds more tokens.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace llmc {
 
 namespace bpe {
 
-// {"token": id, ...}; `what` names the object in errors.
+// Parses {"token": id, ...}; `what` names the object in errors.
 inline BpeListing::NamedIds named_ids(const Json& json, const std::string& what) {
   if (!json.is_object()) fail(what + " is not a JSON object of tokens and their ids");
   BpeListing::NamedIds ids;
@@ -30,7 +30,7 @@ inline BpeListing::NamedIds named_ids(const Json& json, const std::string& what)
   return ids;
 }
 
-// "a b"; `where` names its place.
+// Parses "a b"; `where` names the place of the line in errors.
 inline std::pair<std::string, std::string> two_names(std::string_view line,
                                                      const std::string& where) {
   const std::size_t space = line.find(' ');
@@ -40,7 +40,7 @@ inline std::pair<std::string, std::string> two_names(std::string_view line,
   return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
 
-// A merge on each line; the first line may be a version.
+// Reads one merge per line. The first line may be a version.
 inline void list_merges(const std::filesystem::path& path, BpeListing& listing) {
   const std::string list = read_file(path);
   listing.merges_are = path.string();
@@ -55,7 +55,7 @@ inline void list_merges(const std::filesystem::path& path, BpeListing& listing) 
   }
 }
 
-// The pair that is in a directory.
+// Returns the paths of the vocabulary and of the merges in `directory`.
 inline std::pair<std::filesystem::path, std::filesystem::path> find_pair(
     const std::filesystem::path& directory) {
   constexpr const char* kFiles =

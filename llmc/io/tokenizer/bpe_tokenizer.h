@@ -1,9 +1,9 @@
 // GPT-2's byte-level byte pair encoding (Sennrich et al., "Neural machine translation of rare words
 // with subword units", 2016; on bytes: Radford et al., 2019, 2.2).
 //
-// Each piece of a text (gpt2_splitter.h) begins as single bytes. Of all merges that two neighbours
-// allow, the one that stands first in the list of merges is made, the leftmost of equals, until
-// none is left.
+// Each piece of a text (gpt2_splitter.h) starts as single bytes. Of all merges that apply to two
+// neighbours, the tokenizer applies the one that comes first in the list of merges. Ties go to the
+// leftmost pair. It repeats this until no merge applies.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace llmc {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  // `name` is what make_tokenizer is given to make this one.
+  // `name` is the argument of make_tokenizer that creates this tokenizer.
   BpeTokenizer(BpeVocabulary vocabulary, std::string name)
       : name_(std::move(name)), vocabulary_(std::move(vocabulary)) {
     for (const BpeMerge& merge : vocabulary_.merges) {
@@ -41,7 +41,7 @@ class BpeTokenizer : public Tokenizer {
     }
   }
 
-  // From the pair of files in a directory: see bpe_files.h.
+  // Reads the pair of files in a directory: see bpe_files.h.
   explicit BpeTokenizer(const std::filesystem::path& directory)
       : BpeTokenizer(read_bpe_pair(directory), directory.string()) {}
 
@@ -50,7 +50,8 @@ class BpeTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> tokens;
     tokens.reserve(text.size() / 4);
-    // Most pieces of a long text were seen before in it: where their tokens lie in `tokens`.
+    // Most pieces of a long text occur in it several times. Maps a piece to the range [from, to) of
+    // its tokens in `tokens`.
     std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;
     Workspace workspace;
     splitter_.split(text, [&](std::string_view piece) {
@@ -79,17 +80,17 @@ class BpeTokenizer : public Tokenizer {
   std::vector<TextFile> files() const override { return bpe_files(vocabulary_); }
 
  private:
-  static constexpr std::size_t kMostSeen = std::size_t{1} << 20;  // some 100 MB
+  static constexpr std::size_t kMostSeen = std::size_t{1} << 20;  // about 100 MB
 
-  // A token of an unfinished piece, in a list linked by index.
+  // A token of an unfinished piece, in a list that is linked by index.
   struct Link {
-    std::int32_t token;  // kGone once it is part of the one before
+    std::int32_t token;  // kGone after a merge into the token before it
     std::int64_t previous, next;
   };
   static constexpr std::int32_t kGone = -1;
 
   struct Workspace {
-    using Candidate = std::pair<std::int32_t, std::int64_t>;  // rank of a merge, index of its left
+    using Candidate = std::pair<std::int32_t, std::int64_t>;  // merge rank, index of left token
     std::vector<Link> links;
     std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   };
@@ -99,8 +100,9 @@ class BpeTokenizer : public Tokenizer {
            static_cast<std::uint32_t>(right);
   }
 
-  // Appends the tokens of one piece. Candidates wait in a heap, so that a piece of n bytes takes
-  // O(n log n) also where n is millions; one whose tokens have changed since is passed over.
+  // Appends the tokens of one piece. Candidate merges wait in a heap, so a piece of n bytes takes
+  // O(n log n) even if n is in the millions. A candidate is skipped if its tokens have changed
+  // since it was pushed.
   void merge(std::string_view piece, std::vector<std::int32_t>& tokens, Workspace& work) const {
     const auto n = static_cast<std::int64_t>(piece.size());
     work.links.clear();
@@ -136,7 +138,7 @@ class BpeTokenizer : public Tokenizer {
   Gpt2Splitter splitter_;
   BpeVocabulary vocabulary_;
   std::optional<std::int32_t> end_of_text_;
-  std::unordered_map<std::uint64_t, std::int32_t> ranks_;  // of merges, by pair_key
+  std::unordered_map<std::uint64_t, std::int32_t> ranks_;  // rank of each merge, by pair_key
 };
 
 }  // namespace llmc

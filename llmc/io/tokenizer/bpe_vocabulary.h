@@ -1,5 +1,5 @@
-// The tokens and merges of a byte pair encoding, put together from what its files say and checked:
-// ids without holes, a token for every byte, no merge of what is no token, none missing.
+// The tokens and merges of a byte pair encoding, assembled from its files and checked: ids have no
+// gaps, every byte has a token, merges use only known tokens, and no merge is missing.
 #pragma once
 
 #include <algorithm>
@@ -25,39 +25,41 @@ struct BpeMerge {
 };
 
 struct BpeVocabulary {
-  std::vector<std::string> bytes;          // what each token stands for, by id
-  std::vector<BpeMerge> merges;            // the first is made first
-  std::vector<SpecialToken> special;       // no merge makes these
-  std::array<std::int32_t, 256> byte_ids;  // the token of each byte
+  std::vector<std::string> bytes;          // bytes that each token stands for, by id
+  std::vector<BpeMerge> merges;            // highest priority first
+  std::vector<SpecialToken> special;       // tokens that no merge produces
+  std::array<std::int32_t, 256> byte_ids;  // token id of each byte
 };
 
-// What the files say, not yet believed, and what errors call the places where they say it.
+// The unchecked content of the files, and the names that errors use for its places.
 struct BpeListing {
   using NamedIds = std::vector<std::pair<std::string, std::int64_t>>;
 
-  NamedIds ids;         // by the name of a token, a character for each byte (byte_names.h)
-  std::string ids_are;  // "DIR/encoder.json"
+  NamedIds ids;         // by token name, which has one character per byte (byte_names.h)
+  std::string ids_are;  // such as "DIR/encoder.json"
 
-  std::vector<std::pair<std::string, std::string>> merges;  // two names each
-  std::string merges_are;                                   // "DIR/vocab.bpe"
-  std::string merge_number = ", merge ";                    // what the numbers of merges are,
-  std::int64_t first_merge = 1;                             // and where they begin
+  std::vector<std::pair<std::string, std::string>> merges;  // two token names each
+  std::string merges_are;                                   // such as "DIR/vocab.bpe"
+  std::string merge_number = ", merge ";  // text before the number of a merge in errors
+  std::int64_t first_merge = 1;           // number of the first merge
 
-  NamedIds special;         // by the text of a token; its id may be among `ids` too
-  std::string special_are;  // "DIR/added_tokens.json"
-  // Where nothing says which tokens are special: those named <...> that no merge makes.
+  NamedIds special;         // by token text; the token may be in `ids` too
+  std::string special_are;  // such as "DIR/added_tokens.json"
+  // True if no file lists the special tokens. Tokens named <...> that no merge produces are then
+  // special.
   bool special_by_look = false;
 };
 
 namespace bpe {
 
-using Ids = std::unordered_map<std::string, std::int32_t>;  // by name
+using Ids = std::unordered_map<std::string, std::int32_t>;  // token ids by name
 
 inline std::string in_quotes(std::string_view name) {
   return "\"" + printable(name) + "\"";
 }
 
-// Gives a token its place. `bytes` is empty where the name stands for none.
+// Stores a token under its id. `bytes` is empty if the name does not stand for bytes, which is an
+// error.
 inline void place(BpeVocabulary& vocabulary, Ids& ids, const std::string& source,
                   const std::string& name, std::int64_t id, const std::string& bytes) {
   const std::string what = source + ": the id of " + in_quotes(name);
@@ -118,7 +120,7 @@ inline void find_bytes(BpeVocabulary& vocabulary, const Ids& ids, const BpeListi
   }
 }
 
-// Fills vocabulary.merges. Returns which tokens some merge makes.
+// Fills vocabulary.merges. Returns one flag per token id: whether a merge produces the token.
 inline std::vector<bool> add_merges(BpeVocabulary& vocabulary, const Ids& ids,
                                     const BpeListing& listing) {
   std::vector<bool> made(vocabulary.bytes.size());
@@ -143,7 +145,7 @@ inline std::vector<bool> add_merges(BpeVocabulary& vocabulary, const Ids& ids,
   return made;
 }
 
-// What text can be encoded to is not special: a document could end itself.
+// Throws if a merge produces a special token: a document could then contain its own end.
 inline void check_special(const BpeVocabulary& vocabulary, const std::vector<bool>& made,
                           const BpeListing& listing) {
   for (const SpecialToken& token : vocabulary.special) {
@@ -153,8 +155,9 @@ inline void check_special(const BpeVocabulary& vocabulary, const std::vector<boo
   }
 }
 
-// A list of merges that was cut short would still encode every text, into other tokens. So each
-// token must be a byte, be made by a merge, be special, or look as special ones do: <...>.
+// A truncated list of merges would still encode every text, but into other tokens. So each token
+// must be a byte, the product of a merge, special, or named <...> as special tokens are. With
+// listing.special_by_look, adds those named <...> to vocabulary.special.
 inline void check_complete(BpeVocabulary& vocabulary, const Ids& ids,
                            const std::vector<bool>& reached, const BpeListing& listing) {
   auto first = static_cast<std::int32_t>(vocabulary.bytes.size());
@@ -177,7 +180,7 @@ inline void check_complete(BpeVocabulary& vocabulary, const Ids& ids,
 
 }  // namespace bpe
 
-// Throws an error that begins with the place of the listing that is wrong.
+// Throws an error that begins with the place of the fault in the files.
 inline BpeVocabulary make_bpe_vocabulary(const BpeListing& listing) {
   BpeVocabulary vocabulary;
   const bpe::Ids ids = bpe::place_all(vocabulary, listing);

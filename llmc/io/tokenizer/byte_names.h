@@ -1,5 +1,5 @@
-// How GPT-2's files write bytes: each as one printable character. The printable characters of
-// Latin-1 stand for themselves, the other bytes are U+0100 and up, in the order of kByteOrder.
+// How GPT-2's files write bytes: one printable character per byte. Printable characters of Latin-1
+// stand for themselves. The other bytes are U+0100 and up, in the order of kByteOrder.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@
 
 namespace llmc {
 
-// How many bytes are printable characters of Latin-1 (the soft hyphen is not).
+// Number of bytes that are printable characters of Latin-1 (the soft hyphen is not).
 inline constexpr int kPrintableBytes = 188;
 
-// The byte of each id 0 .. 255 of GPT-2: the printable ones ascending ('!' is 0), then the others
-// ascending.
+// The byte of each GPT-2 id 0 .. 255: first the printable bytes in ascending order ('!' is 0), then
+// the others in ascending order.
 inline constexpr std::array<std::uint8_t, 256> kByteOrder = [] {
   const auto printable = [](int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
@@ -31,14 +31,14 @@ inline constexpr std::array<std::uint8_t, 256> kByteOrder = [] {
   return order;
 }();
 
-// The inverse of kByteOrder: the place of each byte.
+// The inverse of kByteOrder: the id of each byte.
 inline constexpr std::array<std::int32_t, 256> kPlaceOfByte = [] {
   std::array<std::int32_t, 256> place{};
   for (std::size_t id = 0; id < 256; ++id) place[kByteOrder[id]] = static_cast<std::int32_t>(id);
   return place;
 }();
 
-// The name that these bytes have in the files: a character for each.
+// Returns the name of these bytes in the files: one character per byte.
 inline std::string name_of_bytes(std::string_view bytes) {
   std::string name;
   for (const char c : bytes) {
@@ -51,8 +51,8 @@ inline std::string name_of_bytes(std::string_view bytes) {
   return name;
 }
 
-// The bytes that a name stands for; nothing where it has a character that stands for no byte. All
-// that do have one or two bytes in UTF-8.
+// Returns the bytes that a name stands for, or nothing if one of its characters stands for no byte.
+// Characters that stand for bytes have one or two bytes in UTF-8.
 inline std::optional<std::string> bytes_of_name(std::string_view name) {
   std::string bytes;
   while (!name.empty()) {

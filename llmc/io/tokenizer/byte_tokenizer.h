@@ -1,5 +1,5 @@
-// A token for each byte, in the order in which GPT-2's encoder.json lists them, and one more for
-// the end of a text. Needs no files and knows every text.
+// One token per byte, in the order of GPT-2's encoder.json, and one token for the end of a text.
+// Needs no files and encodes every text.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class ByteTokenizer : public Tokenizer {
     return {{std::string(kEndOfText), 256}};
   }
 
-  // Byte pairs without a merge.
+  // The files of a byte pair encoding without merges.
   std::vector<TextFile> files() const override {
     BpeVocabulary vocabulary{
         .bytes = {}, .merges = {}, .special = special_tokens(), .byte_ids = kPlaceOfByte};

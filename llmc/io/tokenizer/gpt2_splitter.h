@@ -1,11 +1,12 @@
-// Cuts a text into the pieces that GPT-2's tokens stay within: a word with the space before it, a
-// number, a run of other characters, a run of white space. Radford et al., "Language models are
-// unsupervised multitask learners" (2019), 2.2, say why; the pattern is in the code they published.
+// Splits a text into pieces; no token of GPT-2 crosses the border of a piece. A piece is a
+// contraction ('s), a run of white space, or a word, a number or a run of other characters, each
+// with at most one space before it. Radford et al., "Language models are unsupervised multitask
+// learners" (2019), section 2.2, give the reason; the pattern is in their published code.
 //
-// What is a letter and what a number is Unicode's to say, and newer versions of it know more of
-// them: PCRE2 10.42 has Unicode 14. Next to some 9400 characters that came later, all of them rare
-// (Han extension H, Kawi, Garay), an apostrophe may go to another piece than in a program with
-// newer tables.
+// Unicode defines which characters are letters and numbers, and newer versions define more of them:
+// PCRE2 10.42 has Unicode 14. About 9400 rare characters were added later (Han extension H, Kawi,
+// Garay). Next to one of them, an apostrophe may be in another piece than in a program with newer
+// tables.
 #pragma once
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -22,7 +23,7 @@
 
 namespace llmc {
 
-// Unchanging once made; any number of threads may use one at the same time.
+// Immutable: any number of threads may use one instance at the same time.
 class Gpt2Splitter {
  public:
   Gpt2Splitter() {
@@ -32,13 +33,14 @@ class Gpt2Splitter {
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                               PCRE2_UTF | PCRE2_ANCHORED, &error, &at, nullptr));
     if (!code_) fail_pcre2(error, "a PCRE2 library with Unicode (libpcre2-8) is needed");
-    // Where it cannot compile to machine code, the library interprets: slower, and no error.
+    // If the library cannot compile to machine code, it interprets the pattern: slower, but no
+    // error.
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
   }
 
-  // Calls `each(std::string_view)` for the pieces in their order; together they are all of `text`,
-  // and views into it. A byte that is not UTF-8 counts as a character that is neither letter, digit
-  // nor white space, as does U+FFFD, which other readers put in its place.
+  // Calls `each(std::string_view)` for the pieces in order. The pieces are views into `text` and
+  // together cover it. A byte that is not UTF-8 counts as a character that is neither letter, digit
+  // nor white space. U+FFFD, which other readers put in its place, is in the same class.
   template <class Each>
   void split(std::string_view text, Each&& each) const {
     const std::string repaired = valid_utf8(text);
@@ -60,10 +62,10 @@ class Gpt2Splitter {
     void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
   };
 
-  // Every character is in one of the four classes, so there is a match wherever one is sought.
-  // White space is spelled out: it is Unicode's White_Space, as in Python's `regex` and Rust's,
-  // while \s in PCRE2 also takes U+180E. Of a run of white space before a word the last character
-  // is left over, so that a space can go with the word.
+  // Every character is in one of the four classes, so the pattern matches at every position. White
+  // space is listed explicitly: it is Unicode's White_Space, as in the `regex` packages of Python
+  // and Rust, while \s in PCRE2 also includes U+180E. A run of white space before a word leaves its
+  // last character to the next match, so that a space can join the word.
   static std::string gpt2_pattern() {
     const std::string space =
         R"(\t-\r\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
@@ -72,7 +74,8 @@ class Gpt2Splitter {
     return endings + "|" + words + "|[" + space + "]+(?![^" + space + "])|[" + space + "]+";
   }
 
-  // A copy of `text` with '!' for each byte that is not UTF-8; empty where there is no such byte.
+  // Returns a copy of `text` with '!' for each byte that is not UTF-8, or an empty string if there
+  // is no such byte.
   static std::string valid_utf8(std::string_view text) {
     std::string copy;
     for (std::size_t at = 0; at < text.size();) {

@@ -1,5 +1,5 @@
-// Where a text can be cut so that its parts, tokenized one by one, give the tokens of the whole:
-// how one long document keeps many cores busy.
+// Cuts a text into parts whose tokens, concatenated, are the tokens of the whole text. So one long
+// document can use many cores.
 #pragma once
 
 #include <algorithm>
@@ -13,29 +13,31 @@
 
 namespace llmc {
 
-// Whether cut_text's places are exact for this tokenizer.
+// Returns whether the cuts of cut_text are exact for this tokenizer.
 //
-// For byte pair encoding after GPT-2's pattern they are. Tokens stay within the pieces that the
-// pattern makes, so it is enough that X" Y" has the pieces of X followed by those of " Y", where X
-// ends in a letter and Y begins with one.
-// - No piece has both X's last letter and the space: a piece is a contraction ('s), a run of
-//   letters, of digits or of others with at most one space, which comes first, or white space
-//   alone.
-// - The pieces within X do not depend on what follows. The only look ahead is that of a run of
-//   white space, at one character, and since X ends in a letter that is in X. A run of letters
-//   stops at the space as it does at the end of X.
+// They are exact for byte pair encoding after GPT-2's pattern. Tokens stay within the pieces of the
+// pattern. Let X end in a letter and Y begin with a letter. It is enough to show that X + " " + Y
+// has the pieces of X followed by the pieces of " " + Y.
+// - No piece contains both the last letter of X and the space. A piece is a contraction ('s), a run
+//   of white space, or a run of letters, of digits or of other characters. A run of the last three
+//   kinds has at most one space, which comes first.
+// - The pieces within X do not depend on the text after X. Only a run of white space looks ahead,
+//   by one character. That character is in X, because X ends in a letter. A run of letters stops at
+//   the space as it stops at the end of X.
 // - The pieces from the space on depend on nothing before it: the pattern never looks back.
-// A space and the letters beside it are single bytes, so no character is cut, and which bytes are
-// no UTF-8 is decided on either side alone.
+// The space and the letters next to it are single bytes, so no character is cut. Which bytes are
+// not UTF-8 is decided separately on each side.
 //
-// Bytes have no neighbours at all. Other tokenizers get their documents whole.
+// ByteTokenizer encodes each byte separately, so every cut is exact. Other tokenizers get whole
+// documents.
 inline bool cuts_are_exact(const Tokenizer& tokenizer) {
   return dynamic_cast<const BpeTokenizer*>(&tokenizer) != nullptr ||
          dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
 }
 
-// The parts of a text, views into it: each ends at the first place from `least` bytes on where an
-// ASCII letter, a space and an ASCII letter meet. One part where there is none.
+// Returns the parts of a text, as views into it. Each part except the last has at least `least`
+// bytes and ends at the next place where an ASCII letter, a space and an ASCII letter meet. The
+// space begins the next part. Returns one part if there is no such place.
 inline std::vector<std::string_view> cut_text(std::string_view text, std::size_t least) {
   const auto letter = [&](std::size_t i) {
     const char lower = static_cast<char>(text[i] | 0x20);

@@ -1,4 +1,4 @@
-// The tokenizers there are, by name.
+// make_tokenizer creates a tokenizer of any kind from its name.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace llmc {
 
-// Whether a directory holds files of a tokenizer.
+// Returns whether a directory contains tokenizer files.
 inline bool has_tokenizer_files(const std::filesystem::path& directory) {
   std::error_code ignored;
   for (const char* name :
@@ -26,12 +26,13 @@ inline bool has_tokenizer_files(const std::filesystem::path& directory) {
   return false;
 }
 
-// "bytes": a token for each byte, and one for the end of a text.
-// "words:FILE": a token for each line of the file.
-// A directory: the tokenizer.json in it; without one, GPT-2's byte pair encoding from encoder.json
-// and vocab.bpe, or from vocab.json and merges.txt.
-// A file named *.json: that tokenizer.json.
-// Throws an error that says which of these there are, or what is wrong with the files.
+// `spec` is one of:
+// - "bytes": one token per byte, and one for the end of a text.
+// - "words:FILE": one token per line of the file.
+// - A directory: its tokenizer.json. If it has none: GPT-2's byte pair encoding from encoder.json
+//   and vocab.bpe, or from vocab.json and merges.txt.
+// - A file named *.json: read as a tokenizer.json.
+// Throws an error that lists these forms, or names what is wrong with the files.
 inline std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec) {
   constexpr std::string_view kWords = "words:";
   if (spec == "bytes") return std::make_unique<ByteTokenizer>();

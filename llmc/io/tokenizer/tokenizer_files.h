@@ -1,5 +1,6 @@
-// The files of a tokenizer as transformers' AutoTokenizer reads them, and make_tokenizer too:
-// tokenizer.json is all of it; vocab.json and merges.txt are the older form of byte pairs.
+// The files of a tokenizer, in the form that transformers' AutoTokenizer and make_tokenizer read.
+// tokenizer.json holds the whole tokenizer; vocab.json and merges.txt are the older form of byte
+// pair encodings.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,8 @@
 
 namespace llmc {
 
-// What parts words in a WordTokenizer, and the same as tokenizer.json says it.
+// The characters that separate words in a WordTokenizer, and the same set as a pattern for
+// tokenizer.json.
 inline constexpr std::string_view kWordSpace = " \t\n\v\f\r";
 inline constexpr std::string_view kWordSpacePattern = R"([ \t\n\x0b\x0c\r]+)";
 
@@ -31,7 +33,7 @@ inline std::string ids_json(const std::vector<std::string>& names) {
   return text + "}";
 }
 
-// As the files name them. A special token is named as it is spelled.
+// Token names as the files write them. The name of a special token is its text.
 inline std::vector<std::string> names_of(const BpeVocabulary& vocabulary) {
   std::vector<std::string> names;
   for (const std::string& bytes : vocabulary.bytes) names.push_back(name_of_bytes(bytes));
@@ -46,7 +48,7 @@ inline OrderedJson added_token(const SpecialToken& token) {
           {"rstrip", false},       {"normalized", false},  {"special", true}};
 }
 
-// tokenizer.json but for its model, the longest part, which is put together as text.
+// Returns the text of tokenizer.json. `model`, the longest part, is already JSON text.
 inline std::string tokenizer_json(const OrderedJson& added, const OrderedJson& pre_tokenizer,
                                   const OrderedJson& decoder, const std::string& model) {
   const OrderedJson head = {{"version", "1.0"},          {"truncation", nullptr},
@@ -58,7 +60,8 @@ inline std::string tokenizer_json(const OrderedJson& added, const OrderedJson& p
   return text + ",\"model\":" + model + "}\n";
 }
 
-// Who is what among the special tokens: GPT-2 has one for everything, or none.
+// The roles of special tokens: GPT-2 uses end-of-text for all of them. The roles are null if the
+// vocabulary has no end-of-text.
 inline OrderedJson roles(const BpeVocabulary& vocabulary) {
   OrderedJson end = nullptr;
   for (const SpecialToken& token : vocabulary.special) {
@@ -129,10 +132,11 @@ inline std::vector<TextFile> bpe_files(const BpeVocabulary& vocabulary) {
           {"merges.txt", merges_text(names, vocabulary.merges)}};
 }
 
-// A word list; each word is valid UTF-8.
+// The files of a word list; each word is valid UTF-8.
 inline std::vector<TextFile> word_files(const std::vector<std::string>& words) {
   using namespace tokenizer_files;
-  // The library wants a name for words it does not know; while that is no word, they are an error.
+  // The library requires a name for unknown words. Unknown words are an error as long as this name
+  // is not in the list.
   std::string unknown = "<unk>";
   while (std::find(words.begin(), words.end(), unknown) != words.end())
     unknown = "<" + unknown + ">";

@@ -1,5 +1,4 @@
-// What every tokenizer does. The kinds there are, and the one way to choose among them, are in
-// tokenizer.h.
+// The interface of all tokenizers. tokenizer.h selects one by name.
 #pragma once
 
 #include <array>
@@ -18,18 +17,18 @@ namespace llmc {
 // The text that stands for the token between documents.
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-// A token that stands for no text of its own, and how it is spelled out.
+// A token that encodes no ordinary text, and its spelling.
 struct SpecialToken {
   std::string text;
   std::int32_t id;
 };
 
-// A small file: its name, without a folder, and all that is in it.
+// A small file: its name, without a directory, and its content.
 struct TextFile {
   std::string name, text;
 };
 
-// Unchanging once made: any number of threads may use one at the same time.
+// Immutable: any number of threads may use one instance at the same time.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -37,34 +36,36 @@ class Tokenizer {
   // Ids are 0 .. vocabulary_size() - 1.
   virtual std::int64_t vocabulary_size() const = 0;
 
-  // The tokens of a text, which may hold any bytes. Never gives end_of_text(), not even for a text
-  // that spells it out: a document cannot end itself. (Words of a list are the exception: there it
-  // is a word as any other.)
+  // Returns the tokens of a text, which may contain any bytes. Never returns end_of_text(), even if
+  // the text spells it out: a document cannot end itself. The exception is a word list, in which
+  // end-of-text is a word like any other.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
-  // The same, but where the text spells out a special token, that token: the longest of those that
-  // begin at the same place. For prompts, whose writer may mean it; never for documents.
+  // Like encode(), but a special token that the text spells out becomes that token. If several
+  // begin at the same place, the longest one is used. For prompts, which may contain special tokens
+  // on purpose; never for documents.
   std::vector<std::int32_t> encode_with_special(std::string_view text) const;
 
-  // What encode_with_special looks for, by id.
+  // The tokens that encode_with_special recognises, sorted by id.
   virtual std::vector<SpecialToken> special_tokens() const { return {}; }
 
-  // The bytes that these tokens stand for. Not always valid UTF-8: a character can be spread over
-  // tokens of which some are missing here. Throws for an id outside the vocabulary.
+  // Returns the bytes that these tokens stand for. They are not always valid UTF-8: a character can
+  // span several tokens, and some of these may be missing here. Throws for an id outside the
+  // vocabulary.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
 
-  // The token between documents, where there is one.
+  // The token between documents, if the tokenizer has one.
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
-  // What make_tokenizer is given to make this one.
+  // The argument of make_tokenizer that creates this tokenizer.
   virtual std::string name() const = 0;
 
-  // The files from which transformers' AutoTokenizer, and make_tokenizer, make a tokenizer that
-  // gives the same tokens. Empty where there is no such form.
+  // The files from which transformers' AutoTokenizer and make_tokenizer create a tokenizer with the
+  // same tokens. Empty if the tokenizer cannot be written in this form.
   virtual std::vector<TextFile> files() const { return {}; }
 
  protected:
-  // `token` as an index.
+  // Returns `token` as an index. Throws if it is outside the vocabulary.
   std::size_t checked(std::int32_t token) const {
     if (token < 0 || token >= vocabulary_size()) {
       fail("token " + std::to_string(token) + " is outside the vocabulary of " +
@@ -84,7 +85,7 @@ inline std::vector<std::int32_t> Tokenizer::encode_with_special(std::string_view
     const std::vector<std::int32_t> ids = encode(part);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   };
-  std::size_t plain = 0;  // where what is not encoded yet begins
+  std::size_t plain = 0;  // start of the text that is not encoded yet
   for (std::size_t at = 0; at < text.size();) {
     const SpecialToken* found = nullptr;
     if (begins[static_cast<unsigned char>(text[at])]) {

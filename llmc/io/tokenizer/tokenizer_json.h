@@ -1,6 +1,6 @@
-// Reads tokenizer.json, in which Hugging Face's `tokenizers` keeps a whole tokenizer: GPT-2's byte
-// pairs, and lists of words as tokenizer_files.h writes them. Everything in it that would change
-// the tokens and that we do not do is an error that names the key.
+// Reads tokenizer.json, the file in which Hugging Face's `tokenizers` stores a whole tokenizer.
+// Supports GPT-2's byte pair encoding, and word lists as tokenizer_files.h writes them. Any
+// unsupported setting that would change the tokens is an error that names the key.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@ namespace llmc {
 
 namespace tokenizer_json {
 
-// A JSON object, its place in the file, and what is asked of it. Errors name file, place and key.
+// A JSON object, its place in the file, and checks of its members. Errors name file, place and key.
 class Section {
  public:
   Section(const Json& json, std::string name) : json_(json), name_(std::move(name)) {
     if (!json_.is_object()) fail(name_ + " is " + text(&json_) + ", not a JSON object");
   }
 
-  // An absent key is the same as null.
+  // Returns null if the key is absent or its value is null.
   const Json* find(const std::string& key) const {
     const Json* value = json_member(json_, key);
     return value == nullptr || value->is_null() ? nullptr : value;
@@ -45,12 +45,12 @@ class Section {
 
   Section section(const std::string& key) const { return {at(key), place(key)}; }
 
-  // "FILE: KEY.KEY"
+  // Returns "FILE: KEY.KEY".
   std::string place(const std::string& key) const {
     return name_ + (name_.ends_with(".json") ? ": " : ".") + key;
   }
 
-  // Refuses keys that nobody here knows the meaning of.
+  // Throws if the object has a key that is not in `known`.
   void only(std::initializer_list<std::string_view> known) const {
     for (const auto& [key, value] : json_.items()) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
@@ -60,7 +60,7 @@ class Section {
     }
   }
 
-  // The value is one of these; an absent one counts as null.
+  // Throws unless the value of `key` is one of `allowed`; an absent value counts as null.
   void expect(const std::string& key, const std::vector<Json>& allowed) const {
     const Json* value = json_member(json_, key);
     const Json given = value == nullptr ? Json() : *value;
@@ -79,7 +79,7 @@ class Section {
   std::string name_;
 };
 
-// added_tokens: found before anything else is done with a text.
+// Reads added_tokens, which `tokenizers` searches for in a text before any other step.
 inline void list_added(const Section& file, BpeListing& listing) {
   listing.special_are = file.place("added_tokens");
   const Json* added = file.find("added_tokens");
@@ -98,7 +98,7 @@ inline void list_added(const Section& file, BpeListing& listing) {
   }
 }
 
-// "a b" or ["a", "b"].
+// Reads merges, each written as "a b" or ["a", "b"].
 inline void list_merges(const Section& model, BpeListing& listing) {
   listing.merges_are = model.place("merges");
   listing.first_merge = 0;
@@ -119,8 +119,8 @@ inline void list_merges(const Section& model, BpeListing& listing) {
   }
 }
 
-// What is done to the tokens afterwards: nothing, the ids of special tokens around them not either.
-// ByteLevel moves offsets, which are not asked for here, and no ids.
+// Throws unless the post-processor is known to change no ids and add no special tokens. ByteLevel
+// changes only offsets, which this engine does not use.
 inline void check_post_processor(const Section& file) {
   if (file.find("post_processor") == nullptr) return;
   const Section after = file.section("post_processor");
@@ -128,7 +128,8 @@ inline void check_post_processor(const Section& file) {
   if (after.at("type") == "TemplateProcessing") after.expect("special_tokens", {Json::object()});
 }
 
-// What cuts a text before the merges, and what undoes the names of bytes after them.
+// Checks the pre-tokenizer, which splits a text before the merges, and the decoder, which turns
+// byte names back into bytes.
 inline void check_byte_level(const Section& file) {
   const Section cut = file.section("pre_tokenizer");
   cut.expect("type", {"ByteLevel"});
@@ -147,7 +148,8 @@ inline std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::strin
   model.expect("continuing_subword_prefix", {nullptr, ""});
   model.expect("end_of_word_suffix", {nullptr, ""});
   model.expect("ignore_merges", {nullptr, false});
-  // With a token for each byte nothing is unknown: unk_token, fuse_unk and byte_fallback rest.
+  // Every byte has a token, so no text is unknown: unk_token, fuse_unk and byte_fallback have no
+  // effect.
   BpeListing listing;
   listing.ids_are = model.place("vocab");
   listing.ids = bpe::named_ids(model.at("vocab"), listing.ids_are);
@@ -194,7 +196,7 @@ inline std::unique_ptr<Tokenizer> read_words(const Section& file, const std::str
 
 }  // namespace tokenizer_json
 
-// `name` is what make_tokenizer was given. Throws an error that names the file and the key.
+// `name` is the argument of make_tokenizer. Throws an error that names the file and the key.
 inline std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path,
                                                       const std::string& name) {
   const Json json = parse_json(read_file(path), path.string());
@@ -208,15 +210,15 @@ inline std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::pat
   for (const char* key : {"truncation", "padding", "normalizer"}) file.expect(key, {nullptr});
   tokenizer_json::check_post_processor(file);
   const tokenizer_json::Section model = file.section("model");
-  // GPT-2's own file, which is older than this key, has none.
+  // GPT-2's own file is older than this key and does not have it.
   const bool untyped_bpe = model.find("type") == nullptr && model.find("merges") != nullptr;
   if (!untyped_bpe) model.expect("type", {"BPE", "WordLevel"});
   if (untyped_bpe || model.at("type") == "BPE") return tokenizer_json::read_bpe(file, name);
   return tokenizer_json::read_words(file, path.string(), name);
 }
 
-// What tokenizer_config.json, where it lies beside, has AutoTokenizer add to what the other files
-// say.
+// Checks tokenizer_config.json, if it exists. Throws if it makes AutoTokenizer add a space before
+// the text, or a token before or after it.
 inline void check_tokenizer_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer_config.json";
   if (!is_there(path)) return;

@@ -1,4 +1,4 @@
-// A token for each word of a list, for languages of few words such as the built-in toy language.
+// One token per word of a list, for languages with few words such as the built-in toy language.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace llmc {
 
 class WordTokenizer : public Tokenizer {
  public:
-  // A file with one word on each line, in UTF-8, without white space or repetition; the id of a
-  // word is the number of its line, from 0. Throws an error that names the file and the line.
+  // Reads a file with one word per line, in UTF-8, without white space or duplicates. The id of a
+  // word is its line number, counted from 0. Throws an error that names the file and the line.
   explicit WordTokenizer(const std::filesystem::path& path)
       : source_(path.string()), name_("words:" + source_) {
     const std::string list = read_file(path);
@@ -32,7 +32,7 @@ class WordTokenizer : public Tokenizer {
     for (Lines lines(list); lines.next();) add(lines.line());
   }
 
-  // These words; `source` is what errors call the list, `name` what make_tokenizer is given.
+  // Uses these words. Errors call the list `source`; `name` is the argument of make_tokenizer.
   WordTokenizer(const std::vector<std::string>& words, std::string source, std::string name)
       : source_(std::move(source)), name_(std::move(name)) {
     require(!words.empty(), source_ + " has no words", kWordList);
@@ -43,8 +43,8 @@ class WordTokenizer : public Tokenizer {
 
   std::int64_t vocabulary_size() const override { return static_cast<std::int64_t>(words_.size()); }
 
-  // Words are what stands between white space (space, tab, line ends). One that is not in the list
-  // is an error with the word and its line.
+  // Words are separated by white space (kWordSpace). Throws if a word is not in the list; the error
+  // names the word and its line.
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> tokens;
     std::size_t begin = text.find_first_not_of(kSpace);
@@ -58,7 +58,7 @@ class WordTokenizer : public Tokenizer {
     return tokens;
   }
 
-  // With a single space between words.
+  // Joins the words with single spaces.
   std::string decode(std::span<const std::int32_t> tokens) const override {
     std::string text;
     for (const std::int32_t token : tokens) {
@@ -69,7 +69,7 @@ class WordTokenizer : public Tokenizer {
     return text;
   }
 
-  // The word "<|endoftext|>", if the list has it.
+  // The id of the word "<|endoftext|>", if the list has it.
   std::optional<std::int32_t> end_of_text() const override {
     const auto found = ids_.find(kEndOfText);
     if (found == ids_.end()) return std::nullopt;
@@ -84,7 +84,7 @@ class WordTokenizer : public Tokenizer {
   static constexpr std::string_view kWordList =
       "a word list has one word on each line, in UTF-8, without white space or repetition";
 
-  // So that a piece of a text can be looked up without a copy of it.
+  // Transparent hash: a view of a text can be looked up without a copy.
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(std::string_view word) const {

@@ -1,10 +1,10 @@
-// Causal self-attention of many heads, without the (T, T) matrix: checks, and the choice of kernel.
+// Causal multi-head self-attention without the (T, T) matrix: checks and choice of the kernel.
 //
 // Half precision runs on tensor cores (flash_attention_forward.h, flash_attention_backward.h), fp32
-// in IEEE fp32 arithmetic (flash_attention_forward_fp32.h, ..._backward_fp32.h). Heads of any size
-// that is a multiple of 8 up to 128 are worked on in tiles of 32, 64 or 128 columns; the columns
-// beyond the head exist in shared memory only, as zeros. standard_attention.h is the plain (T, T)
-// attention these are compared with.
+// in IEEE fp32 arithmetic (flash_attention_forward_fp32.h, ..._backward_fp32.h). Head sizes are
+// multiples of 8 up to 128. Kernels process them in tiles of 32, 64 or 128 columns; the columns
+// beyond the head exist only in shared memory, as zeros. standard_attention.h is the plain (T, T)
+// attention that these are compared with.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace llmc {
 
-// Of so many matrix products over all pairs of a query and a key that it sees. Which those are with
-// documents only the device knows: no work is counted then.
+// Work of `products` matrix products over all visible pairs of a query and a key. With documents,
+// only the device knows these pairs, so no work is counted.
 inline Work attention_work(const AttentionShape& shape, const std::int32_t* doc_start,
                            int products) {
   if (doc_start != nullptr) return {};
@@ -48,14 +48,17 @@ void launch_flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T
   }
 }
 
-// out (B, T, C) and lse (B, NH, T) are written from qkv (B, T, 3C), C = NH * HS:
+// Writes out (B, T, C) and lse (B, NH, T) from qkv (B, T, 3C), C = NH * HS:
 //     out_i = sum_j p_ij v_j,  p_ij = exp(q_i . k_j / sqrt(HS) - lse_i),
 // over the keys j = doc_start[i] .. i of the same batch row. lse is the natural logarithm of the
-// sum of exp(scaled score). doc_start (B*T) gives the first key each query sees, as a position in
-// its batch row; it never falls along a row and doc_start[i] <= i, so that documents are contiguous
-// and every query sees itself (a launch cannot check that). nullptr: one document per batch row.
-// Throws an Error for head sizes other than 8, 16 .. 128, for shapes that do not agree, and for
-// tensors that do not start at a multiple of 16 bytes.
+// sum of exp(scaled score). doc_start (B*T) contains the first key that each query sees, as a
+// position in its batch row. It never decreases along a row and doc_start[i] <= i, so that
+// documents are contiguous and every query sees itself (a launch cannot check that). nullptr: one
+// document per batch row.
+//
+// Throws an Error if the head size is not a multiple of 8 from 8 to 128, if shapes do not match, or
+// if out or qkv does not start at a multiple of 16 bytes.
+//
 // Dao et al. 2022 (FlashAttention), 2023 (FlashAttention-2).
 template <class T>
 void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv, std::int64_t NH,
@@ -73,16 +76,17 @@ void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qk
   });
 }
 
-// Floats of scratch for flash_attention_backward.
+// Floats of scratch that flash_attention_backward needs.
 inline std::int64_t flash_attention_backward_scratch(std::int64_t B, std::int64_t T,
                                                      std::int64_t NH,
                                                      [[maybe_unused]] std::int64_t HS) {
   return row_terms_floats(B, T, NH);
 }
 
-// d_qkv (B, T, 3C) is written: the gradient with respect to qkv, given d_out (B, T, C) and what the
-// forward read and wrote. doc_start and dropout as there. scratch: flash_attention_backward_scratch
-// floats, at a multiple of 16 bytes. Bitwise repeatable: no atomics, every sum has a fixed order.
+// Writes d_qkv (B, T, 3C), the gradient with respect to qkv, from d_out (B, T, C) and the inputs
+// and outputs of the forward pass. doc_start and dropout are as in the forward pass. scratch holds
+// flash_attention_backward_scratch floats and starts at a multiple of 16 bytes, as do the tensors
+// except lse. Bitwise repeatable: no atomics, every sum has a fixed order.
 template <class T>
 void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, In<T, 3> out,
                               In<float, 3> lse, std::int64_t NH, const std::int32_t* doc_start,

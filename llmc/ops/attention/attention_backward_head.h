@@ -1,4 +1,4 @@
-// What the blocks of attention's backward kernels read of their head.
+// The inputs of one head for the blocks of attention's backward kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace llmc {
 template <class Element>
 struct BackwardHead {
   const Element* d_out;
-  const Element* qkv;  // q; k lies C further on, v 2C
+  const Element* qkv;  // q; k starts C elements after it, v 2C
   const float* lse_log2;
   const float* dot;
   Visibility visibility;

@@ -1,16 +1,17 @@
-// Dropout of attention's probabilities, as its kernels apply it to tiles in registers.
+// Dropout of attention's probabilities, applied by its kernels to tiles in registers and in shared
+// memory.
 //
 // With m_ij in {0, 1} the mask and s = 1 / (1 - p), the forward pass is
 //     out_i = sum_j m_ij s P_ij v_j,
-// where P is the softmax without dropout: sums of rows are those of all keys. Backward,
+// where P is the softmax without dropout: its row sums include all keys. The backward pass is
 //     dV_j = sum_i m_ij s P_ij dO_i,   dP_ij = m_ij s dO_i . v_j,
 // and through the softmax dS_ij = P_ij (dP_ij - D_i) with
-//     D_i = sum_j P_ij dP_ij = dO_i . sum_j m_ij s P_ij v_j = dO_i . out_i:
-// the row terms (attention_row_terms.h) are the same function of what the forward pass wrote.
+//     D_i = sum_j P_ij dP_ij = dO_i . sum_j m_ij s P_ij v_j = dO_i . out_i.
+// So the row terms (attention_row_terms.h) are the same function of the forward pass's outputs as
+// without dropout.
 //
-// A draw gives the bits of four neighbouring keys of one query (dropout.h). In an mma tile no lane
-// holds four of them, so lanes draw for each other and exchange words: one draw for each four
-// elements.
+// A draw yields the bits of four neighbouring keys of one query (dropout.h). In an mma tile no lane
+// holds four of them, so lanes draw for each other and exchange words: one draw per four elements.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,10 @@
 
 namespace llmc {
 
-// Bit 4n + i says whether element v[i] of accumulator n is kept, of a 16-row tile whose rows are
-// queries from first_query and whose columns are keys from first_key (a multiple of 8). Lanes 2u
-// and 2u + 1 of a quad share the groups of four keys in rows g and g + 8: the even lane draws row
-// g, the odd one row g + 8.
+// Returns the mask of a 16-row tile: bit 4n + i is 1 if element v[i] of accumulator n is kept. Rows
+// are queries from first_query; columns are keys from first_key (a multiple of 8). Lanes 2u and
+// 2u + 1 of a quad share the groups of four keys in rows g and g + 8: the even lane draws row g,
+// the odd one row g + 8.
 template <int N>
 __device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, int first_query,
                                                        int first_key, int head) {
@@ -35,7 +36,7 @@ __device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, 
   std::uint32_t kept = 0;
   for (int n = 0; n < N; ++n) {
     const PhiloxBits drawn = mask.bits(row, (first_key + 8 * n + tile_column()) / 4, head);
-    std::uint32_t mine[2], other[2];  // of the row drawn here, and of the partner's
+    std::uint32_t mine[2], other[2];  // words of the row drawn here, and of the partner's row
     for (int i = 0; i < 2; ++i) {
       mine[i] = odd ? drawn.words[2 + i] : drawn.words[i];
       other[i] = shuffle_xor(odd ? drawn.words[i] : drawn.words[2 + i], 1);
@@ -50,9 +51,9 @@ __device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, 
   return kept;
 }
 
-// The same where rows are keys and columns are queries. The four lanes with g = 4q .. 4q + 3 and
-// the same columns share the groups of four keys in each of an accumulator's elements: the lane
-// with g % 4 = j draws element j, and hands each of the others the word of its key.
+// The same for a tile whose rows are keys and whose columns are queries. The four lanes with
+// g = 4q .. 4q + 3 and the same columns share the groups of four keys in each of an accumulator's
+// elements. The lane with g % 4 = j draws element j and passes each other lane the word of its key.
 template <int N>
 __device__ __forceinline__ std::uint32_t kept_elements_transposed(const DropoutMask& mask,
                                                                   int first_query, int first_key,
@@ -75,7 +76,7 @@ __device__ __forceinline__ std::uint32_t kept_elements_transposed(const DropoutM
   return kept;
 }
 
-// Elements that are kept are multiplied by `factor`, the others become zero.
+// Multiplies kept elements by `factor` and sets the others to zero.
 template <int N>
 __device__ __forceinline__ void drop_elements(Accumulator (&c)[N], std::uint32_t kept,
                                               float factor) {
@@ -86,8 +87,8 @@ __device__ __forceinline__ void drop_elements(Accumulator (&c)[N], std::uint32_t
   }
 }
 
-// Dropout of a warp's rows, queries from first_query, against keys from first_key, in the block's
-// head: elements that are kept are multiplied by `factor`, the others become zero.
+// Dropout of a warp's rows (queries from first_query) against keys from first_key, in the block's
+// head. Multiplies kept elements by `factor` and sets the others to zero.
 template <int M, int N>
 __device__ __forceinline__ void drop_tiles(Accumulator (&c)[M][N], const DropoutMask& mask,
                                            int first_query, int first_key, float factor) {
@@ -97,14 +98,14 @@ __device__ __forceinline__ void drop_tiles(Accumulator (&c)[M][N], const Dropout
   }
 }
 
-// The probabilities of a shared tile of fp32 attention, queries from first_query and keys from
-// first_key: what is left out becomes zero, the rest stays. By all threads of the block; four
-// neighbouring lanes take a row, as in its softmax.
+// Dropout of the probabilities in a shared tile of fp32 attention, with queries from first_query
+// and keys from first_key. Dropped ones become zero, the others do not change. All threads of the
+// block call it; four neighbouring lanes process a row, as in its softmax.
 template <class Tile>
 __device__ __forceinline__ void drop_probabilities(const Tile& scores, const DropoutMask& mask,
                                                    int first_query, int first_key, int head) {
   static_assert(Tile::kColumns % 16 == 0);
-  warp_barrier();  // lanes of a row have each written every fourth element of it
+  warp_barrier();  // each lane of a row has written every fourth element of it
   for (int row = thread_index() / 4; row < Tile::kRows; row += kFmaThreads / 4) {
     for (int c = thread_index() % 4 * 4; c < Tile::kColumns; c += 16) {
       const PhiloxBits bits = mask.bits(first_query + row, (first_key + c) / 4, head);

@@ -1,10 +1,10 @@
-// What every attention kernel shares: where the rows of a head lie in packed qkv, which keys a
-// query sees, and the checks on sizes.
+// Shared by all attention kernels: the layout of heads in packed qkv, the keys that a query sees,
+// and the checks of sizes.
 //
 // Sizes: B batch, T time, NH heads, HS head size, C = NH * HS.
-// qkv (B, T, 3C): row t of batch b holds q, k and v one after the other, each C wide; head h has
-// the columns h * HS .. (h + 1) * HS - 1 of each. Kernels read and write this layout, so that no
-// permuted copy of q, k or v ever exists.
+// qkv (B, T, 3C): row t of batch row b holds q, k and v one after the other, each C wide. Head h is
+// columns h * HS .. (h + 1) * HS - 1 of each. Kernels read and write this layout, so no permuted
+// copy of q, k or v ever exists.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace llmc {
 inline constexpr std::int64_t kMaxHeadSize = 128;
 inline constexpr std::int64_t kMaxAttentionTime = 1 << 24;  // positions are int in kernels
 
-// Offsets are 64-bit: B * T * 3C passes 2^31 at ordinary batch sizes.
+// Offsets are 64-bit: B * T * 3C exceeds 2^31 at ordinary batch sizes.
 struct AttentionShape {
   std::int64_t B, T, NH, HS;
 
   __host__ __device__ std::int64_t C() const { return NH * HS; }
   __host__ __device__ std::int64_t qkv_stride() const { return 3 * C(); }
-  // First element of q of (batch b, time t, head h); k lies C further on, v 2C.
+  // First element of q of (batch row b, time t, head h). k starts C elements after it, v 2C.
   __host__ __device__ std::int64_t qkv_offset(std::int64_t b, std::int64_t t,
                                               std::int64_t h) const {
     return (b * T + t) * 3 * C() + h * HS;
   }
-  // The same place in out (B, T, C).
+  // The corresponding element of out (B, T, C).
   __host__ __device__ std::int64_t out_offset(std::int64_t b, std::int64_t t,
                                               std::int64_t h) const {
     return (b * T + t) * C() + h * HS;
@@ -36,9 +36,9 @@ struct AttentionShape {
 };
 
 // Query i of one batch row sees the keys doc_start[i] .. i: its own document up to itself.
-// Documents are contiguous, so doc_start never falls from one query to the next; the range tests
-// below rest on that and on doc_start[i] <= i. Queries at or beyond T exist only as padding of a
-// tile; they are treated as causal without documents.
+// Documents are contiguous, so doc_start never decreases from one query to the next. The range
+// tests below depend on that and on doc_start[i] <= i. Queries at or beyond T exist only as padding
+// of a tile and are treated as causal without documents.
 struct Visibility {
   const std::int32_t* doc_start;  // (T) of this batch row, or nullptr: one document
   int T;
@@ -47,11 +47,11 @@ struct Visibility {
     return doc_start == nullptr || query >= T ? 0 : doc_start[query];
   }
   __device__ bool sees(int query, int key) const { return key <= query && key >= first_key(query); }
-  // No query of q0..q1 sees any key of k0..k1. True also where all those queries are padding.
+  // Returns true if no query of q0..q1 sees any key of k0..k1, or if all these queries are padding.
   __device__ bool none_visible(int q0, int q1, int k0, int k1) const {
     return k0 > q1 || q0 >= T || first_key(q0) > k1;
   }
-  // Every query of q0..q1 sees every key of k0..k1: no mask is needed.
+  // Returns true if every query of q0..q1 sees every key of k0..k1: no mask is needed.
   __device__ bool all_visible(int q0, int q1, int k0, int k1) const {
     return k1 <= q0 && first_key(q1 < T ? q1 : T - 1) <= k0;
   }
@@ -72,8 +72,8 @@ inline void check_alignment(const char* name, const void* data) {
   }
 }
 
-// The sizes that out (B, T, C) and the number of heads stand for. Throws an Error where attention
-// cannot take them.
+// Returns the sizes given by out (B, T, C) and the number of heads. Throws an Error if attention
+// does not support them or if out does not start at a multiple of 16 bytes.
 template <class T>
 AttentionShape check_attention(const char* name, const Tensor<T, 3>& out, std::int64_t NH) {
   const auto [B, time, C] = out.shape;

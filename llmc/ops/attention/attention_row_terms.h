@@ -1,11 +1,11 @@
-// What the backward pass of flash attention needs to know of each row of the score matrix.
+// Row terms: what the backward pass of flash attention needs for each row of the score matrix.
 //
 // With P the probabilities, dP = dO V^T and s the scaled scores, the gradient through the softmax
 // is
 //     ds_ij = P_ij (dP_ij - D_i),   D_i = sum_j P_ij dP_ij = dO_i . O_i,
-// so D needs no scores, and P_ij = 2^(log2(e) (s_ij - lse_i)) comes back from the saved
-// log-sum-exp. Both terms are laid out in rows padded to kRowTermPadding, which makes every tile of
-// them loadable in 16-byte pieces, and the padding is such that P = 0 and ds = 0 there.
+// so D needs no scores, and P_ij = 2^(log2(e) (s_ij - lse_i)) is recomputed from the saved
+// log-sum-exp. Both terms are stored in rows padded to a multiple of kRowTermPadding, so that every
+// tile of them can be loaded in 16-byte pieces. The padding makes P = 0 and ds = 0.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace llmc {
 
-inline constexpr std::int64_t kRowTermPadding = 128;  // no query tile is longer
+inline constexpr std::int64_t kRowTermPadding = 128;  // queries; no query tile is longer
 
-// (B, NH, padded T) each: the log-sum-exp in units of log2, and D.
+// The log-sum-exp in units of log2, and D; (B, NH, padded T) each.
 struct RowTerms {
   float* lse_log2;
   float* dot;
@@ -28,8 +28,9 @@ __host__ __device__ inline std::int64_t padded_rows(std::int64_t T) {
   return round_up(T, kRowTermPadding);
 }
 
-// Four neighbouring lanes take one row of one head; rows of a head follow each other, so that the
-// lanes of a warp write neighbouring places. The number of rows is a multiple of the block's.
+// Four neighbouring lanes process one row of one head. The rows of a head are consecutive, so that
+// the lanes of a warp write neighbouring places. The number of rows is a multiple of the rows per
+// block.
 template <class Element>
 __global__ void attention_row_terms_kernel(RowTerms terms, const Element* out, const Element* d_out,
                                            const float* lse, AttentionShape shape) {
@@ -61,7 +62,7 @@ inline std::int64_t row_terms_floats(std::int64_t B, std::int64_t T, std::int64_
   return 2 * B * NH * padded_rows(T);
 }
 
-// Throws an Error unless the scratch holds the terms.
+// Throws an Error unless the terms fit into the scratch and it starts at a multiple of 16 bytes.
 inline void check_row_terms_scratch(const Tensor<float, 1>& scratch, const AttentionShape& shape) {
   const std::int64_t floats = row_terms_floats(shape.B, shape.T, shape.NH);
   if (scratch.size() < floats) {
@@ -71,7 +72,7 @@ inline void check_row_terms_scratch(const Tensor<float, 1>& scratch, const Atten
   check_alignment("scratch", scratch.data);
 }
 
-// Fills the scratch (row_terms_floats) and returns where the terms lie in it.
+// Fills the scratch (row_terms_floats) and returns pointers to the terms in it.
 template <class Element>
 RowTerms compute_row_terms(float* scratch, const Element* out, const Element* d_out,
                            const float* lse, const AttentionShape& shape, Stream& stream) {

@@ -1,13 +1,13 @@
-// The tile vocabulary of the tensor-core attention kernels: tiles in shared memory, operands and
-// accumulators of mma m16n8k16 in registers, and the two products attention is made of.
+// Building blocks of the tensor-core attention kernels: tiles in shared memory, operands and
+// accumulators of mma m16n8k16 in registers, and the two matrix products of attention.
 //
-// A lane's part of an operand or accumulator is fixed by the instruction (device/README.md). Below,
-// g = lane / 4 names the rows of a 16-row tile a lane holds (g and g + 8) and t = lane % 4 the
-// column pair (2t, 2t + 1). Two facts carry the design:
-//  - the accumulators of two neighbouring 16x8 tiles are, once rounded, the A operand of a 16x16
+// The instruction fixes a lane's part of an operand or accumulator (device/README.md). Below, a
+// lane holds rows g and g + 8 of a 16-row tile, with g = lane / 4, and the column pair
+// (2t, 2t + 1), with t = lane % 4. The design is based on two facts:
+//  - the accumulators of two neighbouring 16x8 tiles, once rounded, are the A operand of a 16x16
 //    tile: a product feeds the next one from registers (`as_operand`);
-//  - ldmatrix gives the B operand of both tile^T (rows as columns) and tile (transposing on the
-//    way), so K and Q serve in both roles from one copy.
+//  - ldmatrix loads the B operand of both tile^T (rows as columns) and tile (it transposes during
+//    the load), so one copy of K and Q serves both roles.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace llmc {
 
-// A thread's place in its warp and in an mma tile. Unsigned on the way: division of signed numbers
-// rounds towards zero, and allowing for that costs the kernels up to 30 registers.
+// A thread's position in its warp and in an mma tile. The arithmetic is unsigned: signed division
+// rounds towards zero, which costs the kernels up to 30 registers.
 __device__ __forceinline__ int lane_part(unsigned divisor, unsigned modulus) {
   return static_cast<int>(static_cast<unsigned>(thread_index()) / divisor % modulus);
 }
@@ -33,9 +33,9 @@ __device__ __forceinline__ int warp_in_block() {
 }
 
 // kRows x kColumns half-precision numbers in shared memory, in chunks of 8 (16 bytes). ldmatrix
-// reads the same chunk of 8 neighbouring rows at once; 8 rows apart by a multiple of 128 bytes
-// would fall on the same banks, so the chunk's place is its number xor the row's. Rows of 64 bytes
-// (4 chunks) lie two to a 128-byte line: there the pair's number is what must differ.
+// reads the same chunk of 8 neighbouring rows at once. Rows that are a multiple of 128 bytes apart
+// would use the same banks, so a chunk's place is its number xor the row's. Two rows of 64 bytes
+// (4 chunks) share a 128-byte line, so there the number of the row pair is used.
 template <class Element, int kRows_, int kColumns_>
 struct SharedTile {
   static constexpr int kRows = kRows_;
@@ -52,9 +52,9 @@ struct SharedTile {
   }
 };
 
-// Starts the copy of a tile by all kThreads threads of the block. `rows` points at the first row in
-// global memory, rows are `row_stride` elements apart. What lies beyond valid_rows (>= 1) or
-// valid_columns becomes zero and is not read.
+// Starts the copy of a tile by all kThreads threads of the block. `rows` points to the first row in
+// global memory; rows are `row_stride` elements apart. Elements beyond valid_rows (>= 1) or
+// valid_columns become zero and are not read.
 template <int kThreads, class Tile, class Element>
 __device__ __forceinline__ void load_tile_async(const Tile& tile, const Element* rows,
                                                 std::int64_t row_stride, int valid_rows,
@@ -78,7 +78,7 @@ struct Accumulator {  // 16 x 8, fp32: v[0], v[1] in row g, v[2], v[3] in row g 
   float v[4];
 };
 
-// Rows row .. row + 15, columns column .. column + 15 of the tile as an A operand.
+// Loads rows row .. row + 15, columns column .. column + 15 of the tile as an A operand.
 template <class Tile>
 __device__ __forceinline__ OperandA load_operand_a(const Tile& tile, int row, int column) {
   const int matrix = lane_part(8, 4);  // order of the four 8x8 parts: down first, then right
@@ -87,7 +87,7 @@ __device__ __forceinline__ OperandA load_operand_a(const Tile& tile, int row, in
   return a;
 }
 
-// Two B operands side by side: B[k][n] = tile[row + n][column + k], n in 0..15, k in 0..15.
+// Loads two adjacent B operands: B[k][n] = tile[row + n][column + k], n in 0..15, k in 0..15.
 template <class Tile>
 __device__ __forceinline__ void load_rows_as_b(OperandB (&b)[2], const Tile& tile, int row,
                                                int column) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void load_rows_as_b(OperandB (&b)[2], const Tile& til
   b[1] = {{r[2], r[3]}};
 }
 
-// Two B operands side by side: B[k][n] = tile[row + k][column + n], k in 0..15, n in 0..15.
+// Loads two adjacent B operands: B[k][n] = tile[row + k][column + n], k in 0..15, n in 0..15.
 template <class Tile>
 __device__ __forceinline__ void load_columns_as_b(OperandB (&b)[2], const Tile& tile, int row,
                                                   int column) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void load_columns_as_b(OperandB (&b)[2], const Tile& 
   b[1] = {{r[2], r[3]}};
 }
 
-// Where a product takes its A operand (m, k) from: registers filled once ...
+// A product's A operand (m, k) in registers, loaded once.
 template <int M, int K>
 struct RegisterOperands {
   OperandA a[M][K];
@@ -124,7 +124,7 @@ struct RegisterOperands {
   __device__ __forceinline__ OperandA operator()(int m, int k) const { return a[m][k]; }
 };
 
-// ... or shared memory, read anew in each product.
+// A product's A operand (m, k) in shared memory, loaded again for each product.
 template <class Tile>
 struct SharedOperands {
   Tile tile;
@@ -134,8 +134,8 @@ struct SharedOperands {
   }
 };
 
-// c += A * R^T, where R are the rows first_row .. first_row + 8N - 1 of the tile: scores of 16M
-// rows against 8N rows, summed over the 16K columns.
+// c += A * R^T, where R is rows first_row .. first_row + 8N - 1 of the tile. These are scores of
+// 16M rows against 8N rows, summed over the 16K columns.
 template <class Element, int K, int M, int N, class A, class Tile>
 __device__ __forceinline__ void multiply_by_rows(Accumulator (&c)[M][N], const A& a,
                                                  const Tile& tile, int first_row) {
@@ -154,8 +154,8 @@ __device__ __forceinline__ void multiply_by_rows(Accumulator (&c)[M][N], const A
   }
 }
 
-// c += A * R, where R are the rows first_row .. first_row + 16K - 1 of the tile: a weighted sum of
-// rows, 8N columns wide.
+// c += A * R, where R is rows first_row .. first_row + 16K - 1 of the tile. The result is weighted
+// sums of rows, 8N columns wide.
 template <class Element, int M, int N, int K, class Tile>
 __device__ __forceinline__ void multiply_by_columns(Accumulator (&c)[M][N],
                                                     const OperandA (&a)[M][K], const Tile& tile,
@@ -196,8 +196,8 @@ __device__ __forceinline__ void multiply_elements(Accumulator (&c)[M][N], float 
   }
 }
 
-// Scores of keys the query does not see become -inf. first_query and first_key belong to the
-// accumulators' first row and column.
+// Sets scores of keys that the query does not see to -inf. first_query and first_key are those of
+// the accumulators' first row and column.
 template <int M, int N>
 __device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibility& visibility,
                                             int first_query, int first_key) {
@@ -215,8 +215,9 @@ __device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibi
   }
 }
 
-// Writes a warp's 16M rows to global memory, rounded, `row_stride` elements apart: through the rows
-// first_row .. of a shared tile that no other warp uses any more, so that every store is 16 bytes.
+// Writes a warp's 16M rows, rounded, to global memory, `row_stride` elements apart. They pass
+// through the rows first_row .. of a shared tile, which no other warp uses any more, so that every
+// store is 16 bytes.
 template <int M, int N, class Tile, class Element>
 __device__ __forceinline__ void store_rows(Element* rows, std::int64_t row_stride, int valid_rows,
                                            int valid_columns, const Accumulator (&c)[M][N],

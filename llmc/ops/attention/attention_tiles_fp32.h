@@ -1,11 +1,10 @@
-// The tile vocabulary of the fp32 attention kernels, which multiply with fused multiply-adds:
-// padded tiles in shared memory, and the small block of a product that one thread keeps in
-// registers.
+// Building blocks of the fp32 attention kernels, which use fused multiply-adds: padded tiles in
+// shared memory, and the small block of a product that one thread keeps in registers.
 //
-// The 128 threads of a block stand in a grid over the product's columns, four columns each and at
-// most 16 threads across: neighbouring threads read neighbouring 16 bytes. A step of a product is
-// R rows x 4 columns of multiply-adds on R + 4 numbers from shared memory. The right-hand side
-// always has its columns side by side, so that four of them are one vector register on the host.
+// The 128 threads of a block form a grid over the product, with four columns per thread and at most
+// 16 threads across: neighbouring threads read neighbouring 16 bytes. A step of a product is R rows
+// x 4 columns of multiply-adds on R + 4 numbers from shared memory. The columns of the right-hand
+// side are always adjacent, so that four of them are one vector register on the host.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +17,8 @@ namespace llmc {
 
 inline constexpr int kFmaThreads = 128;
 
-// kRows x kColumns floats in shared memory. Rows are 4 floats longer than what they hold, so that
-// neighbouring rows start on other banks and still at a multiple of 16 bytes.
+// kRows x kColumns floats in shared memory. Rows are padded by 4 floats, so that neighbouring rows
+// start on other banks and still at a multiple of 16 bytes.
 template <int kRows_, int kColumns_>
 struct PaddedTile {
   static constexpr int kRows = kRows_;
@@ -32,8 +31,8 @@ struct PaddedTile {
   __device__ __forceinline__ float* row(int r) const { return data + r * kStride; }
 };
 
-// Fills a tile from global memory: rows are `row_stride` apart, zeros beyond valid_rows and
-// valid_columns.
+// Fills a tile from global memory. Rows are `row_stride` elements apart; elements beyond valid_rows
+// or valid_columns become zero.
 template <class Tile>
 __device__ __forceinline__ void load_tile(const Tile& tile, const float* rows,
                                           std::int64_t row_stride, int valid_rows,
@@ -50,8 +49,8 @@ __device__ __forceinline__ void load_tile(const Tile& tile, const float* rows,
   }
 }
 
-// The same, transposed: column j of the tile is row j of global memory. Neighbouring threads take
-// neighbouring columns, which keeps the scattered stores off each other's banks.
+// The same, transposed: column j of the tile is row j of global memory. Neighbouring threads
+// process neighbouring columns, so that the scattered stores use different banks.
 template <class Tile>
 __device__ __forceinline__ void load_tile_transposed(const Tile& tile, const float* rows,
                                                      std::int64_t row_stride, int valid_rows,
@@ -67,8 +66,8 @@ __device__ __forceinline__ void load_tile_transposed(const Tile& tile, const flo
   }
 }
 
-// A thread's part of a kRows x kColumns product: R rows that follow each other, and four columns in
-// each of G groups 64 columns apart.
+// A thread's part of a kRows x kColumns product: R consecutive rows, and four columns in each of G
+// groups that are 64 columns apart.
 template <int kRows, int kColumns>
 struct FmaBlock {
   static constexpr int kAcross = kColumns / 4 < 16 ? kColumns / 4 : 16;
@@ -84,7 +83,7 @@ struct FmaBlock {
 };
 
 // c += a * b summed over k = 0 .. depth - 1 (a multiple of 4), a[row][k] and b[k][column]. The
-// local copy tells the compiler that the sums are not in memory that a or b might lie in.
+// local copy tells the compiler that the sums do not alias a or b.
 template <int kRows, int kColumns, class A, class B>
 __device__ __forceinline__ void multiply_add(FmaBlock<kRows, kColumns>& c, const A& a, const B& b,
                                              int depth) {
@@ -105,7 +104,7 @@ __device__ __forceinline__ void multiply_add(FmaBlock<kRows, kColumns>& c, const
   c = sums;
 }
 
-// The same with a transposed in memory: a[k][row].
+// The same with a stored transposed: a[k][row].
 template <int kRows, int kColumns, class A, class B>
 __device__ __forceinline__ void multiply_add_transposed(FmaBlock<kRows, kColumns>& c, const A& a,
                                                         const B& b, int depth) {

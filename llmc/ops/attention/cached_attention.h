@@ -1,11 +1,10 @@
-// Attention of one new token of each sequence over the keys and values in a cache, as generation
-// wants it: one query, many keys.
+// Decode attention: one new query per sequence over the keys and values of its cache.
 //
-// A block has a head of a sequence. Its warps take tiles of 32 keys in turn and keep a running
-// softmax each (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018): a lane
-// forms the score of one key, then the lanes stand across the head's columns and add up the values.
-// The warps' sums are merged in their order. Which keys a warp takes depends on the position alone,
-// so a sequence gets the same bits whatever stands beside it in the batch.
+// A block processes one head of one sequence. Its warps process tiles of 32 keys in turn, each with
+// its own running softmax (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+// 2018). Each lane computes the score of one key; then the lanes are spread over the head's columns
+// and sum the values. The warps' sums are merged in warp order. The keys of a warp depend only on
+// the position, so a sequence has the same bits whatever else is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace llmc {
 inline constexpr int kCachedWarps = 8;
 inline constexpr int kCachedThreads = kCachedWarps * static_cast<int>(kWarp);
 
-// 2^x as precisely as results stored in T want it.
+// 2^x, with the accuracy that results stored in T need.
 template <class T>
 __device__ __forceinline__ float cached_exp2(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -29,8 +28,8 @@ __device__ __forceinline__ float cached_exp2(float x) {
   }
 }
 
-// q . key over HS numbers, q in shared memory. Four sums side by side: one chain of additions would
-// wait for itself.
+// q . key over HS numbers; q is in shared memory. Four independent sums, because each addition in a
+// single chain would wait for the previous one.
 template <class T>
 __device__ __forceinline__ float cached_score(const float* q, const T* key, int HS) {
   constexpr int N = kVecSize<T>;
@@ -42,14 +41,14 @@ __device__ __forceinline__ float cached_score(const float* q, const T* key, int 
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// What a warp has added up so far: values (HS) of a row spread over its lanes, four columns each.
+// Running sums of a warp. The value row (HS) is spread over its lanes, four columns each.
 struct CachedSums {
-  float max = kMinusInfinity;  // of the scores, in units of log2
+  float max = kMinusInfinity;  // greatest score, in units of log2
   float weight = 0.0f;         // sum of 2^(score - max)
-  float value[4] = {};         // of 2^(score - max) * value
+  float value[4] = {};         // sum of 2^(score - max) * value
 };
 
-// Adds `count` keys, at most 32, that lie `stride` elements apart. `weights` (32) is the warp's own
+// Adds `count` keys, at most 32, that are `stride` elements apart. `weights` (32) is the warp's own
 // shared memory.
 template <class T>
 __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights, const float* q,
@@ -65,7 +64,7 @@ __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights
   sums.weight = sums.weight * shrink + warp_sum(weight);
   sums.max = max;
   for (int i = 0; i < 4; ++i) sums.value[i] *= shrink;
-  warp_barrier();  // the weights are there
+  warp_barrier();  // all weights are written
   const int column = lane() * 4;
   if (column < HS) {
     for (int j = 0; j < count; ++j) {
@@ -73,10 +72,10 @@ __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights
       for (int i = 0; i < 4; ++i) sums.value[i] += weights[j] * to_float(v[i]);
     }
   }
-  warp_barrier();  // and have been read
+  warp_barrier();  // all weights have been read
 }
 
-// Grid (NH, B). At small batches there is no second block for a multiprocessor; a compiler that
+// Grid (NH, B). At small batches there is no second block for a multiprocessor, and a compiler that
 // saves registers for one spills them.
 template <class T>
 __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
@@ -91,7 +90,7 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
 
   const std::int64_t b = block_y();
   const std::int64_t head = block_x() * HS;
-  const std::int64_t first = b * T_max * C + head;  // of the head in the cache
+  const std::int64_t first = b * T_max * C + head;  // the head's first element in the cache
   const int count = position[b] + 1;                // a token sees itself
   for (int c = thread_index(); c < HS; c += block_size()) {
     q[c] = to_float(qkv[b * 3 * C + head + c]);
@@ -129,12 +128,13 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
   }
 }
 
-// out (B, 1, C) is written, C = NH * HS: the attention of the token at position[b] of sequence b,
-// whose q is in qkv (B, 1, 3C), over rows 0 .. position[b] of keys and values (B, T_max, C). Its
-// own k and v are in the cache already (store_keys_values). position (B) is in device memory and
-// below T_max, which the caller sees to; other rows of the cache are not read. Scores and sums are
-// fp32. Throws an Error for head sizes other than 8, 16 .. 128, for shapes that do not agree, and
-// for tensors that do not start at a multiple of 16 bytes. Bitwise repeatable.
+// Writes out (B, 1, C), C = NH * HS: the attention of the token at position[b] of sequence b, whose
+// q is in qkv (B, 1, 3C), over rows 0 .. position[b] of keys and values (B, T_max, C). The token's
+// own k and v are already in the cache (store_keys_values). position (B) is in device memory, and
+// the caller guarantees that it is below T_max. Other rows of the cache are not read. Scores and
+// sums are fp32. Bitwise repeatable. Throws an Error if the head size is not a multiple of 8 from 8
+// to 128, if shapes do not match, or if out, keys or values does not start at a multiple of 16
+// bytes.
 template <class T>
 void cached_attention(Tensor<T, 3> out, In<T, 3> qkv, In<T, 3> keys, In<T, 3> values,
                       Tensor<const std::int32_t, 1> position, std::int64_t NH, Stream& stream) {

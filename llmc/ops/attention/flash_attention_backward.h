@@ -1,14 +1,18 @@
-// Flash attention, backward, on tensor cores. With P recomputed tile by tile, S the scaled scores:
+// Flash attention, backward, on tensor cores. P is recomputed tile by tile; S are the scaled
+// scores:
 //     dV = P^T dO,   dP = dO V^T,   dS = P o (dP - D),   dQ = scale dS K,   dK = scale dS^T Q
-// (D: attention_row_terms.h). Deterministic: every element of d_qkv is summed by one thread in a
-// fixed order and written once.
+// D is explained in attention_row_terms.h; o is the element-wise product. Deterministic: every
+// element of d_qkv is summed by one thread in a fixed order and written once.
 //
-// Two kernels share the work, and the two products they both need are done twice (7 instead of 5):
-//  - one block per tile of keys, walking over queries, keeps dK and dV in registers. It forms
+// Two kernels share the work. Both compute the two products that both need (7 products instead of
+// 5):
+//  - one block per tile of keys iterates over queries and keeps dK and dV in registers. It computes
 //    S^T = K Q^T and dP^T = V dO^T, whose accumulators are the A operands of P^T dO and dS^T Q;
-//  - one block per tile of queries, walking over keys, keeps dQ in registers, as the forward does.
-// A fused kernel (5 products) must hand dQ from block to block in a fixed order; it would take the
-// place of both behind launch_flash_backward and needs nothing else from its caller.
+//  - one block per tile of queries iterates over keys and keeps dQ in registers, like the forward
+//    kernel.
+//
+// A fused kernel (5 products) must pass dQ from block to block in a fixed order. It could replace
+// both in launch_flash_backward and needs nothing else from the caller.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Flash attention, backward, in IEEE fp32: the two kernels of flash_attention_backward.h with fused
-// multiply-adds and an exact exponential. Scores and their gradients pass through shared memory
-// from the threads that form them to those that sum over them.
+// multiply-adds and std::exp2. Scores and their gradients pass through shared memory from the
+// threads that compute them to those that sum over them.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@
 
 namespace llmc {
 
-// A thread's scores s and dp, rows queries from first_query, columns keys from first_key, become P
-// and dS = P o (dP - D). Rows beyond T have an infinite log-sum-exp, so P = 0 there. With dropout
-// dP is that of the probabilities kept, and P in the end what dV sums: those kept, times the scale.
+// Replaces a thread's scores s and dp by P and dS = P o (dP - D). Rows are queries from
+// first_query, columns are keys from first_key. Rows beyond T have an infinite log-sum-exp, so
+// P = 0 there. With dropout, dP is that of the kept probabilities, and s ends as the terms of dV:
+// kept P times the scale.
 template <bool kDropout, int kRows, int kColumns>
 __device__ __forceinline__ void score_gradients_fp32(FmaBlock<kRows, kColumns>& s,
                                                      FmaBlock<kRows, kColumns>& dp,
@@ -55,7 +56,7 @@ struct FlashBackwardKeyFp32Tiling {
   static constexpr int kQueries = 32;
   static_assert(kKeys % kQueries == 0 && kRowTermPadding % kQueries == 0);
 
-  using KeyTile = PaddedTile<kHeadTile, kKeys>;  // transposed; V too
+  using KeyTile = PaddedTile<kHeadTile, kKeys>;  // transposed; for K and V
   using QueryTile = PaddedTile<kQueries, kHeadTile>;
   using ScoreTile = PaddedTile<kQueries, kKeys>;
   static constexpr std::size_t kSharedBytes = SharedLayout()
@@ -103,9 +104,9 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
   DropoutMask mask{};
   if constexpr (kDropout) mask = dropout.of_row(block_z());
 
-  // Queries before k0 do not see the keys, nor do documents that begin after them.
+  // Queries before k0 and documents that begin after last_key do not see the keys.
   for (int q0 = k0; q0 < T && visibility.first_key(q0) <= last_key; q0 += kQueries) {
-    block_barrier();  // the last tile has been read
+    block_barrier();  // the previous tile has been read
     load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
     load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
     block_barrier();
@@ -176,7 +177,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   const std::int64_t stride = shape.qkv_stride();
   const int T = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
-  const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // long rows first
+  const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // most keys first
   const int last_query = (q0 + kQueries < T ? q0 + kQueries : T) - 1;
 
   load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
@@ -188,7 +189,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int k0 = first_tile * kKeys; k0 <= last_query; k0 += kKeys) {
     const float* k = head.qkv + k0 * stride + C;
-    block_barrier();  // the last tile has been read
+    block_barrier();  // the previous tile has been read
     load_tile_transposed(keys_transposed, k, stride, T - k0, HS);
     load_tile_transposed(values_transposed, k + C, stride, T - k0, HS);
     load_tile(keys, k, stride, T - k0, HS);

@@ -1,6 +1,7 @@
-// Flash attention, backward: the kernel of dK and dV. One block per tile of keys walks over queries
-// and keeps dK and dV in registers. It forms S^T = K Q^T and dP^T = V dO^T, whose accumulators are
-// the A operands of dV = P^T dO and dK = scale dS^T Q (flash_attention_backward.h).
+// Flash attention, backward: the kernel of dK and dV. One block per tile of keys iterates over
+// queries and keeps dK and dV in registers. It computes S^T = K Q^T and dP^T = V dO^T, whose
+// accumulators are the A operands of dV = P^T dO and dK = scale dS^T Q
+// (flash_attention_backward.h).
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@
 
 namespace llmc {
 
-// 128 keys x 64 queries, 32 keys a warp; half of both for wide heads. A warp works through the
-// queries 32 at a time: S^T and dP^T together must fit beside dK and dV in registers; 16 where
-// masks must fit too.
+// 128 keys x 64 queries, 32 keys per warp; half of these for heads wider than 64. A warp processes
+// 32 queries at a time, because S^T and dP^T must fit in registers next to dK and dV. With dropout
+// and a head tile of 64 it processes 16, because masks must fit too.
 template <class Element, int kHeadTile, bool kDropout>
 struct FlashBackwardKeyTiling {
   static constexpr int kThreads = 128;
@@ -41,7 +42,7 @@ struct FlashBackwardKeyTiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// Scores of keys the query does not see become -inf: mask_scores, transposed.
+// Sets scores of keys that the query does not see to -inf: mask_scores, transposed.
 template <int M, int N>
 __device__ __forceinline__ void mask_scores_transposed(Accumulator (&s)[M][N],
                                                        const Visibility& visibility,
@@ -60,8 +61,8 @@ __device__ __forceinline__ void mask_scores_transposed(Accumulator (&s)[M][N],
   }
 }
 
-// S^T of keys against queries becomes P^T = 2^(c S^T - lse). lse belongs to the accumulators' first
-// column.
+// Replaces S^T of keys against queries by P^T = 2^(c S^T - lse). lse starts at the query of the
+// accumulators' first column.
 template <int M, int N>
 __device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N], const float* lse,
                                                          float scale_log2) {
@@ -77,7 +78,7 @@ __device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N],
   }
 }
 
-// dP^T becomes dS^T = P^T o (dP^T - D).
+// Replaces dP^T by dS^T = P^T o (dP^T - D).
 template <int M, int N>
 __device__ __forceinline__ void score_gradients_transposed(Accumulator (&dp)[M][N],
                                                            const Accumulator (&p)[M][N],
@@ -92,8 +93,8 @@ __device__ __forceinline__ void score_gradients_transposed(Accumulator (&dp)[M][
   }
 }
 
-// Queries on their way through shared memory, in two stages used in turn: while one tile is worked
-// on, the next is loaded.
+// Tiles of queries, dO and row terms in shared memory, in two alternating stages: the next tile is
+// loaded while the current one is used.
 template <class Element, class Tiling>
 class QueryStages {
  public:
@@ -114,8 +115,8 @@ class QueryStages {
   __device__ __forceinline__ const float* lse(int stage) const { return lse_ + stage * kQueries; }
   __device__ __forceinline__ const float* dot(int stage) const { return dot_ + stage * kQueries; }
 
-  // Starts the copy of a tile of queries into stage tile & 1. Rows of qkv are `stride` apart, rows
-  // of d_out C.
+  // Starts the copy of a tile of queries into stage tile & 1. Rows of qkv are `stride` elements
+  // apart, rows of d_out C.
   __device__ __forceinline__ void load(int tile, const BackwardHead<Element>& head,
                                        std::int64_t stride, std::int64_t C, int T, int HS) const {
     const int stage = tile & 1;
@@ -139,11 +140,11 @@ class QueryStages {
   float* dot_;
 };
 
-// The pieces of one step of a warp. The kernel declares all tiles and passes them in: ptxas assigns
-// other registers to arrays that are declared in inlined functions.
+// The parts of one step of a warp. The kernel declares all tiles and passes them in, because ptxas
+// assigns other registers to arrays that are declared in inlined functions.
 
-// P^T of the warp's keys from k0 and the queries from q0, which are the rows `step` and on of the
-// stage. p is zero before.
+// Computes P^T of the warp's keys from k0 and the queries from q0, which are rows `step` and on of
+// the stage. p is zero on entry.
 template <class Element, class Tiling, int M, int N>
 __device__ __forceinline__ void step_probabilities(
     Accumulator (&p)[M][N], const SharedOperands<typename Tiling::KeyTile>& key_rows,
@@ -158,8 +159,8 @@ __device__ __forceinline__ void step_probabilities(
   probabilities_transposed(p, stages.lse(stage) + step, scale * kLog2E);
 }
 
-// Rounds P^T to the operand of the product with dO. With dropout: those that are kept, which the
-// bits of `kept` then say; `dropped` is room for them.
+// Rounds P^T to the operand of the product with dO. With dropout it rounds only the kept
+// probabilities. `kept` receives the mask bits, `dropped` the probabilities after dropout.
 template <class Element, bool kDropout, int M, int N>
 __device__ __forceinline__ void round_probabilities(OperandA (&rounded)[M][N / 2],
                                                     std::uint32_t (&kept)[M],
@@ -179,7 +180,7 @@ __device__ __forceinline__ void round_probabilities(OperandA (&rounded)[M][N / 2
   }
 }
 
-// dS^T of the same keys and queries. ds is zero before.
+// Computes dS^T of the same keys and queries. ds is zero on entry.
 template <class Element, bool kDropout, class Tiling, int M, int N>
 __device__ __forceinline__ void step_score_gradients(
     Accumulator (&ds)[M][N], const Accumulator (&p)[M][N],
@@ -194,7 +195,7 @@ __device__ __forceinline__ void step_score_gradients(
   score_gradients_transposed(ds, p, stages.dot(stage) + step);
 }
 
-// Grid (key tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
+// Grid (key tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers per thread.
 template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
@@ -219,7 +220,8 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
   const int k0 = block_x() * Tiling::kKeys;
   const int last_key = (k0 + Tiling::kKeys < T ? k0 + Tiling::kKeys : T) - 1;
 
-  // Queries of a tile come after the keys; the walk ends where documents later than the keys begin.
+  // True if the query tile begins below T and its first query's document begins at or before
+  // last_key. Documents that begin later do not see the keys, so the loop ends there.
   const auto needed = [&](int tile) {
     return tile * kQueries < T && visibility.first_key(tile * kQueries) <= last_key;
   };

@@ -1,5 +1,5 @@
-// Flash attention, backward: the kernel of dQ. One block per tile of queries walks over keys and
-// keeps dQ in registers, as the forward does its output (flash_attention_backward.h).
+// Flash attention, backward: the kernel of dQ. One block per tile of queries iterates over keys and
+// keeps dQ in registers, as the forward kernel does its output (flash_attention_backward.h).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace llmc {
 
-// As in the forward, but with half as many keys at a time in registers: S and dP both live there.
+// As in the forward kernel, but with 32 keys at a time in registers, because S and dP are both
+// there.
 template <class Element, int kHeadTile>
 struct FlashBackwardQueryTiling {
   static constexpr int kThreads = 128;
@@ -35,7 +36,7 @@ struct FlashBackwardQueryTiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// S and dP of the same rows and keys become dS = P o (dP - D), in dp's place.
+// Replaces dP by dS = P o (dP - D), computed from S and dP of the same rows and keys.
 template <int M, int N>
 __device__ __forceinline__ void score_gradients(Accumulator (&dp)[M][N],
                                                 const Accumulator (&s)[M][N],
@@ -51,8 +52,8 @@ __device__ __forceinline__ void score_gradients(Accumulator (&dp)[M][N],
   }
 }
 
-// Keys and values on their way through shared memory, in two stages used in turn: while one tile is
-// worked on, the next is loaded.
+// Tiles of keys and values in shared memory, in two alternating stages: the next tile is loaded
+// while the current one is used.
 template <class Element, class Tiling>
 class KeyStages {
  public:
@@ -69,7 +70,7 @@ class KeyStages {
     return KeyTile{values_ + stage * KeyTile::kElements};
   }
 
-  // Starts the copy of a tile of keys into stage tile & 1. Rows of qkv are `stride` apart.
+  // Starts the copy of a tile of keys into stage tile & 1. Rows of qkv are `stride` elements apart.
   __device__ __forceinline__ void load(int tile, const BackwardHead<Element>& head,
                                        std::int64_t stride, std::int64_t C, int T, int HS) const {
     const int stage = tile & 1;
@@ -85,7 +86,7 @@ class KeyStages {
   Element* values_;
 };
 
-// The row terms of a thread's rows of the warp's queries from first_query.
+// Loads the row terms of this thread's rows. The warp's queries start at first_query.
 template <class Element, int M>
 __device__ __forceinline__ void load_row_terms(float (&lse)[M][2], float (&dot)[M][2],
                                                const BackwardHead<Element>& head, int first_query) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ void load_row_terms(float (&lse)[M][2], float (&dot)[
   }
 }
 
-// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
+// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers per thread.
 template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
     Element* d_qkv, const Element* d_out, const Element* qkv, RowTerms terms,
@@ -120,7 +121,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
   const std::int64_t stride = shape.qkv_stride();
   const int T = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
-  const int q0 = (grid_x() - 1 - block_x()) * Tiling::kQueries;  // long rows first
+  const int q0 = (grid_x() - 1 - block_x()) * Tiling::kQueries;  // most keys first
   const int last_query = (q0 + Tiling::kQueries < T ? q0 + Tiling::kQueries : T) - 1;
   const int first_tile = visibility.first_key(q0) / kKeys;
   const int last_tile = last_query / kKeys;

@@ -1,21 +1,22 @@
-// Flash attention, forward, on tensor cores (Dao et al. 2022, 2023): scores exist one tile at a
-// time, in registers.
+// Flash attention, forward, on tensor cores (Dao et al. 2022, 2023). Scores exist only one tile at
+// a time, in registers.
 //
-// A block owns kQueries queries of one head and walks over tiles of kKeys keys. Per tile each warp
-// forms S = Q K^T for its own rows, folds it into a running softmax (Milakov & Gimelshein 2018) and
-// adds P V to its output rows. With m the greatest score of a row so far and c = scale * log2(e),
+// A block processes kQueries queries of one head and iterates over tiles of kKeys keys. For each
+// tile, every warp computes S = Q K^T for its own rows, updates a running softmax (Milakov &
+// Gimelshein 2018) and adds P V to its output rows. With m the greatest score of a row so far and
+// c = scale * log2(e),
 //     p_j = 2^(c s_j - c m),   l = sum_j p_j,   o = sum_j p_j v_j;
-// when m grows to m', l and o shrink by 2^(c (m - m')). At the end out = o / l and the row's
+// if m grows to m', l and o are multiplied by 2^(c (m - m')). At the end out = o / l and the row's
 // log-sum-exp is scale * m + ln l.
 //
-// Why it is laid out this way:
-//  - Key tiles go from the diagonal down. kKeys is a multiple of a warp's rows, so the first tile a
-//    warp works on holds the diagonal of all its rows: m is finite from then on, and no
-//    (-inf) - (-inf) can occur. Tiles a warp cannot see are skipped by that warp, tiles no query of
-//    the block can see are never loaded.
-//  - K and V of the next tile are on their way (cp.async, two stages) while this one is used; one
-//    barrier a tile is enough, because the stage being filled was last read before it.
-//  - Q stays in registers; P goes to the second product from registers.
+// Reasons for this structure:
+//  - Key tiles are processed from the diagonal to lower keys. kKeys is a multiple of a warp's rows,
+//    so the first tile that a warp processes holds the diagonal of all its rows. m is finite from
+//    then on, and no (-inf) - (-inf) can occur. A warp skips tiles that it cannot see; tiles that
+//    no query of the block can see are never loaded.
+//  - K and V of the next tile are loaded (cp.async, two stages) while this one is used. One barrier
+//    per tile is enough, because the stage being filled was last read before it.
+//  - Q stays in registers; P is passed to the second product in registers.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,13 @@
 
 namespace llmc {
 
-// 128 queries x 64 keys, 32 rows a warp; wide heads, whose accumulators are twice as large, halve
-// the rows.
+// 128 queries x 64 keys, 32 rows per warp. Wide heads halve the rows, because their accumulators
+// are twice as large.
 template <class Element, int kHeadTile>
 struct FlashForwardTiling {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRowTiles = kHeadTile <= 64 ? 2 : 1;  // 16-row tiles of a warp
+  static constexpr int kRowTiles = kHeadTile <= 64 ? 2 : 1;  // 16-row tiles per warp
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kQueries = kWarps * kWarpRows;
   static constexpr int kKeys = 64;
@@ -49,13 +50,13 @@ struct FlashForwardTiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// Running softmax of one row; `sum` is this lane's part of it.
+// Running softmax of one row; `sum` is this lane's part of the sum.
 struct SoftmaxRow {
   float max = kMinusInfinity;
   float sum = 0.0f;
 };
 
-// Scores of 16 rows become p, the rows' state and output so far follow.
+// Replaces the scores of 16 rows by p, and updates the rows' softmax state and output.
 template <int kKeyTiles, int kHeadTiles>
 __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
                                              Accumulator (&o)[kHeadTiles], SoftmaxRow (&rows)[2],
@@ -84,8 +85,8 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
   }
 }
 
-// Ends the softmax of a warp's rows: divides their output by the sums, and writes the log-sum-exp
-// of the rows below T from row_lse[first_query] on.
+// Ends the softmax of a warp's rows: multiplies their output by dropout_scale / sum, and writes the
+// log-sum-exp of the rows below T from row_lse[first_query] on.
 template <int M, int kHeadTiles>
 __device__ __forceinline__ void finish_softmax(Accumulator (&o)[M][kHeadTiles],
                                                const SoftmaxRow (&rows)[M][2], float* row_lse,
@@ -107,7 +108,7 @@ __device__ __forceinline__ void finish_softmax(Accumulator (&o)[M][kHeadTiles],
   }
 }
 
-// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers a thread.
+// Grid (query tiles, NH, B). Two blocks share a multiprocessor: up to 255 registers per thread.
 template <class Element, int kHeadTile, bool kDropout>
 __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
     Element* out, float* lse, const Element* qkv, const std::int32_t* doc_start,
@@ -127,7 +128,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
   const int h = block_y();
   const int T = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
-  const int q0 = (grid_x() - 1 - block_x()) * Tiling::kQueries;  // long rows first
+  const int q0 = (grid_x() - 1 - block_x()) * Tiling::kQueries;  // most keys first
   const Visibility visibility{doc_start == nullptr ? nullptr : doc_start + b * shape.T, T};
   const int last_query = (q0 + Tiling::kQueries < T ? q0 + Tiling::kQueries : T) - 1;
   const int last_tile = last_query / kKeys;
@@ -149,7 +150,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
   copy_async_wait<0>();
   block_barrier();
 
-  const int warp_row = warp_in_block() * Tiling::kWarpRows;  // in the tile
+  const int warp_row = warp_in_block() * Tiling::kWarpRows;  // first row of the warp in the tile
   const int warp_q0 = q0 + warp_row;
   RegisterOperands<M, kHeadTile / 16> q;
   q.load(queries, warp_row);
@@ -179,7 +180,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
     multiply_by_columns<Element>(o, p, values(stage), 0);
   }
 
-  if (warp_q0 >= T) return;  // a warp of padding: it has seen no key and has nothing to write
+  if (warp_q0 >= T) return;  // only padding: the warp has seen no key and has nothing to write
   finish_softmax(o, rows, lse + (b * shape.NH + h) * shape.T, warp_q0, T, scale,
                  kDropout ? mask.scale : 1.0f);
   store_rows(out + shape.out_offset(b, warp_q0, h), shape.C(), T - warp_q0, HS, o, queries,

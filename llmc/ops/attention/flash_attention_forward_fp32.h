@@ -1,9 +1,9 @@
 // Flash attention, forward, in IEEE fp32: the algorithm of flash_attention_forward.h with fused
-// multiply-adds and an exact exponential.
+// multiply-adds, std::exp2, and tiles in ascending order of keys.
 //
-// A block owns 64 queries of one head. Per tile of keys all 128 threads form the scores in shared
-// memory, four neighbouring lanes fold each row into its running softmax there, and all threads add
-// P V to the output in their registers.
+// A block processes 64 queries of one head. For each tile of keys, all 128 threads compute the
+// scores in shared memory. Four neighbouring lanes then update each row's running softmax there,
+// and all threads add P V to the output in their registers.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct FlashForwardFp32Tiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// The running softmax of the rows that this thread shares with its three neighbours: row
+// The running softmax of the rows that this thread shares with its three neighbours: rows
 // thread / 4, thread / 4 + 32, ...
 template <int kRows>
 struct RowSoftmax {
@@ -51,9 +51,9 @@ struct RowSoftmax {
     }
   }
 
-  // Scores (in units of log2, -inf where masked) become p in place; shrink (row) tells by how much
-  // earlier sums of the row are to be multiplied. A row that has seen no key yet keeps max = -inf
-  // and p = 0: 0 stands in for the offset then.
+  // Replaces the scores (in units of log2, -inf if masked) by p, and writes to shrink[row] the
+  // factor of the row's earlier sums. A row that has seen no key yet keeps max = -inf and p = 0:
+  // the offset is 0 then.
   template <class Tile>
   __device__ void step(const Tile& scores, float* shrink) {
     for (int i = 0; i < kPasses; ++i) {
@@ -76,7 +76,8 @@ struct RowSoftmax {
   }
 };
 
-// Scores, rows queries from q0 and columns keys from k0, in units of log2; -inf where not seen.
+// Scales the scores to units of log2 and sets those of keys that a query does not see to -inf. Rows
+// are queries from q0, columns are keys from k0.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void scale_and_mask(FmaBlock<kRows, kColumns>& s, float scale_log2,
                                                const Visibility& visibility, bool masked, int q0,
@@ -126,7 +127,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   const int h = static_cast<int>(block_y());
   const int T = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
-  const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // long rows first
+  const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // most keys first
   const int last_query = (q0 + kQueries < T ? q0 + kQueries : T) - 1;
   const Visibility visibility{doc_start == nullptr ? nullptr : doc_start + b * shape.T, T};
   const float scale_log2 = scale * kLog2E;
@@ -142,7 +143,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   for (int tile = first_tile; tile <= last_query / kKeys; ++tile) {
     const int k0 = tile * kKeys;
     const float* k = qkv + shape.qkv_offset(b, k0, h) + shape.C();
-    block_barrier();  // the last tile has been read
+    block_barrier();  // the previous tile has been read
     load_tile_transposed(keys, k, shape.qkv_stride(), T - k0, HS);
     load_tile(values, k + shape.C(), shape.qkv_stride(), T - k0, HS);
     block_barrier();

@@ -1,7 +1,7 @@
-// Keys and values of tokens that were seen, kept for the tokens that follow.
+// Key-value cache: the keys and values of past tokens, kept for the tokens that follow.
 //
 // keys and values (B, T_max, C) of one layer: row t of sequence b belongs to the token at position
-// t, and head h has the columns h * HS .. (h + 1) * HS - 1, as in packed qkv.
+// t. Head h is columns h * HS .. (h + 1) * HS - 1, as in packed qkv.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +30,9 @@ __global__ void store_keys_values_kernel(T* keys, T* values, const T* qkv,
 }
 
 // Writes the k and v of qkv (B, T, 3C) to rows first_position[b] .. first_position[b] + T - 1 of
-// sequence b in keys and values (B, T_max, C); no other row is touched. first_position (B) is in
-// device memory: that the rows exist, the caller sees to. C is a multiple of 8. Throws an Error
-// where shapes do not agree.
+// sequence b in keys and values (B, T_max, C); no other row changes. first_position (B) is in
+// device memory, and the caller guarantees that these rows exist. C is a multiple of 8. Throws an
+// Error if shapes do not match.
 template <class T>
 void store_keys_values(Tensor<T, 3> keys, Tensor<T, 3> values, In<T, 3> qkv,
                        Tensor<const std::int32_t, 1> first_position, Stream& stream) {

@@ -1,13 +1,13 @@
-// Causal self-attention as it is written down, with the whole (T, T) matrix of probabilities of
-// every head in memory: the baseline that flash attention is compared with in memory, time and
-// gradients (`--attention standard`). Every score is formed, masked ones too.
+// Standard causal self-attention, which stores the (T, T) matrix of probabilities of every head. It
+// is the baseline that flash attention is compared with in memory, time and gradients
+// (`--attention standard`). Every score is computed, including masked ones.
 //
 //     S = scale Q K^T,   P = softmax(S),   out = P V                              forward
 //     dV = P^T dO,   dS = scale P o (dO V^T - D),   dQ = dS K,   dK = dS^T Q       backward
 //
-// with D_i = dO_i . O_i (attention_row_terms.h). Dropout acts on P where it meets V and dO, and on
-// dO V^T (attention_dropout.h). Scores and probabilities are stored in the dtype of
-// qkv, so in bf16 the scores are rounded once more than in flash attention. All sums are fp32.
+// D_i = dO_i . O_i (attention_row_terms.h). Dropout acts on P in the products with V and dO, and on
+// dO V^T (attention_dropout.h). Scores and probabilities are stored in the dtype of qkv, so in half
+// precision the scores are rounded once more than in flash attention. All sums are fp32.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace llmc {
 
-// A matrix of each head: element (i, j) of (batch b, head h) lies at
+// One matrix per head: element (i, j) of (batch row b, head h) is at
 // data[b * batch + h * head + i * row + j * column]. A transposed view swaps row and column.
 template <class T>
 struct HeadMatrix {
@@ -34,7 +34,8 @@ struct HeadMatrix {
 };
 
 // Fills a tile with factor(i, j) times the elements (i, j) = (i0 + r, j0 + c) of an (I, J) matrix,
-// zeros beyond it. Neighbouring threads read neighbouring memory, whichever way the matrix lies.
+// and with zeros beyond it. Neighbouring threads read neighbouring memory in both orientations of
+// the matrix.
 template <class Tile, class T, class Factor>
 __device__ __forceinline__ void load_matrix(const Tile& tile, const T* data,
                                             const HeadMatrix<const T>& matrix, std::int64_t i0,
@@ -56,13 +57,13 @@ inline constexpr int kHeadMatmulDepth = 32;
 using HeadMatmulLeft = PaddedTile<kHeadMatmulTile, kHeadMatmulDepth>;
 using HeadMatmulRight = PaddedTile<kHeadMatmulDepth, kHeadMatmulTile>;
 
-// What dropout acts on in a product a b: nothing, a (query, key), a (key, query), or the product
-// (query, key).
+// The part of a product a b that dropout acts on: nothing, a as (query, key), a as (key, query), or
+// the product as (query, key).
 enum class DropoutOn { nothing, left, left_transposed, product };
 
-// c (I, J) = factor * a (I, K) b (K, J) for each head; with row_dot (B, NH, padded I) instead
-// c_ij = factor * c_ij * ((a b)_ij - row_dot_i), which turns probabilities into score gradients
-// where they lie. Grid (column tiles, row tiles, B * NH).
+// c (I, J) = factor * a (I, K) b (K, J) for each head. With row_dot (B, NH, padded I), instead
+// c_ij = factor * c_ij * ((a b)_ij - row_dot_i), which replaces probabilities by score gradients in
+// place. Grid (column tiles, row tiles, B * NH).
 template <class T, DropoutOn kDropout>
 __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadMatrix<const T> b,
                                    const float* row_dot, std::int64_t NH, std::int64_t I,
@@ -85,7 +86,7 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   const auto one = [](std::int64_t, std::int64_t) { return 1.0f; };
   FmaBlock<kHeadMatmulTile, kHeadMatmulTile> sum = {};
   for (std::int64_t k0 = 0; k0 < K; k0 += kHeadMatmulDepth) {
-    block_barrier();  // the last tiles have been read
+    block_barrier();  // the previous tiles have been read
     load_matrix(left, a.of_head(batch, head), a, i0, k0, I, K, left_factor);
     load_matrix(right, b.of_head(batch, head), b, k0, j0, K, J, one);
     block_barrier();
@@ -116,9 +117,9 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   }
 }
 
-// Scores become probabilities in place, zero where the query does not see the key; a warp takes a
-// row (b, h, i) of length T. Every lane reads and writes the same keys throughout: a shuffle does
-// not order one lane's reads before another's writes.
+// Replaces scores by probabilities, which are zero if the query does not see the key. A warp
+// processes a row (b, h, i) of length T. Every lane reads and writes the same keys throughout: a
+// shuffle does not order one lane's reads before another's writes.
 template <class T>
 __global__ void causal_softmax_kernel(T* scores, float* lse, const std::int32_t* doc_start,
                                       AttentionShape shape) {
@@ -160,12 +161,12 @@ void launch_head_matmul(HeadMatrix<T> c, std::type_identity_t<HeadMatrix<const T
          kFmaThreads, kBytes, stream, c, a, b, row_dot, shape.NH, I, J, K, factor, dropout);
 }
 
-// The heads' (T, HS) matrices in a packed tensor: part 0 is q, 1 k, 2 v.
+// The (T, HS) matrices of the heads in a packed tensor: part 0 is q, 1 is k, 2 is v.
 template <class T>
 HeadMatrix<T> packed_heads(T* qkv, const AttentionShape& shape, int part) {
   return {qkv + part * shape.C(), shape.T * shape.qkv_stride(), shape.HS, shape.qkv_stride(), 1};
 }
-// The same of out (B, T, C), and the (T, T) matrices of probabilities.
+// The same for out (B, T, C), and for the (T, T) matrices of probabilities.
 template <class T>
 HeadMatrix<T> out_heads(T* out, const AttentionShape& shape) {
   return {out, shape.T * shape.C(), shape.HS, shape.C(), 1};
@@ -175,7 +176,7 @@ HeadMatrix<T> square_heads(T* matrix, const AttentionShape& shape) {
   return {matrix, shape.NH * shape.T * shape.T, shape.T * shape.T, shape.T, 1};
 }
 
-// launch_head_matmul with dropout, where it is on.
+// launch_head_matmul, with dropout if it is on.
 template <DropoutOn kDropout, class T, class... Arguments>
 void launch_dropped_matmul(const Dropout& dropout, HeadMatrix<T> c, Arguments&&... arguments) {
   dispatch_dropout(dropout, [&]<bool kOn>() {
@@ -183,8 +184,9 @@ void launch_dropped_matmul(const Dropout& dropout, HeadMatrix<T> c, Arguments&&.
   });
 }
 
-// out (B, T, C), lse (B, NH, T) and probabilities (B, NH, T, T; before dropout) are written from
-// qkv (B, T, 3C). doc_start, lse, dropout and errors as in flash_attention_forward (attention.h).
+// Writes out (B, T, C), lse (B, NH, T) and probabilities (B, NH, T, T; before dropout) from qkv
+// (B, T, 3C). doc_start, lse, dropout and errors are as in flash_attention_forward (attention.h),
+// but qkv needs no alignment.
 template <class T>
 void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4> probabilities,
                                 In<T, 3> qkv, std::int64_t NH, const std::int32_t* doc_start,
@@ -209,14 +211,15 @@ void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4
                                          shape.HS, T_, 1.0f, dropout, stream);
 }
 
-// Floats of scratch for standard_attention_backward.
+// Floats of scratch that standard_attention_backward needs.
 inline std::int64_t standard_attention_backward_scratch(std::int64_t B, std::int64_t T,
                                                         std::int64_t NH) {
   return row_terms_floats(B, T, NH);
 }
 
-// d_qkv (B, T, 3C) is written. probabilities hold the forward's and are overwritten with the score
-// gradients; documents are in them already, as zeros. The rest as in flash_attention_backward.
+// Writes d_qkv (B, T, 3C). `probabilities` holds the forward's and is overwritten with the score
+// gradients; documents are already in it, as zeros. The other arguments are as in
+// flash_attention_backward.
 template <class T>
 void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In<T, 3> d_out,
                                  In<T, 3> qkv, In<T, 3> out, In<float, 3> lse, std::int64_t NH,

@@ -1,4 +1,4 @@
-// The description of a matrix product, on either target.
+// Description of a matrix product, for both targets.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace llmc {
 
-// How a library may compute its products.
+// Options of a library's matrix products.
 struct GemmOptions {
   bool allow_tf32 = false;  // round the operands of fp32 products to TF32 (10 bits of mantissa)
-  bool split_k = false;     // cut K where may_split_k() allows it
-  int proposal = 0;  // take this plan of those the library proposes, 0 being its first choice
+  bool split_k = false;     // split K if may_split_k() allows it
+  int proposal = 0;         // index of the usable proposal to run; 0 is the library's first choice
 };
 
-// The operation on a product's sums before they are stored. cuBLASLt does not state how accurate
-// its GELU is; PTX's tanh.approx.f32, a likely part of it, has a relative error of up to 2^-11.
+// Operation on the sums of a product before they are stored. cuBLASLt does not document the
+// accuracy of its GELU; PTX's tanh.approx.f32, probably part of it, has a relative error of up to
+// 2^-11.
 enum class Epilogue {
   none,           // c = s
   gelu,           // c = gelu(s); aux = s
@@ -26,9 +27,9 @@ enum class Epilogue {
 };
 
 // s = alpha · op(a) op(b) + beta · addend [+ bias (n) on every row]; c (m, n) = epilogue(s). All
-// matrices are row-major and dense. op(a) is (m, k): stored so, or as (k, m) when transpose_a;
-// op(b) is (k, n), or stored (n, k). TI: type of a, b and bias; TO: type of c, addend and aux. Sums
-// are fp32, the epilogue's arithmetic too.
+// matrices are row-major and dense. op(a) is (m, k); with transpose_a, a is stored as (k, m). op(b)
+// is (k, n); with transpose_b, b is stored as (n, k). TI is the type of a, b and bias; TO is the
+// type of c, addend and aux. Sums and the epilogue's arithmetic are fp32.
 template <class TO, class TI>
 struct GemmCall {
   bool transpose_a = false, transpose_b = false;
@@ -38,7 +39,7 @@ struct GemmCall {
   TO* c = nullptr;
   float alpha = 1, beta = 0;
   const TO* addend = nullptr;  // (m, n); null: c itself
-  const TI* bias = nullptr;    // TO = TI then: cuBLASLt takes a bias in the result's type alone
+  const TI* bias = nullptr;    // needs TO = TI: cuBLASLt accepts a bias only in the result's type
   Epilogue epilogue = Epilogue::none;
   TO* aux = nullptr;  // (m, n), the input of GELU: written by gelu, read by gelu_backward
 
@@ -64,16 +65,16 @@ void check_gemm(const GemmCall<TO, TI>& call) {
           "a matrix product with a bias of another type than its result's");
   if (call.epilogue == Epilogue::none) return;
   require(call.aux != nullptr, "a matrix product with GELU but without room for its input");
-  // cuBLASLt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
+  // Required by cuBLASLt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
   require(call.n % 8 == 0, "a matrix product with GELU whose rows have " + std::to_string(call.n) +
                                " numbers, not a multiple of 8");
   require(call.epilogue == Epilogue::gelu || call.bias == nullptr,
           "a matrix product with a bias and the gradient of GELU");
 }
 
-// Split-K sums slices of K in separate blocks and adds the partial sums in a second kernel. It is
-// for weight gradients, whose results are too small to fill a GPU with tiles: 16-bit operands, fp32
-// result. K must be a multiple of 128: cuBLASLt 12.8 and 13.1 are reported to leave out the tail of
+// Split-K computes slices of K in separate blocks and adds the partial sums in a second kernel. It
+// is for weight gradients, whose results are too small to fill a GPU with tiles: 16-bit operands,
+// fp32 result. K must be a multiple of 128: cuBLASLt 12.8 and 13.1 are reported to skip the tail of
 // K in split plans (github.com/facebookexperimental/triton, issue 2767).
 template <class TO, class TI>
 bool may_split_k(const GemmCall<TO, TI>& call, const GemmOptions& options) {

@@ -1,6 +1,6 @@
-// Matrix products on the GPU: cuBLASLt, with one plan for each kind of product, made at the first
-// call and kept. The plan is fixed by the library's version and the GPU: the first usable proposal.
-// By default no plan splits K.
+// Matrix products on the GPU with cuBLASLt. Each kind of product has one plan, created at the first
+// call and kept. By default it is the first usable proposal, which depends only on the library's
+// version and the GPU, and it does not split K.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ class Gemm {
     plan.run(call, chosen(call, plan).algo, workspace_.data(), workspace_bytes(), library_, stream);
   }
 
-  // How many algorithms the library proposes for this product.
+  // Number of usable algorithms that the library proposes for this product.
   template <class TO, class TI>
   int proposals(const GemmCall<TO, TI>& call) {
     check_gemm(call);
     return static_cast<int>(plan_for(call).proposals().size());
   }
 
-  // The algorithm that run() takes, in the library's numbers.
+  // The algorithm that run() uses, in the library's numbers.
   template <class TO, class TI>
   std::string algorithm_text(const GemmCall<TO, TI>& call) {
     check_gemm(call);
@@ -42,8 +42,8 @@ class Gemm {
   }
 
  private:
-  // Partial sums of split-K: 16 slices of (768, 3072) in fp32 take 144 MiB, of which plans that do
-  // not fit are not proposed.
+  // Split-K stores partial sums in the workspace: 16 slices of (768, 3072) in fp32 would take 144
+  // MiB. The library does not propose plans that need more than the workspace.
   static constexpr std::size_t kWorkspaceBytes = 32 << 20, kSplitWorkspaceBytes = 128 << 20;
   using Key = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, bool, int, int, int>;
 

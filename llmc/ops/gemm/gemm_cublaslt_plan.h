@@ -1,6 +1,6 @@
-// A plan of cuBLASLt for one kind of matrix product: descriptors, and an algorithm that the library
-// proposed. Row-major c = a·b is column-major cᵀ = bᵀ·aᵀ, which is what cuBLASLt, a column-major
-// library, gets: its first operand is our b.
+// A cuBLASLt plan for one kind of matrix product: descriptors, and algorithms that the library
+// proposes. cuBLASLt is column-major, and row-major c = a·b is column-major cᵀ = bᵀ·aᵀ, so its
+// first operand is our b.
 #pragma once
 
 #include <cublasLt.h>
@@ -43,7 +43,7 @@ inline constexpr cudaDataType_t kDataType<bf16> = CUDA_R_16BF;
 template <>
 inline constexpr cudaDataType_t kDataType<fp16> = CUDA_R_16F;
 
-// A plan serves every call of its shape: it assumes only what all tensors guarantee.
+// A plan serves every call of its shape, so it assumes only the alignment that all tensors have.
 inline constexpr std::uint32_t kAlignment = 16;  // bytes
 inline constexpr int kMaxProposals = 16, kMaxSplits = 16;
 
@@ -62,10 +62,10 @@ inline std::int32_t splits_of(const cublasLtMatmulAlgo_t& algorithm) {
   return algorithm_attribute<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
-// Whether the library's proposal is valid and reduces K as allowed: in one piece, or in at most
-// kMaxSplits slices whose fp32 partial sums a second kernel adds in a fixed order.
+// Returns true if the library's proposal is valid and reduces K as allowed: in one piece, or in at
+// most kMaxSplits slices whose fp32 partial sums a second kernel adds in a fixed order.
 inline bool is_usable(const cublasLtMatmulHeuristicResult_t& proposal, bool may_split) {
-  if (proposal.state != CUBLAS_STATUS_SUCCESS) return false;  // its other fields mean nothing
+  if (proposal.state != CUBLAS_STATUS_SUCCESS) return false;  // its other fields are undefined
   const std::int32_t splits = splits_of(proposal.algo);
   if (splits <= 1) return true;
   const auto scheme =
@@ -83,7 +83,7 @@ class Plan {
                    library);
   }
 
-  // Usable ones, in the library's order.
+  // The usable proposals, in the library's order.
   std::span<const cublasLtMatmulHeuristicResult_t> proposals() const {
     return {proposals_.data(), static_cast<std::size_t>(usable_)};
   }
@@ -114,7 +114,8 @@ class Plan {
     set(CUBLASLT_MATMUL_DESC_TRANSA, call.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(call));
-    // The heuristic reads the alignment of bias and aux off an address; run() sets the real ones.
+    // The heuristic derives the alignment of bias and aux from an address; run() sets the real
+    // ones.
     const auto aligned = reinterpret_cast<const void*>(std::uintptr_t{kAlignment});
     if (call.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, kDataType<TO>);
@@ -182,7 +183,8 @@ class Plan {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         library.handle, operation_.handle, first_.handle, second_.handle, output_.handle,
         output_.handle, preference.handle, kMaxProposals, proposals_.data(), &count);
-    // No algorithm at all. Epilogues that a dtype does not have can be an invalid value.
+    // NOT_SUPPORTED means no algorithm at all. An epilogue that a dtype does not support can be
+    // reported as INVALID_VALUE.
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
     if (status == CUBLAS_STATUS_INVALID_VALUE && has_epilogue) return;
     check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
@@ -193,13 +195,13 @@ class Plan {
 
   Owned<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy> operation_;
   Layout first_, second_, output_;
-  // An array, because the front end of nvcc 13.0 breaks down on a std::vector of this struct.
+  // An array, because the front end of nvcc 13.0 fails on a std::vector of this struct.
   std::array<cublasLtMatmulHeuristicResult_t, kMaxProposals> proposals_{};
   int usable_ = 0;
 };
 
-// "algorithm 66, tile 20, stages 36, split-K 4, waves 0.98, workspace 12.0 MiB": cuBLASLt's
-// numbers.
+// Example: "algorithm 66, tile 20, stages 36, split-K 4, waves 0.98, workspace 12.0 MiB". The
+// numbers are cuBLASLt's.
 inline std::string proposal_text(const cublasLtMatmulHeuristicResult_t& proposal) {
   const auto number = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
     return algorithm_attribute<std::int32_t>(proposal.algo, attribute);

@@ -1,9 +1,9 @@
-// Matrix products on the host: OpenBLAS, the one operation that exists for the host alone. Half
-// precision is widened to fp32, multiplied in fp32 and rounded once, as tensor cores do.
+// Matrix products on the host with OpenBLAS: the only operation that has its own source for the
+// host. Half precision is widened to fp32, multiplied in fp32 and rounded once, as tensor cores do.
 //
 // The result is cut into tiles for the executor's own threads, each of which calls the library with
-// one thread: the library's threads, which spin for a while after every product, would take turns
-// with ours on the same cores.
+// one thread. The library's own threads spin for a while after every product and would compete with
+// the executor's threads for the same cores.
 #pragma once
 
 #include <cblas.h>
@@ -24,7 +24,7 @@ namespace llmc {
 
 class Gemm {
  public:
-  // The options are about cuBLASLt; the host multiplies in fp32, in one way.
+  // The options apply only to cuBLASLt; the host has one way to multiply, in fp32.
   explicit Gemm(const GemmOptions& /*options*/ = {}) : scratch_(std::make_shared<Scratch>()) {
     openblas_set_num_threads(1);
   }
@@ -32,12 +32,11 @@ class Gemm {
   template <class TO, class TI>
   void run(const GemmCall<TO, TI>& call, Stream& stream) {
     check_gemm(call);
-    // The scratch is shared with work still in the stream, which may outlive this object.
+    // Work in the stream shares the scratch and may outlive this object.
     stream.run([call, scratch = scratch_] { compute(call, *scratch); });
   }
 
-  // How many algorithms the library proposes for this product, and the name of the one in use,
-  // which OpenBLAS does not tell.
+  // OpenBLAS has one algorithm for a product and does not report its name.
   template <class TO, class TI>
   int proposals(const GemmCall<TO, TI>& call) const {
     check_gemm(call);
@@ -50,8 +49,7 @@ class Gemm {
   }
 
  private:
-  static constexpr std::int64_t kPiece = 1
-                                         << 16;  // elements of a matrix that a thread takes at once
+  static constexpr std::int64_t kPiece = 1 << 16;  // elements that a thread processes at once
 
   struct Scratch {
     std::vector<float> a, b, c, bias;
@@ -73,14 +71,14 @@ class Gemm {
   }
 
   struct Tiling {
-    std::int64_t rows = 1, columns = 1;  // of tiles
+    std::int64_t rows = 1, columns = 1;  // numbers of tiles
   };
   struct Piece {
     std::int64_t first, count;
   };
 
-  // A tile for each thread, as square as can be, for a tile packs its share of both operands. Fewer
-  // where there is too little to do to wake somebody for it.
+  // One tile per thread, as square as possible, because a tile packs its share of both operands.
+  // Small products have fewer tiles, because waking a thread costs time.
   static Tiling tile(std::int64_t m, std::int64_t n, std::int64_t k) {
     constexpr double kWorthAThread = 1 << 20;  // multiply-adds: about 20 us
     const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
@@ -96,7 +94,7 @@ class Gemm {
     return best;
   }
 
-  // Part i of `size` cut into `parts`, at multiples of the vector length.
+  // Piece i of `size` elements cut into `parts` pieces, at multiples of the vector length.
   static Piece piece(std::int64_t size, std::int64_t parts, std::int64_t i) {
     const std::int64_t length = round_up(ceil_div(size, parts), 16);
     const std::int64_t first = std::min(size, i * length);
@@ -112,7 +110,7 @@ class Gemm {
     const std::int64_t ldb = call.transpose_b ? call.k : call.n;
     b += columns.first * (call.transpose_b ? ldb : 1);
     c += rows.first * call.n + columns.first;
-    if (call.m == 1) {  // a product with a vector, for which sgemm would first copy all of b
+    if (call.m == 1) {  // for a vector, sgemm would first copy all of b
       cblas_sgemv(CblasRowMajor, call.transpose_b ? CblasNoTrans : CblasTrans,
                   size(call.transpose_b ? columns.count : call.k),
                   size(call.transpose_b ? call.k : columns.count), call.alpha, b, size(ldb), a, 1,
@@ -125,8 +123,8 @@ class Gemm {
                 b, size(ldb), beta, c, size(call.n));
   }
 
-  // Returns the fp32 buffer of the results. Terms that are added to the product are stored in it
-  // first; beta is 1 then.
+  // Returns the fp32 buffer of the results. Stores the bias and beta · addend in it first and sets
+  // beta to 1, unless there are none or the library can add beta · c itself.
   template <class TO, class TI>
   static float* start_of_output(const GemmCall<TO, TI>& call, Scratch& scratch, float& beta) {
     float* c = nullptr;
@@ -143,7 +141,7 @@ class Gemm {
       for (std::int64_t j = 0; j < call.n; ++j) scratch.bias[j] = to_float(call.bias[j]);
     }
     const float* bias = scratch.bias.data();
-    const std::int64_t rows = ceil_div(kPiece, call.n);  // of a piece of work
+    const std::int64_t rows = ceil_div(kPiece, call.n);  // rows per piece of work
     host::WorkerPool::instance().run(ceil_div(call.m, rows), [&](std::int64_t piece) {
       for (std::int64_t r = piece * rows; r < std::min(call.m, (piece + 1) * rows); ++r) {
         float* to = c + r * call.n;
@@ -159,7 +157,7 @@ class Gemm {
     return c;
   }
 
-  // From sums in fp32 to the result.
+  // Applies the epilogue to the fp32 sums and rounds the result to TO.
   template <class TO, class TI>
   static void finish(const GemmCall<TO, TI>& call, float* c) {
     if (std::is_same_v<TO, float> && call.epilogue == Epilogue::none) return;
@@ -195,7 +193,7 @@ class Gemm {
     });
   }
 
-  // The library is not instrumented: tell the race checker what it will touch.
+  // The library is not instrumented, so this reports its reads and writes to ThreadSanitizer.
   template <class TO, class TI>
   static void observe(const GemmCall<TO, TI>& call) {
     host::tsan_reads(call.a, static_cast<std::size_t>(call.m * call.k) * sizeof(TI));

@@ -7,7 +7,7 @@
 
 namespace llmc {
 
-// out (M, N) = inp (M, K) · weight (K, N) + bias (N). The bias may have no data: none is added.
+// out (M, N) = inp (M, K) · weight (K, N) + bias (N). A bias without data is not added.
 template <class T>
 void linear_forward(Tensor<T, 2> out, In<T, 2> inp, In<T, 2> weight, In<T, 1> bias, Gemm& gemm,
                     Stream& stream) {
@@ -16,14 +16,14 @@ void linear_forward(Tensor<T, 2> out, In<T, 2> inp, In<T, 2> weight, In<T, 1> bi
   matmul(out, inp, Transpose::no, weight, Transpose::no, 0.0f, bias.data, gemm, stream);
 }
 
-// Floats of scratch that linear_backward wants for d_out (M, N).
+// Floats of scratch that linear_backward needs for d_out (M, N).
 inline std::int64_t linear_backward_scratch(std::int64_t M, std::int64_t N) {
   return bias_gradient_scratch(M, N);
 }
 
-// d_inp (M, K) = d_out (M, N) · weightᵀ, written. d_weight (K, N) += inpᵀ · d_out and d_bias (N) +=
-// the column sums of d_out, both fp32 and added to. d_inp, d_weight and d_bias may have no data
-// (frozen, or nothing below): that part is left out.
+// Writes d_inp (M, K) = d_out (M, N) · weightᵀ. Adds inpᵀ · d_out to d_weight (K, N) and the column
+// sums of d_out to d_bias (N), both fp32. d_inp, d_weight and d_bias may have no data (frozen, or
+// no layer below); that part is skipped.
 template <class T>
 void linear_backward(Tensor<T, 2> d_inp, Tensor<float, 2> d_weight, Tensor<float, 1> d_bias,
                      In<T, 2> d_out, In<T, 2> inp, In<T, 2> weight, Tensor<float, 1> scratch,

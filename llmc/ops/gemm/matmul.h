@@ -1,20 +1,20 @@
-// Matrix products of tensors, by the library of the target: cuBLASLt on a GPU, OpenBLAS on the
-// host. `Gemm` holds the library's handle, plans and workspace; one serves one stream.
+// Matrix products of tensors by the library of the target: cuBLASLt on a GPU, OpenBLAS on the host.
+// A `Gemm` owns the library's handle, plans and workspace and serves one stream.
 #pragma once
 
 #include "llmc/device/device.h"
 #include "llmc/ops/gemm/gemm.h"
-// gemm_cublaslt.h or gemm_openblas.h; llmc/device/target.h says which
+// gemm_cublaslt.h or gemm_openblas.h, chosen in llmc/device/target.h
 #include LLMC_GEMM_HEADER
 
 namespace llmc {
 
 enum class Transpose { no, yes };
 
-// out (M, N) = op(a) op(b) + beta · out [+ bias on every row], to be run by Gemm::run() or to be
-// given an epilogue first. op(a) is (M, K), op(b) is (K, N); with Transpose::yes the tensor is
-// stored the other way round. a, b and bias share a type; out may be fp32 while they are half
-// precision (parameter gradients), without a bias then. Throws an Error if shapes differ.
+// Describes out (M, N) = op(a) op(b) + beta · out [+ bias on every row] for Gemm::run(). The caller
+// may add an epilogue first. op(a) is (M, K), op(b) is (K, N); with Transpose::yes the tensor is
+// stored transposed. a, b and bias have the same type. out may be fp32 if they are half precision
+// (parameter gradients), but only without a bias. Throws an Error if shapes differ.
 template <class TO, class TI>
 GemmCall<TO, TI> matmul_call(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a,
                              Tensor<const TI, 2> b, Transpose transpose_b, float beta,

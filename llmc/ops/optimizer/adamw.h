@@ -1,9 +1,9 @@
-// AdamW (Loshchilov and Hutter, 2019), in PyTorch's order: weight decay acts on the old parameter,
-// then the bias-corrected Adam update is taken away.
+// AdamW (Loshchilov and Hutter, 2019), in PyTorch's order: weight decay scales the old parameter,
+// then the bias-corrected Adam update is subtracted.
 //
-// A step is: squared_norm_partials and finish_global_norm (global_norm.h), begin_adamw once, then
-// adamw for each range of parameters. All of it is decided on the device: where the gradients or
-// the loss were not finite, begin_adamw counts a skipped update and adamw changes nothing.
+// A step calls squared_norm_partials and finish_global_norm (global_norm.h), begin_adamw once, then
+// adamw for each range of parameters. All decisions are made on the device: if the gradients or the
+// loss are not finite, begin_adamw counts a skipped update and adamw changes nothing.
 #pragma once
 
 #include <cmath>
@@ -16,9 +16,10 @@
 
 namespace llmc {
 
-// A skipped update. Only an overflow of the gradients says that the scale is too large: where the
-// loss itself is not finite, no scale would help. What a smaller scale may cure is no sign of a run
-// that fails, so it does not count in skipped_in_row; at the smallest scale everything does.
+// Counts a skipped update. Only an overflow of the gradients indicates a loss scale that is too
+// large; if the loss itself is not finite, no scale helps. A skip that a smaller scale may cure is
+// no sign of a failing run, so it does not count in skipped_in_row. At the smallest scale, or if
+// gradients are not scaled, every skip counts.
 __device__ __forceinline__ void count_skipped(OptimizerState* state) {
   ++state->skipped;
   state->loss_scale_good_steps = 0;
@@ -35,7 +36,7 @@ __device__ __forceinline__ void count_good_step(OptimizerState* state, std::int3
   state->loss_scale_good_steps = 0;
 }
 
-// The work of one thread.
+// Only one thread does the work.
 inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, double beta2,
                                           std::int32_t loss_scale_window) {
   if (global_thread() > 0) return;
@@ -50,15 +51,15 @@ inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, d
   state->bias_correction2_root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, updates)));
 }
 
-// Once a step, between finish_global_norm and adamw: counts the update, or the skipped one, writes
-// the bias corrections and the loss scale of the next step (optimizer_state.h). A run starts with a
-// state of zeros; where gradients come scaled, with its first loss_scale in it.
+// Called once per step, between finish_global_norm and adamw. Counts the update or the skipped one,
+// and writes the bias corrections and the loss scale of the next step (optimizer_state.h). Initial
+// state: all zeros, except loss_scale if gradients are scaled (fp16).
 inline void begin_adamw(OptimizerState* state, const OptimizerOptions& options, Stream& stream) {
   launch(begin_adamw_kernel, Grid{1, 1, 1}, 32, 0, stream, state, options.beta1, options.beta2,
          static_cast<std::int32_t>(options.loss_scale_window));
 }
 
-// What one element needs, with everything that is the same for all of them worked out.
+// Constants of one update, computed once for all elements.
 struct AdamWStep {
   float keep;  // 1 - lr * weight_decay
   float learning_rate;
@@ -109,11 +110,11 @@ __global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_
   if (working != nullptr) store_up_to(working + i, w, n - i);
 }
 
-// One AdamW update of n parameters: param (fp32 master weights), m and v (fp32 moments) are
-// updated; working, unless null, gets the new parameters rounded to T, by `rounding`:
-// NearestRounding or StochasticRounding, whose step is the number of the update. gradient is fp32,
-// before unscaling and clipping. Nothing changes where state->finite is 0. All pointers are aligned
-// to 16 bytes. `decayed` tells whether the weight decay applies to these n.
+// One AdamW update of n parameters. Updates param (fp32 master weights), m and v (fp32 moments).
+// Unless it is null, `working` receives the new parameters rounded to T by `rounding`
+// (NearestRounding or StochasticRounding, whose step is the number of the update). gradient is
+// fp32, before unscaling and clipping. Nothing changes if state->finite is 0. All pointers are
+// aligned to 16 bytes. `decayed` is true if weight decay applies to these n parameters.
 template <class T, class Rounding = NearestRounding>
 void adamw(float* param, T* working, float* m, float* v, const float* gradient, std::int64_t n,
            const OptimizerOptions& options, double learning_rate, bool decayed,

@@ -1,8 +1,8 @@
-// The norm of all gradients together, the clipping it leads to, and whether the step is sane.
+// The global gradient norm, the clipping factor, and the check that a step is finite.
 //
-// A tensor's squares are summed in fixed pieces of 1024 elements, one partial sum each, whoever
-// holds them; the partial sums of all tensors, in tensor order, are then added in one fixed order.
-// So the norm is the same to the last bit when shards cut the tensors between any two pieces.
+// A tensor's squares are summed in fixed pieces of 1024 elements, one partial sum per piece, on
+// whatever rank the piece is. The partial sums of all tensors, in tensor order, are then added in
+// one fixed order. So the norm has the same bits if shards cut the tensors between any two pieces.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace llmc {
 
 inline constexpr std::int64_t kNormPiece = 1024;
 
-// Partial sums that squared_norm_partials writes for n elements.
+// Number of partial sums that squared_norm_partials writes for n elements.
 inline std::int64_t squared_norm_count(std::int64_t n) {
   return ceil_div(n, kNormPiece);
 }
@@ -34,8 +34,7 @@ __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::i
     const std::int64_t i = first + (j * 32 + lane()) * N;
     v[j] = load_up_to<N>(x + i, n - i);
   }
-  Vec<float, N>
-      sums{};  // one for each place in a vector: additions that need not wait for each other
+  Vec<float, N> sums{};  // one per vector element: independent chains of additions
   for (int j = 0; j < kVectors; ++j) {
     for (int k = 0; k < N; ++k) sums[k] += to_float(v[j][k]) * to_float(v[j][k]);
   }
@@ -67,7 +66,7 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
   const float norm = unscale * scaled_norm;
   state->used_loss_scale = state->loss_scale;
   state->gradient_norm = norm;
-  // 1e-6 as in torch.nn.utils.clip_grad_norm_, whose training runs ours are compared with.
+  // 1e-6 as in torch.nn.utils.clip_grad_norm_: runs are compared with PyTorch runs.
   const float clip = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
   state->gradient_scale = clip * unscale;
   const bool loss_finite = loss == nullptr || std::isfinite(*loss);
@@ -75,11 +74,11 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
   state->overflowed = !std::isfinite(norm) && loss_finite;
 }
 
-// Adds `count` partial sums, those of all tensors in order, and writes state's gradient_norm,
-// gradient_scale (so that the scaled gradients' norm is at most max_norm; 1 where max_norm is 0 or
-// less), finite and overflowed. The gradients are state->loss_scale times the true ones (0: as they
-// are); gradient_norm is that of the true ones. loss is one number in device memory, not scaled,
-// that must be finite too, or null.
+// Adds `count` partial sums, those of all tensors in order, and writes gradient_norm,
+// gradient_scale, used_loss_scale, finite and overflowed of the state. The gradients are
+// state->loss_scale times the true ones (0: not scaled). gradient_norm is the norm of the true
+// ones. gradient_scale unscales the gradients and clips their norm to max_norm; 0 or less disables
+// clipping. loss is one unscaled number in device memory that must be finite too, or null.
 inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
                                float max_norm, const float* loss, Stream& stream) {
   launch(finish_global_norm_kernel, Grid{1, 1, 1}, array_sum_threads(count), array_sum_shared(),

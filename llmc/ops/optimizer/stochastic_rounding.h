@@ -1,12 +1,11 @@
-// How fp32 masters become the half-precision weights in use: to the nearest number, or
-// stochastically.
+// Rounding of fp32 master weights to half-precision working weights: to nearest, or stochastic.
 //
-// Stochastic rounding takes one of the two neighbours of x, the upper one with probability
-// (x - lower) / (upper - lower), so that the expected value is x. The masters stay fp32 and lose
-// nothing either way; what changes is the weights that the passes see: rounded to nearest they
-// stand still until the master has moved by half a unit in the last place (2^-9 of a bf16 weight)
-// and then jump, and all weights err in the same direction step after step; rounded stochastically
-// they follow the master on average from the first update on.
+// Stochastic rounding returns one of the two neighbours of x, the upper one with probability
+// (x - lower) / (upper - lower), so that the expected value is x. The master weights stay fp32 and
+// lose nothing either way; only the weights that the passes read differ. Rounded to nearest, a
+// weight is constant until its master weight has moved by half a unit in the last place (2^-9 to
+// 2^-8 of a bf16 weight). Then it jumps, and all weights err in the same direction step after step.
+// Rounded stochastically, weights follow their master weights on average from the first update on.
 #pragma once
 
 #include "llmc/device/device.h"
@@ -14,8 +13,8 @@
 
 namespace llmc {
 
-// x to one of its neighbours by 32 random bits; NaN, infinity and numbers of T stay. What exceeds
-// T's largest number may become infinity, as it does rounded to nearest.
+// Rounds x to one of its neighbours in T with 32 random bits. NaN, infinity and numbers of T do not
+// change. Values beyond T's largest number may become infinity, as in rounding to nearest.
 template <class T>
 __host__ __device__ __forceinline__ T round_stochastically(float x, std::uint32_t random);
 
@@ -23,7 +22,7 @@ template <>
 __host__ __device__ __forceinline__ bf16 round_stochastically<bf16>(float x, std::uint32_t random) {
   const std::uint32_t bits = bits_of(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return round_to_bf16(x);
-  // The 16 bits that are cut off carry into the rest as often as their share of a unit says.
+  // The 16 dropped bits d carry into the rest with probability d / 2^16.
   return bf16{static_cast<std::uint16_t>((bits + (random >> 16)) >> 16)};
 }
 
@@ -45,7 +44,8 @@ __host__ __device__ __forceinline__ fp16 round_stochastically<fp16>(float x, std
 }
 
 struct NearestRounding {
-  // w = p rounded; they are elements first .. of what the rounding was made for.
+  // w = p rounded. The unused arguments are the index of w[0] in the range and the step; see
+  // StochasticRounding.
   template <class T, int N>
   __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t,
                                         std::int32_t) const {
@@ -53,13 +53,12 @@ struct NearestRounding {
   }
 };
 
-// The random bits of an element depend on the seed, the step, the tensor's number (below 2^24) and
-// the element's index in the whole tensor (below 2^42) alone: not on who holds it.
+// The random bits of an element depend only on the seed, the step, the tensor's number (below 2^24)
+// and the element's index in the whole tensor (below 2^42), not on the rank that holds it.
 struct StochasticRounding {
   std::uint64_t seed = 0;
   std::uint32_t tensor = 0;
-  std::int64_t first_index =
-      0;  // in the tensor, of the first element of the range; a multiple of 4
+  std::int64_t first_index = 0;  // index of the range's start in the tensor; a multiple of 4
 
   template <class T, int N>
   __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t first,
@@ -86,8 +85,8 @@ __global__ void stochastic_convert_kernel(T* out, const float* inp, std::int64_t
   store_up_to(out + i, y, n - i);
 }
 
-// out[i] = inp[i] for i < n, rounded as the update `step` rounds: what a resumed run begins with. T
-// is bf16 or fp16; pointers are aligned to 16 bytes.
+// out[i] = inp[i] for i < n, rounded as in update number `step`. A resumed run restores its working
+// weights with it. T is bf16 or fp16; pointers are aligned to 16 bytes.
 template <class T>
 void stochastic_convert(T* out, const float* inp, std::int64_t n,
                         const StochasticRounding& rounding, std::int32_t step, Stream& stream) {

@@ -1,5 +1,5 @@
-// The texts that make a checkpoint a model others can use: what generate() starts from, a model
-// card, and the tokenizer's files.
+// The text files that make a checkpoint ready to publish: the settings of transformers' generate(),
+// a model card, and the tokenizer's files.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& 
   return card;
 }
 
-// Everything of a checkpoint that is neither tensors nor config.json nor the manifest.
+// All files of a checkpoint except tensors, config.json and the manifest.
 inline std::vector<TextFile> checkpoint_texts(ModelCard card, const Tokenizer& tokenizer) {
   std::vector<TextFile> texts = tokenizer.files();
   card.tokenizer_files = !texts.empty();

@@ -1,4 +1,4 @@
-// The checkpoints of a run: where it starts or resumes, saving, and the removal of old ones.
+// The checkpoints of a run: starts or resumes the run, saves, and removes old checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ namespace llmc {
 template <class T>
 class Checkpointer {
  public:
-  // All outlive the object.
+  // All references must outlive the object.
   Checkpointer(const RunConfig& config, const RunData& data, TrainingEngine<T>& engine)
       : config_(config), data_(data), engine_(engine) {}
 
   // Sets `position` to the newest valid checkpoint (--resume) or to step 0, loads that checkpoint
-  // into the engine and cuts the log there. Returns one note per setting that differs from the
-  // checkpoint.
+  // into the engine and removes later steps from the log. Returns one note per setting that differs
+  // from the checkpoint.
   std::vector<std::string> restore_or_start(RunPosition& position) {
     position = start();
     if (!config_.output.resume) return {};
@@ -39,8 +39,8 @@ class Checkpointer {
     return changes;
   }
 
-  // Saves the state at `position`, unless it is saved already or the run has no --out. `loss` is
-  // that of the last step, for the model card.
+  // Saves the state at `position`. Does nothing without --out, at step 0, or if this step is
+  // already saved. `loss` is the loss of the last step, for the model card.
   void save(const RunPosition& position, std::optional<double> loss, Progress& progress) {
     const OutputSettings<Resolved>& output = config_.output;
     if (output.out.empty() || position.step == saved_step_ || position.step == 0) return;
@@ -55,19 +55,19 @@ class Checkpointer {
       for (const std::string& name : remove_old_checkpoints(saved_, retention)) {
         progress.note("removed " + name);
       }
-    } catch (const Error& error) {  // too many checkpoints are no reason to end a run
+    } catch (const Error& error) {  // too many checkpoints must not end a run
       progress.note(std::string("warning: ") + error.what());
     }
   }
 
-  // What happened to the state of a run that a signal ended at this step.
+  // Reports whether the state is saved, for a run that a signal ended at this step.
   std::string interruption_text(std::int64_t step) const {
     if (saved_step_ == step) return "saved " + saved_ + ", --resume goes on";
     return config_.output.out.empty() ? "nothing is saved without --out" : "nothing to save yet";
   }
 
  private:
-  // The first position of this run's data.
+  // The position of this run at step 0.
   RunPosition start() const {
     RunPosition position;
     position.T = config_.batch.seq_len;
@@ -109,7 +109,7 @@ class Checkpointer {
   const RunConfig& config_;
   const RunData& data_;
   TrainingEngine<T>& engine_;
-  std::string saved_;  // the newest checkpoint
+  std::string saved_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;
 };
 

@@ -1,5 +1,6 @@
-// A run's state to and from files. The weights go into a Hugging Face directory as fp32 masters,
-// the moments beside them under the same names, the counters into the manifest.
+// Saves and loads the state of a run. The fp32 master weights are stored in a Hugging Face
+// directory, the moments next to them with the same names after a prefix, the counters in the
+// manifest.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +23,16 @@ namespace llmc {
 
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
-// Where a run is: everything but tensors that a resumed run must know.
+// The position of a run: what a resumed run must know in addition to tensors and OptimizerState.
 struct RunPosition {
-  std::int64_t step = 0;                        // done so far
+  std::int64_t step = 0;                        // number of steps done
   std::int64_t samples = 0;                     // sequences taken from the shuffled training text
-  std::int64_t tokens = 0;                      // trained on
+  std::int64_t tokens = 0;                      // number of tokens trained on
   std::int64_t T = 0;                           // tokens in each of these sequences
-  std::string train = {};                       // the training text's name
-  std::optional<MeasuredLoss> validation = {};  // the last one
-  std::int64_t train_tokens = -1;               // in the training text; -1: not known
-  std::string vocabulary = {};                  // checksum of its tokens; empty: not known
+  std::string train = {};                       // name of the training text
+  std::optional<MeasuredLoss> validation = {};  // latest validation loss
+  std::int64_t train_tokens = -1;               // tokens in the training text; -1: unknown
+  std::string vocabulary = {};                  // vocabulary_checksum; empty: unknown
   CheckpointState flags = {};                   // recorded_settings
 };
 
@@ -87,7 +88,7 @@ inline RunPosition position_in(const CheckpointReader& reader) {
 
 }  // namespace checkpointing_detail
 
-// Writes ROOT/step_NNNNNN, with `texts` beside the model; returns its path.
+// Writes ROOT/step_NNNNNN, with `texts` next to the model. Returns its path.
 template <class T>
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed,
@@ -130,7 +131,7 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   return writer.path().string();
 }
 
-// Fills `state` from a checkpoint; returns where the run was.
+// Fills `state` from a checkpoint and returns its position. Throws if seed or dtype differ.
 template <class T>
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed,
                             TrainingState<T>& state, Stream& stream) {

@@ -1,4 +1,4 @@
-// What a run that goes on must have in common with the run it continues, and what may change.
+// What a resumed run must have in common with the run it continues, and what may change.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace llmc {
 
-// Throws unless the checkpoint holds a model of just this shape. Tensors alone would not tell:
-// other heads have the same ones, and fewer layers some of them.
+// Throws unless the checkpoint's config equals ours. Tensor shapes cannot show it: the number of
+// heads does not change them, and a model with fewer layers has a subset.
 inline void check_same_model(const std::filesystem::path& checkpoint,
                              const HuggingFaceConfig& ours) {
   const HuggingFaceConfig saved = read_huggingface_config(checkpoint);
@@ -58,8 +58,8 @@ inline std::string vocabulary_checksum(const Tokenizer& tokenizer) {
   return checksum_text(sum.value());
 }
 
-// Throws where the checkpoint's tokens stand for other texts than ours: as many of them would pass
-// unnoticed.
+// Throws if the checkpoint's tokens stand for other texts than ours. Equal vocabulary sizes would
+// hide the difference. An empty `saved` (unknown) passes.
 inline void check_same_vocabulary(const std::filesystem::path& checkpoint, const std::string& saved,
                                   const std::string& ours, const std::string& tokenizer) {
   if (saved.empty() || saved == ours) return;
@@ -68,10 +68,10 @@ inline void check_same_vocabulary(const std::filesystem::path& checkpoint, const
        "resume with the run's own --tokenizer");
 }
 
-// Brings the place in the data of a run with other sequences, or another text, into the terms of
-// `now`, the same run if it began today; returns what a person should know. With sequences of
-// another length as many are counted as taken as hold the tokens that were. (Another batch size
-// changes nothing: sequences are counted, not batches.)
+// Converts the position of a run with another sequence length or another text. `now` is the
+// position at step 0 with the current data and settings. Returns notes about all changes. If the
+// sequence length changes, the new number of samples is the smallest that holds the tokens used so
+// far. (A new batch size changes nothing: the position counts sequences, not batches.)
 inline std::vector<std::string> adapt_position(RunPosition& position, const RunPosition& now) {
   std::vector<std::string> notes;
   const std::int64_t had = position.train_tokens;

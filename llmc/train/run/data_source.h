@@ -1,4 +1,4 @@
-// What a run learns from and is measured on, before its sizes are decided.
+// The source of a run's training and evaluation data. It exists before the model's sizes are known.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,21 @@ class DataSource {
  public:
   virtual ~DataSource() = default;
 
-  // Before load() alone, which moves the tokenizer into its result.
+  // Valid only before load(), which moves the tokenizer into its result.
   virtual const Tokenizer& tokenizer() const = 0;
-  // Sizes of a model without --model and --init-from; the vocabulary is the tokenizer's.
+  // Sizes of a model without --model and --init-from. The caller sets the vocabulary from
+  // tokenizer().
   virtual Gpt2Config default_shape() const = 0;
-  // Defaults of this kind of run.
+  // Defaults that are specific to this kind of run.
   virtual Request preset() const = 0;
-  // The data, cut into windows; training text only for training.
+  // Returns the data, cut into windows. They include training text only if `training` is true.
   virtual RunData load(const InputConfig& config, bool training) = 0;
 };
 
 // Texts and token files: --train, --val, --eval.
 class TextSource final : public DataSource {
  public:
-  // default_shape: the sizes of a model that is not described by flags or by weights.
+  // `default_shape`: the sizes of a model if neither flags nor weights define them.
   TextSource(const Request& request, const Gpt2Config& default_shape)
       : default_shape_(default_shape) {
     if (!request.data.train && asks_for_training(request, {})) {

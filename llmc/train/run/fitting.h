@@ -1,4 +1,4 @@
-// The memory of a run on the device: its allocation, and what would fit if the run does not.
+// Allocates the device memory of a run; if the run does not fit, suggests what would.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace llmc {
 
-// Bytes of device memory that a run of this shape reserves; nothing is allocated. `context` is that
-// of an engine which will not run: its scratch gets another size.
+// Bytes of device memory that a run of this shape reserves; nothing is allocated. The call changes
+// the size of context.scratch, so `context` must belong to an engine that will not run.
 template <class T>
 std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context& context) {
   const ParameterTable table(config);
@@ -21,8 +21,9 @@ std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context&
   return plan.total();
 }
 
-// A hint: fewer rows of logits than asked for, the largest batch, or else the longest sequence with
-// which the run fits into so many bytes.
+// Returns a hint for a run that does not fit into `free_bytes`: the default --logits-rows if that
+// is smaller and fits, else the largest batch, else one sequence of half the length, a quarter and
+// so on.
 template <class T>
 std::string what_would_fit(const Gpt2Config& config, const RunShape& shape, Context& context,
                            std::int64_t free_bytes) {
@@ -33,7 +34,7 @@ std::string what_would_fit(const Gpt2Config& config, const RunShape& shape, Cont
     return "--logits-rows " + std::to_string(smaller.logits_rows) + " would fit";
   }
   smaller.logits_rows = shape.logits_rows;
-  std::int64_t largest = 0, too_many = shape.B;  // by halves: a batch may be of 65535 sequences
+  std::int64_t largest = 0, too_many = shape.B;  // bisection: B may be as large as 65535
   while (too_many - largest > 1) {
     smaller.B = largest + (too_many - largest) / 2;
     (fits() ? largest : too_many) = smaller.B;
@@ -53,7 +54,7 @@ std::string what_would_fit(const Gpt2Config& config, const RunShape& shape, Cont
   return "not even one short sequence would fit: a smaller model, or a device with more memory";
 }
 
-// Reports the device and the memory of a run, and allocates it; throws with a hint if it does not
+// Reports the device and the memory of a run, then allocates it. Throws with a hint if it does not
 // fit.
 template <class T>
 void allocate(TrainingEngine<T>& engine) {

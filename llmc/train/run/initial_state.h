@@ -7,7 +7,7 @@
 
 namespace llmc {
 
-// Weights from --init-from, or the initial values of the table; the state of the optimizer.
+// Sets the weights, from --init-from or by the initializers of the table, and the optimizer state.
 template <class T>
 void set_initial_state(TrainingEngine<T>& engine, const RunConfig& config) {
   TrainingState<T>& state = engine.state();

@@ -1,5 +1,6 @@
-// SIGINT and SIGTERM as a request to end soon and in order: whoever holds an `Interruption` looks
-// at it between steps. The second signal, of either kind, ends the process at once.
+// Treats SIGINT and SIGTERM as a request to finish the current step and end. A run calls
+// Interruption::requested() between steps and in evaluations. The second signal, of either kind,
+// ends the process at once.
 #pragma once
 
 #include <atomic>
@@ -7,8 +8,9 @@
 
 namespace llmc {
 
-// While one lives the two signals are only noted; then what they did before is back. A signal that
-// was ignored (SIGINT of a shell's background job) stays so. One at a time in a process.
+// While an object exists, the two signals are only recorded; the destructor restores their previous
+// actions. A signal that was ignored (SIGINT of a shell's background job) stays ignored. A process
+// may have only one object at a time.
 class Interruption {
  public:
   Interruption() {
@@ -31,10 +33,10 @@ class Interruption {
     received_.store(0);
   }
 
-  // Whether a signal has come. Always false where no `Interruption` lives.
+  // Whether a signal has arrived. Always false if no `Interruption` exists.
   static bool requested() { return received_.load() != 0; }
 
-  // "SIGINT" or "SIGTERM", whichever came.
+  // "SIGINT" or "SIGTERM", the signal that arrived.
   static const char* name() { return received_.load() == SIGINT ? "SIGINT" : "SIGTERM"; }
 
  private:
@@ -45,7 +47,8 @@ class Interruption {
 
   static bool ignored(const Handled& handled) { return handled.before.sa_handler == SIG_IGN; }
 
-  // Runs inside a signal handler: only what POSIX calls async-signal-safe.
+  // Signal handler: calls only functions that POSIX lists as async-signal-safe. It restores the
+  // default actions, so the second signal ends the process.
   static void note(int signal) {
     received_.store(signal);
     struct sigaction ending {};
@@ -58,7 +61,7 @@ class Interruption {
   }
 
   static_assert(std::atomic<int>::is_always_lock_free, "a handler must not wait for a lock");
-  static inline std::atomic<int> received_{0};  // the signal; 0: none
+  static inline std::atomic<int> received_{0};  // the last signal; 0: none
 
   Handled handled_[2] = {{SIGINT, {}}, {SIGTERM, {}}};
 };

@@ -1,4 +1,4 @@
-// The texts of a run, cut into windows.
+// The data of a run, cut into windows.
 #pragma once
 
 #include <charconv>
@@ -22,8 +22,7 @@
 
 namespace llmc {
 
-// Training text is absent when a run only evaluates; validation text too where tasks are all it
-// does.
+// `train` is empty if a run only evaluates; `validation` is empty too if a run only runs tasks.
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ShuffledWindows> train;
@@ -37,7 +36,7 @@ struct RunSources {
   std::vector<TokenSource> validation;
 };
 
-// A mask by documents needs to know of some.
+// Throws unless a source has document boundaries: --document-mask needs at least one such source.
 inline void check_documents(const std::vector<TokenSource>& sources, const Tokenizer& tokenizer) {
   for (const TokenSource& source : sources) {
     if (source.has_documents()) return;
@@ -49,7 +48,7 @@ inline void check_documents(const std::vector<TokenSource>& sources, const Token
        "documents (.jsonl), tokens with end-of-text between them (.bin), or Megatron's .bin/.idx");
 }
 
-// The windows of sources that are tokens already.
+// Cuts tokenized sources into windows.
 inline void cut_windows(RunData& data, RunSources sources, const InputConfig& config,
                         bool training) {
   const std::int64_t T = config.batch.seq_len;
@@ -94,8 +93,8 @@ inline RunData load_run_data(const InputConfig& config, bool training,
   return data;
 }
 
-// The sources by their files' names, with their shares where they have weights:
-// "a.bin:0.7,b.bin:0.3". Without folders, so that data may move.
+// Returns the file names of the sources, with their shares if they have weights:
+// "a.bin:0.7,b.bin:0.3". Directories are omitted, so that data may move.
 inline std::string training_text(const ShuffledWindows& train) {
   std::string text;
   const std::vector<TokenSource>& sources = train.of_sources().sources();
@@ -108,10 +107,10 @@ inline std::string training_text(const ShuffledWindows& train) {
                                    train.weights()->share(static_cast<std::int64_t>(s)));
     text += ':' + std::string(share, end.ptr);
   }
-  return readable_text(text);  // it goes into JSON, where no other bytes come back
+  return readable_text(text);  // stored as JSON, which cannot hold other bytes
 }
 
-// On stderr: what a run learns from, a line for each source.
+// Prints one line per training source to stderr.
 inline void describe_data(const RunData& data) {
   if (!data.train) return;
   const Windows& windows = data.train->of_sources();

@@ -1,5 +1,5 @@
-// The places that a run writes to, looked at before its first step: hours of work must not end at
-// their first save, and nothing of another run, or of no run, is overwritten.
+// Checks the outputs of a run before its first step. Hours of work must not be lost at the first
+// save, and no file of another run, or any other file, may be overwritten.
 #pragma once
 
 #include <fcntl.h>
@@ -18,13 +18,13 @@
 
 namespace llmc {
 
-// Makes the directory of the checkpoints, where missing, and keeps other runs out of it for as long
-// as what it returns lives. Throws where nothing can be written into it or another run has it.
+// Makes the checkpoint directory if it is missing, and locks out other runs while the returned
+// descriptor is open. Throws if the directory is not writable or another run holds the lock.
 inline FileDescriptor hold_output_directory(const std::filesystem::path& path) {
   make_directory(path);
   if (::access(path.c_str(), W_OK | X_OK) != 0) fail_file("write into --out", path, errno);
   FileDescriptor held(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // On disks without locks, some of those in a network, runs are not kept apart.
+  // File systems without locks, such as some network file systems, do not keep runs apart.
   if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     fail("another run is writing into --out " + path.string(),
          "wait until it has ended, or give another --out");
@@ -32,7 +32,7 @@ inline FileDescriptor hold_output_directory(const std::filesystem::path& path) {
   return held;
 }
 
-// A run that begins finds no other run's checkpoints in its directory.
+// For a new run: throws if the directory has checkpoints of another run.
 inline void refuse_used_output(const std::filesystem::path& path) {
   const FoundCheckpoint found = find_newest_checkpoint(path);
   if (!found.path) return;
@@ -41,7 +41,7 @@ inline void refuse_used_output(const std::filesystem::path& path) {
       "--resume goes on from there; or give another --out");
 }
 
-// A run that begins has a log of its own.
+// For a new run: throws if the log exists and is not empty, because it belongs to another run.
 inline void refuse_used_log(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;
@@ -50,8 +50,9 @@ inline void refuse_used_log(const std::filesystem::path& path) {
        "give another name, or --resume the run it belongs to");
 }
 
-// A run that goes on cuts its log to the steps it has (trim_log): that must be a log. Its first
-// line has a step, unless a kill cut that line off or a power cut made it zeros.
+// A resumed run cuts its log to the steps it has (trim_log), so the file must be a run log. Throws
+// unless its first line has a step. An empty file, a single incomplete line (the run was killed)
+// and a line of zeros (power failure) are accepted.
 inline void require_run_log(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;
@@ -67,7 +68,7 @@ inline void require_run_log(const std::filesystem::path& path) {
        "the log of the run that goes on, or another name");
 }
 
-// Throws where the file could not be written now.
+// Throws if the file cannot be written now. An empty path is accepted.
 inline void check_writable(const std::string& path) {
   if (!path.empty()) AtomicFile trial(path);
 }

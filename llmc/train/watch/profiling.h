@@ -1,5 +1,5 @@
-// --profile N: where the time of N training steps goes, as a table for people and as JSON lines for
-// programs.
+// --profile N: the time of N training steps by operation, as a table on stderr and as JSON lines
+// for programs.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace llmc {
 
-// A line of the table, per step. What lies between the parts of an operation, and outside all of
-// them, has lines of its own, so that lines of one depth under one parent add up to it.
+// A line of the table, averaged over the steps. Time between the parts of an operation, and time
+// outside all operations, has its own line. Lines of one depth under one parent thus add up to it.
 struct ProfileRow {
-  std::string path;  // forward/gelu forward
+  std::string path;  // "forward/gelu forward"
   int depth = 0;     // 0: the step
-  double calls = 0;  // 0: no operation, but the time between or outside
+  double calls = 0;  // 0: time between or outside operations
   double milliseconds = 0;
-  double share = 0;  // of the step
+  double share = 0;  // fraction of the step's time
   Work work;
 
   std::string name() const { return path.substr(path.rfind('/') + 1); }
@@ -41,7 +41,7 @@ inline std::vector<ProfileRow> profile_rows(const Profiler& profiler) {
                     milliseconds / entries[0].milliseconds,
                     {work.flops / steps, work.bytes / steps}});
   };
-  // The parts of entry `of`, then what they leave of it.
+  // Adds the parts of entry `of`, then the time of `of` that is in none of them.
   const auto add_parts = [&](const auto& self, std::size_t of, const std::string& path) -> void {
     double left = entries[of].milliseconds;
     bool parts = false;
@@ -65,7 +65,7 @@ inline std::vector<ProfileRow> profile_rows(const Profiler& profiler) {
   return rows;
 }
 
-// "12.3 GFLOP/s" or "1.23 TB/s"; empty where the work is not known.
+// "12.3 GFLOP/s" or "1.23 TB/s"; empty if the work is unknown.
 inline std::string rate_text(const ProfileRow& row) {
   const bool arithmetic = row.work.flops > 0;
   const double amount = arithmetic ? row.work.flops : row.work.bytes;
@@ -78,7 +78,7 @@ inline std::string rate_text(const ProfileRow& row) {
   return text;
 }
 
-// The table, without an end of line after the last row.
+// Returns the table, without a line break after the last row.
 inline std::string profile_table(const Profiler& profiler) {
   std::string table;
   char line[160];
@@ -106,8 +106,9 @@ inline std::string profile_table(const Profiler& profiler) {
   return table;
 }
 
-// An object a row: operation, depth, calls and ms a step, percent; flop_per_s or bytes_per_s where
-// known. The first is the step itself and has `steps`, how many were looked at.
+// Returns one object per row: operation, depth, calls and milliseconds per step, percent, and
+// flop_per_s or bytes_per_s if known. The first is the step itself and also has `steps`, the number
+// of profiled steps.
 inline std::string profile_json_lines(const Profiler& profiler) {
   std::string text;
   for (const ProfileRow& row : profile_rows(profiler)) {
@@ -127,10 +128,11 @@ inline std::string profile_json_lines(const Profiler& profiler) {
   return text;
 }
 
-// Watches the first steps of a run but one: in the very first, libraries make their plans.
+// Profiles steps 2 to N+1. Step 1 is skipped because libraries allocate memory and choose
+// algorithms in it.
 class Profiling {
  public:
-  // `steps` 0: it does nothing. `out`: a file for the JSON lines, or empty.
+  // If `steps` is 0, nothing is profiled. `out` is a file for the JSON lines, or empty.
   Profiling(std::int64_t steps, std::string out) : wanted_(steps), out_(std::move(out)) {}
 
   void begin_step(Stream& stream) {
@@ -138,14 +140,15 @@ class Profiling {
     if (under_way_) profiler_.begin_step(stream);
     ++seen_;
   }
-  // The table, once, after the last of the steps.
+  // Returns the table after the last profiled step.
   std::optional<std::string> end_step(Stream& stream) {
     if (!under_way_) return {};
     profiler_.end_step(stream);
     if (profiler_.steps() < wanted_) return {};
     return report();
   }
-  // For a run that ended before: a table of the steps there were, or that there were none.
+  // For a run that ended earlier: returns the table of the profiled steps, or a note that there are
+  // none.
   std::optional<std::string> end_run() {
     if (profiler_.steps() == wanted_) return {};
     if (profiler_.steps() > 0) return report();
@@ -161,7 +164,7 @@ class Profiling {
 
   std::int64_t wanted_;
   std::string out_;
-  std::int64_t seen_ = 0;  // steps of this run
+  std::int64_t seen_ = 0;  // steps of this run so far
   bool under_way_ = false;
   Profiler profiler_;
 };

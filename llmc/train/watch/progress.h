@@ -1,4 +1,4 @@
-// What a person sees while a run goes on (stderr), and what programs read (the log).
+// The progress of a run on stderr, and the run log for programs.
 #pragma once
 
 #include <unistd.h>
@@ -21,17 +21,17 @@
 namespace llmc {
 
 struct StepRecord {
-  std::int64_t step = 0;  // done, this one included
+  std::int64_t step = 0;  // steps done, including this one
   double loss = 0, grad_norm = 0, lr = 0;
-  std::int64_t tokens = 0;  // trained on so far, in all runs
+  std::int64_t tokens = 0;  // tokens trained on so far, including those before a resume
   double tok_per_s = 0;
-  double mfu = 0, mfu_full = 0;  // shares of the peak: causal half of attention, all of it
+  double mfu = 0, mfu_full = 0;  // fractions of the peak: attention causal, or full
   double step_ms = 0;
-  double loss_scale = 0;  // fp16: of this step; 0: none
+  double loss_scale = 0;  // fp16: of this step; 0: no loss scale
 };
 
-// What could be had of these, to a tenth: cpu_percent (100: one core), host_mem_mb and gpu_mem_mb
-// (MiB), gpu_util (per cent), gpu_power_w, gpu_temp_c.
+// Appends the values that are available, rounded to a tenth: cpu_percent (100: one core),
+// host_mem_mb and gpu_mem_mb (MiB), gpu_util (percent), gpu_power_w, gpu_temp_c.
 inline void append_usage(LogRecord& line, const ResourceUsage& usage) {
   const auto append = [&](const char* key, std::optional<double> value, double factor) {
     if (value) line.emplace_back(key, std::round(10 * factor * *value) / 10);
@@ -58,7 +58,7 @@ inline std::string duration_text(double seconds) {
   return text;
 }
 
-// Of an update that was left out.
+// The message for a skipped update.
 inline std::string skipped_update_text(std::int64_t step, double loss,
                                        const OptimizerState& optimizer) {
   std::string text = "step " + std::to_string(step) + ": loss " + std::to_string(loss) +
@@ -72,10 +72,10 @@ inline std::string skipped_update_text(std::int64_t step, double loss,
   return text;
 }
 
-// On a terminal one line that changes; elsewhere a line every few seconds.
+// On a terminal, prints one line that is overwritten; elsewhere, prints a line every few seconds.
 class Progress {
  public:
-  // `log_path` empty: no log. `append`: a resumed run.
+  // If `log_path` is empty, there is no log. `append` is true for a resumed run.
   Progress(const std::string& log_path, bool append, std::int64_t last_step)
       : terminal_(isatty(STDERR_FILENO) != 0), last_step_(last_step), start_(Clock::now()) {
     if (!log_path.empty()) log_ = std::make_unique<RunLog>(log_path, append);
@@ -104,7 +104,7 @@ class Progress {
     note(text);
   }
 
-  // Part of something long: `done` of `total` after `seconds`.
+  // Shows the progress of a long task: `done` of `total` parts after `seconds`.
   void part(const std::string& what, std::int64_t done, std::int64_t total, double seconds) {
     const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();
     if (waited < (terminal_ ? 0.2 : 5.0)) return;
@@ -118,13 +118,13 @@ class Progress {
     line_open_ = true;
   }
 
-  // A line of the log, and what a person is told of it.
+  // Writes a line to the log and prints `text`.
   void record(const LogRecord& line, const std::string& text) {
     if (log_) log_->write(line);
     note(text);
   }
 
-  // A line of its own.
+  // Prints `text` on a line of its own.
   void note(const std::string& text) {
     end_line();
     std::cerr << text << std::endl;
@@ -139,7 +139,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   struct Part {
-    int goes;  // where all parts do not fit, the highest first; 0: never
+    int goes;  // drop priority if the line is too wide: highest first; 0: never
     std::string text;
   };
 
@@ -149,7 +149,8 @@ class Progress {
     const auto done = static_cast<double>(r.step - first_step_ + 1);
     const double left = elapsed / done * static_cast<double>(last_step_ - r.step);
     const auto steps = [](std::int64_t step) { return std::to_string(step); };
-    // With how soon each goes where a terminal is too narrow for all.
+    // Drop priority: on a narrow terminal the part with the highest number is dropped first; 0 is
+    // never dropped.
     const Part parts[] = {{9, bar(r.step)},
                           {0, "step " + steps(r.step) + "/" + steps(last_step_)},
                           {0, formatted(" | loss %.4f", r.loss)},
@@ -168,7 +169,7 @@ class Progress {
     line_open_ = true;
   }
 
-  // The parts that go no sooner than `most`.
+  // Joins the parts with a drop priority of at most `most`.
   static std::string joined(std::span<const Part> parts, int most) {
     std::string line;
     for (const Part& part : parts) {

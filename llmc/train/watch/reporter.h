@@ -1,4 +1,4 @@
-// What a run reports of its steps: progress and log with speed and MFU, skipped updates, --profile.
+// Reports the steps of a run: progress and log with speed and MFU, skipped updates, --profile.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace llmc {
 
 class Reporter {
  public:
-  // `flops` of the model, `peak` of the device; the run ends at `last_step`.
+  // `flops` is that of the model, `peak` that of the device. The run ends at `last_step`.
   Reporter(const RunConfig& config, const FlopsPerToken& flops, const Peak& peak,
            std::int64_t last_step)
       : config_(config),

@@ -1,4 +1,4 @@
-// How fast a run is, against how fast the machine could be.
+// The speed of a run, relative to the peak speed of the machine.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace llmc {
 
-// FLOP per token, forward and backward, in the two conventions in use: attention counted as the
-// half that causality leaves, or as the whole (T, T) square.
+// FLOP per token, forward and backward, in the two common conventions: attention counts as the half
+// of the (T, T) square that the causal mask leaves, or as the full square.
 struct FlopsPerToken {
   double causal = 0, full = 0;
 };
 
-// 6N + 6·L·T·C and 6N + 12·L·T·C (Chowdhery et al., 2022, appendix B, has the latter). N counts the
-// parameters that a token is multiplied with; the backward pass costs twice the forward pass.
+// 6N + 6·L·T·C and 6N + 12·L·T·C (Chowdhery et al., 2022, appendix B, has the latter). N counts all
+// parameters except the position embeddings. The backward pass costs twice the forward pass.
 inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Config& config,
                                      std::int64_t T) {
   std::int64_t forward = 0;
@@ -31,11 +31,11 @@ inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Conf
   return {products + attention, products + 2 * attention};
 }
 
-// FLOP/s of the fastest of some square matrix products on random data.
+// Measures the FLOP/s of several equal square matrix products on random data; returns the highest.
 template <class T>
 double measured_peak_flops(Gemm& gemm, Stream& stream) {
   const std::int64_t n = kCudaTarget ? 8192 : 1024;
-  constexpr int kRepeats = 24;  // a CPU takes a while to reach its clock
+  constexpr int kRepeats = 24;  // a CPU needs time to reach its highest clock
   Buffer<float> random(n * n);
   normal_fill(random.data(), n * n, 0, 1, 0, 0.0f, 1.0f, stream);
   Buffer<T> a(n * n), c(n * n);
@@ -56,15 +56,16 @@ double measured_peak_flops(Gemm& gemm, Stream& stream) {
   return best;
 }
 
-// The peak that MFU (the share of it a run reaches) is measured against, and where it is from.
+// The peak that MFU is relative to, and its origin. MFU is the fraction of the peak that a run
+// reaches.
 struct Peak {
   double flops = 0;
   std::string origin;
 };
 
-// `given` TFLOP/s, unless that is 0; else the data sheet's; else, on an architecture the table does
-// not have, measured, which needs three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a CPU) for
-// a moment.
+// Returns `given` TFLOP/s unless it is 0, else the peak of the data sheet. If the table lacks the
+// architecture, the peak is measured, which temporarily needs three matrices of 8192 x 8192 on a
+// GPU (1024 x 1024 on a CPU).
 template <class T>
 Peak peak_of(double given, const DeviceProperties& properties, bool tf32, Gemm& gemm,
              Stream& stream) {
