@@ -76,9 +76,12 @@ TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
 TEST_CALLER_OPTIMIZE := -O1 -g1 -fno-math-errno $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
-OPTIMIZE  := -O1 -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
-TEST_OPTIMIZE := $(OPTIMIZE)
-TEST_CALLER_OPTIMIZE := $(OPTIMIZE)
+CHECK     := -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+OPTIMIZE  := -O1 $(CHECK)
+# Compiling takes most of the time, and shapes are tiny. Kernels run much longer under the race
+# checker.
+TEST_OPTIMIZE := $(if $(findstring thread,$(SANITIZE)),-O1,-O0) $(CHECK)
+TEST_CALLER_OPTIMIZE := -O0 $(CHECK)
 endif
 HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
 
@@ -371,6 +374,14 @@ bench: ## check every kernel against its oracle, and on a GPU time it beside its
 	+@$(MAKE) --no-print-directory $(BENCHES:%=build/$(BENCH_DEVICE)/%)
 	+@dev/run.sh build/$(BENCH_DEVICE) $(BENCH_FLAGS); code=$$?; \
 	  $(if $(BENCH_REPORT),$(MAKE) --no-print-directory resources || code=1;) exit $$code
+
+# One build at a time would leave cores idle while its last file compiles.
+.PHONY: every-build checked-tests
+every-build: all test-programs $(BENCHES:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
+             checked-tests ## compile all that .ci/run runs: programs, tests, benchmarks, checked builds
+checked-tests: | faults
+	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
+	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
 
 # ---- checks and maintenance -----------------------------------------------------------------
 host-only: ## list every function outside llmc/device that exists only for the host
