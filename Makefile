@@ -3,24 +3,24 @@
 
 # ---- choices --------------------------------------------------------------------------------
 CXX ?= g++## C++20 compiler of the host build
-DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setup.sh --prefix; ./deps is used by itself
-CUDA ?= auto## auto builds for CUDA where nvcc is found; 0 never does
-CUDA_HOME ?=## CUDA toolkit to take; else nvcc from PATH, else /usr/local/cuda
-CUDA_ARCH ?=## GPU architectures, such as "80 90a"; else those of the GPUs present, else PTX80 (PTX, compiled by the driver at the first start)
-HOST_BUILD ?= 1## 0 builds for CUDA alone, which needs no OpenBLAS
-HOST_ARCH ?= -march=native## instruction set of the host build
-SANITIZE ?=## address,undefined or thread: a checked host build in a folder of its own
-DEVICE ?= host## host or cuda: what `make test` builds and runs
-SUITE ?=## run these test suites alone (* is a wildcard; those named *programs are the end-to-end tests)
-TEST ?=## run these test cases alone (* is a wildcard)
-FILE ?=## build and run this test file alone, such as test/test_gelu.cu
-UPDATE ?= 0## 1 lets `make resources` write its table of budgets anew
+DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setup.sh --prefix; ./deps is used if it exists
+CUDA ?= auto## auto builds for CUDA if nvcc is found; 0 builds only for the host
+CUDA_HOME ?=## CUDA toolkit to use; if empty, nvcc from PATH, then /usr/local/cuda
+CUDA_ARCH ?=## GPU architectures, such as "80 90a"; if empty, those of the GPUs present, or PTX80 (PTX, compiled by the driver at the first start)
+HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no OpenBLAS
+HOST_ARCH ?= -march=native## flag for the instruction set of the host build
+SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in a separate folder
+DEVICE ?= host## host or cuda: target that `make test` builds and runs
+SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
+TEST ?=## run only these test cases (* is a wildcard)
+FILE ?=## build and run only this test file, such as test/test_gelu.cu
+UPDATE ?= 0## 1: `make resources` rewrites its table of budgets
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
-NORES ?=## 1: `make bench` without a GPU leaves out the report of `make resources`
-RUNS ?= 1000000## inputs of `make fuzz` for each target
-TARGET ?=## targets of `make fuzz`, such as "safetensors manifest"; else all of test/fuzz
+NORES ?=## 1: `make bench` without a GPU omits the report of `make resources`
+RUNS ?= 1000000## number of inputs per target of `make fuzz`
+TARGET ?=## targets of `make fuzz`, such as "safetensors manifest"; if empty, all of test/fuzz
 FUZZ_CXX ?= clang++## clang with libFuzzer, for `make fuzz`
-TIDY ?= 0## 1 lets `make lint` run clang-tidy too (minutes)
+TIDY ?= 0## 1: `make lint` also runs clang-tidy (minutes)
 
 PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
@@ -97,7 +97,7 @@ TOOLKIT := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 ifneq ($(NVCC),)
 ifeq ($(wildcard $(TOOLKIT)/include/cublasLt.h $(TOOLKIT)/targets/*/include/cublasLt.h),)
 ifeq ($(MAKELEVEL),0)
-$(info $(NVCC) is here but cublasLt.h is not (package libcublas-dev of the same CUDA): building for the host only)
+$(info $(NVCC) exists, but cublasLt.h is missing (package libcublas-dev of the same CUDA): building for the host only)
 endif
 NVCC :=
 endif
@@ -122,7 +122,7 @@ code_for = $(if $(filter PTX%,$(1)),compute_$(1:PTX%=%),$(if $(filter %+PTX,$(1)
 gencode  = $(foreach a,$(1),-gencode arch=compute_$(patsubst PTX%,%,$(a:+PTX=)),code=$(call code_for,$(a)))
 # Without CXX=, nvcc chooses the host compiler, or NVCC_CCBIN does.
 # -O1 is for host code, which reads and writes files; kernels are at -O3 unless they never run.
-# 20050: nvcc ignores `inline` on a kernel, but for g++ it makes a proper inline function.
+# 20050: nvcc ignores `inline` on a kernel; with g++ it makes a proper inline function.
 NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 \
              -Xcompiler=-Wall -diag-suppress 20050 --expt-relaxed-constexpr --threads 2 $(INCLUDES)
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
@@ -163,7 +163,7 @@ GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkp
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := batches data_sources documents eval_files infer_text lines near_duplicates token_cache \
                         token_file tokenizer tokenizer_peers
-GROUP_rest.cpp       := fuzz_corpus host_executor interruption oracle peak readable_text resource_usage run_log schedule \
+GROUP_rest.cpp       := file fuzz_corpus host_executor host_memory_limits interruption oracle peak readable_text resource_usage run_log schedule \
                         settings toy_language
 GROUPS := $(if $(FILE),,train.cu model.cu ops.cu checkpoint.cpp text.cpp rest.cpp)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
@@ -178,7 +178,7 @@ CUDA_TESTS := $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(INSTANTIATIONS:test/%=%.
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
 
-all: links ## build every program, for the host and, where nvcc is, for CUDA (the default)
+all: links ## build every program, for the host and, if nvcc is found, for CUDA (the default)
 
 programs: $(HOST_BINS) $(CUDA_BINS)
 
@@ -229,10 +229,11 @@ $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
-# The program looks up the names of its own functions.
-$(HOST)/launches: HOST_LIBS += -rdynamic
+# The program looks up the names of its own functions. "private" keeps these flags out of the file of
+# commands, which all host builds share.
+$(HOST)/launches: private HOST_LIBS += -rdynamic
 # Its speed does not matter: it counts launches.
-$(HOST)/launches: OPTIMIZE := -O1 $(HOST_ARCH)
+$(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH)
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
@@ -300,7 +301,7 @@ no-nvcc:
 endif
 else
 ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
-$(error HOST_BUILD=0: tests of the host build were asked for; DEVICE=cuda runs them on the GPU)
+$(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
 endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
@@ -334,10 +335,10 @@ test: ## run all tests (DEVICE=cuda: on the GPU; SUITE= and TEST= choose some)
 	+@$(MAKE) --no-print-directory test-programs
 	@SANITIZE="$(SANITIZE)" FILE="$(FILE)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
 
-test-long: ## run all tests, the slow ones of every combination included
+test-long: ## run all tests, including the slow ones that try every combination
 	+@LLMC_LONG=1 $(MAKE) --no-print-directory test
 
-test-sanitize: ## run the tests on tiny shapes: bad accesses (address,undefined), then races (thread)
+test-sanitize: ## run the tests on tiny shapes under sanitizers: bad accesses (address,undefined), then races (thread)
 	$(ready)
 	+@$(MAKE) --no-print-directory test SANITIZE=address,undefined
 	+@$(MAKE) --no-print-directory test SANITIZE=thread
@@ -351,7 +352,7 @@ build/fuzz/fuzzer: test/fuzz/fuzzer.cpp | $(CHECKED)
 	$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(filter-out -lopenblas,$(HOST_LIBS))
 
 .PHONY: fuzz
-fuzz: build/fuzz/fuzzer ## give every reader RUNS inputs of libFuzzer under sanitizers (needs clang)
+fuzz: build/fuzz/fuzzer ## run every reader on RUNS inputs of libFuzzer under sanitizers (needs clang)
 	@RUNS="$(RUNS)" TARGET="$(TARGET)" scripts/fuzz.sh $(<D)
 
 # The model is small: without a GPU the CUDA build would only cost time.
@@ -369,7 +370,7 @@ BENCH_REPORT = $(if $(filter 1,$(NORES)),,$(and $(NVCC),$(filter host,$(BENCH_DE
 ifeq ($(DEVICE)$(NVCC),cuda)
 bench: no-nvcc
 endif
-bench: ## check every kernel against its oracle, and on a GPU time it beside its alternatives
+bench: ## check every kernel against its oracle; on a GPU, also time it and its alternatives
 	$(ready)
 	+@$(MAKE) --no-print-directory $(BENCHES:%=build/$(BENCH_DEVICE)/%)
 	+@dev/run.sh build/$(BENCH_DEVICE) $(BENCH_FLAGS); code=$$?; \
@@ -378,7 +379,7 @@ bench: ## check every kernel against its oracle, and on a GPU time it beside its
 # One build at a time would leave cores idle while its last file compiles.
 .PHONY: every-build checked-tests
 every-build: all test-programs $(BENCHES:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
-             checked-tests ## compile all that .ci/run runs: programs, tests, benchmarks, checked builds
+             checked-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
 checked-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
@@ -387,10 +388,10 @@ checked-tests: | faults
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
-resources: $(HOST)/launches ## registers, shared memory, spills of every kernel beside their budgets (nvcc, no GPU)
+resources: $(HOST)/launches ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
 	@LAUNCHES="$(HOST)/launches" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
 
-lint: ## check format, scripts, headers and the order of folders (TIDY=1: clang-tidy too)
+lint: ## check format, scripts, headers and the order of folders (TIDY=1: also clang-tidy)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)
 
 headers: ## check that every header compiles alone
@@ -399,10 +400,10 @@ headers: ## check that every header compiles alone
 format: ## rewrite all sources in the style of .clang-format
 	@git ls-files -z '*.h' '*.cu' '*.cpp' | xargs -0 clang-format -i
 
-clean: ## remove all that was built
+clean: ## remove all build outputs
 	rm -rf build $(PROGRAMS) $(TOP_TOOLS)
 
-help: ## print this
+help: ## print this list
 	@echo "make TARGET [VARIABLE=VALUE ...]"; echo; echo "Targets"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | \
 	  awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'

@@ -33,7 +33,8 @@ void describe(const Job& job, const InferConfig& settings, const MemoryPlan& mem
   if (memory.total() <= device.free_memory) return;
   fail("the model needs " + megabytes(memory.total()) + " of device memory, " +
            megabytes(device.free_memory) + " are free",
-       "--dtype bf16 takes half of what fp32 does; a shorter prompt and a smaller --tokens help");
+       "use --dtype bf16, which needs half the memory of fp32, a shorter prompt or a smaller "
+       "--tokens");
 }
 
 void print(const std::string& text) {
@@ -57,31 +58,32 @@ void run(const Job& job, const InferConfig& settings) {
   report.prompt_tokens = std::ssize(job.prompt);
   report.seed = settings.seed;
   TextStream stream_of_text(*job.tokenizer, job.prompt.back());
-  const auto say = [&](const std::string& text) {
+  const auto emit = [&](const std::string& text) {
     report.text += text;
     if (!settings.json) print(text);
   };
   const auto start = std::chrono::steady_clock::now();
-  double first = 0;  // seconds to the first token
+  double first_token_seconds = 0;
   report.finish =
       generate(decoder, {job.prompt}, job.options, [&](std::int64_t, std::int32_t token) {
-        if (report.ids.empty()) first = seconds_since(start);
+        if (report.ids.empty()) first_token_seconds = seconds_since(start);
         report.ids.push_back(token);
-        say(stream_of_text.push(token));
+        emit(stream_of_text.push(token));
         return true;
       });
-  say(stream_of_text.finish());
-  const double all = seconds_since(start);
-  if (report.ids.empty()) first = all;
+  emit(stream_of_text.finish());
+  const double total_seconds = seconds_since(start);
+  if (report.ids.empty()) first_token_seconds = total_seconds;
 
   if (settings.json) print(report_json(report) + "\n");
   if (!settings.json && isatty(STDOUT_FILENO) != 0) std::cerr << "\n";
   std::fprintf(stderr, "prompt: %lld tokens, first token after %.1f ms\n",
-               static_cast<long long>(report.prompt_tokens), 1e3 * first);
-  std::fprintf(
-      stderr, "generated: %zu tokens (%s), %.1f tok/s after the first\n", report.ids.size(),
-      finish_name(report.finish),
-      report.ids.size() > 1 ? static_cast<double>(report.ids.size() - 1) / (all - first) : 0.0);
+               static_cast<long long>(report.prompt_tokens), 1e3 * first_token_seconds);
+  std::fprintf(stderr, "generated: %zu tokens (%s), %.1f tok/s after the first\n",
+               report.ids.size(), finish_name(report.finish),
+               report.ids.size() > 1 ? static_cast<double>(report.ids.size() - 1) /
+                                           (total_seconds - first_token_seconds)
+                                     : 0.0);
 }
 
 }  // namespace llmc

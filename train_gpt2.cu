@@ -7,13 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "data/toy_run.h"              // ToySource: the data of a run without --train
-#include "llmc/comm/launcher.h"        // launch_from_environment: is this one of several processes?
-#include "llmc/config/command_line.h"  // parse_command_line
-#include "llmc/config/quantities.h"    // error_text
-#include "llmc/config/train_table.h"   // the flags
-#include "llmc/device/select.h"        // select_device: GPU or host
-#include "llmc/model/pretrained.h"     // read_pretrained_config
+#include "data/toy_run.h"                // ToySource: the data of a run without --train
+#include "llmc/comm/launcher.h"          // process_info_from_environment: rank and ranks
+#include "llmc/config/command_line.h"    // parse_command_line
+#include "llmc/config/quantities.h"      // error_text
+#include "llmc/config/train_table.h"     // the flags
+#include "llmc/device/select.h"          // select_device: GPU or host
+#include "llmc/model/pretrained.h"       // read_pretrained_config
 #include "llmc/train/run/data_source.h"  // TextSource: the data of all other runs
 #include "llmc/train/run/resolve.h"      // resolve: defaults filled in, everything checked
 #include "llmc/train/trainer.h"          // Trainer: memory, steps, evaluation, checkpoints
@@ -23,10 +23,10 @@ namespace llmc {
 // Throws if this is one of several ranks. Each would train the same model on its own, a waste that
 // looks like a success.
 void require_one_process() {
-  const Launch launch = launch_from_environment();
-  if (launch.ranks <= 1) return;
-  fail("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.ranks) + " (" +
-           launch.launcher + " is set): training on several ranks is not built yet",
+  const ProcessInfo process = process_info_from_environment();
+  if (process.ranks <= 1) return;
+  fail("rank " + std::to_string(process.rank) + " of " + std::to_string(process.ranks) + " (" +
+           process.ranks_variable + " is set): training on several ranks is not supported yet",
        "start one process: ./train_gpt2, or mpirun -n 1 ./train_gpt2");
 }
 
@@ -76,7 +76,7 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
 void run(const Request& request) {
   const std::unique_ptr<DataSource> source = choose_source(request);
   RunFacts facts = facts_of(request, *source);
-  RunData data = source->load(resolve_inputs(request, facts), asks_for_training(request, facts));
+  RunData data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
   if (data.train) facts.windows = data.train->windows();
   const RunConfig config = resolve(request, facts);
   describe(config, facts.windows);

@@ -15,8 +15,8 @@ from terminal import Progress
 from unpack import texts_in_nested_tars, zip_member
 
 # One document in this many, the first included, goes to the validation set of a source that has none.
-VALIDATION_SHARE = {"openwebtext": 2000, "all_the_news": 200}
-LARGEST_FIELD = 64 << 20         # bytes per field of CSV
+VALIDATION_INTERVAL = {"openwebtext": 2000, "all_the_news": 200}
+MAX_FIELD_BYTES = 64 << 20  # of CSV
 TOKEN_HEADER = struct.Struct("<256i")
 TOKEN_MAGIC, TOKEN_VERSION = 20240520, 1  # llm.c's token files, see llmc/io/data/token_file.h
 
@@ -31,9 +31,9 @@ class Outputs:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        self.open = {}
+        self.files = {}
         self.documents = {}
-        self.written = 0
+        self.num_written = 0
         self.progress = Progress(self.folder.name)
 
     def __enter__(self):
@@ -41,42 +41,42 @@ class Outputs:
 
     def __exit__(self, kind, value, trace):
         self.progress.clear()
-        for name, file in self.open.items():
+        for name, file in self.files.items():
             file.close()
-            self._fresh(name).unlink(missing_ok=True)
+            self._temporary(name).unlink(missing_ok=True)
 
-    def _fresh(self, name):
+    def _temporary(self, name):
         return self.folder / f"{name}.tmp"
 
     def _file(self, name):
-        if name not in self.open:
-            self.open[name] = open(self._fresh(name), "w", encoding="utf-8", newline="\n")
+        if name not in self.files:
+            self.files[name] = open(self._temporary(name), "w", encoding="utf-8", newline="\n")
             self.documents[name] = 0
-        return self.open[name]
+        return self.files[name]
 
     def text(self, name, text, documents=1):
         self._file(name).write(text)
         self.documents[name] += documents
-        self.written += len(text)
-        self.progress.show(self.written, None, "wrote")
+        self.num_written += len(text)
+        self.progress.show(self.num_written, None, "wrote")
 
     def row(self, name, row):
         self.text(name, json.dumps(row, ensure_ascii=False) + "\n")
 
     def finish(self):
         """Gives the files their final names. Returns {name: {documents, bytes}}."""
-        if not self.open or not all(self.documents.values()):
-            raise ConvertError(f"{self.folder}: no document was found in what was downloaded")
-        for file in self.open.values():
+        if not self.files or not all(self.documents.values()):
+            raise ConvertError(f"{self.folder}: the downloaded files contain no document")
+        for file in self.files.values():
             file.flush()
             os.fsync(file.fileno())
             file.close()
-        made = {}
-        for name in list(self.open):
-            self._fresh(name).replace(self.folder / name)
-            del self.open[name]
-            made[name] = {"documents": self.documents[name], "bytes": (self.folder / name).stat().st_size}
-        return made
+        files = {}
+        for name in list(self.files):
+            self._temporary(name).replace(self.folder / name)
+            del self.files[name]
+            files[name] = {"documents": self.documents[name], "bytes": (self.folder / name).stat().st_size}
+        return files
 
 
 def _only(paths):
@@ -85,7 +85,7 @@ def _only(paths):
 
 
 def _split(source, index):
-    return "val.jsonl" if index % VALIDATION_SHARE[source] == 0 else "train.jsonl"
+    return "val.jsonl" if index % VALIDATION_INTERVAL[source] == 0 else "train.jsonl"
 
 
 def tinyshakespeare(paths, out, limit):
@@ -97,10 +97,10 @@ def tinyshakespeare(paths, out, limit):
         raise ConvertError(f"{path}: not UTF-8 at byte {error.start}") from None
     speeches = [speech + "\n\n" for speech in speeches[:-1]] + [last for last in speeches[-1:] if last]
     speeches = speeches[:limit]
-    total, taken = sum(map(len, speeches)), 0
+    total, num_characters = sum(map(len, speeches)), 0
     for speech in speeches:
-        out.text("train.txt" if taken < 0.9 * total else "val.txt", speech)
-        taken += len(speech)
+        out.text("train.txt" if num_characters < 0.9 * total else "val.txt", speech)
+        num_characters += len(speech)
 
 
 def wikitext(paths, out, limit):
@@ -112,18 +112,18 @@ def wikitext(paths, out, limit):
 
 
 def _articles(lines, out, name, limit, path):
-    articles, before = 0, "\n"
+    articles, previous = 0, "\n"
     try:
         for line in lines:
             # An article begins with " = Title = " after an empty line; the headings of sections have more
             # equals signs.
-            if before.strip() == "" and re.match(r" = [^=].* = \n?$", line):
+            if previous.strip() == "" and re.match(r" = [^=].* = \n?$", line):
                 if articles == limit:
                     break
                 articles += 1
                 out.text(name, "", 1)
             out.text(name, line, 0)
-            before = line
+            previous = line
     except UnicodeDecodeError as error:
         raise ConvertError(f"{path}: {name} is not UTF-8 at byte {error.start} of a block") from None
 
@@ -162,7 +162,8 @@ def lambada(paths, out, limit):
     path = _only(paths)
     for number, row in _rows(path, limit):
         if not isinstance(row.get("text"), str) or len(row["text"].split()) < 2:
-            raise ConvertError(f"{path}:{number}: a passage is an object with a 'text' of two words or more")
+            raise ConvertError(f"{path}:{number}: not a passage; a passage is an object with a 'text' of two words "
+                               "or more")
         out.row("test.jsonl", {"text": row["text"]})
 
 
@@ -173,8 +174,8 @@ def hellaswag(paths, out, limit):
         endings, label = row.get("endings"), row.get("label")
         if not (isinstance(row.get("ctx"), str) and isinstance(endings, list) and len(endings) == 4
                 and all(isinstance(e, str) for e in endings) and type(label) is int and 0 <= label < 4):
-            raise ConvertError(f"{path}:{number}: a question is an object with 'ctx', four 'endings' and a 'label' "
-                               "from 0 to 3")
+            raise ConvertError(f"{path}:{number}: not a question; a question is an object with 'ctx', four "
+                               "'endings' and a 'label' from 0 to 3")
         out.row("val.jsonl", {key: row[key] for key in ("ind", "activity_label", "ctx", "endings", "label", "source_id")
                               if key in row})
 
@@ -182,13 +183,13 @@ def hellaswag(paths, out, limit):
 def all_the_news(paths, out, limit):
     """One article per line: title, empty line, text. Rows without a text are skipped."""
     path = _only(paths)
-    csv.field_size_limit(LARGEST_FIELD)
+    csv.field_size_limit(MAX_FIELD_BYTES)
     with zip_member(path, "all-the-news-2-1.csv", 40 << 30) as raw:
         lines = (line.replace("\0", "") for line in io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline=""))
         reader = csv.DictReader(lines)
         missing = {"title", "article"} - set(reader.fieldnames or ())
         if missing:
-            raise ConvertError(f"{path}: the CSV's first line names no column {' and no '.join(sorted(missing))}")
+            raise ConvertError(f"{path}: the CSV's first line has no column {' and no '.join(sorted(missing))}")
         index = 0
         try:
             for row in reader:
@@ -212,9 +213,9 @@ def require_token_file(path):
         raise ConvertError(f"{path}: {size} bytes are too short for the header of a token file")
     magic, version, tokens = TOKEN_HEADER.unpack(head)[:3]
     if (magic, version) != (TOKEN_MAGIC, TOKEN_VERSION):
-        raise ConvertError(f"{path}: no token file of version {TOKEN_VERSION} (it begins with {magic}, {version})")
+        raise ConvertError(f"{path}: not a token file of version {TOKEN_VERSION} (it begins with {magic}, {version})")
     if tokens < 1 or size != TOKEN_HEADER.size + 2 * tokens:
-        raise ConvertError(f"{path}: {tokens} tokens in {size} bytes, which should be {TOKEN_HEADER.size + 2 * tokens}")
+        raise ConvertError(f"{path}: {size} bytes for {tokens} tokens; expected {TOKEN_HEADER.size + 2 * tokens} bytes")
     return tokens
 
 

@@ -26,53 +26,53 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from terminal import Progress, human, number
+from terminal import Progress, format_size, number
 
 BASE_URL = "DATA_BASE_URL"       # environment variable that replaces every URL's scheme and host
 CHUNK = 1 << 20                  # bytes
 RESERVE = 64 << 20               # bytes of a disk that stay free
-LONGEST_PAUSE = 60               # seconds
-TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+MAX_PAUSE = 60                   # seconds
+RETRY_CODES = {408, 425, 429, 500, 502, 503, 504}
 
 
 class DownloadError(Exception):
     """A file could not be downloaded. The text names it, the reason and the remedy."""
 
 
-class _Retry(Exception):
+class _TemporaryFailure(Exception):
     """A temporary failure: try the same URL again, after `pause` seconds if the server sent a number."""
 
-    def __init__(self, why, pause=None):
-        super().__init__(why)
+    def __init__(self, reason, pause=None):
+        super().__init__(reason)
         self.pause = pause
 
 
-class _GiveUp(Exception):
+class _PermanentFailure(Exception):
     """A permanent failure: try the next mirror."""
 
 
-def sha256_of(path, say=None):
-    """The file's SHA-256 in hex. Calls `say(bytes so far)` while it reads."""
+def sha256_of(path, on_progress=None):
+    """The file's SHA-256 in hex. Calls `on_progress(bytes so far)` while it reads."""
     digest = hashlib.sha256()
     done = 0
     with open(path, "rb") as file:
         while block := file.read(CHUNK):
             digest.update(block)
             done += len(block)
-            if say:
-                say(done)
+            if on_progress:
+                on_progress(done)
     return digest.hexdigest()
 
 
-def require_space(folder, wanted):
-    """Throws DownloadError unless `wanted` bytes and a reserve are free on the disk of `folder`."""
+def require_space(folder, size):
+    """Throws DownloadError unless `size` bytes and a reserve are free on the disk of `folder`."""
     free = shutil.disk_usage(folder).free
-    if wanted + RESERVE > free:
-        raise DownloadError(f"{folder}: {human(wanted)} are needed, and {human(RESERVE)} left over, but only "
-                            f"{human(free)} are free; choose another folder or make room")
+    if size + RESERVE > free:
+        raise DownloadError(f"{folder}: needs {format_size(size)} and a reserve of {format_size(RESERVE)}, but only "
+                            f"{format_size(free)} are free; free some space or choose another folder")
 
 
-def rebased(url, base):
+def rebase(url, base):
     """The URL with the scheme and host of `base` (and below its path); unchanged if base is empty."""
     if not base:
         return url
@@ -101,8 +101,8 @@ class _Part:
             raise DownloadError(f"{self.path}: another program is downloading this file; wait for it to end") from None
         self.source = {}
         with contextlib.suppress(OSError, ValueError):
-            read = json.loads(self.notes.read_text())
-            self.source = read if isinstance(read, dict) else {}
+            notes = json.loads(self.notes.read_text())
+            self.source = notes if isinstance(notes, dict) else {}
 
     @property
     def size(self):
@@ -112,7 +112,7 @@ class _Part:
         self.file.truncate(0)
         self.source = {}
 
-    def comes_from(self, url, validator):
+    def set_source(self, url, validator):
         self.source = {"url": url, "validator": validator}
         self.notes.write_text(json.dumps(self.source))
 
@@ -122,10 +122,10 @@ class _Part:
             while view:
                 view = view[self.file.write(view):]
         except OSError as error:
-            raise DownloadError(f"{self.path}: {error.strerror} after {human(self.size)}; what is there is kept: make "
-                                "room and run again") from None
+            raise DownloadError(f"{self.path}: {error.strerror} after {format_size(self.size)}, which are "
+                                "kept; free some space and run the command again") from None
 
-    def become(self, path):
+    def rename_to(self, path):
         os.fsync(self.file.fileno())
         os.replace(self.path, path)
         self.notes.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def _content_range(text):
 
 def _retry_after(headers):
     try:
-        return min(max(float(headers.get("Retry-After", "")), 0.0), LONGEST_PAUSE)
+        return min(max(float(headers.get("Retry-After", "")), 0.0), MAX_PAUSE)
     except ValueError:
         return None
 
@@ -174,18 +174,18 @@ def _open(request, timeout):
     except urllib.error.HTTPError as error:
         if error.code == 416:
             return error
-        why = f"the host answers {error.code} {error.reason}"
+        reason = f"the host responded with {error.code} {error.reason}"
         error.close()
-        if error.code in TRY_AGAIN:
-            raise _Retry(why, _retry_after(error.headers)) from None
-        raise _GiveUp(why) from None
+        if error.code in RETRY_CODES:
+            raise _TemporaryFailure(reason, _retry_after(error.headers)) from None
+        raise _PermanentFailure(reason) from None
     except urllib.error.URLError as error:
-        raise _Retry(f"no connection: {error.reason}") from None
+        raise _TemporaryFailure(f"no connection: {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise _Retry(f"the connection broke: {error or type(error).__name__}") from None
+        raise _TemporaryFailure(f"the connection broke: {error or type(error).__name__}") from None
 
 
-def _ask(part, url, sha256, timeout):
+def _request(part, url, sha256, timeout):
     """Requests the missing bytes. Returns (response, offset of its first byte in the file, size of the whole
     file or None); the response is None if nothing is missing."""
     headers = {"User-Agent": "llmc-data/1.0", "Accept-Encoding": "identity"}
@@ -204,7 +204,7 @@ def _ask(part, url, sha256, timeout):
     if response.status == 416 or (response.status == 206 and first != offset):
         response.close()
         part.restart()
-        raise _Retry("the host has another file than the part that is here; starting again", 0)
+        raise _TemporaryFailure("the host's file does not match the part; restarting the download", 0)
     length = response.headers.get("Content-Length", "")
     length = int(length) if length.isdigit() else None
     if response.status != 206:
@@ -213,59 +213,60 @@ def _ask(part, url, sha256, timeout):
 
 
 def _receive(part, response, whole, progress):
-    """Appends the body to the part. Throws _Retry if it ends before `whole` bytes, or stalls."""
-    got = part.size
+    """Appends the body to the part. Throws _TemporaryFailure if it ends before `whole` bytes, or stalls."""
+    received = part.size
     while True:
         try:
             block = response.read1(CHUNK)  # read() would wait for a full block, and lose it in a stall
         except socket.timeout:
-            raise _Retry("nothing arrived any more") from None
+            raise _TemporaryFailure("the connection stalled") from None
         except (OSError, http.client.HTTPException) as error:
-            raise _Retry(f"the connection broke: {type(error).__name__}") from None
+            raise _TemporaryFailure(f"the connection broke: {type(error).__name__}") from None
         if not block:
             break
         part.append(block)
-        got += len(block)
-        progress.show(got, whole)
-    if whole is not None and got < whole:
-        raise _Retry(f"the connection ended after {human(got)} of {human(whole)}")
+        received += len(block)
+        progress.show(received, whole)
+    if whole is not None and received < whole:
+        raise _TemporaryFailure(f"the connection ended after {format_size(received)} of {format_size(whole)}")
 
 
 def _attempt(part, url, size, sha256, timeout, progress):
     if sha256 is not None and size is not None and part.size == size:
         return
-    response, first, whole = _ask(part, url, sha256, timeout)
+    response, first, whole = _request(part, url, sha256, timeout)
     if response is None:
         return
     with response:
         if size is not None and whole is not None and whole != size:
-            raise _GiveUp(f"the host's file has {whole} bytes, not {size}: it is another file")
+            raise _PermanentFailure(f"the host's file has {whole} bytes, not {size}: it is a different file")
         if whole is None and size is None and sha256 is None:
-            raise _GiveUp("the host does not say how long the file is, and no size or checksum is known: a cut "
-                          "file could not be told from a whole one")
+            raise _PermanentFailure("the host does not state the length, and no size or checksum is known, so an "
+                                    "incomplete file could not be detected")
         if first == 0:
             part.restart()
-        part.comes_from(url, _validator(response.headers))
+        part.set_source(url, _validator(response.headers))
         require_space(part.path.parent, (whole or size or 0) - part.size)
         _receive(part, response, whole or size, progress)
 
 
 def _check(part, size, sha256, progress):
-    """Empties the part and throws _GiveUp if its size or checksum is wrong."""
-    got = part.size
-    if size is not None and got != size:
+    """Empties the part and throws _PermanentFailure if its size or checksum is wrong."""
+    size_received = part.size
+    if size is not None and size_received != size:
         part.restart()
-        raise _GiveUp(f"{got} bytes arrived, not {size}; they were removed")
+        raise _PermanentFailure(f"{size_received} bytes arrived, not {size}; they were removed")
     if sha256 is None:
         return
-    found = sha256_of(part.path, lambda done: progress.show(done, got, "checked"))
-    if found != sha256:
+    digest = sha256_of(part.path, lambda done: progress.show(done, size_received, "checked"))
+    if digest != sha256:
         part.restart()
-        raise _GiveUp(f"the {got} bytes that arrived have the SHA-256 {found}, not {sha256}; they were removed")
+        raise _PermanentFailure(f"the {size_received} bytes that arrived have the SHA-256 {digest}, not {sha256}; "
+                                "they were removed")
 
 
 def _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress):
-    """Downloads the complete, checked file to `part`, or throws _GiveUp. Counts the failures since the part
+    """Downloads the complete, checked file to `part`, or throws _PermanentFailure. Counts the failures since the part
     last grew beyond its greatest length so far, because a long download may break often."""
     failures, longest, resumed = 0, part.size, part.size > 0
     while True:
@@ -273,21 +274,21 @@ def _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress):
             _attempt(part, url, size, sha256, timeout, progress)
             _check(part, size, sha256, progress)
             return
-        except _GiveUp:
-            # The pieces may be of two versions: try once more, in one piece.
+        except _PermanentFailure:
+            # The pieces may be of two versions: try again, in one piece.
             if not resumed or part.size > 0:
                 raise
             resumed = False
-            progress.note("the pieces do not make the file; starting again")
-        except _Retry as why:
+            progress.note("the pieces are not one version of the file; restarting the download")
+        except _TemporaryFailure as failure:
             resumed = resumed or part.size > 0
             if part.size > longest:
                 longest, failures = part.size, 0
             failures += 1
             if failures >= attempts:
-                raise _GiveUp(f"{why} ({attempts} attempts without a new byte)") from None
-            wait = why.pause if why.pause is not None else min(pause * 2 ** (failures - 1), LONGEST_PAUSE)
-            progress.note(f"{why}; again in {wait:.3g} s, from {human(part.size)}")
+                raise _PermanentFailure(f"{failure} ({attempts} attempts without a new byte)") from None
+            wait = failure.pause if failure.pause is not None else min(pause * 2 ** (failures - 1), MAX_PAUSE)
+            progress.note(f"{failure}; retrying in {wait:.3g} s from {format_size(part.size)}")
             time.sleep(wait)
 
 
@@ -302,18 +303,18 @@ def fetch(urls, path, size=None, sha256=None, base=None, attempts=5, timeout=30.
     progress = Progress(path.name, out)
     part = _Part(path)
     try:
-        refused = []
+        failures = []
         for url in urls:
-            url = rebased(url, base)
+            url = rebase(url, base)
             try:
                 _from_mirror(part, url, size, sha256, attempts, timeout, pause, progress)
-                part.become(path)
+                part.rename_to(path)
                 return path.stat().st_size
-            except _GiveUp as why:
-                refused.append(f"{url}: {why}")
-            except ValueError as why:
-                raise DownloadError(f"'{url}' is no URL: {why}") from None
-        raise DownloadError(f"{path} could not be downloaded\n  " + "\n  ".join(refused))
+            except _PermanentFailure as failure:
+                failures.append(f"{url}: {failure}")
+            except ValueError as error:
+                raise DownloadError(f"'{url}' is not a URL: {error}") from None
+        raise DownloadError(f"{path} could not be downloaded\n  " + "\n  ".join(failures))
     finally:
         progress.clear()
         part.close()
@@ -322,21 +323,21 @@ def fetch(urls, path, size=None, sha256=None, base=None, attempts=5, timeout=30.
 def add_flags(add):
     """Adds the flags of every command that downloads; add: a parser's add_argument."""
     add("--base-url", default=os.environ.get(BASE_URL), metavar="URL",
-        help=f"a mirror: takes the place of every address's scheme and host [${BASE_URL}]")
+        help=f"mirror that replaces scheme and host of every address [${BASE_URL}]")
     add("--timeout", type=number(float, 0.01, 86400), default=30.0, metavar="S",
-        help="seconds without a byte before trying again [30]")
+        help="retry after this many seconds without a byte [30]")
     add("--attempts", type=number(int, 1, 10 ** 6), default=5, metavar="N",
-        help="failures in a row before giving up [5]")
+        help="give up after this many failures in a row [5]")
     add("--pause", type=number(float, 0, 86400), default=1.0, metavar="S",
-        help="seconds before the second attempt, doubled for each further one [1]")
+        help="seconds before the second attempt; doubled for each further one [1]")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("urls", metavar="URL", nargs="+", help="where the file is; further ones are mirrors")
+    parser.add_argument("urls", metavar="URL", nargs="+", help="address of the file; further ones are mirrors")
     parser.add_argument("path", metavar="PATH", help="the file to write")
-    parser.add_argument("--size", type=number(int, 0, 1 << 60), metavar="BYTES", help="what its size must be")
-    parser.add_argument("--sha256", type=str.lower, metavar="HEX", help="what its SHA-256 must be")
+    parser.add_argument("--size", type=number(int, 0, 1 << 60), metavar="BYTES", help="required size of the file [any]")
+    parser.add_argument("--sha256", type=str.lower, metavar="HEX", help="required SHA-256 of the file [any]")
     add_flags(parser.add_argument)
     options = parser.parse_args()
     if options.sha256 and not re.fullmatch("[0-9a-f]{64}", options.sha256):
@@ -352,7 +353,7 @@ def run(program, expected=()):
     try:
         program()
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)
     except (DownloadError, OSError, *expected) as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)

@@ -25,7 +25,7 @@ TOKENS = 50257
 # transformers reads these; our programs do not need them.
 OPTIONAL = {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-LARGEST_HEADER = 100 << 20  # bytes
+MAX_HEADER_BYTES = 100 << 20
 
 
 class ModelError(Exception):
@@ -51,8 +51,8 @@ def tensors_of(path):
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, LARGEST_HEADER):
-                raise ModelError(f"{path}: no safetensors file, or one cut short: a header of {length} bytes in {size}")
+            if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+                raise ModelError(f"{path}: not a complete safetensors file: a header of {length} bytes in {size}")
             header = json.loads(file.read(length))
         shapes, end = {}, 0
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
@@ -74,13 +74,13 @@ def check_weights(path, layers, channels, tokens, positions):
     """Throws ModelError unless the tensors that define a GPT-2 of that size exist with the right shapes."""
     shapes = {name[len("transformer."):] if name.startswith("transformer.") else name: shape
               for name, shape in tensors_of(path).items()}
-    wanted = {"wte.weight": (tokens, channels), "wpe.weight": (positions, channels), "ln_f.weight": (channels,)}
+    expected = {"wte.weight": (tokens, channels), "wpe.weight": (positions, channels), "ln_f.weight": (channels,)}
     for layer in range(layers):
-        wanted[f"h.{layer}.attn.c_attn.weight"] = (channels, 3 * channels)
-        wanted[f"h.{layer}.mlp.c_fc.weight"] = (channels, 4 * channels)
-    for name, shape in wanted.items():
+        expected[f"h.{layer}.attn.c_attn.weight"] = (channels, 3 * channels)
+        expected[f"h.{layer}.mlp.c_fc.weight"] = (channels, 4 * channels)
+    for name, shape in expected.items():
         if shapes.get(name) != shape:
-            raise ModelError(f"{path}: {name} should be {shape} and is {shapes.get(name, 'missing')}")
+            raise ModelError(f"{path}: {name} is {shapes.get(name, 'missing')}; expected {shape}")
 
 
 def check_vocabulary(folder):
@@ -89,17 +89,17 @@ def check_vocabulary(folder):
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             break
     else:
-        raise ModelError(f"{folder}: holds neither vocab.json and merges.txt nor encoder.json and vocab.bpe")
+        raise ModelError(f"{folder}: has neither vocab.json and merges.txt nor encoder.json and vocab.bpe")
     numbers = read_json(folder / vocabulary).values()
     if sorted(n for n in numbers if type(n) is int) != list(range(len(numbers))) or len(numbers) != TOKENS:
-        raise ModelError(f"{folder / vocabulary}: not {TOKENS} tokens numbered from 0 on")
+        raise ModelError(f"{folder / vocabulary}: expected {TOKENS} tokens, numbered from 0 without gaps")
     try:
         lines = (folder / merges).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{folder / merges}: {error}") from None
     pairs = [line for line in lines if line and not line.startswith("#version")]
     if len(pairs) != TOKENS - 257 or any(len(pair.split(" ")) != 2 for pair in pairs):  # 256 bytes, <|endoftext|>
-        raise ModelError(f"{folder / merges}: not {TOKENS - 257} pairs, one a line")
+        raise ModelError(f"{folder / merges}: expected {TOKENS - 257} pairs, one per line")
 
 
 def check_model(folder, source=None):
@@ -110,7 +110,7 @@ def check_model(folder, source=None):
     config = read_json(folder / "config.json")
     layers, channels, tokens, positions = (config.get(key) for key in ("n_layer", "n_embd", "vocab_size", "n_positions"))
     if not all(type(n) is int and n > 0 for n in (layers, channels, tokens, positions)):
-        raise ModelError(f"{folder / 'config.json'}: n_layer, n_embd, vocab_size and n_positions are to be positive")
+        raise ModelError(f"{folder / 'config.json'}: n_layer, n_embd, vocab_size and n_positions must be positive integers")
     if source and [layers, channels] != source.shape:
         raise ModelError(f"{folder}: {layers} layers and {channels} channels are not GPT-2 {source.name}, which has "
                          f"{source.shape[0]} and {source.shape[1]}")
@@ -130,20 +130,20 @@ def get(source, folder, options):
         except DownloadError as error:
             if file.name not in OPTIONAL:
                 raise
-            print(f"{error}\n{file.name} is for transformers alone; going on without", file=sys.stderr)
+            print(f"{error}\nonly transformers needs {file.name}; continuing without it", file=sys.stderr)
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog=os.environ.get("GET_GPT2_NAME"), description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("size", nargs="?", choices=sources.names(MODELS), help="which of the four models [124M]")
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="where to put it [models/gpt2-SIZE]")
+    parser.add_argument("size", nargs="?", choices=sources.names(MODELS), help="size of the model [124M]")
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="folder to write [models/gpt2-SIZE]")
     prepare.add_download_flags(parser.add_argument)
-    parser.add_argument("--sources", default=str(MODELS), metavar="FILE", help="another table [data/models.json]")
+    parser.add_argument("--sources", default=str(MODELS), metavar="FILE", help="table of models [data/models.json]")
     options = parser.parse_args()
     options.copy = os.environ.get("GPT2_DIR")
     if options.copy and options.folder:
-        parser.error(f"DIR is {options.folder}, but GPT2_DIR names a copy in {options.copy}: give one of them")
+        parser.error(f"DIR is {options.folder}, but GPT2_DIR names a copy in {options.copy}; give only one of them")
     return options
 
 

@@ -44,7 +44,7 @@ class Grammar {
     require(!rules_.empty(), "grammar: the table is empty");
     name_symbols();
     normalise();
-    find_empty();
+    find_nullable();
     for (std::size_t i = 0; i < alternatives_.size(); ++i) require_no_left_recursion(i);
     solve_expectations();
   }
@@ -172,8 +172,8 @@ class Grammar {
   void name_symbols() {
     std::unordered_map<std::string, std::int32_t> nonterminals, words;
     for (std::size_t i = 0; i < rules_.size(); ++i) {
-      const auto fresh = static_cast<std::int32_t>(alternatives_.size());
-      const auto [at, added] = nonterminals.try_emplace(rules_[i].left_name, fresh);
+      const auto next_id = static_cast<std::int32_t>(alternatives_.size());
+      const auto [at, added] = nonterminals.try_emplace(rules_[i].left_name, next_id);
       if (added) alternatives_.emplace_back();
       alternatives_[at->second].push_back(static_cast<std::int32_t>(i));
     }
@@ -221,14 +221,15 @@ class Grammar {
     for (int round = 0; round < kMaxRounds; ++round) {
       double change = 0;
       for (std::size_t i = alternatives_.size(); i-- > 0;) {
-        const Expectation better = expectation_of(alternatives_[i]);
-        change = std::max(change, std::abs(better.entropy - expectations_[i].entropy) +
-                                      std::abs(better.length - expectations_[i].length));
-        expectations_[i] = better;
+        const Expectation next = expectation_of(alternatives_[i]);
+        change = std::max(change, std::abs(next.entropy - expectations_[i].entropy) +
+                                      std::abs(next.length - expectations_[i].length));
+        expectations_[i] = next;
       }
       if (change < 1e-13) return;
     }
-    fail("grammar: its sentences have no finite expected length", "lower the weight of recursion");
+    fail("grammar: the expected length of a sentence is not finite",
+         "lower the weight of recursion");
   }
 
   Expectation expectation_of(const Alternatives& alternatives) const {
@@ -268,11 +269,11 @@ class Grammar {
   struct Recogniser {
     const Grammar& grammar;
     std::span<const std::int32_t> sentence;
-    std::unordered_map<std::uint64_t, std::vector<Prefix>> known;
+    std::unordered_map<std::uint64_t, std::vector<Prefix>> memo;
 
     std::vector<Prefix> prefixes(std::int32_t nonterminal, std::size_t start) {
       const std::uint64_t key = static_cast<std::uint64_t>(nonterminal) << 32 | start;
-      if (const auto at = known.find(key); at != known.end()) return at->second;
+      if (const auto at = memo.find(key); at != memo.end()) return at->second;
       std::vector<Prefix> all;
       for (std::int32_t index : grammar.alternatives_[nonterminal]) {
         const Rule& rule = grammar.rules_[index];
@@ -283,7 +284,7 @@ class Grammar {
         }
         for (const Prefix& prefix : partial) add(all, prefix);
       }
-      return known[key] = all;
+      return memo[key] = all;
     }
 
     std::vector<Prefix> advance(const std::vector<Prefix>& from, const Symbol& symbol) {
@@ -311,26 +312,25 @@ class Grammar {
     }
   };
 
-  // A nonterminal can be empty if one of its rules has only nonterminals that can be empty. This is
-  // repeated until no more are found.
-  void find_empty() {
-    may_be_empty_.resize(alternatives_.size());
-    for (bool found = true; found;) {
-      found = false;
+  // A nonterminal is nullable (can be empty) if one of its rules has only nullable nonterminals.
+  // Repeats until nothing changes.
+  void find_nullable() {
+    nullable_.resize(alternatives_.size());
+    for (bool any_change = true; any_change;) {
+      any_change = false;
       for (std::size_t i = 0; i < alternatives_.size(); ++i) {
         const bool empty =
             std::any_of(alternatives_[i].begin(), alternatives_[i].end(), [&](std::int32_t rule) {
-              return std::all_of(
-                  rules_[rule].right.begin(), rules_[rule].right.end(),
-                  [&](const Symbol& s) { return !s.is_word && may_be_empty_[s.id]; });
+              return std::all_of(rules_[rule].right.begin(), rules_[rule].right.end(),
+                                 [&](const Symbol& s) { return !s.is_word && nullable_[s.id]; });
             });
-        found |= empty && !may_be_empty_[i];
-        may_be_empty_[i] = empty;
+        any_change |= empty && !nullable_[i];
+        nullable_[i] = empty;
       }
     }
   }
 
-  // Depth-first search over the leftmost nonterminals. If one can be empty, the next one can be
+  // Depth-first search over the leftmost nonterminals. If one is nullable, the next one can be
   // leftmost too.
   void require_no_left_recursion(std::size_t start) const {
     std::vector<char> reached(alternatives_.size(), 0);
@@ -345,7 +345,7 @@ class Grammar {
                   "grammar: " + rules_[alternatives_[start][0]].left_name + " is left recursive");
           if (!reached[symbol.id]) pending.push_back(symbol.id);
           reached[symbol.id] = 1;
-          if (!may_be_empty_[symbol.id]) break;
+          if (!nullable_[symbol.id]) break;
         }
       }
     }
@@ -353,7 +353,7 @@ class Grammar {
 
   std::vector<Rule> rules_;
   std::vector<Alternatives> alternatives_;  // per nonterminal; 0 is the start symbol
-  std::vector<char> may_be_empty_;          // per nonterminal
+  std::vector<char> nullable_;              // per nonterminal
   std::vector<std::string> words_;
   std::vector<Expectation> expectations_;
 };

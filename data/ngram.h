@@ -56,9 +56,9 @@ class NgramModel {
       const auto context = contexts_[length].find(key(text, at, length));
       if (context == contexts_[length].end()) break;
       const auto& [total, next] = context->second;
-      const auto seen = next.find(text[at]);
-      const double kinds = static_cast<double>(next.size());
-      p = ((seen == next.end() ? 0 : seen->second) + kinds * p) / (total + kinds);
+      const auto entry = next.find(text[at]);
+      const double num_distinct = static_cast<double>(next.size());
+      p = ((entry == next.end() ? 0 : entry->second) + num_distinct * p) / (total + num_distinct);
     }
     return p;
   }

@@ -24,7 +24,7 @@ import convert
 import download
 import sources
 from download import DownloadError
-from terminal import human, number
+from terminal import format_size, number
 from unpack import ArchiveError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,45 +32,45 @@ MANIFEST = "prepared.json"
 EXPECTED = (sources.SourceError, ArchiveError, convert.ConvertError)
 
 
-class Refused(Exception):
+class UsageError(Exception):
     """The command line requests something impossible: exit code 2."""
 
 
 def expected_sha256(file, sums):
-    return file.sha256 or sums.of.get(file.name)
+    return file.sha256 or sums.checksums.get(file.name)
 
 
-def is_there(file, folder, sums):
+def is_downloaded(file, folder, sums):
     """Whether the file was downloaded and checked before, and still has its size."""
     path = folder / file.name
-    return path.is_file() and file.name in sums.of and file.size in (None, path.stat().st_size)
+    return path.is_file() and file.name in sums.checksums and file.size in (None, path.stat().st_size)
 
 
 def obtain(file, folder, sums, options, inspect=lambda path: None):
     """Ensures that the file is in the folder and checked, and that SHA256SUMS has its checksum. inspect(path)
     throws if the content is wrong: a downloaded file is then removed. Returns the path."""
     path = folder / file.name
-    wanted = expected_sha256(file, sums)
-    if is_there(file, folder, sums) and not options.verify:
+    expected = expected_sha256(file, sums)
+    if is_downloaded(file, folder, sums) and not options.verify:
         return path
     if path.exists():
-        found = download.sha256_of(path, lambda done: None)
+        digest = download.sha256_of(path, lambda done: None)
         size = path.stat().st_size
-        if wanted not in (None, found) or file.size not in (None, size):
-            raise DownloadError(f"{path}: {size} bytes with the SHA-256 {found}, which is not {file.name} as it is "
-                                "known; remove it to download it again")
+        if expected not in (None, digest) or file.size not in (None, size):
+            raise DownloadError(f"{path}: {size} bytes with the SHA-256 {digest} are not the known "
+                                f"{file.name}; remove it to download it again")
     else:
-        download.fetch(file.urls, path, file.size, wanted, options.base_url, options.attempts, options.timeout,
+        download.fetch(file.urls, path, file.size, expected, options.base_url, options.attempts, options.timeout,
                        options.pause)
-        found = wanted or download.sha256_of(path)
+        digest = expected or download.sha256_of(path)
         try:
             inspect(path)
         except Exception:
             path.unlink()
             raise
-    if wanted is None:
-        print(f"{path}: no checksum was known; {sources.SUMS} now has the one of what came", file=sys.stderr)
-    sums.record(file.name, found)
+    if expected is None:
+        print(f"{path}: no checksum was known; {sources.SUMS} now has that of the downloaded file", file=sys.stderr)
+    sums.record(file.name, digest)
     return path
 
 
@@ -78,15 +78,15 @@ def describe(source, folder, options, sums):
     """Prints the report of --dry-run."""
     print(f"{source.name}: {source.about}\nlicence: {source.licence}\ncite: {source.citation}\ninto: {folder}")
     for file in source.files:
-        size = f"{file.size} bytes" if file.size is not None else f"about {human(file.weight)}"
+        size = f"{file.size} bytes" if file.size is not None else f"about {format_size(file.weight)}"
         known = expected_sha256(file, sums)
-        state = "here already" if is_there(file, folder, sums) else "to fetch"
-        print(f"  {file.name}: {size}, {state}, SHA-256 {known or 'not known: the first download will fix it'}")
+        state = "downloaded" if is_downloaded(file, folder, sums) else "missing"
+        print(f"  {file.name}: {size}, {state}, SHA-256 {known or 'unknown: set by the first download'}")
         for url in file.urls:
-            print(f"    {download.rebased(url, options.base_url)}")
+            print(f"    {download.rebase(url, options.base_url)}")
     missing = missing_bytes(source, folder, sums)
-    print(f"to fetch: {human(missing)}; to write from it: about {human(source.unpacked)}; free: "
-          f"{human(shutil.disk_usage(existing_parent(folder)).free)}")
+    print(f"to download: {format_size(missing)}; to write: about {format_size(source.unpacked)}; free: "
+          f"{format_size(shutil.disk_usage(existing_parent(folder)).free)}")
 
 
 def existing_parent(folder):
@@ -97,18 +97,18 @@ def existing_parent(folder):
 
 
 def missing_bytes(source, folder, sums):
-    """Bytes still to download: excludes the files that are here, and the downloaded parts of others."""
-    def here(name):
+    """Bytes still to download: excludes the files that exist, and the downloaded parts of others."""
+    def local_size(name):
         return (folder / name).stat().st_size if (folder / name).is_file() else 0
-    return sum(max(0, file.weight - here(file.name) - here(f"{file.name}.part")) for file in source.files
-               if not is_there(file, folder, sums))
+    return sum(max(0, file.weight - local_size(file.name) - local_size(f"{file.name}.part")) for file in source.files
+               if not is_downloaded(file, folder, sums))
 
 
-def wanted_space(source, folder, sums, options):
+def required_space(source, folder, sums, options):
     """Bytes that a run will write. The output of a --limit is small and existing output is on the disk already,
     so neither counts."""
-    made = options.limit or (folder / MANIFEST).exists()
-    return missing_bytes(source, folder, sums) + (0 if made else source.unpacked)
+    writes_little = options.limit or (folder / MANIFEST).exists()
+    return missing_bytes(source, folder, sums) + (0 if writes_little else source.unpacked)
 
 
 def read_manifest(folder):
@@ -119,10 +119,10 @@ def read_manifest(folder):
         return {}
 
 
-def is_prepared(manifest, folder, made_from, limit):
+def is_prepared(manifest, folder, checksums, limit):
     """Whether the manifest's files were made from these downloads, with this limit, and have their sizes."""
     try:
-        return (manifest["made_from"] == made_from and manifest["limit"] == limit and bool(manifest["files"])
+        return (manifest["made_from"] == checksums and manifest["limit"] == limit and bool(manifest["files"])
                 and all((folder / name).stat().st_size == file["bytes"] for name, file in manifest["files"].items()))
     except (OSError, KeyError, TypeError, AttributeError):
         return False
@@ -130,41 +130,42 @@ def is_prepared(manifest, folder, made_from, limit):
 
 def convert_all(source, folder, paths, options, sums):
     """Converts the downloads to texts, unless that is done already. Returns the manifest."""
-    made_from = {name: sums.of[name] for name in paths}
-    before = read_manifest(folder)
-    if is_prepared(before, folder, made_from, options.limit):
-        return before
+    checksums = {name: sums.checksums[name] for name in paths}
+    previous = read_manifest(folder)
+    if is_prepared(previous, folder, checksums, options.limit):
+        return previous
     with convert.Outputs(folder) as out:
         convert.CONVERTERS[source.name](paths, out, options.limit)
-        made = out.finish()
+        files = out.finish()
     # Remove the files of an earlier run that this one did not make: they would pass for a part of the data set.
-    tokens = [file for stem, was in before.get("tokens", {}).items() for file in [*was["files"], f"{stem}.json"]]
-    for name in [*before.get("files", {}), *tokens]:
-        if name not in made:
+    tokens = [file for stem, entry in previous.get("tokens", {}).items()
+              for file in [*entry["files"], f"{stem}.json"]]
+    for name in [*previous.get("files", {}), *tokens]:
+        if name not in files:
             (folder / Path(name).name).unlink(missing_ok=True)
     manifest = {"source": source.name, "licence": source.licence, "citation": source.citation, "limit": options.limit,
-                "made_from": made_from, "files": made, "tokens": {}}
+                "made_from": checksums, "files": files, "tokens": {}}
     sources.replace_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     return manifest
 
 
 def tokenize(folder, manifest, options):
-    """Ensures that each text has token files next to it, made by ./tokenize with the requested tokenizer."""
+    """Ensures that each text has token files next to it, written by ./tokenize with the requested tokenizer."""
     directory = str(Path(options.tokenizer).absolute())
     for name in manifest["files"]:
         text = Path(name)
-        made = manifest["tokens"].get(text.stem, {})
-        if made.get("tokenizer") == directory and has_files(folder, made["files"]):
+        outputs = manifest["tokens"].get(text.stem, {})
+        if outputs.get("tokenizer") == directory and has_files(folder, outputs["files"]):
             continue
         command = [options.tokenize, "--tokenizer", options.tokenizer, str(folder / name),
                    "-o", str(folder / f"{text.stem}.bin")]
         command += ["--field", "text"] if text.suffix == ".jsonl" else []
-        command += ["--force"] if made else []
+        command += ["--force"] if outputs else []
         print(" ".join(command), file=sys.stderr)
         code = subprocess.run(command).returncode
         if code != 0:
-            raise DownloadError(f"{options.tokenize} failed on {folder / name} (exit code {code}); the text is whole, "
-                                "run again once that is mended")
+            raise DownloadError(f"{options.tokenize} failed on {folder / name} (exit code {code}); the text is complete: "
+                                "fix the error and run the command again")
         manifest["tokens"][text.stem] = {"tokenizer": directory, **token_files(folder, f"{text.stem}.json")}
         sources.replace_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
 
@@ -182,7 +183,7 @@ def token_files(folder, summary):
         names = [Path(file["file"]).name for file in output["files"]]
         return {"tokens": output["tokens"], "files": {name: (folder / name).stat().st_size for name in names}}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DownloadError(f"{folder / summary} does not say what ./tokenize made: {error}")
+        raise DownloadError(f"{folder / summary} is not a summary of ./tokenize: {error}")
 
 
 def as_source(folder, tokens):
@@ -193,17 +194,17 @@ def as_source(folder, tokens):
 
 def report(source, folder, manifest, options):
     for name, file in manifest["files"].items():
-        print(f"{folder / name}: {file['documents']} documents, {human(file['bytes'])}")
-    for name, made in manifest["tokens"].items():
-        print(f"{folder / name}: {made['tokens']} tokens in {len(made['files'])} files")
-    trained = next((name for name in ("train.txt", "train.jsonl") if name in manifest["files"]), None)
-    if trained is None:
+        print(f"{folder / name}: {file['documents']} documents, {format_size(file['bytes'])}")
+    for name, tokens in manifest["tokens"].items():
+        print(f"{folder / name}: {tokens['tokens']} tokens in {len(tokens['files'])} files")
+    train_file = next((name for name in ("train.txt", "train.jsonl") if name in manifest["files"]), None)
+    if train_file is None:
         print(f"next: ./train_gpt2 --init-from MODEL --tokenizer DIR --steps 0 --eval "
               f"{source.name}:{folder / next(iter(manifest['files']))}")
     elif "train" in manifest["tokens"]:
         train, val = (as_source(folder, manifest["tokens"][name]) for name in ("train", "val"))
         print(f"next: ./train_gpt2 --train {train} --val {val} --tokenizer {manifest['tokens']['train']['tokenizer']}")
-    elif trained == "train.txt":
+    elif train_file == "train.txt":
         print(f"next: ./train_gpt2 --train {folder}/train.txt --val {folder}/val.txt")
     else:
         print(f"next: data/prepare.py {source.name} --out {folder} --tokenizer DIR")
@@ -220,44 +221,47 @@ def prepare_tokens(source, folder, options, sums):
 
 
 def check(options, source):
-    """Throws Refused for options that do not fit the source or each other."""
+    """Throws UsageError for options that do not fit the source or each other."""
     if source.name not in convert.CONVERTERS and not source.shards:
-        raise Refused(f"{source.name} is not a set of data")
+        raise UsageError(f"{source.name} is not a data set")
     if source.shards and (options.limit or options.tokenizer):
-        raise Refused(f"{source.name} comes as tokens: --shards N takes a part, and it needs no --tokenizer")
+        raise UsageError(f"{source.name} consists of tokens: use --shards N for a part of it, and no --tokenizer")
     if options.shards and not 1 <= options.shards <= source.shards:
-        raise Refused(f"--shards {options.shards}: {source.name} has " +
-                      (f"1 to {source.shards}" if source.shards else "no shards; --limit takes a part of it"))
+        raise UsageError(f"--shards {options.shards}: {source.name} has " +
+                         (f"1 to {source.shards}" if source.shards else "no shards; use --limit N for a part of it"))
     if options.tokenizer and source.name == "hellaswag":
-        raise Refused("--tokenizer: hellaswag is questions, which an evaluation reads as they are")
+        raise UsageError("--tokenizer: hellaswag consists of questions, which an evaluation reads as text")
     if options.tokenizer and not options.dry_run:
         if not Path(options.tokenizer).is_dir():
-            raise Refused(f"--tokenizer {options.tokenizer}: no such folder; scripts/get_gpt2.sh fetches GPT-2's")
+            raise UsageError(f"--tokenizer {options.tokenizer}: no such folder; run scripts/get_gpt2.sh to download "
+                             "GPT-2's")
         if not os.access(options.tokenize, os.X_OK):
-            raise Refused(f"--tokenizer needs {options.tokenize}, which is not there: run make first")
+            raise UsageError(f"--tokenizer needs {options.tokenize}, which is missing; run make first")
 
 
 def add_download_flags(add):
-    add("--dry-run", action="store_true", help="only say what would be fetched")
-    add("--verify", action="store_true", help="compute the checksums of what is there anew")
+    add("--dry-run", action="store_true", help="only report what would be downloaded")
+    add("--verify", action="store_true", help="recompute the checksums of existing files")
     download.add_flags(add)
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("name", nargs="?", help="one of --list")
-    add("--list", action="store_true", help="name the sets, and stop")
-    add("--out", metavar="DIR", help="where to put it [datasets/NAME]")
-    add("--limit", type=number(int, 1, 10 ** 9), metavar="N", help="take this many documents of each text [all]")
-    add("--shards", type=number(int, 1, 10 ** 6), metavar="N", help="fineweb10b: how many files of 100 million tokens [all 103]")
-    add("--tokenizer", metavar="DIR", help="make .bin files too, with the vocabulary in this folder")
+    add("name", nargs="?", help="name of a data set; --list prints them")
+    add("--list", action="store_true", help="list the data sets and exit")
+    add("--out", metavar="DIR", help="folder to write [datasets/NAME]")
+    add("--limit", type=number(int, 1, 10 ** 9), metavar="N", help="number of documents of each text [all]")
+    add("--shards", type=number(int, 1, 10 ** 6), metavar="N",
+        help="fineweb10b: number of files of 100 million tokens [103]")
+    add("--tokenizer", metavar="DIR", help="also write .bin files, with the vocabulary in this folder")
     add_download_flags(add)
-    add("--sources", default=str(sources.TABLE), metavar="FILE", help="another table of sources [data/sources.json]")
-    add("--tokenize", default=str(ROOT / "tokenize"), metavar="PROGRAM", help="the tokenizing program [./tokenize]")
+    add("--sources", default=str(sources.TABLE), metavar="FILE", help="table of sources [data/sources.json]")
+    add("--tokenize", default=str(ROOT / "tokenize"), metavar="PROGRAM",
+        help="program that writes the .bin files [./tokenize]")
     options = parser.parse_args()
     if not options.list and options.name is None:
-        parser.error("name a set; --list shows them")
+        parser.error("give the name of a data set; --list prints them")
     return options
 
 
@@ -266,12 +270,12 @@ def main():
     if options.list:
         for name in sources.names(options.sources):
             source = sources.load_source(name, options.sources)
-            print(f"{name:16} {human(sum(file.weight for file in source.files)):>9}  {source.about}")
+            print(f"{name:16} {format_size(sum(file.weight for file in source.files)):>9}  {source.about}")
         return
     try:
         source = sources.load_source(options.name, options.sources, options.shards)
         check(options, source)
-    except (sources.SourceError, Refused) as error:
+    except (sources.SourceError, UsageError) as error:
         print(f"prepare.py: {error}", file=sys.stderr)
         sys.exit(2)
     folder = Path(options.out or Path("datasets") / source.name)
@@ -281,7 +285,7 @@ def main():
         return
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{source.name}: licence: {source.licence}", file=sys.stderr)
-    download.require_space(folder, wanted_space(source, folder, sums, options))
+    download.require_space(folder, required_space(source, folder, sums, options))
     if source.shards:
         prepare_tokens(source, folder, options, sums)
         return

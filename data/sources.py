@@ -40,11 +40,11 @@ class Source:
     shape: Optional[List[int]] = None  # layers and channels of a model
 
 
-def _shards(entry, wanted):
-    """The validation file, and the first `wanted` files for training (None: all). The last file of all has the
+def _shards(entry, limit):
+    """The validation file, and the first `limit` files for training (None: all). The last file of all has the
     remaining tokens and hence no known size."""
     count = entry["count"]
-    names = [entry["validation"]] + [entry["training"].format(i) for i in range(1, (wanted or count) + 1)]
+    names = [entry["validation"]] + [entry["training"].format(i) for i in range(1, (limit or count) + 1)]
     last = entry["training"].format(count)
     return [File(name, [entry["url"] + name], None if name == last else entry["size"], entry["sha256"].get(name),
                  entry["size"]) for name in names]
@@ -57,7 +57,7 @@ def load_source(name, table=TABLE, shards=None):
         entries = json.loads(Path(table).read_text())
         entry = entries.get(name)
         if entry is None:
-            raise SourceError(f"there is no source '{name}'; there are: {', '.join(entries)}")
+            raise SourceError(f"unknown source '{name}'; allowed: {', '.join(entries)}")
         in_shards = entry.get("shards")
         files = _shards(in_shards, shards) if in_shards else [
             File(f["name"], f["urls"], f.get("size"), f.get("sha256"), f.get("size_about", 0)) for f in entry["files"]]
@@ -80,23 +80,23 @@ class Sums:
 
     def __init__(self, folder):
         self.path = Path(folder) / SUMS
-        self.of = {}
+        self.checksums = {}
         if self.path.exists():
             for number, line in enumerate(self.path.read_text(errors="replace").splitlines(), 1):
                 match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
                 if not match:
                     raise SourceError(f"{self.path}:{number}: not a line of sha256sum; repair or remove the file")
-                self.of[match[2]] = match[1]
+                self.checksums[match[2]] = match[1]
 
     def record(self, name, sha256):
-        if self.of.get(name) == sha256:
+        if self.checksums.get(name) == sha256:
             return
-        self.of[name] = sha256
-        replace_text(self.path, "".join(f"{value}  {key}\n" for key, value in sorted(self.of.items())))
+        self.checksums[name] = sha256
+        replace_text(self.path, "".join(f"{value}  {key}\n" for key, value in sorted(self.checksums.items())))
 
 
 def replace_text(path, text):
     """Writes a small file atomically."""
-    fresh = Path(f"{path}.tmp")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+    temporary = Path(f"{path}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

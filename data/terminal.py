@@ -4,7 +4,7 @@ import sys
 import time
 
 
-def human(count):
+def format_size(count):
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -17,46 +17,46 @@ class Progress:
 
     def __init__(self, name, out=None):
         self.name, self.out = name, out or sys.stderr
-        self.live = self.out.isatty()
-        self.every = 0.2 if self.live else 10.0
-        self.begun = self.last = time.monotonic()
+        self.is_terminal = self.out.isatty()
+        self.interval = 0.2 if self.is_terminal else 10.0
+        self.start = self.last = time.monotonic()
         self.first = None
 
-    def show(self, done, total, verb="got"):
+    def show(self, done, total, verb="downloaded"):
         now = time.monotonic()
         if self.first is None:
             self.first = done
-        if now - self.last < self.every:
+        if now - self.last < self.interval:
             return
         self.last = now
-        speed = (done - self.first) / (now - self.begun)
-        line = f"{self.name}: {verb} {human(done)}"
+        speed = (done - self.first) / (now - self.start)
+        line = f"{self.name}: {verb} {format_size(done)}"
         if total:
-            line += f" of {human(total)} ({100 * done / total:.0f} %)"
-        line += f", {human(speed)}/s"
+            line += f" of {format_size(total)} ({100 * done / total:.0f} %)"
+        line += f", {format_size(speed)}/s"
         if total and speed > 0:
-            line += f", {(total - done) / speed:.0f} s to go"
-        self.out.write(f"\r\x1b[K{line}" if self.live else line + "\n")
+            line += f", {(total - done) / speed:.0f} s left"
+        self.out.write(f"\r\x1b[K{line}" if self.is_terminal else line + "\n")
         self.out.flush()
 
     def note(self, text):
-        self.out.write(("\r\x1b[K" if self.live else "") + f"{self.name}: {text}\n")
+        self.out.write(("\r\x1b[K" if self.is_terminal else "") + f"{self.name}: {text}\n")
         self.out.flush()
 
     def clear(self):
-        if self.live:
+        if self.is_terminal:
             self.out.write("\r\x1b[K")
             self.out.flush()
 
 
-def number(kind, least, most):
-    """An argparse type: an int or float from `least` to `most`."""
+def number(kind, min_value, max_value):
+    """An argparse type: an int or float from `min_value` to `max_value`."""
     def parse(text):
         try:
             value = kind(text)
         except ValueError:
             value = None
-        if value is None or not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
+        if value is None or not min_value <= value <= max_value:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {min_value} to {max_value}")
         return value
     return parse

@@ -3,8 +3,8 @@
 //
 //   toy_language --out DIR [--tokens N --val-tokens N --seed S]
 //       writes a text, and reports its entropy and the losses of n-gram models
-//   toy_language --parse FILE [--sentences N --at-least SHARE]
-//       counts the sentences that parse
+//   toy_language --parse FILE [--sentences N --at-least FRACTION]
+//       counts the sentences that parse; exits with code 1 if the fraction is below --at-least
 #include "data/toy_language.h"
 
 #include <CLI/CLI.hpp>
@@ -31,10 +31,10 @@ struct Settings {
   std::string out;
   std::string parse;
   std::int64_t sentences = 0;  // 0: all
-  double at_least = 0;
+  double min_fraction = 0;
 };
 
-std::string as_text(const Language& language, std::span<const std::int32_t> tokens) {
+std::string to_text(const Language& language, std::span<const std::int32_t> tokens) {
   std::string text;
   for (const std::int32_t token : tokens) {
     text += language.words()[token];
@@ -45,8 +45,8 @@ std::string as_text(const Language& language, std::span<const std::int32_t> toke
 
 // The entropy, and the losses of n-gram models trained on one text and measured on the other, in
 // nats per token.
-nlohmann::ordered_json figures(const Language& language, std::span<const std::int32_t> train,
-                               std::span<const std::int32_t> validation) {
+nlohmann::ordered_json statistics(const Language& language, std::span<const std::int32_t> train,
+                                  std::span<const std::int32_t> validation) {
   const auto vocabulary = static_cast<std::int64_t>(language.words().size());
   const auto ngram_loss = [&](int order) {
     return NgramModel(order, vocabulary, train).loss(validation);
@@ -70,15 +70,15 @@ void write_language(const Settings& settings) {
   make_directory(out);
   write_token_file(out / "train.bin", train, vocabulary);
   write_token_file(out / "val.bin", validation, vocabulary);
-  write_file(out / "train.txt", as_text(language, train));
+  write_file(out / "train.txt", to_text(language, train));
   std::string words;
   for (const std::string& word : language.words()) words += word + "\n";
   write_file(out / "words.txt", words);
-  const auto json = figures(language, train, validation);
+  const auto json = statistics(language, train, validation);
   write_file(out / "language.json", json.dump(2) + "\n");
   std::printf(
-      "%lld words; entropy %.4f nats a token; bigram model %.4f (%.3f x), trigram model %.4f (%.3f "
-      "x)\n",
+      "%lld words; entropy %.4f nats per token; bigram model %.4f (%.3f x), trigram model %.4f "
+      "(%.3f x)\n",
       static_cast<long long>(vocabulary), json["entropy"].get<double>(),
       json["bigram_loss"].get<double>(), json["bigram_ratio"].get<double>(),
       json["trigram_loss"].get<double>(), json["trigram_ratio"].get<double>());
@@ -86,7 +86,7 @@ void write_language(const Settings& settings) {
 
 // The complete sentences of each line of a text. Skips an incomplete sentence at the end of a line
 // and a "." at its beginning, with which samples start.
-std::vector<std::string> whole_sentences(const std::string& text) {
+std::vector<std::string> complete_sentences(const std::string& text) {
   std::vector<std::string> sentences;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -106,24 +106,24 @@ std::vector<std::string> whole_sentences(const std::string& text) {
 
 int parse_file(const Settings& settings) {
   const Language language;
-  std::vector<std::string> sentences = whole_sentences(
+  std::vector<std::string> sentences = complete_sentences(
       settings.parse == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {})
                             : read_file(settings.parse));
   if (settings.sentences > 0 && static_cast<std::int64_t>(sentences.size()) > settings.sentences) {
     sentences.resize(static_cast<std::size_t>(settings.sentences));
   }
-  if (sentences.empty()) fail(settings.parse + " holds no whole sentence");
-  std::size_t good = 0;
+  if (sentences.empty()) fail(settings.parse + " contains no complete sentence");
+  std::size_t num_parsed = 0;
   for (const std::string& sentence : sentences) {
     if (language.parse(sentence)) {
-      ++good;
+      ++num_parsed;
     } else {
-      std::cerr << "no sentence: " << sentence << "\n";
+      std::cerr << "does not parse: " << sentence << "\n";
     }
   }
-  std::printf("%zu of %zu sentences parse\n", good, sentences.size());
-  const double share = static_cast<double>(good) / static_cast<double>(sentences.size());
-  return share >= settings.at_least ? 0 : 1;
+  std::printf("%zu of %zu sentences parse\n", num_parsed, sentences.size());
+  const double fraction = static_cast<double>(num_parsed) / static_cast<double>(sentences.size());
+  return fraction >= settings.min_fraction ? 0 : 1;
 }
 
 }  // namespace llmc::toy
@@ -134,22 +134,24 @@ int main(int argc, char** argv) {
   CLI::App app{"The toy language: English-like sentences from a grammar whose entropy is known.",
                "toy_language"};
   app.add_option("--out", settings.out,
-                 "write train.bin, val.bin, train.txt, words.txt, language.json here")
+                 "directory for train.bin, val.bin, train.txt, words.txt and language.json")
       ->type_name("DIR");
-  app.add_option("--tokens", settings.tokens, "of training text")
+  app.add_option("--tokens", settings.tokens, "number of tokens of the training text")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--val-tokens", settings.val_tokens, "of validation text")
+  app.add_option("--val-tokens", settings.val_tokens, "number of tokens of the validation text")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--seed", settings.seed, "chooses the text")->capture_default_str();
+  app.add_option("--seed", settings.seed, "seed of the texts")->capture_default_str();
   app.add_option("--parse", settings.parse,
-                 "count the whole sentences of this text (-: stdin) that parse")
+                 "count how many complete sentences of this text parse; - reads stdin")
       ->type_name("FILE")
       ->excludes("--out");
-  app.add_option("--sentences", settings.sentences, "look at the first N only; 0: all")
+  app.add_option("--sentences", settings.sentences,
+                 "maximum number of sentences to parse; 0 parses all")
       ->capture_default_str();
-  app.add_option("--at-least", settings.at_least, "exit 1 when a smaller share parses")
+  app.add_option("--at-least", settings.min_fraction,
+                 "minimum fraction of sentences that parse; exit with code 1 below it")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   try {

@@ -81,12 +81,13 @@ class Language {
 
   bool ends_sentence(std::int32_t token) const { return words()[token] == "."; }
 
-  // The first n_tokens of an infinite text of independent sentences; `seed` selects the text.
-  std::vector<std::int32_t> generate(std::uint64_t seed, std::int64_t n_tokens) const {
+  // The first num_tokens tokens of an infinite text of independent sentences; `seed` selects the
+  // text.
+  std::vector<std::int32_t> generate(std::uint64_t seed, std::int64_t num_tokens) const {
     std::vector<std::int32_t> tokens;
-    for (std::uint64_t i = 0; static_cast<std::int64_t>(tokens.size()) < n_tokens; ++i)
+    for (std::uint64_t i = 0; static_cast<std::int64_t>(tokens.size()) < num_tokens; ++i)
       grammar_.sample(mix64(seed, i), tokens);
-    tokens.resize(static_cast<std::size_t>(n_tokens));
+    tokens.resize(static_cast<std::size_t>(num_tokens));
     return tokens;
   }
 

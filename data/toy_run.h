@@ -20,8 +20,8 @@ class ToySource final : public DataSource {
  public:
   ToySource() : tokenizer_(std::make_unique<WordTokenizer>(language_.words(), "the toy language")) {
     std::fprintf(stderr,
-                 "no --train: a small model learns the built-in toy language of %zu words; the "
-                 "loss cannot fall below its entropy, %.4f nats a token\n",
+                 "no --train: using the built-in toy language of %zu words; the loss cannot fall "
+                 "below its entropy of %.4f nats per token\n",
                  language_.words().size(), language_.entropy_per_token());
   }
 

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from pathlib import PurePosixPath
 
-LARGEST_DOCUMENT = 64 << 20  # bytes
+MAX_DOCUMENT_BYTES = 64 << 20
 
 
 class ArchiveError(Exception):
@@ -20,7 +20,7 @@ class ArchiveError(Exception):
 
 
 @contextlib.contextmanager
-def _explained(path):
+def _archive_errors(path):
     """Converts the exceptions of the libraries to an ArchiveError."""
     try:
         yield
@@ -32,19 +32,20 @@ def _explained(path):
 
 
 class _Limited(io.RawIOBase):
-    """Reads from `stream`, and throws once more than `limit` bytes are read."""
+    """Reads from `stream`, and throws if more than `limit` bytes are read."""
 
     def __init__(self, stream, path, limit):
-        self.stream, self.path, self.left, self.limit = stream, path, limit, limit
+        self.stream, self.path, self.remaining, self.limit = stream, path, limit, limit
 
     def readable(self):
         return True
 
     def readinto(self, buffer):
         block = self.stream.read(len(buffer))
-        self.left -= len(block)
-        if self.left < 0:
-            raise ArchiveError(f"{self.path}: unpacks to more than {self.limit} bytes, which it should not")
+        self.remaining -= len(block)
+        if self.remaining < 0:
+            raise ArchiveError(f"{self.path}: unpacks to more than {self.limit} bytes, the limit; do not use this "
+                               "archive")
         buffer[:len(block)] = block
         return len(block)
 
@@ -52,20 +53,21 @@ class _Limited(io.RawIOBase):
 def _require_harmless(name, path):
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if "\0" in name or ".." in parts or name.startswith(("/", "\\")) or ":" in name[:2]:
-        raise ArchiveError(f"{path}: holds a file named {name!r}, which points out of its folder: not an archive to trust")
+        raise ArchiveError(f"{path}: contains a file named {name!r}, which points out of its folder; do not use this "
+                           "archive")
 
 
 @contextlib.contextmanager
 def zip_member(path, name, limit):
     """Opens the only member of a zip whose base name is `name`, as a binary stream of at most `limit` bytes.
     Reading it to its end checks its CRC."""
-    with _explained(path), zipfile.ZipFile(path) as archive:
+    with _archive_errors(path), zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             _require_harmless(info.filename, path)
-        found = [info for info in archive.infolist() if PurePosixPath(info.filename).name == name and not info.is_dir()]
-        if len(found) != 1:
-            raise ArchiveError(f"{path}: holds {len(found)} files named {name}, not one")
-        with archive.open(found[0]) as member:
+        members = [info for info in archive.infolist() if PurePosixPath(info.filename).name == name and not info.is_dir()]
+        if len(members) != 1:
+            raise ArchiveError(f"{path}: contains {len(members)} files named {name}; expected one")
+        with archive.open(members[0]) as member:
             yield io.BufferedReader(_Limited(member, path, limit), 1 << 20)
 
 
@@ -85,9 +87,9 @@ def _tar_files(stream, path):
 def texts_in_nested_tars(path, limit):
     """Yields the contents (bytes) of all .txt files in the .xz-compressed tars in one .xz-compressed tar, which
     is OpenWebText's format, in the archive's order. limit: maximum bytes of all of them together."""
-    with _explained(path), lzma.open(path) as whole:
-        outer = io.BufferedReader(_Limited(whole, path, 2 * limit), 1 << 20)
-        spent = 0
+    with _archive_errors(path), lzma.open(path) as file:
+        outer = io.BufferedReader(_Limited(file, path, 2 * limit), 1 << 20)
+        total_bytes = 0
         for name, packed, _ in _tar_files(outer, path):
             if not name.endswith(".xz"):
                 continue
@@ -95,8 +97,8 @@ def texts_in_nested_tars(path, limit):
                 for text_name, text, size in _tar_files(inner, path):
                     if not text_name.endswith(".txt"):
                         continue
-                    spent += size
-                    if size > LARGEST_DOCUMENT or spent > limit:
-                        raise ArchiveError(f"{path}: {text_name} makes more than {min(limit, LARGEST_DOCUMENT)} bytes, "
-                                           "which it should not")
+                    total_bytes += size
+                    if size > MAX_DOCUMENT_BYTES or total_bytes > limit:
+                        raise ArchiveError(f"{path}: the texts up to {text_name} have more than "
+                                           f"{min(limit, MAX_DOCUMENT_BYTES)} bytes, the limit; do not use this archive")
                     yield text.read()

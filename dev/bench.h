@@ -43,22 +43,22 @@ class Case {
     for (const std::string& variant : info_.variants) {
       const std::string name = name_of(variant);
       if (!bench.options().keeps(name)) continue;
-      wanted_.push_back(variant);
+      selected_.push_back(variant);
       if (bench.options().list) std::printf("%s\n", name.c_str());
     }
-    if (bench.options().list) wanted_.clear();
+    if (bench.options().list) selected_.clear();
     // The bytes that one run moves approximate the memory that one set needs.
-    const auto all = std::exchange(wanted_, {});
+    const auto all = std::exchange(selected_, {});
     for (const std::string& variant : all) {
-      if (has_memory(variant, info_.bytes * sets_)) wanted_.push_back(variant);
+      if (has_memory(variant, info_.bytes * sets_)) selected_.push_back(variant);
     }
   }
 
   // Whether any variant is selected. If not, return before allocating memory and running the
   // oracle.
-  bool wanted() const { return !wanted_.empty(); }
-  bool wanted(const std::string& variant) const {
-    return std::find(wanted_.begin(), wanted_.end(), variant) != wanted_.end();
+  bool is_selected() const { return !selected_.empty(); }
+  bool is_selected(const std::string& variant) const {
+    return std::find(selected_.begin(), selected_.end(), variant) != selected_.end();
   }
 
   // n elements per set. Inputs and outputs both lie between guards.
@@ -76,21 +76,21 @@ class Case {
 
   // `run(set)` launches the op on set number `set`.
   void variant(const std::string& name, std::function<void(int set)> run, Extras extras = {}) {
-    if (wanted(name)) variants_.push_back({name, std::move(run), std::move(extras), {}});
+    if (is_selected(name)) variants_.push_back({name, std::move(run), std::move(extras), {}});
   }
 
   // Returns whether `variant` is selected and `bytes` more of device memory are free. If memory is
   // short, reports it and drops the variant.
   bool fits(const std::string& variant, double bytes) {
-    if (wanted(variant) && !has_memory(variant, bytes)) std::erase(wanted_, variant);
-    return wanted(variant);
+    if (is_selected(variant) && !has_memory(variant, bytes)) std::erase(selected_, variant);
+    return is_selected(variant);
   }
 
   // Drops the selected ones of `variants`; one line of the report gives the reason.
   void leave_out(const std::vector<std::string>& variants, const std::string& why) {
     std::vector<std::string> dropped;
     for (const std::string& variant : variants) {
-      if (std::erase(wanted_, variant) > 0) dropped.push_back(variant);
+      if (std::erase(selected_, variant) > 0) dropped.push_back(variant);
     }
     if (dropped.empty()) return;
     const bool one = dropped.size() == 1;
@@ -301,7 +301,7 @@ class Case {
   CaseInfo info_;
   int sets_;
   bool restore_ = false;
-  std::vector<std::string> wanted_;
+  std::vector<std::string> selected_;
   std::vector<std::unique_ptr<AnyArray>> arrays_;
   std::vector<Variant> variants_;
 };
@@ -336,7 +336,7 @@ int bench_main(int argc, char** argv, const char* about, const Body& body) {
     body(bench);
     if (options.list) return 0;
     if (bench.report().empty()) {
-      throw UsageError("--filter leaves no line; --list names them");
+      throw UsageError("--filter matches no line; --list prints all lines");
     }
     bench.report().finish();
     return bench.report().failed() == 0 ? 0 : 1;

@@ -79,7 +79,7 @@ void adamw(Bench& bench, const Shape& s) {
           .dtype = kDtypeOf<T>,
           .variants = variants,
           .bytes = (7.0 * sizeof(float) + (kCopy ? sizeof(T) : 0)) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& param = c.output<float>(n, normal(1, 0.02f));
   auto& m = c.output<float>(n, normal(2, 0.1f));
   auto& v = c.output<float>(n, positive(3, 0.1f));
@@ -148,7 +148,7 @@ void adamw(Bench& bench, const Shape& s) {
 // One thread does the work, so this measures the cost of a launch.
 void begin(Bench& bench) {
   Case c(bench, {.op = "begin_adamw", .shape = "1", .bytes = 2.0 * sizeof(llmc::OptimizerState)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& corrections = c.output<float>(2);
   const Buffer<llmc::OptimizerState> state(1);
   const llmc::OptimizerState before = state_after(kUpdates - 1), after = state_after(kUpdates);
@@ -170,10 +170,10 @@ void begin(Bench& bench) {
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     shapes.insert(shapes.end(), {{"tiny", 1, 8, 11, 3}, {"small", 2, 40, 67, 9}});
   }
-  if (bench.wants(ShapeSet::gpt2)) {
+  if (bench.includes(ShapeSet::gpt2)) {
     shapes.insert(shapes.end(),
                   {{"124M", 12, 768, 50304, 1024}, {"1558M", 48, 1600, 50304, 1024, false}});
   }

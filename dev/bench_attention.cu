@@ -156,7 +156,7 @@ void forward(Bench& bench, Shape s) {
                  .variants = variants(s),
                  .bytes = sizeof(T) * 4.0 * static_cast<double>(s.rows() * s.C()),
                  .flops = 2 * s.product_flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& qkv = c.input<T>(s.rows() * 3 * s.C(), normal(1));
   auto& out = c.output<T>(s.rows() * s.C());
   auto& lse = c.output<float>(s.rows() * s.NH);
@@ -187,17 +187,17 @@ void forward(Bench& bench, Shape s) {
   }
   const oracle::Vec head = last_head(s, qkv, 3);
   const std::int64_t from = s.checked_from();
-  auto want = oracle::attention_forward(head, 1, s.T, 1, s.HS, {}, {}, from);
-  want.log_sum_exp.erase(want.log_sum_exp.begin(), want.log_sum_exp.begin() + from);
-  const oracle::Vec want_dropped =
+  auto expected = oracle::attention_forward(head, 1, s.T, 1, s.HS, {}, {}, from);
+  expected.log_sum_exp.erase(expected.log_sum_exp.begin(), expected.log_sum_exp.begin() + from);
+  const oracle::Vec expected_dropped =
       s.dropout ? oracle::attention_forward(head, 1, s.T, 1, s.HS, {}, factor_of(s), from).out
                 : oracle::Vec{};
   c.finish([&](const std::string& variant) {
     const Tolerances allowed = tolerances<T>(s, is_standard(variant));
-    const oracle::Vec& wanted = has_dropout(variant) ? want_dropped : want.out;
+    const oracle::Vec& reference = has_dropout(variant) ? expected_dropped : expected.out;
     return std::vector{
-        compare("out", checked(s, last_head(s, out, 1)), checked(s, wanted), allowed.out),
-        compare("lse", lse.values(lse.size() - s.T + from, s.T - from), want.log_sum_exp,
+        compare("out", checked(s, last_head(s, out, 1)), checked(s, reference), allowed.out),
+        compare("lse", lse.values(lse.size() - s.T + from, s.T - from), expected.log_sum_exp,
                 allowed.lse)};
   });
 }
@@ -210,7 +210,7 @@ void backward(Bench& bench, Shape s) {
                  .variants = variants(s),
                  .bytes = sizeof(T) * 8.0 * static_cast<double>(s.rows() * s.C()),
                  .flops = 5 * s.product_flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   const std::int64_t floats = llmc::flash_attention_backward_scratch(s.B, s.T, s.NH, s.HS);
   auto& qkv = c.input<T>(s.rows() * 3 * s.C(), normal(1));
   auto& d_out = c.input<T>(s.rows() * s.C(), normal(2));
@@ -219,7 +219,7 @@ void backward(Bench& bench, Shape s) {
   const auto scratch_of = [&](int i) { return make_tensor(scratch.at(i), floats); };
   const double scratch_bytes = sizeof(float) * static_cast<double>(floats);
   const auto flash = [&](const char* name, const llmc::Dropout& dropped) {
-    if (!c.wanted(name)) return;
+    if (!c.is_selected(name)) return;
     auto& out = c.input<T>(s.rows() * s.C(), kComputed);
     auto& lse = c.input<float>(s.rows() * s.NH, kComputed);
     for (int i = 0; i < qkv.sets(); ++i) {
@@ -260,16 +260,17 @@ void backward(Bench& bench, Shape s) {
   }
   const oracle::Vec d_head = last_head(s, d_out, 1), head = last_head(s, qkv, 3);
   const std::int64_t first = s.checked_from();
-  const oracle::Vec want = oracle::attention_backward(d_head, head, 1, s.T, 1, s.HS, {}, {}, first);
-  const oracle::Vec want_dropped =
+  const oracle::Vec expected =
+      oracle::attention_backward(d_head, head, 1, s.T, 1, s.HS, {}, {}, first);
+  const oracle::Vec expected_dropped =
       s.dropout ? oracle::attention_backward(d_head, head, 1, s.T, 1, s.HS, {}, factor_of(s), first)
                 : oracle::Vec{};
   c.finish([&](const std::string& variant) {
     const Tolerances allowed = tolerances<T>(s, is_standard(variant));
-    const oracle::Vec& wanted = has_dropout(variant) ? want_dropped : want;
+    const oracle::Vec& reference = has_dropout(variant) ? expected_dropped : expected;
     const oracle::Vec got = last_head(s, d_qkv, 3);
     const auto part = [&](const char* name, std::int64_t at, double limit) {
-      return compare(name, checked(s, got, at, 3), checked(s, wanted, at, 3), limit);
+      return compare(name, checked(s, got, at, 3), checked(s, reference, at, 3), limit);
     };
     return std::vector{part("d_q", 0, allowed.d_qk), part("d_k", 1, allowed.d_qk),
                        part("d_v", 2, allowed.d_v)};
@@ -278,11 +279,11 @@ void backward(Bench& bench, Shape s) {
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     shapes.insert(shapes.end(),
                   {{1, 17, 3, 40}, {2, 65, 2, 64}, {1, 130, 1, 128}, {1, 257, 1, 24}});
   }
-  if (bench.wants(ShapeSet::gpt2)) {
+  if (bench.includes(ShapeSet::gpt2)) {
     // Every T has the tokens of a batch of 32 x 1024. The last shape has the heads of 1558M. The
     // longest T run without dropout, because the oracle needs hundreds of instructions per mask
     // element.

@@ -75,7 +75,7 @@ void attention(Bench& bench, Shape s) {
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * numbers,
                  .flops = 4.0 * static_cast<double>(s.tokens() * C)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   std::vector<std::int32_t> newest;
   for (std::int64_t b = 0; b < s.B; ++b) {
     newest.push_back(static_cast<std::int32_t>(s.length(b) - 1));
@@ -92,13 +92,13 @@ void attention(Bench& bench, Shape s) {
         Positions{position.data(), {s.B}}, s.NH, bench.stream());
   });
   const auto heads = sample(s.B * s.NH, 16);
-  oracle::Vec want;
+  oracle::Vec expected;
   for (const std::int64_t head : heads) {
     const oracle::Vec row = newest_row(s, qkv, keys, values, head / s.NH, head % s.NH);
-    want.insert(want.end(), row.begin(), row.end());
+    expected.insert(expected.end(), row.begin(), row.end());
   }
   c.finish([&] {
-    return std::vector{compare("out", out.rows(heads, s.HS), want, attention_tolerance<T>(s))};
+    return std::vector{compare("out", out.rows(heads, s.HS), expected, attention_tolerance<T>(s))};
   });
 }
 
@@ -119,7 +119,7 @@ void store(Bench& bench, StoreShape s) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = 4.0 * sizeof(T) * static_cast<double>(s.B * s.T_new * s.C)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   std::vector<std::int32_t> firsts;
   for (std::int64_t b = 0; b < s.B; ++b) firsts.push_back(static_cast<std::int32_t>(s.first(b)));
   const auto first = upload(firsts, bench.stream());
@@ -153,11 +153,11 @@ void store(Bench& bench, StoreShape s) {
 void run(Bench& bench) {
   std::vector<Shape> shapes;
   std::vector<StoreShape> stores;
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     shapes = {{1, 1, 1, 8}, {3, 33, 5, 24}, {2, 257, 3, 64}, {1, 300, 1, 128}};
     stores = {{3, 2, 7, 40}, {2, 5, 5, 264}};
   }
-  if (bench.wants(ShapeSet::gpt2)) {
+  if (bench.includes(ShapeSet::gpt2)) {
     for (const std::int64_t NH : {12, 25}) {  // 124M, 1558M
       for (const std::int64_t T : {64, 256, 1024}) {
         for (const std::int64_t B : {1, 8, 32}) shapes.push_back({B, T, NH, 64, NH == 12});

@@ -63,12 +63,12 @@ void fused(Bench& bench, Shape s) {
                  .dtype = kDtypeOf<T>,
                  .variants = {"used", "three_pass"},
                  .bytes = 2.0 * sizeof(T) * s.n()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& logits = c.output<T>(s.rows * s.Vp, normal(1, 3));
   auto& targets = c.input<std::int32_t>(s.rows, indices(2, s.V));
   auto& losses = c.output<float>(s.rows);
   const float dloss = gradient_of_row<T>(s);
-  const Want want(s, logits, targets, dloss);
+  const Want expected(s, logits, targets, dloss);
   c.restore_each_round();
   c.variant("used", [&](int i) {
     llmc::fused_classifier<T>(make_tensor(logits.at(i), s.rows, s.Vp),
@@ -82,8 +82,8 @@ void fused(Bench& bench, Shape s) {
   });
   c.finish([&] {
     return std::vector{
-        compare("d_logits", logits.rows(want.rows, s.Vp), want.d_logits, tolerance<T>(s.V)),
-        compare("losses", losses.rows(want.rows, 1), want.losses, tolerance<float>(s.V))};
+        compare("d_logits", logits.rows(expected.rows, s.Vp), expected.d_logits, tolerance<T>(s.V)),
+        compare("losses", losses.rows(expected.rows, 1), expected.losses, tolerance<float>(s.V))};
   });
 }
 
@@ -93,11 +93,11 @@ void loss_alone(Bench& bench, Shape s) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * s.n()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& logits = c.input<T>(s.rows * s.Vp, normal(1, 3));
   auto& targets = c.input<std::int32_t>(s.rows, indices(2, s.V));
   auto& losses = c.output<float>(s.rows);
-  const Want want(s, logits, targets, 1.0);
+  const Want expected(s, logits, targets, 1.0);
   c.variant("used", [&](int i) {
     llmc::classifier_loss<T>(make_tensor(losses.at(i), s.rows),
                              make_tensor(logits.at(i), s.rows, s.Vp),
@@ -105,7 +105,7 @@ void loss_alone(Bench& bench, Shape s) {
   });
   c.finish([&] {
     return std::vector{
-        compare("losses", losses.rows(want.rows, 1), want.losses, tolerance<float>(s.V))};
+        compare("losses", losses.rows(expected.rows, 1), expected.losses, tolerance<float>(s.V))};
   });
 }
 
@@ -117,7 +117,7 @@ void two_phases(Bench& bench, Shape s) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = 3.0 * sizeof(T) * s.n()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& logits = c.output<T>(s.rows * s.Vp, normal(1, 3));
   auto& targets = c.input<std::int32_t>(s.rows, indices(2, s.V));
   auto& losses = c.output<float>(s.rows);
@@ -125,7 +125,7 @@ void two_phases(Bench& bench, Shape s) {
   auto& row_sum = c.output<float>(s.rows);
   auto& target_logit = c.output<float>(s.rows);
   const float dloss = gradient_of_row<T>(s);
-  const Want want(s, logits, targets, dloss);
+  const Want expected(s, logits, targets, dloss);
   c.restore_each_round();
   c.variant("used", [&](int i) {
     const Targets ids{targets.at(i), {s.rows}};
@@ -139,8 +139,8 @@ void two_phases(Bench& bench, Shape s) {
   });
   c.finish([&] {
     return std::vector{
-        compare("d_logits", logits.rows(want.rows, s.Vp), want.d_logits, tolerance<T>(s.V)),
-        compare("losses", losses.rows(want.rows, 1), want.losses, tolerance<float>(s.V))};
+        compare("d_logits", logits.rows(expected.rows, s.Vp), expected.d_logits, tolerance<T>(s.V)),
+        compare("losses", losses.rows(expected.rows, 1), expected.losses, tolerance<float>(s.V))};
   });
 }
 
@@ -151,7 +151,7 @@ void merge(Bench& bench, std::int64_t rows) {
   Case c(bench, {.op = "merge_statistics",
                  .shape = by(kSlices, rows),
                  .bytes = 12.0 * static_cast<double>(n + rows)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& all_max = c.input<float>(n, normal(1, 3));
   auto& all_sum = c.input<float>(n, positive(2, 100));
   auto& all_target = c.input<float>(n, normal(3, 3));
@@ -168,17 +168,17 @@ void merge(Bench& bench, std::int64_t rows) {
                                       bench.stream());
   });
   const oracle::Vec max = all_max.values(), sum = all_sum.values(), target = all_target.values();
-  oracle::Vec want_max, want_sum, want_target;
+  oracle::Vec want_max, expected_sum, want_target;
   for (std::int64_t r = 0; r < rows; ++r) {
     const double highest = std::max(max[r], max[r + rows]);
     want_max.push_back(highest);
-    want_sum.push_back(sum[r] * std::exp(max[r] - highest) +
-                       sum[r + rows] * std::exp(max[r + rows] - highest));
+    expected_sum.push_back(sum[r] * std::exp(max[r] - highest) +
+                           sum[r + rows] * std::exp(max[r + rows] - highest));
     want_target.push_back(target[r] + target[r + rows]);
   }
   c.finish([&] {
     return std::vector{compare("max", row_max.values(), want_max, 0),
-                       compare("sum", row_sum.values(), want_sum, tolerance<float>()),
+                       compare("sum", row_sum.values(), expected_sum, tolerance<float>()),
                        compare("target", target_logit.values(), want_target, tolerance<float>())};
   });
 }
@@ -186,26 +186,27 @@ void merge(Bench& bench, std::int64_t rows) {
 void sum_losses(Bench& bench, std::int64_t n) {
   Case c(bench,
          {.op = "sum_losses", .shape = std::to_string(n), .bytes = 4.0 * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& losses = c.input<float>(n, positive(1, 5));
   auto& total = c.output<float>(1, normal(2));
   constexpr float kScale = 0.25f;
-  double want = total.values()[0];
-  for (const double x : losses.values()) want += static_cast<double>(kScale) * x;
+  double expected = total.values()[0];
+  for (const double x : losses.values()) expected += static_cast<double>(kScale) * x;
   c.variant("used", [&](int i) {
     llmc::sum_losses(make_tensor(total.at(i), 1), make_tensor(losses.at(i), n), kScale,
                      bench.stream());
   });
-  c.finish(
-      [&] { return std::vector{compare("total", total.values(), {want}, tolerance<float>(n))}; });
+  c.finish([&] {
+    return std::vector{compare("total", total.values(), {expected}, tolerance<float>(n))};
+  });
 }
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     shapes.insert(shapes.end(), {{1, 5, 8}, {7, 203, 208}, {3, 3001, 3008}});
   }
-  if (bench.wants(ShapeSet::gpt2)) {
+  if (bench.includes(ShapeSet::gpt2)) {
     shapes.insert(shapes.end(), {{8192, 50257, 50304}, {32768, 50257, 50304, false}});
   }
   for (const Shape s : shapes) {

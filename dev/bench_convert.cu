@@ -31,16 +31,16 @@ void convert(Bench& bench, std::int64_t n) {
                  .shape = std::to_string(n),
                  .dtype = kDtypeOf<To>,
                  .bytes = (sizeof(To) + sizeof(From)) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& inp = c.input<From>(n, normal(1, kDeviation));
   auto& out = c.output<To>(n);
   c.variant("used", [&](int i) { llmc::convert(out.at(i), inp.at(i), n, bench.stream()); });
   const auto which = sample(n, kSampled);
-  std::vector<double> want = inp.rows(which, 1);
+  std::vector<double> expected = inp.rows(which, 1);
   if (sizeof(To) < sizeof(From)) {
-    for (double& x : want) x = nearest<To>(x);
+    for (double& x : expected) x = nearest<To>(x);
   }
-  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), want, 0)}; });
+  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), expected, 0)}; });
 }
 
 // T: half precision. Each element has a fixed draw, so the result must equal the definition
@@ -51,7 +51,7 @@ void stochastic(Bench& bench, std::int64_t n) {
                  .shape = std::to_string(n),
                  .dtype = kDtypeOf<T>,
                  .bytes = (sizeof(T) + sizeof(float)) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   constexpr std::uint64_t kSeed = 0xfedcba9876543210;
   constexpr std::uint32_t kTensor = 5, kStep = 11;
   constexpr auto kFormat = std::is_same_v<T, fp16> ? oracle::kFp16 : oracle::kBf16;
@@ -63,17 +63,17 @@ void stochastic(Bench& bench, std::int64_t n) {
   });
   const auto which = sample(n, kSampled);
   const oracle::StochasticRounding definition{kSeed, kTensor, kStep};
-  std::vector<double> want = inp.rows(which, 1);
-  for (std::size_t k = 0; k < want.size(); ++k) {
-    want[k] = definition.round(want[k], which[k], kFormat);
+  std::vector<double> expected = inp.rows(which, 1);
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    expected[k] = definition.round(expected[k], which[k], kFormat);
   }
-  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), want, 0)}; });
+  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), expected, 0)}; });
 }
 
 void run(Bench& bench) {
   std::vector<std::int64_t> sizes;
-  if (bench.wants(ShapeSet::small)) sizes.insert(sizes.end(), {1, 203, 20005});
-  if (bench.wants(ShapeSet::gpt2)) sizes.insert(sizes.end(), {k124M, 1557686400});
+  if (bench.includes(ShapeSet::small)) sizes.insert(sizes.end(), {1, 203, 20005});
+  if (bench.includes(ShapeSet::gpt2)) sizes.insert(sizes.end(), {k124M, 1557686400});
   for (const std::int64_t n : sizes) {
     convert<bf16, float>(bench, n);
     convert<float, bf16>(bench, n);

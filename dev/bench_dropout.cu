@@ -46,11 +46,12 @@ oracle::Vec dropped(Shape s, const std::vector<std::int64_t>& rows, oracle::Vec 
 
 template <class T>
 std::vector<Comparison> checked(Shape s, const DeviceArray<T>& out,
-                                const std::vector<std::int64_t>& rows, const oracle::Vec& want) {
+                                const std::vector<std::int64_t>& rows,
+                                const oracle::Vec& expected) {
   const oracle::Vec got = out.rows(rows, s.C);
   // The mask is compared separately: one wrong element changes the norm less than rounding does.
-  return {compare("out", got, want, tolerance<T>()),
-          compare("mask", left_out(got), left_out(want), 0)};
+  return {compare("out", got, expected, tolerance<T>()),
+          compare("mask", left_out(got), left_out(expected), 0)};
 }
 
 template <class T>
@@ -61,7 +62,7 @@ void dropout(Bench& bench, Shape s) {
                  .dtype = kDtypeOf<T>,
                  .variants = {"used", "scalar"},
                  .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& inp = c.input<T>(n, normal(1));
   auto& out = c.output<T>(n);
   const llmc::Dropout mask = llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
@@ -74,8 +75,8 @@ void dropout(Bench& bench, Shape s) {
                                 n, s.T, s.C, mask);
   });
   const auto rows = sample(s.rows(), kSampledRows);
-  const oracle::Vec want = dropped(s, rows, inp.rows(rows, s.C));
-  c.finish([&] { return checked(s, out, rows, want); });
+  const oracle::Vec expected = dropped(s, rows, inp.rows(rows, s.C));
+  c.finish([&] { return checked(s, out, rows, expected); });
 }
 
 template <class T>
@@ -85,7 +86,7 @@ void in_place(Bench& bench, Shape s) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& x = c.output<T>(n, normal(1));
   const llmc::Dropout mask = llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
   c.restore_each_round();
@@ -94,14 +95,14 @@ void in_place(Bench& bench, Shape s) {
     llmc::apply_dropout<T>(view, view, s.T, mask, bench.stream());
   });
   const auto rows = sample(s.rows(), kSampledRows);
-  const oracle::Vec want = dropped(s, rows, x.rows(rows, s.C));
-  c.finish([&] { return checked(s, x, rows, want); });
+  const oracle::Vec expected = dropped(s, rows, x.rows(rows, s.C));
+  c.finish([&] { return checked(s, x, rows, expected); });
 }
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) shapes.insert(shapes.end(), {{1, 1, 40}, {3, 7, 264}});
-  if (bench.wants(ShapeSet::gpt2)) {
+  if (bench.includes(ShapeSet::small)) shapes.insert(shapes.end(), {{1, 1, 40}, {3, 7, 264}});
+  if (bench.includes(ShapeSet::gpt2)) {
     shapes.insert(shapes.end(), {{32, 1024, 768}, {16, 1024, 1600, false}});
   }
   for (const Shape s : shapes) {

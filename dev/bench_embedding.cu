@@ -45,7 +45,7 @@ void forward(Bench& bench, Shape s) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * static_cast<double>((s.rows() + distinct + s.T) * s.C)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   const auto ids = upload(tokens, bench.stream());
   auto& wte = c.input<T>(s.V * s.C, normal(1));
   auto& wpe = c.input<T>(s.T * s.C, normal(2));
@@ -56,29 +56,30 @@ void forward(Bench& bench, Shape s) {
                                make_tensor(wpe.at(i), s.T, s.C), s.T, bench.stream());
   });
   const auto rows = sample(s.rows(), kSampledRows);
-  oracle::Vec want;
+  oracle::Vec expected;
   for (const std::int64_t r : rows) {
     const auto row = oracle::embedding_forward({0}, wte.values(tokens[r] * s.C, s.C),
                                                wpe.values(r % s.T * s.C, s.C), 1, 1, s.C);
-    want.insert(want.end(), row.begin(), row.end());
+    expected.insert(expected.end(), row.begin(), row.end());
   }
-  c.finish([&] { return std::vector{compare("out", out.rows(rows, s.C), want, tolerance<T>())}; });
+  c.finish(
+      [&] { return std::vector{compare("out", out.rows(rows, s.C), expected, tolerance<T>())}; });
 }
 
 template <class T>
 void backward(Bench& bench, Shape s) {
   const auto tokens = zipf_tokens(s);
-  const llmc::TokenBuckets found = llmc::make_token_buckets(tokens);
-  const auto distinct = static_cast<std::int64_t>(found.token.size());
+  const llmc::TokenBuckets buckets = llmc::make_token_buckets(tokens);
+  const auto distinct = static_cast<std::int64_t>(buckets.token.size());
   const double read = sizeof(T) * static_cast<double>(s.rows() * s.C);
   Case c(bench, {.op = "embedding_backward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = read + 8.0 * static_cast<double>((distinct + s.T) * s.C)});
-  if (!c.wanted()) return;
-  const auto token = upload(found.token, bench.stream());
-  const auto start = upload(found.start, bench.stream());
-  const auto position = upload(found.position, bench.stream());
+  if (!c.is_selected()) return;
+  const auto token = upload(buckets.token, bench.stream());
+  const auto start = upload(buckets.start, bench.stream());
+  const auto position = upload(buckets.position, bench.stream());
   const llmc::TokenBucketsView buckets{token.data(), start.data(), position.data(), distinct};
   auto& d_out = c.input<T>(s.rows() * s.C, normal(1));
   auto& d_wte = c.output<float>(s.V * s.C, normal(2));
@@ -101,10 +102,10 @@ void backward(Bench& bench, Shape s) {
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     shapes.insert(shapes.end(), {{1, 1, 8, 3}, {3, 7, 264, 11}, {2, 33, 768, 50}});
   }
-  if (bench.wants(ShapeSet::gpt2)) {
+  if (bench.includes(ShapeSet::gpt2)) {
     shapes.insert(shapes.end(), {{32, 1024, 768, 50257}, {16, 1024, 1600, 50257, false}});
   }
   for (const Shape s : shapes) {

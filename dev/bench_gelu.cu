@@ -25,7 +25,7 @@ void forward(Bench& bench, Shape s) {
                  .dtype = kDtypeOf<T>,
                  .variants = {"used", "scalar"},
                  .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& inp = c.input<T>(n, normal(1, 2));
   auto& out = c.output<T>(n);
   c.variant("used", [&](int i) {
@@ -37,8 +37,9 @@ void forward(Bench& bench, Shape s) {
                                 inp.at(i), n);
   });
   const auto rows = sample(s.rows, kSampledRows);
-  const oracle::Vec want = oracle::gelu_forward(inp.rows(rows, s.C));
-  c.finish([&] { return std::vector{compare("out", out.rows(rows, s.C), want, tolerance<T>())}; });
+  const oracle::Vec expected = oracle::gelu_forward(inp.rows(rows, s.C));
+  c.finish(
+      [&] { return std::vector{compare("out", out.rows(rows, s.C), expected, tolerance<T>())}; });
 }
 
 template <class T>
@@ -49,7 +50,7 @@ void backward(Bench& bench, Shape s) {
                  .dtype = kDtypeOf<T>,
                  .variants = {"used", "scalar"},
                  .bytes = 3.0 * sizeof(T) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& inp = c.input<T>(n, normal(1, 2));
   auto& d_out = c.input<T>(n, normal(2));
   auto& d_inp = c.output<T>(n);
@@ -63,15 +64,16 @@ void backward(Bench& bench, Shape s) {
                                 d_out.at(i), inp.at(i), n);
   });
   const auto rows = sample(s.rows, kSampledRows);
-  const oracle::Vec want = oracle::gelu_backward(d_out.rows(rows, s.C), inp.rows(rows, s.C));
-  c.finish(
-      [&] { return std::vector{compare("d_inp", d_inp.rows(rows, s.C), want, tolerance<T>())}; });
+  const oracle::Vec expected = oracle::gelu_backward(d_out.rows(rows, s.C), inp.rows(rows, s.C));
+  c.finish([&] {
+    return std::vector{compare("d_inp", d_inp.rows(rows, s.C), expected, tolerance<T>())};
+  });
 }
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) shapes.insert(shapes.end(), {{1, 8}, {37, 200}});
-  if (bench.wants(ShapeSet::gpt2))
+  if (bench.includes(ShapeSet::small)) shapes.insert(shapes.end(), {{1, 8}, {37, 200}});
+  if (bench.includes(ShapeSet::gpt2))
     shapes.insert(shapes.end(), {{32768, 3072}, {16384, 6400, false}});
   for (const Shape s : shapes) {
     for_each_dtype(s.fp16, [&]<class T>() { forward<T>(bench, s); });

@@ -14,21 +14,22 @@ void partials(Bench& bench, std::int64_t n) {
                  .shape = std::to_string(n),
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   const std::int64_t count = llmc::squared_norm_count(n);
   auto& x = c.input<T>(n, normal(1));
   auto& out = c.output<float>(count);
   c.variant("used",
             [&](int i) { llmc::squared_norm_partials<T>(out.at(i), x.at(i), n, bench.stream()); });
   const auto pieces = sample(count, 1000);
-  oracle::Vec want;
+  oracle::Vec expected;
   for (const std::int64_t piece : pieces) {
     const std::int64_t first = piece * llmc::kNormPiece;
-    want.push_back(oracle::sum_of_squares(x.values(first, std::min(llmc::kNormPiece, n - first))));
+    expected.push_back(
+        oracle::sum_of_squares(x.values(first, std::min(llmc::kNormPiece, n - first))));
   }
   c.finish([&] {
     return std::vector{
-        compare("partials", out.rows(pieces, 1), want, tolerance<float>(llmc::kNormPiece))};
+        compare("partials", out.rows(pieces, 1), expected, tolerance<float>(llmc::kNormPiece))};
   });
 }
 
@@ -37,7 +38,7 @@ void finish(Bench& bench, std::int64_t count) {
   Case c(bench, {.op = "finish_global_norm",
                  .shape = std::to_string(count),
                  .bytes = 4.0 * static_cast<double>(count)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& partials = c.input<float>(count, positive(1, 100));
   auto& norm_and_scale = c.output<float>(2);
   const Buffer<llmc::OptimizerState> state(1);
@@ -63,8 +64,8 @@ void finish(Bench& bench, std::int64_t count) {
 
 void run(Bench& bench) {
   std::vector<std::int64_t> sizes;
-  if (bench.wants(ShapeSet::small)) sizes.insert(sizes.end(), {1, 1023, 20489});
-  if (bench.wants(ShapeSet::gpt2)) sizes.insert(sizes.end(), {124475904, 1557686400});
+  if (bench.includes(ShapeSet::small)) sizes.insert(sizes.end(), {1, 1023, 20489});
+  if (bench.includes(ShapeSet::gpt2)) sizes.insert(sizes.end(), {124475904, 1557686400});
   for (const std::int64_t n : sizes) {
     for_each_dtype(n <= 124475904, [&]<class T>() { partials<T>(bench, n); });
     finish(bench, llmc::squared_norm_count(n));

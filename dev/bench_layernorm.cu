@@ -25,7 +25,7 @@ void forward(Bench& bench, Shape s) {
                  .dtype = kDtypeOf<T>,
                  .variants = {"used", "warp_per_row", "thread_per_row"},
                  .bytes = 2.0 * sizeof(T) * s.n() + 8.0 * static_cast<double>(s.rows)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& inp = c.input<T>(s.rows * s.C, normal(1, 1.5f, 0.7f));
   auto& weight = c.input<T>(s.C, normal(2, 0.3f, 1.0f));
   auto& bias = c.input<T>(s.C, normal(3));
@@ -52,15 +52,16 @@ void forward(Bench& bench, Shape s) {
                  s.rows, s.C);
   });
   const auto rows = sample(s.rows, kSampledRows);
-  const auto want = oracle::layernorm_forward(inp.rows(rows, s.C), weight.values(), bias.values(),
-                                              static_cast<std::int64_t>(rows.size()), s.C, kEps);
+  const auto expected =
+      oracle::layernorm_forward(inp.rows(rows, s.C), weight.values(), bias.values(),
+                                static_cast<std::int64_t>(rows.size()), s.C, kEps);
   // The mean's error is that of a sum of C numbers, but it is relative to the mean, which may be
   // small.
   const double statistics = tolerance<float>(s.C);
   c.finish([&] {
-    return std::vector{compare("out", out.rows(rows, s.C), want.out, tolerance<T>(s.C)),
-                       compare("mean", mean.rows(rows, 1), want.mean, statistics),
-                       compare("rstd", rstd.rows(rows, 1), want.rstd, statistics)};
+    return std::vector{compare("out", out.rows(rows, s.C), expected.out, tolerance<T>(s.C)),
+                       compare("mean", mean.rows(rows, 1), expected.mean, statistics),
+                       compare("rstd", rstd.rows(rows, 1), expected.rstd, statistics)};
   });
 }
 
@@ -70,7 +71,7 @@ void residual_forward(Bench& bench, Shape s) {
                  .shape = by(s.rows, s.C),
                  .dtype = kDtypeOf<T>,
                  .bytes = 4.0 * sizeof(T) * s.n() + 8.0 * static_cast<double>(s.rows)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& inp1 = c.input<T>(s.rows * s.C, normal(1, 1.5f, 0.5f));
   auto& inp2 = c.input<T>(s.rows * s.C, normal(2));
   auto& weight = c.input<T>(s.C, normal(3, 0.3f, 1.0f));
@@ -87,17 +88,18 @@ void residual_forward(Bench& bench, Shape s) {
         make_tensor(weight.at(i), s.C), make_tensor(bias.at(i), s.C), kEps, bench.stream());
   });
   const auto rows = sample(s.rows, kSampledRows);
-  const oracle::Vec want_sum = oracle::residual_forward(inp1.rows(rows, s.C), inp2.rows(rows, s.C));
+  const oracle::Vec expected_sum =
+      oracle::residual_forward(inp1.rows(rows, s.C), inp2.rows(rows, s.C));
   c.finish([&] {
     // The LayerNorm reads the sum as stored, after rounding to T.
     const oracle::Vec stored = sum.rows(rows, s.C);
-    const auto want = oracle::layernorm_forward(stored, weight.values(), bias.values(),
-                                                static_cast<std::int64_t>(rows.size()), s.C, kEps);
+    const auto expected = oracle::layernorm_forward(
+        stored, weight.values(), bias.values(), static_cast<std::int64_t>(rows.size()), s.C, kEps);
     const double statistics = tolerance<float>(s.C);
-    return std::vector{compare("sum", stored, want_sum, tolerance<T>()),
-                       compare("out", out.rows(rows, s.C), want.out, tolerance<T>(s.C)),
-                       compare("mean", mean.rows(rows, 1), want.mean, statistics),
-                       compare("rstd", rstd.rows(rows, 1), want.rstd, statistics)};
+    return std::vector{compare("sum", stored, expected_sum, tolerance<T>()),
+                       compare("out", out.rows(rows, s.C), expected.out, tolerance<T>(s.C)),
+                       compare("mean", mean.rows(rows, 1), expected.mean, statistics),
+                       compare("rstd", rstd.rows(rows, 1), expected.rstd, statistics)};
   });
 }
 
@@ -107,7 +109,7 @@ void backward(Bench& bench, Shape s) {
                  .shape = by(s.rows, s.C),
                  .dtype = kDtypeOf<T>,
                  .bytes = 4.0 * sizeof(T) * s.n() + 8.0 * static_cast<double>(s.rows)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   const std::int64_t floats = llmc::layernorm_backward_scratch(s.rows, s.C);
   auto& inp = c.input<T>(s.rows * s.C, normal(1, 1.5f, 0.7f));
   auto& d_out = c.input<T>(s.rows * s.C, normal(2));
@@ -135,24 +137,24 @@ void backward(Bench& bench, Shape s) {
         make_tensor(skip.at(i), s.rows, s.C), make_tensor(scratch.at(i), floats), bench.stream());
   });
   // The parameter gradients are sums over all rows, so all rows are compared.
-  auto want = oracle::residual_layernorm_backward(d_out.values(), skip.values(), inp.values(),
-                                                  weight.values(), s.rows, s.C, kEps);
-  oracle::add_to(want.weight, start_weight);
-  oracle::add_to(want.bias, start_bias);
+  auto expected = oracle::residual_layernorm_backward(d_out.values(), skip.values(), inp.values(),
+                                                      weight.values(), s.rows, s.C, kEps);
+  oracle::add_to(expected.weight, start_weight);
+  oracle::add_to(expected.bias, start_bias);
   c.finish([&] {
     return std::vector{
-        compare("d_inp", d_inp.values(), want.x, tolerance<T>(s.C)),
-        compare("d_weight", d_weight.values(), want.weight, tolerance<float>(s.rows)),
-        compare("d_bias", d_bias.values(), want.bias, tolerance<float>(s.rows))};
+        compare("d_inp", d_inp.values(), expected.x, tolerance<T>(s.C)),
+        compare("d_weight", d_weight.values(), expected.weight, tolerance<float>(s.rows)),
+        compare("d_bias", d_bias.values(), expected.bias, tolerance<float>(s.rows))};
   });
 }
 
 void run(Bench& bench) {
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     shapes.insert(shapes.end(), {{1, 8}, {37, 264}, {130, 768}, {5, 1600}});
   }
-  if (bench.wants(ShapeSet::gpt2))
+  if (bench.includes(ShapeSet::gpt2))
     shapes.insert(shapes.end(), {{32768, 768}, {16384, 1600, false}});
   for (const Shape s : shapes) {
     for_each_dtype(s.fp16, [&]<class T>() { forward<T>(bench, s); });

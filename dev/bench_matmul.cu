@@ -33,8 +33,8 @@ struct Shape {
   }
 };
 
-// Half-precision products are summed in tensor cores, which may truncate to 24 bits where an fp32
-// sum rounds. This adds a one-sided error for every step of 16 terms.
+// Half-precision products are summed in tensor cores, which may truncate to 24 bits; an fp32 sum
+// rounds. Truncation adds a one-sided error for every step of 16 terms.
 template <class TI, class TO>
 double product_tolerance(std::int64_t terms) {
   const double cut = sizeof(TI) < 4 ? static_cast<double>(terms) / 16 * 0x1p-24 : 0;
@@ -78,7 +78,7 @@ struct Operands {
     llmc::linear_forward<T>(make_tensor(out, s.M, s.N), in(x, set, s.M, s.K), in(w, set, s.K, s.N),
                             make_tensor(bias, s.N), gemm, stream);
   }
-  oracle::Vec want(const std::vector<std::int64_t>& rows, bool with_bias) const {
+  oracle::Vec expected(const std::vector<std::int64_t>& rows, bool with_bias) const {
     return oracle::linear_forward(x.rows(rows, s.K), w.values(),
                                   with_bias ? b.values() : oracle::Vec{}, count_of(rows), s.K, s.N);
   }
@@ -92,10 +92,10 @@ void forward(Bench& bench, Shape s, bool with_bias) {
   Case c(bench, {.op = with_bias ? "linear_forward" : "linear_forward_no_bias",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = used_and(with_bias && s.has_plans<T>(), false),
+                 .variants = variant_names(with_bias && s.has_plans<T>(), false),
                  .bytes = s.bytes<T>(),
                  .flops = s.flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   Gemm gemm;
   const Operands<T> operands(c, s);
   auto& y = c.output<T>(s.M * s.N);
@@ -106,9 +106,9 @@ void forward(Bench& bench, Shape s, bool with_bias) {
            [&](int i) { operands.linear(i, y.at(i), with_bias, gemm, bench.stream()); });
   add_other_plans(bench, c, false, call_of);
   const auto rows = sample(s.M, 16);
-  const auto want = operands.want(rows, with_bias);
+  const auto expected = operands.expected(rows, with_bias);
   c.finish([&] {
-    return std::vector{compare("y", y.rows(rows, s.N), want, product_tolerance<T, T>(s.K))};
+    return std::vector{compare("y", y.rows(rows, s.N), expected, product_tolerance<T, T>(s.K))};
   });
 }
 
@@ -122,7 +122,7 @@ void gelu_forward(Bench& bench, Shape s) {
                  .variants = {"used", "epilogue"},
                  .bytes = s.bytes<T>(2),
                  .flops = s.flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   Gemm gemm;
   const Operands<T> operands(c, s);
   auto& hidden = c.output<T>(s.M * s.N);
@@ -138,13 +138,13 @@ void gelu_forward(Bench& bench, Shape s) {
     return call;
   });
   const auto rows = sample(s.M, 16);
-  const auto want = operands.want(rows, true);
+  const auto expected = operands.expected(rows, true);
   c.finish([&](const std::string& variant) {
     // gelu's slope is at most 1.13, and a rounded hidden state adds its rounding to y's.
     const double allowed = 2 * product_tolerance<T, T>(s.K) + epilogue_tolerance(variant);
     return std::vector{
-        compare("hidden", hidden.rows(rows, s.N), want, product_tolerance<T, T>(s.K)),
-        compare("y", y.rows(rows, s.N), oracle::gelu_forward(want), allowed)};
+        compare("hidden", hidden.rows(rows, s.N), expected, product_tolerance<T, T>(s.K)),
+        compare("y", y.rows(rows, s.N), oracle::gelu_forward(expected), allowed)};
   });
 }
 
@@ -157,7 +157,7 @@ void residual_forward(Bench& bench, Shape s) {
                  .variants = {"beta_1"},
                  .bytes = s.bytes<T>(2),
                  .flops = s.flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   const Operands<T> operands(c, s);
   auto& residual = c.input<T>(s.M * s.N, normal(4));
   auto& y = c.output<T>(s.M * s.N);
@@ -167,10 +167,10 @@ void residual_forward(Bench& bench, Shape s) {
     return call;
   });
   const auto rows = sample(s.M, 16);
-  oracle::Vec want = operands.want(rows, true);
-  oracle::add_to(want, residual.rows(rows, s.N));
+  oracle::Vec expected = operands.expected(rows, true);
+  oracle::add_to(expected, residual.rows(rows, s.N));
   c.finish([&] {
-    return std::vector{compare("y", y.rows(rows, s.N), want, product_tolerance<T, T>(s.K))};
+    return std::vector{compare("y", y.rows(rows, s.N), expected, product_tolerance<T, T>(s.K))};
   });
 }
 
@@ -184,10 +184,10 @@ void backward_input(Bench& bench, Shape s, bool gelu) {
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .variants = gelu ? std::vector<std::string>{"used", "epilogue"}
-                                  : used_and(s.has_plans<T>(), false),
+                                  : variant_names(s.has_plans<T>(), false),
                  .bytes = s.bytes<T>() + (gelu ? sizeof(T) * static_cast<double>(s.M * s.K) : 0),
                  .flops = s.flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   Gemm gemm;
   auto& dy = c.input<T>(s.M * s.N, normal(1));
   auto& w = c.input<T>(s.K * s.N, normal(2));
@@ -217,13 +217,13 @@ void backward_input(Bench& bench, Shape s, bool gelu) {
   }
   // Has the form of the head's product: dot products of rows of d_y with rows of W.
   const auto rows = sample(s.M, 16);
-  oracle::Vec want =
+  oracle::Vec expected =
       oracle::lm_head_forward(dy.rows(rows, s.N), w.values(), count_of(rows), s.N, s.K);
-  if (gelu) want = oracle::gelu_backward(want, hidden.rows(rows, s.K));
+  if (gelu) expected = oracle::gelu_backward(expected, hidden.rows(rows, s.K));
   c.finish([&](const std::string& variant) {
     const double allowed =
         (gelu ? 2 : 1) * product_tolerance<T, T>(s.N) + epilogue_tolerance(variant);
-    return std::vector{compare("d_x", dx.rows(rows, s.K), want, allowed)};
+    return std::vector{compare("d_x", dx.rows(rows, s.K), expected, allowed)};
   });
 }
 
@@ -256,11 +256,11 @@ void backward_weight(Bench& bench, Shape s, const char* op, bool ones = false) {
   Case c(bench, {.op = op,
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = used_and(s.has_plans<T>(), true),
+                 .variants = variant_names(s.has_plans<T>(), true),
                  .bytes = inputs + 8.0 * static_cast<double>(s.K * s.N),
                  .flops = s.flops(),
                  .timed = !ones});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   Gemm gemm;
   auto& dy = c.input<T>(s.M * s.N, ones ? normal(1, 0, 1) : normal(1));
   auto& x = c.input<T>(s.M * s.K, ones ? normal(2, 0, 1) : normal(2));
@@ -276,14 +276,15 @@ void backward_weight(Bench& bench, Shape s, const char* op, bool ones = false) {
   });
   add_other_plans(bench, c, true, call_of);
   if (ones) {
-    const oracle::Vec want(static_cast<std::size_t>(s.K * s.N), static_cast<double>(s.M));
-    return c.finish([&] { return std::vector{compare("d_w", dw.values(), want, 0)}; });
+    const oracle::Vec expected(static_cast<std::size_t>(s.K * s.N), static_cast<double>(s.M));
+    return c.finish([&] { return std::vector{compare("d_w", dw.values(), expected, 0)}; });
   }
   const auto rows = sample(s.K, 6);
-  oracle::Vec want = dw.rows(rows, s.N);
-  oracle::add_to(want, weight_gradient_rows(x, dy, s, rows));
+  oracle::Vec expected = dw.rows(rows, s.N);
+  oracle::add_to(expected, weight_gradient_rows(x, dy, s, rows));
   c.finish([&] {
-    return std::vector{compare("d_w", dw.rows(rows, s.N), want, product_tolerance<T, float>(s.M))};
+    return std::vector{
+        compare("d_w", dw.rows(rows, s.N), expected, product_tolerance<T, float>(s.M))};
   });
 }
 
@@ -294,10 +295,10 @@ void head_product(Bench& bench, Shape s, bool backward) {
   Case c(bench, {.op = backward ? "head_backward_input" : "head_forward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
-                 .variants = used_and(s.has_plans<T>(), false),
+                 .variants = variant_names(s.has_plans<T>(), false),
                  .bytes = s.bytes<T>(),
                  .flops = s.flops()});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   Gemm gemm;
   const std::int64_t inputs = backward ? s.N : s.K, outputs = backward ? s.K : s.N;
   auto& x = c.input<T>(s.M * inputs, normal(1));
@@ -313,10 +314,11 @@ void head_product(Bench& bench, Shape s, bool backward) {
   add_other_plans(bench, c, false, call_of);
   const auto rows = sample(s.M, 16);
   const oracle::Vec some = x.rows(rows, inputs), table = wte.values();
-  const auto want = backward ? oracle::linear_forward(some, table, {}, count_of(rows), s.N, s.K)
-                             : oracle::lm_head_forward(some, table, count_of(rows), s.K, s.N);
+  const auto expected = backward ? oracle::linear_forward(some, table, {}, count_of(rows), s.N, s.K)
+                                 : oracle::lm_head_forward(some, table, count_of(rows), s.K, s.N);
   c.finish([&] {
-    return std::vector{compare("y", y.rows(rows, outputs), want, product_tolerance<T, T>(inputs))};
+    return std::vector{
+        compare("y", y.rows(rows, outputs), expected, product_tolerance<T, T>(inputs))};
   });
 }
 
@@ -354,7 +356,7 @@ void block(Bench& bench, std::int64_t rows, std::int64_t C, bool plans) {
 }
 
 void run(Bench& bench) {
-  if (bench.wants(ShapeSet::small)) {
+  if (bench.includes(ShapeSet::small)) {
     for_each_dtype(true, [&]<class T>() {
       linear_layer<T>(bench, {8, 8, 8}, Layer::narrow);
       linear_layer<T>(bench, {24, 40, 120}, Layer::widening);
@@ -363,7 +365,7 @@ void run(Bench& bench) {
       head<T>(bench, {16, 40, 216});
     });
   }
-  if (!bench.wants(ShapeSet::gpt2)) return;
+  if (!bench.includes(ShapeSet::gpt2)) return;
   constexpr std::int64_t kVocabulary = 50304;  // 50257 padded to a multiple of 128
   // 124M: micro-batches of 64 and 32 sequences of 1024 tokens, the latter in all dtypes. The head
   // runs in chunks of 4096 rows and in one piece.

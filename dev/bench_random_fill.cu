@@ -30,16 +30,17 @@ void normal_fill(Bench& bench, std::int64_t n, std::int64_t first) {
   Case c(bench, {.op = "normal_fill",
                  .shape = std::to_string(n) + " from " + std::to_string(first),
                  .bytes = sizeof(float) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   auto& out = c.output<float>(n);
   c.variant("used", [&](int i) {
     llmc::normal_fill(out.at(i), n, first, kSeed, kTensor, kMean, kDeviation, bench.stream());
   });
   const auto which = sample(n, 4000);
-  std::vector<double> want;
-  for (const std::int64_t i : which) want.push_back(normal_number(first + i));
-  c.finish(
-      [&] { return std::vector{compare("out", out.rows(which, 1), want, tolerance<float>())}; });
+  std::vector<double> expected;
+  for (const std::int64_t i : which) expected.push_back(normal_number(first + i));
+  c.finish([&] {
+    return std::vector{compare("out", out.rows(which, 1), expected, tolerance<float>())};
+  });
 }
 
 template <class T>
@@ -48,19 +49,19 @@ void constant_fill(Bench& bench, std::int64_t n) {
                  .shape = std::to_string(n),
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * static_cast<double>(n)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   constexpr float kValue = 1.5f;  // exact in every dtype
   auto& out = c.output<T>(n);
   c.variant("used", [&](int i) { llmc::constant_fill(out.at(i), n, kValue, bench.stream()); });
   const auto which = sample(n, 4000);
-  const std::vector<double> want(which.size(), static_cast<double>(kValue));
-  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), want, 0)}; });
+  const std::vector<double> expected(which.size(), static_cast<double>(kValue));
+  c.finish([&] { return std::vector{compare("out", out.rows(which, 1), expected, 0)}; });
 }
 
 void run(Bench& bench) {
   std::vector<std::int64_t> sizes;
-  if (bench.wants(ShapeSet::small)) sizes.insert(sizes.end(), {1, 803, 20005});
-  if (bench.wants(ShapeSet::gpt2)) sizes.insert(sizes.end(), {50304 * 768, 50304 * 1600});
+  if (bench.includes(ShapeSet::small)) sizes.insert(sizes.end(), {1, 803, 20005});
+  if (bench.includes(ShapeSet::gpt2)) sizes.insert(sizes.end(), {50304 * 768, 50304 * 1600});
   for (const std::int64_t n : sizes) {
     normal_fill(bench, n, 0);
     normal_fill(bench, n, 427);  // a slice that begins inside a group of four

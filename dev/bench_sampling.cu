@@ -53,8 +53,8 @@ Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options,
   double below = 0;
   for (std::int32_t id = 0; id < std::ssize(logits); ++id) {
     const double part = probability[id] / total;
-    const bool found = row == 0 ? id == ids.back() : below + part > spread && part > kLeast;
-    if (found) return {below + part / 2, id};
+    const bool is_last = row == 0 ? id == ids.back() : below + part > spread && part > kLeast;
+    if (is_last) return {below + part / 2, id};
     below += part;
   }
   return {0.5, -1};  // unreachable: the intervals add up to 1
@@ -66,22 +66,22 @@ void sampling(Bench& bench, Shape s, const Choice& choice) {
                  .shape = by(s.rows, s.V),
                  .dtype = kDtypeOf<T>,
                  .bytes = sizeof(T) * static_cast<double>(s.rows * s.V)});
-  if (!c.wanted()) return;
+  if (!c.is_selected()) return;
   // Around -100 half precision has few digits left, so several of the likeliest logits are equal.
   auto& logits = c.input<T>(s.rows * s.Vp, normal(1, 3, -100));
   auto& tokens = c.output<std::int32_t>(s.rows, indices(2, s.V));
-  std::vector<double> uniforms, want;
+  std::vector<double> uniforms, expected;
   for (std::int64_t r = 0; r < s.rows; ++r) {
     const Draw draw = draw_for(logits.values(r * s.Vp, s.V), choice.options, r, s.rows);
     uniforms.push_back(draw.uniform);
-    want.push_back(draw.id);
+    expected.push_back(draw.id);
   }
   c.variant("used", [&](int i) {
     std::vector<T> row(static_cast<std::size_t>(s.V));
     std::vector<std::int32_t> chosen;
     for (std::int64_t r = 0; r < s.rows; ++r) {
-      const T* there = logits.at(i) + r * s.Vp;
-      llmc::copy_to_host(row.data(), there, s.V, bench.stream());
+      const T* stored = logits.at(i) + r * s.Vp;
+      llmc::copy_to_host(row.data(), stored, s.V, bench.stream());
       bench.stream().synchronize();
       llmc::require_finite(row);
       chosen.push_back(llmc::sample_token(row, choice.options, uniforms[r]));
@@ -91,7 +91,7 @@ void sampling(Bench& bench, Shape s, const Choice& choice) {
   });
   c.finish([&] {
     const std::vector<std::int32_t> got = tokens.stored();
-    return std::vector{compare("tokens", {got.begin(), got.end()}, want, 0)};
+    return std::vector{compare("tokens", {got.begin(), got.end()}, expected, 0)};
   });
 }
 
@@ -100,7 +100,7 @@ void run(Bench& bench) {
                                        {"sample_temperature", {.temperature = 0.7}},
                                        {"sample_top_k", {.temperature = 0.7, .top_k = 40}}};
   std::vector<Shape> shapes;
-  if (bench.wants(ShapeSet::small)) shapes.insert(shapes.end(), {{3, 5, 8}, {7, 203, 208}});
+  if (bench.includes(ShapeSet::small)) shapes.insert(shapes.end(), {{3, 5, 8}, {7, 203, 208}});
   // The full vocabulary runs on the host too, because sampling always runs there.
   shapes.push_back({8, 50257, 50304});
   for (const Shape s : shapes) {

@@ -57,11 +57,11 @@ int main(int count, char** arguments) {
   try {
     std::unique_ptr<llmc::Tokenizer> tokenizer;
     const double load = best_seconds(3, [&] { tokenizer = llmc::make_tokenizer(arguments[1]); });
-    std::printf("%s: made in %.3f s, %lld tokens\n", arguments[1], load,
+    std::printf("%s: loaded in %.3f s, %lld tokens\n", arguments[1], load,
                 static_cast<long long>(tokenizer->vocabulary_size()));
     std::printf("%-44s %8s %9s %8s %8s %8s\n", "file", "MB", "tokens", "encode", "decode", "split");
     for (int i = 2; i < count; ++i) measure(*tokenizer, arguments[i]);
-    std::printf("encode, decode and split (GPT-2's pattern alone): MB a second of one core\n");
+    std::printf("encode, decode and split (GPT-2's pattern alone): MB per second on one core\n");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

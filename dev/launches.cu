@@ -30,7 +30,7 @@ using namespace llmc;
 // Prints a launch the first time it occurs. The program must be linked with -rdynamic.
 class Printer : public LaunchObserver {
  public:
-  void launched(const void* kernel, int block_threads, std::size_t shared_bytes) override {
+  void on_launch(const void* kernel, int block_threads, std::size_t shared_bytes) override {
     if (!seen_.emplace(kernel, block_threads, shared_bytes).second) return;
     Dl_info info{};
     if (dladdr(kernel, &info) == 0 || info.dli_sname == nullptr || info.dli_saddr != kernel) {
@@ -85,7 +85,7 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   const PassOptions dropout{.dropout = {.embedding = 0.1, .attention = 0.1, .residual = 0.1}};
   runner.forward_backward(batch, loss, dropout);
   run_stage(engine, batch);
-  if (!std::is_same_v<T, float>) state.round_stochastically(1);
+  if (!std::is_same_v<T, float>) state.enable_stochastic_rounding(1);
   state.apply_gradients({}, 1e-3, stream);
   state.restore_rounding(stream);
   stream.synchronize();

@@ -34,7 +34,7 @@ void run(Bench& bench) {
                    .shape = std::to_string(kCount),
                    .variants = {name},
                    .bytes = 8.0 * kCount});
-    if (!c.wanted()) continue;
+    if (!c.is_selected()) continue;
     auto& inp = c.input<float>(kCount, normal(1));
     auto& out = c.output<float>(kCount);
     int runs = 0;
@@ -52,5 +52,5 @@ void run(Bench& bench) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return bench_main(argc, argv, "faults that must be found: 1 OK, 5 FAIL, exit code 1", run);
+  return bench_main(argc, argv, "faults that must be detected: 1 OK, 5 FAIL, exit code 1", run);
 }

@@ -15,13 +15,13 @@ counts() { tail -n 1 | grep -E 'FAIL|summary' | sed -E 's/[^0-9]+/ /g'; }
 # Checks first that the harness detects all planted faults.
 planted=$("$out/planted_faults" --verify 2>&1)
 code=$?
-read -r found_good found_bad < <(counts <<<"$planted")
-if [ "$code" -ne 1 ] || [ "${found_good:-}" != 1 ] || [ "${found_bad:-}" != 5 ]; then
-  echo "dev/run.sh: the planted faults were not all found (exit code $code):" >&2
+read -r planted_good planted_bad < <(counts <<<"$planted")
+if [ "$code" -ne 1 ] || [ "${planted_good:-}" != 1 ] || [ "${planted_bad:-}" != 5 ]; then
+  echo "dev/run.sh: the planted faults were not all detected (exit code $code):" >&2
   echo "$planted" >&2
   exit 1
 fi
-echo "planted faults: all 5 found" >&2
+echo "planted faults: all 5 detected" >&2
 
 for source in dev/bench_*.cu; do
   name=$(basename "$source" .cu)
@@ -44,7 +44,7 @@ done
 
 echo >&2
 if [ $((good + bad + ${#broken[@]})) -eq 0 ]; then
-  echo "dev/run.sh: no line is left to run; --list names them" >&2
+  echo "dev/run.sh: no line matches; --list prints all lines" >&2
   exit 2
 fi
 for name in "${broken[@]}"; do echo "no verdict from $name" >&2; done

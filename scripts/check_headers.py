@@ -23,7 +23,7 @@ WEIGHTS = {"nlohmann/json.hpp": 70, "CLI/CLI.hpp": 80, "filesystem": 15, "regex"
            "chrono": 10, "thread": 10, "random": 10, "functional": 8, "iostream": 6, "algorithm": 6, "fstream": 5,
            "condition_variable": 5}
 OURS, SYSTEM = 2, 1  # the weights of all others
-LOADED = 6           # the cost of using a precompiled header
+LOAD_COST = 6        # the cost of using a precompiled header
 MAX_HUBS = 6         # each takes 30 to 150 MB in the folder for temporary files
 
 
@@ -34,15 +34,15 @@ def closure(name, known):
     """
     if name not in known:
         known[name] = set()  # ends a cycle
-        found, depth = set(), 0
+        includes, depth = set(), 0
         for condition, ours, system in DIRECTIVE.findall(Path(name).read_text()):
             if condition:
                 depth += 1 if condition.startswith("if") else -1
             elif depth == 0 and ours and Path(ours).is_file():
-                found |= {ours} | closure(ours, known)
+                includes |= {ours} | closure(ours, known)
             elif depth == 0 and system and not system.endswith(".h"):
-                found.add(system)
-        known[name] = found
+                includes.add(system)
+        known[name] = includes
     return known[name]
 
 
@@ -52,7 +52,7 @@ class Hubs:
     def __init__(self, closures):
         self.names = sorted(set().union(*closures.values()))
         index = {name: i for i, name in enumerate(self.names)}
-        self.sets = {name: sum(1 << index[i] for i in found) for name, found in closures.items()}
+        self.sets = {name: sum(1 << index[i] for i in includes) for name, includes in closures.items()}
         self.weights = [WEIGHTS.get(n, OURS if Path(n).is_file() else SYSTEM) for n in self.names]
         self.costs = {}
 
@@ -69,10 +69,10 @@ class Hubs:
         sets = list(self.sets.values())
         candidates = {a & b for a in set(sets) for b in set(sets)} - {0}
         saving = {name: 0 for name in self.sets}
-        chosen = {name: 0 for name in self.sets}
+        hub_of = {name: 0 for name in self.sets}
 
         def gain(hub):
-            saved = self.cost(hub) - LOADED
+            saved = self.cost(hub) - LOAD_COST
             return sum(saved - saving[n] for n, bits in self.sets.items() if saved > saving[n] and hub & bits == hub)
 
         for _ in range(MAX_HUBS):
@@ -82,18 +82,18 @@ class Hubs:
                 break
             candidates = {h for h in candidates if gains[h] > 2 * self.cost(h)}  # gains only shrink
             for name, bits in self.sets.items():
-                if hub & bits == hub and self.cost(hub) - LOADED > saving[name]:
-                    saving[name], chosen[name] = self.cost(hub) - LOADED, hub
-        return chosen
+                if hub & bits == hub and self.cost(hub) - LOAD_COST > saving[name]:
+                    saving[name], hub_of[name] = self.cost(hub) - LOAD_COST, hub
+        return hub_of
 
 
 def chains_of(headers, closures):
     """Lists of headers, each of which includes the previous one."""
     chains = []
     for name in sorted(headers, key=lambda n: len(closures[n])):
-        fitting = [chain for chain in chains if chain[-1] in closures[name]]
-        if fitting:
-            max(fitting, key=lambda chain: len(closures[chain[-1]])).append(name)
+        candidates = [chain for chain in chains if chain[-1] in closures[name]]
+        if candidates:
+            max(candidates, key=lambda chain: len(closures[chain[-1]])).append(name)
         else:
             chains.append([name])
     return chains
@@ -115,18 +115,18 @@ class Checker:
         done = subprocess.run([*self.compiler, "-x", "c++-header", str(path), "-o", f"{path}.gch"], capture_output=True)
         return None if done.returncode else path
 
-    def says(self, headers, hub=None):
-        """The compiler's messages about headers that are included one after the other."""
+    def compile(self, headers, hub=None):
+        """Compiles headers that are included one after the other. Returns the compiler's messages."""
         arguments = ["-fsyntax-only", *(["-include", str(hub)] if hub else []), "-x", "c++", "-"]
         done = subprocess.run([*self.compiler, *arguments], input=include_lines(headers), text=True, capture_output=True)
-        return done.stdout + done.stderr or ("the compiler fails\n" if done.returncode else "")
+        return done.stdout + done.stderr or ("the compiler failed without a message\n" if done.returncode else "")
 
     def check(self, chain, hub):
         """Reports about a chain; each of its headers is tried alone if the chain is not clean."""
-        if not self.says(chain, hub):
+        if not self.compile(chain, hub):
             return ""
-        reports = [(name, self.says([name])) for name in chain]
-        return "".join(f"{name}: does not compile alone\n{said}" for name, said in reports if said)
+        reports = [(name, self.compile([name])) for name in chain]
+        return "".join(f"{name}: does not compile alone\n{messages}" for name, messages in reports if messages)
 
 
 def include_lines(names):
@@ -135,26 +135,27 @@ def include_lines(names):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("-j", type=int, default=os.cpu_count())
+    parser.add_argument("-j", type=int, default=os.cpu_count(), metavar="N",
+                        help="compiler calls at the same time [number of cores]")
     options, flags = parser.parse_known_args()
     headers = sys.stdin.read().split()
     known = {}
     closures = {name: closure(name, known) for name in headers}
     hubs = Hubs(closures)
-    chosen = hubs.choose()
+    hub_of = hubs.choose()
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.j) as pool:
         checker = Checker(flags, folder)
         # The precompiled headers first: everything else waits for them.
-        order = sorted(set(chosen.values()), key=hubs.cost, reverse=True)
-        made = {hub: pool.submit(checker.precompile, i, hubs.includes(hub)) for i, hub in enumerate(order) if hub}
+        order = sorted(set(hub_of.values()), key=hubs.cost, reverse=True)
+        hub_files = {hub: pool.submit(checker.precompile, i, hubs.includes(hub)) for i, hub in enumerate(order) if hub}
         reports = []
         for hub in order:
-            for chain in chains_of([name for name in headers if chosen[name] == hub], closures):
-                reports.append(pool.submit(lambda c=chain, h=hub: checker.check(c, made[h].result() if h else None)))
-        found = "".join(report.result() for report in reports)
-    print(found, end="")
-    return 1 if found else 0
+            for chain in chains_of([name for name in headers if hub_of[name] == hub], closures):
+                reports.append(pool.submit(lambda c=chain, h=hub: checker.check(c, hub_files[h].result() if h else None)))
+        output = "".join(report.result() for report in reports)
+    print(output, end="")
+    return 1 if output else 0
 
 
 if __name__ == "__main__":

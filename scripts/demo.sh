@@ -35,13 +35,13 @@ python3 - "$out" "$entropy" "$bigram" "$trigram" "$words" <<'EOF'
 import json, re, sys
 out, entropy, bigram, trigram, words = sys.argv[1], *map(float, sys.argv[2:])
 losses = [line["val_loss"] for line in map(json.loads, open(f"{out}/log.jsonl")) if "val_loss" in line]
-parsed, of = map(int, re.search(r"(\d+) of (\d+)", open(f"{out}/parsed.txt").read()).groups())
+parsed, total = map(int, re.search(r"(\d+) of (\d+)", open(f"{out}/parsed.txt").read()).groups())
 goals = [("words in the language", words, "at least 200", words >= 200),
          ("bigram model's loss / entropy", bigram / entropy, "at least 1.3", bigram >= 1.3 * entropy),
          ("trigram model's loss / entropy", trigram / entropy, "at least 1.15", trigram >= 1.15 * entropy),
          ("our loss / entropy", losses[-1] / entropy, "at most 1.1", losses[-1] <= 1.1 * entropy),
-         ("sampled sentences that parse", parsed / of, "at least 0.95 of 200", of >= 200 and parsed >= 0.95 * of)]
-print(f"validation loss {losses[-1]:.4f} nats a token, entropy {entropy:.4f}")
+         ("sampled sentences that parse", parsed / total, "at least 0.95 of 200", total >= 200 and parsed >= 0.95 * total)]
+print(f"validation loss {losses[-1]:.4f} nats per token, entropy {entropy:.4f}")
 for name, value, goal, met in goals:
     print(f"{'ok    ' if met else 'MISSED'} {name}: {value:.4g} ({goal})")
 print(f"plots: {out}/loss.svg, {out}/run.html, samples: {out}/samples.txt, checkpoint: {out}/checkpoints")

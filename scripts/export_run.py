@@ -18,17 +18,17 @@ from run_view.logs import LogError, load_runs  # noqa: E402
 
 def parse_command_line():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", nargs="+", metavar="RUN.jsonl")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="event files go to DIR/NAME")
-    parser.add_argument("--wandb", metavar="PROJECT", help="a run of this project, written beside the log, offline")
-    parser.add_argument("--online", action="store_true", help="--wandb sends it at once (needs wandb login)")
+    parser.add_argument("logs", nargs="+", metavar="RUN.jsonl", help="log that train_gpt2 --log wrote")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write event files to DIR/NAME")
+    parser.add_argument("--wandb", metavar="PROJECT", help="write an offline run of this project next to the log")
+    parser.add_argument("--online", action="store_true", help="with --wandb: upload immediately (needs wandb login)")
     parser.add_argument("--names", metavar="LIST", type=lambda text: text.split(","),
-                        help="comma-separated names of the runs [the files' names]")
+                        help="comma-separated names of the runs [names of the files]")
     options = parser.parse_args()
     if not options.tensorboard and not options.wandb:
-        parser.error("nothing to do: --tensorboard DIR or --wandb PROJECT")
+        parser.error("nothing to do: give --tensorboard DIR or --wandb PROJECT")
     if options.online and not options.wandb:
-        parser.error("--online belongs to --wandb")
+        parser.error("--online needs --wandb PROJECT")
     return options
 
 
@@ -51,8 +51,8 @@ def main():
     except LogError as error:
         sys.exit(f"export_run.py: {error}")
     except OSError as error:
-        what = os.strerror(error.errno) if error.errno else error
-        sys.exit(f"export_run.py: {error.filename or options.tensorboard or options.wandb}: {what}")
+        reason = os.strerror(error.errno) if error.errno else error
+        sys.exit(f"export_run.py: {error.filename or options.tensorboard or options.wandb}: {reason}")
 
 
 if __name__ == "__main__":

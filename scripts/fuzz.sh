@@ -14,16 +14,16 @@ cd "$(dirname "$0")/.."
 if [ "${1-}" = --check ]; then
   clang=${2:?}
   if ! command -v "$clang" >/dev/null 2>&1; then
-    echo "'$clang' is missing, and only clang has libFuzzer: scripts/setup.sh --fuzz installs the package" \
-         "clang; another name is given by FUZZ_CXX=." >&2
+    echo "'$clang' is missing, and only clang has libFuzzer: run scripts/setup.sh --fuzz to install the" \
+         "package clang, or set FUZZ_CXX= to clang's name." >&2
     exit 2
   fi
   trial=$(mktemp)
   trap 'rm -f "$trial"' EXIT
   if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
        "$clang" -x c++ - -fsanitize=fuzzer,address,undefined -o "$trial" 2>/dev/null; then
-    echo "$clang cannot link with -fsanitize=fuzzer: its run-time library is missing. scripts/setup.sh --fuzz" \
-         "installs it: the package libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev on Debian." >&2
+    echo "$clang cannot link with -fsanitize=fuzzer: its run-time library is missing. Run scripts/setup.sh" \
+         "--fuzz to install the package libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev on Debian." >&2
     exit 2
   fi
   exit 0
@@ -42,7 +42,7 @@ mkdir -p "$folder/failed"
 printf '%-20s %10s %7s %9s\n' target inputs edges inputs/s
 for target in "${targets[@]}"; do
   if [[ " ${all[*]} " != *" $target "* ]]; then
-    echo "fuzz.sh: there is no target '$target'; there are: ${all[*]}" >&2
+    echo "fuzz.sh: unknown target '$target'; allowed: ${all[*]}" >&2
     exit 2
   fi
   ln -sf fuzzer "$folder/$target"

@@ -6,5 +6,5 @@
 #   GPT2_DIR=DIR scripts/get_gpt2.sh                    checks the copy in DIR; downloads nothing
 #   scripts/get_gpt2.sh --help                          mirrors, time limits, --dry-run, --verify
 set -euo pipefail
-command -v python3 >/dev/null || { echo "get_gpt2.sh: needs python3 (scripts/setup.sh installs it)" >&2; exit 1; }
+command -v python3 >/dev/null || { echo "get_gpt2.sh: python3 is missing; run scripts/setup.sh to install it" >&2; exit 1; }
 GET_GPT2_NAME=$(basename "$0") exec python3 "$(dirname "$(readlink -f "$0")")/../data/gpt2.py" "$@"

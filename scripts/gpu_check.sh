@@ -43,7 +43,7 @@ if [ -z "$out" ]; then
 fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-[ -z "$(ls -A "$out")" ] || usage_error "$out is not empty: results of another run are not overwritten"
+[ -z "$(ls -A "$out")" ] || usage_error "$out is not empty; give a new folder, so that no results are overwritten"
 
 PHASE_SECONDS=480
 export PYTHON=${PYTHON:-python3}
@@ -61,12 +61,12 @@ else
 fi
 
 # ---- the record of a phase --------------------------------------------------------------------
-say() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
+report() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
 
-stop_at() { # step, why
+stop_at() { # step, reason
   # A phase that stops early still reports its measurements.
   if declare -F "conclude_$phase" >/dev/null; then "conclude_$phase"; fi
-  say "FAILED at step $1: $2"
+  report "FAILED at step $1: $2"
   exit 1
 }
 
@@ -76,7 +76,7 @@ step() {
   local name=$1 limit=$2 log=$3 code=0 begin size
   shift 3
   limit=$(seconds_left "$limit")
-  [ "$limit" -gt 0 ] || stop_at "$name" "the $PHASE_SECONDS s of the phase are over"
+  [ "$limit" -gt 0 ] || stop_at "$name" "the phase's time limit of $PHASE_SECONDS s is reached"
   printf '\n==== %s: %s\n' "$name" "$*" >>"$out/$log"
   size=$(stat -c %s "$out/$log")
   begin=$EPOCHREALTIME
@@ -113,7 +113,7 @@ record() {
   seconds=$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $4}")
   printf '{"phase":"%s","step":"%s","seconds":%s,"limit":%d,"exit":%d,"log":"%s","dry":%s}\n' \
     "$phase" "$name" "$seconds" "$limit" "$code" "$log" "$([ $dry -eq 1 ] && echo true || echo false)" >>"$out/steps.jsonl"
-  say "$([ $code -eq 0 ] && echo "ok    " || echo FAILED) $name: $seconds s (log: $log)"
+  report "$([ $code -eq 0 ] && echo "ok    " || echo FAILED) $name: $seconds s (log: $log)"
   tail -c "+$((size + 1))" "$out/$log" | sed -n 's/^result: /         /p' | tee -a "$out/report.txt"
   [ $code -ne 0 ] || return 0
   tail -c "+$((size + 1))" "$out/$log" | tail -n 25 | sed 's/^/    | /'
@@ -123,12 +123,12 @@ record() {
   esac
 }
 
-not_run() { # step, why
+not_run() { # step, reason
   printf '{"phase":"%s","step":"%s","not_run":"%s"}\n' "$phase" "$1" "$2" >>"$out/steps.jsonl"
-  say "not run $1: $2"
+  report "not run $1: $2"
 }
 
-ask_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1 || true; }
+query_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1 || true; }
 
 describe_machine() {
   local commit gpu
@@ -138,15 +138,15 @@ describe_machine() {
     commit=$(git rev-parse HEAD)
     [ -z "$(git status --porcelain)" ] || commit="$commit, with changes"
   fi
-  [ $dry -eq 0 ] || say "DRY RUN: no GPU figure in here"
-  say "phase:   $phase"
-  say "date:    $(date -u +%Y-%m-%dT%H:%M:%SZ)"
-  say "commit:  $commit"
-  gpu=$(ask_gpu name,memory.total,clocks.max.sm,power.limit,driver_version)
-  say "GPU:     ${gpu:-none} (name, memory, highest clock, power limit, driver)"
-  say "CUDA:    $( { ${NVCC:-nvcc} --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -nE 's/.*, V([0-9.]+)$/\1/p' | head -1)"
-  say "Python:  $("$PYTHON" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo none), PyTorch $(torch_version)"
-  say "machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
+  [ $dry -eq 0 ] || report "DRY RUN: no figures of a GPU"
+  report "phase:   $phase"
+  report "date:    $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+  report "commit:  $commit"
+  gpu=$(query_gpu name,memory.total,clocks.max.sm,power.limit,driver_version)
+  report "GPU:     ${gpu:-none} (name, memory, maximum clock, power limit, driver)"
+  report "CUDA:    $( { ${NVCC:-nvcc} --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -nE 's/.*, V([0-9.]+)$/\1/p' | head -1)"
+  report "Python:  $("$PYTHON" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo none), PyTorch $(torch_version)"
+  report "machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
 }
 
 torch_version() {
@@ -155,14 +155,14 @@ torch_version() {
 
 # ---- phase: profile ---------------------------------------------------------------------------
 compare=("$PYTHON" scripts/gpu_check/compare.py --predictions dev/predictions.json)
-compared=(--out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench.jsonl")
+compare_files=(--out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench.jsonl")
 
 # The order is by importance: if the toy runs fail, nothing else matters; the profile of a step is
 # more important than all benchmarks.
 phase_profile() {
   local check=("$PYTHON" scripts/gpu_check/profile_steps.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
   local V=50257 tokens=1000000 steps=12 profiled=5 toy_steps=50 shrink=1 rows=4096 sizes=(--model d12) flags=(--shapes gpt2 --filter bf16)
-  local data=$work/data name dtype B only
+  local data=$work/data name dtype B filter
   if [ $dry -eq 1 ]; then
     V=300 tokens=20000 steps=6 profiled=2 toy_steps=10 shrink=16 rows=7 sizes=(--layers 2 --heads 2 --channels 32 --context 32)
     flags=(--shapes small --verify)
@@ -196,14 +196,14 @@ phase_profile() {
   step planted-faults 60 output.log "${check[@]}" bench --planted --out "$work/planted.jsonl" -- "$build/planted_faults" --json --verify
   step bench_matmul 180 output.log "${bench[@]}" "$build/bench_matmul" --json "${flags[@]}"
   for name in "${benches[@]}"; do
-    only=()
+    filter=()
     # Other lengths, and the (T, T) matrix, are for phase bench.
-    [ "$name" != attention ] || [ $dry -eq 1 ] || only=(--filter "/flash B" --filter "T 1024")
-    step "bench_$name" 60 output.log "${bench[@]}" "$build/bench_$name" --json "${flags[@]}" "${only[@]}"
+    [ "$name" != attention ] || [ $dry -eq 1 ] || filter=(--filter "/flash B" --filter "T 1024")
+    step "bench_$name" 60 output.log "${bench[@]}" "$build/bench_$name" --json "${flags[@]}" "${filter[@]}"
   done
 
   if [ $dry -eq 0 ]; then
-    step compare 30 output.log "${compare[@]}" "${compared[@]}"
+    step compare 30 output.log "${compare[@]}" "${compare_files[@]}"
     return
   fi
   for name in "$build/bench_matmul" "${names[@]}"; do "$name" --list --shapes gpt2 --filter bf16; done >"$work/names.txt"
@@ -213,18 +213,18 @@ phase_profile() {
 # Compares the measurements of a phase that stops early with the predictions.
 conclude_profile() {
   [ $dry -eq 0 ] && [ -s "$out/measurements.jsonl" ] && [ ! -s "$out/comparison.txt" ] || return 0
-  "${compare[@]}" "${compared[@]}" 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
+  "${compare[@]}" "${compare_files[@]}" 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
 }
 
 # ---- phase: correct ---------------------------------------------------------------------------
 phase_correct() {
-  local only=() verdict
+  local one_file=() verdict
   # One test file shows that the step works; `make test` runs all of them on a CPU.
-  [ $dry -eq 0 ] || only=(FILE=test/test_gelu.cu)
-  step build 300 build.log "${make[@]}" "${only[@]}" test-programs "$build/train_gpt2"
-  step tests 400 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${only[@]}" test
+  [ $dry -eq 0 ] || one_file=(FILE=test/test_gelu.cu)
+  step build 300 build.log "${make[@]}" "${one_file[@]}" test-programs "$build/train_gpt2"
+  step tests 400 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${one_file[@]}" test
   verdict=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out/tests.log" | tail -1 || true)
-  say "         $verdict"
+  report "         $verdict"
   case $verdict in "" | "0 passed"*) stop_at tests "no test ran" ;; esac
   step sanitizer 300 sanitizer.log "$PYTHON" scripts/gpu_check/sanitize.py --program "$build/train_gpt2" \
     --device "$device" --seconds $((PHASE_SECONDS - SECONDS - 15))
@@ -240,8 +240,8 @@ phase_train() {
   fi
   step build 300 build.log "${make[@]}" "$build/train_gpt2"
   if [ "$(torch_version)" = none ]; then
-    [ $dry -eq 1 ] || stop_at inputs "PyTorch and NumPy are not in $PYTHON"
-    not_run "inputs, curves, speed" "PyTorch and NumPy are not in $PYTHON"
+    [ $dry -eq 1 ] || stop_at inputs "$PYTHON cannot import PyTorch and NumPy"
+    not_run "inputs, curves, speed" "$PYTHON cannot import PyTorch and NumPy"
     return
   fi
   step data 60 output.log "$PYTHON" dev/peers/make_data.py --out "$work/data" --tokens $tokens --vocabulary $V
@@ -265,19 +265,19 @@ phase_train() {
 # ---- phase: bench -----------------------------------------------------------------------------
 # Attention runs last: its oracle takes longest.
 phase_bench() {
-  local source only names=() flags=(--shapes gpt2) peers=(--json "$out/pytorch.jsonl")
+  local source filter names=() flags=(--shapes gpt2) peers=(--json "$out/pytorch.jsonl")
   if [ $dry -eq 1 ]; then flags=(--verify) peers=(--dry); fi
   for source in dev/bench_*.cu; do names+=("$(basename "$source" .cu)"); done
   step build 240 build.log "${make[@]}" "${names[@]/#/$build/}" "$build/planted_faults"
   # The checks must find the planted faults before their OK means anything.
   step planted-faults 60 bench.log bash -c '"$0" --verify; [ $? -eq 1 ]' "$build/planted_faults"
   for source in "${names[@]}"; do
-    only=()
-    [ "$source" != bench_matmul ] || only=(--filter /used)  # the other plans are for phase profile
-    [ "$source" = bench_attention ] || step "$source" 120 bench.log "$build/$source" "${flags[@]}" "${only[@]}"
+    filter=()
+    [ "$source" != bench_matmul ] || filter=(--filter /used)  # the other plans are for phase profile
+    [ "$source" = bench_attention ] || step "$source" 120 bench.log "$build/$source" "${flags[@]}" "${filter[@]}"
   done
   if [ "$(torch_version)" = none ]; then
-    not_run pytorch "PyTorch and NumPy are not in $PYTHON"
+    not_run pytorch "$PYTHON cannot import PyTorch and NumPy"
   else
     step pytorch 150 pytorch.log "$PYTHON" dev/peers/bench_pytorch.py "${peers[@]}"
   fi
@@ -287,11 +287,11 @@ phase_bench() {
 # ---- run --------------------------------------------------------------------------------------
 # A new phase is a function phase_NAME of steps, and its name in the two lists at the top.
 describe_machine
-if [ $dry -eq 0 ] && [ -z "$(ask_gpu name)" ]; then
-  stop_at machine "nvidia-smi names no GPU (--dry tries the script without one)"
+if [ $dry -eq 0 ] && [ -z "$(query_gpu name)" ]; then
+  stop_at machine "nvidia-smi lists no GPU; use --dry to test the script without one"
 fi
 rm -rf "$work"
 mkdir -p "$work"
 export TORCHINDUCTOR_CACHE_DIR=$PWD/$work/inductor
 "phase_$phase"
-say "passed: phase $phase in $SECONDS s$([ $dry -eq 0 ] || echo ' (DRY RUN: no GPU figure in here)')"
+report "passed: phase $phase in $SECONDS s$([ $dry -eq 0 ] || echo ' (DRY RUN: no figures of a GPU)')"

@@ -27,9 +27,9 @@ BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")
 
 def translation_units():
     """(name, text) of everything to preprocess: the engine headers that both targets share, and each main."""
-    chosen = set(TARGET_HEADER.findall((ROOT / "llmc/device/target.h").read_text()))
+    target_headers = set(TARGET_HEADER.findall((ROOT / "llmc/device/target.h").read_text()))
     headers = [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "llmc").rglob("*.h"))]
-    shared = [h for h in headers if h not in chosen and not h.startswith("llmc/device/")]
+    shared = [h for h in headers if h not in target_headers and not h.startswith("llmc/device/")]
     text = "".join(f'#include "{h}"\n' for h in ["llmc/device/device.h"] + shared)
     yield "all headers of llmc/", text + "#include LLMC_GEMM_HEADER\n"
     for main in sorted(ROOT.glob("*.cu")):
@@ -58,9 +58,9 @@ def preprocess(text, cuda, stubs):
         stub.write_text("")
 
 
-def lines_kept(preprocessed):
+def code_lines(preprocessed):
     """The set of (file, line) outside llmc/device that carry text after preprocessing."""
-    kept, file, number = set(), None, 0
+    lines, file, number = set(), None, 0
     for line in preprocessed.splitlines():
         marker = MARKER.match(line)
         if marker:
@@ -71,9 +71,9 @@ def lines_kept(preprocessed):
                 file = None
             continue
         if file is not None and line.strip():
-            kept.add((file, number))
+            lines.add((file, number))
         number += 1
-    return kept
+    return lines
 
 
 def functions(path):
@@ -84,8 +84,8 @@ def functions(path):
     """
     code = without_comments(Path(ROOT, path).read_text())
     code = re.sub(r"^[ \t]*#.*?(?<!\\)$", lambda m: re.sub(r"[^\n]", " ", m[0]), code, flags=re.M)
-    found, scopes, start, parentheses = [], [], 0, 0
-    for at, c in enumerate(code):
+    definitions, scopes, start, parentheses = [], [], 0, 0
+    for index, c in enumerate(code):
         if c in "([":
             parentheses += 1
         elif c in ")]":
@@ -93,12 +93,12 @@ def functions(path):
         elif parentheses > 0:
             continue
         elif c == ";":
-            start = at + 1
+            start = index + 1
         elif c == "{":
-            head = " ".join(code[start:at].split())
+            head = " ".join(code[start:index].split())
             outer = all(kind == "scope" for kind, _, _ in scopes)
             plain = re.sub(r"template\s*<[^{]*?>\s*(?=\w)", "", head)
-            first_line = code.count("\n", 0, start + len(code[start:at]) - len(code[start:at].lstrip())) + 1
+            first_line = code.count("\n", 0, start + len(code[start:index]) - len(code[start:index].lstrip())) + 1
             if outer and re.match(r"(inline )?(namespace|class|struct|union|extern)\b", plain) and ")" not in plain:
                 scopes.append(("scope", None, None))
             elif outer and "(" in head and not re.search(r"\benum\b", plain):
@@ -106,22 +106,22 @@ def functions(path):
                 scopes.append(("function", name[1] if name else head, first_line))
             else:
                 scopes.append(("other", None, None))
-            start = at + 1
+            start = index + 1
         elif c == "}" and scopes:
             kind, name, first_line = scopes.pop()
             if kind == "function":
-                found.append((first_line, code.count("\n", 0, at) + 1, name))
-            start = at + 1
-    return found
+                definitions.append((first_line, code.count("\n", 0, index) + 1, name))
+            start = index + 1
+    return definitions
 
 
-def only_in(one, other):
+def only_in(lines, other_lines):
     """{file: [(line, function)]} of functions with a line that only the first of two targets keeps."""
-    alone = {}
-    for file, number in sorted(one - other):
-        alone.setdefault(file, set()).add(number)
+    lines_of_file = {}
+    for file, number in sorted(lines - other_lines):
+        lines_of_file.setdefault(file, set()).add(number)
     result = {}
-    for file, numbers in alone.items():
+    for file, numbers in lines_of_file.items():
         hits = [(a, name) for a, b, name in functions(file) if any(a <= n <= b for n in numbers)]
         result[file] = hits or [(min(numbers), "(no function, but lines)")]
     return result
@@ -136,7 +136,7 @@ def show(title, listing):
         print("  none")
 
 
-def hiding_places():
+def suspicious_lines():
     """Lines outside llmc/device where code for one target could hide."""
     for path in sorted([*ROOT.glob("llmc/**/*.h"), *ROOT.glob("*.cu"), *ROOT.glob("dev/**/*.cu")]):
         name = path.relative_to(ROOT).as_posix()
@@ -154,18 +154,18 @@ def main():
     host, cuda = set(), set()
     with tempfile.TemporaryDirectory() as stubs:
         for name, text in translation_units():
-            host |= lines_kept(preprocess(text, False, stubs))
-            cuda |= lines_kept(preprocess(text, True, stubs))
+            host |= code_lines(preprocess(text, False, stubs))
+            cuda |= code_lines(preprocess(text, True, stubs))
     host_only = only_in(host, cuda)
     show("Functions outside llmc/device that exist only for the host:", host_only)
     show("Functions outside llmc/device that exist only for CUDA:", only_in(cuda, host))
-    wrong = [f"{file}: host-only code outside the GEMM" for file in sorted(host_only) if file not in ALLOWED]
-    wrong += hiding_places()
-    both = len({file for file, _ in host & cuda})
-    print(f"{both} files outside llmc/device serve both targets with the same lines.")
-    for line in wrong:
+    errors = [f"{file}: host-only code outside the GEMM" for file in sorted(host_only) if file not in ALLOWED]
+    errors += suspicious_lines()
+    num_shared = len({file for file, _ in host & cuda})
+    print(f"{num_shared} files outside llmc/device serve both targets with the same lines.")
+    for line in errors:
         print("WRONG " + line)
-    return 1 if wrong else 0
+    return 1 if errors else 0
 
 
 if __name__ == "__main__":

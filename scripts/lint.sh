@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Automatic checks of the sources. `make lint` runs all of them.
 #
-#   scripts/lint.sh all|headers|format|scripts|structure|tidy [include flags]
+#   scripts/lint.sh all|headers|format|scripts|words|structure|tidy [include flags]
 #
 # TIDY=1 adds clang-tidy to `all` (minutes). Each check prints ok, skipped or what is wrong; exit
 # code 1 if anything is wrong.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-what=${1:-all}
+selection=${1:-all}
 shift || true
 includes=("$@")
 [ ${#includes[@]} -gt 0 ] || includes=(-I.)
@@ -15,49 +15,54 @@ CXX=${CXX:-g++}
 jobs=$(nproc)
 bad=0
 
-say() { # name, output of the check, its exit code
+report() { # name, output of the check, its exit code
   if [ "$3" -eq 0 ]; then echo "ok     lint: $1"; else
     echo "FAILED lint: $1"
     sed 's/^/    /' <<<"$2"
     bad=1
   fi
 }
-wants() { [ "$what" = all ] || [ "$what" = "$1" ]; }
+is_selected() { [ "$selection" = all ] || [ "$selection" = "$1" ]; }
 tracked() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [ ! -f "$f" ] || echo "$f"; done; }
 
-if wants format; then
+if is_selected format; then
   # Other versions format some code differently; the version of Debian 12 decides.
   version=$(clang-format --version 2>/dev/null | sed -nE 's/.*version ([0-9]+).*/\1/p')
   if [ "$version" = 14 ]; then
-    found=$(tracked '*.h' '*.cu' '*.cpp' | xargs -P "$jobs" -I{} \
+    output=$(tracked '*.h' '*.cu' '*.cpp' | xargs -P "$jobs" -I{} \
       sh -c 'clang-format --dry-run -Werror "$1" >/dev/null 2>&1 || echo "$1: make format changes it"' _ {})
-    say "clang-format" "$found" "$([ -z "$found" ]; echo $?)"
+    report "clang-format" "$output" "$([ -z "$output" ]; echo $?)"
   else
-    echo "skipped lint: clang-format 14 is not here (found: ${version:-none})"
+    echo "skipped lint: clang-format 14 is not installed (version found: ${version:-none})"
   fi
 fi
 
-if wants scripts; then
-  found=$(tracked 'scripts/*.sh' '.ci/run' | while read -r f; do bash -n "$f" 2>&1 || echo "$f: does not parse"; done)
-  say "shell scripts parse" "$found" "$([ -z "$found" ]; echo $?)"
-  found=$(tracked '*.py' scripts/plot | while read -r f; do
+if is_selected scripts; then
+  output=$(tracked 'scripts/*.sh' '.ci/run' | while read -r f; do bash -n "$f" 2>&1 || echo "$f: does not parse"; done)
+  report "shell scripts parse" "$output" "$([ -z "$output" ]; echo $?)"
+  output=$(tracked '*.py' scripts/plot | while read -r f; do
     python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$f" 2>&1 || echo "$f: does not parse"; done)
-  say "Python scripts parse" "$found" "$([ -z "$found" ]; echo $?)"
+  report "Python scripts parse" "$output" "$([ -z "$output" ]; echo $?)"
 fi
 
-if wants structure; then
-  found=$(python3 scripts/structure.py 2>&1)
-  say "order of folders, includes, conditional compilation" "$found" $?
+if is_selected words; then
+  output=$(python3 scripts/check_words.py 2>&1)
+  report "words of comments, messages, pages and names" "$output" $?
 fi
 
-if wants headers; then
+if is_selected structure; then
+  output=$(python3 scripts/structure.py 2>&1)
+  report "order of folders, includes, conditional compilation" "$output" $?
+fi
+
+if is_selected headers; then
   # Headers of the CUDA side need nvcc; building the CUDA target compiles them.
-  found=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' | grep -vE '^llmc/device/cuda/|/gemm_cublaslt(_plan)?\.h$' |
+  output=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' | grep -vE '^llmc/device/cuda/|/gemm_cublaslt(_plan)?\.h$' |
     CXX="$CXX" python3 scripts/check_headers.py -j "$jobs" "${includes[@]}")
-  say "every header compiles alone" "$found" "$([ -z "$found" ]; echo $?)"
+  report "every header compiles alone" "$output" "$([ -z "$output" ]; echo $?)"
 fi
 
-if [ "$what" = tidy ] || { [ "$what" = all ] && [ "${TIDY:-0}" = 1 ]; }; then
+if [ "$selection" = tidy ] || { [ "$selection" = all ] && [ "${TIDY:-0}" = 1 ]; }; then
   if command -v clang-tidy >/dev/null; then
     flags=(-std=c++20 -x c++ "${includes[@]}")
     shim=$(mktemp -d)
@@ -82,12 +87,12 @@ HEADER
     [ "${version:-0}" -ge 16 ] || { flags+=(-isystem "$shim"); unknown='reference to local binding'; }
     # The engine is headers only: one file that includes them all, and each program.
     tracked 'llmc/*.h' | grep -vE '^llmc/device/(cuda|host)/|/gemm_cublaslt(_plan)?\.h$' | sed 's/.*/#include "&"/' >"$shim/all_headers.cpp"
-    found=$({ echo "$shim/all_headers.cpp"; tracked '*.cu' 'data/*.cpp' | grep -v '^test/'; } |
+    output=$({ echo "$shim/all_headers.cpp"; tracked '*.cu' 'data/*.cpp' | grep -v '^test/'; } |
       xargs -P "$jobs" -I{} clang-tidy --quiet --config-file=.clang-tidy {} -- "${flags[@]}" 2>&1 |
       grep -E '(error|warning):' | grep -v "$unknown" | sed "s|$PWD/||g; s|: \./|: |; s|^\./||" | sort -u)
-    say "clang-tidy" "$found" "$([ -z "$found" ]; echo $?)"
+    report "clang-tidy" "$output" "$([ -z "$output" ]; echo $?)"
   else
-    echo "skipped lint: clang-tidy is not here"
+    echo "skipped lint: clang-tidy is not installed"
   fi
 fi
 exit $bad

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HOW_TO_UPDATE = "make resources UPDATE=1 rewrites the table"
-MOST_REGISTERS = 255
+MAX_REGISTERS = 255
 
 
 class Usage(NamedTuple):
@@ -49,7 +49,7 @@ def scheduler_warps(registers):
 def budget(registers):
     """The maximum registers per thread with which as many warps fit as with `registers`."""
     warps = scheduler_warps(registers)
-    return max(r for r in range(registers, MOST_REGISTERS + 1) if scheduler_warps(r) == warps)
+    return max(r for r in range(registers, MAX_REGISTERS + 1) if scheduler_warps(r) == warps)
 
 
 def warps_at_once(arch, usage):
@@ -68,13 +68,13 @@ def parse_ptxas(text):
     """{mangled name: Usage} of every kernel in ptxas's verbose output."""
     usages, kernel, stack, spill = {}, None, 0, 0
     for line in text.splitlines():
-        if found := re.search(r"Compiling entry function '([^']+)'", line):
-            kernel, stack, spill = found[1], 0, 0
-        elif found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            stack, spill = int(found[1]), int(found[2]) + int(found[3])
-        elif kernel and (found := re.search(r"Used (\d+) registers", line)):
+        if match := re.search(r"Compiling entry function '([^']+)'", line):
+            kernel, stack, spill = match[1], 0, 0
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stack, spill = int(match[1]), int(match[2]) + int(match[3])
+        elif kernel and (match := re.search(r"Used (\d+) registers", line)):
             shared = re.search(r"(\d+) bytes smem", line)
-            usages[kernel] = Usage(int(found[1]), spill, stack, int(shared[1]) if shared else 0, 0)
+            usages[kernel] = Usage(int(match[1]), spill, stack, int(shared[1]) if shared else 0, 0)
             kernel = None
     return usages
 
@@ -83,11 +83,11 @@ def parse_launches(text, path):
     """{plain name: (threads of the largest block, most bytes of dynamic shared memory)}."""
     lines = [line.split() for line in text.splitlines()]
     if not lines or any(len(line) != 3 for line in lines):
-        sys.exit(f"{path}: lines of threads, bytes and a kernel's name were expected")
+        sys.exit(f"{path}: expected lines of threads, bytes and a kernel's name")
     largest = {}
     for name, (threads, shared, _) in zip(plain_names([line[2] for line in lines]), lines):
-        before = largest.get(name, (0, 0))
-        largest[name] = max(before[0], int(threads)), max(before[1], int(shared))
+        previous = largest.get(name, (0, 0))
+        largest[name] = max(previous[0], int(threads)), max(previous[1], int(shared))
     return largest
 
 
@@ -103,13 +103,13 @@ def plain_names(mangled):
 
 def read_reports(paths, launches):
     """{(program, kernel): Usage}."""
-    found = {}
+    all_usages = {}
     for path in paths:
         usages = parse_ptxas(path.read_text())
         for name, usage in zip(plain_names(usages), usages.values()):
             threads, shared = launches.get(name, (0, 0))
-            found[path.name, name] = usage._replace(threads=threads, shared=usage.shared + shared)
-    return found
+            all_usages[path.name, name] = usage._replace(threads=threads, shared=usage.shared + shared)
+    return all_usages
 
 
 # ---- the table -----------------------------------------------------------------------------
@@ -125,29 +125,29 @@ def read_table(path):
         return None, {}
     toolkit, table, program = None, {}, None
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if found := re.fullmatch(r"# nvcc (\S+)", line):
-            toolkit = found[1]
-        elif found := re.fullmatch(r"\[(.+)\]", line):
-            program = found[1]
-        elif found := re.fullmatch(r" *(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line):
+        if match := re.fullmatch(r"# nvcc (\S+)", line):
+            toolkit = match[1]
+        elif match := re.fullmatch(r"\[(.+)\]", line):
+            program = match[1]
+        elif match := re.fullmatch(r" *(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line):
             if program is None:
                 raise DamagedTable(f"{path}:{number}: a kernel before the first [program]")
-            registers, stack, shared, threads = (int(found[i]) for i in range(1, 5))
-            table[program, found[5]] = Usage(registers, 0, stack, shared, threads)
+            registers, stack, shared, threads = (int(match[i]) for i in range(1, 5))
+            table[program, match[5]] = Usage(registers, 0, stack, shared, threads)
         elif line and not line.startswith("#"):
-            raise DamagedTable(f"{path}:{number}: cannot be read: '{line}'; {HOW_TO_UPDATE}")
+            raise DamagedTable(f"{path}:{number}: not a line of the table: '{line}'; {HOW_TO_UPDATE}")
     if toolkit is None:
         raise DamagedTable(f"{path}: the line '# nvcc VERSION' is missing; {HOW_TO_UPDATE}")
     return toolkit, table
 
 
-def write_table(path, arch, toolkit, found):
-    lines = [f"# What kernels take on {arch}; written by make resources UPDATE=1, judged by",
+def write_table(path, arch, toolkit, usages):
+    lines = [f"# Resources of kernels on {arch}; written by make resources UPDATE=1, checked by",
              "# scripts/resource_budgets.py. Nothing spills.",
              f"# nvcc {toolkit}",
              "# registers, stack B, shared B, threads of a block, kernel"]
     program = None
-    for (source, kernel), usage in sorted(found.items()):
+    for (source, kernel), usage in sorted(usages.items()):
         if source != program:
             program = source
             lines.append(f"[{program}]")
@@ -161,92 +161,93 @@ def write_table(path, arch, toolkit, found):
 # ---- the checks ----------------------------------------------------------------------------
 
 
-def complaints(usage, allowed):
-    """What is wrong with a kernel, except spills; `allowed` is its line of the table, or None."""
+def violations(usage, allowed):
+    """The rules that a kernel breaks, except spills; `allowed` is its line of the table, or None."""
     if allowed is None:
         return [f"is not in the table ({HOW_TO_UPDATE})"]
-    wrong = []
+    messages = []
     if usage.registers > budget(allowed.registers):
-        wrong.append(f"uses {usage.registers} registers, the budget is {budget(allowed.registers)}")
+        messages.append(f"uses {usage.registers} registers, the budget is {budget(allowed.registers)}")
     if usage.stack > allowed.stack:
-        wrong.append(f"has a stack of {usage.stack} bytes, the budget is {allowed.stack}")
+        messages.append(f"has a stack of {usage.stack} bytes, the budget is {allowed.stack}")
     if usage.shared > allowed.shared:
-        wrong.append(f"takes {usage.shared} bytes of shared memory, the budget is {allowed.shared}")
-    return wrong
+        messages.append(f"uses {usage.shared} bytes of shared memory, the budget is {allowed.shared}")
+    return messages
 
 
-def show(arch, found, table):
+def print_usages(arch, usages, table):
     program = None
-    for (source, kernel), usage in sorted(found.items()):
+    for (source, kernel), usage in sorted(usages.items()):
         if source != program:
             program = source
             print(f"{program}, {arch}\n registers  budget  spill B  stack B  shared B  budget  threads  warps of 64  kernel")
         allowed = table.get((source, kernel))
-        most = budget(allowed.registers) if allowed else "-"
+        max_registers = budget(allowed.registers) if allowed else "-"
         shared = allowed.shared if allowed else "-"
         warps = warps_at_once(arch, usage) if usage.threads else "-"
-        print(f"{usage.registers:10d} {most:>7} {usage.spill:8d} {usage.stack:8d} {usage.shared:9d} {shared:>7} "
+        print(f"{usage.registers:10d} {max_registers:>7} {usage.spill:8d} {usage.stack:8d} {usage.shared:9d} {shared:>7} "
               f"{usage.threads:8d} {warps:>12}  {kernel}")
 
 
-def judge(found, table, same_toolkit):
+def judge(usages, table, same_toolkit):
     """Errors and warnings, one line each."""
     errors, warnings = [], []
-    for (program, kernel), usage in sorted(found.items()):
+    for (program, kernel), usage in sorted(usages.items()):
         name = f"{program}: {kernel}"
         if usage.spill > 0:
             errors.append(f"{name} spills {usage.spill} bytes")
         if usage.threads == 0:
-            errors.append(f"{name} is never launched by dev/launches.cu: let it run there")
-        for wrong in complaints(usage, table.get((program, kernel))):
-            (errors if same_toolkit else warnings).append(f"{name} {wrong}")
-    for program, kernel in sorted(set(table) - set(found)):
-        if any(source == program for source, _ in found):
+            errors.append(f"{name} is never launched by dev/launches.cu; add a launch there")
+        for message in violations(usage, table.get((program, kernel))):
+            (errors if same_toolkit else warnings).append(f"{name} {message}")
+    for program, kernel in sorted(set(table) - set(usages)):
+        if any(source == program for source, _ in usages):
             warnings.append(f"{program}: {kernel} is in the table but was not compiled ({HOW_TO_UPDATE})")
     return errors, warnings
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
-    parser.add_argument("--arch", required=True)
-    parser.add_argument("--toolkit", required=True)
-    parser.add_argument("--table", required=True, type=Path)
-    parser.add_argument("--launches", required=True, type=Path)
-    parser.add_argument("--update", action="store_true")
-    parser.add_argument("reports", nargs="+", type=Path)
+    parser.add_argument("--arch", required=True, help="GPU architecture, such as sm_80")
+    parser.add_argument("--toolkit", required=True, help="version of nvcc")
+    parser.add_argument("--table", required=True, type=Path, help="table of budgets")
+    parser.add_argument("--launches", required=True, type=Path, help="output of dev/launches.cu")
+    parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("reports", nargs="+", type=Path, help="output of ptxas, one file per program")
     arguments = parser.parse_args()
     launches = parse_launches(arguments.launches.read_text(), arguments.launches)
-    found = read_reports(arguments.reports, launches)
-    if not found:
+    usages = read_reports(arguments.reports, launches)
+    if not usages:
         print("resource_budgets.py: ptxas reported no kernel", file=sys.stderr)
         return 1
     try:
-        made_by, table = read_table(arguments.table)
-    except DamagedTable as damage:
+        table_toolkit, table = read_table(arguments.table)
+    except DamagedTable as error:
         if not arguments.update:
-            sys.exit(str(damage))
-        print(f"{damage}: nothing of it is kept")
-        made_by, table = None, {}
+            sys.exit(str(error))
+        print(f"{error}: its entries are discarded")
+        table_toolkit, table = None, {}
     if arguments.update:
-        compiled = {program for program, _ in found}
-        kept = {key: usage for key, usage in table.items() if key[0] not in compiled and Path(key[0]).exists()}
-        write_table(arguments.table, arguments.arch, arguments.toolkit, {**kept, **found})
-        made_by, table = read_table(arguments.table)
-    show(arguments.arch, found, table)
-    if made_by is None:
-        errors, warnings = judge(found, found, True)
-        errors.append(f"there is no table {arguments.table} ({HOW_TO_UPDATE})")
+        compiled = {program for program, _ in usages}
+        other_usages = {key: usage for key, usage in table.items() if key[0] not in compiled and Path(key[0]).exists()}
+        write_table(arguments.table, arguments.arch, arguments.toolkit, {**other_usages, **usages})
+        table_toolkit, table = read_table(arguments.table)
+    print_usages(arguments.arch, usages, table)
+    if table_toolkit is None:
+        errors, warnings = judge(usages, usages, True)
+        errors.append(f"{arguments.table} is missing ({HOW_TO_UPDATE})")
     else:
-        same_toolkit = made_by == arguments.toolkit
+        same_toolkit = table_toolkit == arguments.toolkit
         if not same_toolkit:
-            print(f"{arguments.table} is of nvcc {made_by}, this is {arguments.toolkit}: differences are only warnings")
-        errors, warnings = judge(found, table, same_toolkit)
+            print(f"{arguments.table} is of nvcc {table_toolkit}, but this is nvcc {arguments.toolkit}: differences are "
+                  "only warnings")
+        errors, warnings = judge(usages, table, same_toolkit)
     for line in warnings:
         print(f"warning: {arguments.arch}: {line}")
     for line in errors:
         print(f"FAILED {arguments.arch}: {line}")
     if not errors:
-        print(f"ok     {arguments.arch}: {len(found)} kernels, no spills" + ("" if warnings else ", all within budget"))
+        print(f"ok     {arguments.arch}: {len(usages)} kernels, no spills" + ("" if warnings else ", all within budget"))
     return 1 if errors else 0
 
 

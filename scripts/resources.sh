@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-[ -x "$NVCC" ] || { echo "resources.sh: nvcc is missing; kernels are compiled for a GPU with it" >&2; exit 2; }
+[ -x "$NVCC" ] || { echo "resources.sh: nvcc is missing; put it on PATH, or set NVCC to its path" >&2; exit 2; }
 archs=${1:-80 90a}
 shift || true
 includes=() sources=()
@@ -22,7 +22,7 @@ if [ ${#sources[@]} -eq 0 ]; then
   shopt -s nullglob
   sources=(*.cu)
 fi
-[ ${#sources[@]} -gt 0 ] || { echo "resources.sh: there is no program to compile" >&2; exit 2; }
+[ ${#sources[@]} -gt 0 ] || { echo "resources.sh: no program to compile; give sources after --" >&2; exit 2; }
 case ${UPDATE:-0} in
   0) update=() ;;
   1) update=(--update) ;;
@@ -30,7 +30,7 @@ case ${UPDATE:-0} in
 esac
 
 LAUNCHES=${LAUNCHES:-build/host/launches}
-[ -x "$LAUNCHES" ] || { echo "resources.sh: $LAUNCHES is missing: make build/host/launches" >&2; exit 2; }
+[ -x "$LAUNCHES" ] || { echo "resources.sh: $LAUNCHES is missing; run make build/host/launches" >&2; exit 2; }
 
 toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
 reports=$(mktemp -d)

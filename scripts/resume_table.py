@@ -32,7 +32,7 @@ def table(rows):
     return "\n".join(lines) + "\n"
 
 
-def updated(text, rows):
+def replace_table(text, rows):
     """The README's text with the table of these rows."""
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     return text[:begin] + table(rows) + text[end:]
@@ -41,7 +41,7 @@ def updated(text, rows):
 def main():
     program = Path(sys.argv[1]).resolve() / "train_gpt2"
     done = subprocess.run([program, "--help-json"], capture_output=True, text=True, check=True)
-    README.write_text(updated(README.read_text(), json.loads(done.stdout)))
+    README.write_text(replace_table(README.read_text(), json.loads(done.stdout)))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ if [ -z "$total" ]; then
 fi
 
 if [ "$(basename "$out")" = cuda ] && ! nvidia-smi -L >/dev/null 2>&1; then
-  echo "[skipped] all: no GPU here (nvidia-smi lists none); the tests were compiled, not run"
+  echo "[skipped] all: this machine has no GPU (nvidia-smi lists none); the tests were compiled, not run"
   skipped=$total
   finish
 fi
@@ -74,7 +74,7 @@ mapfile -t suites < <("${runner[@]}" "$tests" --no-colors=true --list-test-suite
 # Each job writes its output to $logs/NAME.report, then its counts to $logs/NAME.counts.
 # suite_job SUITE EXPECTED LOG: runs a suite of the doctest binary.
 suite_job() {
-  local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips why lost
+  local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips reason not_run
   timeout --kill-after=10 "$limit" "${runner[@]}" "$tests" --no-colors=true --no-version=true --test-suite="$suite" \
     "${filters[@]}" >"$log" 2>&1
   code=$?
@@ -85,11 +85,11 @@ suite_job() {
   [ $code -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   if [ "$bad" -gt 0 ]; then
     case $code in
-      124 | 137) why=" (stopped after $limit s)" ;;
-      *) why=" (exit code $code)" ;;
+      124 | 137) reason=" (stopped after $limit s)" ;;
+      *) reason=" (exit code $code)" ;;
     esac
-    lost=$((expected - good - bad - skips))
-    echo "FAILED $suite: $bad of $expected$why$([ "$lost" -le 0 ] || echo ", $lost never ran")"
+    not_run=$((expected - good - bad - skips))
+    echo "FAILED $suite: $bad of $expected$reason$([ "$not_run" -le 0 ] || echo ", $not_run not run")"
     sed 's/^/    /' "$log"
   else
     echo "ok     $suite: $good passed$([ "$skips" -eq 0 ] || echo ", $skips skipped"), $seconds s"
@@ -146,30 +146,30 @@ submit() { # NAME FUNCTION ARGUMENTS...
 }
 
 # Prints the reports of all jobs that have ended, up to the first one that has not.
-printed=0
+num_printed=0
 print_reports() {
   local counts good bad skips
-  while [ "$printed" -lt "${#names[@]}" ]; do
-    counts=$logs/${names[$printed]}.counts
+  while [ "$num_printed" -lt "${#names[@]}" ]; do
+    counts=$logs/${names[$num_printed]}.counts
     [ -f "$counts" ] && read -r good bad skips <"$counts" && [ -n "$skips" ] || return 0
-    cat "$logs/${names[$printed]}.report"
+    cat "$logs/${names[$num_printed]}.report"
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skips))
-    printed=$((printed + 1))
+    num_printed=$((num_printed + 1))
   done
 }
 
-seen=0
+num_cases=0
 for suite in "${suites[@]}"; do
   expected=$(count_cases --test-suite="$suite" "${filters[@]}")
-  seen=$((seen + expected))
+  num_cases=$((num_cases + expected))
   # shellcheck disable=SC2053  # the filter is a pattern
   [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]] || continue
   [ "$expected" -gt 0 ] || continue
   name=${suite//[^A-Za-z0-9_-]/_}
   submit "$name" suite_job "$suite" "$expected" "$logs/$name"
 done
-if [ "$seen" -ne "$total" ]; then
-  echo "FAILED: $((total - seen)) test cases are in no TEST_SUITE (or in one named like another's pattern)"
+if [ "$num_cases" -ne "$total" ]; then
+  echo "FAILED: $((total - num_cases)) test cases are in no TEST_SUITE, or in one whose name matches the pattern of another"
   failed=$((failed + 1))
 fi
 
@@ -189,6 +189,8 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script resources test/test_resources.py ${case_filter:+"$case_filter"}
     script check_headers test/test_check_headers.py ${case_filter:+"$case_filter"}
     script structure test/test_structure.py ${case_filter:+"$case_filter"}
+    script check_words test/test_check_words.py ${case_filter:+"$case_filter"}
+    script pages test/test_pages.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}
@@ -213,14 +215,14 @@ while [ "$(running)" -gt 0 ]; do
   print_reports
 done
 print_reports
-while [ "$printed" -lt "${#names[@]}" ]; do
-  echo "FAILED ${names[$printed]}: it ended without a report"
-  failed=$((failed + 1)) printed=$((printed + 1))
+while [ "$num_printed" -lt "${#names[@]}" ]; do
+  echo "FAILED ${names[$num_printed]}: ended without a report"
+  failed=$((failed + 1)) num_printed=$((num_printed + 1))
   print_reports
 done
 
 if [ $((passed + failed + skipped)) -eq 0 ]; then
-  echo "FAILED: no test has that name (suite '${suite_filter:-*}', case '${case_filter:-*}')"
+  echo "FAILED: no test matches suite '${suite_filter:-*}' and case '${case_filter:-*}'"
   failed=1
 fi
 finish

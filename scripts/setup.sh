@@ -71,7 +71,7 @@ CXX=${CXX:-g++}
 # The run-time library of clang's sanitizers has clang's version in its name, or is part of the
 # package clang.
 if [[ " $scope " == *' fuzz '* ]]; then
-  [ -z "$prefix" ] || usage_error "--fuzz is for the whole machine: clang cannot be unpacked into a folder"
+  [ -z "$prefix" ] || usage_error "--fuzz cannot be combined with --prefix: clang must be installed on the machine"
   runtime=libclang-rt-$(apt-cache show clang 2>/dev/null | sed -n 's/^Version: [0-9]*:\([0-9]*\).*/\1/p' | head -1)-dev
   apt-cache show "$runtime" >/dev/null 2>&1 || runtime=clang
   NEEDS+="fuzz  f:clang++                $runtime"$'\n'
@@ -96,20 +96,20 @@ has_program() {
 # One preprocessor run checks all headers. The libraries are linked together, and one by one only if
 # that fails.
 missing_needs() {
-  local headers libraries what
+  local headers libraries name
   headers=$(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^h:/ {print substr($2, 3)}' <<<"$NEEDS")
   libraries=$(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^l:/ {print substr($2, 3)}' <<<"$NEEDS")
-  for what in $headers; do
-    printf '#if !__has_include(<%s>)\nMISSING h:%s\n#endif\n' "$what" "$what"
+  for name in $headers; do
+    printf '#if !__has_include(<%s>)\nMISSING h:%s\n#endif\n' "$name" "$name"
   done | $CXX "${flags[@]}" -x c++ -E -P - 2>/dev/null | sed -n 's/^MISSING //p'
   if [ -n "$libraries" ] && ! links $libraries; then
-    for what in $libraries; do links "$what" || echo "l:$what"; done
+    for name in $libraries; do links "$name" || echo "l:$name"; done
   fi
-  for what in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^p:/ {print substr($2, 3)}' <<<"$NEEDS"); do
-    has_program "$what" || echo "p:$what"
+  for name in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^p:/ {print substr($2, 3)}' <<<"$NEEDS"); do
+    has_program "$name" || echo "p:$name"
   done
-  for what in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^f:/ {print substr($2, 3)}' <<<"$NEEDS"); do
-    scripts/fuzz.sh --check "$what" 2>/dev/null || echo "f:$what"
+  for name in $(awk -v s=" $scope " 'NF && index(s, " " $1 " ") && $2 ~ /^f:/ {print substr($2, 3)}' <<<"$NEEDS"); do
+    scripts/fuzz.sh --check "$name" 2>/dev/null || echo "f:$name"
   done
 }
 links() { echo 'int main() {}' | $CXX -x c++ - -o /dev/null "${flags[@]}" -Wl,--no-as-needed "${@/#/-l}" 2>/dev/null; }
@@ -129,8 +129,8 @@ else
   if ! echo '#include <source_location>
              static_assert(std::source_location::current().line() == 2);' |
        $CXX -std=c++20 -fsyntax-only -x c++ - 2>/dev/null; then
-    echo "'$CXX' ($($CXX -dumpfullversion)) cannot compile C++20: GCC 11 or newer is needed, as in Debian 12 or" \
-         "Ubuntu 22.04. Another compiler is named by CXX=." >&2
+    echo "'$CXX' ($($CXX -dumpfullversion)) cannot compile C++20. Install GCC 11 or newer, as in Debian 12 or" \
+         "Ubuntu 22.04, or set CXX= to another compiler." >&2
     exit 2
   fi
   packages=($(packages_for $(missing_needs)))
@@ -138,19 +138,19 @@ fi
 
 # A folder for another machine is filled even if this machine has all of its packages.
 if [ ${#packages[@]} -eq 0 ] && { [ "$mode" = check ] || [ -z "$prefix" ]; }; then
-  [ "$mode" = check ] || echo "setup.sh: nothing is missing"
+  [ "$mode" = check ] || echo "setup.sh: no package is missing"
   exit 0
 fi
 if [ "$mode" = check ]; then
   {
     echo "Packages are missing: ${packages[*]}"
-    echo "  scripts/setup.sh installs them (Debian, Ubuntu; as root or through sudo);"
-    echo "  scripts/setup.sh --prefix deps needs no root: it unpacks them into ./deps, where make finds them."
+    echo "  Run scripts/setup.sh to install them (Debian, Ubuntu; as root or through sudo),"
+    echo "  or scripts/setup.sh --prefix deps, without root, to unpack them into ./deps, where make finds them."
   } >&2
   exit 2
 fi
 command -v apt-get >/dev/null 2>&1 || {
-  echo "setup.sh: there is no apt-get here. By their Debian names, these are needed: ${packages[*]}" >&2
+  echo "setup.sh: apt-get is missing; install these packages (Debian names): ${packages[*]}" >&2
   exit 1
 }
 
@@ -161,7 +161,8 @@ if [ -z "$prefix" ]; then
   sudo=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null 2>&1 || {
-      echo "setup.sh: neither root nor sudo. Without them: scripts/setup.sh --prefix deps, then make DEPS=deps" >&2
+      echo "setup.sh: installing needs root or sudo. Without them, run scripts/setup.sh --prefix deps," \
+           "then make DEPS=deps" >&2
       exit 1
     }
     sudo=(sudo)
@@ -180,32 +181,32 @@ fi
 # system need anyway. So the folder also works on a machine with fewer packages than this one. apt
 # computes the dependencies as if nothing were installed.
 all=($(awk -v s=" $scope " 'NF && index(s, " " $1 " ") {print $3}' <<<"$NEEDS" | sort -u))
-echo "setup.sh: will download and unpack into $prefix: ${all[*]}, and what they depend on"
+echo "setup.sh: will download and unpack into $prefix: ${all[*]}, and their dependencies"
 [ $dry -eq 0 ] || exit 0
 work=$prefix/.setup
 mkdir -p "$work/archives/partial"
 : >"$work/status"
-suppose_nothing=(-o Dir::State::status="$work/status" -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o Acquire::Retries=3)
+empty_system=(-o Dir::State::status="$work/status" -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o Acquire::Retries=3)
 if ! apt-cache show "${all[@]}" >/dev/null 2>&1; then
   # There are no package lists, and fetching them for the machine needs root: use private lists.
   mkdir -p "$work/lists/partial"
-  suppose_nothing+=(-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work")
-  apt-get -q "${suppose_nothing[@]}" update
+  empty_system+=(-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work")
+  apt-get -q "${empty_system[@]}" update
 fi
 closure() {
-  apt-get -s "${suppose_nothing[@]}" install -y --no-install-recommends "$@" | awk '$1 == "Inst" {print $2}' | sort -u
+  apt-get -s "${empty_system[@]}" install -y --no-install-recommends "$@" | awk '$1 == "Inst" {print $2}' | sort -u
 }
-everywhere() { { closure g++ make; dpkg-query -W -f '${Essential} ${Package}\n' | sed -n 's/^yes //p'; } | sort -u; }
-wanted=($(comm -23 <(closure "${all[@]}") <(everywhere)))
-[ ${#wanted[@]} -gt 0 ] || { echo "setup.sh: apt knows none of these packages: ${all[*]}" >&2; exit 1; }
-(cd "$work/archives" && apt-get -q "${suppose_nothing[@]}" download "${wanted[@]}")
+base_packages() { { closure g++ make; dpkg-query -W -f '${Essential} ${Package}\n' | sed -n 's/^yes //p'; } | sort -u; }
+to_unpack=($(comm -23 <(closure "${all[@]}") <(base_packages)))
+[ ${#to_unpack[@]} -gt 0 ] || { echo "setup.sh: apt knows none of these packages: ${all[*]}" >&2; exit 1; }
+(cd "$work/archives" && apt-get -q "${empty_system[@]}" download "${to_unpack[@]}")
 for deb in "$work"/archives/*.deb; do dpkg-deb -x "$deb" "$prefix"; done
 rm -rf "$work"
-printf '%s\n' "${wanted[@]}" >"$prefix/packages"
-narrowed=()
-[ $gpu -eq 0 ] || narrowed=(--gpu)
-if ! CXX=$CXX "$0" --check --prefix "$prefix" "${narrowed[@]}"; then
-  echo "setup.sh: $prefix was filled but something is still not found in it" >&2
+printf '%s\n' "${to_unpack[@]}" >"$prefix/packages"
+gpu_flag=()
+[ $gpu -eq 0 ] || gpu_flag=(--gpu)
+if ! CXX=$CXX "$0" --check --prefix "$prefix" "${gpu_flag[@]}"; then
+  echo "setup.sh: $prefix was filled, but packages are still missing in it" >&2
   exit 1
 fi
-echo "setup.sh: ready; build with: make DEPS=$prefix${narrowed:+ HOST_BUILD=0}"
+echo "setup.sh: ready; build with: make DEPS=$prefix${gpu_flag:+ HOST_BUILD=0}"

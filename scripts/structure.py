@@ -33,7 +33,7 @@ RAW_CUDA = re.compile(
     r"<<<|\b(threadIdx|blockIdx|blockDim|gridDim|__shared__|__syncthreads|__syncwarp|asm|atomicAdd"
     r"|__\w+_sync|cuda[A-Z]\w+)\b")
 FLAG_IN_TEXT = re.compile(r'"[^"\n]*(?<![\w-])--[a-z]')
-KNOWS_NO_FLAGS = ("base", "device", "ops", "comm", "io")
+FOLDERS_WITHOUT_FLAGS = ("base", "device", "ops", "comm", "io")
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 
@@ -83,7 +83,7 @@ def breaches(root):
                 yield f"{name}:{number}: {include[1]} is for mains, base, io, config and tokenize"
             if parts[0] == "test" and path.suffix == ".cu" and OPTIONS_AND_JSON.match(include[1]):
                 yield f"{name}:{number}: kernel tests do not include {include[1]}"
-        if folder and folder.split("/")[0] in KNOWS_NO_FLAGS and path.name != "model_card.h":
+        if folder and folder.split("/")[0] in FOLDERS_WITHOUT_FLAGS and path.name != "model_card.h":
             for number, line in enumerate(text.splitlines(), 1):
                 if FLAG_IN_TEXT.search(line.split("//")[0]):
                     yield f"{name}:{number}: a flag in a text; use quantity() of base/error.h"
@@ -102,16 +102,16 @@ def include_cycles(root):
     """Reports each chain of includes in llmc/ that leads back to its first file."""
     graph = {str(p.relative_to(root)): [m[1] for m in map(INCLUDE.match, p.read_text().splitlines()) if m]
              for p in sources(root, "llmc")}
-    done, chain = set(), []
+    visited, chain = set(), []
 
     def visit(name):
         if name in chain:
             yield f"{name}:1: includes itself: {' > '.join(chain[chain.index(name):] + [name])}"
-        elif name in graph and name not in done:
+        elif name in graph and name not in visited:
             chain.append(name)
             for other in graph[name]:
                 yield from visit(other)
-            done.add(chain.pop())
+            visited.add(chain.pop())
 
     for name in graph:
         yield from visit(name)
@@ -204,9 +204,9 @@ def long_parts(root):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    found = [*breaches(root), *include_cycles(root), *long_parts(root)]
-    print("\n".join(found), end="\n" if found else "")
-    return 1 if found else 0
+    violations = [*breaches(root), *include_cycles(root), *long_parts(root)]
+    print("\n".join(violations), end="\n" if violations else "")
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ inline Ids bytes_of(const std::string& text) {
   return ByteTokenizer().encode(text);
 }
 
-inline Ids joined(std::initializer_list<Ids> parts) {
+inline Ids concatenate(std::initializer_list<Ids> parts) {
   Ids all;
   for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
@@ -39,14 +39,14 @@ inline TokenSource source_of(const std::string& name, const Tokenizer& tokenizer
   return reader.read({{name}, std::nullopt}, "--train").at(0);
 }
 
-inline Ids all_of(const TokenSource& source) {
+inline Ids all_tokens(const TokenSource& source) {
   Ids ids(static_cast<std::size_t>(source.size()));
   source.copy(0, source.size(), ids.data());
   return ids;
 }
 
-inline Ids starts_of(const TokenSource& source) {
-  const Ids tokens = all_of(source);
+inline Ids document_starts_of(const TokenSource& source) {
+  const Ids tokens = all_tokens(source);
   Ids starts(tokens.size());
   source.document_starts(0, tokens, starts.data());
   return starts;

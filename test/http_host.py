@@ -18,9 +18,9 @@ def send(handler, page, announce=0, until=None, step=1 << 16, pause=0.0, first_b
     Content-Length; until: bytes after which the connection ends; step, pause: bytes per write and seconds
     after it; first_byte: where the range begins, instead of the requested position."""
     begin, code = 0, 200
-    wanted = handler.headers.get("Range", "")
-    if wanted and page.ranges and handler.headers.get("If-Range") in (None, page.headers.get("ETag")):
-        begin, code = int(wanted[len("bytes="):-1]) if first_byte is None else first_byte, 206
+    requested = handler.headers.get("Range", "")
+    if requested and page.ranges and handler.headers.get("If-Range") in (None, page.headers.get("ETag")):
+        begin, code = int(requested[len("bytes="):-1]) if first_byte is None else first_byte, 206
     if code == 206 and begin >= len(page.body):
         return status(416, {"Content-Range": f"bytes */{len(page.body)}"})(handler, page)
     body = page.body[begin:]

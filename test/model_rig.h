@@ -47,7 +47,7 @@ class ModelRig {
 
   // Sets the loss scale of fp16; other dtypes have none.
   void set_loss_scale(double scale) {
-    state_.set_optimizer_state(state_.first_optimizer_state(static_cast<float>(scale)), stream_);
+    state_.set_optimizer_state(state_.initial_optimizer_state(static_cast<float>(scale)), stream_);
   }
 
   static llmc::PreparedBatch prepared(const llmc::oracle::Batch& batch) {

@@ -1,5 +1,5 @@
-// Runs the script of a page that scripts/plot wrote, in as much of a browser as it needs, moves the
-// pointer over every panel, and prints what it drew as JSON: node page_dom.js PAGE.html
+// Runs the script of a page that scripts/plot wrote, with the few parts of a browser that it needs, moves
+// the pointer over every panel, and prints the drawn elements as JSON: node page_dom.js PAGE.html
 "use strict";
 const fs = require("fs");
 const page = fs.readFileSync(process.argv[2], "utf8");

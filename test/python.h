@@ -36,10 +36,10 @@ inline std::string run_python(const std::string& script, const std::filesystem::
   std::ofstream(file) << script;
   const std::string command =
       "cd '" + directory.string() + "' && '" + python() + "' script.py > script.out 2> script.err";
-  const bool good = std::system(command.c_str()) == 0;
+  const bool success = std::system(command.c_str()) == 0;
   std::ostringstream text;
-  text << std::ifstream(good ? output : (directory / "script.err").string()).rdbuf();
-  llmc::require(good, "the Python script failed:\n" + text.str());
+  text << std::ifstream(success ? output : (directory / "script.err").string()).rdbuf();
+  llmc::require(success, "the Python script failed:\n" + text.str());
   return text.str();
 }
 

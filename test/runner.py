@@ -1,4 +1,4 @@
-"""Runs a module's test functions. Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why` for each,
+"""Runs a module's test functions. Prints `ok NAME`, `FAILED NAME: reason` or `[skipped] NAME: reason` for each,
 then `N passed, N failed, N skipped`: the format that scripts/run_tests.sh reads.
 """
 import fnmatch
@@ -10,9 +10,9 @@ class Skip(Exception):
     pass
 
 
-def expect(condition, why):
+def expect(condition, message):
     if not condition:
-        raise AssertionError(why)
+        raise AssertionError(message)
 
 
 def run_tests(tests, arguments, pattern="*"):
@@ -28,11 +28,11 @@ def run_tests(tests, arguments, pattern="*"):
                 test(*arguments(Path(folder)))
                 passed += 1
                 print(f"ok {name[5:]}", flush=True)
-            except Skip as why:
+            except Skip as reason:
                 skipped += 1
-                print(f"[skipped] {name[5:]}: {why}", flush=True)
-            except Exception as why:  # an exception fails this test; the next ones still run
+                print(f"[skipped] {name[5:]}: {reason}", flush=True)
+            except Exception as error:  # an exception fails this test; the next ones still run
                 failed += 1
-                print(f"FAILED {name[5:]}: {type(why).__name__}: {why}", flush=True)
+                print(f"FAILED {name[5:]}: {type(error).__name__}: {error}", flush=True)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

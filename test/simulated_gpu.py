@@ -17,7 +17,7 @@ def flag(name, default=None):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
 
-def slowed(name, unit, value):
+def slow_down(name, unit, value):
     if f"slow:{name}" not in PLANTS:
         return value
     return 3 * value if unit == "ms" else value / 3
@@ -41,14 +41,14 @@ def losses(gpt2, steps):
 
 
 def profile_rows(label):
-    shares = {}
+    milliseconds = {}
     for p in PREDICTIONS:
         if p["from"] == "profile":
             for operation in p["operations"]:
-                shares[operation] = slowed(operation, "ms", p["predicted"] / len(p["operations"]))
-    total = sum(ms for operation, ms in shares.items() if "/" in operation)
+                milliseconds[operation] = slow_down(operation, "ms", p["predicted"] / len(p["operations"]))
+    total = sum(ms for operation, ms in milliseconds.items() if "/" in operation)
     yield {"operation": "step", "depth": 0, "steps": 5, "calls_per_step": 1, "ms_per_step": total, "percent": 100}
-    for operation, ms in shares.items():
+    for operation, ms in milliseconds.items():
         yield {"operation": operation, "depth": 1, "calls_per_step": 1, "ms_per_step": ms, "percent": 100 * ms / total}
 
 
@@ -89,7 +89,7 @@ def bench_lines():
 
 
 def result_line(op, variant, shape, p):
-    value = slowed(f"{op}/{variant}", p["unit"], p["predicted"])
+    value = slow_down(f"{op}/{variant}", p["unit"], p["predicted"])
     ok = not ("wrong" in PLANTS and op == "gelu_backward")
     line = {"type": "result", "ok": ok, "op": op, "variant": variant, "shape": shape, "dtype": "bf16",
             "median_us": 1e6 / value, "gb_s": value, "tflop_s": value, "percent_of_roof": value, "faults": [] if ok else ["wrong"]}

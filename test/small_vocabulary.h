@@ -37,8 +37,8 @@ inline std::string symbols_of(const std::string& bytes) {
 
 using Merges = std::vector<std::pair<std::string, std::string>>;  // as bytes
 
-inline const Merges kFew = {{"h", "e"}, {"l", "l"},    {"he", "ll"},
-                            {" ", "w"}, {"hell", "o"}, {"\xc3", "\xa9"}};
+inline const Merges kFewMerges = {{"h", "e"}, {"l", "l"},    {"he", "ll"},
+                                  {" ", "w"}, {"hell", "o"}, {"\xc3", "\xa9"}};
 
 // Ids: 0-255 are the bytes of that value (not GPT-2's order, which no code may rely on), then the
 // merges, then end-of-text.

@@ -83,16 +83,17 @@ double as_double(const T& x) {
   }
 }
 
-// ||got - want|| / ||want||. A NaN in either returns NaN, which fails every `< tolerance`. If
-// `want` is all zero: 0 if `got` is too, else infinity (use max_abs_error for such tensors).
+// ||actual - expected|| / ||expected||. A NaN in either returns NaN, which fails each comparison
+// with a tolerance. If `expected` is all zero: 0 if `actual` is too, else infinity (use
+// max_abs_error for such tensors).
 template <class A, class B>
-double relative_l2(const std::vector<A>& got, const std::vector<B>& want) {
-  llmc::require(got.size() == want.size(), "relative_l2: the vectors differ in length");
+double relative_l2(const std::vector<A>& actual, const std::vector<B>& expected) {
+  llmc::require(actual.size() == expected.size(), "relative_l2: the vectors differ in length");
   double error = 0.0;
   double norm = 0.0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double w = as_double(want[i]);
-    const double d = as_double(got[i]) - w;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double w = as_double(expected[i]);
+    const double d = as_double(actual[i]) - w;
     error += d * d;
     norm += w * w;
   }
@@ -100,17 +101,17 @@ double relative_l2(const std::vector<A>& got, const std::vector<B>& want) {
   return std::sqrt(error / norm);
 }
 
-// max |got - want|; NaN if any difference is NaN.
+// max |actual - expected|; NaN if any difference is NaN.
 template <class A, class B>
-double max_abs_error(const std::vector<A>& got, const std::vector<B>& want) {
-  llmc::require(got.size() == want.size(), "max_abs_error: the vectors differ in length");
-  double worst = 0.0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(as_double(got[i]) - as_double(want[i]));
+double max_abs_error(const std::vector<A>& actual, const std::vector<B>& expected) {
+  llmc::require(actual.size() == expected.size(), "max_abs_error: the vectors differ in length");
+  double max_error = 0.0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double d = std::abs(as_double(actual[i]) - as_double(expected[i]));
     if (std::isnan(d)) return d;
-    worst = std::max(worst, d);
+    max_error = std::max(max_error, d);
   }
-  return worst;
+  return max_error;
 }
 
 // ---- device --------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ std::vector<T> download(const llmc::Buffer<T>& buffer, llmc::Stream& stream) {
                   stream);
 }
 
-// ---- complaints ----------------------------------------------------------------------------
+// ---- error messages ------------------------------------------------------------------------
 
 // The message of the Error that `action` throws, or "" if it throws none.
 template <class Action>
@@ -156,19 +157,19 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// ---- surroundings --------------------------------------------------------------------------
+// ---- environment ---------------------------------------------------------------------------
 
 // True under the sanitizers, which are tens of times slower: use the smallest shapes that still
 // reach every branch.
-inline bool tiny() {
+inline bool tiny_shapes() {
   const char* value = std::getenv("LLMC_TINY");
   return value != nullptr && std::string(value) == "1";
 }
 
 // Reports that the running test case cannot be decided here; `return` from it afterwards. The
 // runner counts the printed line as one skipped test.
-inline void skip(const std::string& why) {
-  std::cout << "[skipped] " << doctest::getContextOptions()->currentTest->m_name << ": " << why
+inline void skip(const std::string& reason) {
+  std::cout << "[skipped] " << doctest::getContextOptions()->currentTest->m_name << ": " << reason
             << std::endl;
 }
 
@@ -177,21 +178,22 @@ inline void skip(const std::string& why) {
 inline std::string root_dir() {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  for (fs::path at : {fs::current_path(ignored), fs::read_symlink("/proc/self/exe", ignored)}) {
-    for (; at.has_relative_path(); at = at.parent_path()) {
-      if (fs::exists(at / "llmc/device/device.h", ignored)) return at.string();
+  for (fs::path folder : {fs::current_path(ignored), fs::read_symlink("/proc/self/exe", ignored)}) {
+    for (; folder.has_relative_path(); folder = folder.parent_path()) {
+      if (fs::exists(folder / "llmc/device/device.h", ignored)) return folder.string();
     }
   }
-  llmc::fail("the source tree was not found", "run the tests inside it");
+  llmc::fail("no source tree contains the current folder or the test program",
+             "run the tests inside the source tree");
 }
 
 // The folder of texts and tokenizers for tests: $LLMC_DATA, else shared/data next to the source
 // tree. Empty if there is none; the test then calls `skip`.
 inline std::string data_dir() {
   if (const char* value = std::getenv("LLMC_DATA"); value != nullptr) return value;
-  const auto beside = std::filesystem::path(root_dir()).parent_path() / "shared/data";
+  const auto neighbour = std::filesystem::path(root_dir()).parent_path() / "shared/data";
   std::error_code ignored;
-  return std::filesystem::is_directory(beside, ignored) ? beside.string() : std::string();
+  return std::filesystem::is_directory(neighbour, ignored) ? neighbour.string() : std::string();
 }
 
 // A new folder that is deleted, with its contents, at the end of the scope.
@@ -199,7 +201,7 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string name = (std::filesystem::temp_directory_path() / "llmc-test-XXXXXX").string();
-    llmc::require(mkdtemp(name.data()) != nullptr, "no temporary folder could be made: " + name);
+    llmc::require(mkdtemp(name.data()) != nullptr, "cannot create a temporary folder " + name);
     path_ = name;
   }
   ~TemporaryDirectory() {

@@ -52,7 +52,7 @@ std::string describe(const Case& c) {
 
 // Each T and HS occurs at least once; they lie on both sides of the tiles' edges.
 std::vector<Case> cases() {
-  if (llmc_test::tiny()) {
+  if (llmc_test::tiny_shapes()) {
     return {{1, 1, 1, 8, false},
             {1, 17, 1, 40, true},
             {1, 66, 1, 32, true},
@@ -263,28 +263,29 @@ Tolerance standard_tolerance(const Case& c) {
   return t;
 }
 
-// Relative error of a gradient. If the terms of the wanted gradient cancel to zero, the error is
+// Relative error of a gradient. If the terms of the expected gradient cancel to zero, the error is
 // relative to 1, the size of the terms: a query that attends only to itself has no gradient of q or
 // k.
-double gradient_error(const std::vector<float>& got, const std::vector<double>& want) {
+double gradient_error(const std::vector<float>& got, const std::vector<double>& expected) {
   double norm = 0;
-  for (const double w : want) norm += w * w;
-  const double ones = std::sqrt(static_cast<double>(want.size()));
-  if (std::sqrt(norm) > 0.01 * ones) return relative_l2(got, want);
+  for (const double w : expected) norm += w * w;
+  const double ones = std::sqrt(static_cast<double>(expected.size()));
+  if (std::sqrt(norm) > 0.01 * ones) return relative_l2(got, expected);
   std::vector<double> difference;
-  for (std::size_t i = 0; i < got.size(); ++i) difference.push_back(1 + got[i] - want[i]);
-  return relative_l2(difference, std::vector<double>(want.size(), 1.0));
+  for (std::size_t i = 0; i < got.size(); ++i) difference.push_back(1 + got[i] - expected[i]);
+  return relative_l2(difference, std::vector<double>(expected.size(), 1.0));
 }
 
 void compare(const Case& c, const Problem& p, const Result& got, const Tolerance& allowed) {
   const auto qkv = llmc::oracle::to_double(p.qkv);
-  const auto want =
+  const auto expected =
       llmc::oracle::attention_forward(qkv, c.B, c.T, c.NH, c.HS, p.doc_start, oracle_factor(c));
   const auto d_qkv = llmc::oracle::attention_backward(
       llmc::oracle::to_double(p.d_out), qkv, c.B, c.T, c.NH, c.HS, p.doc_start, oracle_factor(c));
   CHECK(got.guards);
-  CHECK(relative_l2(got.out, want.out) < allowed.out);
-  if (!got.lse.empty()) CHECK(llmc_test::max_abs_error(got.lse, want.log_sum_exp) < allowed.lse);
+  CHECK(relative_l2(got.out, expected.out) < allowed.out);
+  if (!got.lse.empty())
+    CHECK(llmc_test::max_abs_error(got.lse, expected.log_sum_exp) < allowed.lse);
   double error[3];
   for (int i = 0; i < 3; ++i) {
     error[i] = gradient_error(part_of(got.d_qkv, c.C(), i), part_of(d_qkv, c.C(), i));
@@ -302,7 +303,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_SUITE_BEGIN("attention");
 
-TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("flash attention matches the definition", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const Problem p = make_problem<T>(c);
@@ -310,8 +311,9 @@ TEST_CASE_TEMPLATE("flash attention is the definition", T, float, bf16, fp16) {
   }
 }
 
-TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16, fp16) {
-  const Case c = llmc_test::tiny() ? Case{1, 40, 2, 16, true} : Case{2, 150, 3, 64, true, 1.0, 0.2};
+TEST_CASE_TEMPLATE("flash attention is bitwise repeatable", T, float, bf16, fp16) {
+  const Case c =
+      llmc_test::tiny_shapes() ? Case{1, 40, 2, 16, true} : Case{2, 150, 3, 64, true, 1.0, 0.2};
   const Problem p = make_problem<T>(c);
   const Result first = run_flash<T>(c, p);
   const Result second = run_flash<T>(c, p);
@@ -320,7 +322,7 @@ TEST_CASE_TEMPLATE("flash attention repeats bit for bit", T, float, bf16, fp16) 
   CHECK(same_bits(first.d_qkv, second.d_qkv));
 }
 
-TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("standard attention matches the definition", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const Problem p = make_problem<T>(c);
@@ -328,8 +330,8 @@ TEST_CASE_TEMPLATE("standard attention is the definition", T, float, bf16, fp16)
   }
 }
 
-TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, float, bf16, fp16) {
-  const Case c = llmc_test::tiny() ? Case{1, 35, 3, 8, true} : Case{2, 140, 3, 64, true};
+TEST_CASE_TEMPLATE("flash and standard attention and their gradients agree", T, float, bf16, fp16) {
+  const Case c = llmc_test::tiny_shapes() ? Case{1, 35, 3, 8, true} : Case{2, 140, 3, 64, true};
   const Problem p = make_problem<T>(c);
   const Result flash = run_flash<T>(c, p);
   const Result standard = run_standard<T>(c, p);
@@ -344,10 +346,10 @@ TEST_CASE_TEMPLATE("flash and standard attention agree, gradients included", T, 
   }
 }
 
-TEST_CASE_TEMPLATE("flash and standard attention leave out the same probabilities", T, float, bf16,
+TEST_CASE_TEMPLATE("flash and standard attention drop the same probabilities", T, float, bf16,
                    fp16) {
-  const Case c =
-      llmc_test::tiny() ? Case{1, 35, 3, 8, true, 1.0, 0.4} : Case{2, 140, 3, 64, true, 1.0, 0.4};
+  const Case c = llmc_test::tiny_shapes() ? Case{1, 35, 3, 8, true, 1.0, 0.4}
+                                          : Case{2, 140, 3, 64, true, 1.0, 0.4};
   const Problem p = make_problem<T>(c);
   const Result flash = run_flash<T>(c, p), standard = run_standard<T>(c, p);
   const Tolerance a = tolerance<T>(c), b = standard_tolerance<T>(c);
@@ -355,7 +357,7 @@ TEST_CASE_TEMPLATE("flash and standard attention leave out the same probabilitie
   CHECK(relative_l2(flash.d_qkv, standard.d_qkv) < a.d_qk + b.d_qk);
 }
 
-TEST_CASE("flash attention refuses what it cannot do") {
+TEST_CASE("flash attention rejects shapes that it does not support") {
   Stream stream;
   Buffer<float> memory(1 << 16);
   const auto forward = [&](std::int64_t T, std::int64_t C, std::int64_t NH, std::int64_t skip = 0) {
@@ -363,11 +365,11 @@ TEST_CASE("flash attention refuses what it cannot do") {
                                   make_tensor(memory.data(), 1, NH, T),
                                   make_tensor(memory.data(), 1, T, 3 * C), NH, nullptr, stream);
   };
-  CHECK_THROWS_WITH_AS(forward(4, 24, 2), doctest::Contains("multiples of 8 from 8 to 128"),
+  CHECK_THROWS_WITH_AS(forward(4, 24, 2), doctest::Contains("multiple of 8, from 8 to 128"),
                        llmc::Error);
   CHECK_THROWS_WITH_AS(forward(4, 136, 1), doctest::Contains("head size 136"), llmc::Error);
-  CHECK_THROWS_WITH_AS(forward(4, 32, 3), doctest::Contains("32 channels and 3 heads"),
-                       llmc::Error);
+  CHECK_THROWS_WITH_AS(forward(4, 32, 3),
+                       doctest::Contains("32 channels are not a multiple of 3 heads"), llmc::Error);
   CHECK_THROWS_WITH_AS(forward(0, 32, 1), doctest::Contains("T = 0"), llmc::Error);
   CHECK_THROWS_WITH_AS(forward(4, 32, 1, 1), doctest::Contains("16 bytes"), llmc::Error);
   CHECK_THROWS_WITH_AS(

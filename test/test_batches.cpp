@@ -19,7 +19,8 @@ using llmc_test::contains;
 namespace {
 
 // A source of n consecutive tokens: first, first + 1, ...
-TokenSource counting(std::int64_t n, const std::string& name = "text", std::int32_t first = 0) {
+TokenSource counting_source(std::int64_t n, const std::string& name = "text",
+                            std::int32_t first = 0) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
   std::iota(tokens.begin(), tokens.end(), first);
   TokenSource source(name);
@@ -28,7 +29,7 @@ TokenSource counting(std::int64_t n, const std::string& name = "text", std::int3
 }
 
 Windows windows(std::vector<TokenSource> sources, std::int64_t T, bool documents = false) {
-  return Windows(std::move(sources), T, documents, "a longer text");
+  return Windows(std::move(sources), T, documents, "give a longer text");
 }
 
 std::int32_t token(const TokenSource& source, std::int64_t at) {
@@ -37,7 +38,7 @@ std::int32_t token(const TokenSource& source, std::int64_t at) {
   return value;
 }
 
-std::vector<std::int64_t> order(std::int64_t n, std::uint64_t seed, std::uint64_t epoch) {
+std::vector<std::int64_t> permutation_of(std::int64_t n, std::uint64_t seed, std::uint64_t epoch) {
   const Permutation permutation(n, seed, epoch);
   std::vector<std::int64_t> all;
   for (std::int64_t i = 0; i < n; ++i) all.push_back(permutation[i]);
@@ -47,31 +48,31 @@ std::vector<std::int64_t> order(std::int64_t n, std::uint64_t seed, std::uint64_
 }  // namespace
 
 TEST_SUITE("batches") {
-  TEST_CASE("every size's permutation meets every number once") {
+  TEST_CASE("a permutation of any size contains every number once") {
     for (const std::int64_t n : {1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000}) {
-      auto all = order(n, 7, 0);
+      auto all = permutation_of(n, 7, 0);
       std::sort(all.begin(), all.end());
       for (std::int64_t i = 0; i < n; ++i) CHECK(all[i] == i);
     }
   }
 
-  TEST_CASE("the order depends on seed and epoch, and shuffles") {
+  TEST_CASE("the permutation shuffles and depends on seed and epoch") {
     const std::int64_t n = 1000;
-    CHECK(order(n, 7, 0) == order(n, 7, 0));
-    CHECK(order(n, 7, 0) != order(n, 8, 0));
-    CHECK(order(n, 7, 0) != order(n, 7, 1));
+    CHECK(permutation_of(n, 7, 0) == permutation_of(n, 7, 0));
+    CHECK(permutation_of(n, 7, 0) != permutation_of(n, 8, 0));
+    CHECK(permutation_of(n, 7, 0) != permutation_of(n, 7, 1));
     // Neighbours end up far apart: the mean distance of random positions is n/3, with a standard
     // error of about n/100.
-    const auto all = order(n, 7, 0);
+    const auto all = permutation_of(n, 7, 0);
     double distance = 0;
     for (std::int64_t i = 1; i < n; ++i)
       distance += std::abs(static_cast<double>(all[i] - all[i - 1]));
     CHECK(distance / static_cast<double>(n - 1) == doctest::Approx(n / 3.0).epsilon(0.1));
   }
 
-  TEST_CASE("an epoch takes each window once, whatever the batch size") {
+  TEST_CASE("an epoch takes each window once for any batch size") {
     const std::int64_t T = 4, tokens = 43;  // 10 windows, 2 tokens left over
-    const ShuffledWindows text(windows({counting(tokens)}, T), 5);
+    const ShuffledWindows text(windows({counting_source(tokens)}, T), 5);
     CHECK(text.windows() == 10);
     std::vector<std::int32_t> first, all;
     for (std::int64_t g = 0; g < 10; ++g) {
@@ -90,7 +91,7 @@ TEST_SUITE("batches") {
   }
 
   TEST_CASE("evaluation takes the windows in order; the last batch may be smaller") {
-    const ConsecutiveWindows text(windows({counting(14)}, 3));
+    const ConsecutiveWindows text(windows({counting_source(14)}, 3));
     CHECK(text.windows() == 4);
     const Batch batch = text.batch(2, 5);
     CHECK(batch.B == 2);
@@ -99,7 +100,7 @@ TEST_SUITE("batches") {
   }
 
   TEST_CASE("the validation split shares no token with training") {
-    const auto split = split_validation({counting(1000), counting(40, "b")}, 16);
+    const auto split = split_validation({counting_source(1000), counting_source(40, "b")}, 16);
     CHECK(split.train[0].size() == 950);
     CHECK(split.validation[0].size() == 50);
     CHECK(token(split.train[0], 949) == 949);
@@ -109,19 +110,20 @@ TEST_SUITE("batches") {
     CHECK(split.validation[1].size() == 17);
   }
 
-  TEST_CASE("a text that is too short is named, with what would fit") {
-    const std::string said = complaint([] {
-      windows({counting(90), counting(8, "short.txt")}, 8);
+  TEST_CASE("the error for a short text names it and the longest sequence that fits") {
+    const std::string message = complaint([] {
+      windows({counting_source(90), counting_source(8, "short.txt")}, 8);
     });
-    CHECK(contains(said, "short.txt has 8 tokens"));
-    CHECK(contains(said, "a longer text, or sequence length of at most 7"));
-    CHECK(
-        contains(complaint([] { split_validation({counting(9, "short.txt")}, 8); }), "short.txt"));
+    CHECK(contains(message, "short.txt has 8 tokens"));
+    CHECK(contains(message, "give a longer text, or reduce sequence length to at most 7"));
+    CHECK(contains(complaint([] { split_validation({counting_source(9, "short.txt")}, 8); }),
+                   "short.txt"));
   }
 
   TEST_CASE("several sources without weights are shuffled as one text") {
     const std::int64_t T = 4;
-    const ShuffledWindows text(windows({counting(41), counting(81, "b", 1000)}, T), 3);
+    const ShuffledWindows text(windows({counting_source(41), counting_source(81, "b", 1000)}, T),
+                               3);
     CHECK(text.windows() == 30);
     for (const std::int64_t epoch : {0, 1}) {
       std::vector<std::int32_t> first;
@@ -133,9 +135,9 @@ TEST_SUITE("batches") {
     }
   }
 
-  TEST_CASE("weighted sources: exact shares, no repetition in a source's epoch, any batch size") {
+  TEST_CASE("weighted sources have exact fractions and repeat no window within an epoch") {
     const std::int64_t T = 4;
-    const ShuffledWindows text(windows({counting(41), counting(81, "b", 1000)}, T), 3,
+    const ShuffledWindows text(windows({counting_source(41), counting_source(81, "b", 1000)}, T), 3,
                                Interleave({7, 3}));
     std::vector<std::int32_t> a, b, all;
     for (std::int64_t g = 0; g < 400; ++g) {
@@ -163,23 +165,24 @@ TEST_SUITE("batches") {
           std::vector<std::int32_t>(all.begin() + 123 * T, all.begin() + 130 * T));
   }
 
-  TEST_CASE("evaluation of several sources takes each window once, and soon some of each") {
-    const ConsecutiveWindows text(windows({counting(401), counting(101, "b", 1000)}, 4));
+  TEST_CASE("evaluation of several sources takes each window once and mixes the sources evenly") {
+    const ConsecutiveWindows text(
+        windows({counting_source(401), counting_source(101, "b", 1000)}, 4));
     CHECK(text.windows() == 125);
     std::vector<std::int32_t> first;
     for (std::int64_t w = 0; w < 125; ++w) first.push_back(text.batch(w, 1).inputs[0]);
-    const auto of_b = [](auto begin, auto end) {
+    const auto count_of_b = [](auto begin, auto end) {
       return std::count_if(begin, end, [](std::int32_t token) { return token >= 1000; });
     };
     for (std::int64_t at = 0; at < 120; at += 20) {
-      CHECK(of_b(first.begin() + at, first.begin() + at + 20) >= 3);
-      CHECK(of_b(first.begin() + at, first.begin() + at + 20) <= 5);
+      CHECK(count_of_b(first.begin() + at, first.begin() + at + 20) >= 3);
+      CHECK(count_of_b(first.begin() + at, first.begin() + at + 20) <= 5);
     }
     std::sort(first.begin(), first.end());
     CHECK(std::adjacent_find(first.begin(), first.end()) == first.end());
   }
 
-  TEST_CASE("documents begin at end-of-text, or where the file's index says") {
+  TEST_CASE("documents begin at end-of-text tokens or at the positions of the file's index") {
     TokenSource marked("marked", 0, 9);
     marked.add("a", TokenData({1, 9, 2, 9, 9, 3, 4, 5, 9, 6}));
     CHECK(marked.has_documents());
@@ -209,7 +212,7 @@ TEST_SUITE("batches") {
     CHECK(batch.doc_start == std::vector<std::int32_t>{0, 1, 1, 3, 3, 3, 3});
   }
 
-  TEST_CASE("a token outside the vocabulary never reaches a batch, and its file is named") {
+  TEST_CASE("a token outside the vocabulary never reaches a batch; the error names its file") {
     TokenSource text("text", 100);
     text.add("a.bin", TokenData({1, 2, 3, 4, 5}));
     text.add("b.bin", TokenData({6, 7, 100, 9, 10}));
@@ -222,7 +225,7 @@ TEST_SUITE("batches") {
 }
 
 TEST_SUITE("interleave") {
-  TEST_CASE("after any number of samples each source is within one of its share") {
+  TEST_CASE("after any number of samples each source is within one of its exact count") {
     for (const std::vector<std::int64_t>& weights : {std::vector<std::int64_t>{1},
                                                      {7, 3},
                                                      {1, 1, 1},
@@ -241,11 +244,11 @@ TEST_SUITE("interleave") {
         }
       }
       for (std::size_t s = 0; s < weights.size(); ++s) CHECK(count[s] == 3 * weights[s]);
-      CHECK(mix.share(0) == doctest::Approx(static_cast<double>(weights[0]) / total));
+      CHECK(mix.fraction(0) == doctest::Approx(static_cast<double>(weights[0]) / total));
     }
   }
 
-  TEST_CASE("what weights have in common does not matter; too fine ones are refused") {
+  TEST_CASE("weights are reduced by their common divisor; a long period is rejected") {
     const Interleave a({7, 3}), b({700'000'000'000, 300'000'000'000});
     for (std::int64_t g = 0; g < 50; ++g) CHECK(a[g].source == b[g].source);
     CHECK(contains(complaint([] { Interleave({999'999, 2}); }), "1000000"));
@@ -262,22 +265,22 @@ TEST_SUITE("token_buckets") {
     CHECK(buckets.position == std::vector<std::int32_t>{3, 1, 4, 0, 2, 5});
   }
 
-  TEST_CASE("large ids take the second digit's pass") {
+  TEST_CASE("ids of more than one radix digit are sorted correctly") {
     const auto ids = llmc_test::random_ints(3000, 3, 1 << 20);
     const TokenBuckets buckets = make_token_buckets(ids);
     CHECK(std::is_sorted(buckets.token.begin(), buckets.token.end()));
-    std::vector<bool> seen(ids.size());
+    std::vector<bool> is_listed(ids.size());
     for (std::size_t i = 0; i < buckets.token.size(); ++i) {
       for (std::int32_t at = buckets.start[i]; at < buckets.start[i + 1]; ++at) {
         CHECK(ids[buckets.position[at]] == buckets.token[i]);
-        CHECK_FALSE(seen[buckets.position[at]]);
-        seen[buckets.position[at]] = true;
+        CHECK_FALSE(is_listed[buckets.position[at]]);
+        is_listed[buckets.position[at]] = true;
       }
     }
     CHECK(buckets.start.back() == 3000);
   }
 
-  TEST_CASE("no tokens, no buckets") {
+  TEST_CASE("an empty list of tokens has no buckets") {
     CHECK(make_token_buckets({}).token.empty());
   }
 }

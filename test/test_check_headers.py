@@ -35,13 +35,13 @@ def check(folder, **headers):
     return done.returncode, [line[:-len(end)] for line in done.stdout.splitlines() if line.endswith(end)], done.stdout
 
 
-def test_headers_that_compile_alone(folder):
+def test_headers_that_compile_alone_pass(folder):
     code, faulty, text = check(folder, a="#include <vector>\n" + USES_VECTOR.format("a"),
                                b='#include "a.h"\n' + USES_VECTOR.format("b"))
     expect(code == 0 and text == "", text)
 
 
-def test_a_missing_include_is_found_wherever_the_header_stands(folder):
+def test_a_missing_include_is_reported_anywhere_in_a_chain(folder):
     # later.h includes <vector> before bad.h, which lacks it, and last.h includes later.h.
     with_vector = "#include <vector>\n"
     code, faulty, text = check(folder, bad=USES_VECTOR.format("bad"), later=with_vector + '#include "bad.h"\n',
@@ -50,7 +50,7 @@ def test_a_missing_include_is_found_wherever_the_header_stands(folder):
     expect("vector" in text, f"the compiler's message is not shown: {text}")
 
 
-def test_a_missing_include_is_found_among_many(folder):
+def test_a_missing_include_is_reported_among_many_headers(folder):
     # There are enough headers with the same includes that a precompiled header saves time.
     same = "#include <filesystem>\n#include <map>\n#include <string>\n#include <vector>\n"
     headers = {f"h{i}": same + USES_VECTOR.format(f"f{i}") for i in range(12)}
@@ -67,7 +67,7 @@ def test_warnings_are_reported(folder):
     expect(code == 1 and "unused" in text, text)
 
 
-def test_chains_and_hubs_hold_only_what_a_header_includes(folder):
+def test_chains_and_hubs_have_only_code_that_a_header_includes(folder):
     """On the repository's headers: the code compiled before a header, in its chain or its precompiled hub,
     is only code that the header includes itself. Otherwise it could hide a missing include."""
     os.chdir(ROOT)
@@ -76,14 +76,14 @@ def test_chains_and_hubs_hold_only_what_a_header_includes(folder):
     closures = {name: closure(name, known) for name in headers}
     expect(len(chains_of(headers, closures)) < len(headers), "no header follows another")
     for chain in chains_of(headers, closures):
-        for before, name in zip(chain, chain[1:]):
-            expect(before in closures[name], f"{name} follows {before}, which it does not include")
+        for previous, name in zip(chain, chain[1:]):
+            expect(previous in closures[name], f"{name} follows {previous}, which it does not include")
     hubs = Hubs(closures)
     for name, hub in hubs.choose().items():
         expect(set(hubs.includes(hub)) <= closures[name], f"{name} is checked with more than it includes")
 
 
-def test_conditional_includes_do_not_count(folder):
+def test_conditional_includes_are_ignored(folder):
     write(folder, {"a.h": "#include <map>\n#if X\n#include <set>\n#ifdef Y\n#endif\n#include <list>\n#endif\n#include <array>\n"})
     expect(closure(str(folder / "a.h"), {}) == {"map", "array"}, closure(str(folder / "a.h"), {}))
 

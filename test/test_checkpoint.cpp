@@ -18,7 +18,7 @@ TEST_SUITE_BEGIN("checkpoint");
 using namespace llmc_test;
 using llmc::Slice;
 
-TEST_CASE("what is saved comes back") {
+TEST_CASE("a saved checkpoint is read back unchanged") {
   const llmc_test::TemporaryDirectory root;
   CHECK(llmc::checkpoint_name(0) == "step_000000");
   CHECK(llmc::checkpoint_name(1234567) == "step_1234567");
@@ -44,20 +44,20 @@ TEST_CASE("what is saved comes back") {
                                                      "transformer.ln_f.bias",
                                                      "transformer.wte.weight"});
   for (const TensorHeader& tensor : kOptimizer) {
-    std::vector<float> got(15);
-    reader.load(tensor.name, {5, 3}, got.data());
-    CHECK(std::memcmp(got.data(), content(tensor, 100).data(), 60) == 0);
+    std::vector<float> actual(15);
+    reader.load(tensor.name, {5, 3}, actual.data());
+    CHECK(std::memcmp(actual.data(), content(tensor, 100).data(), 60) == 0);
   }
-  float few[15];
+  float values[15];
   CHECK(complaint([&] {
-          reader.load("wte", {5, 3}, few);
+          reader.load("wte", {5, 3}, values);
         }) == path.string() + " has no tensor wte");
   CHECK(complaint([&] {
-          reader.load("master.wte.weight", {3, 5}, few);
-        }) == path.string() + ": tensor master.wte.weight has shape (5, 3), wanted is (3, 5)");
+          reader.load("master.wte.weight", {3, 5}, values);
+        }) == path.string() + ": tensor master.wte.weight has shape (5, 3), expected (3, 5)");
   CHECK(complaint([&] {
-          reader.load_bytes({"master.wte.weight", TensorDtype::bf16, {5, 3}}, few);
-        }) == path.string() + ": tensor master.wte.weight has dtype F32, wanted is BF16");
+          reader.load_bytes({"master.wte.weight", TensorDtype::bf16, {5, 3}}, values);
+        }) == path.string() + ": tensor master.wte.weight has dtype F32, expected BF16");
   CHECK(complaint([&] { (void)reader.open("x"); }) ==
         path.string() + ": the checkpoint has no file x");
 }
@@ -72,7 +72,7 @@ TEST_CASE("the same checkpoint has the same bytes") {
   }
 }
 
-TEST_CASE("every kind of value of the state comes back as it was") {
+TEST_CASE("every kind of value of the state is read back unchanged") {
   CheckpointState state = {{"zero", 0},
                            {"low", std::numeric_limits<std::int64_t>::min()},
                            {"high", std::numeric_limits<std::int64_t>::max()},
@@ -95,29 +95,29 @@ TEST_CASE("every kind of value of the state comes back as it was") {
     writer.commit(1, state);
   }
   const CheckpointReader reader(root.path() / "step_1");
-  CheckpointState got = reader.state();
-  CHECK(std::isnan(got["nan"].number("nan")));
-  CHECK(std::signbit(got["negative zero"].number("zero")));
-  got.erase("nan");
+  CheckpointState actual = reader.state();
+  CHECK(std::isnan(actual["nan"].number("nan")));
+  CHECK(std::signbit(actual["negative zero"].number("zero")));
+  actual.erase("nan");
   state.erase("nan");
-  CHECK(got == state);
-  CHECK(static_cast<float>(got["tenth"].number("tenth")) == 0.1f);
-  CHECK(got["seed"].unsigned_integer("seed") == ~0ull);
-  CHECK(complaint([&] { (void)got["seed"].integer("seed"); }) ==
+  CHECK(actual == state);
+  CHECK(static_cast<float>(actual["tenth"].number("tenth")) == 0.1f);
+  CHECK(actual["seed"].unsigned_integer("seed") == ~0ull);
+  CHECK(complaint([&] { (void)actual["seed"].integer("seed"); }) ==
         "seed is not a signed 64-bit integer");
-  CHECK(complaint([&] { (void)got["low"].unsigned_integer("low"); }) ==
+  CHECK(complaint([&] { (void)actual["low"].unsigned_integer("low"); }) ==
         "low is not an unsigned 64-bit integer");
-  CHECK(complaint([&] { (void)got["text"].number("text"); }) == "text is not a number");
-  CHECK(complaint([&] { (void)got["third"].integer("third"); }) ==
+  CHECK(complaint([&] { (void)actual["text"].number("text"); }) == "text is not a number");
+  CHECK(complaint([&] { (void)actual["third"].integer("third"); }) ==
         "third is not a signed 64-bit integer");
 }
 
-TEST_CASE("the newest good checkpoint is found, and each that is not says why") {
+TEST_CASE("the newest valid checkpoint is found, and skipped ones are reported with a reason") {
   const llmc_test::TemporaryDirectory root;
   CHECK(!llmc::find_newest_checkpoint(root.path()).path);
-  const auto nowhere = llmc::find_newest_checkpoint(root.path() / "none");
-  CHECK(!nowhere.path);
-  CHECK(nowhere.warnings.empty());
+  const auto missing = llmc::find_newest_checkpoint(root.path() / "none");
+  CHECK(!missing.path);
+  CHECK(missing.warnings.empty());
   llmc::write_file(root.file("file"), "");
   CHECK(contains(complaint([&] { llmc::find_newest_checkpoint(root.file("file")); }),
                  "cannot read the directory " + root.file("file")));
@@ -125,57 +125,57 @@ TEST_CASE("the newest good checkpoint is found, and each that is not says why") 
   // The order is by number, not by name: 1000000 comes after 999999.
   for (const std::int64_t step : {999'999, 5, 1'000'000, 20}) save(root.path(), step);
   fs::create_directory(root.path() / "samples");
-  auto found = llmc::find_newest_checkpoint(root.path());
-  CHECK(found.path == root.path() / "step_1000000");
-  CHECK(found.step == 1'000'000);
-  CHECK(found.warnings.empty());
+  auto result = llmc::find_newest_checkpoint(root.path());
+  CHECK(result.path == root.path() / "step_1000000");
+  CHECK(result.step == 1'000'000);
+  CHECK(result.warnings.empty());
 
   const fs::path model = root.path() / "step_1000000" / "model.safetensors";
   std::string bytes = llmc::read_file(model);
   bytes[bytes.size() / 2] ^= 1;
   overwrite(model, bytes);
-  found = llmc::find_newest_checkpoint(root.path());
-  CHECK(found.path == root.path() / "step_999999");
-  REQUIRE(found.warnings.size() == 1);
-  CHECK(found.warnings[0].starts_with("passed over " + root.file("step_1000000") + ": " +
-                                      model.string() + " is damaged: its checksum is "));
+  result = llmc::find_newest_checkpoint(root.path());
+  CHECK(result.path == root.path() / "step_999999");
+  REQUIRE(result.warnings.size() == 1);
+  CHECK(result.warnings[0].starts_with("skipped " + root.file("step_1000000") + ": " +
+                                       model.string() + " is damaged: its checksum is "));
 
   fs::resize_file(root.path() / "step_999999" / "optimizer.safetensors", 10);
   fs::remove(root.path() / "step_000020" / "manifest.json");
   fs::create_directory(root.path() / "step_000030.tmp-0123abcd");
-  found = llmc::find_newest_checkpoint(root.path());
-  CHECK(found.path == root.path() / "step_000005");
-  CHECK(found.step == 5);
+  result = llmc::find_newest_checkpoint(root.path());
+  CHECK(result.path == root.path() / "step_000005");
+  CHECK(result.step == 5);
   std::string all;
-  for (const std::string& warning : found.warnings) all += warning + "\n";
+  for (const std::string& warning : result.warnings) all += warning + "\n";
   CAPTURE(all);
-  CHECK(found.warnings.size() == 4);
-  CHECK(contains(all, "step_000020 is not a whole checkpoint: it has no manifest.json"));
-  CHECK(contains(all, "step_000030.tmp-0123abcd: a save or a removal that was not finished"));
-  CHECK(contains(all, "optimizer.safetensors has 10 bytes, the manifest says "));
+  CHECK(result.warnings.size() == 4);
+  CHECK(contains(all, "step_000020 is not a complete checkpoint: it has no manifest.json"));
+  CHECK(contains(all, "step_000030.tmp-0123abcd: an unfinished save or removal"));
+  CHECK(contains(all, "optimizer.safetensors has 10 bytes, but the manifest lists "));
 
   fs::remove_all(root.path() / "step_000005");
-  found = llmc::find_newest_checkpoint(root.path());
-  CHECK(!found.path);
-  CHECK(found.warnings.size() == 4);
+  result = llmc::find_newest_checkpoint(root.path());
+  CHECK(!result.path);
+  CHECK(result.warnings.size() == 4);
 }
 
-TEST_CASE("unfinished saves go at the next save, unless they still run") {
+TEST_CASE("the next save removes unfinished saves, unless they are still running") {
   const llmc_test::TemporaryDirectory root;
   save(root.path(), 1);
-  const fs::path left = root.path() / "step_000002.tmp-00000000";
-  const fs::path held = root.path() / "step_000003.tmp-00000000";
-  for (const fs::path& path : {left, held}) {
+  const fs::path abandoned_path = root.path() / "step_000002.tmp-00000000";
+  const fs::path locked_path = root.path() / "step_000003.tmp-00000000";
+  for (const fs::path& path : {abandoned_path, locked_path}) {
     fs::create_directory(path);
     llmc::write_file(path / "model.safetensors", "part");
   }
   fs::create_directory(root.path() / "mine.tmp-xyz");
-  const llmc::FileDescriptor lock(::open(held.c_str(), O_RDONLY | O_DIRECTORY));
+  const llmc::FileDescriptor lock(::open(locked_path.c_str(), O_RDONLY | O_DIRECTORY));
   REQUIRE(::flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
   {
     CheckpointWriter first(root.path(), "step_000004");
-    CHECK(!fs::exists(left));
-    CHECK(fs::exists(held));
+    CHECK(!fs::exists(abandoned_path));
+    CHECK(fs::exists(locked_path));
     CheckpointWriter second(root.path(), "step_000005");  // must not remove the save of `first`
     write_tensors(first.tensor_file("model.safetensors", kModel), 4);
     first.commit(4, {});
@@ -185,7 +185,7 @@ TEST_CASE("unfinished saves go at the next save, unless they still run") {
                                                           "step_000004"});
 }
 
-TEST_CASE("a name that is taken: the old checkpoint stays until the new one is whole") {
+TEST_CASE("a checkpoint of the same name stays until the new one is complete") {
   const llmc_test::TemporaryDirectory root;
   const fs::path path = save(root.path(), 1);
   const std::string old = llmc::read_file(path / "model.safetensors");
@@ -225,7 +225,7 @@ std::vector<float> elements_of(const Slice& slice) {
 
 }  // namespace
 
-TEST_CASE("slices: boxes, flat ranges and ranges of boxes make a tensor, wherever they lie") {
+TEST_CASE("boxes, flat ranges and ranges of boxes are assembled into a tensor") {
   const TensorHeader tensor = {"w", TensorDtype::f32, {4, 6, 5}};
   std::vector<float> whole(120);
   for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i);
@@ -255,12 +255,12 @@ TEST_CASE("slices: boxes, flat ranges and ranges of boxes make a tensor, whereve
     }
     writer.commit(1, {});
     CheckpointReader reader(writer.path());
-    std::vector<float> got(120, -1.0f);
-    reader.load("w", {4, 6, 5}, got.data());
+    std::vector<float> actual(120, -1.0f);
+    reader.load("w", {4, 6, 5}, actual.data());
     std::vector<float> bytes(120, -1.0f);
     reader.load_bytes(tensor, bytes.data());
-    CHECK(bytes == got);
-    return got;
+    CHECK(bytes == actual);
+    return actual;
   };
   for (const auto& layout : layouts) {
     CAPTURE(layout.size());

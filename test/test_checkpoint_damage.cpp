@@ -21,37 +21,37 @@ TEST_SUITE_BEGIN("checkpoint");
 using namespace llmc_test;
 using llmc::Slice;
 
-TEST_CASE("every damaged byte of every file is found and the file is named") {
+TEST_CASE("every damaged byte of every file is detected, and the error names the file") {
   const llmc_test::TemporaryDirectory root;
   const fs::path path = save(root.path(), 100);
   for (const std::string& name : names_in(path)) {
     CAPTURE(name);
     const fs::path file = path / name;
-    const std::string good = llmc::read_file(file);
-    int missed = 0;
+    const std::string original = llmc::read_file(file);
+    int num_missed = 0;
     const auto try_bytes = [&](const std::string& bytes) {
       overwrite(file, bytes);
-      missed += !contains(fault(path), file.string());
+      num_missed += !contains(fault(path), file.string());
     };
-    const std::size_t stride = llmc_test::tiny() ? 7 : 1;
-    for (std::size_t at = 0; at < good.size(); at += stride) {
-      std::string bytes = good;
+    const std::size_t stride = llmc_test::tiny_shapes() ? 7 : 1;
+    for (std::size_t at = 0; at < original.size(); at += stride) {
+      std::string bytes = original;
       bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
       try_bytes(bytes);
-      try_bytes(good.substr(0, at));
+      try_bytes(original.substr(0, at));
     }
-    try_bytes(good + "x");
-    try_bytes(good + std::string(1, '\0'));
+    try_bytes(original + "x");
+    try_bytes(original + std::string(1, '\0'));
     try_bytes("");
     fs::remove(file);
-    const std::string said = fault(path);
-    CHECK((contains(said, file.string() + " is missing") ||
-           said == path.string() + " is not a whole checkpoint: it has no manifest.json"));
+    const std::string message = fault(path);
+    CHECK((contains(message, file.string() + " is missing") ||
+           message == path.string() + " is not a complete checkpoint: it has no manifest.json"));
     fs::create_directory(file);
-    missed += fault(path).empty();
+    num_missed += fault(path).empty();
     fs::remove(file);
-    CHECK(missed == 0);
-    overwrite(file, good);
+    CHECK(num_missed == 0);
+    overwrite(file, original);
     CHECK(fault(path) == "");
   }
 }
@@ -80,7 +80,7 @@ fs::path save_all(const fs::path& root, std::int64_t step) {
 
 }  // namespace
 
-TEST_CASE("damage of every kind, in every file of a whole checkpoint, is named and passed over") {
+TEST_CASE("a checkpoint with damage of any kind in any file is skipped, and the file is named") {
   const llmc_test::TemporaryDirectory root;
   const fs::path older = save_all(root.path(), 1), newest = save_all(root.path(), 2);
 
@@ -93,79 +93,81 @@ TEST_CASE("damage of every kind, in every file of a whole checkpoint, is named a
   const std::vector<std::string> texts = {"gpt2",          "vocab_size", "token_id", "max_length",
                                           "library",       "step_",      "\"ab\"",   "a b",
                                           "GPT2Tokenizer", "version"};
-  int tried = 0;
+  int num_tried = 0;
   for (const std::string& name : names_in(newest)) {
     CAPTURE(name);
     const fs::path file = newest / name;
-    const std::string good = llmc::read_file(file);
-    const auto passed_over = [&](const std::string& what) {
-      CAPTURE(what);
-      const auto found = llmc::find_newest_checkpoint(root.path());
-      CHECK(found.path == older);
-      REQUIRE(found.warnings.size() == 1);
-      const bool gone = name == llmc::kManifestName && !fs::exists(file);
-      CHECK(contains(found.warnings[0], (gone ? newest : file).string()));
-      CHECK(found.warnings[0].starts_with("passed over " + newest.string() + ": "));
-      ++tried;
+    const std::string original = llmc::read_file(file);
+    const auto check_skipped = [&](const std::string& damage) {
+      CAPTURE(damage);
+      const auto result = llmc::find_newest_checkpoint(root.path());
+      CHECK(result.path == older);
+      REQUIRE(result.warnings.size() == 1);
+      const bool is_missing = name == llmc::kManifestName && !fs::exists(file);
+      CHECK(contains(result.warnings[0], (is_missing ? newest : file).string()));
+      CHECK(result.warnings[0].starts_with("skipped " + newest.string() + ": "));
+      ++num_tried;
     };
-    const auto try_bytes = [&](const std::string& what, const std::string& bytes) {
-      if (bytes == good) return;
+    const auto try_bytes = [&](const std::string& damage, const std::string& bytes) {
+      if (bytes == original) return;
       overwrite(file, bytes);
-      passed_over(what);
+      check_skipped(damage);
     };
-    const auto flip = [&](const std::string& what, std::size_t at) {
-      std::string bytes = good;
+    const auto flip = [&](const std::string& damage, std::size_t at) {
+      std::string bytes = original;
       bytes[at] = static_cast<char>(bytes[at] ^ 1);
-      try_bytes(what, bytes);
+      try_bytes(damage, bytes);
     };
     flip("first byte", 0);
-    flip("last byte", good.size() - 1);
-    flip("middle", good.size() / 2);
-    const bool holds_tensors = name.ends_with(".safetensors");
-    for (const auto* kinds : {&tensors, &manifest, &texts}) {
-      if (holds_tensors != (kinds == &tensors)) continue;
-      for (const std::string& kind : *kinds) {
-        if (const std::size_t at = good.find(kind); at != good.npos) {
-          flip(kind, at);
-          flip("end of " + kind, at + kind.size() - 1);
+    flip("last byte", original.size() - 1);
+    flip("middle", original.size() / 2);
+    const bool has_tensors = name.ends_with(".safetensors");
+    for (const auto* marks : {&tensors, &manifest, &texts}) {
+      if (has_tensors != (marks == &tensors)) continue;
+      for (const std::string& mark : *marks) {
+        if (const std::size_t at = original.find(mark); at != original.npos) {
+          flip(mark, at);
+          flip("end of " + mark, at + mark.size() - 1);
         }
       }
     }
-    if (holds_tensors) {
+    if (has_tensors) {
       flip("length of the header", 1);
       flip("high byte of the length", 7);
-      try_bytes("a tensor of zeros", good.substr(0, good.size() - 6) + std::string(6, '\0'));
+      try_bytes("a tensor of zeros",
+                original.substr(0, original.size() - 6) + std::string(6, '\0'));
     }
-    if (const std::size_t at = good.rfind("xxh64\": \""); at != good.npos) {
+    if (const std::size_t at = original.rfind("xxh64\": \""); at != original.npos) {
       for (std::size_t digit = 0; digit < 16; ++digit) flip("digit of the seal", at + 9 + digit);
     }
-    try_bytes("cut by one byte", good.substr(0, good.size() - 1));
-    try_bytes("cut in half", good.substr(0, good.size() / 2));
-    try_bytes("longer", good + "\n");
+    try_bytes("cut by one byte", original.substr(0, original.size() - 1));
+    try_bytes("cut in half", original.substr(0, original.size() / 2));
+    try_bytes("longer", original + "\n");
     try_bytes("empty", "");
-    try_bytes("zeros", std::string(good.size(), '\0'));
+    try_bytes("zeros", std::string(original.size(), '\0'));
     // Valid in itself, but from another step.
-    if (name != llmc::kManifestName) try_bytes("the older one's", llmc::read_file(older / name));
+    if (name != llmc::kManifestName)
+      try_bytes("of the older checkpoint", llmc::read_file(older / name));
     fs::remove(file);
-    passed_over("missing");
-    overwrite(file, good);
+    check_skipped("missing");
+    overwrite(file, original);
     CHECK(llmc::find_newest_checkpoint(root.path()).path == newest);
   }
-  MESSAGE(tried << " kinds of damage");
-  CHECK(tried > 150);
+  MESSAGE(num_tried << " kinds of damage");
+  CHECK(num_tried > 150);
 }
 
-TEST_CASE("errors of the writer leave the older checkpoint as it was") {
+TEST_CASE("errors of the writer leave the older checkpoint unchanged") {
   const llmc_test::TemporaryDirectory root;
   const fs::path path = save(root.path(), 1);
   const auto attempt = [&](auto&& action) {
-    const std::string said = complaint([&] {
+    const std::string message = complaint([&] {
       CheckpointWriter writer(root.path(), "step_000002");
       action(writer);
     });
     CHECK(names_in(root.path()) == std::vector<std::string>{"step_000001"});
     CHECK(fault(path) == "");
-    return said;
+    return message;
   };
   CHECK(contains(attempt([](CheckpointWriter& writer) {
                    writer.tensor_file("model.safetensors", kModel);
@@ -176,27 +178,27 @@ TEST_CASE("errors of the writer leave the older checkpoint as it was") {
                    writer.text_file("a", "");
                    writer.text_file("a", "");
                  }),
-                 "step_000002: a is made twice"));
+                 "step_000002: a is added twice"));
   for (const char* name : {"", ".", "..", "a/b", "manifest.json"}) {
     CHECK(attempt([&](CheckpointWriter& writer) { writer.text_file(name, ""); }) ==
-          "'" + std::string(name) + "' cannot name a file of a checkpoint");
+          "'" + std::string(name) + "' is not a valid name for a file of a checkpoint");
   }
   CHECK(complaint([&] { CheckpointWriter(root.path(), "../x"); }) ==
-        "'../x' cannot name a checkpoint");
+        "'../x' is not a valid name for a checkpoint");
 
   // A limit on the file size makes writes fail, like a full disk.
-  struct rlimit before {};
-  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  struct rlimit old_limit {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit limited = before;
-  limited.rlim_cur = 300;
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &limited) == 0);
+  struct rlimit limit = old_limit;
+  limit.rlim_cur = 300;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   const std::string tensors = complaint([&] { save(root.path(), 2); });
   const std::string manifest = complaint([&] {
     CheckpointWriter writer(root.path(), "step_000002");
     writer.commit(2, {{"text", std::string(400, 'x')}});
   });
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &old_limit) == 0);
   std::signal(SIGXFSZ, handler);
   CHECK(contains(tensors, "optimizer.safetensors: File too large\n  hint: "));
   CHECK(contains(manifest, "manifest.json: File too large"));
@@ -206,21 +208,21 @@ TEST_CASE("errors of the writer leave the older checkpoint as it was") {
   // A directory cannot be created below a file.
   llmc::write_file(root.file("file"), "text");
   CHECK(contains(complaint([&] { save(root.path() / "file", 2); }),
-                 "cannot make the directory " + root.file("file") + ": "));
+                 "cannot create the directory " + root.file("file") + ": "));
   CHECK(contains(complaint([&] { save(root.path() / "file" / "deeper", 2); }), "Not a directory"));
   CHECK(llmc::read_file(root.file("file")) == "text");
 }
 
-TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from") {
+TEST_CASE("a save killed at any moment leaves a valid checkpoint to resume from") {
   const llmc_test::TemporaryDirectory root;
   // The time of a save depends on the disk; kills are spread over the first two saves of each run.
   const auto start = std::chrono::steady_clock::now();
   save(root.path(), 1);
-  const auto one = std::chrono::duration_cast<std::chrono::microseconds>(
+  const auto save_time = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::steady_clock::now() - start);
   std::mt19937_64 random(3);
   std::int64_t last = 1;
-  const int rounds = llmc_test::tiny() ? 10 : 30;
+  const int rounds = llmc_test::tiny_shapes() ? 10 : 30;
   for (int round = 0; round < rounds; ++round) {
     const pid_t child = fork();
     REQUIRE(child >= 0);
@@ -240,20 +242,20 @@ TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from")
       }
       _exit(1);
     }
-    const auto most = static_cast<std::uint64_t>(2 * one.count() + 1);
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
+    const auto max_microseconds = static_cast<std::uint64_t>(2 * save_time.count() + 1);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % max_microseconds));
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
     CHECK(WIFSIGNALED(status));  // it did not stop by itself
-    const auto found = llmc::find_newest_checkpoint(root.path());
-    REQUIRE(found.path);
-    CHECK(found.step >= last);
-    last = found.step;
-    CHECK(fault(*found.path) == "");
-    for (const std::string& warning : found.warnings) {
+    const auto result = llmc::find_newest_checkpoint(root.path());
+    REQUIRE(result.path);
+    CHECK(result.step >= last);
+    last = result.step;
+    CHECK(fault(*result.path) == "");
+    for (const std::string& warning : result.warnings) {
       CAPTURE(warning);
-      CHECK(contains(warning, "a save or a removal that was not finished"));
+      CHECK(contains(warning, "an unfinished save or removal"));
     }
   }
   MESSAGE("reached step " << last << " in " << rounds << " killed runs");
@@ -261,23 +263,23 @@ TEST_CASE("a save killed at any moment leaves a good checkpoint to resume from")
   for (const std::string& name : names_in(root.path())) CHECK(!llmc::is_temporary_name(name));
 }
 
-TEST_CASE("a manifest that lies is refused, whatever it says") {
+TEST_CASE("a manifest with wrong content is rejected even if its checksum is right") {
   llmc::Manifest manifest;
   manifest.step = 3;
   manifest.state = {{"seed", 1}, {"inf", INFINITY}, {"text", "x"}};
   Slice slice = Slice::flat(kOptimizer[0], 1, 3);
   slice.stored_name = "master[0]";
   manifest.files = {{"a.safetensors", 5, "00", {slice}}};
-  const std::string good = llmc::manifest_text(manifest);
-  const auto parsed = llmc::parse_manifest(good, "m");
-  CHECK(parsed.step == 3);
-  CHECK(parsed.files[0].slices[0].begin == 1);
-  CHECK(parsed.files[0].slices[0].name_in_file() == "master[0]");
-  CHECK(llmc::manifest_text(parsed) == good);
+  const std::string original = llmc::manifest_text(manifest);
+  const auto parsed_manifest = llmc::parse_manifest(original, "m");
+  CHECK(parsed_manifest.step == 3);
+  CHECK(parsed_manifest.files[0].slices[0].begin == 1);
+  CHECK(parsed_manifest.files[0].slices[0].name_in_file() == "master[0]");
+  CHECK(llmc::manifest_text(parsed_manifest) == original);
 
   // Each text gets a valid checksum, so that the checks after the checksum are reached.
   const std::size_t seal = llmc::manifest_detail::seal("").size();
-  const std::string body = good.substr(0, good.size() - seal);
+  const std::string body = original.substr(0, original.size() - seal);
   const auto read = [](const std::string& text) {
     return complaint([&] { llmc::parse_manifest(text + llmc::manifest_detail::seal(text), "m"); });
   };
@@ -288,21 +290,21 @@ TEST_CASE("a manifest that lies is refused, whatever it says") {
     text.replace(text.find(from), from.size(), to);
     return read(text);
   };
-  CHECK(
-      with("\"version\": 1", "\"version\": 2").starts_with("m has version 2, this program reads"));
-  CHECK(with("llmc checkpoint", "other") == "m is of another format: other");
-  CHECK(with("a.safetensors", "../a") == "m: bad file name ../a");
+  CHECK(with("\"version\": 1", "\"version\": 2")
+            .starts_with("m has version 2, but this program reads"));
+  CHECK(with("llmc checkpoint", "other") == "m has another format: other");
+  CHECK(with("a.safetensors", "../a") == "m: invalid file name ../a");
   CHECK(with("\"bytes\": 5", "\"bytes\": -5") ==
         "m: bytes of a.safetensors is -5, not an integer "
         "of 0 or more");
-  CHECK(with("\"inf\"\n", "\"big\"\n") == "m: state inf is no number, text or truth value");
+  CHECK(with("\"inf\"\n", "\"big\"\n") == "m: state inf is not a number, a string or a boolean");
   CHECK(with("\"step\"", "\"stop\"") == "m has no \"step\"");
   CHECK(with("\"master[0]\"", "7") ==
         "m: stored name of a slice of master.wte.weight is not a string");
 
   std::mt19937_64 random(4);
-  int accepted = 0;
-  const int rounds = llmc_test::tiny() ? 1000 : 5000;
+  int num_accepted = 0;
+  const int rounds = llmc_test::tiny_shapes() ? 1000 : 5000;
   for (int round = 0; round < rounds; ++round) {
     std::string text = body;
     for (int edits = 1 + static_cast<int>(random() % 2); edits > 0; --edits) {
@@ -312,12 +314,12 @@ TEST_CASE("a manifest that lies is refused, whatever it says") {
       else
         text.erase(at, 1 + random() % 5);
     }
-    accepted += read(text).empty();
+    num_accepted += read(text).empty();
     CHECK(complaint([&] { llmc::parse_manifest(text, "m"); }) ==
-          "m is damaged or cut short (its checksum differs)");
+          "m is damaged or truncated (its checksum differs)");
   }
-  CHECK(accepted > 0);
-  CHECK(accepted < rounds);
+  CHECK(num_accepted > 0);
+  CHECK(num_accepted < rounds);
 }
 
 TEST_SUITE_END();

@@ -30,12 +30,12 @@ TINY = ["--train", "text.txt", "--layers", 1, "--heads", 1, "--channels", 8, "--
 RUN = [*TINY, *QUIET, "--out", "ckpts", "--log", "ckpts/log.jsonl"]
 
 
-def faults(program):
+def build_fault_library(program):
     """Compiles a library for LD_PRELOAD that makes calls fail. Returns its path."""
     library = program.folder / "disk_faults.so"
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        raise Skip(f"{compiler} is not here to compile test/faults/disk_faults.cpp")
+        raise Skip(f"no {compiler} to compile test/faults/disk_faults.cpp")
     subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-o", library,
                     ROOT / "test/faults/disk_faults.cpp", "-ldl"], check=True)
     return library.resolve()
@@ -58,18 +58,18 @@ def start(program, arguments, folder=None, **environment):
                             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment})
 
 
-def finish(running, code=0):
-    messages = running.communicate(timeout=300)[1]
-    expect(running.returncode == code, f"exit code {running.returncode}, not {code}: {messages[-600:]}")
+def finish(process, code=0):
+    messages = process.communicate(timeout=300)[1]
+    expect(process.returncode == code, f"exit code {process.returncode}, not {code}: {messages[-600:]}")
     return messages
 
 
-def wait_for(running, text):
+def wait_for(process, text):
     """Reads stderr up to the first line that has `text`. Returns that line."""
-    for line in running.stderr:
+    for line in process.stderr:
         if text in line:
             return line
-    raise AssertionError(f"it ended without '{text}'")
+    raise AssertionError(f"the program ended without printing '{text}'")
 
 
 def contents(folder):
@@ -80,49 +80,49 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def steps_logged(path):
+def logged_steps(path):
     return [line["step"] for line in map(json.loads, path.read_text().splitlines()) if "loss" in line]
 
 
 class SecondSave:
-    """A run of three steps, stopped after its first checkpoint (`base`), and the same run undisturbed
-    (`whole`). Tests disturb the second save, which also removes the first checkpoint."""
+    """A run of three steps, stopped after its first checkpoint (`base`), and the same run without faults
+    (`full`). Tests inject faults into the second save, which also removes the first checkpoint."""
 
     def __init__(self, program):
-        self.program, self.library = program, faults(program)
-        self.base, self.whole = program.folder / "base", program.folder / "whole"
-        for folder in (self.base, self.whole):
+        self.program, self.library = program, build_fault_library(program)
+        self.base, self.full = program.folder / "base", program.folder / "full"
+        for folder in (self.base, self.full):
             folder.mkdir()
             shutil.copy(program.folder / "text.txt", folder)
         arguments = [*RUN, "--steps", 3, "--checkpoint-every", 1, "--keep-checkpoints", 1]
-        finish(start(program, arguments, self.whole))
+        finish(start(program, arguments, self.full))
         finish(start(program, [*arguments, "--stop-after", 1], self.base))
         self.resumed = [*arguments, "--resume"]
         listing = program.folder / "calls"
-        self.disturbed("counting", FAULT_LIST=str(listing))
+        self.run_with_faults("counting", FAULT_LIST=str(listing))
         self.calls = [line.split()[0] for line in listing.read_text().splitlines()]
         expect(len(self.calls) > 60, f"only {len(self.calls)} calls: are they counted?")
 
-    def disturbed(self, name, code=0, **environment):
+    def run_with_faults(self, name, code=0, **environment):
         """Runs the second step with faults in a copy of the run. Returns (folder, messages, exit code)."""
         folder = self.program.folder / name
         shutil.copytree(self.base, folder)
-        running = start(self.program, [*self.resumed, "--stop-after", 1], folder, LD_PRELOAD=str(self.library),
+        process = start(self.program, [*self.resumed, "--stop-after", 1], folder, LD_PRELOAD=str(self.library),
                         FAULT_IN="ckpts", **environment)
-        messages = running.communicate(timeout=300)[1]
-        expect(code is None or running.returncode == code, f"exit code {running.returncode}, not {code}: {messages}")
-        return folder, messages, running.returncode
+        messages = process.communicate(timeout=300)[1]
+        expect(code is None or process.returncode == code, f"exit code {process.returncode}, not {code}: {messages}")
+        return folder, messages, process.returncode
 
-    def goes_on(self, folder):
-        """Resumes the run in `folder`: it must equal the undisturbed run and leave no other files."""
+    def check_resume(self, folder):
+        """Resumes the run in `folder`: it must equal the full run and leave no other files."""
         messages = finish(start(self.program, self.resumed, folder))
         expect(re.search(r"resume: from ckpts/step_00000[12]\n", messages), messages)
         expect(names(folder / "ckpts") == ["log.jsonl", "step_000003"], names(folder / "ckpts"))
-        expect(same_state(folder / "ckpts/step_000003", self.whole / "ckpts/step_000003"), "another state")
-        expect(steps_logged(folder / "ckpts/log.jsonl") == [1, 2, 3], "the log is not whole")
+        expect(same_state(folder / "ckpts/step_000003", self.full / "ckpts/step_000003"), "weights or moments differ")
+        expect(logged_steps(folder / "ckpts/log.jsonl") == [1, 2, 3], "the log is incomplete")
         shutil.rmtree(folder)
 
-    def at_all(self, points, check):
+    def check_all(self, points, check):
         """Calls check(n) for each of `points`. On a GPU, every ninth is enough: each run has to wait for the
         GPU, and saves files with the same calls.
         """
@@ -130,14 +130,14 @@ class SecondSave:
             points = points[::9]
         expect(len(points) <= 200, f"{len(points)} points: make the run smaller")
 
-        def checked(n):
+        def check_one(n):
             try:
                 check(n)
-            except AssertionError as why:
-                raise AssertionError(f"{self.calls[n - 1]}, call {n} of {len(self.calls)}: {why}") from why
+            except AssertionError as error:
+                raise AssertionError(f"{self.calls[n - 1]}, call {n} of {len(self.calls)}: {error}") from error
 
         with ThreadPoolExecutor(4) as pool:  # the runs mostly wait for the disk
-            list(pool.map(checked, points))
+            list(pool.map(check_one, points))
 
 
 # ---- kills, full disks, damage -------------------------------------------------------------
@@ -146,22 +146,22 @@ class SecondSave:
 def test_a_kill_at_any_call_of_a_save_loses_nothing(program):
     save = SecondSave(program)
 
-    def killed(what, n):
-        save.goes_on(save.disturbed(f"{what}-{n}", -signal.SIGKILL, FAULT_DO=what, FAULT_AT=str(n))[0])
+    def check_kill(fault, n):
+        save.check_resume(save.run_with_faults(f"{fault}-{n}", -signal.SIGKILL, FAULT_DO=fault, FAULT_AT=str(n))[0])
 
     points = range(1, len(save.calls) + 1)
-    save.at_all(points, lambda n: killed("kill", n))
-    save.at_all([n for n in points if save.calls[n - 1] == "write"], lambda n: killed("tear", n))
-    print(f"# killed before calls, of {len(save.calls)}, and in the middle of writes")
+    save.check_all(points, lambda n: check_kill("kill", n))
+    save.check_all([n for n in points if save.calls[n - 1] == "write"], lambda n: check_kill("tear", n))
+    print(f"# killed before each of {len(save.calls)} calls, and in the middle of each write")
 
 
 def test_a_disk_full_from_any_call_on_loses_nothing(program):
     save = SecondSave(program)
     before = contents(save.base / "ckpts/step_000001")
-    endings = {0: 0, 1: 0}
+    exit_counts = {0: 0, 1: 0}
 
-    def full(n):
-        folder, messages, code = save.disturbed(f"full-{n}", None, FAULT_DO="full", FAULT_AT=str(n))
+    def check_full_disk(n):
+        folder, messages, code = save.run_with_faults(f"full-{n}", None, FAULT_DO="full", FAULT_AT=str(n))
         saved = (folder / "ckpts/step_000002").exists()
         if code == 0:  # the save was complete before the first failed call
             expect(saved and "saved ckpts/step_000002" in messages, messages)
@@ -169,22 +169,22 @@ def test_a_disk_full_from_any_call_on_loses_nothing(program):
             expect(code == 1, f"exit code {code}: {messages}")
             expect(re.search(r"train_gpt2: cannot .*ckpts.*: No space left on device\n  hint: free some", messages),
                    messages[-400:])
-        endings[code] += 1
+        exit_counts[code] += 1
         if (folder / "ckpts/step_000001").exists():
             expect(contents(folder / "ckpts/step_000001") == before, "the older checkpoint changed")
         else:
             expect(saved and code == 0, "the older checkpoint is gone")
         expect(not any(".tmp-" in name for name in names(folder / "ckpts")) or code == 0, names(folder / "ckpts"))
         if n % 8 == 0 or code == 0:
-            save.goes_on(folder)
+            save.check_resume(folder)
         else:
             shutil.rmtree(folder)
 
-    save.at_all(range(1, len(save.calls) + 1), full)
-    expect(endings[1] > 0.4 * sum(endings.values()), f"{endings} runs ended so: does the disk fill up?")
+    save.check_all(range(1, len(save.calls) + 1), check_full_disk)
+    expect(exit_counts[1] > 0.4 * sum(exit_counts.values()), f"runs per exit code: {exit_counts}: does the disk fill up?")
 
 
-def test_a_corrupted_file_is_named_and_the_checkpoint_before_it_taken(program):
+def test_a_corrupted_file_is_named_and_the_previous_checkpoint_loaded(program):
     arguments = [*RUN, "--steps", 3, "--checkpoint-every", 1]
     finish(start(program, [*arguments, "--stop-after", 2]))
     newest = program.folder / "ckpts/step_000002"
@@ -196,23 +196,23 @@ def test_a_corrupted_file_is_named_and_the_checkpoint_before_it_taken(program):
             (newest / name).write_bytes(damage)
             messages = finish(start(program, [*arguments, "--resume", "--stop-after", 1]))  # saves it again
             expect(f"ckpts/step_000002/{name} " in messages and "resume: from ckpts/step_000001" in messages, messages)
-            expect((newest / name).read_bytes() == bytes_, f"{name} is not what it was")
+            expect((newest / name).read_bytes() == bytes_, f"{name} is not restored")
 
 
-def test_resume_without_a_good_checkpoint_starts_fresh_and_says_so(program):
+def test_resume_without_a_valid_checkpoint_starts_at_step_0(program):
     messages = finish(start(program, [*RUN, "--steps", 1, "--resume"]))
-    expect("resume: no good checkpoint in ckpts, starting fresh" in messages, messages)
+    expect("resume: no valid checkpoint in ckpts, starting at step 0" in messages, messages)
     (program.folder / "ckpts/step_000001/manifest.json").unlink()
     messages = finish(start(program, [*RUN, "--steps", 1, "--resume"]))
-    expect("step_000001 is not a whole checkpoint" in messages and "starting fresh" in messages, messages)
-    expect(steps_logged(program.folder / "ckpts/log.jsonl") == [1], "the log has the step twice")
+    expect("step_000001 is not a complete checkpoint" in messages and "starting at step 0" in messages, messages)
+    expect(logged_steps(program.folder / "ckpts/log.jsonl") == [1], "the log has the step twice")
 
 
 # ---- signals -------------------------------------------------------------------------------
 
 
-def test_five_interruptions_leave_the_uninterrupted_run(program):
-    library = faults(program)
+def test_a_run_interrupted_five_times_equals_the_uninterrupted_run(program):
+    library = build_fault_library(program)
     for name, flags in ARITHMETIC.items():
         common = [*TINY, *flags, "--steps", 15, "--eval-every", 4, "--eval-batches", 2, "--sample-every", 0,
                   "--peak-tflops", 1]
@@ -221,47 +221,47 @@ def test_five_interruptions_leave_the_uninterrupted_run(program):
         for stop in range(5):  # SIGTERM after the second or third line of the log is written
             messages = finish(start(program, resumed, LD_PRELOAD=str(library), FAULT_IN=f"b-{name}.jsonl",
                                     FAULT_DO="term", FAULT_AT=str(3 + stop % 2)))
-            expect(re.search(rf"interrupted by SIGTERM after step \d+: saved b-{name}/step_\d+, --resume goes on",
+            expect(re.search(rf"interrupted by SIGTERM after step \d+: saved b-{name}/step_\d+, --resume continues",
                              messages), messages)
         finish(start(program, resumed))
         logs = [[(line["step"], line.get("loss"), line.get("val_loss"), line.get("grad_norm"), line.get("lr"))
                  for line in program.log(f"{run}-{name}.jsonl")] for run in "ab"]
         expect(logs[0] == logs[1], f"{name}: {logs[0]}\n{logs[1]}")
-        expect(same_state(*(program.folder / f"{run}-{name}/step_000015" for run in "ab")), f"{name}: another state")
+        expect(same_state(*(program.folder / f"{run}-{name}/step_000015" for run in "ab")), f"{name}: weights or moments differ")
 
 
-def test_a_signal_ends_each_part_of_a_run_in_order(program):
+def test_a_signal_during_steps_or_samples_ends_the_run_after_the_step(program):
     endless = [*TINY, "--peak-tflops", 1, "--steps", 10 ** 9, "--grad-accum", 4]
     quiet = ["--eval-every", 0, "--sample-every", 0]
     sampling = ["--eval-every", 0, "--sample-every", 1, "--sample-length", 4]
     cases = {"step": (signal.SIGINT, [*quiet, "--out", "step"], "step 1/", "saved step/step_"),
-             "nowhere": (signal.SIGTERM, quiet, "step 1/", "nothing is saved without --out"),
+             "no-output": (signal.SIGTERM, quiet, "step 1/", "nothing is saved without --out"),
              "sample": (signal.SIGTERM, [*sampling, "--out", "sample"], "sample: ", "saved sample/step_")}
-    for what, (sent, flags, line, says) in cases.items():
-        running = start(program, [*endless, *flags])
-        wait_for(running, line)
-        running.send_signal(sent)
-        messages = finish(running)
-        expect(f"interrupted by {sent.name} after step " in messages and says in messages, f"{what}: {messages}")
+    for case, (sent_signal, flags, line, phrase) in cases.items():
+        process = start(program, [*endless, *flags])
+        wait_for(process, line)
+        process.send_signal(sent_signal)
+        messages = finish(process)
+        expect(f"interrupted by {sent_signal.name} after step " in messages and phrase in messages, f"{case}: {messages}")
         if "--out" in flags:
-            saved, = names(program.folder / what)
+            saved, = names(program.folder / case)
             expect(f"after step {int(saved[5:])}:" in messages, f"saved {saved}: {messages}")
 
 
-def test_an_evaluation_is_left_and_made_up_for(program):
+def test_an_interrupted_evaluation_is_repeated_on_resume(program):
     (program.folder / "long.txt").write_text("the quick brown fox\n" * 100_000)
     long = [*TINY, "--peak-tflops", 1, "--val", "long.txt", "--steps", 2, "--eval-every", 1, "--eval-batches", 0,
             "--sample-every", 0, "--out", "long", "--log", "long.jsonl"]
-    running = start(program, long)
-    wait_for(running, "MFU:")  # the evaluation before step 1 follows
-    running.send_signal(signal.SIGTERM)
-    expect("after step 0: nothing to save yet" in finish(running), "it saved what was not there")
-    expect(not (program.folder / "long.jsonl").read_text(), "half an evaluation was logged")
+    process = start(program, long)
+    wait_for(process, "MFU:")  # the evaluation before step 1 follows
+    process.send_signal(signal.SIGTERM)
+    expect("after step 0: nothing to save yet" in finish(process), "the run saved before its first step")
+    expect(not (program.folder / "long.jsonl").read_text(), "the interrupted evaluation was logged")
     short = with_flags(long, eval_batches=2)
-    library = faults(program)
+    library = build_fault_library(program)
     finish(start(program, [*short, "--resume"], LD_PRELOAD=str(library), FAULT_IN="long.jsonl", FAULT_DO="term",
                  FAULT_AT="3"))  # after the line of step 1, before its evaluation
-    expect([line for line in program.log("long.jsonl") if "val_loss" in line and line["step"] == 1] == [], "evaluated")
+    expect([line for line in program.log("long.jsonl") if "val_loss" in line and line["step"] == 1] == [], "step 1 was evaluated")
     finish(start(program, [*short, "--resume"]))
     lines = [(line["step"], "val_loss" in line) for line in program.log("long.jsonl")]
     expect(lines == [(0, True), (1, False), (1, True), (2, False), (2, True)], lines)
@@ -270,31 +270,31 @@ def test_an_evaluation_is_left_and_made_up_for(program):
 # ---- retention -----------------------------------------------------------------------------
 
 
-def test_keep_and_milestones(program):
+def test_old_checkpoints_are_removed_except_milestones(program):
     arguments = [*RUN, "--checkpoint-every", 1, "--keep-checkpoints", 2, "--milestone-every", 3]
-    ours = program.folder / "ckpts"
+    folder = program.folder / "ckpts"
     finish(start(program, [*arguments, "--steps", 10, "--stop-after", 8]))
-    expect(names(ours) == ["log.jsonl", "step_000003", "step_000006", "step_000007", "step_000008"], names(ours))
+    expect(names(folder) == ["log.jsonl", "step_000003", "step_000006", "step_000007", "step_000008"], names(folder))
     # Only complete checkpoints of this run are counted and removed. None of the following is one.
-    shutil.copytree(ours / "step_000003", ours / "best")
-    shutil.copytree(ours / "step_000003", ours / "step_000005")
-    shutil.copytree(ours / "step_000007", ours / "step_000004")
-    (ours / "step_000004/config.json").unlink()
+    shutil.copytree(folder / "step_000003", folder / "best")
+    shutil.copytree(folder / "step_000003", folder / "step_000005")
+    shutil.copytree(folder / "step_000007", folder / "step_000004")
+    (folder / "step_000004/config.json").unlink()
     other = [*TINY, *QUIET, "--out", "other", "--seed", 5, "--steps", 1]
     finish(start(program, other))
-    shutil.move(program.folder / "other/step_000001", ours / "step_000001")
-    (ours / "step_000008/optimizer.safetensors").write_bytes(b"torn")
+    shutil.move(program.folder / "other/step_000001", folder / "step_000001")
+    (folder / "step_000008/optimizer.safetensors").write_bytes(b"torn")
     messages = finish(start(program, [*arguments, "--steps", 10, "--resume", "--stop-after", 2]))
     expect("optimizer.safetensors has 4 bytes" in messages and "resume: from ckpts/step_000007" in messages, messages)
-    expect(names(ours) == ["best", "log.jsonl", "step_000001", "step_000003", "step_000004", "step_000005",
-                           "step_000006", "step_000008", "step_000009"], names(ours))
-    program.fails("--milestone-every", 2, "--out", "x", says=["--milestone-every", "--keep-checkpoints"], code=2)
-    program.fails("--keep-checkpoints", 2, says=["--keep-checkpoints", "--out"], code=2)
+    expect(names(folder) == ["best", "log.jsonl", "step_000001", "step_000003", "step_000004", "step_000005",
+                             "step_000006", "step_000008", "step_000009"], names(folder))
+    program.fails("--milestone-every", 2, "--out", "x", phrases=["--milestone-every", "--keep-checkpoints"], code=2)
+    program.fails("--keep-checkpoints", 2, phrases=["--keep-checkpoints", "--out"], code=2)
 
 
 def test_milestones_are_saved_between_checkpoints(program):
     finish(start(program, [*RUN, "--steps", 7, "--keep-checkpoints", 1, "--checkpoint-every", 2, "--milestone-every", 5]))
-    expect(names(program.folder / "ckpts") == ["log.jsonl", "step_000005", "step_000007"], "5 is no milestone")
+    expect(names(program.folder / "ckpts") == ["log.jsonl", "step_000005", "step_000007"], "step 5 must be a milestone")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ using namespace llmc_test;
 using llmc::remove_old_checkpoints;
 using Names = std::vector<std::string>;
 
-TEST_CASE("the newest stay, milestones stay, and nothing that is not the run's goes") {
+TEST_CASE("only old checkpoints of the run that are not milestones are removed") {
   const TemporaryDirectory root;
   fs::path newest;
   for (const std::int64_t step : {2, 4, 6, 8, 10, 12}) newest = save(root.path(), step);
@@ -29,28 +29,28 @@ TEST_CASE("the newest stay, milestones stay, and nothing that is not the run's g
   fs::remove(root.path() / "step_000004" / "manifest.json");
   fs::resize_file(root.path() / "step_000006" / "optimizer.safetensors", 10);
   {
-    CheckpointWriter other(root.path(), "step_000007");
-    other.commit(7, {{"seed", 43}});
+    CheckpointWriter other_run(root.path(), "step_000007");
+    other_run.commit(7, {{"seed", 43}});
   }
-  const Names before = names_in(root.path());
+  const Names names_before = names_in(root.path());
   CHECK(remove_old_checkpoints(newest, {.keep = 2, .milestone_every = 4}) == Names{"step_000002"});
-  Names after = before;
-  std::erase(after, "step_000002");
-  CHECK(names_in(root.path()) == after);
+  Names names_after = names_before;
+  std::erase(names_after, "step_000002");
+  CHECK(names_in(root.path()) == names_after);
   CHECK(remove_old_checkpoints(newest, {.keep = 1, .milestone_every = 4}) == Names{"step_000010"});
   CHECK(remove_old_checkpoints(newest, {.keep = 1, .milestone_every = 5}) == Names{"step_000008"});
   CHECK(remove_old_checkpoints(newest, {.keep = 1}) == Names{});
   CHECK(fault(newest) == "");
 }
 
-TEST_CASE("newer ones, which a resumed run passed over, are left alone") {
+TEST_CASE("newer checkpoints, which a resumed run skipped, are not removed") {
   const TemporaryDirectory root;
   for (const std::int64_t step : {1, 2, 5}) save(root.path(), step);
   CHECK(remove_old_checkpoints(root.path() / "step_000002", {.keep = 1}) == Names{"step_000001"});
   CHECK(names_in(root.path()) == Names{"step_000002", "step_000005"});
 }
 
-TEST_CASE("nothing goes where the newest is not good on the disk") {
+TEST_CASE("nothing is removed if the newest checkpoint is damaged") {
   const TemporaryDirectory root;
   for (const std::int64_t step : {1, 2, 3}) save(root.path(), step);
   const fs::path newest = root.path() / "step_000003", model = newest / "model.safetensors";

@@ -14,7 +14,7 @@ TEST_SUITE_BEGIN("checkpoint");
 using namespace llmc_test;
 using llmc::Slice;
 
-TEST_CASE("two ranks with half of the heads of q, k and v: the files of both make c_attn") {
+TEST_CASE("c_attn is assembled from the files of two ranks with half of the heads each") {
   // 2 channels and 2 heads of size 2: columns q0 q0 q1 q1 k0 k0 k1 k1 v0 v0 v1 v1. Rank r has head
   // r of q, k and v.
   const TensorHeader weight = {"w", TensorDtype::f32, {2, 12}};
@@ -63,32 +63,32 @@ TEST_CASE("two ranks with half of the heads of q, k and v: the files of both mak
   const auto error_of = [&](const Files& all) {
     return complaint([&] {
       CheckpointReader reader(write(all));
-      std::vector<float> got(24);
-      reader.load("w", {2, 12}, got.data());
+      std::vector<float> actual(24);
+      reader.load("w", {2, 12}, actual.data());
     });
   };
   CheckpointReader reader(write(files));
   CHECK_NOTHROW(reader.verify());
   CHECK(reader.tensors() == std::vector<std::string>{"b", "w"});
-  std::vector<float> got_weight(24), got_bias(12);
-  reader.load("w", {2, 12}, got_weight.data());
-  reader.load("b", {12}, got_bias.data());
-  CHECK(got_weight == whole_weight);
-  CHECK(got_bias == whole_bias);
+  std::vector<float> actual_weight(24), actual_bias(12);
+  reader.load("w", {2, 12}, actual_weight.data());
+  reader.load("b", {12}, actual_bias.data());
+  CHECK(actual_weight == whole_weight);
+  CHECK(actual_bias == whole_bias);
   CHECK(reader.open("rank_1.safetensors").names() ==
         std::vector<std::string>{"w.q", "w.k", "w.v", "b.q", "b.k", "b.v"});
 
   // Rank 1 has the keys of rank 0, has no keys, or stores two of its slices under the same name.
-  Files twice = files, missing = files, alike = files;
-  twice[1][1] = columns("w.k", 4, {4, 5, 16, 17});
-  CHECK(contains(error_of(twice), "tensor w: its slices overlap"));
+  Files duplicate = files, missing = files, same_name = files;
+  duplicate[1][1] = columns("w.k", 4, {4, 5, 16, 17});
+  CHECK(contains(error_of(duplicate), "tensor w: its slices overlap"));
   missing[1].erase(missing[1].begin() + 1);
   CHECK(contains(error_of(missing), "tensor w: its slices hold 20 of 24 elements"));
-  alike[1][1].slice.stored_name = "w.q";
-  CHECK(contains(error_of(alike), "tensor w.q is given twice"));
+  same_name[1][1].slice.stored_name = "w.q";
+  CHECK(contains(error_of(same_name), "tensor w.q is listed twice"));
 }
 
-TEST_CASE("slices in the manifest and tensors in the file must be the same ones") {
+TEST_CASE("slices in the manifest must match the tensors in the file") {
   const TensorHeader tensor = {"w", TensorDtype::f32, {4}};
   const std::vector<float> values = {0, 1, 2, 3};
   const llmc_test::TemporaryDirectory root;
@@ -106,9 +106,9 @@ TEST_CASE("slices in the manifest and tensors in the file must be the same ones"
     llmc::Manifest manifest;
     manifest.files = {{"a.safetensors", file.size(), llmc::checksum_text(file.checksum()), slices}};
     llmc::write_file(path / "manifest.json", llmc::manifest_text(manifest));
-    std::vector<float> got(4);
-    CheckpointReader(path).load("w", {4}, got.data());
-    CHECK(got == values);
+    std::vector<float> actual(4);
+    CheckpointReader(path).load("w", {4}, actual.data());
+    CHECK(actual == values);
   };
   const auto half = [&](std::int64_t first, const std::string& stored) {
     Slice slice = Slice::box(tensor, {first}, {2});
@@ -125,7 +125,7 @@ TEST_CASE("slices in the manifest and tensors in the file must be the same ones"
   CHECK(error_of({"w[0]", "w[1]"}, {half(0, "w[0]"), half(2, "w[0]")}) ==
         file + ": the manifest has two slices that are stored as w[0]");
   CHECK(error_of({"w[0]", "w[1]"}, {half(0, "w[0]"), half(2, "w[1]"), half(2, "w[2]")}) ==
-        file + " has no tensor w[2], a slice of w in the manifest");
+        file + " has no tensor w[2], which the manifest lists as a slice of w");
   CHECK(error_of({"w[0]", "w[1]"}, {half(0, "w[0]")}) ==
         "tensor w: its slices hold 2 of 4 elements");
   CHECK(error_of({"w[0]", "w[1]"}, {half(0, "w[0]"), half(1, "w[1]")}) ==

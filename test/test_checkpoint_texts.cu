@@ -16,16 +16,16 @@ using namespace llmc_test;
 namespace {
 
 // A tokenizer with the given files.
-class FiledTokenizer : public ByteTokenizer {
+class TokenizerWithFiles : public ByteTokenizer {
  public:
-  explicit FiledTokenizer(std::vector<TextFile> files) : files_(std::move(files)) {}
+  explicit TokenizerWithFiles(std::vector<TextFile> files) : files_(std::move(files)) {}
   std::vector<TextFile> files() const override { return files_; }
 
  private:
   std::vector<TextFile> files_;
 };
 
-Request request_of_a_run() {
+Request sample_request() {
   Request request;
   request.data.train = "/home/someone/secret/my|text.txt";
   request.data.tokenizer = "/home/someone/gpt2/";
@@ -35,7 +35,7 @@ Request request_of_a_run() {
   return request;
 }
 
-ModelCard card_of_a_run() {
+ModelCard sample_card() {
   const Gpt2Config config{
       .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
   RunPosition position;
@@ -43,7 +43,7 @@ ModelCard card_of_a_run() {
   position.tokens = 9876543210;
   position.train = "my|text.txt";
   position.validation = MeasuredLoss{1234000, 1.0};
-  return make_model_card(resolve(request_of_a_run(), {.weights = config}),
+  return make_model_card(resolve(sample_request(), {.weights = config}),
                          to_huggingface(config, 256), 124439808, position, 2.5);
 }
 
@@ -57,7 +57,7 @@ std::string text_of(const std::vector<TextFile>& files, const std::string& name)
 }  // namespace
 
 TEST_SUITE("checkpoint_texts") {
-  TEST_CASE("flags that a checkpoint kept under old names are read under the present ones") {
+  TEST_CASE("flags saved under old names are loaded under their current names") {
     const TemporaryDirectory folder;
     const Gpt2Config config{
         .vocabulary = 257, .context = 8, .layers = 1, .heads = 1, .channels = 8};
@@ -65,7 +65,7 @@ TEST_SUITE("checkpoint_texts") {
     RunPosition position;
     position.step = 1;
     position.flags = recorded_settings(resolve(Request{}, {}));
-    const CheckpointState now = position.flags;
+    const CheckpointState current = position.flags;
     for (const auto& [present, old] :
          {std::pair("--grad-clip", "--clip"), std::pair("--final-lr-fraction", "--final-lr")}) {
       position.flags[old] = position.flags.at(present);
@@ -73,17 +73,17 @@ TEST_SUITE("checkpoint_texts") {
     }
     const std::string path = save_checkpoint(folder.path(), to_huggingface(config, 256), position,
                                              1, rig.state(), rig.stream());
-    const RunPosition read = load_checkpoint(path, 1, rig.state(), rig.stream());
-    CHECK(read.flags == now);
-    CHECK(changed_settings(read.flags, now).empty());
+    const RunPosition loaded = load_checkpoint(path, 1, rig.state(), rig.stream());
+    CHECK(loaded.flags == current);
+    CHECK(changed_settings(loaded.flags, current).empty());
   }
 
-  TEST_CASE("the tokenizer's files lie beside the weights, and every byte is in the manifest") {
+  TEST_CASE("the tokenizer's files are saved next to the weights and listed in the manifest") {
     const std::vector<TextFile> vocabulary = {{"tokenizer.json", "{\"model\": {}}\n"},
                                               {"tokenizer_config.json", "{}\n"},
                                               {"merges.txt", ""}};
     const std::vector<TextFile> texts =
-        checkpoint_texts(card_of_a_run(), FiledTokenizer(vocabulary));
+        checkpoint_texts(sample_card(), TokenizerWithFiles(vocabulary));
     CHECK(texts.size() == 5);
     const Gpt2Config config{
         .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
@@ -106,10 +106,10 @@ TEST_SUITE("checkpoint_texts") {
                      save_checkpoint(folder.path(), to_huggingface(config, 256), position, 1,
                                      rig.state(), rig.stream(), {{"config.json", "{}"}});
                    }),
-                   "config.json is made twice"));
+                   "config.json is added twice"));
   }
 
-  TEST_CASE("what is known of the validation comes back with the position") {
+  TEST_CASE("the validation loss is saved and loaded with the position") {
     const Gpt2Config config{
         .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
     ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
@@ -120,21 +120,21 @@ TEST_SUITE("checkpoint_texts") {
       if (!known) position.validation.reset();
       const std::string path = save_checkpoint(folder.path(), to_huggingface(config, 256), position,
                                                1, rig.state(), rig.stream());
-      const RunPosition got = load_checkpoint(path, 1, rig.state(), rig.stream());
-      CHECK(got.step == 9);
-      CHECK(got.samples == 18);
-      CHECK(got.tokens == 144);
-      CHECK(got.T == 8);
-      CHECK(got.train == "text.txt");
-      REQUIRE(got.validation.has_value() == known);
-      if (known) CHECK(got.validation->step == 8);
-      if (known) CHECK(got.validation->loss == 1.0 / 3.0);
+      const RunPosition loaded = load_checkpoint(path, 1, rig.state(), rig.stream());
+      CHECK(loaded.step == 9);
+      CHECK(loaded.samples == 18);
+      CHECK(loaded.tokens == 144);
+      CHECK(loaded.T == 8);
+      CHECK(loaded.train == "text.txt");
+      REQUIRE(loaded.validation.has_value() == known);
+      if (known) CHECK(loaded.validation->step == 8);
+      if (known) CHECK(loaded.validation->loss == 1.0 / 3.0);
     }
   }
 
-  TEST_CASE("the card says what is known, and no folder of anyone's machine") {
+  TEST_CASE("the model card has all known values and no directory names") {
     const std::string card =
-        text_of(checkpoint_texts(card_of_a_run(), FiledTokenizer({TextFile{"vocab.json", "{}"}})),
+        text_of(checkpoint_texts(sample_card(), TokenizerWithFiles({TextFile{"vocab.json", "{}"}})),
                 "README.md");
     CAPTURE(card);
     CHECK(card.starts_with(
@@ -144,10 +144,10 @@ TEST_SUITE("checkpoint_texts") {
           "| tokenizer | `gpt2` |", "| started from | `old.bin` |",
           "| training text | `my?text.txt` |", "| validation text | `the end of my?text.txt` |",
           "| optimizer steps | 1,234,567 |", "| tokens trained on | 9,876,543,210,",
-          "| training loss, of one step | 2.5000 nats a token (perplexity 12.18), after step "
+          "| training loss, of one step | 2.5000 nats per token (perplexity 12.18), after step "
           "1234567 |",
-          "| validation loss | 1.0000 nats a token (perplexity 2.718), after step 1234000 |",
-          "| arithmetic | bf16, with fp32 masters and sums |",
+          "| validation loss | 1.0000 nats per token (perplexity 2.718), after step 1234000 |",
+          "| arithmetic | bf16, with fp32 master weights and sums |",
           "pipeline(\"text-generation\", model=\"step_1234567\")",
           "--model step_1234567 --prompt"}) {
       CAPTURE(part);
@@ -157,13 +157,13 @@ TEST_SUITE("checkpoint_texts") {
     CHECK(!contains(card, "license"));
 
     const std::string bare = text_of(
-        checkpoint_texts(card_of_a_run(), FiledTokenizer(std::vector<TextFile>{})), "README.md");
+        checkpoint_texts(sample_card(), TokenizerWithFiles(std::vector<TextFile>{})), "README.md");
     CHECK(!contains(bare, "pipeline("));
     CHECK(contains(bare, "AutoModelForCausalLM"));
     CHECK(contains(bare, "--tokenizer TOKENIZER"));
   }
 
-  TEST_CASE("generation_config.json names the end of a text where there is one") {
+  TEST_CASE("generation_config.json has the end-of-text token if there is one") {
     HuggingFaceConfig config;
     config.n_positions = 64;
     CHECK(generation_config_text(config) ==

@@ -16,7 +16,7 @@ struct Shape {
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all = {{1, 7, 8}, {5, 40, 40}, {3, 257, 320}, {2, 1, 8}};
-  if (!tiny()) all.insert(all.end(), {{3, 50257, 50304}, {37, 1001, 1008}});
+  if (!tiny_shapes()) all.insert(all.end(), {{3, 50257, 50304}, {37, 1001, 1008}});
   return all;
 }
 
@@ -40,7 +40,7 @@ struct Batch {
   }
 
   // The oracle's result; rows with target -1 have no loss and no gradient.
-  oracle::Classifier want(double dloss) const {
+  oracle::Classifier expected(double dloss) const {
     oracle::Ints ids(targets.begin(), targets.end());
     oracle::Vec weights(rows, dloss);
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -83,20 +83,21 @@ Result<T> run_fused(const Batch<T>& batch, float dloss, Stream& stream) {
 
 template <class T>
 void check_against_oracle(const Batch<T>& batch, const Result<T>& got, double dloss) {
-  const oracle::Classifier want = batch.want(dloss);
+  const oracle::Classifier expected = batch.expected(dloss);
   // Each loss is a sum of numbers as large as the logits: about 8 fp32 roundings of 2^-24.
   double largest = 1.0;
   for (const double x : batch.logits) {
     if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
   }
-  CHECK(max_abs_error(got.losses, want.row_loss) < 0x1p-21 * largest);
-  CHECK(relative_l2(got.losses, want.row_loss) < 1e-6);
-  CHECK(relative_l2(batch.columns(got.d_logits, 0, batch.V), want.d_logits) < kTolerance<T>);
+  CHECK(max_abs_error(got.losses, expected.row_loss) < 0x1p-21 * largest);
+  CHECK(relative_l2(got.losses, expected.row_loss) < 1e-6);
+  CHECK(relative_l2(batch.columns(got.d_logits, 0, batch.V), expected.d_logits) < kTolerance<T>);
   for (const T& x : batch.columns(got.d_logits, batch.V, batch.Vp)) CHECK_EQ(to_float(x), 0.0f);
 }
 
 TEST_SUITE("classifier") {
-  TEST_CASE_TEMPLATE("fused: losses and gradients in place", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("fused_classifier computes losses and replaces logits by gradients", T, float,
+                     bf16, fp16) {
     Stream stream;
     for (const Shape shape : shapes()) {
       CAPTURE(shape.V);
@@ -110,7 +111,8 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("losses alone are the fused ones, logits untouched", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("classifier_loss equals the fused losses and does not change logits", T, float,
+                     bf16, fp16) {
     Stream stream;
     for (const Shape shape : shapes()) {
       Batch<T> batch(shape);
@@ -127,7 +129,7 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("a target of -1 leaves its row out", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("a row with target -1 is ignored", T, float, bf16, fp16) {
     Stream stream;
     Batch<T> batch({4, 41, 48});
     batch.targets[0] = batch.targets[2] = -1;
@@ -142,8 +144,8 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("large logits do not overflow, -infinity is a probability of 0", T, float,
-                     bf16) {
+  TEST_CASE_TEMPLATE("large logits do not overflow; a logit of -infinity has probability 0", T,
+                     float, bf16) {
     Stream stream;
     Batch<T> batch({6, 300, 304}, 200.0);
     // First whole vectors of -infinity, then single values.
@@ -155,7 +157,7 @@ TEST_SUITE("classifier") {
     check_against_oracle(batch, run_fused(batch, 1.0f, stream), 1.0);
   }
 
-  TEST_CASE("a logit that is not a number makes the loss none") {
+  TEST_CASE("a logit that is not finite affects only its own row") {
     Stream stream;
     for (const float bad : {NAN, INFINITY}) {
       Batch<float> batch({3, 100, 104});
@@ -167,7 +169,8 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE_TEMPLATE("slices of the vocabulary, merged, are the whole", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("merged slices of the vocabulary equal the whole vocabulary", T, float, bf16,
+                     fp16) {
     Stream stream;
     for (const Shape shape : shapes()) {
       if (shape.V < 7) continue;
@@ -227,7 +230,7 @@ TEST_SUITE("classifier") {
 
   TEST_CASE("sum_losses adds to the total") {
     Stream stream;
-    for (const std::int64_t n : {1, 3, 1001, tiny() ? 8 : 40003}) {
+    for (const std::int64_t n : {1, 3, 1001, tiny_shapes() ? 8 : 40003}) {
       std::vector<float> losses = random_floats(n, 63);
       double sum = 0.0;
       for (float& x : losses) sum += x = std::abs(x) + 5.0f;
@@ -240,7 +243,7 @@ TEST_SUITE("classifier") {
     }
   }
 
-  TEST_CASE("a vocabulary wider than its rows is refused") {
+  TEST_CASE("a vocabulary wider than its rows is rejected") {
     Stream stream;
     float x[8];
     std::int32_t target = 0;

@@ -40,7 +40,7 @@ def losses(program, name):
     return [line["loss"] for line in program.log(name) if "loss" in line]
 
 
-def test_shards_are_the_text_they_were_cut_from(program):
+def test_shards_train_like_the_uncut_file(program):
     tokens = [(7 * i + i // 50) % 250 for i in range(1500)]
     write_bin(program.folder / "whole.bin", tokens)
     for i in range(3):
@@ -50,15 +50,15 @@ def test_shards_are_the_text_they_were_cut_from(program):
     expect(losses(program, "whole.jsonl") == losses(program, "parts.jsonl"), "the losses differ")
 
 
-def test_every_kind_of_file_with_weights(program):
+def test_sources_of_every_format_are_mixed_by_weight(program):
     write_documents(program.folder / "d.jsonl")
     write_bin(program.folder / "t.bin", [i % 250 for i in range(900)])
     write_megatron(program.folder / "m", [[i % 250 for i in range(17)] for _ in range(50)])
     done = program.run("--train", "text.txt:0.4,d.jsonl:0.3,t.bin:0.2,m:0.1", *SMALL, "--steps", 6, "--eval-every", 3,
                        "--sample-every", 0, "--log", "run.jsonl")
-    for said in ("text.txt: ", "40% of the samples", "d.jsonl: ", "30% of", "t.bin: 855 tokens", "20% of",
-                 "m: 808 tokens", "10% of"):
-        expect(said in done.stderr, f"'{said}' is not in: {done.stderr[-900:]}")
+    for phrase in ("text.txt: ", "40% of the samples", "d.jsonl: ", "30% of", "t.bin: 855 tokens", "20% of",
+                   "m: 808 tokens", "10% of"):
+        expect(phrase in done.stderr, f"'{phrase}' is not in: {done.stderr[-900:]}")
     program.run("--train", "text.txt", "--val", "d.jsonl,m", *SMALL, *QUIET, "--steps", 1)
 
 
@@ -70,7 +70,7 @@ def test_files_of_a_pattern_are_counted(program):
         expect(" tokens in 2 files, " in done.stderr, done.stderr[-600:])
 
 
-def test_epochs_take_every_window(program):
+def test_epochs_set_the_number_of_steps(program):
     (program.folder / "val.txt").write_text(TEXT[:100])
     write_bin(program.folder / "t.bin", [i % 250 for i in range(16 * 20 + 1)])  # 20 windows, batches of 2
     common = ["--train", "t.bin", "--val", "val.txt", *SMALL, *QUIET, "--log"]
@@ -79,12 +79,12 @@ def test_epochs_take_every_window(program):
     expect("2 x 20 windows are 20 steps" in done.stderr, done.stderr[-800:])
     program.run(*common, "part.jsonl", "--epochs", 0.25)  # 5 windows
     expect(len(losses(program, "part.jsonl")) == 3, "a quarter of an epoch is not 3 steps")
-    program.fails(*common, "x.jsonl", "--epochs", 1, "--steps", 1, says=["--epochs", "--steps"], code=2)
+    program.fails(*common, "x.jsonl", "--epochs", 1, "--steps", 1, phrases=["--epochs", "--steps"], code=2)
     for value in ("0", "-1", "nan", "x"):
-        program.fails(*common, "x.jsonl", "--epochs", value, says=["--epochs", f"'{value}'"], code=2)
+        program.fails(*common, "x.jsonl", "--epochs", value, phrases=["--epochs", f"'{value}'"], code=2)
 
 
-def test_resume_with_weights_is_the_uninterrupted_run(program):
+def test_a_resumed_run_with_weights_equals_the_uninterrupted_run(program):
     write_documents(program.folder / "d.jsonl")
     common = ["--train", "text.txt:0.7,d.jsonl:0.3", *SMALL, *QUIET, "--document-mask", "--steps", 7]
     program.run(*common, "--out", "a", "--log", "a.jsonl")
@@ -111,13 +111,13 @@ def test_a_text_is_tokenized_once(program):
     expect(f"{caches[0].name} is damaged" in third.stderr, third.stderr[:500])
     (program.folder / "caches").mkdir()
     program.run(*common, "--cache-dir", "caches", "--log", "elsewhere.jsonl")
-    expect(len(list((program.folder / "caches").iterdir())) == 1, "nothing in --cache-dir")
+    expect(len(list((program.folder / "caches").iterdir())) == 1, "no cache in --cache-dir")
     runs = [losses(program, f"{name}.jsonl") for name in ("first", "second", "without", "third", "elsewhere")]
     expect(all(run == runs[0] for run in runs), f"the losses differ: {runs}")
-    program.fails(*common, "--no-cache", "--cache-dir", "x", says=["--no-cache"], code=2)
+    program.fails(*common, "--no-cache", "--cache-dir", "x", phrases=["--no-cache"], code=2)
 
 
-def test_documents_change_what_attention_sees(program):
+def test_the_document_mask_limits_attention_to_documents(program):
     write_documents(program.folder / "d.jsonl")
     write_documents(program.folder / "b.jsonl", field="body")
     common = [*SMALL, *QUIET, "--steps", 3, "--log"]
@@ -126,43 +126,43 @@ def test_documents_change_what_attention_sees(program):
         program.run("--train", "d.jsonl", *common, f"{attention}.jsonl", "--document-mask", "--attention", attention)
     flash, standard = losses(program, "flash.jsonl"), losses(program, "standard.jsonl")
     expect(all(abs(a / b - 1) < 3e-6 for a, b in zip(flash, standard)), f"{flash} and {standard}")
-    expect(flash != losses(program, "open.jsonl"), "the mask changes nothing")
+    expect(flash != losses(program, "open.jsonl"), "--document-mask changes no loss")
     program.run("--train", "b.jsonl", "--text-field", "body", *common, "body.jsonl", "--document-mask")
-    expect(losses(program, "body.jsonl") == flash, "another key, another text")
+    expect(losses(program, "body.jsonl") == flash, "--text-field body gives other losses")
     write_megatron(program.folder / "m", [[i % 250 for i in range(9)] for _ in range(90)])
     program.run("--train", "m", *common, "m.jsonl", "--document-mask")
-    program.fails("--train", "text.txt", *common, "x.jsonl", "--document-mask", says=["--document-mask", "end-of-text"])
-    program.fails("--steps", 1, "--document-mask", says=["--document-mask", "toy language", "end-of-text"])
+    program.fails("--train", "text.txt", *common, "x.jsonl", "--document-mask", phrases=["--document-mask", "end-of-text"])
+    program.fails("--steps", 1, "--document-mask", phrases=["--document-mask", "toy language", "end-of-text"])
 
 
-def test_bad_sources_are_named(program):
+def test_errors_name_the_bad_source(program):
     write_documents(program.folder / "d.jsonl")
     write_bin(program.folder / "t.bin", [i % 250 for i in range(900)])
     (program.folder / "torn.jsonl").write_text('{"text": "a"}\n{"text": "b"')
     (program.folder / "m.idx").write_bytes(b"MMIDIDX\x00\x00" + b"\x01")
-    for train, says in (("none_*.bin", ["--train", "none_*.bin"]),
-                        ("text.txt:0.5,d.jsonl", ["--train", "1 weights for 2 sources"]),
-                        ("text.txt:x", ["--train", "'x' is not a weight"]),
-                        ("text.txt,", ["--train", "without a name"]),
-                        ("torn.jsonl", ["torn.jsonl:2"]),
-                        ("m", ["m.idx is truncated"]),
-                        (".", ["."]),
-                        ("t.bin,nowhere.bin", ["nowhere.bin"])):
-        program.fails("--train", train, *SMALL, "--steps", 1, says=says)
-    program.fails("--train", "t.bin", "--val", "text.txt:1", *SMALL, says=["--val takes no weights"])
-    program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, says=["d.jsonl:1", '"body"'])
+    for train, phrases in (("none_*.bin", ["--train", "none_*.bin"]),
+                           ("text.txt:0.5,d.jsonl", ["--train", "1 weights for 2 sources"]),
+                           ("text.txt:x", ["--train", "'x' is not a weight"]),
+                           ("text.txt,", ["--train", "without a name"]),
+                           ("torn.jsonl", ["torn.jsonl:2"]),
+                           ("m", ["m.idx is truncated"]),
+                           (".", ["."]),
+                           ("t.bin,nowhere.bin", ["nowhere.bin"])):
+        program.fails("--train", train, *SMALL, "--steps", 1, phrases=phrases)
+    program.fails("--train", "t.bin", "--val", "text.txt:1", *SMALL, phrases=["--val takes no weights"])
+    program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, phrases=["d.jsonl:1", '"body"'])
     (program.folder / "words").write_text("line\n")
-    program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, says=["d.jsonl", "end-of-text"])
+    program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, phrases=["d.jsonl", "end-of-text"])
 
 
-def test_a_bad_token_in_the_midst_ends_the_run_and_is_named(program):
-    """The token is beyond the ends that are checked at the start, so the read-ahead thread finds it."""
-    checked, beyond = 1 << 22, 1 << 23
+def test_a_bad_token_inside_a_file_ends_the_run_with_its_position(program):
+    """The token is outside the two ends that are checked at the start, so the read-ahead thread finds it."""
+    num_checked, num_unchecked = 1 << 22, 1 << 23
     with open(program.folder / "t.bin", "wb") as file:
-        file.write(struct.pack("<256i", 20240520, 1, 2 * checked + beyond, *[0] * 253))
-        file.write(bytes(2 * checked) + struct.pack("<H", 300) * beyond + bytes(2 * checked))
+        file.write(struct.pack("<256i", 20240520, 1, 2 * num_checked + num_unchecked, *[0] * 253))
+        file.write(bytes(2 * num_checked) + struct.pack("<H", 300) * num_unchecked + bytes(2 * num_checked))
     program.fails("--train", "t.bin", *SMALL, *QUIET, "--steps", 100,
-                  says=["t.bin: token ", "is 300, outside the vocabulary of 257"])
+                  phrases=["t.bin: token ", "is 300, outside the vocabulary of 257"])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 // ---- lists -----------------------------------------------------------------------------------
 
-TEST_CASE("lists of sources, with weights and without") {
+TEST_CASE("a list has several sources, either all with weights or none") {
   const TemporaryDirectory directory;
   const auto names = [](const std::string& text) {
     return parse_source_list(text, "--train", true).names;
@@ -31,37 +31,37 @@ TEST_CASE("lists of sources, with weights and without") {
   CHECK_FALSE(parse_source_list("a,b", "--train", true).weights);
   const SourceList list = parse_source_list("a.bin:0.7,b.bin:0.3", "--train", true);
   CHECK(list.names == Names{"a.bin", "b.bin"});
-  CHECK(list.weights->share(0) == 0.7);
-  CHECK(parse_source_list("a:1,b:3", "--train", true).weights->share(1) == 0.75);
+  CHECK(list.weights->fraction(0) == 0.7);
+  CHECK(parse_source_list("a:1,b:3", "--train", true).weights->fraction(1) == 0.75);
   // Names with commas and colons.
   CHECK(names("a\\,b:1,c\\:1:2,d\\\\:3") == Names{"a,b", "c:1", "d\\"});
-  const std::string odd = directory.file("x,y:2"), other = directory.file("z:3");
-  write(odd, "x");
-  write(other, "z");
-  CHECK(names(odd) == Names{odd});
-  CHECK(names(other + "," + other) == Names{other, other});
-  CHECK(names(other + ":5," + other + ":1") == Names{other, other});
+  const std::string comma_path = directory.file("x,y:2"), colon_path = directory.file("z:3");
+  write(comma_path, "x");
+  write(colon_path, "z");
+  CHECK(names(comma_path) == Names{comma_path});
+  CHECK(names(colon_path + "," + colon_path) == Names{colon_path, colon_path});
+  CHECK(names(colon_path + ":5," + colon_path + ":1") == Names{colon_path, colon_path});
 }
 
-TEST_CASE("lists that are wrong say what would be right") {
-  const auto said = [](const std::string& text, bool weights = true) {
+TEST_CASE("the error for an invalid list states what is allowed") {
+  const auto error_of = [](const std::string& text, bool weights = true) {
     return complaint([&] { parse_source_list(text, "--train", weights); });
   };
   for (const char* weight : {"0", "0.0", "-1", "x", "", "nan", "inf", "1e3", ".5", "1.2.3", "1 ",
                              "1234567890", "0.1234567891"}) {
     CAPTURE(weight);
-    CHECK(contains(said(std::string("a.bin:") + weight),
+    CHECK(contains(error_of(std::string("a.bin:") + weight),
                    "'" + std::string(weight) + "' is not a weight"));
   }
-  CHECK(contains(said("a:1,b"), "1 weights for 2 sources"));
-  CHECK(contains(said("a,,b"), "a source without a name"));
-  CHECK(contains(said("a,"), "a source without a name"));
-  CHECK(contains(said(":1"), "a source without a name"));
-  CHECK(contains(said("a:1,b:2", false), "--train takes no weights"));
-  CHECK(contains(said("a:0.123456789,b:1"), "weights of fewer digits"));
+  CHECK(contains(error_of("a:1,b"), "1 weights for 2 sources"));
+  CHECK(contains(error_of("a,,b"), "a source without a name"));
+  CHECK(contains(error_of("a,"), "a source without a name"));
+  CHECK(contains(error_of(":1"), "a source without a name"));
+  CHECK(contains(error_of("a:1,b:2", false), "--train takes no weights"));
+  CHECK(contains(error_of("a:0.123456789,b:1"), "give weights with fewer digits"));
 }
 
-TEST_CASE("a pattern is its files in order, and nothing that is none") {
+TEST_CASE("a pattern matches its files in order, without caches, directories and temporary files") {
   const TemporaryDirectory directory;
   for (const char* name : {"s_10.bin", "s_02.bin", "s_01.bin", "other.bin", "s_03.txt"}) {
     write(directory.file(name), "x");
@@ -73,14 +73,14 @@ TEST_CASE("a pattern is its files in order, and nothing that is none") {
   CHECK(files == std::vector<std::string>{directory.file("s_01.bin"), directory.file("s_02.bin"),
                                           directory.file("s_10.bin")});
   CHECK(contains(complaint([&] { files_of_source(directory.file("t_*.bin"), "--val"); }),
-                 "--val: no file is named like " + directory.file("t_*.bin")));
+                 "--val: no file matches " + directory.file("t_*.bin")));
   write(directory.file("[a].txt"), "x");  // a file with exactly this name is not a pattern
   CHECK(files_of_source(directory.file("[a].txt"), "--train").size() == 1);
 }
 
 // ---- kinds of files --------------------------------------------------------------------------
 
-TEST_CASE("shards are one text; each is checked and named") {
+TEST_CASE("shards are one text; each is checked, and errors name the shard") {
   const TemporaryDirectory directory;
   const Ids ids = llmc_test::random_ints(300, 5, 257);
   for (const auto& [name, begin, end] :
@@ -88,46 +88,47 @@ TEST_CASE("shards are one text; each is checked and named") {
     write_token_file(directory.file(name), std::span(ids).subspan(begin, end - begin), 257);
   }
   const TokenSource source = source_of(directory.file("s_*.bin"));
-  CHECK(all_of(source) == ids);
+  CHECK(all_tokens(source) == ids);
   CHECK(source.files() == 3);
   Ids middle(102);
   source.copy(99, 102, middle.data());
   CHECK(middle == Ids(ids.begin() + 99, ids.begin() + 201));
-  CHECK(all_of(source.slice(50, 150, "part")) == Ids(ids.begin() + 50, ids.begin() + 150));
-  CHECK(contains(complaint([&] { source.copy(299, 2, middle.data()); }), "of 300 were asked for"));
+  CHECK(all_tokens(source.slice(50, 150, "part")) == Ids(ids.begin() + 50, ids.begin() + 150));
+  CHECK(
+      contains(complaint([&] { source.copy(299, 2, middle.data()); }), "of 300 are out of range"));
   write(directory.file("s_2.bin"), "not tokens");
   CHECK(
       contains(complaint([&] { source_of(directory.file("s_*.bin")); }), "s_2.bin is not a token"));
 }
 
-TEST_CASE("JSON lines: end-of-text, then the document") {
+TEST_CASE("each document of JSON lines follows an end-of-text token") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("d.jsonl");
   write(path,
         "{\"text\": \"a\\nb\", \"id\": 1}\n \r\n{\"id\": 2, \"text\": "
         "\"c\\u00e9\"}\n{\"text\":\"\"}");
   const TokenSource source = source_of(path);
-  const Ids want = joined({{kEnd}, bytes_of("a\nb"), {kEnd}, bytes_of("c\u00e9"), {kEnd}});
-  CHECK(all_of(source) == want);
-  CHECK(starts_of(source) == Ids{0, 0, 0, 0, 4, 4, 4, 4, 8});
+  const Ids expected = concatenate({{kEnd}, bytes_of("a\nb"), {kEnd}, bytes_of("c\u00e9"), {kEnd}});
+  CHECK(all_tokens(source) == expected);
+  CHECK(document_starts_of(source) == Ids{0, 0, 0, 0, 4, 4, 4, 4, 8});
   write(path, "{\"body\": \"x\", \"text\": 1}");
-  CHECK(all_of(source_of(path, ByteTokenizer(),
-                         {.text_field = "body", .cache = {.enabled = false}})) ==
-        joined({{kEnd}, bytes_of("x")}));
-  const std::vector<std::pair<std::string, std::string>> wrong = {
+  CHECK(all_tokens(source_of(path, ByteTokenizer(),
+                             {.text_field = "body", .cache = {.enabled = false}})) ==
+        concatenate({{kEnd}, bytes_of("x")}));
+  const std::vector<std::pair<std::string, std::string>> invalid = {
       {"{\"text\": \"a\"}\n{\"text\": \"b\"", ":2 is not valid JSON"},
       {"{\"text\": \"\xff\"}", ":1 is not valid JSON"},
       {"\n[1]", ":2 is not a JSON object"},
       {"{\"txt\": \"a\"}", ":1 has no field \"text\" (it has: txt)"},
       {"{\"text\": 3}", ":1: the field \"text\" is not a string"},
       {"", "is empty"},
-      {"\n \n", "holds no tokens"}};
-  for (const auto& [lines, why] : wrong) {
+      {"\n \n", "has no tokens"}};
+  for (const auto& [lines, phrase] : invalid) {
     write(path, lines);
-    const std::string said = complaint([&] { source_of(path); });
-    CAPTURE(said);
-    CHECK(contains(said, path));
-    CHECK(contains(said, why));
+    const std::string message = complaint([&] { source_of(path); });
+    CAPTURE(message);
+    CHECK(contains(message, path));
+    CHECK(contains(message, phrase));
   }
   write(path, "{\"text\": \"a\"}");
   CHECK(contains(complaint([&] { source_of(path, WordTokenizer({"a"}, "words")); }),
@@ -139,16 +140,16 @@ TEST_CASE("several texts of one source have end-of-text between them") {
   write(directory.file("1.txt"), "ab");
   write(directory.file("2.txt"), "c");
   write(directory.file("3.jsonl"), "{\"text\": \"d\"}");
-  CHECK(all_of(source_of(directory.file("1.txt"))) == bytes_of("ab"));
-  CHECK(all_of(source_of(directory.file("*"))) ==
-        joined({bytes_of("ab"), {kEnd}, bytes_of("c"), {kEnd}, bytes_of("d")}));
+  CHECK(all_tokens(source_of(directory.file("1.txt"))) == bytes_of("ab"));
+  CHECK(all_tokens(source_of(directory.file("*"))) ==
+        concatenate({bytes_of("ab"), {kEnd}, bytes_of("c"), {kEnd}, bytes_of("d")}));
 }
 
-TEST_CASE("a text tokenized in pieces has the tokens of the whole") {
+TEST_CASE("a text tokenized in pieces has the tokens of the whole text") {
   const std::string text = "one two.\n\nthree\r\nfour 5\n six seven";
   CHECK(tokenize_text(text, "t", ByteTokenizer(), 2) == bytes_of(text));
   const std::string data = llmc_test::data_dir();
-  if (data.empty()) return llmc_test::skip("no GPT-2 tokenizer here");
+  if (data.empty()) return llmc_test::skip("GPT-2's vocabulary is missing");
   const BpeTokenizer gpt2(data + "/gpt2");
   const std::string play = read_file(data + "/text/tinyshakespeare.txt").substr(0, 100'000);
   for (const std::size_t piece : {1, 1000}) {

@@ -28,12 +28,12 @@ __global__ void round_kernel(bf16* rounded, float* back, const float* in, std::i
   back[i] = to_float(rounded[i]);
 }
 
-struct Rounded {
+struct RoundingResult {
   std::vector<bf16> values;
   std::vector<float> back;
 };
 
-Rounded round_on_device(const std::vector<float>& values) {
+RoundingResult round_on_device(const std::vector<float>& values) {
   Stream stream;
   const auto n = static_cast<std::int64_t>(values.size());
   const auto in = upload(values, stream);
@@ -48,7 +48,8 @@ bool is_nan(bf16 x) {
   return (x.bits & 0x7fffu) > 0x7f80u;
 }
 
-// The nearer of the two bf16 neighbours, found in fp64, where both and their distances are exact.
+// The nearer of the two bf16 neighbours, computed in fp64, where both and their distances are
+// exact.
 bf16 nearest_bf16(float x) {
   const auto low = static_cast<std::uint16_t>(bits_of(x) >> 16);
   const double down = to_float(bf16{low});
@@ -63,7 +64,7 @@ bf16 nearest_bf16(float x) {
 }  // namespace
 
 TEST_SUITE("device") {
-  TEST_CASE("bf16 rounds to nearest even, at every kind of number") {
+  TEST_CASE("bf16 rounds to nearest even for every kind of number") {
     struct Case {
       std::uint32_t from;
       std::uint16_t to;
@@ -97,7 +98,7 @@ TEST_SUITE("device") {
          {0x7fc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0x7fbfffffu}) {
       values.push_back(float_from_bits(bits));
     }
-    const Rounded on_device = round_on_device(values);
+    const RoundingResult on_device = round_on_device(values);
     for (std::size_t i = 0; i < values.size(); ++i) {
       CHECK(is_nan(on_device.values[i]));
       CHECK(std::isnan(on_device.back[i]));
@@ -105,23 +106,23 @@ TEST_SUITE("device") {
     }
   }
 
-  TEST_CASE("bf16 agrees with the nearest neighbour in fp64") {
+  TEST_CASE("bf16 rounding agrees with the nearest neighbour computed in fp64") {
     std::mt19937 bits(7);
     std::vector<float> values;
-    while (values.size() < (llmc_test::tiny() ? 500u : 50000u)) {
+    while (values.size() < (llmc_test::tiny_shapes() ? 500u : 50000u)) {
       const float x = float_from_bits(static_cast<std::uint32_t>(bits()));
       if (std::isfinite(x)) values.push_back(x);
     }
     const auto on_device = round_on_device(values).values;
     int wrong = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const bf16 want = nearest_bf16(values[i]);
-      wrong += on_device[i].bits != want.bits || round_to_bf16(values[i]).bits != want.bits;
+      const bf16 expected = nearest_bf16(values[i]);
+      wrong += on_device[i].bits != expected.bits || round_to_bf16(values[i]).bits != expected.bits;
     }
     CHECK(wrong == 0);
   }
 
-  TEST_CASE("every bf16 number survives fp32") {
+  TEST_CASE("every bf16 number converts to fp32 and back without change") {
     int wrong = 0;
     for (std::uint32_t i = 0; i < 0x10000; ++i) {
       const bf16 x{static_cast<std::uint16_t>(i)};
@@ -130,7 +131,7 @@ TEST_SUITE("device") {
     CHECK(wrong == 0);
   }
 
-  TEST_CASE("every fp16 number survives fp32, and what lies between two becomes the nearest") {
+  TEST_CASE("every fp16 number converts to fp32 and back, and others round to nearest even") {
     int wrong = 0;
     for (std::uint32_t i = 0; i < 0x8000; ++i) {
       const fp16 x{static_cast<std::uint16_t>(i)}, minus{static_cast<std::uint16_t>(i | 0x8000)};
@@ -159,11 +160,11 @@ TEST_SUITE("device") {
     CHECK(round_to_fp16(1e-30f).bits == 0);
   }
 
-  TEST_CASE("a dtype has a name and a type") {
+  TEST_CASE("every dtype has a name and a storage type") {
     CHECK(parse_dtype("bf16") == Dtype::bf16);
     CHECK(parse_dtype(dtype_name(Dtype::fp32)) == Dtype::fp32);
-    CHECK_THROWS_WITH_AS(parse_dtype("fp8"),
-                         "unknown dtype 'fp8'\n  hint: allowed: fp32, bf16, fp16", Error);
+    CHECK_THROWS_WITH_AS(parse_dtype("fp8"), "unknown dtype 'fp8': expected fp32, bf16 or fp16",
+                         Error);
     const auto size = [](Dtype dtype) {
       return dispatch_dtype(dtype, [&]<class T>() { return sizeof(T); });
     };
@@ -183,11 +184,11 @@ constexpr int kIndices = 13;
 template <class = void>
 __global__ void index_kernel(std::int64_t* out) {
   const std::int64_t block = (block_z() * grid_y() + block_y()) * grid_x() + block_x();
-  std::int64_t* mine = out + (block * block_size() + thread_index()) * kIndices;
+  std::int64_t* own = out + (block * block_size() + thread_index()) * kIndices;
   const std::int64_t all[kIndices] = {
       thread_index(), block_size(), lane(),   warp_index(), warps_per_block(), block_x(), block_y(),
       block_z(),      grid_x(),     grid_y(), grid_z(),     global_thread(),   block};
-  for (int i = 0; i < kIndices; ++i) mine[i] = all[i];
+  for (int i = 0; i < kIndices; ++i) own[i] = all[i];
 }
 
 template <class T, int N, bool Streaming>
@@ -213,12 +214,12 @@ void check_vectors() {
   Buffer<T> out(n);
   launch(vector_kernel<T, N, Streaming>, {ceil_div(n, 32 * N)}, 32, 0, stream, out.data(),
          in.data(), n);
-  const auto got = download(out, stream);
+  const auto actual = download(out, stream);
   int wrong = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t from = i / N * N + N - 1 - i % N;
-    wrong += std::memcmp(&got[static_cast<std::size_t>(i)], &values[static_cast<std::size_t>(from)],
-                         sizeof(T)) != 0;
+    wrong += std::memcmp(&actual[static_cast<std::size_t>(i)],
+                         &values[static_cast<std::size_t>(from)], sizeof(T)) != 0;
   }
   CAPTURE(N);
   CHECK(wrong == 0);
@@ -227,36 +228,36 @@ void check_vectors() {
 }  // namespace
 
 TEST_SUITE("device") {
-  TEST_CASE("every thread knows its place") {
+  TEST_CASE("indices of threads, lanes, warps and blocks match the launch") {
     Stream stream;
     const std::int64_t x = 3, y = 2, z = 2, threads = 64;
     Buffer<std::int64_t> out(x * y * z * threads * kIndices);
     launch(index_kernel<>, {x, y, z}, threads, 0, stream, out.data());
-    const auto got = download(out, stream);
+    const auto actual = download(out, stream);
     int wrong = 0;
     for (std::int64_t i = 0; i < x * y * z * threads; ++i) {
       const std::int64_t block = i / threads, t = i % threads;
-      const std::int64_t want[kIndices] = {t,
-                                           threads,
-                                           t % 32,
-                                           t / 32,
-                                           2,
-                                           block % x,
-                                           block / x % y,
-                                           block / (x * y),
-                                           x,
-                                           y,
-                                           z,
-                                           block % x * threads + t,
-                                           block};
+      const std::int64_t expected[kIndices] = {t,
+                                               threads,
+                                               t % 32,
+                                               t / 32,
+                                               2,
+                                               block % x,
+                                               block / x % y,
+                                               block / (x * y),
+                                               x,
+                                               y,
+                                               z,
+                                               block % x * threads + t,
+                                               block};
       for (int k = 0; k < kIndices; ++k) {
-        wrong += got[static_cast<std::size_t>(i * kIndices + k)] != want[k];
+        wrong += actual[static_cast<std::size_t>(i * kIndices + k)] != expected[k];
       }
     }
     CHECK(wrong == 0);
   }
 
-  TEST_CASE("vectors load and store in one piece") {
+  TEST_CASE("vector loads and stores move the right elements") {
     static_assert(alignof(Vec<float, 4>) == 16 && alignof(Vec<bf16, 8>) == 16);
     static_assert(alignof(Vec<bf16, 2>) == 4 && alignof(Vec<float, 8>) == 16);
     static_assert(kVecSize<float> == 4 && kVecSize<bf16> == 8);

@@ -81,7 +81,7 @@ void check_block_collectives(int threads) {
   Buffer<BlockResults> out(blocks * threads);
   launch(block_kernel<>, {blocks}, threads, SharedLayout().add<float>(kBlockScratch).bytes(),
          stream, out.data(), in.data());
-  const auto got = download(out, stream);
+  const auto actual = download(out, stream);
   int wrong = 0;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const auto begin = values.begin() + block * threads, end = begin + threads;
@@ -92,7 +92,7 @@ void check_block_collectives(int threads) {
     }
     const float sum = butterfly_sum(warps), max = *std::max_element(begin, end);
     for (int t = 0; t < threads; ++t) {
-      const BlockResults& r = got[static_cast<std::size_t>(block * threads + t)];
+      const BlockResults& r = actual[static_cast<std::size_t>(block * threads + t)];
       wrong += r.sum != sum || r.max != max || r.second_sum != 1.0f || r.none || !r.one;
     }
   }
@@ -122,36 +122,36 @@ __global__ void barrier_kernel(float* out, std::int64_t rounds) {
 }  // namespace
 
 TEST_SUITE("device_block") {
-  TEST_CASE("warp collectives, bit by bit") {
+  TEST_CASE("warp collectives return the exact bits of a butterfly reduction") {
     Stream stream;
     const std::int64_t n = 3 * 64;
     const auto values = random_floats(n, 5);
     const auto in = upload(values, stream);
     Buffer<LaneResults> out(n);
     launch(warp_kernel<>, {3}, 64, 0, stream, out.data(), in.data());
-    const auto got = download(out, stream);
+    const auto actual = download(out, stream);
     for (std::int64_t i = 0; i < n; ++i) {
       CAPTURE(i);
       const auto warp = values.begin() + i / 32 * 32, quad = values.begin() + i / 4 * 4;
       const auto l = i % 32;
-      const LaneResults& r = got[static_cast<std::size_t>(i)];
-      bool right = r.sum == butterfly_sum({warp, warp + 32});
-      right = right && r.max == *std::max_element(warp, warp + 32);
-      right = right && r.quad_sum == butterfly_sum({quad, quad + 4});
-      right = right && r.quad_max == *std::max_element(quad, quad + 4);
-      right = right && r.from_lane == warp[(l * 7 + 3) % 32];
-      for (int bit = 0; bit < 5; ++bit) right = right && r.across[bit] == warp[l ^ (1 << bit)];
-      right = right && r.across[5] == warp[l ^ 31];
-      right = right && r.from_int == i % 64 / 32 * 32 + 5;
-      right = right && r.from_wide == (i ^ 2) << 33;
-      right = right && !r.none && r.one == (i % 64 >= 32) && r.all;
-      CHECK(right);
+      const LaneResults& r = actual[static_cast<std::size_t>(i)];
+      bool exact = r.sum == butterfly_sum({warp, warp + 32});
+      exact = exact && r.max == *std::max_element(warp, warp + 32);
+      exact = exact && r.quad_sum == butterfly_sum({quad, quad + 4});
+      exact = exact && r.quad_max == *std::max_element(quad, quad + 4);
+      exact = exact && r.from_lane == warp[(l * 7 + 3) % 32];
+      for (int bit = 0; bit < 5; ++bit) exact = exact && r.across[bit] == warp[l ^ (1 << bit)];
+      exact = exact && r.across[5] == warp[l ^ 31];
+      exact = exact && r.from_int == i % 64 / 32 * 32 + 5;
+      exact = exact && r.from_wide == (i ^ 2) << 33;
+      exact = exact && !r.none && r.one == (i % 64 >= 32) && r.all;
+      CHECK(exact);
     }
   }
 
-  TEST_CASE("block collectives for every number of warps") {
+  TEST_CASE("block collectives are exact for blocks of 1 to 32 warps") {
     for (const int threads : {32, 64, 96, 256}) check_block_collectives(threads);
-    if (!llmc_test::tiny()) {
+    if (!llmc_test::tiny_shapes()) {
       for (const int threads : {512, 992, 1024}) check_block_collectives(threads);
     }
   }
@@ -162,11 +162,11 @@ TEST_SUITE("device_block") {
     Buffer<float> out(threads);
     launch(barrier_kernel<>, {1}, threads, SharedLayout().add<float>(threads).bytes(), stream,
            out.data(), rounds);
-    const auto got = download(out, stream);
+    const auto actual = download(out, stream);
     for (int t = 0; t < threads; ++t) {
       // Each round moves the values by one lane and by one warp.
       const int warp = (t / 32 + rounds) % 3, l = (t + rounds) % 32;
-      CHECK(got[static_cast<std::size_t>(t)] == static_cast<float>(warp * 32 + l));
+      CHECK(actual[static_cast<std::size_t>(t)] == static_cast<float>(warp * 32 + l));
     }
   }
 }
@@ -217,8 +217,8 @@ __global__ void pipeline_kernel(float* out, const float* in, std::int64_t n) {
     copy_async_wait<1>();
     block_barrier();
     // The elements that another thread copied.
-    const float* theirs = buffers[index % 2] + (thread_index() + 5) % block_size() * 4;
-    for (int i = 0; i < 4; ++i) sum += static_cast<float>(i + 1) * theirs[i];
+    const float* other = buffers[index % 2] + (thread_index() + 5) % block_size() * 4;
+    for (int i = 0; i < 4; ++i) sum += static_cast<float>(i + 1) * other[i];
     block_barrier();
   }
   copy_async_wait<0>();
@@ -230,24 +230,24 @@ template <class = void>
 __global__ void groups_kernel(float* out, const float* in) {
   SharedMemory shared;
   float* tile = shared.take<float>(3 * 4 * block_size());
-  float* mine[3];
+  float* own[3];
   for (int group = 0; group < 3; ++group) {
-    mine[group] = tile + 4 * (group * block_size() + thread_index());
-    copy_async_16(mine[group], in + 4 * (group * block_size() + thread_index()));
+    own[group] = tile + 4 * (group * block_size() + thread_index());
+    copy_async_16(own[group], in + 4 * (group * block_size() + thread_index()));
     copy_async_commit();
   }
   copy_async_wait<2>();
-  float sum = mine[0][3];
+  float sum = own[0][3];
   copy_async_wait<1>();
-  sum += 10.0f * mine[1][3];
+  sum += 10.0f * own[1][3];
   copy_async_wait<0>();
-  out[thread_index()] = sum + 100.0f * mine[2][3];
+  out[thread_index()] = sum + 100.0f * own[2][3];
 }
 
 }  // namespace
 
 TEST_SUITE("device_block") {
-  TEST_CASE("pieces of shared memory are aligned and apart") {
+  TEST_CASE("pieces of shared memory are aligned and do not overlap") {
     Stream stream;
     const int threads = 64;
     // The last size comes close to the limit of 99 KiB.
@@ -259,17 +259,17 @@ TEST_SUITE("device_block") {
       REQUIRE(bytes <= kMaxSharedBytes);
       Buffer<float> out(threads);
       launch(pieces_kernel<>, {1}, threads, bytes, stream, out.data(), floats, halves);
-      const auto got = download(out, stream);
+      const auto actual = download(out, stream);
       float sum = 0;
-      for (const float x : got) sum += x;
+      for (const float x : actual) sum += x;
       CHECK(sum == static_cast<float>(floats + 2 * halves + 3 * threads));
-      CHECK(*std::min_element(got.begin(), got.end()) > 0.0f);
+      CHECK(*std::min_element(actual.begin(), actual.end()) > 0.0f);
     }
     CHECK(SharedLayout().bytes() == 0);
     CHECK(SharedLayout().add<float>(1).add<bf16>(65).bytes() == 128 + 256);
   }
 
-  TEST_CASE("asynchronous copies feed a pipeline") {
+  TEST_CASE("a pipeline of asynchronous copies delivers every tile") {
     Stream stream;
     const int threads = 64, tile = 4 * threads;
     for (const std::int64_t n : {tile * 4, tile * 3 + 100, 4}) {
@@ -279,21 +279,22 @@ TEST_SUITE("device_block") {
       launch(pipeline_kernel<>, {1}, threads,
              SharedLayout().add<float>(tile).add<float>(tile).bytes(), stream, out.data(),
              in.data(), n);
-      const auto got = download(out, stream);
+      const auto actual = download(out, stream);
       for (int t = 0; t < threads; ++t) {
-        float want = 0;
+        float expected = 0;
         for (std::int64_t base = 0; base < n; base += tile) {
           for (int i = 0; i < 4; ++i) {
-            const std::int64_t at = base + (t + 5) % threads * 4 + i;
-            want += static_cast<float>(i + 1) * (at < n ? values[static_cast<std::size_t>(at)] : 0);
+            const std::int64_t index = base + (t + 5) % threads * 4 + i;
+            expected += static_cast<float>(i + 1) *
+                        (index < n ? values[static_cast<std::size_t>(index)] : 0);
           }
         }
-        CHECK(got[static_cast<std::size_t>(t)] == doctest::Approx(want).epsilon(1e-5));
+        CHECK(actual[static_cast<std::size_t>(t)] == doctest::Approx(expected).epsilon(1e-5));
       }
     }
   }
 
-  TEST_CASE("a wait leaves the youngest groups under way") {
+  TEST_CASE("a wait leaves at most the given number of newest copy groups pending") {
     Stream stream;
     const int threads = 32;
     const auto values = random_floats(3 * 4 * threads, 13);
@@ -301,12 +302,12 @@ TEST_SUITE("device_block") {
     Buffer<float> out(threads);
     launch(groups_kernel<>, {1}, threads, SharedLayout().add<float>(3 * 4 * threads).bytes(),
            stream, out.data(), in.data());
-    const auto got = download(out, stream);
+    const auto actual = download(out, stream);
     for (int t = 0; t < threads; ++t) {
       const auto last = [&](int group) {
         return values[static_cast<std::size_t>(4 * (group * threads + t) + 3)];
       };
-      CHECK(got[static_cast<std::size_t>(t)] ==
+      CHECK(actual[static_cast<std::size_t>(t)] ==
             doctest::Approx(last(0) + 10 * last(1) + 100 * last(2)).epsilon(1e-5));
     }
   }

@@ -34,17 +34,17 @@ __global__ void double_kernel(float* out, const float* in, std::int64_t n) {
 }
 
 template <class F>
-std::string message(F&& f) {
+std::string error_message(F&& f) {
   try {
     f();
   } catch (const Error& error) {
     return error.what();
   }
-  return "nothing was thrown";
+  return "no error";
 }
 
 std::string launch_message(Grid grid, int threads, std::size_t shared_bytes) {
-  return message([&] {
+  return error_message([&] {
     Stream stream;
     launch(add_kernel<>, grid, threads, shared_bytes, stream, nullptr, 1.0f, 0);
     stream.synchronize();
@@ -54,21 +54,21 @@ std::string launch_message(Grid grid, int threads, std::size_t shared_bytes) {
 }  // namespace
 
 TEST_SUITE("device_launcher") {
-  TEST_CASE("launches of a stream follow each other") {
+  TEST_CASE("launches on one stream run in order") {
     Stream stream;
     const std::int64_t n = 100;
     Buffer<float> sum(n);
     fill_zero(sum.data(), n, stream);
-    const int launches = llmc_test::tiny() ? 20 : 300;
+    const int launches = llmc_test::tiny_shapes() ? 20 : 300;
     // The value and the size are converted to the kernel's parameter types.
     for (int i = 0; i < launches; ++i) {
       launch(add_kernel<>, {ceil_div(n, 32)}, 32, 0, stream, sum.data(), i, static_cast<int>(n));
     }
-    const float want = static_cast<float>(launches * (launches - 1) / 2);
-    for (const float x : download(sum, stream)) CHECK(x == want);
+    const float expected = static_cast<float>(launches * (launches - 1) / 2);
+    for (const float x : download(sum, stream)) CHECK(x == expected);
   }
 
-  TEST_CASE("an empty grid does nothing") {
+  TEST_CASE("an empty grid launches nothing") {
     Stream stream;
     const auto one = upload(std::vector<float>{1.0f}, stream);
     for (const Grid grid : {Grid{0, 1, 1}, Grid{1, 0, 1}, Grid{1, 1, 0}}) {
@@ -77,23 +77,24 @@ TEST_SUITE("device_launcher") {
     CHECK(download(one, stream)[0] == 1.0f);
   }
 
-  TEST_CASE("a launch beyond what a GPU can do is an error") {
-    CHECK(launch_message({1}, 32, 0) == "nothing was thrown");
+  TEST_CASE("a launch beyond the limits of a GPU throws") {
+    CHECK(launch_message({1}, 32, 0) == "no error");
     for (const int threads : {0, -32, 33, 48, 1056}) {
       CHECK(launch_message({1}, threads, 0) ==
             "a block of " + std::to_string(threads) +
-                " threads\n  hint: a multiple of 32, at most 1024");
+                " threads: a multiple of 32 up to 1024 is allowed");
     }
     CHECK(launch_message({1, 65536, 1}, 32, 0) ==
-          "a grid of 1 x 65536 x 1 blocks\n  hint: at most 2147483647 x 65535 x 65535");
+          "a grid of 1 x 65536 x 1 blocks: at most 2147483647 x 65535 x 65535 are allowed");
     CHECK(launch_message({std::int64_t{1} << 31, 1, 1}, 32, 0).starts_with("a grid of 2147483648"));
     CHECK(launch_message({1, 1, -1}, 32, 0).starts_with("a grid of 1 x 1 x -1"));
-    CHECK(launch_message({1}, 32, kMaxSharedBytes) == "nothing was thrown");
-    CHECK(launch_message({1}, 32, kMaxSharedBytes + 1)
-              .starts_with("a block with 101377 bytes of shared memory"));
+    CHECK(launch_message({1}, 32, kMaxSharedBytes) == "no error");
+    CHECK(
+        launch_message({1}, 32, kMaxSharedBytes + 1)
+            .starts_with("a block with 101377 bytes of shared memory: at most 101376 are allowed"));
   }
 
-  TEST_CASE("data goes to the device, about it, and back") {
+  TEST_CASE("copies to, on and from the device keep the data") {
     Stream stream;
     const auto values = random_floats(1001, 1);
     const auto n = static_cast<std::int64_t>(values.size());
@@ -114,9 +115,9 @@ TEST_SUITE("device_launcher") {
 
   TEST_CASE("a buffer owns its memory") {
     Stream stream;
-    Buffer<float> a(10), b(20), none(0), unborn;
-    CHECK(none.data() == nullptr);
-    CHECK(unborn.size() == 0);
+    Buffer<float> a(10), b(20), zero_size(0), empty;
+    CHECK(zero_size.data() == nullptr);
+    CHECK(empty.size() == 0);
     float* const first = a.data();
     CHECK(a.bytes() == 40);
     Buffer<float> c(std::move(a));
@@ -126,18 +127,19 @@ TEST_SUITE("device_launcher") {
     b = std::move(c);
     CHECK(b.data() == first);
     CHECK(b.size() == 10);
-    CHECK(message([] { Buffer<float> negative(-1); }) == "a buffer of negative size");
+    CHECK(error_message([] { Buffer<float> negative(-1); }) == "the size of a buffer is negative");
   }
 
-  TEST_CASE("memory that is not there is an error that says how much") {
+  TEST_CASE("a failed allocation throws an error with the number of bytes") {
     // A sanitizer's allocator stops the program instead of returning an error.
-    if (llmc_test::tiny()) return llmc_test::skip("the sanitizers do not refuse memory");
-    CHECK(message([] {
-            Buffer<float> much(std::int64_t{1} << 50);
+    if (llmc_test::tiny_shapes())
+      return llmc_test::skip("sanitizers abort instead of returning an error");
+    CHECK(error_message([] {
+            Buffer<float> too_large(std::int64_t{1} << 50);
           }).starts_with("no memory for 4503599627370496 bytes"));
   }
 
-  TEST_CASE("memory is freed and taken again while a stream goes on") {
+  TEST_CASE("buffers can be freed and reallocated while their stream is in use") {
     Stream stream;
     for (int i = 0; i < 5; ++i) {
       const auto in = upload(std::vector<float>(200, static_cast<float>(i)), stream);
@@ -147,7 +149,7 @@ TEST_SUITE("device_launcher") {
     }
   }
 
-  TEST_CASE("events order two streams, both ways") {
+  TEST_CASE("events order two streams in both directions") {
     const std::int64_t n = 500;
     Stream a, b;
     Event written, read;
@@ -176,20 +178,20 @@ TEST_SUITE("device_launcher") {
     CHECK(view.data == memory.data());
     CHECK(view.shape[2] == 4);
     check_shape("t", t, {2, 3, 4});
-    CHECK(message([&] {
+    CHECK(error_message([&] {
             check_shape("weight", t, {2, 3, 5});
-          }) == "tensor 'weight' has shape (2, 3, 4), wanted (2, 3, 5)");
-    CHECK(message([&] {
+          }) == "tensor 'weight' has shape (2, 3, 4), expected (2, 3, 5)");
+    CHECK(error_message([&] {
             check_shape("weight", view, {2, 12});
-          }) == "tensor 'weight' has shape (2, 3, 4), wanted (2, 12)");
-    CHECK(message([] { check_shape("out", make_tensor<float>(nullptr, 7), {7}); }) ==
+          }) == "tensor 'weight' has shape (2, 3, 4), expected (2, 12)");
+    CHECK(error_message([] { check_shape("out", make_tensor<float>(nullptr, 7), {7}); }) ==
           "tensor 'out' has no memory");
     check_shape("empty", make_tensor<float>(nullptr, 0), {0});
   }
 
-  TEST_CASE("the machine describes itself") {
-    std::string why;
-    REQUIRE(device_available(&why));
+  TEST_CASE("device properties are present and consistent") {
+    std::string reason;
+    REQUIRE(device_available(&reason));
     const DeviceProperties machine = device_properties();
     CHECK(!machine.name.empty());
     CHECK(machine.processors > 0);
@@ -206,7 +208,7 @@ namespace {
 struct KnownAnswer {
   PhiloxBits counter;
   PhiloxKey key;
-  PhiloxBits want;
+  PhiloxBits expected;
 };
 
 // Random123's test vectors for philox4x32-10 (its file kat_vectors).
@@ -221,7 +223,7 @@ const std::vector<KnownAnswer> kKnownAnswers = {
 
 template <class = void>
 __global__ void philox_kernel(KnownAnswer* cases) {
-  cases[thread_index()].want = philox(cases[thread_index()].key, cases[thread_index()].counter);
+  cases[thread_index()].expected = philox(cases[thread_index()].key, cases[thread_index()].counter);
 }
 
 bool same(const PhiloxBits& a, const PhiloxBits& b) {
@@ -231,22 +233,22 @@ bool same(const PhiloxBits& a, const PhiloxBits& b) {
 }  // namespace
 
 TEST_SUITE("device_launcher") {
-  TEST_CASE("philox gives its published answers, here and on the device") {
+  TEST_CASE("philox matches its published test vectors on the host and on the device") {
     Stream stream;
     std::vector<KnownAnswer> cases = kKnownAnswers;
     cases.resize(32);
-    for (KnownAnswer& c : cases) c.want = {};
+    for (KnownAnswer& c : cases) c.expected = {};
     const auto on_device = upload(cases, stream);
     launch(philox_kernel<>, {1}, 32, 0, stream, on_device.data());
-    const auto got = download(on_device, stream);
+    const auto actual = download(on_device, stream);
     for (std::size_t i = 0; i < kKnownAnswers.size(); ++i) {
       const KnownAnswer& known = kKnownAnswers[i];
-      CHECK(same(philox(known.key, known.counter), known.want));
-      CHECK(same(got[i].want, known.want));
+      CHECK(same(philox(known.key, known.counter), known.expected));
+      CHECK(same(actual[i].expected, known.expected));
     }
   }
 
-  TEST_CASE("random bits differ with each thing they depend on") {
+  TEST_CASE("random bits depend on seed, purpose, step, tensor and index") {
     const auto word = [](std::uint64_t seed, RandomPurpose purpose, std::uint32_t step,
                          std::uint32_t tensor, std::uint64_t index) {
       const PhiloxBits bits = random_bits(seed, purpose, step, tensor, index);

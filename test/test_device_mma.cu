@@ -17,8 +17,9 @@ using llmc_test::upload;
 
 namespace {
 
-// The place of row i of the tile. Rows are permuted, because lanes may pass any row address.
-__host__ __device__ constexpr int shelf(int row) {
+// The row of shared memory that stores row `row` of the tile. Rows are permuted, because lanes may
+// pass any row address.
+__host__ __device__ constexpr int stored_row(int row) {
   return (row * 5 + 3) % 32;
 }
 
@@ -27,11 +28,11 @@ template <class = void>
 __global__ void ldmatrix_kernel(std::uint32_t* out, const bf16* in) {
   SharedMemory shared;
   bf16* tile = shared.take<bf16>(32 * 8);
-  for (int i = 0; i < 8; ++i) tile[shelf(lane()) * 8 + i] = in[lane() * 8 + i];
+  for (int i = 0; i < 8; ++i) tile[stored_row(lane()) * 8 + i] = in[lane() * 8 + i];
   warp_barrier();
   std::uint32_t plain[4], transposed[4];
-  ldmatrix_x4(plain, tile + shelf(lane()) * 8);
-  ldmatrix_x4_transposed(transposed, tile + shelf(lane()) * 8);
+  ldmatrix_x4(plain, tile + stored_row(lane()) * 8);
+  ldmatrix_x4_transposed(transposed, tile + stored_row(lane()) * 8);
   for (int r = 0; r < 4; ++r) {
     out[lane() * 8 + r] = plain[r];
     out[lane() * 8 + 4 + r] = transposed[r];
@@ -86,10 +87,10 @@ __global__ void tile_product_kernel(float* d, const T* a, const T* b, std::int64
     copy_async_wait<0>();
     warp_barrier();
     // Matrices 0 and 1 are the upper and lower half of the left 8 columns, 2 and 3 of the right 8.
-    const int at = lane() % 16 * 16 + lane() / 16 * 8;
+    const int offset = lane() % 16 * 16 + lane() / 16 * 8;
     std::uint32_t fa[4], fb[4];
-    ldmatrix_x4(fa, tile_a + at);
-    ldmatrix_x4_transposed(fb, tile_b + at);
+    ldmatrix_x4(fa, tile_a + offset);
+    ldmatrix_x4_transposed(fb, tile_b + offset);
     for (int half = 0; half < 2; ++half) {
       const std::uint32_t columns[2] = {fb[2 * half], fb[2 * half + 1]};
       mma_m16n8k16<T>(sum[half], fa, columns);
@@ -123,31 +124,31 @@ float at(const std::vector<T>& m, std::int64_t row, std::int64_t column, std::in
 // i from the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating point type"), independently
 // of the rest of the engine. Two elements share a register; the one with the lower i is in the
 // lower half.
-struct Place {
+struct Position {
   int row, column;
 };
-Place place_in_a(int lane, int i) {
+Position position_in_a(int lane, int i) {
   const int group = lane >> 2, in_group = lane % 4;
   return {(0 <= i && i < 2) || (4 <= i && i < 6) ? group : group + 8,
           in_group * 2 + (i & 1) + (i < 4 ? 0 : 8)};
 }
-Place place_in_b(int lane, int i) {
+Position position_in_b(int lane, int i) {
   const int group = lane >> 2, in_group = lane % 4;
   return {in_group * 2 + (i & 1) + (i < 2 ? 0 : 8), group};
 }
-Place place_in_d(int lane, int i) {
+Position position_in_d(int lane, int i) {
   const int group = lane >> 2, in_group = lane % 4;
   return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
 }
 
 // The registers of all lanes for a matrix of `columns` columns, `elements` elements per lane.
-template <class T, class Where>
+template <class T, class PositionOf>
 std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, int elements,
-                                     Where where) {
+                                     PositionOf position_of) {
   std::vector<std::uint32_t> registers;
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < elements; i += 2) {
-      const Place low = where(lane, i), high = where(lane, i + 1);
+      const Position low = position_of(lane, i), high = position_of(lane, i + 1);
       registers.push_back(matrix[low.row * columns + low.column].bits |
                           std::uint32_t{matrix[high.row * columns + high.column].bits} << 16);
     }
@@ -155,25 +156,25 @@ std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, 
   return registers;
 }
 
-// The largest |got - c - a·b|, relative to |c| + Σ|a·b|.
+// The largest |actual - c - a·b|, relative to |c| + Σ|a·b|.
 template <class T>
-double product_error(const std::vector<float>& got, const std::vector<float>& c,
+double product_error(const std::vector<float>& actual, const std::vector<float>& c,
                      const std::vector<T>& a, const std::vector<T>& b, std::int64_t columns,
                      std::int64_t depth) {
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
+  double max_error = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
     const std::int64_t row = static_cast<std::int64_t>(i) / columns;
     const std::int64_t column = static_cast<std::int64_t>(i) % columns;
-    double want = c[i], size = std::abs(c[i]);
+    double expected = c[i], scale = std::abs(c[i]);
     for (std::int64_t k = 0; k < depth; ++k) {
       const double product = double{at(a, row, k, depth)} * at(b, k, column, columns);
-      want += product;
-      size += std::abs(product);
+      expected += product;
+      scale += std::abs(product);
     }
-    const double error = std::abs(got[i] - want) / size;
-    if (!(error <= worst)) worst = error;  // true for NaN too
+    const double error = std::abs(actual[i] - expected) / scale;
+    if (!(error <= max_error)) max_error = error;  // true for NaN too
   }
-  return worst;
+  return max_error;
 }
 
 // Products of half-precision numbers are exact in fp32. The remaining error is 16 roundings to 24
@@ -184,7 +185,7 @@ constexpr double kSumError = 16 * 0x1p-23;
 }  // namespace
 
 TEST_SUITE("device_mma") {
-  TEST_CASE("ldmatrix gives each lane its two elements of each matrix") {
+  TEST_CASE("ldmatrix loads two elements of each matrix into each lane") {
     Stream stream;
     std::vector<bf16> values(32 * 8);
     for (std::size_t i = 0; i < values.size(); ++i) values[i].bits = static_cast<std::uint16_t>(i);
@@ -192,7 +193,7 @@ TEST_SUITE("device_mma") {
     Buffer<std::uint32_t> out(32 * 8);
     launch(ldmatrix_kernel<>, {1}, 32, SharedLayout().add<bf16>(32 * 8).bytes(), stream, out.data(),
            in.data());
-    const auto got = download(out, stream);
+    const auto actual = download(out, stream);
     for (std::uint32_t l = 0; l < 32; ++l) {
       const std::uint32_t g = l / 4, t = l % 4;
       for (std::uint32_t m = 0; m < 4; ++m) {
@@ -201,13 +202,13 @@ TEST_SUITE("device_mma") {
         };
         CAPTURE(l);
         CAPTURE(m);
-        CHECK(got[l * 8 + m] == (element(g, 2 * t) | element(g, 2 * t + 1) << 16));
-        CHECK(got[l * 8 + 4 + m] == (element(2 * t, g) | element(2 * t + 1, g) << 16));
+        CHECK(actual[l * 8 + m] == (element(g, 2 * t) | element(g, 2 * t + 1) << 16));
+        CHECK(actual[l * 8 + 4 + m] == (element(2 * t, g) | element(2 * t + 1, g) << 16));
       }
     }
   }
 
-  TEST_CASE_TEMPLATE("mma multiplies and adds", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("mma computes d = c + a b", T, bf16, fp16) {
     Stream stream;
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       const auto a = llmc_test::convert<T>(random_floats(16 * 16, seed));
@@ -221,7 +222,7 @@ TEST_SUITE("device_mma") {
     }
   }
 
-  TEST_CASE_TEMPLATE("mma is exact where all sums are", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("mma is exact if all sums are representable", T, bf16, fp16) {
     Stream stream;
     std::vector<T> a(16 * 16), b(16 * 8);
     std::vector<float> c(16 * 8);
@@ -239,30 +240,30 @@ TEST_SUITE("device_mma") {
     CHECK(product_error(download(d, stream), c, a, b, 8, 16) == 0.0);
   }
 
-  TEST_CASE_TEMPLATE("fragments lie where the PTX ISA says", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("fragments have the layout of the PTX ISA", T, bf16, fp16) {
     Stream stream;
     // Every element of a and b affects d. They are small integers, so that the sums are exact.
     std::vector<T> a(16 * 16), b(16 * 8);
     for (int i = 0; i < 256; ++i) a[i] = from_float<T>(static_cast<float>(i * 37 % 101 - 50));
     for (int i = 0; i < 128; ++i) b[i] = from_float<T>(static_cast<float>(i * 29 % 67 - 33));
-    const auto da = upload(fragments(a, 16, 8, place_in_a), stream);
-    const auto db = upload(fragments(b, 8, 4, place_in_b), stream);
+    const auto da = upload(fragments(a, 16, 8, position_in_a), stream);
+    const auto db = upload(fragments(b, 8, 4, position_in_b), stream);
     Buffer<float> d(32 * 4);
     launch(raw_mma_kernel<T>, {1}, 32, 0, stream, d.data(), da.data(), db.data());
-    const auto got = download(d, stream);
+    const auto actual = download(d, stream);
     for (int lane = 0; lane < 32; ++lane) {
       for (int i = 0; i < 4; ++i) {
-        const Place p = place_in_d(lane, i);
-        float want = 0;
-        for (int k = 0; k < 16; ++k) want += at(a, p.row, k, 16) * at(b, k, p.column, 8);
+        const Position p = position_in_d(lane, i);
+        float expected = 0;
+        for (int k = 0; k < 16; ++k) expected += at(a, p.row, k, 16) * at(b, k, p.column, 8);
         CAPTURE(lane);
         CAPTURE(i);
-        CHECK(got[lane * 4 + i] == want);
+        CHECK(actual[lane * 4 + i] == expected);
       }
     }
   }
 
-  TEST_CASE_TEMPLATE("ldmatrix and mma make a product of row-major matrices", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("ldmatrix and mma together multiply row-major matrices", T, bf16, fp16) {
     Stream stream;
     for (const std::int64_t depth : {16, 48}) {
       const auto a = llmc_test::convert<T>(random_floats(16 * depth, 4));
@@ -284,9 +285,9 @@ TEST_SUITE("device_mma") {
     const auto in = upload(pairs, stream);
     Buffer<std::uint32_t> out(2);
     launch(pack_kernel<bf16>, {1}, 32, 0, stream, out.data(), in.data(), 2);
-    const auto got = download(out, stream);
-    CHECK(got[0] == 0xc0003f80u);
-    CHECK(got[1] == 0x3f803f82u);
+    const auto actual = download(out, stream);
+    CHECK(actual[0] == 0xc0003f80u);
+    CHECK(actual[1] == 0x3f803f82u);
     // In fp16: exact values, then two ties, which round to even: one down and one up.
     const std::vector<float> halves = {1.0f, -2.0f, 1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f};
     const auto half_in = upload(halves, stream);
@@ -296,7 +297,7 @@ TEST_SUITE("device_mma") {
     CHECK(half[1] == 0x3c023c00u);
   }
 
-  TEST_CASE("fast_exp2 is close") {
+  TEST_CASE("fast_exp2 has a relative error of at most 2^-22") {
     Stream stream;
     auto values = random_floats(500, 8, 20.0);
     values.insert(values.end(), {0.0f, -1.0f, 10.0f, -200.0f, -INFINITY});
@@ -304,17 +305,17 @@ TEST_SUITE("device_mma") {
     const auto in = upload(values, stream);
     Buffer<float> out(n);
     launch(exp2_kernel<>, {ceil_div(n, 64)}, 64, 0, stream, out.data(), in.data(), n);
-    const auto got = download(out, stream);
+    const auto actual = download(out, stream);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const double want = std::exp2(double{values[i]});
+      const double expected = std::exp2(double{values[i]});
       CAPTURE(values[i]);
       // ex2.approx errs by up to 2 units in the last place (PTX ISA); results below 2^-126 may
       // become zero.
-      CHECK(std::abs(got[i] - want) <= want * 0x1p-22 + 0x1p-126);
+      CHECK(std::abs(actual[i] - expected) <= expected * 0x1p-22 + 0x1p-126);
     }
   }
 
-  TEST_CASE("sizes round up") {
+  TEST_CASE("ceil_div and round_up round up") {
     CHECK(ceil_div(0, 4) == 0);
     CHECK(ceil_div(1, 4) == 1);
     CHECK(ceil_div(8, 4) == 2);

@@ -44,7 +44,7 @@ TokenSource text() {
 
 // `table` (T_max, C) moved up by `first` rows and filled with zeros: a document that starts at
 // position `first` then runs from position 0.
-oracle::Vec shifted(const oracle::Vec& table, Index first) {
+oracle::Vec shift_rows(const oracle::Vec& table, Index first) {
   oracle::Vec out(table.begin() + first * kConfig.C, table.end());
   out.resize(table.size());
   return out;
@@ -57,7 +57,7 @@ struct Result {
 
 // The oracle's result: each document runs separately; losses and gradients are weighted by its
 // number of tokens.
-Result documents_alone(const Batch& batch, const Tensors& parameters) {
+Result result_of_separate_documents(const Batch& batch, const Tensors& parameters) {
   Result sum{0, oracle::zeros_like_parameters(kConfig)};
   const Index T = batch.T, rows = batch.B * T;
   for (Index begin = 0; begin < rows;) {
@@ -66,16 +66,17 @@ Result documents_alone(const Batch& batch, const Tensors& parameters) {
     const auto part = [&](const std::vector<std::int32_t>& ids) {
       return Ints(ids.begin() + begin, ids.begin() + end);
     };
-    const oracle::Batch alone{1, end - begin, part(batch.inputs), part(batch.targets), {}};
-    Tensors own = parameters;
-    own["wpe.weight"] = shifted(parameters.at("wpe.weight"), begin % T);
-    const oracle::Activations a = oracle::forward(kConfig, own, alone);
-    const double share = static_cast<double>(end - begin) / static_cast<double>(rows);
-    sum.loss += share * a.classifier.loss;
-    for (const auto& [name, gradient] : oracle::backward(kConfig, own, alone, a)) {
+    const oracle::Batch document{1, end - begin, part(batch.inputs), part(batch.targets), {}};
+    Tensors shifted_parameters = parameters;
+    shifted_parameters["wpe.weight"] = shift_rows(parameters.at("wpe.weight"), begin % T);
+    const oracle::Activations a = oracle::forward(kConfig, shifted_parameters, document);
+    const double fraction = static_cast<double>(end - begin) / static_cast<double>(rows);
+    sum.loss += fraction * a.classifier.loss;
+    for (const auto& [name, gradient] :
+         oracle::backward(kConfig, shifted_parameters, document, a)) {
       const Index offset = name == "wpe.weight" ? begin % T * kConfig.C : 0;
       for (std::size_t i = 0; i + offset < gradient.size(); ++i) {
-        sum.gradients.at(name)[i + offset] += share * gradient[i];
+        sum.gradients.at(name)[i + offset] += fraction * gradient[i];
       }
     }
     begin = end;
@@ -92,17 +93,17 @@ NamedFloats as_floats(const Tensors& tensors) {
 }  // namespace
 
 TEST_SUITE("document_mask") {
-  TEST_CASE("packed documents are the documents alone") {
+  TEST_CASE("packed documents equal separate documents") {
     const Batch batch = ConsecutiveWindows(Windows({text()}, 24, true, "")).batch(0, 2);
     REQUIRE(batch.doc_start[1] == 0);
     REQUIRE(batch.doc_start[3] == 2);
     const Tensors values = parameters();
-    const Result want = documents_alone(batch, values);
-    const auto longer = [](const std::vector<std::int32_t>& ids) {
+    const Result expected = result_of_separate_documents(batch, values);
+    const auto to_ints = [](const std::vector<std::int32_t>& ids) {
       return Ints(ids.begin(), ids.end());
     };
-    const oracle::Batch packed{batch.B, batch.T, longer(batch.inputs), longer(batch.targets),
-                               longer(batch.doc_start)};
+    const oracle::Batch packed{batch.B, batch.T, to_ints(batch.inputs), to_ints(batch.targets),
+                               to_ints(batch.doc_start)};
     for (const Attention attention : {Attention::flash, Attention::standard}) {
       CAPTURE(static_cast<int>(attention));
       RunShape run;
@@ -113,13 +114,13 @@ TEST_SUITE("document_mask") {
       rig.set_parameters(values);
       const float loss = rig.gradients_of({packed});
       // Sums of a few dozen fp32 terms, each rounded to 6e-8.
-      CHECK(loss == doctest::Approx(want.loss).epsilon(2e-6));
+      CHECK(loss == doctest::Approx(expected.loss).epsilon(2e-6));
       // Three times the error of PyTorch in fp32 on small models (test/oracle/README.md).
-      CHECK(worst_difference(rig.gradients(), as_floats(want.gradients)) < 3 * 1.2e-6);
+      CHECK(worst_difference(rig.gradients(), as_floats(expected.gradients)) < 3 * 1.2e-6);
       // Without the mask the loss is different.
-      const float open =
+      const float loss_without_mask =
           rig.gradients_of({{packed.B, packed.T, packed.tokens, packed.targets, {}}});
-      CHECK(std::abs(static_cast<double>(open) - want.loss) > 1e-4);
+      CHECK(std::abs(static_cast<double>(loss_without_mask) - expected.loss) > 1e-4);
     }
   }
 }

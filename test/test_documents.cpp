@@ -60,9 +60,9 @@ DocumentFormat split_on(const std::string& line) {
 
 TEST_CASE("a text is one document with all its bytes") {
   const TemporaryDirectory folder;
-  const std::string odd("a\r\n\0b\xff\xc3\n\n", 9);
-  CHECK(texts_of({write(folder.file("a.txt"), odd), write(folder.file("b.txt"), "\n")}) ==
-        Strings{odd, "\n"});
+  const std::string bytes("a\r\n\0b\xff\xc3\n\n", 9);
+  CHECK(texts_of({write(folder.file("a.txt"), bytes), write(folder.file("b.txt"), "\n")}) ==
+        Strings{bytes, "\n"});
 }
 
 TEST_CASE("a line separates the documents of a text") {
@@ -79,7 +79,7 @@ TEST_CASE("a line separates the documents of a text") {
   CHECK(split("--\n--", "--").empty());
 }
 
-TEST_CASE("JSON lines: the field of each object") {
+TEST_CASE("each line of JSON lines is a document, the text of one field") {
   const TemporaryDirectory folder;
   const std::string path = write(folder.file("a.jsonl"),
                                  "{\"id\": 1, \"text\": \"one\", \"body\": \"uno\"}\r\n"
@@ -92,7 +92,7 @@ TEST_CASE("JSON lines: the field of each object") {
   CHECK(texts_of({path}, format) == Strings{"uno", std::string("\0\xf0\x9f\x98\x80\n", 6), "tres"});
 }
 
-TEST_CASE("places are file and line") {
+TEST_CASE("a place is a file name and a line number") {
   const TemporaryDirectory folder;
   const std::string path = write(folder.file("a.txt"), "one\ntwo\n--\nthree\n--\nfour");
   DocumentReader reader({path}, split_on("--"));
@@ -102,7 +102,7 @@ TEST_CASE("places are file and line") {
   CHECK(places == Strings{path + ":1", path + ":4", path + ":6"});
 }
 
-TEST_CASE("names decide what a file is, and the format overrules them") {
+TEST_CASE("the file name selects the format unless the format is given") {
   const TemporaryDirectory folder;
   const std::string path = write(folder.file("a.log"), "{\"text\":\"x\"}\n");
   CHECK(contains(complaint([&] { texts_of({path}); }), "a.log is neither .txt nor .jsonl"));
@@ -113,10 +113,10 @@ TEST_CASE("names decide what a file is, and the format overrules them") {
   CHECK(texts_of({path}, format) == Strings{"x"});
 }
 
-TEST_CASE("wrong inputs are named with file, line and field") {
+TEST_CASE("the error for an invalid input names file, line and field") {
   const TemporaryDirectory folder;
   const std::string good = "{\"text\":\"x\"}\n\n";
-  const auto complaint_of = [&](const std::string& line) {
+  const auto error_of_line = [&](const std::string& line) {
     const std::string path = write(folder.file("a.jsonl"), good + line + "\n" + good);
     return complaint([&] { texts_of({path}); });
   };
@@ -125,14 +125,14 @@ TEST_CASE("wrong inputs are named with file, line and field") {
         "{\"text\":\"\\udc00\\ud800\"}", "{\"text\":\"a\tb\"}", "{\"text\":\"x\"} {}",
         "{\"text\":\"x\",\"text\":\"y\"}"}) {
     INFO(line);
-    CHECK(contains(complaint_of(line), folder.file("a.jsonl") + ":3 "));
+    CHECK(contains(error_of_line(line), folder.file("a.jsonl") + ":3 "));
   }
-  CHECK(contains(complaint_of(std::string("{\"text\":\"\0\"}", 12)), ":3 is not valid JSON"));
-  CHECK(contains(complaint_of("[\"text\"]"), ":3 is not a JSON object"));
-  CHECK(contains(complaint_of("{\"body\":1}"), ":3 has no field \"text\" (it has: body)"));
-  CHECK(contains(complaint_of("{}"), ":3 has no field \"text\" (it is empty)"));
+  CHECK(contains(error_of_line(std::string("{\"text\":\"\0\"}", 12)), ":3 is not valid JSON"));
+  CHECK(contains(error_of_line("[\"text\"]"), ":3 is not a JSON object"));
+  CHECK(contains(error_of_line("{\"body\":1}"), ":3 has no field \"text\" (it has: body)"));
+  CHECK(contains(error_of_line("{}"), ":3 has no field \"text\" (it is empty)"));
   for (const std::string value : {"null", "1", "[\"x\"]", "{\"text\":\"x\"}"}) {
-    CHECK(contains(complaint_of("{\"text\":" + value + "}"),
+    CHECK(contains(error_of_line("{\"text\":" + value + "}"),
                    ":3: the field \"text\" is not a string"));
   }
   CHECK(
@@ -142,7 +142,7 @@ TEST_CASE("wrong inputs are named with file, line and field") {
   CHECK(contains(complaint([&] { texts_of({folder.file("d.txt")}); }), "d.txt"));
 }
 
-TEST_CASE("a file that changes while it is read is noticed") {
+TEST_CASE("a file that changes while it is read is an error") {
   const TemporaryDirectory folder;
   const std::string path = write(folder.file("a.txt"), "one");
   DocumentReader reader({path}, {});
@@ -193,20 +193,20 @@ std::string random_text(std::mt19937_64& random, std::size_t pieces) {
   return text;
 }
 
-std::string joined(const std::vector<std::string_view>& parts) {
+std::string concatenate(const std::vector<std::string_view>& parts) {
   std::string text;
   for (const auto part : parts) text += part;
   return text;
 }
 
-TEST_CASE("a text cut in parts has the pieces of the whole") {
+TEST_CASE("a text cut into parts has the pieces of the whole text") {
   const llmc::Gpt2Splitter splitter;
   std::mt19937_64 random(1);
   std::size_t cuts = 0;
-  for (int round = 0; round < (llmc_test::tiny() ? 300 : 8000); ++round) {
+  for (int round = 0; round < (llmc_test::tiny_shapes() ? 300 : 8000); ++round) {
     const std::string text = random_text(random, 1 + random() % 60);
     const auto parts = llmc::cut_text(text, random() % 8);
-    REQUIRE(joined(parts) == text);
+    REQUIRE(concatenate(parts) == text);
     cuts += parts.size() - 1;
     std::vector<std::string_view> whole, separate;
     splitter.split(text, [&](std::string_view piece) { whole.push_back(piece); });
@@ -218,26 +218,26 @@ TEST_CASE("a text cut in parts has the pieces of the whole") {
   CHECK(cuts > 200);
 }
 
-TEST_CASE("real text cut in parts has the tokens of the whole") {
+TEST_CASE("a real text cut into parts has the tokens of the whole text") {
   const std::string data = llmc_test::data_dir();
-  if (data.empty()) return llmc_test::skip("the shared texts are not here");
+  if (data.empty()) return llmc_test::skip("the shared texts are missing");
   const auto tokenizer = llmc::make_tokenizer(data + "/gpt2");
   CHECK(llmc::cuts_are_exact(*tokenizer));
   const std::string text = llmc::read_file(data + "/text/tinyshakespeare.txt").substr(0, 200'000);
   const Ids whole = tokenizer->encode(text);
-  for (const std::size_t least : {1, 100, 5000}) {
-    const auto parts = llmc::cut_text(text, least);
-    CHECK(parts.size() > text.size() / (40 * least + 40));
+  for (const std::size_t min_bytes : {1, 100, 5000}) {
+    const auto parts = llmc::cut_text(text, min_bytes);
+    CHECK(parts.size() > text.size() / (40 * min_bytes + 40));
     Ids ids;
     for (const auto part : parts) {
-      const Ids more = tokenizer->encode(part);
-      ids.insert(ids.end(), more.begin(), more.end());
+      const Ids tokens = tokenizer->encode(part);
+      ids.insert(ids.end(), tokens.begin(), tokens.end());
     }
     CHECK(ids == whole);
   }
 }
 
-TEST_CASE("cuts are only where a letter, a space and a letter meet, and not too soon") {
+TEST_CASE("a text is cut only at a space between two letters, and not before the minimum size") {
   using Views = std::vector<std::string_view>;
   CHECK(llmc::cut_text("", 4) == Views{""});
   CHECK(llmc::cut_text("ab cd ef", 0) == Views{"ab", " cd", " ef"});
@@ -248,24 +248,24 @@ TEST_CASE("cuts are only where a letter, a space and a letter meet, and not too 
 
 // ---- threads ---------------------------------------------------------------------------------
 
-TEST_CASE("work is done once for each number, whatever the number of threads") {
+TEST_CASE("each index is processed once for any number of threads") {
   for (const std::int64_t threads : {1, 2, 7}) {
     for (const std::size_t count : {0, 1, 5, 1000}) {
-      std::vector<std::atomic<int>> done(count);
-      llmc::for_each_parallel(count, threads, [&](std::size_t i) { ++done[i]; });
-      for (const auto& times : done) REQUIRE(times == 1);
+      std::vector<std::atomic<int>> num_calls(count);
+      llmc::for_each_parallel(count, threads, [&](std::size_t i) { ++num_calls[i]; });
+      for (const auto& calls : num_calls) REQUIRE(calls == 1);
     }
   }
 }
 
-TEST_CASE("of several errors the first in order is reported") {
+TEST_CASE("if several indices fail, the first error in order is reported") {
   for (int round = 0; round < 200; ++round) {
-    const std::string said = complaint([] {
+    const std::string message = complaint([] {
       llmc::for_each_parallel(64, 4, [](std::size_t i) {
         if (i % 7 == 3) llmc::fail("number " + std::to_string(i));
       });
     });
-    REQUIRE(said == "number 3");
+    REQUIRE(message == "number 3");
   }
 }
 
@@ -279,37 +279,37 @@ Ids tokens_in(const std::string& path) {
 }
 
 // Document n has 3 + n tokens; each token is n.
-Ids document_of(std::int64_t number) {
+Ids sample_document(std::int64_t number) {
   return Ids(static_cast<std::size_t>(3 + number), static_cast<std::int32_t>(number));
 }
 
 // Writes the documents that the shards still need, two tokens at a time; returns finished shards.
 std::vector<Shard> write_documents(const std::string& out, std::int64_t documents,
-                                   std::int64_t most, std::vector<Shard> finished = {},
-                                   bool to_the_end = true) {
-  TokenShards shards(out, 100, most, std::move(finished), [](const Shard&) {});
+                                   std::int64_t max_tokens, std::vector<Shard> finished = {},
+                                   bool is_complete = true) {
+  TokenShards shards(out, 100, max_tokens, std::move(finished), [](const Shard&) {});
   for (std::int64_t number = 0; number < documents; ++number) {
     if (!shards.needs(number)) continue;
-    const Ids ids = document_of(number);
+    const Ids ids = sample_document(number);
     for (std::size_t at = 0; at < ids.size(); at += 2) {
       shards.append(number, std::span(ids).subspan(at, std::min<std::size_t>(2, ids.size() - at)));
     }
   }
-  if (to_the_end) shards.finish(documents);
+  if (is_complete) shards.finish(documents);
   return shards.shards();
 }
 
-TEST_CASE("tokens that fit are one file, others are shards of one size") {
+TEST_CASE("tokens that fit are in one file, others in shards of one size") {
   const TemporaryDirectory folder;
-  for (const std::int64_t most : {25, 26}) {  // 3 + 4 + 5 + 6 + 7 tokens fit
-    CHECK(write_documents(folder.file("a.bin"), 5, most).size() == 1);
+  for (const std::int64_t max_tokens : {25, 26}) {  // 3 + 4 + 5 + 6 + 7 tokens fit
+    CHECK(write_documents(folder.file("a.bin"), 5, max_tokens).size() == 1);
     CHECK(std::filesystem::exists(folder.file("a.bin")));
-    CHECK(llmc::shards_there(folder.file("a.bin")).size() == 1);
+    CHECK(llmc::existing_shards(folder.file("a.bin")).size() == 1);
   }
   const auto shards = write_documents(folder.file("b.bin"), 5, 8);
   REQUIRE(shards.size() == 4);
   CHECK(!std::filesystem::exists(folder.file("b.bin")));
-  CHECK(llmc::shards_there(folder.file("b.bin")).size() == 4);
+  CHECK(llmc::existing_shards(folder.file("b.bin")).size() == 4);
   Ids all;
   for (const Shard& shard : shards) {
     const Ids ids = tokens_in(folder.file(shard.file));
@@ -324,35 +324,35 @@ TEST_CASE("tokens that fit are one file, others are shards of one size") {
   CHECK(shards[0].document_tokens == 1);
 }
 
-TEST_CASE("shards are taken up after any of them") {
-  for (const std::int64_t most : {1, 2, 3, 7, 8, 12, 24}) {
+TEST_CASE("writing resumes after any number of finished shards") {
+  for (const std::int64_t max_tokens : {1, 2, 3, 7, 8, 12, 24}) {
     const TemporaryDirectory whole, part;
-    const auto wanted = write_documents(whole.file("a.bin"), 5, most);
-    for (std::size_t stop = 1; stop <= wanted.size(); ++stop) {
-      const std::vector<Shard> first(wanted.begin(),
-                                     wanted.begin() + static_cast<std::ptrdiff_t>(stop));
+    const auto expected = write_documents(whole.file("a.bin"), 5, max_tokens);
+    for (std::size_t stop = 1; stop <= expected.size(); ++stop) {
+      const std::vector<Shard> first(expected.begin(),
+                                     expected.begin() + static_cast<std::ptrdiff_t>(stop));
       for (const Shard& shard : first) {
         std::filesystem::copy(whole.file(shard.file), part.file(shard.file));
       }
-      const auto got = write_documents(part.file("a.bin"), 5, most, first);
-      REQUIRE(got.size() == wanted.size());
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        CHECK(got[i].file == wanted[i].file);
-        CHECK(got[i].checksum == wanted[i].checksum);
-        CHECK(llmc::checksum_of_file(part.file(got[i].file)) == wanted[i].checksum);
-        std::filesystem::remove(part.file(got[i].file));
+      const auto actual = write_documents(part.file("a.bin"), 5, max_tokens, first);
+      REQUIRE(actual.size() == expected.size());
+      for (std::size_t i = 0; i < actual.size(); ++i) {
+        CHECK(actual[i].file == expected[i].file);
+        CHECK(actual[i].checksum == expected[i].checksum);
+        CHECK(llmc::checksum_of_file(part.file(actual[i].file)) == expected[i].checksum);
+        std::filesystem::remove(part.file(actual[i].file));
       }
     }
   }
 }
 
-TEST_CASE("an unfinished file has no name") {
+TEST_CASE("an unfinished shard has no final name") {
   const TemporaryDirectory folder;
   write_documents(folder.file("a.bin"), 5, 8, {}, false);
-  CHECK(llmc::shards_there(folder.file("a.bin")).size() == 3);
+  CHECK(llmc::existing_shards(folder.file("a.bin")).size() == 3);
 }
 
-TEST_CASE("names of shards are told from others") {
+TEST_CASE("names of shards are distinguished from other names") {
   for (const char* name : {"a.bin", "a_000000.bin", "a_123456.bin", "a_1234567.bin"}) {
     CHECK(llmc::is_shard_of("x/a.bin", name));
   }

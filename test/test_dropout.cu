@@ -93,9 +93,9 @@ Result oracle_result(const Fixture& fixture) {
 }
 
 // Relative L2 error of all gradients as one vector.
-double difference(const NamedFloats& got, const NamedFloats& want) {
+double difference(const NamedFloats& got, const NamedFloats& expected) {
   std::vector<float> a, b;
-  for (const auto& [name, values] : want) {
+  for (const auto& [name, values] : expected) {
     b.insert(b.end(), values.begin(), values.end());
     a.insert(a.end(), got.at(name).begin(), got.at(name).end());
   }
@@ -105,27 +105,27 @@ double difference(const NamedFloats& got, const NamedFloats& want) {
 }  // namespace
 
 TEST_SUITE("dropout") {
-  TEST_CASE_TEMPLATE("elements are kept and scaled as the definition says", T, float, bf16, fp16) {
-    const std::int64_t B = 4, T_seq = 5, C = tiny() ? 16 : 264;
+  TEST_CASE_TEMPLATE("elements are kept and scaled as defined", T, float, bf16, fp16) {
+    const std::int64_t B = 4, T_seq = 5, C = tiny_shapes() ? 16 : 264;
     const Data<T> x(B * T_seq * C, 21);
     const oracle::Dropout definition = oracle_dropout();
     for (const double rate : {0.1, 0.5, 1.0 / 3}) {
-      oracle::Vec want;
+      oracle::Vec expected;
       for (std::int64_t i = 0; i < std::ssize(x.exact); ++i) {
         const double factor =
             definition.factor(rate, kSite, i / C / T_seq, i / C % T_seq, i % C, 0);
-        want.push_back(factor * x.exact[i]);
+        expected.push_back(factor * x.exact[i]);
       }
       const auto got = dropped(x.stored, T_seq, C, rate);
-      CHECK(relative_l2(got, want) < kTolerance<T>);
-      for (std::int64_t i = 0; i < std::ssize(want); ++i) {
-        if ((want[i] == 0) != (as_double(got[i]) == 0)) FAIL("element " << i);
+      CHECK(relative_l2(got, expected) < kTolerance<T>);
+      for (std::int64_t i = 0; i < std::ssize(expected); ++i) {
+        if ((expected[i] == 0) != (as_double(got[i]) == 0)) FAIL("element " << i);
       }
     }
   }
 
-  TEST_CASE("the rate and the mean are right, and neighbours are independent") {
-    const std::int64_t T_seq = 10, C = tiny() ? 64 : 1024, rows = tiny() ? 20 : 200;
+  TEST_CASE("the rate and the mean are as expected, and neighbours are independent") {
+    const std::int64_t T_seq = 10, C = tiny_shapes() ? 64 : 1024, rows = tiny_shapes() ? 20 : 200;
     const std::vector<float> ones(static_cast<std::size_t>(rows * C), 1.0f);
     const auto n = static_cast<double>(ones.size());
     for (const double rate : {0.1, 0.5, 0.9}) {
@@ -150,7 +150,7 @@ TEST_SUITE("dropout") {
     }
   }
 
-  TEST_CASE("a sample's mask is its own, in whichever batch it comes") {
+  TEST_CASE("a sample's mask does not depend on its batch") {
     const std::int64_t B = 3, T_seq = 4, C = 32;
     const std::vector<float> ones(static_cast<std::size_t>(B * T_seq * C), 1.0f);
     const std::vector<float> one(static_cast<std::size_t>(T_seq * C), 1.0f);
@@ -163,13 +163,13 @@ TEST_SUITE("dropout") {
     CHECK(first != second);
   }
 
-  TEST_CASE("probabilities beyond [0, 1) are refused") {
-    CHECK(!make_dropout(0, 1, 1, 1, 1).on());
+  TEST_CASE("probabilities outside [0, 1) are rejected") {
+    CHECK(!make_dropout(0, 1, 1, 1, 1).enabled());
     CHECK_THROWS_WITH_AS(make_dropout(1, 1, 1, 1, 1), doctest::Contains("probability 1.0"), Error);
     CHECK_THROWS_AS(make_dropout(-0.1, 1, 1, 1, 1), Error);
   }
 
-  TEST_CASE("the oracle's gradients with dropout are finite differences") {
+  TEST_CASE("the oracle's gradients with dropout match finite differences") {
     const oracle::Config config{.T_max = 6, .V = 11, .L = 2, .NH = 2, .C = 16};
     const oracle::Batch batch{
         2, 5, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {2, 3, 4, 5, 6, 7, 8, 9, 10, 0}, {}};
@@ -186,25 +186,25 @@ TEST_SUITE("dropout") {
                              "h.0.mlp.c_proj.bias", "h.1.ln_1.weight"}) {
       CAPTURE(name);
       oracle::Vec& x = p.at(name);
-      const oracle::Vec want = oracle::finite_difference(
+      const oracle::Vec expected = oracle::finite_difference(
           x, [&] { return oracle::mean_loss(config, p, batch, dropout); });
-      CHECK(relative_l2(d.at(name), want) < 1e-7);
+      CHECK(relative_l2(d.at(name), expected) < 1e-7);
     }
   }
 
-  TEST_CASE("loss and gradients of the model follow the oracle") {
+  TEST_CASE("loss and gradients of the model match the oracle") {
     for (const std::string name : {"odd", "head64"}) {
-      if (tiny()) break;
+      if (tiny_shapes()) break;
       CAPTURE(name);
       const Fixture fixture = load_fixture(name);
-      const Result want = oracle_result(fixture);
+      const Result expected = oracle_result(fixture);
       const auto follows = [&]<class T>(T, Attention attention) {
         const Result got = result_of<T>(fixture, pass_options(), 1, attention);
         // The error allowed without dropout, times the largest scale of kept elements.
         const double allowed = oracle::allowed_error(fixture, "all", kDtypeOf<T>) /
                                (1 - pass_options().dropout.attention);
-        CHECK(difference(got.gradients, want.gradients) < allowed);
-        CHECK(std::abs(got.loss / want.loss - 1) <
+        CHECK(difference(got.gradients, expected.gradients) < allowed);
+        CHECK(std::abs(got.loss / expected.loss - 1) <
               2 * oracle::allowed_error(fixture, "loss", kDtypeOf<T>));
       };
       follows(float{}, Attention::flash);
@@ -214,7 +214,7 @@ TEST_SUITE("dropout") {
     }
   }
 
-  TEST_CASE("each rate alone acts where it should") {
+  TEST_CASE("each rate alone changes the loss") {
     const Fixture fixture = load_fixture("one_row");
     const Result none = result_of<float>(fixture, {});
     for (int i = 0; i < 3; ++i) {
@@ -227,8 +227,8 @@ TEST_SUITE("dropout") {
     }
   }
 
-  TEST_CASE("micro-batches change nothing") {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+  TEST_CASE("loss and gradients do not depend on the micro-batch") {
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     const Result whole = result_of<float>(fixture, pass_options());
     const Result cut = result_of<float>(fixture, pass_options(), fixture.integer("B"));
     CHECK(cut.loss == doctest::Approx(whole.loss).epsilon(1e-6));
@@ -239,8 +239,8 @@ TEST_SUITE("dropout") {
     CHECK(result_of<float>(fixture, other).loss != whole.loss);
   }
 
-  TEST_CASE_TEMPLATE("rates of 0 are the run without dropout, to the bit", T, float, bf16) {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+  TEST_CASE_TEMPLATE("rates of 0 are bitwise equal to no dropout", T, float, bf16) {
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     PassOptions off = pass_options();
     off.dropout = {};
     const Result with = result_of<T>(fixture, off), without = result_of<T>(fixture, {});
@@ -248,10 +248,10 @@ TEST_SUITE("dropout") {
     CHECK(with.gradients == without.gradients);
   }
 
-  TEST_CASE_TEMPLATE("a run resumed at any step is the uninterrupted run, to the bit", T, float,
-                     bf16, fp16) {
+  TEST_CASE_TEMPLATE("a run resumed at any step is bitwise equal to the uninterrupted run", T,
+                     float, bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
-    const std::int64_t steps = tiny() ? 2 : 5;
+    const std::int64_t steps = tiny_shapes() ? 2 : 5;
     const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
     const auto train_step = [&](ModelRig<T>& rig, std::int64_t step) {
       PassOptions options = pass_options();
@@ -284,7 +284,7 @@ TEST_SUITE("dropout") {
     }
   }
 
-  TEST_CASE("--dropout sets what no other flag names") {
+  TEST_CASE("--dropout sets the rates that no other flag sets") {
     Request request;
     CHECK(resolve(request, {}).dropout.embedding == 0);
     request.dropout.all = 0.1;

@@ -18,7 +18,7 @@ struct Shape {
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all = {{1, 1, 8, 3, 1}, {2, 9, 40, 4, 11}};
-  if (!tiny())
+  if (!tiny_shapes())
     all.insert(
         all.end(),
         {{3, 7, 264, 11, 7}, {2, 33, 768, 50, 64}, {1, 19, 1600, 29, 20}, {9, 101, 8, 5, 101}});
@@ -56,7 +56,7 @@ struct Buckets {
 };
 
 TEST_SUITE("embedding") {
-  TEST_CASE_TEMPLATE("forward", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("the forward pass matches the definition", T, float, bf16, fp16) {
     Stream stream;
     for (const Shape s : shapes()) {
       const std::vector<std::int32_t> tokens = skewed_tokens(s.B * s.T, s.V);
@@ -67,15 +67,15 @@ TEST_SUITE("embedding") {
       embedding_forward<T>(make_tensor(out.data(), s.B * s.T, s.C),
                            make_tensor(ids.data(), s.B * s.T), make_tensor(d_wte.data(), s.V, s.C),
                            make_tensor(d_wpe.data(), s.context, s.C), s.T, stream);
-      const auto want = oracle::embedding_forward({tokens.begin(), tokens.end()}, wte.exact,
-                                                  wpe.exact, s.B, s.T, s.C);
-      CHECK(relative_l2(out.values(), want) < kTolerance<T>);
+      const auto expected = oracle::embedding_forward({tokens.begin(), tokens.end()}, wte.exact,
+                                                      wpe.exact, s.B, s.T, s.C);
+      CHECK(relative_l2(out.values(), expected) < kTolerance<T>);
       CHECK(out.intact());
     }
   }
 
-  TEST_CASE_TEMPLATE("backward adds, in a fixed order, and touches no other row", T, float, bf16,
-                     fp16) {
+  TEST_CASE_TEMPLATE("the backward pass adds in a fixed order and changes no other row", T, float,
+                     bf16, fp16) {
     Stream stream;
     for (const Shape s : shapes()) {
       const std::int64_t padded_V = s.V + 3;
@@ -97,12 +97,12 @@ TEST_SUITE("embedding") {
         return std::pair(d_wte.values(), d_wpe.values());
       };
       const auto [got_wte, got_wpe] = run();
-      auto want = oracle::embedding_backward(dy.exact, {tokens.begin(), tokens.end()}, s.B, s.T,
-                                             s.C, padded_V, s.context);
-      oracle::add_to(want.wte, oracle::to_double(start_wte));
-      oracle::add_to(want.wpe, oracle::to_double(start_wpe));
-      CHECK(relative_l2(got_wte, want.wte) < 1e-6);
-      CHECK(relative_l2(got_wpe, want.wpe) < 1e-6);
+      auto expected = oracle::embedding_backward(dy.exact, {tokens.begin(), tokens.end()}, s.B, s.T,
+                                                 s.C, padded_V, s.context);
+      oracle::add_to(expected.wte, oracle::to_double(start_wte));
+      oracle::add_to(expected.wpe, oracle::to_double(start_wpe));
+      CHECK(relative_l2(got_wte, expected.wte) < 1e-6);
+      CHECK(relative_l2(got_wpe, expected.wpe) < 1e-6);
 
       // Rows without a gradient: token 0, the vocabulary's padding, and positions from T on.
       for (std::int64_t c = 0; c < s.C; ++c) CHECK_EQ(got_wte[c], start_wte[c]);
@@ -125,7 +125,7 @@ TEST_SUITE("embedding") {
     }
   }
 
-  TEST_CASE("sequences longer than the context") {
+  TEST_CASE("sequences longer than the context are rejected") {
     Stream stream;
     float x[64];
     std::int32_t tokens[4] = {};

@@ -38,7 +38,7 @@ std::string text_of(const EvalRow& row) {
 }
 
 std::string scored_text_of(const EvalRow& row) {
-  return ByteTokenizer().decode(std::span(row.tokens).last(row.scored));
+  return ByteTokenizer().decode(std::span(row.tokens).last(row.num_scored));
 }
 
 double metric(const std::vector<EvalMetric>& metrics, const std::string& name) {
@@ -48,18 +48,18 @@ double metric(const std::vector<EvalMetric>& metrics, const std::string& name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string lambada_complaint(const std::string& text) {
+std::string lambada_error(const std::string& text) {
   const Sample file(text);
   return complaint([&] { read_lambada(file.path()); });
 }
 
-std::string hellaswag_complaint(const std::string& text) {
+std::string hellaswag_error(const std::string& text) {
   const Sample file(text);
   return complaint([&] { read_hellaswag(file.path()); });
 }
 
-void check_says(const std::string& complaint, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) CHECK_MESSAGE(contains(complaint, part), complaint);
+void check_message(const std::string& message, const std::vector<std::string>& phrases) {
+  for (const std::string& phrase : phrases) CHECK_MESSAGE(contains(message, phrase), message);
 }
 
 const std::string kTwoEndings = R"("endings": ["a", "bc"])";
@@ -67,14 +67,14 @@ const std::string kTwoEndings = R"("endings": ["a", "bc"])";
 }  // namespace
 
 TEST_SUITE("eval_files") {
-  TEST_CASE("the tasks of --eval are read, and others named") {
+  TEST_CASE("a task of --eval is parsed, and the error for an unknown one names the tasks") {
     CHECK(parse_eval_spec("lambada:a:b.jsonl").file == "a:b.jsonl");
     for (const char* bad : {"lambda:x", "lambada", "lambada:", ":x", "", "LAMBADA:x"}) {
-      check_says(complaint([&] { parse_eval_spec(bad); }), {bad, "TASK:FILE", "hellaswag"});
+      check_message(complaint([&] { parse_eval_spec(bad); }), {bad, "TASK:FILE", "hellaswag"});
     }
   }
 
-  TEST_CASE("LAMBADA: the last word is what follows the last space") {
+  TEST_CASE("LAMBADA: the last word follows the last space") {
     const Sample file("{\"text\": \"a b  last\"}\n\n{\"text\": \"one two \\n\", \"more\": [1]}");
     const auto examples = read_lambada(file.path());
     REQUIRE(examples.size() == 2);
@@ -87,22 +87,22 @@ TEST_SUITE("eval_files") {
     CHECK(read_lambada(file.path(), 9).size() == 2);
   }
 
-  TEST_CASE("LAMBADA: what is wrong is named with its line and field") {
+  TEST_CASE("LAMBADA: an error names the line and the field") {
     const std::string good = "{\"text\": \"a b\"}\n";
-    check_says(lambada_complaint(""), {"data", "no examples"});
-    check_says(lambada_complaint("\n \n"), {"data", "no examples"});
-    check_says(lambada_complaint(good + "{text}"), {"data:2", "not valid JSON"});
-    check_says(lambada_complaint(good + "[1]"), {"data:2", "not a JSON object"});
-    check_says(lambada_complaint(good + "{\"txt\": 1}"), {"data:2", "no \"text\""});
-    check_says(lambada_complaint("{\"text\": 5}"), {"data:1", "\"text\"", "not a string"});
+    check_message(lambada_error(""), {"data", "no examples"});
+    check_message(lambada_error("\n \n"), {"data", "no examples"});
+    check_message(lambada_error(good + "{text}"), {"data:2", "not valid JSON"});
+    check_message(lambada_error(good + "[1]"), {"data:2", "not a JSON object"});
+    check_message(lambada_error(good + "{\"txt\": 1}"), {"data:2", "no \"text\""});
+    check_message(lambada_error("{\"text\": 5}"), {"data:1", "\"text\"", "not a string"});
     for (const char* text : {"word", " word", "", "  ", "word  "}) {
-      check_says(lambada_complaint("{\"text\": \"" + std::string(text) + "\"}"),
-                 {"data:1", "\"text\"", "no word before"});
+      check_message(lambada_error("{\"text\": \"" + std::string(text) + "\"}"),
+                    {"data:1", "\"text\"", "no word before"});
     }
-    check_says(complaint([] { read_lambada("/nowhere/x.jsonl"); }), {"/nowhere/x.jsonl"});
+    check_message(complaint([] { read_lambada("/nowhere/x.jsonl"); }), {"/nowhere/x.jsonl"});
   }
 
-  TEST_CASE("HellaSwag: contexts whole or in two parts, labels as numbers or texts") {
+  TEST_CASE("HellaSwag: a context is one field or two, a label is a number or a string") {
     const Sample file("{\"ctx\": \"c d\", \"ctx_a\": \"x\", " + kTwoEndings + ", \"label\": 1}\n" +
                       "{\"ctx_a\": \"A.\", \"ctx_b\": \"he\", " + kTwoEndings +
                       ", \"label\": \"0\"}\n" + "{\"ctx_a\": \"A.\", \"ctx_b\": \"\", " +
@@ -117,30 +117,34 @@ TEST_SUITE("eval_files") {
     CHECK(examples[2].context == "A.");
   }
 
-  TEST_CASE("HellaSwag: what is wrong is named with its line and field") {
-    const auto says = [](const std::string& members, const std::vector<std::string>& parts) {
-      check_says(hellaswag_complaint("{" + members + "}"), parts);
+  TEST_CASE("HellaSwag: an error names the line and the field") {
+    const auto check_members = [](const std::string& members,
+                                  const std::vector<std::string>& phrases) {
+      check_message(hellaswag_error("{" + members + "}"), phrases);
     };
     const std::string context = R"("ctx": "c", )", label = R"(, "label": 0)";
-    says(kTwoEndings + label, {"data:1", "no \"ctx\""});
-    says(R"("ctx_a": "A", )" + kTwoEndings + label, {"data:1", "no \"ctx_b\""});
-    says(R"("ctx": "", )" + kTwoEndings + label, {"data:1", "context is empty"});
-    says(R"("ctx": 3, )" + kTwoEndings + label, {"data:1", "\"ctx\"", "not a string"});
-    says(context + R"("label": 0)", {"data:1", "no \"endings\""});
-    says(context + R"("endings": "a")" + label, {"data:1", "\"endings\"", "list"});
-    says(context + R"("endings": ["a"])" + label, {"data:1", "\"endings\"", "two"});
-    says(context + R"("endings": ["a", 2])" + label, {"data:1", "\"endings\"[1]", "not a string"});
-    says(context + R"("endings": ["a", ""])" + label, {"data:1", "\"endings\"[1]", "empty"});
-    says(context + kTwoEndings, {"data:1", "no \"label\""});
+    check_members(kTwoEndings + label, {"data:1", "no \"ctx\""});
+    check_members(R"("ctx_a": "A", )" + kTwoEndings + label, {"data:1", "no \"ctx_b\""});
+    check_members(R"("ctx": "", )" + kTwoEndings + label, {"data:1", "context is empty"});
+    check_members(R"("ctx": 3, )" + kTwoEndings + label, {"data:1", "\"ctx\"", "not a string"});
+    check_members(context + R"("label": 0)", {"data:1", "no \"endings\""});
+    check_members(context + R"("endings": "a")" + label, {"data:1", "\"endings\"", "list"});
+    check_members(context + R"("endings": ["a"])" + label, {"data:1", "\"endings\"", "two"});
+    check_members(context + R"("endings": ["a", 2])" + label,
+                  {"data:1", "\"endings\"[1]", "not a string"});
+    check_members(context + R"("endings": ["a", ""])" + label,
+                  {"data:1", "\"endings\"[1]", "empty"});
+    check_members(context + kTwoEndings, {"data:1", "no \"label\""});
     for (const char* bad : {"2", "-1", "0.0", "null", "\"two\"", "\"\"", "[0]"}) {
-      says(context + kTwoEndings + ", \"label\": " + bad, {"data:1", "\"label\"", "0 to 1"});
+      check_members(context + kTwoEndings + ", \"label\": " + bad,
+                    {"data:1", "\"label\"", "0 to 1"});
     }
-    check_says(hellaswag_complaint(""), {"data", "no examples"});
+    check_message(hellaswag_error(""), {"data", "no examples"});
   }
 
-  TEST_CASE("WikiText is put together again") {
-    const auto check = [](const std::string& cut, const std::string& whole) {
-      CHECK(detokenize_wikitext(cut) == whole);
+  TEST_CASE("tokenized WikiText is joined to plain text") {
+    const auto check = [](const std::string& tokenized, const std::string& text) {
+      CHECK(detokenize_wikitext(tokenized) == text);
     };
     check(" = = Career = = \n", "== Career ==\n");
     check(" \n = Robert <unk> = \n", "\n= Robert <unk> =\n");
@@ -155,7 +159,7 @@ TEST_SUITE("eval_files") {
     CHECK(count_words("") == 0);
   }
 
-  TEST_CASE("perplexity: every token is scored once, after enough others") {
+  TEST_CASE("perplexity: every token is scored once, after a context of T - stride + 1 tokens") {
     for (const std::int64_t size : {1, 2, 5, 8, 9, 16, 17, 40}) {
       std::string text;
       for (std::int64_t i = 0; i < size; ++i) text += static_cast<char>('A' + i);
@@ -174,8 +178,8 @@ TEST_SUITE("eval_files") {
             const auto length = static_cast<std::int64_t>(row.tokens.size());
             CHECK(length == task.row_length(i));
             CHECK(length <= T + 1);
-            CHECK(row.scored >= 1);
-            CHECK(length - row.scored >= (i == 0 ? 1 : T - stride + 1));
+            CHECK(row.num_scored >= 1);
+            CHECK(length - row.num_scored >= (i == 0 ? 1 : T - stride + 1));
             CHECK(row.tokens[0] == (i == 0 ? 256 : ByteTokenizer().encode(text)[i * stride - 1]));
             scored += scored_text_of(row);
           }
@@ -185,7 +189,7 @@ TEST_SUITE("eval_files") {
     }
   }
 
-  TEST_CASE("perplexity by token, by word and by byte") {
+  TEST_CASE("perplexity is reported per token, per word and per byte") {
     const Sample file(" a @-@ b \n c \n");  // 4 words, 2 line ends, 14 bytes; "a-b\nc\n": 6 bytes
     const auto metrics = [&](bool detokenize, double nll) {
       const PerplexityTask task("x", file.path(), ByteTokenizer(),
@@ -195,49 +199,49 @@ TEST_SUITE("eval_files") {
       scores.back().nll += 1;
       return task.metrics(scores);
     };
-    const auto raw = metrics(false, 28), whole = metrics(true, 12);
+    const auto raw = metrics(false, 28), detokenized = metrics(true, 12);
     CHECK(metric(raw, "token_nll") == doctest::Approx(2));
     CHECK(metric(raw, "token_perplexity") == doctest::Approx(std::exp(2)));
     CHECK(metric(raw, "word_perplexity") == doctest::Approx(std::exp(7)));
     CHECK(metric(raw, "bits_per_byte") == doctest::Approx(2 / std::log(2)));
     CHECK(std::isnan(metric(raw, "word_and_line_end_perplexity")));
-    CHECK(metric(whole, "token_perplexity") == doctest::Approx(std::exp(2)));
-    CHECK(metric(whole, "word_perplexity") == doctest::Approx(std::exp(3)));
-    CHECK(metric(whole, "word_and_line_end_perplexity") == doctest::Approx(std::exp(2)));
-    CHECK(metric(whole, "bits_per_byte") == doctest::Approx(12 / std::log(2) / 14));
+    CHECK(metric(detokenized, "token_perplexity") == doctest::Approx(std::exp(2)));
+    CHECK(metric(detokenized, "word_perplexity") == doctest::Approx(std::exp(3)));
+    CHECK(metric(detokenized, "word_and_line_end_perplexity") == doctest::Approx(std::exp(2)));
+    CHECK(metric(detokenized, "bits_per_byte") == doctest::Approx(12 / std::log(2) / 14));
   }
 
-  TEST_CASE("perplexity of what cannot be scored") {
-    const auto complaint_of = [](const std::string& file, const Tokenizer& tokenizer) {
+  TEST_CASE("perplexity of an empty, short or unknown text is an error") {
+    const auto error_of = [](const std::string& file, const Tokenizer& tokenizer) {
       return complaint([&] { PerplexityTask("x", file, tokenizer, {.T = 4, .stride = 2}); });
     };
-    check_says(complaint_of(Sample("").path(), ByteTokenizer()), {"data"});
+    check_message(error_of(Sample("").path(), ByteTokenizer()), {"data"});
     const Sample empty(""), words("the\nking\n"), one("the"), unknown("the queen");
-    check_says(complaint_of(empty.path(), ByteTokenizer()), {"data", "empty"});
-    check_says(complaint_of("/nowhere.bin", ByteTokenizer()), {"nowhere.bin", "token file"});
+    check_message(error_of(empty.path(), ByteTokenizer()), {"data", "empty"});
+    check_message(error_of("/nowhere.bin", ByteTokenizer()), {"nowhere.bin", "token file"});
     const WordTokenizer tokenizer(words.path());
-    check_says(complaint_of(one.path(), tokenizer), {"data", "too few tokens"});
-    check_says(complaint_of(unknown.path(), tokenizer), {"data", "queen"});
-    CHECK(complaint_of(words.path(), tokenizer).empty());
+    check_message(error_of(one.path(), tokenizer), {"data", "too few tokens"});
+    check_message(error_of(unknown.path(), tokenizer), {"data", "queen"});
+    CHECK(error_of(words.path(), tokenizer).empty());
   }
 
-  TEST_CASE("contexts that are too long lose their beginning") {
+  TEST_CASE("contexts that are too long are truncated at their beginning") {
     const Sample file("{\"text\": \"0123456789 word\"}\n{\"text\": \"0 word\"}\n");
-    const LambadaTask whole(file.path(), ByteTokenizer(), 14, 0);
-    CHECK(text_of(whole.row(0)) == "0123456789 word");
-    CHECK(contains(whole.protocol(), "0 of 2 contexts"));
-    const LambadaTask cut(file.path(), ByteTokenizer(), 7, 0);
-    CHECK(text_of(cut.row(0)) == "789 word");
-    CHECK(scored_text_of(cut.row(0)) == " word");
-    CHECK(text_of(cut.row(1)) == "0 word");
-    CHECK(contains(cut.protocol(), "1 of 2 contexts"));
+    const LambadaTask untruncated(file.path(), ByteTokenizer(), 14, 0);
+    CHECK(text_of(untruncated.row(0)) == "0123456789 word");
+    CHECK(contains(untruncated.protocol(), "0 of 2 contexts"));
+    const LambadaTask truncated(file.path(), ByteTokenizer(), 7, 0);
+    CHECK(text_of(truncated.row(0)) == "789 word");
+    CHECK(scored_text_of(truncated.row(0)) == " word");
+    CHECK(text_of(truncated.row(1)) == "0 word");
+    CHECK(contains(truncated.protocol(), "1 of 2 contexts"));
     const LambadaTask shortest(file.path(), ByteTokenizer(), 5, 0);
     CHECK(text_of(shortest.row(0)) == "9 word");
-    check_says(complaint([&] { LambadaTask(file.path(), ByteTokenizer(), 4, 0); }),
-               {"data:1", "' word' has 5 tokens", "sequence length = 4"});
+    check_message(complaint([&] { LambadaTask(file.path(), ByteTokenizer(), 4, 0); }),
+                  {"data:1", "' word' has 5 tokens", "sequence length = 4"});
   }
 
-  TEST_CASE("LAMBADA's numbers") {
+  TEST_CASE("LAMBADA reports accuracy, its standard error and perplexity") {
     const Sample file("{\"text\": \"a b\"}\n{\"text\": \"a b\"}\n{\"text\": \"a b\"}\n");
     const LambadaTask task(file.path(), ByteTokenizer(), 8, 0);
     const auto metrics = task.metrics(std::vector<RowScore>{{1, true}, {2, false}, {6, true}});
@@ -248,7 +252,7 @@ TEST_SUITE("eval_files") {
     CHECK(!one.metrics(std::vector<RowScore>{{1, true}})[0].standard_error);
   }
 
-  TEST_CASE("HellaSwag's numbers") {
+  TEST_CASE("HellaSwag reports accuracy by sums, per byte and per token") {
     // "é" is one character, two bytes, and two tokens of the byte tokenizer.
     const Sample file(
         "{\"ctx\": \"c\", \"endings\": [\"abcd\", \"\u00e9\", \"a\"], \"label\": 0}\n"
@@ -257,8 +261,8 @@ TEST_SUITE("eval_files") {
     REQUIRE(task.rows() == 5);
     CHECK(task.examples() == 2);
     CHECK(text_of(task.row(1)) == "c \u00e9");
-    CHECK(task.row(1).scored == 3);
-    const auto of = [&](std::vector<double> nll, const char* name) {
+    CHECK(task.row(1).num_scored == 3);
+    const auto metric_of = [&](std::vector<double> nll, const char* name) {
       std::vector<RowScore> scores;
       for (const double x : nll) scores.push_back({x, false});
       return metric(task.metrics(scores), name);
@@ -266,20 +270,20 @@ TEST_SUITE("eval_files") {
     // By sums both examples are wrong. By bytes (8/4, 6/2, 7/1 and 5/2, 9/6) and by tokens (8/5,
     // 6/3, 7/2 and 5/3, 9/7) both are right.
     const std::vector<double> nll = {8, 6, 7, 5, 9};
-    CHECK(of(nll, "accuracy") == 0);
-    CHECK(of(nll, "acc_norm") == 1);
-    CHECK(of(nll, "acc_norm_tokens") == 1);
+    CHECK(metric_of(nll, "accuracy") == 0);
+    CHECK(metric_of(nll, "acc_norm") == 1);
+    CHECK(metric_of(nll, "acc_norm_tokens") == 1);
     // By bytes (8/4, 5/2, 9/1 and 2.9/2, 9/6) the second example is wrong.
-    CHECK(of({8, 5, 9, 2.9, 9}, "acc_norm") == 0.5);
+    CHECK(metric_of({8, 5, 9, 2.9, 9}, "acc_norm") == 0.5);
     // 8/4 is less than 4.7/2, but 8/5 is not less than 4.7/3.
-    CHECK(of({8, 4.7, 9, 9, 1}, "acc_norm") == 1);
-    CHECK(of({8, 4.7, 9, 9, 1}, "acc_norm_tokens") == 0.5);
-    CHECK(of({1, 1, 1, 1, 1}, "accuracy") == 0.5);  // the first of equal scores wins
+    CHECK(metric_of({8, 4.7, 9, 9, 1}, "acc_norm") == 1);
+    CHECK(metric_of({8, 4.7, 9, 9, 1}, "acc_norm_tokens") == 0.5);
+    CHECK(metric_of({1, 1, 1, 1, 1}, "accuracy") == 0.5);  // the first of equal scores wins
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    CHECK(of({nan, nan, nan, nan, nan}, "accuracy") == 0);
+    CHECK(metric_of({nan, nan, nan, nan, nan}, "accuracy") == 0);
   }
 
-  TEST_CASE("the table and the line of the log") {
+  TEST_CASE("the table and the log line have the values of the results") {
     const EvalResult result{"lambada", "a file", "how", 8, {{"accuracy", 0.25, 0.125}, {"p", 2.5}}};
     CHECK(eval_table({result}) ==
           "# lambada a file: how\n"

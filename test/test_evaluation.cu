@@ -1,5 +1,5 @@
-// Scores that a model gives to evaluation rows against the fp64 oracle, which computes one row at a
-// time, without padding.
+// Scores that a model computes for evaluation rows against the fp64 oracle, which computes one row
+// at a time, without padding.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class ListedRows : public EvalTask {
     return static_cast<std::int64_t>(rows_[i].tokens.size());
   }
   EvalRow row(std::int64_t i) const override { return rows_[i]; }
-  bool asks_greedy() const override { return true; }
+  bool needs_greedy() const override { return true; }
   std::vector<EvalMetric> metrics(std::span<const RowScore>) const override { return {}; }
 
  private:
@@ -39,7 +39,7 @@ class ListedRows : public EvalTask {
 struct Predictions {
   std::vector<double> nll;
   std::vector<std::int32_t> likeliest;
-  double lead = 0;  // smallest margin of a largest logit over the next
+  double margin = 0;  // smallest difference between the two largest logits of a token
 };
 
 Predictions predict(const Fixture& fixture, const oracle::Tensors& parameters,
@@ -48,18 +48,18 @@ Predictions predict(const Fixture& fixture, const oracle::Tensors& parameters,
   const auto T = static_cast<oracle::Index>(tokens.size()) - 1;
   const oracle::Batch batch{1, T, {tokens.begin(), tokens.end() - 1}, {}, {}};
   const oracle::Vec logits = oracle::forward(config, parameters, batch).logits;
-  Predictions found{{}, {}, 1e9};
+  Predictions predictions{{}, {}, 1e9};
   for (oracle::Index t = 0; t < T; ++t) {
     std::vector<double> row(logits.begin() + t * config.V, logits.begin() + (t + 1) * config.V);
     double sum = 0;
     for (const double x : row) sum += std::exp(x);
-    found.nll.push_back(std::log(sum) - row[tokens[t + 1]]);
-    found.likeliest.push_back(
+    predictions.nll.push_back(std::log(sum) - row[tokens[t + 1]]);
+    predictions.likeliest.push_back(
         static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
     std::nth_element(row.begin(), row.begin() + 1, row.end(), std::greater<>());
-    found.lead = std::min(found.lead, row[0] - row[1]);
+    predictions.margin = std::min(predictions.margin, row[0] - row[1]);
   }
-  return found;
+  return predictions;
 }
 
 struct Case {
@@ -73,28 +73,29 @@ struct Case {
 // for fp32 are skipped.
 Case make_case(const Fixture& fixture, std::int64_t T, std::int64_t count) {
   const oracle::Tensors parameters = fixture.parameters();
-  Case made;
-  for (std::uint64_t seed = 0; std::ssize(made.rows) < count; ++seed) {
+  Case sample;
+  for (std::uint64_t seed = 0; std::ssize(sample.rows) < count; ++seed) {
     const auto length = static_cast<std::int64_t>(2 + (seed * 7) % static_cast<std::uint64_t>(T));
     EvalRow row{random_ints(length, 100 + seed, fixture.config().V), 0};
-    row.scored = 1 + static_cast<std::int64_t>(seed / 2) % std::min<std::int64_t>(length - 1, 4);
-    for (std::int64_t at = length - row.scored; seed % 2 == 0 && at < length; ++at) {
+    row.num_scored =
+        1 + static_cast<std::int64_t>(seed / 2) % std::min<std::int64_t>(length - 1, 4);
+    for (std::int64_t at = length - row.num_scored; seed % 2 == 0 && at < length; ++at) {
       row.tokens[at] = predict(fixture, parameters, row.tokens).likeliest[at - 1];
     }
     if (seed % 4 == 0) row.tokens.back() = (row.tokens.back() + 1) % 200;
     const Predictions p = predict(fixture, parameters, row.tokens);
-    if (p.lead < 1e-3) continue;
+    if (p.margin < 1e-3) continue;
     double nll = 0;
     bool greedy = true;
-    for (std::int64_t at = length - row.scored; at < length; ++at) {
+    for (std::int64_t at = length - row.num_scored; at < length; ++at) {
       nll += p.nll[at - 1];
       greedy = greedy && p.likeliest[at - 1] == row.tokens[at];
     }
-    made.rows.push_back(row);
-    made.nll.push_back(nll);
-    made.greedy.push_back(greedy);
+    sample.rows.push_back(row);
+    sample.nll.push_back(nll);
+    sample.greedy.push_back(greedy);
   }
-  return made;
+  return sample;
 }
 
 struct Scores {
@@ -114,19 +115,20 @@ Scores score(const Fixture& fixture, const std::vector<EvalRow>& rows, std::int6
   rig.set_parameters(fixture.parameters());
   RowScorer<T> scorer(rig.runner());
   Scores all;
-  std::int64_t last = 0, whole = 0;
-  const auto found = scorer.score(ListedRows(rows), [&](std::int64_t done, std::int64_t of) {
-    CHECK(done > last);
-    last = done;
-    whole = of;
-    return true;
-  });
-  CHECK(last == whole);
+  std::int64_t last = 0, last_total = 0;
+  const auto row_scores =
+      scorer.score(ListedRows(rows), [&](std::int64_t done, std::int64_t total) {
+        CHECK(done > last);
+        last = done;
+        last_total = total;
+        return true;
+      });
+  CHECK(last == last_total);
   int batches = 0;
   const auto stop = [&](std::int64_t, std::int64_t) { return ++batches > 1; };
   CHECK(scorer.score(ListedRows(rows), stop).empty());
   CHECK(batches == 1);
-  for (const RowScore& score : found) {
+  for (const RowScore& score : row_scores) {
     all.nll.push_back(score.nll);
     all.greedy.push_back(score.greedy);
   }
@@ -141,37 +143,37 @@ constexpr double kRounding = sizeof(T) == 4 ? 3e-6 : 1e-2;
 }  // namespace
 
 TEST_SUITE("evaluation") {
-  TEST_CASE_TEMPLATE("rows of every length get the oracle's scores", T, float, bf16) {
+  TEST_CASE_TEMPLATE("rows of every length have the oracle's scores", T, float, bf16) {
     const Fixture fixture = load_fixture("odd");
     const std::int64_t length = fixture.integer("T");
-    const Case made = make_case(fixture, length, tiny() ? 3 : 40);
-    const Scores found = score<T>(fixture, made.rows, 3, length);
-    CHECK(relative_l2(found.nll, made.nll) < kRounding<T>);
-    if (sizeof(T) == 4) CHECK(found.greedy == made.greedy);
-    const auto right = std::count(made.greedy.begin(), made.greedy.end(), true);
-    CHECK(right > 0);
-    CHECK(right < std::ssize(made.greedy));
+    const Case sample = make_case(fixture, length, tiny_shapes() ? 3 : 40);
+    const Scores scores = score<T>(fixture, sample.rows, 3, length);
+    CHECK(relative_l2(scores.nll, sample.nll) < kRounding<T>);
+    if (sizeof(T) == 4) CHECK(scores.greedy == sample.greedy);
+    const auto num_greedy = std::count(sample.greedy.begin(), sample.greedy.end(), true);
+    CHECK(num_greedy > 0);
+    CHECK(num_greedy < std::ssize(sample.greedy));
   }
 
   TEST_CASE(
-      "how many rows are taken at once changes rounding alone, and a run repeats to the bit") {
+      "the number of rows per batch changes scores only by rounding, and a run repeats bitwise") {
     const Fixture fixture = load_fixture("odd");
     const std::int64_t length = fixture.integer("T");
-    const Case made = make_case(fixture, length, tiny() ? 3 : 30);
-    const Scores one = score<float>(fixture, made.rows, 1, length);
-    CHECK(one == score<float>(fixture, made.rows, 1, length));
+    const Case sample = make_case(fixture, length, tiny_shapes() ? 3 : 30);
+    const Scores one = score<float>(fixture, sample.rows, 1, length);
+    CHECK(one == score<float>(fixture, sample.rows, 1, length));
     for (const std::int64_t B : {2, 5, 16}) {
-      const Scores other = score<float>(fixture, made.rows, B, length);
+      const Scores other = score<float>(fixture, sample.rows, B, length);
       for (std::size_t i = 0; i < other.nll.size(); ++i) {
         CHECK(std::abs(other.nll[i] / one.nll[i] - 1) < 1e-5);
       }
       CHECK(relative_l2(other.nll, one.nll) < kRounding<float>);
       CHECK(other.greedy == one.greedy);
-      if (tiny()) break;
+      if (tiny_shapes()) break;
     }
   }
 
-  TEST_CASE("scores that are not numbers are no likeliest tokens") {
+  TEST_CASE("a NaN score is never the most likely token") {
     const Fixture fixture = load_fixture("one_row");
     RunShape run;
     ModelRig<float> rig(engine_config(fixture.config()), run);
@@ -179,9 +181,9 @@ TEST_SUITE("evaluation") {
     for (double& x : parameters.at("ln_f.weight")) x = std::nan("");
     rig.set_parameters(parameters);
     RowScorer<float> scorer(rig.runner());
-    const auto found =
+    const auto scores =
         scorer.score(ListedRows({{{1, 0}, 1}}), [](std::int64_t, std::int64_t) { return true; });
-    CHECK(std::isnan(found[0].nll));
-    CHECK(!found[0].greedy);
+    CHECK(std::isnan(scores[0].nll));
+    CHECK(!scores[0].greedy);
   }
 }

@@ -23,16 +23,16 @@ SHAPE = {"layers": 2, "heads": 3, "channels": 24, "context": 40}
 WORDS = "the king of small boats sleeps where no river bends and seven old doors ring na\u00efve bells".split()
 
 
-def sentence(numbers, least, most):
-    return " ".join(numbers.choice(WORDS) for _ in range(numbers.randint(least, most)))
+def sentence(numbers, min_words, max_words):
+    return " ".join(numbers.choice(WORDS) for _ in range(numbers.randint(min_words, max_words)))
 
 
 def endings(numbers):
     """Four distinct endings: equal ones would have equal scores."""
-    found = {}
-    while len(found) < 4:
-        found[sentence(numbers, 1, 4)] = None
-    return list(found)
+    texts = {}
+    while len(texts) < 4:
+        texts[sentence(numbers, 1, 4)] = None
+    return list(texts)
 
 
 def write_lines(path, objects):
@@ -71,19 +71,20 @@ def reference(model, T, stride, tokenizer, *tasks, folder):
 
 def compare(ours, theirs, tolerance=3e-6):
     """`tolerance`: relative, for sums of logarithms: the rounding of fp32 (test/oracle/README.md)."""
-    for mine, other in zip(ours, theirs):
-        expect(other.pop("lead") > 1e-3, f"{mine['eval']}: closer than fp32 can tell; take another seed")
-        for name, value in other.items():
+    for our_scores, their_scores in zip(ours, theirs):
+        expect(their_scores.pop("lead") > 1e-3,
+               f"{our_scores['eval']}: scores differ by less than the rounding of fp32; use another seed")
+        for name, value in their_scores.items():
             if name.endswith("perplexity"):
-                mine[name], value = math.log(mine[name]), math.log(value)
-            close = mine[name] == value if name == "examples" else math.isclose(mine[name], value, rel_tol=tolerance)
-            expect(close, f"{mine['eval']} {name}: {mine[name]} not {value}")
+                our_scores[name], value = math.log(our_scores[name]), math.log(value)
+            close = math.isclose(our_scores[name], value, rel_tol=0 if name == "examples" else tolerance)
+            expect(close, f"{our_scores['eval']} {name}: {our_scores[name]} not {value}")
 
 
 # ---- valid use -----------------------------------------------------------------------------
 
 
-def test_scores_are_those_of_transformers(program):
+def test_scores_equal_those_of_transformers(program):
     write_files(program.folder)
     tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl"]
     right = 0
@@ -93,10 +94,10 @@ def test_scores_are_those_of_transformers(program):
         theirs = reference(model, T, stride, "bytes", *tasks, folder=program.folder)
         compare(ours, theirs)
         right += ours[2]["accuracy"]
-    expect(right > 0, "no ending was ever right")
+    expect(right > 0, "no ending was right")
 
 
-def test_guessed_words_are_those_that_transformers_guesses(program):
+def test_predicted_words_equal_those_of_transformers(program):
     """The model is trained on its text, so it predicts some of the last words."""
     program.run("--train", "text.txt", *"--layers 1 --heads 2 --channels 32 --context 64 --batch-size 4 --steps 120 "
                 "--lr 1e-2 --warmup 2 --eval-every 0 --sample-every 0 --out run".split())
@@ -108,10 +109,10 @@ def test_guessed_words_are_those_that_transformers_guesses(program):
     compare(ours, reference("run/step_000120", 64, 32, "bytes", "lambada:words.jsonl", folder=program.folder))
 
 
-def test_gpt2_tokens_are_those_of_whole_texts(program):
+def test_scores_with_gpt2_tokens_equal_those_of_transformers(program):
     vocabulary = DATA / "gpt2"
     if not (vocabulary / "encoder.json").exists():
-        raise Skip("GPT-2's vocabulary is not here")
+        raise Skip("GPT-2's vocabulary is missing")
     write_files(program.folder, seed=4)
     model = greedy.write_model(program.folder / "model", layers=1, heads=1, channels=8, context=16, vocabulary=50257)
     tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl"]
@@ -119,7 +120,7 @@ def test_gpt2_tokens_are_those_of_whole_texts(program):
     compare(ours, reference(model, 16, 8, str(vocabulary), *tasks, folder=program.folder))
 
 
-def test_wikitext_is_scored_put_together(program):
+def test_wikitext_is_scored_as_plain_text(program):
     (program.folder / "wiki.tokens").write_text(
         " \n = Robert <unk> = \n \n He 's a co @-@ star ( of 1 @,@ 000 ) , \" no \" . \n")
     (program.folder / "plain.txt").write_text("\n= Robert <unk> =\n\nHe's a co-star (of 1,000), \"no\".\n")
@@ -133,7 +134,7 @@ def test_wikitext_is_scored_put_together(program):
     expect(math.isclose(cut["bits_per_byte"], nll / math.log(2) / size, rel_tol=1e-12), str(cut))
 
 
-def test_one_table_says_it_all(program):
+def test_one_table_has_the_metrics_of_all_tasks(program):
     write_files(program.folder)
     model = greedy.write_model(program.folder / "model", **SHAPE)
     done = program.run("--steps", 0, "--init-from", model, "--val", "text.txt", "--eval-limit", 5,
@@ -152,13 +153,13 @@ def test_one_table_says_it_all(program):
         "perplexity bits_per_byte", "lambada accuracy", "lambada perplexity", "hellaswag accuracy",
         "hellaswag acc_norm", "hellaswag acc_norm_tokens"], str(list(rows)))
     expect(rows["lambada", "accuracy"][4:] == ["5", "lambada.jsonl"], "--eval-limit 5")
-    share = float(rows["hellaswag", "acc_norm"][2])
-    error = math.sqrt(share * (1 - share) / 4)
+    accuracy = float(rows["hellaswag", "acc_norm"][2])
+    error = math.sqrt(accuracy * (1 - accuracy) / 4)
     expect(math.isclose(float(rows["hellaswag", "acc_norm"][3]), error, rel_tol=1e-5), "standard error")
     expect(rows["lambada", "perplexity"][3] == "-", "a standard error of a perplexity")
 
 
-def test_loss_is_val_loss_where_windows_are_the_same(program):
+def test_perplexity_is_val_loss_if_the_windows_are_the_same(program):
     (program.folder / "words").write_text("a\nb\nc\n")
     numbers = random.Random(3)
     (program.folder / "text").write_text(" ".join(numbers.choice("abc") for _ in range(8 * 11 + 1)))
@@ -171,19 +172,19 @@ def test_loss_is_val_loss_where_windows_are_the_same(program):
     expect("its first token not scored" in lines[1], lines[1])
 
 
-def test_the_batch_size_does_not_matter(program):
+def test_scores_do_not_depend_on_the_batch_size(program):
     write_files(program.folder)
     model = greedy.write_model(program.folder / "model", **SHAPE)
     tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl"]
     runs = [evaluate(program, model, *tasks, arguments=["--batch-size", B]) for B in (1, 1, 3, 20)]
-    expect(runs[0] == runs[1], "a run does not repeat")
+    expect(runs[0] == runs[1], "two equal runs differ")
     for run in runs[2:]:
         for one, other in zip(runs[0], run):
             expect(all(math.isclose(value, other[name], rel_tol=3e-5) for name, value in one.items()
                        if not isinstance(value, str)), f"{one} and {other}")
 
 
-def test_bf16_is_close(program):
+def test_bf16_scores_are_close_to_fp32(program):
     write_files(program.folder)
     model = greedy.write_model(program.folder / "model", **SHAPE)
     losses = [evaluate(program, model, "perplexity:wiki.txt", arguments=["--dtype", dtype])[0]["token_nll"]
@@ -191,15 +192,15 @@ def test_bf16_is_close(program):
     expect(losses[0] != losses[1] and abs(losses[1] / losses[0] - 1) < 2e-2, str(losses))
 
 
-def test_tasks_run_while_training(program):
+def test_tasks_run_during_training_without_changing_it(program):
     write_files(program.folder)
     common = ["--steps", 5, "--eval-every", 0, "--sample-every", 0]
     tasks = ["--eval", "lambada:lambada.jsonl,perplexity:wiki.txt", "--eval-limit", 6]
     program.train(*common, "--out", "plain", "--log", "plain.jsonl")
     done = program.train(*common, *tasks, "--eval-task-every", 2, "--out", "run", "--log", "run.jsonl")
     lines = program.log("run.jsonl")
-    found = [(line["step"], line["eval"]) for line in lines if "eval" in line]
-    expect(found == [(step, task) for step in (2, 4, 5) for task in ("lambada", "perplexity")], str(found))
+    evaluations = [(line["step"], line["eval"]) for line in lines if "eval" in line]
+    expect(evaluations == [(step, task) for step in (2, 4, 5) for task in ("lambada", "perplexity")], str(evaluations))
     losses = [[line["loss"] for line in log if "loss" in line] for log in (lines, program.log("plain.jsonl"))]
     expect(losses[0] == losses[1], "evaluating changes the training")
     expect(done.stdout.count("\ntask ") == 1 and "accuracy" in done.stdout, done.stdout)
@@ -209,31 +210,31 @@ def test_tasks_run_while_training(program):
     for one, other in zip(last, alone):
         expect({**one, "step": 0} == other, f"{one} and {other}")
     program.train(*common, *tasks, "--log", "end.jsonl")
-    expect([line["step"] for line in program.log("end.jsonl") if "eval" in line] == [5, 5], "not at the end alone")
+    expect([line["step"] for line in program.log("end.jsonl") if "eval" in line] == [5, 5], "not only at the end")
 
 
 # ---- errors --------------------------------------------------------------------------------
 
 
-def test_wrong_flags_are_named(program):
+def test_errors_name_the_flag(program):
     write_files(program.folder)
     for spec in ("lambada", "squad:x", "lambada:", "lambada:lambada.jsonl,oops"):
-        program.fails("--steps", 0, "--eval", spec, says=["--eval", "TASK:FILE", "hellaswag"], code=2)
-    program.fails("--steps", 0, "--eval-limit", 3, says=["--eval-limit", "--eval"], code=2)
+        program.fails("--steps", 0, "--eval", spec, phrases=["--eval", "TASK:FILE", "hellaswag"], code=2)
+    program.fails("--steps", 0, "--eval-limit", 3, phrases=["--eval-limit", "--eval"], code=2)
     for flag, value in (("--eval-limit", "-1"), ("--eval-stride", "0"), ("--eval-task-every", "x")):
-        program.fails("--eval", "lambada:lambada.jsonl", flag, value, says=[flag, value], code=2)
-    program.fails("--eval", "lambada:lambada.jsonl", says=["--eval without --train", "--steps 0"])
+        program.fails("--eval", "lambada:lambada.jsonl", flag, value, phrases=[flag, value], code=2)
+    program.fails("--eval", "lambada:lambada.jsonl", phrases=["--eval without --train", "--steps 0"])
     model = greedy.write_model(program.folder / "model", **SHAPE)
     evaluate_only = ["--steps", 0, "--init-from", model, "--eval"]
-    program.fails(*evaluate_only, "perplexity:wiki.txt", "--eval-stride", 41, says=["--eval-stride 41", "40"])
+    program.fails(*evaluate_only, "perplexity:wiki.txt", "--eval-stride", 41, phrases=["--eval-stride 41", "40"])
     (program.folder / "used.jsonl").write_text("{}\n")
-    program.fails(*evaluate_only, "perplexity:wiki.txt", "--log", "used.jsonl", says=["--log used.jsonl"])
+    program.fails(*evaluate_only, "perplexity:wiki.txt", "--log", "used.jsonl", phrases=["--log used.jsonl"])
 
 
-def test_bad_files_are_named_before_training(program):
+def test_errors_name_the_bad_file_before_training(program):
     (program.folder / "good.jsonl").write_text('{"text": "the king"}\n')
     good = {"ctx": "c", "endings": ["a", "b"], "label": 0}
-    cases = {"lambada": [("", " holds no examples"), ('{"text": "one"}', ":1: \"text\" has no word before"),
+    cases = {"lambada": [("", " contains no examples"), ('{"text": "one"}', ":1: \"text\" has no word before"),
                          ('{"text": "a b"}\n{"txt": 1}', ":2 has no \"text\""), ("text", ":1 is not valid JSON")],
              "hellaswag": [(json.dumps({**good, "label": 2}), ":1: \"label\" is 2, not one of 0 to 1"),
                            (json.dumps({**good, "endings": []}), ":1: \"endings\" is not a list"),
@@ -241,17 +242,17 @@ def test_bad_files_are_named_before_training(program):
                            ('{"label": 0}', ":1 has no \"ctx\"")],
              "perplexity": [("", " is empty")], "wikitext": [("", " is empty")]}
     for task, files in cases.items():
-        program.fails("--train", "text.txt", "--eval", f"{task}:nowhere", says=["nowhere"])
-        for text, says in files:
+        program.fails("--train", "text.txt", "--eval", f"{task}:nowhere", phrases=["nowhere"])
+        for text, phrase in files:
             (program.folder / "bad").write_text(text)
             done = program.train("--steps", 1, "--eval", f"lambada:good.jsonl,{task}:bad", code=1)
-            expect("bad" + says in done.stderr and "step 1/" not in done.stderr, done.stderr[-500:])
-    program.fails("--train", "text.txt", "--eval", "perplexity:tokens.bin", says=["tokens.bin", "token file"])
+            expect("bad" + phrase in done.stderr and "step 1/" not in done.stderr, done.stderr[-500:])
+    program.fails("--train", "text.txt", "--eval", "perplexity:tokens.bin", phrases=["tokens.bin", "token file"])
 
 
-def test_a_full_disk_is_noticed(program):
+def test_a_full_disk_is_an_error(program):
     if not Path("/dev/full").exists():
-        raise Skip("no /dev/full here")
+        raise Skip("this machine has no /dev/full")
     model = greedy.write_model(program.folder / "model", **SHAPE)
     with open("/dev/full", "w") as full:
         done = subprocess.run([str(program.binary), "--steps", "0", "--init-from", str(model), "--eval",

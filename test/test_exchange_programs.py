@@ -31,23 +31,23 @@ def write_llmc_model(path, checkpoint, version):
     tensors["wte.weight"] += bytes(4 * (Vp - V) * C)
     parts = [tensors["wte.weight"], tensors["wpe.weight"]]
     for kind in ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"):
-        for what in ("weight", "bias"):
+        for parameter in ("weight", "bias"):
             for layer in range(L):
-                data = tensors[f"h.{layer}.{kind}.{what}"]
-                if what == "weight" and "c_" in kind:  # (in, out) -> (out, in)
+                data = tensors[f"h.{layer}.{kind}.{parameter}"]
+                if parameter == "weight" and "c_" in kind:  # (in, out) -> (out, in)
                     inputs = 4 * C if kind == "mlp.c_proj" else C
                     width = len(data) // inputs
-                    data = b"".join(data[row * width + at:row * width + at + 4]
-                                    for at in range(0, width, 4) for row in range(inputs))
+                    data = b"".join(data[row * width + offset:row * width + offset + 4]
+                                    for offset in range(0, width, 4) for row in range(inputs))
                 parts.append(data)
     data = b"".join([*parts, tensors["ln_f.weight"], tensors["ln_f.bias"]])
     if version == 5:
-        data = b"".join(data[at + 2:at + 4] for at in range(0, len(data), 4))
+        data = b"".join(data[offset + 2:offset + 4] for offset in range(0, len(data), 4))
     header = [20240326, version, config["n_positions"], V, L, config["n_head"], C, Vp] + [0] * 248
     path.write_bytes(struct.pack("<256i", *header) + data)
 
 
-def test_llmc_model_files_start_a_run(program):
+def test_a_run_starts_from_a_model_file_of_llmc(program):
     sizes = with_flags(TINY, layers=2, heads=2, channels=16)
     finish(start(program, [*sizes, *QUIET, "--steps", 2, "--out", "run"]))
     checkpoint = program.folder / "run/step_000002"
@@ -62,11 +62,12 @@ def test_llmc_model_files_start_a_run(program):
     expect(loss != half and abs(half / loss - 1) < 2 ** -7, f"{loss} in fp32, {half} in bf16")
 
     # A run can start from the file. At learning rate 0 it saves the same weights.
-    goes_on = ["--train", "text.txt", *QUIET, "--batch-size", 1, "--steps", 1, "--lr", 0]
-    finish(start(program, [*goes_on, "--init-from", "model.bin", "--out", "on"]))
+    arguments = ["--train", "text.txt", *QUIET, "--batch-size", 1, "--steps", 1, "--lr", 0]
+    finish(start(program, [*arguments, "--init-from", "model.bin", "--out", "on"]))
     expect((program.folder / "on/step_000001/model.safetensors").read_bytes() ==
            (checkpoint / "model.safetensors").read_bytes(), "other weights")
-    expect("| started from | `model.bin` |" in (program.folder / "on/step_000001/README.md").read_text(), "the card")
+    expect("| started from | `model.bin` |" in (program.folder / "on/step_000001/README.md").read_text(),
+           "the model card does not name the file")
     inference = program.binary.parent / "infer_gpt2"
     if inference.exists():
         texts = [subprocess.run([inference, "-m", model, "-p", "The", "-n", "8", "--seed", "3"], cwd=program.folder,
@@ -74,13 +75,13 @@ def test_llmc_model_files_start_a_run(program):
         expect(texts[0].returncode == 0 and texts[0].stdout == texts[1].stdout != b"", texts)
 
     whole = (program.folder / "model.bin").read_bytes()
-    for damage, says in ((whole[:-1], "its header asks for"), (b"\0" * 2000, "no model file of llm.c"),
-                         (whole[:4] + struct.pack("<i", 4) + whole[8:], "version 4"), (b"", "too short")):
+    for damage, phrase in ((whole[:-1], "its header requires"), (b"\0" * 2000, "not a model file of llm.c"),
+                           (whole[:4] + struct.pack("<i", 4) + whole[8:], "version 4"), (b"", "too short")):
         (program.folder / "bad.bin").write_bytes(damage)
-        program.fails("--init-from", "bad.bin", "--val", "text.txt", "--steps", 0, says=["bad.bin", says])
-    program.fails("--init-from", "none.bin", "--val", "text.txt", "--steps", 0, says=["cannot open none.bin"])
+        program.fails("--init-from", "bad.bin", "--val", "text.txt", "--steps", 0, phrases=["bad.bin", phrase])
+    program.fails("--init-from", "none.bin", "--val", "text.txt", "--steps", 0, phrases=["cannot open none.bin"])
     program.fails("--init-from", "model.bin", "--layers", 3, "--val", "text.txt", "--steps", 0,
-                  says=["--layers 3 does not agree with 2 in model.bin"])
+                  phrases=["--layers 3 does not agree with 2 in model.bin"])
 
 
 # ---- our checkpoints in transformers -------------------------------------------------------
@@ -96,7 +97,7 @@ def transformers(program, script, *arguments):
     return done.stdout.splitlines()
 
 
-def test_auto_model_generates_what_ours_does(program):
+def test_transformers_generates_the_same_tokens_from_a_checkpoint(program):
     finish(start(program, [*TINY, *QUIET, "--steps", 3, "--out", "run"]))
     lines = transformers(program, """
 import torch
@@ -120,7 +121,7 @@ print(*model.generate(torch.tensor([[51, 71]]), min_length=8)[0].tolist())
     expect(theirs[:len(ours)] == ours, f"ours {ours}, transformers' {theirs}")
 
 
-def test_auto_tokenizer_and_pipeline_take_a_checkpoint(program):
+def test_auto_tokenizer_and_pipeline_load_a_checkpoint(program):
     arguments = [*TINY, *QUIET, "--steps", 1, "--out", "run"]
     if (DATA / "gpt2/encoder.json").exists():
         arguments += ["--tokenizer", DATA / "gpt2"]
@@ -139,7 +140,7 @@ print(repr(pipeline("text-generation", model=path)("king")[0]["generated_text"])
     expect(eval(lines[1]).startswith("king"), lines)
 
 
-def test_the_model_card_tells_the_truth(program):
+def test_the_model_card_has_the_figures_of_the_run(program):
     finish(start(program, [*TINY, "--eval-every", 2, "--eval-batches", 1, "--sample-every", 0, "--steps", 2, "--out",
                            "run", "--log", "run.jsonl"]))
     card = (program.folder / "run/step_000002/README.md").read_text()
@@ -154,7 +155,7 @@ def test_the_model_card_tells_the_truth(program):
                  "| training text | `text.txt` |", f"| {loss:.4f} nats", f"| {val_loss:.4f} nats", "| layers | 1 |",
                  "| started from | random weights |"):
         expect(part in card, f"'{part}' is not in:\n{card}")
-    expect(str(program.folder) not in card, "it names a folder of this machine")
+    expect(str(program.folder) not in card, "the model card names a local folder")
 
 
 if __name__ == "__main__":

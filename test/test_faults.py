@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs each fault of test/faults/faults.cu. The host executor or a sanitizer must report it at its marked
-lines, and must report nothing with --mended, which corrects it.
+lines, and must report nothing with --fixed, which corrects it.
 
-    test/test_faults.py [NAME...]     builds with make what it needs; * is a wildcard
+    test/test_faults.py [NAME...]     runs make for the programs it needs; * is a wildcard
 
-Prints `ok NAME` or `FAILED NAME: why` and ends with `N passed, N failed, N skipped`.
+Prints `ok NAME` or `FAILED NAME: reason` and ends with `N passed, N failed, N skipped`.
 """
 import fnmatch
 import os
@@ -73,10 +73,10 @@ def build(names):
     commands = {}
     for name in sorted({kind[0] for fault in names for kind in EXPECTED[fault]}):
         sanitize, program = BUILDS[name]
-        made = subprocess.run(["make", "--no-print-directory", f"SANITIZE={sanitize}", program],
-                              cwd=ROOT, capture_output=True, text=True)
-        if made.returncode != 0:
-            return f"{program} was not built:\n{made.stdout}{made.stderr}"
+        result = subprocess.run(["make", "--no-print-directory", f"SANITIZE={sanitize}", program],
+                                cwd=ROOT, capture_output=True, text=True)
+        if result.returncode != 0:
+            return f"{program} was not built:\n{result.stdout}{result.stderr}"
         commands[name] = [str(ROOT / program)]
         # Older ThreadSanitizers cannot start if the kernel randomises many address bits: disable that.
         if subprocess.run(commands[name] + ["--list"], capture_output=True).returncode != 0:
@@ -87,25 +87,25 @@ def build(names):
 def run(command, name, environment, *flags):
     """Returns (exit code, standard output and error)."""
     merged = {**os.environ, "LLMC_HOST_THREADS": "2", **environment}
-    done = subprocess.run(command + [name, *flags], env=merged, text=True, timeout=120,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return done.returncode, done.stdout
+    result = subprocess.run(command + [name, *flags], env=merged, text=True, timeout=120,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return result.returncode, result.stdout
 
 
-def complaint(name, command, kind, lines):
-    """What is wrong with the report of a fault, or with the output of its mended twin; '': nothing."""
-    build_name, environment, words = kind
+def report_error(name, command, kind, lines):
+    """Returns what is wrong with the report of a fault or with the output of its fixed version, or ''."""
+    build_name, environment, text = kind
     code, report = run(command, name, environment)
     if code == 0:
-        return f"{build_name}: not found\n{report}"
-    if words not in report:
-        return f"{build_name}: reported, but not as '{words}'\n{report}"
+        return f"{build_name}: not reported\n{report}"
+    if text not in report:
+        return f"{build_name}: reported, but not as '{text}'\n{report}"
     for line in lines:
         if not re.search(rf"faults\.cu:{line}\b", report):
             return f"{build_name}: the report does not name line {line}\n{report}"
-    code, report = run(command, name, environment, "--mended")
+    code, report = run(command, name, environment, "--fixed")
     if code != 0 or report:
-        return f"{build_name}: the mended twin gives exit code {code} and\n{report}"
+        return f"{build_name}: the fixed version returns exit code {code} and prints\n{report}"
     return ""
 
 
@@ -120,19 +120,19 @@ def main(patterns):
         print(f"FAILED: {commands}")
         names, failed = [], 1
     for name in names:
-        why = "" if name in lines else "no line of faults.cu is marked with it"
-        for kind in [] if why else EXPECTED[name]:
-            why = why or complaint(name, commands[kind[0]], kind, lines[name])
-        if why:
+        reason = "" if name in lines else "no line of faults.cu is marked with it"
+        for kind in [] if reason else EXPECTED[name]:
+            reason = reason or report_error(name, commands[kind[0]], kind, lines[name])
+        if reason:
             failed += 1
-            print(f"FAILED {name}: {why}", flush=True)
+            print(f"FAILED {name}: {reason}", flush=True)
         else:
             passed += 1
             print(f"ok     {name}: {', '.join(kind[0] for kind in EXPECTED[name])}", flush=True)
     unknown = sorted(set(lines) - set(EXPECTED))
     if unknown:
         failed += 1
-        print(f"FAILED: marked in faults.cu, but expected nowhere: {', '.join(unknown)}")
+        print(f"FAILED: marked in faults.cu, but missing in EXPECTED: {', '.join(unknown)}")
     print(f"{passed} passed, {failed} failed, 0 skipped")
     return 1 if failed or not names else 0
 

@@ -13,9 +13,9 @@ namespace {
 
 // One to four mutations: a byte is replaced or inserted, bytes are deleted, the text is truncated,
 // or a part of it is repeated.
-std::string changed(std::string text, std::mt19937_64& random) {
+std::string mutate(std::string text, std::mt19937_64& random) {
   const auto below = [&](std::size_t limit) { return limit == 0 ? 0 : random() % limit; };
-  for (std::size_t changes = 1 + below(4); changes > 0; --changes) {
+  for (std::size_t num_mutations = 1 + below(4); num_mutations > 0; --num_mutations) {
     const std::size_t at = below(text.size());
     const char byte = "\0\1\xff\x7f{}[]\",:\\09-. \n\xc3"[below(19)];
     switch (below(6)) {
@@ -45,15 +45,15 @@ void run(const llmc_fuzz::Target& target, const std::string& seed, const std::st
   } catch (const std::exception& error) {
     const std::string name = (std::filesystem::temp_directory_path() / "fuzz-failure").string();
     llmc::write_file(name, input);
-    FAIL_CHECK(target.name << ", made from " << seed << ": " << std::string(error.what()) << " ("
-                           << name << ")");
+    FAIL_CHECK(target.name << ", input derived from " << seed << ": " << std::string(error.what())
+                           << " (" << name << ")");
   }
 }
 
 }  // namespace
 
 TEST_SUITE("fuzz_corpus") {
-  TEST_CASE("no reader does anything with its seeds, or changes of them, but read or refuse them") {
+  TEST_CASE("every reader either accepts or rejects its seeds and mutations of them") {
     for (const llmc_fuzz::Target& target : llmc_fuzz::kTargets) {
       const auto folder =
           std::filesystem::path(root_dir()) / "test/fuzz/corpus" / std::string(target.name);
@@ -64,22 +64,22 @@ TEST_SUITE("fuzz_corpus") {
       REQUIRE_MESSAGE(!seeds.empty(), target.name);
       std::sort(seeds.begin(), seeds.end());
       std::mt19937_64 random(1);
-      const std::size_t changes = (tiny() ? 40 : 4000) / seeds.size() + 1;
+      const std::size_t num_mutations = (tiny_shapes() ? 40 : 4000) / seeds.size() + 1;
       for (const std::string& seed : seeds) {
         const std::string text = llmc::read_file(seed);
         run(target, seed, text);
-        for (std::size_t i = 0; i < changes; ++i) run(target, seed, changed(text, random));
+        for (std::size_t i = 0; i < num_mutations; ++i) run(target, seed, mutate(text, random));
       }
     }
   }
 
-  TEST_CASE("a target reports what a reader must not do") {
+  TEST_CASE("a target reports a reader that breaks the rules") {
     CHECK_THROWS_AS(llmc_fuzz::expect(false, "anything"), std::logic_error);
     const auto unnamed = [] { llmc::fail("something is wrong"); };
-    CHECK_THROWS_AS(llmc_fuzz::refused("a.bin", unnamed), std::logic_error);
-    const auto unfit = [] { llmc::fail("a.bin: \x1b[2J"); };
-    CHECK_THROWS_AS(llmc_fuzz::refused("a.bin", unfit), std::logic_error);
-    CHECK(llmc_fuzz::refused("a.bin", [] { llmc::fail("a.bin is empty"); }));
-    CHECK(!llmc_fuzz::refused("a.bin", [] {}));
+    CHECK_THROWS_AS(llmc_fuzz::is_rejected("a.bin", unnamed), std::logic_error);
+    const auto unprintable = [] { llmc::fail("a.bin: \x1b[2J"); };
+    CHECK_THROWS_AS(llmc_fuzz::is_rejected("a.bin", unprintable), std::logic_error);
+    CHECK(llmc_fuzz::is_rejected("a.bin", [] { llmc::fail("a.bin is empty"); }));
+    CHECK(!llmc_fuzz::is_rejected("a.bin", [] {}));
   }
 }

@@ -15,7 +15,7 @@ struct Shape {
 };
 
 std::vector<Shape> shapes() {
-  if (tiny()) return {{1, 8}, {3, 40}};
+  if (tiny_shapes()) return {{1, 8}, {3, 40}};
   return {{1, 8}, {3, 40}, {5, 768}, {7, 1600}};
 }
 
@@ -28,7 +28,7 @@ std::vector<float> gelu_inputs(std::int64_t n) {
 }
 
 TEST_SUITE("gelu") {
-  TEST_CASE_TEMPLATE("forward", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("the forward pass matches the oracle", T, float, bf16, fp16) {
     Stream stream;
     for (const auto [rows, C] : shapes()) {
       const Data<T> x(gelu_inputs(rows * C));
@@ -42,7 +42,7 @@ TEST_SUITE("gelu") {
     }
   }
 
-  TEST_CASE_TEMPLATE("backward", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("the backward pass matches the oracle", T, float, bf16, fp16) {
     Stream stream;
     for (const auto [rows, C] : shapes()) {
       const Data<T> x(gelu_inputs(rows * C)), dy(rows * C, 12);
@@ -76,11 +76,12 @@ TEST_SUITE("gelu") {
     }
   }
 
-  TEST_CASE("a wrong shape is named") {
+  TEST_CASE("the error names a tensor with a wrong shape") {
     Stream stream;
     float x[16];
     CHECK_THROWS_WITH_AS(gelu_forward<float>(make_tensor(x, 2, 8), make_tensor(x, 1, 8), stream),
-                         doctest::Contains("tensor 'out' has shape (2, 8), wanted (1, 8)"), Error);
+                         doctest::Contains("tensor 'out' has shape (2, 8), expected (1, 8)"),
+                         Error);
   }
 }
 

@@ -38,7 +38,7 @@ RACE = """\
 =========
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
-UNWRITTEN = OUT_OF_BOUNDS.replace("Invalid __global__ write", "Uninitialized __global__ memory read")
+UNINITIALISED = OUT_OF_BOUNDS.replace("Invalid __global__ write", "Uninitialized __global__ memory read")
 OURS, THEIRS = "llmc::gelu_forward_kernel<llmc::bf16>", "cutlass::Kernel2<cutlass_80_tensorop_gemm>"
 
 
@@ -49,22 +49,22 @@ def helper(name):
     return module
 
 
-def test_sanitizer_reports_are_read(folder):
+def test_sanitizer_output_is_judged_by_reports_and_exit_code(folder):
     judge = helper("sanitize").judge
     cases = [("memcheck", 0, CLEAN, True), ("racecheck", 0, CLEAN_RACES, True),
              ("memcheck", 9, OUT_OF_BOUNDS.format(kernel=OURS), False),
              ("memcheck", 9, OUT_OF_BOUNDS.format(kernel=THEIRS), False),
              ("racecheck", 9, RACE.format(kernel=OURS), False),
              ("racecheck", 0, RACE.format(kernel=OURS).replace("Error: Race", "Warning: Race"), False),
-             ("initcheck", 9, UNWRITTEN.format(kernel=OURS), False),
-             ("initcheck", 9, UNWRITTEN.format(kernel=THEIRS), True),
-             ("initcheck", 9, UNWRITTEN.format(kernel=THEIRS) + UNWRITTEN.format(kernel=OURS), False),
+             ("initcheck", 9, UNINITIALISED.format(kernel=OURS), False),
+             ("initcheck", 9, UNINITIALISED.format(kernel=THEIRS), True),
+             ("initcheck", 9, UNINITIALISED.format(kernel=THEIRS) + UNINITIALISED.format(kernel=OURS), False),
              ("memcheck", 1, CLEAN, False),        # the program failed under memcheck
              ("memcheck", -11, "", False),         # the program crashed
              ("memcheck", 9, CLEAN.replace("0 errors", "3 errors"), False)]
     for tool, code, output, good in cases:
-        found, text = judge(tool, code, output)
-        expect(found == good, f"{tool}, exit code {code}: '{text}' for\n{output}")
+        verdict, text = judge(tool, code, output)
+        expect(verdict == good, f"{tool}, exit code {code}: '{text}' for\n{output}")
     good, text = judge("memcheck", 1, "========= Error: Device not supported. Please refer to ...\n")
     expect(good and text.startswith("not run"), text)
     _, text = judge("memcheck", 9, OUT_OF_BOUNDS.format(kernel=OURS))
@@ -81,7 +81,7 @@ def compare(folder, ours, theirs, steps, last):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_losses_are_compared_over_the_last_steps(folder):
+def test_losses_must_agree_over_the_last_steps(folder):
     ours = [10.0 - i / 10 for i in range(20)]
     code, text = compare(folder, ours, [loss + (0.5 if i < 10 else 0.019) for i, loss in enumerate(ours)], 20, 10)
     expect(code == 0 and "passed" in text, text)
@@ -94,11 +94,12 @@ def test_losses_are_compared_over_the_last_steps(folder):
 
 def test_runs_that_end_early_or_learn_nothing_fail(folder):
     ours = [10.0 - i / 10 for i in range(20)]
-    for theirs, says in ((ours[:19], "PyTorch's run has no finite loss at step 20"), (ours[:9] + [None] + ours[10:], "step 10")):
+    for theirs, phrase in ((ours[:19], "PyTorch's run has no finite loss at step 20"),
+                           (ours[:9] + [None] + ours[10:], "step 10")):
         code, text = compare(folder, ours, theirs, 20, 10)
-        expect(code == 1 and says in text, text)
+        expect(code == 1 and phrase in text, text)
     code, text = compare(folder, [10.0] * 20, [10.0] * 20, 20, 10)
-    expect(code == 1 and "nothing was learnt" in text, text)
+    expect(code == 1 and "our loss did not fall" in text, text)
 
 
 def program(path, text):
@@ -112,18 +113,18 @@ def start(folder, *arguments, **environment):
                           env={**os.environ, **environment})
 
 
-def test_wrong_calls_are_named(folder):
-    for arguments, says in (((), "phase"), (("nonsense", folder / "out"), "nonsense"), (("correct",), "phase")):
+def test_errors_name_the_wrong_argument(folder):
+    for arguments, phrase in (((), "phase"), (("nonsense", folder / "out"), "nonsense"), (("correct",), "phase")):
         done = start(folder, *arguments)
-        expect(done.returncode == 2 and says in done.stderr and "correct" in done.stderr, done.stderr)
+        expect(done.returncode == 2 and phrase in done.stderr and "correct" in done.stderr, done.stderr)
     (folder / "old").mkdir()
-    (folder / "old/report.txt").write_text("kept")
+    (folder / "old/report.txt").write_text("old results")
     done = start(folder, "--dry", "correct", folder / "old")
     expect(done.returncode == 2 and "not empty" in done.stderr, done.stderr)
-    expect((folder / "old/report.txt").read_text() == "kept", "results were overwritten")
+    expect((folder / "old/report.txt").read_text() == "old results", "results were overwritten")
 
 
-def test_a_machine_without_a_gpu_is_named(folder):
+def test_the_report_states_that_there_is_no_gpu(folder):
     program(folder / "bin/nvidia-smi", "exit 9")
     done = start(folder, "correct", folder / "out", PATH=f"{folder / 'bin'}:{os.environ['PATH']}", COMMIT="abc123")
     last = done.stdout.splitlines()[-1]
@@ -191,46 +192,50 @@ def test_profile_continues_if_a_batch_does_not_fit(folder):
 
 def test_profile_stops_at_a_planted_wrong_result(folder):
     simulated_machine(folder)
-    for plant, step, says in (("bits", "toy-fp32", "two runs differ from step 50 on"), ("weights", "toy-fp32", "left another model"),
-                              ("first", "toy-fp32", "on a CPU it is 5.3584"), ("diverge", "run-B64", "did not fall"),
-                              ("nan", "run-B64", "losses"), ("rows", "run-B64-all-rows-speed", "losses differ from those of B64-speed"),
-                              ("crash", "run-B64", "exit code 1"), ("unplanted", "planted-faults", "were not found"),
-                              ("wrong", "bench_gelu", "gelu_backward/used 32768x3072 bf16: wrong")):
+    for plant, step, phrase in (("bits", "toy-fp32", "two runs differ from step 50 on"),
+                                ("weights", "toy-fp32", "differ in model"),
+                                ("first", "toy-fp32", "on a CPU it is 5.3584"),
+                                ("diverge", "run-B64", "did not fall"),
+                                ("nan", "run-B64", "losses"),
+                                ("rows", "run-B64-all-rows-speed", "losses differ from those of B64-speed"),
+                                ("crash", "run-B64", "exit code 1"),
+                                ("unplanted", "planted-faults", "did not report its planted faults"),
+                                ("wrong", "bench_gelu", "gelu_backward/used 32768x3072 bf16: wrong")):
         code, text = profile(folder, "profile", folder / plant, PLANT=plant)
         expect(code == 1 and text.splitlines()[-1].startswith(f"FAILED at step {step}:"), f"{plant}: {text}")
-        expect(says in text, f"'{says}' is not said of {plant}: {text}")
-        ran = [json.loads(line)["step"] for line in (folder / plant / "steps.jsonl").read_text().splitlines()]
-        expect(ran[-1] == step, f"{plant}: steps after the wrong result: {ran}")
+        expect(phrase in text, f"{plant}: '{phrase}' is not in: {text}")
+        steps = [json.loads(line)["step"] for line in (folder / plant / "steps.jsonl").read_text().splitlines()]
+        expect(steps[-1] == step, f"{plant}: steps after the wrong result: {steps}")
         if step.startswith("bench_"):  # the measurements before the wrong result are compared
             table = (folder / plant / "comparison.txt").read_text()
             expect(len(table_of(table)) > 20 and "WRONG: gelu_backward/used" in table, table)
             expect(not any(line.startswith("GELU backward:") for line in table_of(table)), "a wrong result's time was compared")
 
 
-def test_a_phase_ends_with_its_time(folder):
+def test_a_phase_ends_at_its_time_limit(folder):
     simulated_machine(folder)
     script = folder / "scripts/gpu_check.sh"
     script.write_text(script.read_text().replace("PHASE_SECONDS=480", "PHASE_SECONDS=1"))
     code, text = profile(folder, "profile", folder / "out")
     last = text.splitlines()[-1]
-    expect(code == 1 and ("the 1 s of the phase are over" in last or "stopped after 1 s" in last), text)
+    expect(code == 1 and ("the phase's time limit of 1 s is reached" in last or "stopped after 1 s" in last), text)
 
 
-def test_the_dry_profile_checks_that_each_prediction_finds_its_line(folder):
+def test_the_dry_profile_checks_that_each_prediction_matches_a_line(folder):
     simulated_machine(folder)
     program(folder / "bin/nvidia-smi", "exit 9")
     code, text = profile(folder, "profile", "--dry")
-    expect(code == 0 and "each finds its line" in text and "a planted slow line is listed first" in text, text)
+    expect(code == 0 and "each matches a line" in text and "a planted slow line is listed first" in text, text)
     code, text = profile(folder, "--dry", "profile", folder / "out", PLANT="renamed")
-    expect(code == 1 and "no line answers these predictions: linear forward" in text, text)
+    expect(code == 1 and "no line matches these predictions: linear forward" in text, text)
 
 
-def test_a_benchmark_without_a_line_is_no_proof(folder):
-    for text, says in (("exit 0", "no line was checked"), ("exit 3", "exit code 3")):
+def test_a_benchmark_without_a_checked_line_fails(folder):
+    for text, phrase in (("exit 0", "no line was checked"), ("exit 3", "exit code 3")):
         program(folder / "bench_nothing", text)
         done = subprocess.run([sys.executable, str(ROOT / "scripts/gpu_check/profile_steps.py"), "bench", "--out",
                                str(folder / "out.jsonl"), "--", str(folder / "bench_nothing")], capture_output=True, text=True)
-        expect(done.returncode == 1 and says in done.stdout, done.stdout + done.stderr)
+        expect(done.returncode == 1 and phrase in done.stdout, done.stdout + done.stderr)
 
 
 def test_a_wrong_plan_is_never_the_fastest(folder):
@@ -244,17 +249,17 @@ def test_a_wrong_plan_is_never_the_fastest(folder):
            helper("compare").plan_lines(lines))
 
 
-def test_predictions_have_a_unit_and_a_band(folder):
+def test_each_prediction_has_a_unit_and_a_band(folder):
     predictions = json.loads((ROOT / "dev/predictions.json").read_text())["predictions"]
     for p in predictions:
-        expect(0 < p["low"] <= p["predicted"] <= p["high"], f"{p['name']}: the band does not hold the prediction")
+        expect(0 < p["low"] <= p["predicted"] <= p["high"], f"{p['name']}: the prediction is outside its band")
         expect(p["unit"] in ("ms", "tok/s", "GB/s", "TFLOP/s", "%"), f"{p['name']}: unit {p['unit']}")
         expect({"profile": "operations", "run": "field", "roofs": "field", "bench": "lines"}[p["from"]] in p, p)
     keys = [(p["name"], p["from"]) for p in predictions]
-    expect(len(set(keys)) == len(keys), "two predictions of one name")
+    expect(len(set(keys)) == len(keys), "two predictions have the same name")
 
 
-def test_kernels_are_compiled_for_the_gpu_that_is_here(folder):
+def test_kernels_are_compiled_for_the_gpu_of_the_machine(folder):
     """The simulated toolkit lists architectures as nvcc does, without suffixes such as the a of sm_90a."""
     program(folder / "toolkit/bin/nvcc", "echo sm_80; echo sm_90")
     (folder / "toolkit/include").mkdir()

@@ -85,7 +85,7 @@ void write_weights(const fs::path& path, const std::vector<TensorHeader>& tensor
 
 }  // namespace
 
-TEST_CASE("config.json comes back, and what this engine cannot compute is refused by name") {
+TEST_CASE("config.json is read back, and an unsupported value is an error that names its key") {
   llmc::HuggingFaceConfig config = tiny_config();
   config.layer_norm_epsilon = 3e-6;
   config.eos_token_id = std::nullopt;
@@ -140,11 +140,11 @@ TEST_CASE("config.json comes back, and what this engine cannot compute is refuse
                  directory.file("config.json") + " is missing"));
 }
 
-TEST_CASE("a mutated config is read or refused") {
+TEST_CASE("a mutated config is accepted or rejected") {
   const std::string good = llmc::huggingface_config_text(tiny_config(), TensorDtype::f32);
   std::mt19937_64 random(2);
-  int read = 0;
-  const int rounds = llmc_test::tiny() ? 1000 : 5000;
+  int num_read = 0;
+  const int rounds = llmc_test::tiny_shapes() ? 1000 : 5000;
   for (int round = 0; round < rounds; ++round) {
     std::string text = good;
     for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
@@ -154,25 +154,25 @@ TEST_CASE("a mutated config is read or refused") {
       else
         text.erase(at, 1 + random() % 5);
     }
-    read += complaint([&] { llmc::parse_huggingface_config(text, "c"); }).empty();
+    num_read += complaint([&] { llmc::parse_huggingface_config(text, "c"); }).empty();
   }
-  CHECK(read > 0);
-  CHECK(read < rounds);
+  CHECK(num_read > 0);
+  CHECK(num_read < rounds);
 }
 
-TEST_CASE("a directory that was written is read bit for bit") {
+TEST_CASE("a directory is read back bit for bit") {
   const llmc_test::TemporaryDirectory directory;
   const fs::path path = directory.path() / "new" / "model";
   const auto config = tiny_config();
   for (const TensorDtype dtype : {TensorDtype::f32, TensorDtype::bf16}) {
     const auto tensors = gpt2_tensors(config, dtype);
     std::vector<float> values;
-    std::vector<llmc::bf16> rounded;
+    std::vector<llmc::bf16> bf16_values;
     llmc::write_huggingface(path, config, tensors, [&](std::size_t i) {
       values = content(tensors[i], i);
-      rounded = llmc_test::convert<llmc::bf16>(values);
+      bf16_values = llmc_test::convert<llmc::bf16>(values);
       return dtype == TensorDtype::f32 ? std::as_bytes(std::span<const float>(values))
-                                       : std::as_bytes(std::span<const llmc::bf16>(rounded));
+                                       : std::as_bytes(std::span<const llmc::bf16>(bf16_values));
     });
     CHECK(llmc::read_huggingface_config(path) == config);
     const llmc::HuggingFaceWeights weights(path);
@@ -180,22 +180,22 @@ TEST_CASE("a directory that was written is read bit for bit") {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       CAPTURE(tensors[i].name);
       CHECK(weights.dtype(tensors[i].name) == dtype);
-      std::vector<float> want = content(tensors[i], i);
+      std::vector<float> expected = content(tensors[i], i);
       if (dtype == TensorDtype::bf16) {
-        want = llmc_test::to_floats(llmc_test::convert<llmc::bf16>(want));
+        expected = llmc_test::to_floats(llmc_test::convert<llmc::bf16>(expected));
       }
-      std::vector<float> got(want.size());
-      weights.load(tensors[i].name, tensors[i].shape, got.data());
-      CHECK(got == want);
+      std::vector<float> actual(expected.size());
+      weights.load(tensors[i].name, tensors[i].shape, actual.data());
+      CHECK(actual == expected);
     }
   }
 }
 
-TEST_CASE("prefixes, masks, shards and a repeated head") {
+TEST_CASE("prefixes, masks, shards and a tied head are supported") {
   const llmc_test::TemporaryDirectory directory;
   const auto file = [&](const char* name) { return directory.path() / name; };
   const auto f32 = TensorDtype::f32;
-  std::vector<float> got(6);
+  std::vector<float> actual(6);
 
   // No prefix, the constant tensors of old exports, and the tied head.
   write_weights(file("model.safetensors"),
@@ -208,14 +208,14 @@ TEST_CASE("prefixes, masks, shards and a repeated head") {
   {
     const llmc::HuggingFaceWeights weights(directory.path());
     CHECK(weights.names() == std::vector<std::string>{"h.0.attn.c_attn.bias", "wte.weight"});
-    weights.load("wte.weight", {3, 2}, got.data());
-    CHECK(got == content({"", f32, {6}}, 1));
+    weights.load("wte.weight", {3, 2}, actual.data());
+    CHECK(actual == content({"", f32, {6}}, 1));
     CHECK(complaint([&] {
-            weights.load("wte.weight", {4, 2}, got.data());
+            weights.load("wte.weight", {4, 2}, actual.data());
           }) == directory.file("model.safetensors") +
-                    ": tensor wte.weight has shape (3, 2), wanted is (4, 2)");
+                    ": tensor wte.weight has shape (3, 2), expected (4, 2)");
     CHECK(complaint([&] {
-            weights.load("wpe.weight", {4, 2}, got.data());
+            weights.load("wpe.weight", {4, 2}, actual.data());
           }) == directory.path().string() + " has no tensor wpe.weight");
     CHECK(contains(complaint([&] {
                      weights.require_exactly({"wte.weight", "wpe.weight"});
@@ -234,12 +234,12 @@ TEST_CASE("prefixes, masks, shards and a repeated head") {
   write_weights(file("model.safetensors"),
                 {{"transformer.wte.weight", f32, {3, 2}}, {"wte.weight", f32, {3, 2}}}, {1, 1});
   CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
-                 "tensor wte.weight is there twice"));
+                 "tensor wte.weight is stored twice"));
 
   // Shards.
   fs::remove(file("model.safetensors"));
   CHECK(contains(complaint([&] { llmc::HuggingFaceWeights{directory.path()}; }),
-                 "no model.safetensors in " + directory.path().string()));
+                 directory.path().string() + " has no model.safetensors"));
   write_weights(file("one.safetensors"), {{"transformer.wte.weight", f32, {3, 2}}}, {1});
   write_weights(file("two.safetensors"),
                 {{"transformer.wpe.weight", f32, {2, 2}}, {"transformer.ln_f.bias", f32, {2}}},
@@ -250,24 +250,25 @@ TEST_CASE("prefixes, masks, shards and a repeated head") {
     return complaint([&] {
       const llmc::HuggingFaceWeights weights(directory.path());
       weights.require_exactly({"wte.weight", "wpe.weight", "ln_f.bias"});
-      weights.load("wpe.weight", {2, 2}, got.data());
-      CHECK(got[0] == content({"", f32, {2, 2}}, 2)[0]);
+      weights.load("wpe.weight", {2, 2}, actual.data());
+      CHECK(actual[0] == content({"", f32, {2, 2}}, 2)[0]);
     });
   };
   const std::string first = "{\"transformer.wte.weight\": \"one.safetensors\", ";
   const std::string last = "\"transformer.ln_f.bias\": \"two.safetensors\"}";
   CHECK(with_map(first + "\"transformer.wpe.weight\": \"two.safetensors\", " + last) == "");
   CHECK(contains(with_map(first + last), "missing wpe.weight"));
-  CHECK(contains(with_map(first + "\"transformer.wpe.weight\": \"one.safetensors\", " + last),
-                 "one.safetensors has no tensor transformer.wpe.weight, which the index says"));
+  CHECK(contains(
+      with_map(first + "\"transformer.wpe.weight\": \"one.safetensors\", " + last),
+      "one.safetensors has no tensor transformer.wpe.weight, although the index lists it"));
   CHECK(contains(with_map(first + "\"transformer.wpe.weight\": \"none.safetensors\", " + last),
                  "cannot open " + directory.file("none.safetensors")));
   CHECK(contains(with_map(first + "\"x\": \"../two.safetensors\", " + last),
-                 "bad file name ../two.safetensors"));
+                 "invalid file name ../two.safetensors"));
   CHECK(contains(with_map("[]"), "has no weight_map"));
 }
 
-TEST_CASE("directories made by transformers, and as OpenAI's files are, hold the same model") {
+TEST_CASE("the directories of transformers and of OpenAI's files contain the same model") {
   const fs::path fixtures = fs::path(llmc_test::root_dir()) / "test/oracle/fixtures";
   std::vector<std::vector<float>> first;
   for (const char* name : {"hf_tiny", "hf_tiny_openai"}) {
@@ -289,7 +290,7 @@ TEST_CASE("directories made by transformers, and as OpenAI's files are, hold the
   }
 }
 
-TEST_CASE("transformers reads ours and saves what we read bit for bit, whole and in shards") {
+TEST_CASE("transformers reads our files, and we read its files bit for bit, with shards too") {
   if (!llmc_test::python_has("torch, transformers, safetensors")) {
     llmc_test::skip("no Python with torch and transformers (set PYTHON)");
     return;
@@ -313,7 +314,7 @@ TEST_CASE("transformers reads ours and saves what we read bit for bit, whole and
     writer.text_file(llmc::kConfigName, llmc::huggingface_config_text(config, TensorDtype::f32));
     writer.commit(1, {});
   }
-  const std::string said = llmc_test::run_python(R"(
+  const std::string output = llmc_test::run_python(R"(
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2LMHeadModel
 m, info = GPT2LMHeadModel.from_pretrained('ours', output_loading_info=True)
@@ -330,8 +331,8 @@ m.save_pretrained('theirs')
 m.save_pretrained('shards', max_shard_size='1KB')
 m.to(torch.bfloat16).save_pretrained('halves')
 )",
-                                                 directory.path());
-  CHECK(said ==
+                                                   directory.path());
+  CHECK(output ==
         "{}\nGPT2LMHeadModel torch.float32\n2 3 6 8 13 gelu_new 0.0 1e-05 12 12\nTrue\nTrue\n");
   for (const std::string name : {"theirs", "shards", "halves"}) {
     CAPTURE(name);
@@ -340,15 +341,16 @@ m.to(torch.bfloat16).save_pretrained('halves')
     CHECK(llmc::read_huggingface_config(path) == config);
     const llmc::HuggingFaceWeights weights(path);
     weights.require_exactly(names_of(tensors));
-    int wrong = 0;
+    int num_wrong = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      std::vector<float> want = content(tensors[i], i);
-      if (name == "halves") want = llmc_test::to_floats(llmc_test::convert<llmc::bf16>(want));
-      std::vector<float> got(want.size());
-      weights.load(tensors[i].name, tensors[i].shape, got.data());
-      wrong += got != want;
+      std::vector<float> expected = content(tensors[i], i);
+      if (name == "halves")
+        expected = llmc_test::to_floats(llmc_test::convert<llmc::bf16>(expected));
+      std::vector<float> actual(expected.size());
+      weights.load(tensors[i].name, tensors[i].shape, actual.data());
+      num_wrong += actual != expected;
     }
-    CHECK(wrong == 0);
+    CHECK(num_wrong == 0);
   }
 }
 

@@ -48,14 +48,14 @@ struct DecoderRig {
   // The logits of one sequence after each token from index prompt - 1 on: (tokens - prompt + 1, V).
   std::vector<double> logits_along(const Ids& tokens, std::int64_t prompt) {
     std::vector<double> all;
-    const auto keep = [&] {
+    const auto append_logits = [&] {
       for (const T& x : logits(0)) all.push_back(as_double(x));
     };
     decoder.prefill(Ids(tokens.begin(), tokens.begin() + prompt));
-    keep();
+    append_logits();
     for (auto at = tokens.begin() + prompt; at != tokens.end(); ++at) {
       decoder.advance({*at});
-      keep();
+      append_logits();
     }
     return all;
   }
@@ -92,35 +92,35 @@ Ids text_for(const Fixture& fixture) {
 
 TEST_SUITE_BEGIN("infer_decoder");
 
-TEST_CASE_TEMPLATE("a step with the cache gives the logits of the whole text", T, float, bf16,
+TEST_CASE_TEMPLATE("a step with the cache computes the logits of the whole text", T, float, bf16,
                    fp16) {
   for (const char* name : {"odd", "head64"}) {
-    if (tiny() && std::string(name) == "head64") continue;
+    if (tiny_shapes() && std::string(name) == "head64") continue;
     const Fixture fixture = load_fixture(name);
     const std::int64_t V = fixture.integer("V");
     Ids tokens = text_for(fixture);
-    if (tiny()) tokens.resize(4);
-    const auto want = definition(fixture, tokens);
+    if (tiny_shapes()) tokens.resize(4);
+    const auto expected = definition(fixture, tokens);
     RunShape whole{.B = 1, .T = std::ssize(tokens), .training = false};
     ModelRig<T> model(engine_config(fixture.config()), whole);
     model.set_parameters(fixture.parameters());
     const auto full = model.logits(as_batch(tokens));
     // The fixture's tolerance against fp64; twice that between two results that may both err.
-    const double allowed = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
+    const double tolerance = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
     for (const std::int64_t prompt : {1, 2, 17}) {
       if (prompt > std::ssize(tokens)) continue;
       CAPTURE(std::string(name));
       CAPTURE(prompt);
       DecoderRig<T> rig(fixture, {1, prompt, std::ssize(tokens)});
-      const auto got = rig.logits_along(tokens, prompt);
-      CHECK(relative_l2(got, from_row(want, prompt - 1, V)) < allowed);
-      CHECK(relative_l2(got, from_row(full, prompt - 1, V)) < 2 * allowed);
+      const auto actual = rig.logits_along(tokens, prompt);
+      CHECK(relative_l2(actual, from_row(expected, prompt - 1, V)) < tolerance);
+      CHECK(relative_l2(actual, from_row(full, prompt - 1, V)) < 2 * tolerance);
     }
   }
 }
 
-TEST_CASE("greedy tokens are those of the definition") {
-  if (tiny()) return;  // the same kernels as above
+TEST_CASE("greedy decoding matches the definition") {
+  if (tiny_shapes()) return;  // the same kernels as above
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
   for (const Ids& prompt : {Ids{5}, Ids{210, 0, 17}, random_ints(9, 4, V)}) {
@@ -139,35 +139,36 @@ TEST_CASE("greedy tokens are those of the definition") {
   }
 }
 
-TEST_CASE_TEMPLATE("sequences side by side do not touch each other", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("sequences in the same batch do not affect each other", T, float, bf16, fp16) {
   const Fixture fixture = load_fixture("odd");
-  const std::int64_t length = tiny() ? 3 : 12, prompt = 2;
+  const std::int64_t length = tiny_shapes() ? 3 : 12, prompt = 2;
   const Ids a = random_ints(length, 1, 211), b = random_ints(length, 2, 211);
   DecoderRig<T> pair(fixture, {2, prompt, length});
   pair.decoder.prefill({a[0], a[1], b[0], b[1]});
   for (std::int64_t t = prompt; t < length; ++t) {
     pair.decoder.advance({a[t], b[t]});
   }
-  const double allowed = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
+  const double tolerance = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
   for (const bool first : {true, false}) {
-    DecoderRig<T> alone(fixture, {1, prompt, length});
-    const auto rows = alone.logits_along(first ? a : b, prompt);
+    DecoderRig<T> single(fixture, {1, prompt, length});
+    const auto rows = single.logits_along(first ? a : b, prompt);
     const auto last = from_row(rows, length - prompt, 211);
-    CHECK(relative_l2(pair.logits(first ? 0 : 1), last) < 2 * allowed);
+    CHECK(relative_l2(pair.logits(first ? 0 : 1), last) < 2 * tolerance);
   }
 }
 
-TEST_CASE_TEMPLATE("a decoder begins anew and repeats bit for bit", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("a second prefill resets the decoder, and its results repeat bitwise", T, float,
+                   bf16, fp16) {
   const Fixture fixture = load_fixture("odd");
-  const Ids tokens = random_ints(tiny() ? 3 : 20, 3, 211);
+  const Ids tokens = random_ints(tiny_shapes() ? 3 : 20, 3, 211);
   DecoderRig<T> rig(fixture, {1, 2, 24});
   const auto first = rig.logits_along(tokens, 2);
   rig.logits_along(random_ints(5, 9, 211), 1);  // leaves other keys and values in the cache
   CHECK(same_bits(first, rig.logits_along(tokens, 2)));
 }
 
-TEST_CASE("generation stops where it should") {
-  if (tiny()) return;
+TEST_CASE("generation stops at the context, the requested length or the stop token") {
+  if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");
   DecoderRig<float> rig(fixture, {1, 3, 24});
   const Ids prompt = {210, 0, 17};
@@ -179,20 +180,20 @@ TEST_CASE("generation stops where it should") {
       return true;
     });
   };
-  Ids all, some;
+  Ids all, ids;
   CHECK(run({.tokens = 1000}, all) == Finish::context);
   CHECK(all.size() == 21);  // with the prompt they fill the context of 24
-  CHECK(run({.tokens = 21}, some) == Finish::length);
-  CHECK(some == all);
-  CHECK(run({.tokens = 1}, some) == Finish::length);
-  CHECK(some == Ids{all[0]});
+  CHECK(run({.tokens = 21}, ids) == Finish::length);
+  CHECK(ids == all);
+  CHECK(run({.tokens = 1}, ids) == Finish::length);
+  CHECK(ids == Ids{all[0]});
   const std::int32_t stop = all[4];
   const auto at = std::find(all.begin(), all.end(), stop);
-  CHECK(run({.tokens = 1000, .stop = stop}, some) == Finish::stop);
-  CHECK(some == Ids(all.begin(), at));
+  CHECK(run({.tokens = 1000, .stop = stop}, ids) == Finish::stop);
+  CHECK(ids == Ids(all.begin(), at));
 }
 
-TEST_CASE("a decoder holds weights and cache, and nothing of training") {
+TEST_CASE("a decoder reserves weights and cache, and no training state") {
   const Gpt2Config config = config_from_name("d12");
   const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 1024};
   Engine<bf16> engine(config, shape.run_shape());
@@ -211,7 +212,7 @@ TEST_CASE("a decoder holds weights and cache, and nothing of training") {
   CHECK(bytes("activations") < (1 << 20));  // those of one block and 8 tokens, not of twelve blocks
 }
 
-TEST_CASE("what a decoder was not built for is refused") {
+TEST_CASE("a decoder rejects inputs that do not fit its shape") {
   const Fixture fixture = load_fixture("odd");
   CHECK_THROWS_WITH_AS(DecoderRig<float>(fixture, {1, 2, 25}), doctest::Contains("context"), Error);
   CHECK_THROWS_WITH_AS(DecoderRig<float>(fixture, {1, 3, 2}), doctest::Contains("prompts of 3"),

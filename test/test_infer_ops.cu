@@ -49,7 +49,7 @@ std::string describe(const Case& c) {
 
 // A tile has 32 keys; one round of all eight warps covers 256 keys.
 std::vector<Case> cases() {
-  if (llmc_test::tiny()) return {{1, 1, 1, 8}, {2, 33, 1, 24}, {1, 257, 1, 8}};
+  if (llmc_test::tiny_shapes()) return {{1, 1, 1, 8}, {2, 33, 1, 24}, {1, 257, 1, 8}};
   std::vector<Case> all = {{2, 100, 2, 64, 4.0}};
   std::int64_t number = 0;
   for (const std::int64_t HS : {8, 24, 64, 80, 128}) {
@@ -126,19 +126,19 @@ std::vector<double> definition(const Case& c, const std::vector<T>& qkv) {
   std::vector<double> exact;
   for (const T& x : qkv) exact.push_back(llmc_test::as_double(x));
   const auto all = llmc::oracle::attention_forward(exact, c.B, c.T, c.NH, c.HS);
-  std::vector<double> want;
+  std::vector<double> expected;
   for (std::int64_t b = 0; b < c.B; ++b) {
     const auto row = all.out.begin() + (b * c.T + c.length(b) - 1) * c.C();
-    want.insert(want.end(), row, row + c.C());
+    expected.insert(expected.end(), row, row + c.C());
   }
-  return want;
+  return expected;
 }
 
 }  // namespace
 
 TEST_SUITE_BEGIN("infer_ops");
 
-TEST_CASE_TEMPLATE("cached attention is the last row of attention", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("cached attention matches the last row of attention", T, float, bf16, fp16) {
   for (const Case& c : cases()) {
     CAPTURE(describe(c));
     const std::vector<T> qkv = random_qkv<T>(c);
@@ -149,9 +149,9 @@ TEST_CASE_TEMPLATE("cached attention is the last row of attention", T, float, bf
   }
 }
 
-TEST_CASE_TEMPLATE("cached attention repeats bit for bit, alone or in a batch", T, float, bf16,
-                   fp16) {
-  const Case c = llmc_test::tiny() ? Case{2, 40, 1, 8} : Case{3, 150, 3, 64};
+TEST_CASE_TEMPLATE("cached attention is bitwise repeatable, for one sequence and in a batch", T,
+                   float, bf16, fp16) {
+  const Case c = llmc_test::tiny_shapes() ? Case{2, 40, 1, 8} : Case{3, 150, 3, 64};
   const std::vector<T> qkv = random_qkv<T>(c);
   bool intact = false;
   const auto first = run_cached(c, Cached<T>(c, qkv), intact);
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("cached attention repeats bit for bit, alone or in a batch", 
   CHECK(same_bits(single, std::vector<T>(first.begin(), first.begin() + c.C())));
 }
 
-TEST_CASE_TEMPLATE("keys and values go to their rows and nowhere else", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("store_keys_values writes the given rows and no others", T, float, bf16, fp16) {
   for (const std::int64_t C : {8, 40, 2056}) {
     const std::int64_t B = 3, T_new = 2, T_max = 7;
     const Ids first = {0, 5, 2};
@@ -189,7 +189,8 @@ TEST_CASE_TEMPLATE("keys and values go to their rows and nowhere else", T, float
   }
 }
 
-TEST_CASE_TEMPLATE("embeddings begin where each sequence does", T, float, bf16, fp16) {
+TEST_CASE_TEMPLATE("embeddings begin at the first position of each sequence", T, float, bf16,
+                   fp16) {
   const std::int64_t B = 3, T_new = 2, C = 24, V = 11, context = 9;
   const Ids tokens = {3, 0, 10, 10, 1, 7}, first = {0, 7, 4};
   const Data<T> wte(V * C, 1), wpe(context * C, 2);
@@ -202,19 +203,19 @@ TEST_CASE_TEMPLATE("embeddings begin where each sequence does", T, float, bf16, 
                              make_tensor(words.data(), V, C),
                              make_tensor(places.data(), context, C),
                              static_cast<const std::int32_t*>(positions.data()), T_new, stream);
-  std::vector<T> want;
+  std::vector<T> expected;
   for (std::int64_t row = 0; row < B * T_new; ++row) {
     const std::int64_t place = first[row / T_new] + row % T_new;
     for (std::int64_t c = 0; c < C; ++c) {
-      want.push_back(llmc::from_float<T>(llmc::to_float(wte.stored[tokens[row] * C + c]) +
-                                         llmc::to_float(wpe.stored[place * C + c])));
+      expected.push_back(llmc::from_float<T>(llmc::to_float(wte.stored[tokens[row] * C + c]) +
+                                             llmc::to_float(wpe.stored[place * C + c])));
     }
   }
-  CHECK(same_bits(out.values(), want));
+  CHECK(same_bits(out.values(), expected));
   CHECK(out.intact());
 }
 
-TEST_CASE("cached attention refuses what it cannot do") {
+TEST_CASE("cached attention rejects shapes that it does not support") {
   Stream stream;
   llmc::Buffer<float> memory(1 << 12);
   llmc::Buffer<std::int32_t> position(4);
@@ -226,7 +227,7 @@ TEST_CASE("cached attention refuses what it cannot do") {
         make_tensor(memory.data(), 2, 4, key_width), make_tensor(memory.data(), 2, 4, C),
         make_tensor(static_cast<const std::int32_t*>(position.data()), 2), NH, stream);
   };
-  CHECK_THROWS_WITH_AS(attend(24, 2, 1, 24), doctest::Contains("multiples of 8 from 8 to 128"),
+  CHECK_THROWS_WITH_AS(attend(24, 2, 1, 24), doctest::Contains("multiple of 8, from 8 to 128"),
                        llmc::Error);
   CHECK_THROWS_WITH_AS(attend(16, 2, 2, 16), doctest::Contains("'qkv'"), llmc::Error);
   CHECK_THROWS_WITH_AS(attend(16, 2, 1, 8), doctest::Contains("'keys'"), llmc::Error);

@@ -56,15 +56,15 @@ def test_help_names_every_flag_with_its_default(program):
         expect(flag in text, f"{flag} is missing")
 
 
-def test_json_says_what_was_generated(program):
-    found = generate(program, "-m", model(program), "-p", "The king", "-n", 20, "--seed", 5)
-    expect(list(found) == ["prompt_tokens", "tokens", "text", "finish_reason", "seed", "ids"], list(found))
-    expect(found["prompt_tokens"] == 8 and found["tokens"] == 20 and len(found["ids"]) == 20, found)
-    expect(found["finish_reason"] == "length" and found["seed"] == 5, found)
-    expect(found["text"] == greedy.decode(found["ids"]).decode(errors="replace"), "text is not that of the ids")
+def test_json_has_the_generated_text_and_ids(program):
+    result = generate(program, "-m", model(program), "-p", "The king", "-n", 20, "--seed", 5)
+    expect(list(result) == ["prompt_tokens", "tokens", "text", "finish_reason", "seed", "ids"], list(result))
+    expect(result["prompt_tokens"] == 8 and result["tokens"] == 20 and len(result["ids"]) == 20, result)
+    expect(result["finish_reason"] == "length" and result["seed"] == 5, result)
+    expect(result["text"] == greedy.decode(result["ids"]).decode(errors="replace"), "the text is not that of the ids")
 
 
-def test_streamed_text_is_the_json_text(program):
+def test_streamed_text_equals_the_json_text(program):
     folder = model(program, context=200)
     for seed in range(3):  # random bytes: most of them are not UTF-8
         common = ["-m", folder, "-p", "x", "-n", 150, "--temp", 3, "--ignore-eos", "--seed", seed]
@@ -96,21 +96,21 @@ def test_characters_are_never_split(program):
             expect(b"".join(pieces).decode() == held_back, f"the end after {count} tokens")
 
 
-def test_greedy_is_what_transformers_was_seen_to_generate(program):
+def test_greedy_tokens_equal_those_recorded_from_transformers(program):
     folder = greedy.write_model(program.folder / "model", **greedy.FIXTURE_SHAPE, seed=greedy.FIXTURE_SEED)
     cases = json.loads(greedy.FIXTURE.read_text())
-    expect(len(cases) == 5, "five prompts")
+    expect(len(cases) == 5, "not five prompts")
     for case in cases:
-        expect(case["margin"] > 1e-3 and len(case["ids"]) == 64, "remake the fixture")
-        found = generate(program, "-m", folder, "-p", case["prompt"], "-n", 64, "--temp", 0, "--ignore-eos")
-        expect(found["ids"] == case["ids"], f"after {case['prompt']!r}: {found['ids']} not {case['ids']}")
+        expect(case["margin"] > 1e-3 and len(case["ids"]) == 64, "write the fixture again")
+        result = generate(program, "-m", folder, "-p", case["prompt"], "-n", 64, "--temp", 0, "--ignore-eos")
+        expect(result["ids"] == case["ids"], f"after {case['prompt']!r}: {result['ids']} not {case['ids']}")
 
 
-def test_greedy_is_what_transformers_generates(program):
+def test_greedy_tokens_equal_those_of_transformers(program):
     python = os.environ.get("PYTHON", "python3")
     if subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode != 0:
         raise Skip("transformers is not installed (PYTHON names the interpreter)")
-    compared = 0
+    num_compared = 0
     for seed, (layers, heads, head_size) in enumerate(((3, 5, 8), (2, 3, 24), (1, 2, 80), (2, 1, 128)), 10):
         folder = model(program, f"model{seed}", layers=layers, heads=heads, channels=heads * head_size, context=90,
                        seed=seed)
@@ -123,11 +123,11 @@ def test_greedy_is_what_transformers_generates(program):
                 continue  # the margin is within the rounding of fp32
             ours = generate(program, "-m", folder, "-p", prompt, "-n", 64, "--temp", 0, "--ignore-eos")
             expect(ours["ids"] == theirs["ids"], f"seed {seed}, {prompt!r}: {ours['ids']} not {theirs['ids']}")
-            compared += 1
-    expect(compared >= 15, f"only {compared} of 20 texts had clear tokens")
+            num_compared += 1
+    expect(num_compared >= 15, f"only {num_compared} of 20 texts had a large enough margin")
 
 
-def test_seeds_repeat(program):
+def test_equal_seeds_give_equal_text(program):
     common = ["-m", model(program), "-p", "a", "--ignore-eos", "-n"]
     ids = {seed: generate(program, *common, 30, "--seed", seed)["ids"] for seed in (1, 2)}
     expect(ids[1] == generate(program, *common, 30, "--seed", 1)["ids"], "the same seed gave another text")
@@ -139,23 +139,23 @@ def test_seeds_repeat(program):
 
 def test_top_k_1_and_temperature_0_are_greedy(program):
     common = ["-m", model(program), "-p", "a", "-n", 30, "--ignore-eos"]
-    want = generate(program, *common, "--temp", 0)["ids"]
-    expect(generate(program, *common, "--top-k", 1, "--seed", 3)["ids"] == want, "top-k 1")
-    expect(generate(program, *common, "--temperature", "1e-6", "--seed", 4)["ids"] == want, "temperature 1e-6")
-    expect(generate(program, *common, "--temp", 3, "--seed", 4)["ids"] != want, "temperature 3")
+    expected = generate(program, *common, "--temp", 0)["ids"]
+    expect(generate(program, *common, "--top-k", 1, "--seed", 3)["ids"] == expected, "top-k 1")
+    expect(generate(program, *common, "--temperature", "1e-6", "--seed", 4)["ids"] == expected, "temperature 1e-6")
+    expect(generate(program, *common, "--temp", 3, "--seed", 4)["ids"] != expected, "temperature 3")
 
 
-def test_half_precision_generates(program):
+def test_half_precision_generation_repeats(program):
     common = ["-m", model(program), "-p", "a", "-n", 20, "--temp", 0, "--ignore-eos", "--dtype"]
     for dtype in ("bf16", "fp16"):
-        found = generate(program, *common, dtype)
-        expect(found["tokens"] == 20 and found == generate(program, *common, dtype), found)
+        result = generate(program, *common, dtype)
+        expect(result["tokens"] == 20 and result == generate(program, *common, dtype), result)
 
 
-def test_prompts_from_everywhere(program):
+def test_prompts_are_read_from_flags_files_and_standard_input(program):
     folder = model(program)
-    want = generate(program, "-m", folder, "-p", "two\nlines\n", "-n", 5)
-    expect(want == generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b"two\nlines\n"), "stdin differs")
+    expected = generate(program, "-m", folder, "-p", "two\nlines\n", "-n", 5)
+    expect(expected == generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b"two\nlines\n"), "stdin differs")
     (program.folder / "run.toml").write_text('model = "model"\nprompt = "one line"\ntokens = 9\n')
     expect(generate(program, "--config", "run.toml", "--tokens", 5) ==
            generate(program, "-m", folder, "-p", "one line", "-n", 5), "--config differs")
@@ -164,42 +164,42 @@ def test_prompts_from_everywhere(program):
     expect(start == generate(program, "-m", folder, "-p", "", "-n", 5), "no prompt and an empty one differ")
     expect(start == generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b""), "empty stdin differs")
     broken = generate(program, "-m", folder, "-p", "-", "-n", 5, stdin=b"\xff\xe2\x82")
-    expect(broken["prompt_tokens"] == 3, "a prompt may hold any bytes")
+    expect(broken["prompt_tokens"] == 3, "not one token per byte")
 
 
-def test_the_context_ends_a_text(program):
+def test_generation_ends_at_the_context(program):
     common = ["-m", model(program), "-p", "12345678", "--ignore-eos", "-n"]
     full = generate(program, *common, 1000)
     expect(full["finish_reason"] == "context" and full["tokens"] == 32, full)
-    expect(generate(program, *common, 32)["finish_reason"] == "length", "exactly the context is the length asked for")
+    expect(generate(program, *common, 32)["finish_reason"] == "length", "the finish reason is not the requested length")
     one = generate(program, "-m", "model", "-p", "x" * 39, "-n", 5)
     expect(one["tokens"] == 1 and one["finish_reason"] == "context", one)
-    program.fails("-m", "model", "-p", "x" * 40, says=["--prompt has 40 tokens", "context is 40", "at most 39"])
+    program.fails("-m", "model", "-p", "x" * 40, phrases=["--prompt has 40 tokens", "context is 40", "at most 39"])
 
 
-def test_end_of_text_ends_it(program):
+def test_generation_ends_at_end_of_text(program):
     common = ["-m", model(program), "-p", "a", "--temp", 0, "-n", 30]
     plain = generate(program, *common, "--ignore-eos")["ids"]
     end = next(i for i in range(3, 30) if plain[i] not in plain[:i])
     model(program, eos_token_id=plain[end])
-    found = generate(program, *common)
-    expect(found["finish_reason"] == "stop" and found["ids"] == plain[:end], found)
-    expect(found["tokens"] == end, "the end itself is not counted")
-    on = generate(program, *common, "--ignore-eos")
-    expect(on["finish_reason"] == "length" and on["ids"] == plain, on)
+    result = generate(program, *common)
+    expect(result["finish_reason"] == "stop" and result["ids"] == plain[:end], result)
+    expect(result["tokens"] == end, "the end itself is not counted")
+    ignored = generate(program, *common, "--ignore-eos")
+    expect(ignored["finish_reason"] == "length" and ignored["ids"] == plain, ignored)
 
 
-def test_tokenizers_are_found(program):
+def test_tokenizers_are_loaded_from_flags_and_models(program):
     (program.folder / "words").write_text("the\nking\nis\n.\n")
     folder = model(program, "small", vocabulary=4)
-    found = generate(program, "-m", folder, "--tokenizer", "words:words", "-p", "the king", "-n", 4, "--ignore-eos")
+    result = generate(program, "-m", folder, "--tokenizer", "words:words", "-p", "the king", "-n", 4, "--ignore-eos")
     words = "the king is .".split()
-    expect(found["text"] == "".join(" " + words[i] for i in found["ids"]), found)
-    program.fails("-m", folder, says=["small", "vocabulary of 4", "--tokenizer"])
-    program.fails("-m", folder, "--tokenizer", "bytes", says=["small", "4 tokens", "bytes has 257"])
+    expect(result["text"] == "".join(" " + words[i] for i in result["ids"]), result)
+    program.fails("-m", folder, phrases=["small", "vocabulary of 4", "--tokenizer"])
+    program.fails("-m", folder, "--tokenizer", "bytes", phrases=["small", "4 tokens", "bytes has 257"])
     vocabulary = DATA / "gpt2"
     if not (vocabulary / "encoder.json").exists():
-        raise Skip("GPT-2's vocabulary is not here (words and bytes were tested)")
+        raise Skip("GPT-2's vocabulary is missing (words and bytes were tested)")
     folder = model(program, "large", vocabulary=50257, layers=1, heads=1, channels=8)
     named = generate(program, "-m", folder, "--tokenizer", vocabulary, "-p", "The quick brown fox", "-n", 8)
     expect(named["prompt_tokens"] == 4, named)
@@ -207,57 +207,57 @@ def test_tokenizers_are_found(program):
         shutil.copy(vocabulary / name, folder)
     expect(generate(program, "-m", folder, "-p", "The quick brown fox", "-n", 8) == named, "files in --model")
     (folder / "vocab.bpe").unlink()
-    program.fails("-m", folder, says=["encoder.json but no vocab.bpe"])
+    program.fails("-m", folder, phrases=["encoder.json but no vocab.bpe"])
 
 
 # ---- errors --------------------------------------------------------------------------------
 
 
-def test_wrong_flags_are_named(program):
+def test_errors_name_the_flag(program):
     folder = model(program)
     for flag, value in (("--tokens", "0"), ("-n", "-3"), ("-n", "1.5"), ("--temp", "-1"), ("--temp", "nan"),
                         ("--temp", "hot"), ("--top-k", "-1"), ("--seed", "-1"), ("--seed", "2.5")):
         name = "--tokens" if flag == "-n" else flag
-        program.fails("-m", folder, flag, value, says=[name, value], code=2)
-    program.fails("-m", folder, "--dtype", "fp64", says=["--dtype", "fp64", "fp32", "bf16", "fp16"], code=2)
-    program.fails("-m", folder, "--tempo", 1, says=["--tempo"], code=2)
-    program.fails("-p", "text", says=["--model"], code=2)
+        program.fails("-m", folder, flag, value, phrases=[name, value], code=2)
+    program.fails("-m", folder, "--dtype", "fp64", phrases=["--dtype", "fp64", "fp32", "bf16", "fp16"], code=2)
+    program.fails("-m", folder, "--tempo", 1, phrases=["--tempo"], code=2)
+    program.fails("-p", "text", phrases=["--model"], code=2)
     (program.folder / "bad.toml").write_text("promt = 1\n")
-    program.fails("-m", folder, "--config", "bad.toml", says=["promt"], code=2)
+    program.fails("-m", folder, "--config", "bad.toml", phrases=["promt"], code=2)
 
 
-def test_missing_and_damaged_models_are_named(program):
-    program.fails("-m", "nowhere", says=["nowhere", "no such directory"])
+def test_errors_name_the_missing_or_damaged_model(program):
+    program.fails("-m", "nowhere", phrases=["nowhere", "does not exist"])
     (program.folder / "run/step_000002").mkdir(parents=True)
-    program.fails("-m", "run", says=["run", "config.json", "run/step_000002"])
+    program.fails("-m", "run", phrases=["run", "config.json", "run/step_000002"])
     folder = model(program)
     weights = folder / "model.safetensors"
-    whole = weights.read_bytes()
+    content = weights.read_bytes()
     weights.unlink()
-    program.fails("-m", folder, says=["model.safetensors", "model"])
-    weights.write_bytes(whole[:-50])
-    program.fails("-m", folder, says=["model.safetensors"])
-    weights.write_bytes(whole.replace(b"ln_f.bias", b"ln_g.bias"))
-    program.fails("-m", folder, says=["ln_f.bias", "ln_g.bias"])
-    weights.write_bytes(whole[:-4] + b"\x00\x00\xc0\x7f")  # a NaN
-    program.fails("-m", folder, "-p", "a", says=["not finite"])
+    program.fails("-m", folder, phrases=["model.safetensors", "model"])
+    weights.write_bytes(content[:-50])
+    program.fails("-m", folder, phrases=["model.safetensors"])
+    weights.write_bytes(content.replace(b"ln_f.bias", b"ln_g.bias"))
+    program.fails("-m", folder, phrases=["ln_f.bias", "ln_g.bias"])
+    weights.write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")  # a NaN
+    program.fails("-m", folder, "-p", "a", phrases=["not finite"])
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("gpt2", "llama"))
-    program.fails("-m", folder, says=["config.json", "llama"])
+    program.fails("-m", folder, phrases=["config.json", "llama"])
 
 
-def test_a_full_disk_is_noticed(program):
+def test_a_full_disk_is_an_error(program):
     if not Path("/dev/full").exists():
-        raise Skip("no /dev/full here")
+        raise Skip("this machine has no /dev/full")
     with open("/dev/full", "w") as full:
         done = subprocess.run([str(program.binary), "-m", str(model(program)), "-n", "3", "--json"], stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=300)
     expect(done.returncode == 1 and "stdout" in done.stderr, done.stderr)
 
 
-def test_the_other_device_is_refused(program):
+def test_the_host_build_rejects_device_cuda(program):
     if program.binary.parent.name != "host":
-        raise Skip("about the host build")
-    program.fails("-m", model(program), "--device", "cuda", says=["--device cuda"])
+        raise Skip("tests only the host build")
+    program.fails("-m", model(program), "--device", "cuda", phrases=["--device cuda"])
 
 
 if __name__ == "__main__":

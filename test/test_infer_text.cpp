@@ -27,11 +27,13 @@ using Ids = std::vector<std::int32_t>;
 // ---- sampling ----
 
 // Pearson's statistic of kDraws ids from softmax(logits / temperature) against the probabilities of
-// softmax(wanted / temperature) over `allowed`.
-double chi_square(const std::vector<float>& logits, const std::vector<float>& wanted,
+// softmax(expected_logits / temperature) over `allowed`.
+double chi_square(const std::vector<float>& logits, const std::vector<float>& expected_logits,
                   const SamplingOptions& options, const Ids& allowed, std::uint64_t seed) {
   constexpr std::int64_t kDraws = 20000;
-  const auto weight = [&](std::int32_t id) { return std::exp(wanted[id] / options.temperature); };
+  const auto weight = [&](std::int32_t id) {
+    return std::exp(expected_logits[id] / options.temperature);
+  };
   double total = 0;
   for (const auto id : allowed) total += weight(id);
   std::map<std::int32_t, double> counts;
@@ -52,13 +54,13 @@ const std::vector<float> kLogits = {0.5f, -1.0f, 2.0f, 0.0f, 1.25f, -0.25f};
 // ---- text ----
 
 // Streams `bytes` in pieces, cut after byte i if bit i of `cuts` is set; returns the joined output.
-std::string streamed(const std::string& bytes, unsigned cuts) {
+std::string stream_text(const std::string& bytes, unsigned cuts) {
   Utf8Stream stream;
   std::string text, piece;
   const auto take = [&](const std::string& out) {
     // Each output piece is valid UTF-8: a second pass does not change it.
-    Utf8Stream again;
-    CHECK(again.push(out) + again.finish() == out);
+    Utf8Stream second;
+    CHECK(second.push(out) + second.finish() == out);
     text += out;
   };
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -76,7 +78,7 @@ const std::string kBad = "\xEF\xBF\xBD";  // U+FFFD
 
 }  // namespace
 
-TEST_CASE("draws follow the distribution") {
+TEST_CASE("sampled tokens follow the softmax distribution") {
   // The 99.9% points of chi-square with 5 and 2 degrees of freedom; the seeds are fixed.
   const Ids all = {0, 1, 2, 3, 4, 5};
   CHECK(chi_square(kLogits, kLogits, {}, all, 1) < 20.52);
@@ -89,19 +91,19 @@ TEST_CASE("draws follow the distribution") {
 }
 
 TEST_CASE("temperature 0 and top-k 1 are greedy, and ties go to the lowest id") {
-  const std::vector<float> tied = {1, 3, -2, 3, 3};
+  const std::vector<float> tied_logits = {1, 3, -2, 3, 3};
   for (const double uniform : {0.01, 0.5, 0.99}) {
     CHECK(llmc::sample_token(kLogits, {.temperature = 0}, uniform) == 2);
     CHECK(llmc::sample_token(kLogits, {.top_k = 1}, uniform) == 2);
     CHECK(llmc::sample_token(kLogits, {.temperature = 1e-300}, uniform) == 2);
-    CHECK(llmc::sample_token(tied, {.temperature = 0}, uniform) == 1);
-    CHECK(llmc::sample_token(tied, {.top_k = 1}, uniform) == 1);
+    CHECK(llmc::sample_token(tied_logits, {.temperature = 0}, uniform) == 1);
+    CHECK(llmc::sample_token(tied_logits, {.top_k = 1}, uniform) == 1);
   }
-  CHECK(llmc::sample_token(tied, {.top_k = 2}, 0.99) == 3);
-  CHECK(llmc::sample_token(tied, {.top_k = 3}, 0.99) == 4);
+  CHECK(llmc::sample_token(tied_logits, {.top_k = 2}, 0.99) == 3);
+  CHECK(llmc::sample_token(tied_logits, {.top_k = 3}, 0.99) == 4);
 }
 
-TEST_CASE("the whole range of random numbers finds a token") {
+TEST_CASE("every random number in the range selects a token") {
   for (const double uniform : {0x1p-24, 1 - 0x1p-24}) {
     for (const std::int64_t k : {0, 1, 3, 6, 100}) {
       const auto id = llmc::sample_token(kLogits, {.top_k = k}, uniform);
@@ -113,24 +115,24 @@ TEST_CASE("the whole range of random numbers finds a token") {
   CHECK(llmc::sample_token(wide, {}, 0.999) == 1);
 }
 
-TEST_CASE("random numbers depend on seed, sequence and position alone") {
+TEST_CASE("random numbers depend only on seed, sequence and position") {
   CHECK(sampling_uniform(1, 0, 0, 5) == sampling_uniform(1, 0, 0, 5));
   CHECK(sampling_uniform(1, 0, 0, 5) != sampling_uniform(2, 0, 0, 5));
   CHECK(sampling_uniform(1, 0, 0, 5) != sampling_uniform(1, 0, 1, 5));
   CHECK(sampling_uniform(1, 0, 0, 5) != sampling_uniform(1, 0, 0, 6));
 }
 
-TEST_CASE("logits that are not finite are refused") {
+TEST_CASE("logits that are not finite are rejected") {
   CHECK_NOTHROW(llmc::require_finite(kLogits));
   CHECK_THROWS_WITH_AS(llmc::require_finite(std::vector<float>{0, NAN}),
                        doctest::Contains("not finite"), llmc::Error);
   CHECK_THROWS_AS(llmc::require_finite(std::vector<float>{INFINITY}), llmc::Error);
 }
 
-TEST_CASE("characters cut anywhere come out whole") {
+TEST_CASE("characters that are split anywhere are joined again") {
   const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z";  // a e-acute euro emoji z
   for (unsigned cuts = 0; cuts < 1u << (text.size() - 1); ++cuts) {
-    CHECK(streamed(text, cuts) == text);
+    CHECK(stream_text(text, cuts) == text);
   }
   Utf8Stream stream;
   CHECK(stream.push("\xF0\x9F\x98").empty());
@@ -138,8 +140,8 @@ TEST_CASE("characters cut anywhere come out whole") {
   CHECK(stream.finish().empty());
 }
 
-TEST_CASE("what is no character becomes U+FFFD, as in Python") {
-  const std::map<std::string, std::string> known = {
+TEST_CASE("invalid UTF-8 becomes U+FFFD as in Python") {
+  const std::map<std::string, std::string> examples = {
       {"\x80", kBad},
       {"\xC3", kBad},
       {"\xC3(", kBad + "("},
@@ -154,60 +156,60 @@ TEST_CASE("what is no character becomes U+FFFD, as in Python") {
       {"\xF4\x90\x80\x80", kBad + kBad + kBad + kBad},  // beyond U+10FFFF
       {"\xFF\xFE", kBad + kBad},
   };
-  for (const auto& [bytes, want] : known) {
+  for (const auto& [bytes, expected] : examples) {
     for (unsigned cuts = 0; cuts < 1u << (bytes.size() - 1); ++cuts) {
-      CHECK(streamed(bytes, cuts) == want);
+      CHECK(stream_text(bytes, cuts) == expected);
     }
   }
 }
 
-TEST_CASE("random bytes come out as Python's errors='replace' has them") {
+TEST_CASE("random bytes are decoded as by Python with errors='replace'") {
   if (!llmc_test::python_has("codecs")) return llmc_test::skip("no Python");
   const llmc_test::TemporaryDirectory folder;
   // Bytes from the edges of the encoding's classes, so that all kinds of damage occur.
-  const std::string edges(
+  const std::string edge_bytes(
       "\x41\x7F\x80\x8F\x90\x9F\xA0\xBF\xC0\xC1\xC2\xDF\xE0\xE1\xEC\xED\xEE\xEF\xF0\xF1\xF3\xF4\xF5"
       "\xFF",
       24);
   std::string bytes;
-  for (const auto i : llmc_test::random_ints(60000, 8, 24)) bytes += edges[i];
+  for (const auto i : llmc_test::random_ints(60000, 8, 24)) bytes += edge_bytes[i];
   std::ofstream(folder.file("bytes"), std::ios::binary) << bytes;
   llmc_test::run_python(
       "data = open('bytes', 'rb').read()\n"
       "open('text', 'wb').write(data.decode('utf-8', errors='replace').encode())\n",
       folder.path());
-  const std::string want = llmc::read_file(folder.path() / "text");
+  const std::string expected = llmc::read_file(folder.path() / "text");
   Utf8Stream stream;
-  std::string got;
+  std::string actual;
   const auto lengths = llmc_test::random_ints(60000, 9, 4);
   for (std::size_t at = 0, i = 0; at < bytes.size(); ++i) {
     const std::size_t n = static_cast<std::size_t>(lengths[i % lengths.size()]) + 1;
-    got += stream.push(bytes.substr(at, n));
+    actual += stream.push(bytes.substr(at, n));
     at += n;
   }
-  got += stream.finish();
-  CHECK(got == want);
+  actual += stream.finish();
+  CHECK(actual == expected);
 }
 
-TEST_CASE("the text of tokens is the same streamed or decoded at once") {
+TEST_CASE("streaming tokens produces the same text as decoding all of them") {
   const llmc_test::TemporaryDirectory folder;
   std::ofstream(folder.file("words")) << "the\nking\nis\n.\n";
   for (const std::string& spec : {std::string("bytes"), "words:" + folder.file("words")}) {
     const auto tokenizer = llmc::make_tokenizer(spec);
     const Ids prompt = tokenizer->encode("the king");
-    const Ids more =
+    const Ids next_tokens =
         spec == "bytes" ? tokenizer->encode(" \xF0\x9F\x98\x80\xE2\x82\xAC is") : Ids{2, 3, 0};
     llmc::TextStream stream(*tokenizer, prompt.back());
     std::string text = tokenizer->decode(prompt);
-    for (const auto token : more) text += stream.push(token);
+    for (const auto token : next_tokens) text += stream.push(token);
     text += stream.finish();
     Ids all = prompt;
-    all.insert(all.end(), more.begin(), more.end());
+    all.insert(all.end(), next_tokens.begin(), next_tokens.end());
     CHECK(text == tokenizer->decode(all));
   }
 }
 
-TEST_CASE("a prompt is a text, stdin, or the end of another text") {
+TEST_CASE("a prompt comes from its flag or from stdin; an empty one is end-of-text") {
   const llmc::ByteTokenizer bytes;
   std::istringstream input("from\nstdin\n");
   llmc::InferConfig settings;
@@ -224,7 +226,7 @@ TEST_CASE("a prompt is a text, stdin, or the end of another text") {
                        doctest::Contains("8 tokens, the model's context is 8"), llmc::Error);
 }
 
-TEST_CASE("the end of text is the config's, else the tokenizer's") {
+TEST_CASE("the end-of-text token comes from the config, or else from the tokenizer") {
   const llmc::ByteTokenizer bytes;
   llmc::HuggingFaceConfig config;
   config.vocab_size = 257;

@@ -14,7 +14,7 @@ namespace {
 
 // Runs `action` in a child process; returns the signal that ends it, or its exit code, negated.
 template <class Action>
-int fate_of(Action&& action) {
+int child_status(Action&& action) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -28,15 +28,15 @@ int fate_of(Action&& action) {
   return WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status);
 }
 
-void note_nothing(int) {}
+void ignore_signal(int) {}
 
 }  // namespace
 
 TEST_SUITE("interruption") {
-  TEST_CASE("the first signal is noted, the second ends the process, whichever it is") {
+  TEST_CASE("the first signal is recorded and the second ends the process for SIGINT and SIGTERM") {
     for (const int first : {SIGINT, SIGTERM}) {
       for (const int second : {SIGINT, SIGTERM}) {
-        CHECK(fate_of([&] {
+        CHECK(child_status([&] {
                 const Interruption interruption;
                 raise(first);
                 if (!Interruption::requested()) return 1;
@@ -49,9 +49,9 @@ TEST_SUITE("interruption") {
     }
   }
 
-  TEST_CASE("what the signals did before is back at the end, and nothing is requested any more") {
-    CHECK(fate_of([] {
-            std::signal(SIGINT, note_nothing);
+  TEST_CASE("the destructor restores the previous handlers and clears the request") {
+    CHECK(child_status([] {
+            std::signal(SIGINT, ignore_signal);
             {
               const Interruption interruption;
               raise(SIGINT);
@@ -63,7 +63,7 @@ TEST_SUITE("interruption") {
             raise(SIGTERM);
             return 4;
           }) == SIGTERM);
-    CHECK(fate_of([] {
+    CHECK(child_status([] {
             { const Interruption first; }
             const Interruption second;
             raise(SIGTERM);
@@ -72,7 +72,7 @@ TEST_SUITE("interruption") {
   }
 
   TEST_CASE("a signal that was ignored stays ignored") {
-    CHECK(fate_of([] {
+    CHECK(child_status([] {
             std::signal(SIGINT, SIG_IGN);
             const Interruption interruption;
             raise(SIGINT);

@@ -76,7 +76,7 @@ std::string fault(const std::string& path, const std::string& bytes) {
 }  // namespace
 
 TEST_SUITE("llmc_model_file") {
-  TEST_CASE("every tensor of both versions comes back, linear layers transposed") {
+  TEST_CASE("every tensor of both versions is read, with linear layers transposed") {
     const TemporaryDirectory folder;
     for (const std::int32_t version : {3, 5}) {
       CAPTURE(version);
@@ -101,24 +101,25 @@ TEST_SUITE("llmc_model_file") {
           const Shape shape = linear             ? Shape{part.columns, rows}
                               : part.columns > 1 ? Shape{rows, part.columns}
                                                  : Shape{rows};
-          std::vector<float> got(static_cast<std::size_t>(rows * part.columns));
-          file.load(name, shape, got.data());
-          int wrong = 0;
+          std::vector<float> actual(static_cast<std::size_t>(rows * part.columns));
+          file.load(name, shape, actual.data());
+          int num_wrong = 0;
           for (std::int64_t r = 0; r < rows; ++r) {
             for (std::int64_t c = 0; c < part.columns; ++c) {
-              const float want = element(static_cast<std::int64_t>(p), layer, r * part.columns + c);
+              const float expected =
+                  element(static_cast<std::int64_t>(p), layer, r * part.columns + c);
               const auto at =
                   static_cast<std::size_t>(linear ? c * rows + r : r * part.columns + c);
-              wrong += got[at] != want;
+              num_wrong += actual[at] != expected;
             }
           }
-          CHECK(wrong == 0);
+          CHECK(num_wrong == 0);
         }
       }
     }
   }
 
-  TEST_CASE("what is no such file, or not all of one, is named") {
+  TEST_CASE("a file that is invalid or truncated is an error that names it") {
     const TemporaryDirectory folder;
     const std::string path = folder.file("model.bin");
     const std::string good = file_bytes(3);
@@ -126,20 +127,22 @@ TEST_SUITE("llmc_model_file") {
     CHECK(contains(fault(path, good.substr(0, 1023)), "too short"));
     CHECK(contains(fault(path, good.substr(0, good.size() - 4)),
                    path + " has " + std::to_string(good.size() - 4) +
-                       " bytes, its header asks for " + std::to_string(good.size())));
-    CHECK(contains(fault(path, good + "x"), "its header asks for"));
+                       " bytes, but its header requires " + std::to_string(good.size())));
+    CHECK(contains(fault(path, good + "x"), "its header requires"));
     CHECK(contains(fault(path, file_bytes(3, {{0, 20240520}})),
                    "begins with 20240520, not 20240326"));
-    CHECK(contains(fault(path, file_bytes(3, {{1, 1}})), "of version 1\n  hint: versions 3"));
-    CHECK(contains(fault(path, file_bytes(3, {{1, 5}})), "its header asks for"));
+    CHECK(contains(fault(path, file_bytes(3, {{1, 1}})),
+                   "of version 1\n  hint: supported versions: 3"));
+    CHECK(contains(fault(path, file_bytes(3, {{1, 5}})), "its header requires"));
     for (const int size : {2, 3, 4, 5, 6, 7}) {
       CAPTURE(size);
       CHECK(contains(fault(path, file_bytes(3, {{size, 0}})), path + ": "));
       CHECK(contains(fault(path, file_bytes(3, {{size, -5}})), " of -5"));
       CHECK(contains(fault(path, file_bytes(3, {{size, 2147483647}})), path));
     }
-    CHECK(contains(fault(path, file_bytes(3, {{5, 3}})), "4 channels are no multiple of 3 heads"));
-    CHECK(contains(fault(path, file_bytes(3, {{7, 10}})), "a vocabulary of 11 padded to 10"));
+    CHECK(
+        contains(fault(path, file_bytes(3, {{5, 3}})), "4 channels are not a multiple of 3 heads"));
+    CHECK(contains(fault(path, file_bytes(3, {{7, 10}})), "a vocabulary of 11 is padded to 10"));
 
     REQUIRE(fault(path, good) == "");
     const LlmcModelFile file(path);
@@ -152,8 +155,8 @@ TEST_SUITE("llmc_model_file") {
       CHECK(load(name, {C}) == path + " has no tensor " + name);
     }
     CHECK(load("wpe.weight", {C, T}) ==
-          path + ": tensor wpe.weight has shape (6, 4), wanted is (4, 6)");
-    CHECK(contains(complaint([&] { LlmcModelFile none(folder.file("none.bin")); }),
+          path + ": tensor wpe.weight has shape (6, 4), expected (4, 6)");
+    CHECK(contains(complaint([&] { LlmcModelFile missing_file(folder.file("none.bin")); }),
                    "cannot open " + folder.file("none.bin")));
   }
 }

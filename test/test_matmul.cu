@@ -19,7 +19,7 @@ struct Shape {
 };
 
 std::vector<Shape> shapes() {
-  if (tiny()) return {{3, 8, 16}, {1, 16, 8}};
+  if (tiny_shapes()) return {{3, 8, 16}, {1, 16, 8}};
   // The last two have enough work for the host GEMM to split them into tiles.
   return {{1, 8, 8},      {7, 40, 24},     {65, 120, 40},  {33, 211, 40},
           {1, 2051, 528}, {130, 211, 120}, {1031, 24, 264}};
@@ -49,10 +49,10 @@ Tensor<const T, 2> stored(const Buffer<T>& buffer, bool transposed, std::int64_t
   return transposed ? make_tensor(data, columns, rows) : make_tensor(data, rows, columns);
 }
 
-// fp32: sums of K products err by about sqrt(K) units. Outputs of half precision are rounded once
-// more. A tensor core truncates where an fp32 sum rounds: by up to one unit of 2^-23, on average
-// half of it, and always to the same side. This happens for each 8 (sm_80) or 16 products of half
-// precision.
+// fp32: sums of K products err by about sqrt(K) units. Outputs of half precision are rounded one
+// time more. An fp32 sum rounds, but a tensor core truncates: by up to one unit of 2^-23, on
+// average half of it, and always to the same side. This happens for each 8 (sm_80) or 16 products
+// of half precision.
 template <class TO, class TI = TO>
 double tolerance(std::int64_t K = 0) {
   const double cut = sizeof(TI) < 4 ? static_cast<double>(ceil_div(K, 8)) * 0x1p-24 : 0;
@@ -80,18 +80,18 @@ void check_product(Shape s, bool ta, bool tb, float beta, bool with_bias) {
          ta ? Transpose::yes : Transpose::no, stored(b_device, tb, s.K, s.N),
          tb ? Transpose::yes : Transpose::no, beta,
          with_bias ? static_cast<const TI*>(bias_device.data()) : nullptr, gemm, stream);
-  auto want = product(to_floats(a), ta, to_floats(b), tb, s);
+  auto expected = product(to_floats(a), ta, to_floats(b), tb, s);
   for (std::int64_t i = 0; i < s.M * s.N; ++i) {
-    want[i] += static_cast<double>(beta) * static_cast<double>(to_float(start[i]));
-    if (with_bias) want[i] += static_cast<double>(to_float(bias[i % s.N]));
+    expected[i] += static_cast<double>(beta) * static_cast<double>(to_float(start[i]));
+    if (with_bias) expected[i] += static_cast<double>(to_float(bias[i % s.N]));
   }
-  CHECK(relative_l2(download(out, stream), want) < tolerance<TO, TI>(s.K));
+  CHECK(relative_l2(download(out, stream), expected) < tolerance<TO, TI>(s.K));
 }
 
 }  // namespace
 
 TEST_SUITE("matmul") {
-  TEST_CASE("every transposition, with and without bias and accumulation") {
+  TEST_CASE("products match the definition for every transposition, bias and accumulation") {
     for (const Shape s : shapes()) {
       for (const bool ta : {false, true}) {
         for (const bool tb : {false, true}) {
@@ -110,8 +110,8 @@ TEST_SUITE("matmul") {
     }
   }
 
-  TEST_CASE("repeated products are the same to the bit, also with a plan already made") {
-    const Shape s = tiny() ? Shape{4, 8, 8} : Shape{64, 96, 80};
+  TEST_CASE("repeated products are bitwise equal, also with an existing plan") {
+    const Shape s = tiny_shapes() ? Shape{4, 8, 8} : Shape{64, 96, 80};
     Stream stream;
     Gemm gemm;
     const auto a = upload(random_floats(s.M * s.K, 1), stream),
@@ -128,8 +128,8 @@ TEST_SUITE("matmul") {
     }
   }
 
-  TEST_CASE("one plan serves biases wherever they lie") {
-    const Shape s = tiny() ? Shape{3, 8, 8} : Shape{24, 64, 40};
+  TEST_CASE("one plan serves biases at any address") {
+    const Shape s = tiny_shapes() ? Shape{3, 8, 8} : Shape{24, 64, 40};
     Stream stream;
     Gemm gemm;
     const auto a = convert<bf16>(random_floats(s.M * s.K, 1)),
@@ -142,16 +142,16 @@ TEST_SUITE("matmul") {
       matmul(make_tensor(out.data(), s.M, s.N), stored(a_device, false, s.M, s.K), Transpose::no,
              stored(b_device, false, s.K, s.N), Transpose::no, 0.0f,
              static_cast<const bf16*>(bias_device.data() + at), gemm, stream);
-      auto want = product(to_floats(a), false, to_floats(b), false, s);
+      auto expected = product(to_floats(a), false, to_floats(b), false, s);
       for (std::int64_t i = 0; i < s.M * s.N; ++i) {
-        want[i] += static_cast<double>(to_float(bias[at + i % s.N]));
+        expected[i] += static_cast<double>(to_float(bias[at + i % s.N]));
       }
-      CHECK(relative_l2(download(out, stream), want) < tolerance<bf16>(s.K));
+      CHECK(relative_l2(download(out, stream), expected) < tolerance<bf16>(s.K));
     }
   }
 
-  TEST_CASE_TEMPLATE("the linear layer against its oracle", T, float, bf16, fp16) {
-    const Shape s = tiny() ? Shape{3, 16, 8} : Shape{37, 120, 40};
+  TEST_CASE_TEMPLATE("the linear layer matches the oracle", T, float, bf16, fp16) {
+    const Shape s = tiny_shapes() ? Shape{3, 16, 8} : Shape{37, 120, 40};
     Stream stream;
     Gemm gemm;
     const auto x = convert<T>(random_floats(s.M * s.K, 1)),
@@ -165,7 +165,7 @@ TEST_SUITE("matmul") {
     };
     const auto want_y =
         oracle::linear_forward(as_doubles(x), as_doubles(w), as_doubles(bias), s.M, s.K, s.N);
-    auto want =
+    auto expected =
         oracle::linear_backward(as_doubles(dy), as_doubles(x), as_doubles(w), s.M, s.K, s.N);
 
     const auto dx_device = Buffer<T>(s.M * s.K);
@@ -184,16 +184,18 @@ TEST_SUITE("matmul") {
         make_tensor(x_device.data(), s.M, s.K), make_tensor(w_device.data(), s.K, s.N),
         make_tensor(scratch.data(), scratch.size()), gemm, stream);
     CHECK(relative_l2(download(y_device, stream), want_y) < tolerance<T>());
-    CHECK(relative_l2(download(dx_device, stream), want.x) < tolerance<T>());
-    for (std::size_t i = 0; i < dw_start.size(); ++i) want.w[i] += static_cast<double>(dw_start[i]);
-    for (std::size_t i = 0; i < db_start.size(); ++i) want.b[i] += static_cast<double>(db_start[i]);
-    CHECK(relative_l2(download(dw_device, stream), want.w) < tolerance<float, T>(s.M));
-    CHECK(relative_l2(download(db_device, stream), want.b) < 1e-6);
+    CHECK(relative_l2(download(dx_device, stream), expected.x) < tolerance<T>());
+    for (std::size_t i = 0; i < dw_start.size(); ++i)
+      expected.w[i] += static_cast<double>(dw_start[i]);
+    for (std::size_t i = 0; i < db_start.size(); ++i)
+      expected.b[i] += static_cast<double>(db_start[i]);
+    CHECK(relative_l2(download(dw_device, stream), expected.w) < tolerance<float, T>(s.M));
+    CHECK(relative_l2(download(db_device, stream), expected.b) < 1e-6);
   }
 
-  TEST_CASE_TEMPLATE("a gradient that a linear layer leaves out changes no bit of the others", T,
-                     float, bf16, fp16) {
-    const Shape s = tiny() ? Shape{3, 16, 8} : Shape{37, 120, 40};
+  TEST_CASE_TEMPLATE("a gradient that a linear layer skips changes no bit of the others", T, float,
+                     bf16, fp16) {
+    const Shape s = tiny_shapes() ? Shape{3, 16, 8} : Shape{37, 120, 40};
     Stream stream;
     Gemm gemm;
     const auto x = upload(convert<T>(random_floats(s.M * s.K, 1)), stream);
@@ -229,7 +231,7 @@ TEST_SUITE("matmul") {
 
   TEST_CASE_TEMPLATE("a residual, GELU and GELU's gradient in the epilogue match the definition", T,
                      float, bf16, fp16) {
-    const Shape s = tiny() ? Shape{3, 16, 8} : Shape{65, 120, 40};
+    const Shape s = tiny_shapes() ? Shape{3, 16, 8} : Shape{65, 120, 40};
     Stream stream;
     Gemm gemm;
     const auto x = convert<T>(random_floats(s.M * s.K, 1)),
@@ -245,19 +247,19 @@ TEST_SUITE("matmul") {
                          Transpose::no, stored(w_device, false, s.K, s.N), Transpose::no, beta,
                          b == nullptr ? nullptr : static_cast<const T*>(b->data()));
     };
-    if (gemm.proposals(call_with(0, &bias_device)) == 0) return;
+    if (gemm.num_proposals(call_with(0, &bias_device)) == 0) return;
     const auto plain = product(to_floats(x), false, to_floats(w), false, s);
     const auto with = [&](double beta, bool with_bias) {
-      auto want = plain;
+      auto expected = plain;
       for (std::int64_t i = 0; i < s.M * s.N; ++i) {
-        want[i] += beta * as_double(residual[i]);
-        if (with_bias) want[i] += as_double(bias[i % s.N]);
+        expected[i] += beta * as_double(residual[i]);
+        if (with_bias) expected[i] += as_double(bias[i % s.N]);
       }
-      return want;
+      return expected;
     };
-    const auto matches = [&](const Buffer<T>& got, const std::vector<double>& want,
+    const auto matches = [&](const Buffer<T>& got, const std::vector<double>& expected,
                              double more = 0) {
-      return relative_l2(download(got, stream), want) < tolerance<T>(s.K) + more;
+      return relative_l2(download(got, stream), expected) < tolerance<T>(s.K) + more;
     };
     // A library's GELU may use a coarse tanh (llmc/ops/gemm/gemm.h); the slope and derivative of
     // GELU double its error at most.
@@ -279,7 +281,7 @@ TEST_SUITE("matmul") {
       call = call_with(0, with_bias ? &bias_device : nullptr);
       call.epilogue = Epilogue::gelu;
       call.aux = aux.data();
-      if (gemm.proposals(call) == 0) continue;  // not every library supports it in every dtype
+      if (gemm.num_proposals(call) == 0) continue;  // not every library supports it in every dtype
       gemm.run(call, stream);
       CHECK(matches(aux, with(0, with_bias)));
       CHECK(matches(out, oracle::gelu_forward(with(0, with_bias)), kCoarseTanh));
@@ -289,7 +291,7 @@ TEST_SUITE("matmul") {
     call = call_with(0, nullptr);
     call.epilogue = Epilogue::gelu_backward;
     call.aux = before_device.data();
-    if (gemm.proposals(call) == 0) return;
+    if (gemm.num_proposals(call) == 0) return;
     gemm.run(call, stream);
     const auto floats = to_floats(before_gelu);
     CHECK(matches(out, oracle::gelu_backward(plain, oracle::Vec(floats.begin(), floats.end())),
@@ -297,7 +299,7 @@ TEST_SUITE("matmul") {
     CHECK(to_floats(download(before_device, stream)) == floats);  // read, not written
   }
 
-  TEST_CASE("K is split for weight gradients with a K that is a multiple of 128 alone") {
+  TEST_CASE("K is split only for weight gradients whose K is a multiple of 128") {
     GemmOptions split;
     split.split_k = true;
     const auto allowed = [&]<class TO, class TI>(GemmCall<TO, TI> call, std::int64_t k) {
@@ -317,7 +319,7 @@ TEST_SUITE("matmul") {
     CHECK(!may_split_k(call, split));
   }
 
-  TEST_CASE("epilogues that no library could run are named") {
+  TEST_CASE("the error names an epilogue that no library supports") {
     Stream stream;
     Gemm gemm;
     const Buffer<float> memory(64);
@@ -327,7 +329,7 @@ TEST_SUITE("matmul") {
     call.a = call.b = memory.data();
     call.c = memory.data();
     call.epilogue = Epilogue::gelu;
-    CHECK_THROWS_WITH_AS(gemm.run(call, stream), doctest::Contains("without room for its input"),
+    CHECK_THROWS_WITH_AS(gemm.run(call, stream), doctest::Contains("the input of GELU, is null"),
                          Error);
     call.aux = memory.data();
     call.n = 7;
@@ -336,11 +338,11 @@ TEST_SUITE("matmul") {
     call.n = 8;
     call.epilogue = Epilogue::gelu_backward;
     call.bias = memory.data();
-    CHECK_THROWS_WITH_AS(gemm.run(call, stream),
-                         doctest::Contains("a bias and the gradient of GELU"), Error);
+    CHECK_THROWS_WITH_AS(gemm.run(call, stream), doctest::Contains("a bias is not supported"),
+                         Error);
   }
 
-  TEST_CASE("shapes that do not fit are named") {
+  TEST_CASE("the error names a tensor whose shape does not match") {
     Stream stream;
     Gemm gemm;
     const Buffer<float> a(24), b(24), c(24);
@@ -349,11 +351,11 @@ TEST_SUITE("matmul") {
         matmul(make_tensor(c.data(), 3, 8), make_tensor((const float*)a.data(), 3, 8),
                Transpose::no, make_tensor((const float*)b.data(), 3, 8), Transpose::no, 0.0f,
                no_bias, gemm, stream),
-        "tensor 'b' has shape (3, 8), wanted (8, 8)", Error);
+        "tensor 'b' has shape (3, 8), expected (8, 8)", Error);
     const Buffer<bf16> half(64);
     const auto view = make_tensor(static_cast<const bf16*>(half.data()), 4, 8);
     CHECK_THROWS_WITH_AS(matmul(make_tensor(a.data(), 4, 4), view, Transpose::no, view,
                                 Transpose::yes, 0.0f, view.data, gemm, stream),
-                         doctest::Contains("a bias of another type"), Error);
+                         doctest::Contains("bias has another type"), Error);
   }
 }

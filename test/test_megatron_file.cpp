@@ -61,7 +61,7 @@ std::string raw(const std::vector<Token>& tokens) {
 
 }  // namespace
 
-TEST_CASE("Megatron's files: 16 and 32 bits, documents by the index, by any of their names") {
+TEST_CASE("Megatron files of 16 and 32 bits are read by any of their names, with documents") {
   const TemporaryDirectory directory;
   const std::string prefix = directory.file("corpus");
   write(prefix + ".idx", good_index().bytes());
@@ -70,70 +70,70 @@ TEST_CASE("Megatron's files: 16 and 32 bits, documents by the index, by any of t
        {prefix, prefix + ".bin", prefix + ".idx", directory.file("corp*")}) {
     CAPTURE(name);
     const TokenSource source = source_of(name);
-    CHECK(all_of(source) == Ids{1, 2, 3, 4, 5, 6, 7, 8});
-    CHECK(starts_of(source) == Ids{0, 0, 0, 3, 3, 3, 6, 6});
+    CHECK(all_tokens(source) == Ids{1, 2, 3, 4, 5, 6, 7, 8});
+    CHECK(document_starts_of(source) == Ids{0, 0, 0, 3, 3, 3, 6, 6});
     CHECK(source.has_documents());
   }
-  MegatronIndex wide = good_index();
-  wide.type = 4;
-  for (auto& pointer : wide.pointers) pointer *= 2;
-  write(prefix + ".idx", wide.bytes());
+  MegatronIndex index32 = good_index();
+  index32.type = 4;
+  for (auto& pointer : index32.pointers) pointer *= 2;
+  write(prefix + ".idx", index32.bytes());
   write(prefix + ".bin", raw<std::int32_t>({1, 2, 3, 4, 5, 6, 7, 256}));
-  CHECK(all_of(source_of(prefix)) == Ids{1, 2, 3, 4, 5, 6, 7, 256});
+  CHECK(all_tokens(source_of(prefix)) == Ids{1, 2, 3, 4, 5, 6, 7, 256});
   write(prefix + ".bin", raw<std::int32_t>({1, 2, -3, 4, 5, 6, 7, 8}));
   CHECK(contains(complaint([&] { source_of(prefix); }), "corpus.bin: token 2 is -3, outside"));
 }
 
-TEST_CASE("Megatron's files that are wrong") {
+TEST_CASE("the error for an invalid Megatron file names the file and the problem") {
   const TemporaryDirectory directory;
   const std::string prefix = directory.file("corpus");
   const std::string tokens = raw<std::uint16_t>({1, 2, 3, 4, 5, 6, 7, 8});
-  const auto said = [&](const std::string& index, const std::string& bin) {
+  const auto error_of = [&](const std::string& index, const std::string& bin) {
     write(prefix + ".idx", index);
     write(prefix + ".bin", bin);
     return complaint([&] { source_of(prefix); });
   };
   const std::string good = good_index().bytes();
-  REQUIRE(said(good, tokens).empty());
+  REQUIRE(error_of(good, tokens).empty());
   for (std::size_t size = 0; size < good.size(); ++size) {
-    CHECK(contains(said(good.substr(0, size), tokens), prefix + ".idx is truncated"));
+    CHECK(contains(error_of(good.substr(0, size), tokens), prefix + ".idx is truncated"));
   }
-  CHECK(contains(said(good + "x", tokens), ".idx is garbled: 5 sequences and 5 document"));
-  CHECK(contains(said(good + "modes", tokens), "multimodal"));
-  CHECK(contains(said(good, tokens.substr(1)), "bytes left when it begins"));
-  CHECK(contains(said(good, tokens + "xx"), "corpus.bin is garbled: it has 18 bytes"));
+  CHECK(contains(error_of(good + "x", tokens), ".idx is damaged: 5 sequences and 5 document"));
+  CHECK(contains(error_of(good + "modes", tokens), "multimodal"));
+  CHECK(contains(error_of(good, tokens.substr(1)), "bytes left when it begins"));
+  CHECK(contains(error_of(good, tokens + "xx"), "corpus.bin is damaged: it has 18 bytes"));
 
-  const auto changed = [&](const auto& change) {
+  const auto error_after = [&](const auto& change) {
     MegatronIndex index = good_index();
     change(index);
-    return said(index.bytes(), tokens);
+    return error_of(index.bytes(), tokens);
   };
   constexpr auto kHuge = std::numeric_limits<std::int64_t>::max();
-  CHECK(contains(changed([](auto& i) { i.magic[0] = 'm'; }), "is not a Megatron index"));
-  CHECK(contains(changed([](auto& i) { i.version = 2; }), "version 2"));
-  CHECK(contains(changed([](auto& i) { i.type = 6; }), "of type 6"));
-  CHECK(contains(changed([](auto& i) { i.sequences = ~std::uint64_t{0}; }), "cannot hold"));
-  CHECK(contains(changed([](auto& i) { i.boundaries = std::uint64_t{1} << 61; }), "cannot hold"));
-  CHECK(contains(changed([](auto& i) { i.sequences = 6; }), "truncated"));
-  CHECK(contains(changed([](auto& i) { i.lengths[1] = -2; }), "sequence 1 has -2 tokens"));
-  CHECK(contains(changed([](auto& i) { i.lengths[4] = 2'000'000'000; }), "sequence 4 has"));
-  CHECK(contains(changed([](auto& i) { i.pointers[2] = 8; }),
-                 "sequence 2 is said to begin at byte 8"));
-  CHECK(contains(changed([](auto& i) { i.pointers[2] = kHuge; }), "sequence 2 is said"));
+  CHECK(contains(error_after([](auto& i) { i.magic[0] = 'm'; }), "is not a Megatron index"));
+  CHECK(contains(error_after([](auto& i) { i.version = 2; }), "version 2"));
+  CHECK(contains(error_after([](auto& i) { i.type = 6; }), "of type 6"));
+  CHECK(contains(error_after([](auto& i) { i.sequences = ~std::uint64_t{0}; }), "cannot hold"));
   CHECK(
-      contains(changed([](auto& i) { i.documents[0] = 1; }), "document boundary 0 is sequence 1"));
-  CHECK(
-      contains(changed([](auto& i) { i.documents[2] = 0; }), "document boundary 2 is sequence 0"));
-  CHECK(contains(changed([](auto& i) { i.documents[1] = kHuge; }), "document boundary 1"));
-  CHECK(
-      contains(changed([](auto& i) { i.documents[4] = 4; }), "document boundary 4 is sequence 4"));
-  CHECK(contains(changed([](auto& i) { i.documents[0] = -1; }),
+      contains(error_after([](auto& i) { i.boundaries = std::uint64_t{1} << 61; }), "cannot hold"));
+  CHECK(contains(error_after([](auto& i) { i.sequences = 6; }), "truncated"));
+  CHECK(contains(error_after([](auto& i) { i.lengths[1] = -2; }), "sequence 1 has -2 tokens"));
+  CHECK(contains(error_after([](auto& i) { i.lengths[4] = 2'000'000'000; }), "sequence 4 has"));
+  CHECK(contains(error_after([](auto& i) { i.pointers[2] = 8; }), "sequence 2 begins at byte 8"));
+  CHECK(contains(error_after([](auto& i) { i.pointers[2] = kHuge; }), "sequence 2 begins at byte"));
+  CHECK(contains(error_after([](auto& i) { i.documents[0] = 1; }),
+                 "document boundary 0 is sequence 1"));
+  CHECK(contains(error_after([](auto& i) { i.documents[2] = 0; }),
+                 "document boundary 2 is sequence 0"));
+  CHECK(contains(error_after([](auto& i) { i.documents[1] = kHuge; }), "document boundary 1"));
+  CHECK(contains(error_after([](auto& i) { i.documents[4] = 4; }),
+                 "document boundary 4 is sequence 4"));
+  CHECK(contains(error_after([](auto& i) { i.documents[0] = -1; }),
                  "document boundary 0 is sequence -1"));
 
-  MegatronIndex nothing;
-  nothing.documents = {0};
-  CHECK(contains(said(nothing.bytes(), ""), ".idx has no sequences"));
-  CHECK(said(good, tokens).empty());
+  MegatronIndex empty;
+  empty.documents = {0};
+  CHECK(contains(error_of(empty.bytes(), ""), ".idx has no sequences"));
+  CHECK(error_of(good, tokens).empty());
   fs::remove(prefix + ".bin");
   CHECK(contains(complaint([&] { source_of(prefix + ".idx"); }), "corpus.bin"));
 }

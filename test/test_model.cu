@@ -1,5 +1,5 @@
 // The whole model against PyTorch's fp64 results (fixtures), and against itself: however a step is
-// split, the gradients equal those of the plain run.
+// split, the gradients equal those of the unsplit run.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -31,7 +31,7 @@ void check_all(const std::vector<Comparison>& comparisons) {
 }
 
 std::vector<std::string> fixture_names() {
-  if (tiny()) return {"one_row"};
+  if (tiny_shapes()) return {"one_row"};
   return {"odd", "wide_vocab", "head64", "one_row"};
 }
 
@@ -50,8 +50,8 @@ Result result_of(const Fixture& fixture, const RunShape& run, std::int64_t piece
 // The effect that reordering an fp32 sum may have (test/oracle/README.md).
 constexpr double kReordering = 3e-6;
 
-// Computes the gradients of several micro-batches, each with its own activations, through all
-// stages: first all forward passes, then the backward passes. Returns the mean loss.
+// Computes the gradients of several micro-batches, each with its own activations, through
+// all stages: first all forward passes, then the backward passes. Returns the mean loss.
 template <class T>
 float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batches,
                        const std::vector<Stage>& stages, PassOptions options) {
@@ -80,9 +80,9 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   state.begin_step(context.stream);
   std::vector<DeviceBatch> staged;
   const auto options_of = [&](std::size_t i) {
-    PassOptions own = options;
-    for (std::size_t k = 0; k < i; ++k) own.first_sample += batches[k].B;
-    return own;
+    PassOptions own_options = options;
+    for (std::size_t k = 0; k < i; ++k) own_options.first_sample += batches[k].B;
+    return own_options;
   };
   const auto copy = [&](Tensor<T, 2> to, Tensor<T, 2> from) {
     copy_on_device(to.data, static_cast<const T*>(from.data), from.size(), context.stream);
@@ -112,33 +112,34 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   return state.loss_value(context.stream);
 }
 
-using Frozen = std::function<bool(const std::string& name)>;
+using IsFrozen = std::function<bool(const std::string& name)>;
 
 // The parameters of another source, with no gradients for the frozen ones.
-class WithFrozen final : public ParameterSource {
+class FrozenParameters final : public ParameterSource {
  public:
-  WithFrozen(ParameterSource& source, Frozen frozen)
-      : source_(source), frozen_(std::move(frozen)) {}
+  FrozenParameters(ParameterSource& source, IsFrozen is_frozen)
+      : source_(source), is_frozen_(std::move(is_frozen)) {}
   void acquire(int block) override { source_.acquire(block); }
   void release(int block) override { source_.release(block); }
   void gradients_ready(int block) override { source_.gradients_ready(block); }
   WeightView weight(const ParameterSpec& spec) override { return source_.weight(spec); }
   float* gradient(const ParameterSpec& spec) override {
-    return frozen_(spec.name) ? nullptr : source_.gradient(spec);
+    return is_frozen_(spec.name) ? nullptr : source_.gradient(spec);
   }
 
  private:
   ParameterSource& source_;
-  Frozen frozen_;
+  IsFrozen is_frozen_;
 };
 
 // The gradients of a batch in rig's state, computed by a model with frozen parameters.
 template <class T>
-NamedFloats gradients_with(ModelRig<T>& rig, const Frozen& frozen, const oracle::Batch& batch) {
+NamedFloats gradients_with(ModelRig<T>& rig, const IsFrozen& is_frozen,
+                           const oracle::Batch& batch) {
   MemoryPlan plan;
   Context context;
   TrainingState<T>& state = rig.state();
-  WithFrozen source(state.source(), frozen);
+  FrozenParameters source(state.source(), is_frozen);
   ModelRunner<T> runner(rig.runner().config(), state.table(), source, rig.runner().shape(), context,
                         plan);
   plan.allocate();
@@ -153,7 +154,7 @@ NamedFloats gradients_with(ModelRig<T>& rig, const Frozen& frozen, const oracle:
 }  // namespace
 
 TEST_SUITE("model") {
-  TEST_CASE_TEMPLATE("logits, loss and every gradient follow PyTorch", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("logits, loss and every gradient match PyTorch", T, float, bf16, fp16) {
     for (const std::string& name : fixture_names()) {
       CAPTURE(name);
       const Fixture fixture = load_fixture(name);
@@ -168,8 +169,8 @@ TEST_SUITE("model") {
     }
   }
 
-  TEST_CASE("evaluation gives the training pass's losses") {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+  TEST_CASE("evaluation computes the losses of the training pass") {
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     ModelRig<float> rig(engine_config(fixture.config()), run_for(fixture));
     rig.set_parameters(fixture.parameters());
     const float loss = rig.gradients_of({fixture.batch()});
@@ -179,29 +180,30 @@ TEST_SUITE("model") {
     CHECK(sum / static_cast<double>(losses.size()) == doctest::Approx(loss).epsilon(1e-6));
   }
 
-  TEST_CASE("micro-batches, larger buffers and standard attention change nothing") {
-    if (tiny()) return;  // the kernels themselves are checked on tiny shapes in their own tests
+  TEST_CASE(
+      "micro-batches, larger buffers and standard attention change the result only by rounding") {
+    if (tiny_shapes()) return;  // other tests check the kernels on tiny shapes
     const Fixture fixture = load_fixture("odd");
-    const RunShape plain = run_for(fixture);
-    const Result want = result_of(fixture, plain, 1);
-    const auto same = [&](const char* what, const Result& got) {
+    const RunShape shape = run_for(fixture);
+    const Result expected = result_of(fixture, shape, 1);
+    const auto check_equal = [&](const char* what, const Result& actual) {
       CAPTURE(what);
-      CHECK(got.loss == doctest::Approx(want.loss).epsilon(1e-6));
-      CHECK(worst_difference(got.gradients, want.gradients) < kReordering);
+      CHECK(actual.loss == doctest::Approx(expected.loss).epsilon(1e-6));
+      CHECK(worst_difference(actual.gradients, expected.gradients) < kReordering);
     };
-    same("micro-batches", result_of(fixture, plain, fixture.integer("B")));
-    RunShape roomy = plain;
-    roomy.B += 2;
-    roomy.T += 3;
-    same("buffers larger than the batch", result_of(fixture, roomy, 1));
-    RunShape standard = plain;
+    check_equal("micro-batches", result_of(fixture, shape, fixture.integer("B")));
+    RunShape larger_shape = shape;
+    larger_shape.B += 2;
+    larger_shape.T += 3;
+    check_equal("buffers larger than the batch", result_of(fixture, larger_shape, 1));
+    RunShape standard = shape;
     standard.attention = Attention::standard;
-    same("standard attention", result_of(fixture, standard, 1));
+    check_equal("standard attention", result_of(fixture, standard, 1));
   }
 
-  TEST_CASE_TEMPLATE("any number of logits rows gives the same losses and gradients", T, float,
-                     bf16, fp16) {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+  TEST_CASE_TEMPLATE("the number of logits rows changes losses and gradients only by rounding", T,
+                     float, bf16, fp16) {
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     const auto run = [&](std::int64_t logits_rows) {
       RunShape shape = run_for(fixture);
       shape.logits_rows = logits_rows;
@@ -224,62 +226,62 @@ TEST_SUITE("model") {
     }
   }
 
-  TEST_CASE("two runs are equal to the bit") {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+  TEST_CASE("two runs are bitwise equal") {
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     const Result a = result_of(fixture, run_for(fixture), 1);
     const Result b = result_of(fixture, run_for(fixture), 1);
     CHECK(a.loss == b.loss);
     CHECK(a.gradients == b.gradients);
   }
 
-  TEST_CASE_TEMPLATE("stages of any length, one after the other, are the whole model to the bit", T,
+  TEST_CASE_TEMPLATE("consecutive stages of any length are bitwise equal to the whole model", T,
                      float, bf16, fp16) {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     const std::int64_t L = fixture.integer("L");
     const PassOptions options{.dropout = {.embedding = 0.1, .attention = 0.2, .residual = 0.3}};
     ModelRig<T> rig(engine_config(fixture.config()), run_for(fixture));
     rig.set_parameters(fixture.parameters());
     rig.set_loss_scale(fixture.number("fp16_loss_scale"));
     const float loss = rig.gradients_of({fixture.batch()}, options);
-    const NamedFloats want = rig.gradients();
+    const NamedFloats expected = rig.gradients();
     for (std::int64_t cut = 1; cut < L; ++cut) {
       CAPTURE(cut);
       const std::vector<Stage> stages = {{.first = 0, .end = cut, .head = false},
                                          {.first = cut, .end = L, .embedding = false}};
       CHECK(staged_gradients(rig, {fixture.batch()}, stages, options) == loss);
-      CHECK(rig.gradients() == want);
+      CHECK(rig.gradients() == expected);
     }
   }
 
-  TEST_CASE("micro-batches in flight at the same time give the gradients of one after the other") {
+  TEST_CASE("micro-batches in flight at the same time have the gradients of sequential ones") {
     const Fixture fixture = load_fixture("odd");
     const std::int64_t B = fixture.integer("B");
-    if (tiny() || B < 2) return;
+    if (tiny_shapes() || B < 2) return;
     const auto batches = pieces_of(fixture.batch(), B);
     ModelRig<float> rig(engine_config(fixture.config()), run_for(fixture));
     rig.set_parameters(fixture.parameters());
     const float loss = rig.gradients_of(batches);
-    const NamedFloats want = rig.gradients();
+    const NamedFloats expected = rig.gradients();
     const std::vector<Stage> whole = {rig.runner().model().whole()};
     CHECK(staged_gradients(rig, batches, whole, {}) == loss);
-    CHECK(rig.gradients() == want);
+    CHECK(rig.gradients() == expected);
   }
 
-  TEST_CASE_TEMPLATE("frozen parameters get no gradient and change no bit of the others", T, float,
-                     bf16) {
-    const Fixture fixture = load_fixture(tiny() ? "one_row" : "odd");
+  TEST_CASE_TEMPLATE("frozen parameters get no gradient and change no bit of other gradients", T,
+                     float, bf16) {
+    const Fixture fixture = load_fixture(tiny_shapes() ? "one_row" : "odd");
     ModelRig<T> rig(engine_config(fixture.config()), run_for(fixture));
     rig.set_parameters(fixture.parameters());
-    const Frozen none = [](const std::string&) { return false; };
-    const NamedFloats want = gradients_with(rig, none, fixture.batch());
-    for (const auto& [name, values] : want) {
+    const IsFrozen none = [](const std::string&) { return false; };
+    const NamedFloats expected = gradients_with(rig, none, fixture.batch());
+    for (const auto& [name, values] : expected) {
       CAPTURE(name);
       CHECK(values != std::vector<float>(values.size()));
     }
     const auto norm = [](const std::string& name) { return name.find("ln_") != name.npos; };
     const auto weight = [](const std::string& name) { return name.ends_with(".weight"); };
     using Name = const std::string&;
-    const std::vector<std::pair<std::string, Frozen>> cases = {
+    const std::vector<std::pair<std::string, IsFrozen>> cases = {
         {"wte", [](Name name) { return name == "wte.weight"; }},
         {"wpe", [](Name name) { return name == "wpe.weight"; }},
         {"norms", norm},
@@ -291,12 +293,12 @@ TEST_SUITE("model") {
         {"all but one", [](Name name) { return name != "h.0.attn.c_attn.weight"; }},
         {"all", [](Name) { return true; }},
     };
-    for (const auto& [what, frozen] : cases) {
+    for (const auto& [what, is_frozen] : cases) {
       CAPTURE(what);
-      for (const auto& [name, values] : gradients_with(rig, frozen, fixture.batch())) {
+      for (const auto& [name, values] : gradients_with(rig, is_frozen, fixture.batch())) {
         CAPTURE(name);
         const std::vector<float> zeros(values.size());
-        CHECK(values == (frozen(name) ? zeros : want.at(name)));
+        CHECK(values == (is_frozen(name) ? zeros : expected.at(name)));
       }
     }
   }
@@ -314,7 +316,7 @@ TEST_SUITE("model") {
     CHECK_THROWS_WITH_AS(config_from_name("gpt5"), doctest::Contains("--model 'gpt5'"), Error);
   }
 
-  TEST_CASE("FLOP per token count attention as a half and as a whole") {
+  TEST_CASE("FLOP per token count causal attention and full attention") {
     const Gpt2Config config = config_from_name("d12");
     const FlopsPerToken flops = flops_per_token(ParameterTable(config), config, 1024);
     // 124,439,808 parameters, of which 1024 x 768 are position embeddings.
@@ -323,7 +325,7 @@ TEST_SUITE("model") {
     CHECK(flops.full == kProducts + 12.0 * 12 * 1024 * 768);
   }
 
-  TEST_CASE("impossible shapes are named") {
+  TEST_CASE("errors name impossible shapes") {
     Gpt2Config config;
     config.heads = 7;
     CHECK_THROWS_WITH_AS(check_config(config), doctest::Contains("--channels 768 with --heads 7"),
@@ -349,23 +351,24 @@ TEST_SUITE("model") {
       CHECK(logits_bytes(all) == 8192 * kRow + kLosses);
   }
 
-  TEST_CASE("the hint of a run that does not fit is one that fits") {
+  TEST_CASE("the hint of a run that does not fit names a batch that fits") {
     const Gpt2Config config = config_from_name("d12");
     Context context;
     RunShape shape{.B = 8, .T = 1024, .logits_rows = 0};
     RunShape fewer_rows = shape;
     fewer_rows.logits_rows = 4096;
     const std::int64_t bytes = memory_of<bf16>(config, fewer_rows, context);
-    CHECK(what_would_fit<bf16>(config, shape, context, bytes) == "--logits-rows 4096 would fit");
+    CHECK(fit_hint<bf16>(config, shape, context, bytes) == "use --logits-rows 4096, which fits");
     RunShape smaller = shape;
     smaller.B = 3;
-    const std::int64_t less = memory_of<bf16>(config, smaller, context);
-    const std::string batch = "--batch-size 3 would fit; --grad-accum keeps the batch large";
-    CHECK(what_would_fit<bf16>(config, shape, context, less) == batch);
+    const std::int64_t smaller_bytes = memory_of<bf16>(config, smaller, context);
+    const std::string batch =
+        "use --batch-size 3, which fits; --grad-accum keeps the global batch large";
+    CHECK(fit_hint<bf16>(config, shape, context, smaller_bytes) == batch);
     // With no more rows of logits than the default, the hint does not suggest fewer rows.
     smaller.logits_rows = fewer_rows.logits_rows = 7;
-    CHECK(what_would_fit<bf16>(config, fewer_rows, context,
-                               memory_of<bf16>(config, smaller, context)) == batch);
+    CHECK(fit_hint<bf16>(config, fewer_rows, context, memory_of<bf16>(config, smaller, context)) ==
+          batch);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {

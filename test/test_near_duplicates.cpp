@@ -23,9 +23,9 @@ std::string text_of(const Words& words) {
   return text;
 }
 
-Words random_words(std::mt19937_64& random, std::size_t count, int most = 1'000'000) {
+Words random_words(std::mt19937_64& random, std::size_t count, int limit = 1'000'000) {
   Words words(count);
-  for (int& word : words) word = static_cast<int>(random() % static_cast<std::uint64_t>(most));
+  for (int& word : words) word = static_cast<int>(random() % static_cast<std::uint64_t>(limit));
   return words;
 }
 
@@ -41,9 +41,9 @@ std::set<Words> shingles_of(const Words& words) {
 // |A n B| / |A u B|, by the definition.
 double jaccard(const Words& a, const Words& b) {
   const auto A = shingles_of(a), B = shingles_of(b);
-  std::size_t both = 0;
-  for (const Words& shingle : A) both += B.count(shingle);
-  return static_cast<double>(both) / static_cast<double>(A.size() + B.size() - both);
+  std::size_t num_common = 0;
+  for (const Words& shingle : A) num_common += B.count(shingle);
+  return static_cast<double>(num_common) / static_cast<double>(A.size() + B.size() - num_common);
 }
 
 std::size_t words_in(const std::string& text) {
@@ -53,13 +53,13 @@ std::size_t words_in(const std::string& text) {
 }
 
 bool same_words(const std::string& a, const std::string& b) {
-  std::vector<std::uint64_t> x, y;
-  llmc::for_each_word(a, [&](std::uint64_t word) { x.push_back(word); });
-  llmc::for_each_word(b, [&](std::uint64_t word) { y.push_back(word); });
-  return x == y;
+  std::vector<std::uint64_t> words_a, words_b;
+  llmc::for_each_word(a, [&](std::uint64_t word) { words_a.push_back(word); });
+  llmc::for_each_word(b, [&](std::uint64_t word) { words_b.push_back(word); });
+  return words_a == words_b;
 }
 
-TEST_CASE("words: what counts and what does not") {
+TEST_CASE("words are compared without case, punctuation and white space") {
   CHECK(same_words("The king's 2 ships -- sink.", "the KING s \n 2 ships \"sink\"!"));
   CHECK(same_words("caf\xc3\xa9 \xe2\x80\x9cnoir\xe2\x80\x9d\xc2\xa0!", "caf\xc3\xa9, noir"));
   CHECK(!same_words("caf\xc3\xa9", "cafe"));
@@ -73,22 +73,22 @@ TEST_CASE("words: what counts and what does not") {
                  "b\xc3") == 2);  // bytes that are not UTF-8 separate words
 }
 
-TEST_CASE("the same bytes are found, and only they") {
+TEST_CASE("exact duplicates are documents with equal bytes") {
   llmc::ExactDuplicates exact;
-  CHECK(!exact.seen(llmc::content_hash("a")));
-  CHECK(!exact.seen(llmc::content_hash("A")));
-  CHECK(!exact.seen(llmc::content_hash("")));
-  CHECK(exact.seen(llmc::content_hash("a")));
-  CHECK(exact.seen(llmc::content_hash("")));
+  CHECK(!exact.contains_or_add(llmc::content_hash("a")));
+  CHECK(!exact.contains_or_add(llmc::content_hash("A")));
+  CHECK(!exact.contains_or_add(llmc::content_hash("")));
+  CHECK(exact.contains_or_add(llmc::content_hash("a")));
+  CHECK(exact.contains_or_add(llmc::content_hash("")));
   CHECK(llmc::content_hash("a").low != llmc::content_hash("a").high);
 }
 
 // b is a with some of its words changed; each change affects up to five shingles.
-TEST_CASE("the estimate is the Jaccard index, give or take its standard deviation") {
+TEST_CASE("the estimate equals the Jaccard index within its standard deviation") {
   std::mt19937_64 random(2);
-  const int pairs = llmc_test::tiny() ? 40 : 400;
+  const int pairs = llmc_test::tiny_shapes() ? 40 : 400;
   for (const int changes : {0, 2, 6, 14, 40, 200}) {
-    double error = 0, squares = 0, variance = 0;
+    double error_sum = 0, square_sum = 0, variance = 0;
     for (int pair = 0; pair < pairs; ++pair) {
       const Words a = random_words(random, 200);
       Words b = a;
@@ -98,31 +98,31 @@ TEST_CASE("the estimate is the Jaccard index, give or take its standard deviatio
       const double s = jaccard(a, b);
       const double estimate =
           llmc::similarity(*llmc::min_hash(text_of(a)), *llmc::min_hash(text_of(b)));
-      error += estimate - s;
-      squares += (estimate - s) * (estimate - s);
+      error_sum += estimate - s;
+      square_sum += (estimate - s) * (estimate - s);
       variance += s * (1 - s) / llmc::kMinHashes;
     }
     INFO(changes);
     // Unbiased: the mean error is within 5 of its standard deviations; 1e-3 allows for 16-bit
     // values that are equal by chance.
-    CHECK(std::abs(error / pairs) <= 5 * std::sqrt(variance) / pairs + 1e-3);
+    CHECK(std::abs(error_sum / pairs) <= 5 * std::sqrt(variance) / pairs + 1e-3);
     // The spread is right too: the mean square of n such errors has a relative deviation of about
     // sqrt(2 / n).
-    CHECK(squares <= variance * (1 + 5 * std::sqrt(2.0 / pairs)) + 1e-6 * pairs);
+    CHECK(square_sum <= variance * (1 + 5 * std::sqrt(2.0 / pairs)) + 1e-6 * pairs);
   }
 }
 
-TEST_CASE("repetition and order of shingles do not count") {
+TEST_CASE("repetition and order of shingles do not change the hash") {
   const Words words{1, 2, 3, 4, 5, 6};
-  Words twice = words;
-  twice.insert(twice.end(), words.begin(), words.end());
-  Words thrice = twice;
-  thrice.insert(thrice.end(), words.begin(), words.end());
-  CHECK(*llmc::min_hash(text_of(twice)) == *llmc::min_hash(text_of(thrice)));
-  CHECK(*llmc::min_hash(text_of(words)) != *llmc::min_hash(text_of(twice)));
+  Words words_twice = words;
+  words_twice.insert(words_twice.end(), words.begin(), words.end());
+  Words words_three_times = words_twice;
+  words_three_times.insert(words_three_times.end(), words.begin(), words.end());
+  CHECK(*llmc::min_hash(text_of(words_twice)) == *llmc::min_hash(text_of(words_three_times)));
+  CHECK(*llmc::min_hash(text_of(words)) != *llmc::min_hash(text_of(words_twice)));
 }
 
-TEST_CASE("texts of few words, and of none") {
+TEST_CASE("short texts are compared as a whole, and empty texts have no hash") {
   CHECK(!llmc::min_hash("").has_value());
   CHECK(!llmc::min_hash("...").has_value());
   CHECK(*llmc::min_hash("one two") == *llmc::min_hash("One, two."));
@@ -130,7 +130,7 @@ TEST_CASE("texts of few words, and of none") {
   CHECK(llmc::similarity(*llmc::min_hash("one two"), *llmc::min_hash("two one")) < 0.1);
 }
 
-TEST_CASE("bands are as long as they may be at each threshold") {
+TEST_CASE("bands have the largest length that detects 99% at each threshold") {
   for (const double threshold : {0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0}) {
     const llmc::Bands bands = llmc::bands_for(threshold);
     INFO(threshold);
@@ -146,12 +146,12 @@ TEST_CASE("bands are as long as they may be at each threshold") {
 
 // Random hashes that agree in each value with probability s. The second is dropped if and only if
 // the two are compared and their estimate reaches the threshold.
-TEST_CASE("pairs are compared as often as the formula says") {
+TEST_CASE("pairs are compared with the probability of the formula") {
   std::mt19937_64 random(3);
-  const int pairs = llmc_test::tiny() ? 200 : 4000;
+  const int pairs = llmc_test::tiny_shapes() ? 200 : 4000;
   const llmc::Bands bands = llmc::bands_for(0.8);
   for (const double s : {0.5, 0.65, 0.8, 0.95}) {
-    int compared = 0, dropped = 0, wanted = 0;
+    int num_compared = 0, num_dropped = 0, num_expected = 0;
     for (int pair = 0; pair < pairs; ++pair) {
       MinHash a, b;
       for (std::size_t i = 0; i < a.size(); ++i) {
@@ -159,33 +159,33 @@ TEST_CASE("pairs are compared as often as the formula says") {
         const bool same = llmc::unit_interval(random()) < s;
         b[i] = same ? a[i] : static_cast<std::uint16_t>(a[i] + 1);
       }
-      bool agree = false;
+      bool has_equal_band = false;
       for (std::int64_t band = 0; band < bands.count; ++band) {
         bool all = true;
         for (std::int64_t row = 0; row < bands.rows; ++row) {
           const auto i = static_cast<std::size_t>(band * bands.rows + row);
           all = all && a[i] == b[i];
         }
-        agree = agree || all;
+        has_equal_band = has_equal_band || all;
       }
       NearDuplicates near(0.8);
-      REQUIRE(!near.seen(a));
-      compared += agree ? 1 : 0;
-      wanted += agree && llmc::similarity(a, b) >= 0.8 ? 1 : 0;
-      dropped += near.seen(b) ? 1 : 0;
+      REQUIRE(!near.contains_or_add(a));
+      num_compared += has_equal_band ? 1 : 0;
+      num_expected += has_equal_band && llmc::similarity(a, b) >= 0.8 ? 1 : 0;
+      num_dropped += near.contains_or_add(b) ? 1 : 0;
     }
     INFO(s);
-    CHECK(dropped == wanted);
+    CHECK(num_dropped == num_expected);
     const double p = bands.probability(s);
-    CHECK(std::abs(compared - p * pairs) <= 5 * std::sqrt(pairs * p * (1 - p)) + 1);
+    CHECK(std::abs(num_compared - p * pairs) <= 5 * std::sqrt(pairs * p * (1 - p)) + 1);
   }
 }
 
 // The reference compares each document with all kept documents.
-TEST_CASE("of many documents those are kept that have no like before them") {
+TEST_CASE("documents similar to an earlier kept one are dropped, with at most 1% missed") {
   std::mt19937_64 random(4);
   std::vector<Words> documents;
-  const std::size_t count = llmc_test::tiny() ? 150 : 1500;
+  const std::size_t count = llmc_test::tiny_shapes() ? 150 : 1500;
   for (std::size_t i = 0; i < count; ++i) {
     Words words = random_words(random, 20 + random() % 200);
     if (!documents.empty() && random() % 2 == 0) {  // an earlier document with some words changed
@@ -196,30 +196,30 @@ TEST_CASE("of many documents those are kept that have no like before them") {
     }
     documents.push_back(words);
   }
-  NearDuplicates near(0.7), again(0.7);
-  std::vector<MinHash> kept;
-  std::size_t dropped = 0, missed = 0;
+  NearDuplicates near(0.7), second(0.7);
+  std::vector<MinHash> kept_hashes;
+  std::size_t num_dropped = 0, num_missed = 0;
   for (const Words& words : documents) {
     const MinHash hash = *llmc::min_hash(text_of(words));
-    const bool has_like = std::any_of(kept.begin(), kept.end(), [&](const MinHash& other) {
-      return llmc::similarity(hash, other) >= 0.7;
-    });
-    const bool seen = near.seen(hash);
-    CHECK(seen == again.seen(hash));
-    CHECK((has_like || !seen));  // never dropped without reason
-    missed += has_like && !seen ? 1 : 0;
-    dropped += seen ? 1 : 0;
-    if (!seen) kept.push_back(hash);
+    const bool is_duplicate =
+        std::any_of(kept_hashes.begin(), kept_hashes.end(),
+                    [&](const MinHash& other) { return llmc::similarity(hash, other) >= 0.7; });
+    const bool seen = near.contains_or_add(hash);
+    CHECK(seen == second.contains_or_add(hash));
+    CHECK((is_duplicate || !seen));  // never dropped without reason
+    num_missed += is_duplicate && !seen ? 1 : 0;
+    num_dropped += seen ? 1 : 0;
+    if (!seen) kept_hashes.push_back(hash);
   }
-  CHECK(dropped > count / 5);
-  CHECK(dropped < count / 2);
+  CHECK(num_dropped > count / 5);
+  CHECK(num_dropped < count / 2);
   // One in a hundred is missed at the threshold, fewer above it.
-  CHECK(static_cast<double>(missed) <= 0.01 * static_cast<double>(dropped) + 3);
+  CHECK(static_cast<double>(num_missed) <= 0.01 * static_cast<double>(num_dropped) + 3);
 }
 
-// All documents share one band and differ in the others: each is compared with kMostInBand of the
+// All documents share one band and differ in the others: each is compared with kMaxInBand of the
 // documents before it. A document that agrees in another band too is found.
-TEST_CASE("a band that many documents have does not cost the square of their number") {
+TEST_CASE("the cost of a band that many documents share is not quadratic") {
   std::mt19937_64 random(5);
   const auto rows = static_cast<std::size_t>(llmc::bands_for(0.8).rows);
   MinHash shared;
@@ -229,16 +229,16 @@ TEST_CASE("a band that many documents have does not cost the square of their num
   fill(shared, 0);
   NearDuplicates near(0.8);
   std::vector<MinHash> all;
-  const std::int64_t count = 4 * llmc::kMostInBand;
+  const std::int64_t count = 4 * llmc::kMaxInBand;
   for (std::int64_t i = 0; i < count; ++i) {
     MinHash hash = shared;
     fill(hash, rows);
-    CHECK(!near.seen(hash));
+    CHECK(!near.contains_or_add(hash));
     all.push_back(hash);
   }
-  CHECK(near.comparisons() >= llmc::kMostInBand * (count - llmc::kMostInBand));
-  CHECK(near.comparisons() <= llmc::kMostInBand * count);
-  for (const MinHash& hash : all) CHECK(near.seen(hash));
+  CHECK(near.comparisons() >= llmc::kMaxInBand * (count - llmc::kMaxInBand));
+  CHECK(near.comparisons() <= llmc::kMaxInBand * count);
+  for (const MinHash& hash : all) CHECK(near.contains_or_add(hash));
 }
 
 }  // namespace

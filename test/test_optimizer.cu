@@ -19,7 +19,7 @@ OptimizerState read(const Guarded<OptimizerState>& state) {
 
 std::vector<std::int64_t> sizes(std::vector<std::int64_t> always,
                                 std::vector<std::int64_t> unless_tiny) {
-  if (!tiny()) always.insert(always.end(), unless_tiny.begin(), unless_tiny.end());
+  if (!tiny_shapes()) always.insert(always.end(), unless_tiny.begin(), unless_tiny.end());
   return always;
 }
 
@@ -42,21 +42,22 @@ std::vector<float> partial_sums(const std::vector<T>& x, std::vector<std::int64_
 }
 
 TEST_SUITE("global_norm") {
-  TEST_CASE_TEMPLATE("partial sums, whoever computes them", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("partial sums do not depend on how the tensor is split", T, float, bf16,
+                     fp16) {
     Stream stream;
     for (const std::int64_t n : sizes({1, 7, 1024, 5000}, {1023, 1025, 20480 + 9})) {
       const Data<T> x(n, 71);
       const std::vector<float> got = partial_sums(x.stored, {}, stream);
-      std::vector<double> want(squared_norm_count(n));
-      for (std::int64_t i = 0; i < n; ++i) want[i / kNormPiece] += x.exact[i] * x.exact[i];
-      CHECK(relative_l2(got, want) < 1e-6);
+      std::vector<double> expected(squared_norm_count(n));
+      for (std::int64_t i = 0; i < n; ++i) expected[i / kNormPiece] += x.exact[i] * x.exact[i];
+      CHECK(relative_l2(got, expected) < 1e-6);
       if (n > 3 * kNormPiece) {
         CHECK(same_bits(partial_sums(x.stored, {kNormPiece, 3 * kNormPiece}, stream), got));
       }
     }
   }
 
-  TEST_CASE("norm, clipping and sanity") {
+  TEST_CASE("the global norm, the clipping factor and the check for finite numbers") {
     Stream stream;
     for (const std::int64_t count : sizes({5, 601}, {1, 20001})) {
       std::vector<float> partials = random_floats(count, 72);
@@ -92,9 +93,10 @@ TEST_SUITE("global_norm") {
 TEST_SUITE("adamw") {
   // Several steps with clipping, two of them with a gradient that is not finite; n is not a
   // multiple of the vector length.
-  TEST_CASE_TEMPLATE("follows the oracle and skips what is not finite", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("AdamW matches the oracle and skips updates that are not finite", T, float,
+                     bf16, fp16) {
     Stream stream;
-    const std::int64_t n = tiny() ? 37 : 2 * kNormPiece + 5;
+    const std::int64_t n = tiny_shapes() ? 37 : 2 * kNormPiece + 5;
     const OptimizerOptions options{.beta1 = 0.9,
                                    .beta2 = 0.999,
                                    .eps = 1e-8,
@@ -145,15 +147,15 @@ TEST_SUITE("adamw") {
       CHECK(relative_l2(first.values(), m) < 1e-6);
       CHECK(relative_l2(second.values(), v) < 1e-6);
       CHECK(read(state).updates == updates);
-      CHECK(read(state).skipped == step + 1 - updates);
-      CHECK(read(state).skipped_in_row == (step == 2 ? 1 : step == 3 ? 2 : 0));
+      CHECK(read(state).skipped_updates == step + 1 - updates);
+      CHECK(read(state).consecutive_skips == (step == 2 ? 1 : step == 3 ? 2 : 0));
     }
     for (const Guarded<float>* a : {&param, &first, &second}) CHECK(a->intact());
     CHECK(working.intact());
     CHECK(state.intact());
   }
 
-  TEST_CASE("bias corrections stay exact: beta2 = 0.9999, first step") {
+  TEST_CASE("bias corrections are exact in the first step with beta2 = 0.9999") {
     Stream stream;
     const Guarded<OptimizerState> state({OptimizerState{.finite = 1, .updates = 0}}, stream);
     begin_adamw(state.data(),
@@ -168,7 +170,7 @@ TEST_SUITE("adamw") {
     CHECK(read(state).bias_correction2_root == doctest::Approx(0.01).epsilon(1e-7));
   }
 
-  TEST_CASE("a resumed count, and no working copy") {
+  TEST_CASE("AdamW continues a resumed count of updates, without working weights") {
     Stream stream;
     // eps is as large as the moments, so that its place in the formula matters.
     const OptimizerOptions options{.beta1 = 0.9,
@@ -196,7 +198,7 @@ TEST_SUITE("adamw") {
 }
 
 TEST_SUITE("convert") {
-  TEST_CASE("to bf16 and back, any length") {
+  TEST_CASE("arrays of any length convert to bf16 and back") {
     Stream stream;
     for (const std::int64_t n : {1, 8, 203}) {
       const std::vector<float> x = random_floats(n, 78);
@@ -213,9 +215,9 @@ TEST_SUITE("convert") {
 }
 
 TEST_SUITE("random_fill") {
-  TEST_CASE("normal numbers: moments, and no dependence on how the tensor is cut") {
+  TEST_CASE("normal numbers have the expected moments and do not depend on the split") {
     Stream stream;
-    const std::int64_t n = tiny() ? 803 : 40003;
+    const std::int64_t n = tiny_shapes() ? 803 : 40003;
     const auto fill = [&](std::uint64_t seed, std::uint32_t tensor,
                           std::vector<std::int64_t> cuts) {
       const Guarded<float> p(std::vector<float>(n, NAN), stream);
@@ -257,7 +259,7 @@ TEST_SUITE("random_fill") {
     CHECK(differs(fill(7, 4, {})));
   }
 
-  TEST_CASE_TEMPLATE("a constant", T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE("constant_fill writes every element", T, float, bf16, fp16) {
     Stream stream;
     for (const std::int64_t n : {1, 16, 203}) {
       const Guarded<T> p(std::vector<T>(n), stream);

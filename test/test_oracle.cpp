@@ -25,17 +25,17 @@ Vec random_vec(Index n, std::uint64_t seed, double scale = 1.0) {
 
 // Checks `gradient` against finite differences of f, which reads x.
 template <class F>
-void check_gradient(const char* what, const Vec& gradient, Vec& x, const F& f) {
-  CHECK_MESSAGE(gradient_error(gradient, x, f) < kDifferenceTolerance, what);
+void check_gradient(const char* name, const Vec& gradient, Vec& x, const F& f) {
+  CHECK_MESSAGE(gradient_error(gradient, x, f) < kDifferenceTolerance, name);
 }
 
 // The first key of each position of a packed batch; documents begin at about every third position.
-Ints some_documents(Index B, Index T) {
+Ints document_starts(Index B, Index T) {
   Ints first(B * T);
   for (Index b = 0; b < B; ++b) {
     for (Index t = 0; t < T; ++t) {
-      const bool begins = t == 0 || (b + 2 * t) % 3 == 0;
-      first[b * T + t] = begins ? static_cast<int>(t) : first[b * T + t - 1];
+      const bool is_start = t == 0 || (b + 2 * t) % 3 == 0;
+      first[b * T + t] = is_start ? static_cast<int>(t) : first[b * T + t - 1];
     }
   }
   return first;
@@ -50,7 +50,7 @@ Tensors random_parameters(const Config& config, std::uint64_t seed) {
 }
 
 std::vector<std::string> case_names() {
-  if (llmc_test::tiny()) return {"one_row"};
+  if (llmc_test::tiny_shapes()) return {"one_row"};
   return {"odd", "wide_vocab", "head64", "one_row"};
 }
 
@@ -68,7 +68,7 @@ Trainer fixture_trainer(const Fixture& f) {
 }  // namespace
 
 TEST_SUITE("oracle") {
-  TEST_CASE("embedding gradients are finite differences") {
+  TEST_CASE("embedding gradients match finite differences") {
     const Index B = 2, T = 3, C = 5, V = 4, T_max = 4;
     const Ints tokens = {3, 0, 3, 1, 3, 0};
     Vec wte = random_vec(V * C, 1);
@@ -80,7 +80,7 @@ TEST_SUITE("oracle") {
     check_gradient("wpe", d.wpe, wpe, f);
   }
 
-  TEST_CASE("LayerNorm normalises, and its gradients are finite differences") {
+  TEST_CASE("LayerNorm normalises, and its gradients match finite differences") {
     const Index N = 3, C = 7;
     Vec x = random_vec(N * C, 1, 2.0);
     Vec weight = random_vec(C, 2);
@@ -99,7 +99,7 @@ TEST_SUITE("oracle") {
     check_gradient("bias", d.bias, bias, f);
   }
 
-  TEST_CASE("residual + LayerNorm gradients are finite differences") {
+  TEST_CASE("residual + LayerNorm gradients match finite differences") {
     const Index N = 2, C = 5;
     Vec a = random_vec(N * C, 1);
     Vec b = random_vec(N * C, 2);
@@ -118,7 +118,7 @@ TEST_SUITE("oracle") {
     check_gradient("weight", d.weight, weight, f);
   }
 
-  TEST_CASE("linear gradients are finite differences") {
+  TEST_CASE("linear gradients match finite differences") {
     const Index M = 3, K = 4, N = 5;
     Vec x = random_vec(M * K, 1);
     Vec w = random_vec(K * N, 2);
@@ -132,7 +132,7 @@ TEST_SUITE("oracle") {
     CHECK(linear_forward(x, w, {}, M, K, N) == linear_forward(x, w, Vec(N), M, K, N));
   }
 
-  TEST_CASE("language-model head gradients are finite differences") {
+  TEST_CASE("LM head gradients match finite differences") {
     const Index N = 3, C = 4, V = 6;
     Vec h = random_vec(N * C, 1);
     Vec wte = random_vec(V * C, 2);
@@ -143,18 +143,18 @@ TEST_SUITE("oracle") {
     check_gradient("wte", d.wte, wte, f);
   }
 
-  TEST_CASE("GELU gradient is a finite difference") {
+  TEST_CASE("GELU gradients match finite differences") {
     Vec x = {-30, -4, -1, -0.1, 0, 0.3, 1, 2.5, 30};
     const Vec d_y = random_vec(static_cast<Index>(x.size()), 1);
     const auto f = [&] { return dot(gelu_forward(x), d_y); };
     check_gradient("x", gelu_backward(d_y, x), x, f);
   }
 
-  TEST_CASE("attention gradients are finite differences, with and without documents") {
+  TEST_CASE("attention gradients match finite differences, with and without documents") {
     const Index B = 2, T = 5, NH = 3, HS = 2;
     Vec qkv = random_vec(B * T * 3 * NH * HS, 1, 1.5);
     const Vec d_out = random_vec(B * T * NH * HS, 2);
-    for (const Ints& documents : {Ints{}, some_documents(B, T)}) {
+    for (const Ints& documents : {Ints{}, document_starts(B, T)}) {
       const auto f = [&] {
         return dot(attention_forward(qkv, B, T, NH, HS, documents).out, d_out);
       };
@@ -162,7 +162,7 @@ TEST_SUITE("oracle") {
     }
   }
 
-  TEST_CASE("attention over packed documents is attention over each document alone") {
+  TEST_CASE("attention over packed documents equals attention over each document") {
     const Index T = 7, NH = 2, HS = 3, C = NH * HS;
     const Ints first = {0, 0, 0, 3, 3, 5, 5};
     const Vec qkv = random_vec(T * 3 * C, 1);
@@ -170,28 +170,28 @@ TEST_SUITE("oracle") {
     const Ints bounds = {0, 3, 5, 7};
     for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
       const Index length = bounds[i + 1] - bounds[i];
-      const Vec alone(qkv.begin() + bounds[i] * 3 * C, qkv.begin() + bounds[i + 1] * 3 * C);
+      const Vec document(qkv.begin() + bounds[i] * 3 * C, qkv.begin() + bounds[i + 1] * 3 * C);
       const Vec out(packed.out.begin() + bounds[i] * C, packed.out.begin() + bounds[i + 1] * C);
-      CHECK(relative_error(attention_forward(alone, 1, length, NH, HS).out, out) < 1e-14);
+      CHECK(relative_error(attention_forward(document, 1, length, NH, HS).out, out) < 1e-14);
     }
     CHECK_THROWS_AS(attention_forward(qkv, 1, T, NH, HS, Ints(T, 1)), std::invalid_argument);
   }
 
-  TEST_CASE("attention of the last queries alone is theirs among all") {
-    const Index T = 7, NH = 2, HS = 3, C = NH * HS, from = 4;
+  TEST_CASE("attention of only the last queries equals their part of the full result") {
+    const Index T = 7, NH = 2, HS = 3, C = NH * HS, first = 4;
     const Vec qkv = random_vec(T * 3 * C, 1), d_out = random_vec(T * C, 2);
     const auto tail = [](const Vec& x, Index width) {
-      return Vec(x.begin() + from * width, x.end());
+      return Vec(x.begin() + first * width, x.end());
     };
-    const Vec out = attention_forward(qkv, 1, T, NH, HS, {}, {}, from).out;
+    const Vec out = attention_forward(qkv, 1, T, NH, HS, {}, {}, first).out;
     CHECK(tail(out, C) == tail(attention_forward(qkv, 1, T, NH, HS).out, C));
-    const Vec some = attention_backward(d_out, qkv, 1, T, NH, HS, {}, {}, from);
-    const Vec all = attention_backward(d_out, qkv, 1, T, NH, HS);
-    CHECK(tail(some, 3 * C) == tail(all, 3 * C));
-    CHECK(some != all);
+    const Vec partial = attention_backward(d_out, qkv, 1, T, NH, HS, {}, {}, first);
+    const Vec full = attention_backward(d_out, qkv, 1, T, NH, HS);
+    CHECK(tail(partial, 3 * C) == tail(full, 3 * C));
+    CHECK(partial != full);
   }
 
-  TEST_CASE("classifier gradients are finite differences, mean and weighted") {
+  TEST_CASE("classifier gradients match finite differences, mean and weighted") {
     const Index N = 4, V = 5;
     Vec logits = random_vec(N * V, 1, 3.0);
     const Ints targets = {4, 0, 2, 4};
@@ -199,11 +199,11 @@ TEST_SUITE("oracle") {
       const auto f = [&] { return classifier(logits, targets, N, V, weights).loss; };
       check_gradient("logits", classifier(logits, targets, N, V, weights).d_logits, logits, f);
     }
-    const Classifier far = classifier(Vec{1000, 0, -1000}, {0}, 1, 3);
-    CHECK(far.loss == 0);
+    const Classifier confident = classifier(Vec{1000, 0, -1000}, {0}, 1, 3);
+    CHECK(confident.loss == 0);
   }
 
-  TEST_CASE("global norm, clipping and one AdamW step by hand") {
+  TEST_CASE("global norm, clipping and one AdamW step match values computed by hand") {
     CHECK(global_norm({{3}, {0, 4}}) == 5);
     CHECK(clip_factor(5, 1) == doctest::Approx(0.2).epsilon(1e-6));
     CHECK(clip_factor(0.5, 1) == 1);
@@ -217,24 +217,24 @@ TEST_SUITE("oracle") {
     CHECK(v[1] == doctest::Approx(0.45));
   }
 
-  TEST_CASE("the model's gradients are finite differences") {
+  TEST_CASE("the model's gradients match finite differences") {
     const Config config{5, 11, 2, 3, 6};
     Tensors p = random_parameters(config, 10);
     const Batch batch{
-        2, 4, {1, 10, 1, 3, 0, 5, 5, 2}, {10, 1, 3, 3, 5, 5, 2, 0}, some_documents(2, 4)};
+        2, 4, {1, 10, 1, 3, 0, 5, 5, 2}, {10, 1, 3, 3, 5, 5, 2, 0}, document_starts(2, 4)};
     const auto f = [&] { return mean_loss(config, p, batch); };
     const Tensors d = backward(config, p, batch, forward(config, p, batch));
     for (auto& [name, values] : p) {
-      std::vector<std::size_t> some;
+      std::vector<std::size_t> indices;
       const std::size_t stride = std::max<std::size_t>(1, values.size() / 19);
-      for (std::size_t i = 0; i < values.size(); i += stride) some.push_back(i);
+      for (std::size_t i = 0; i < values.size(); i += stride) indices.push_back(i);
       Vec analytic;
-      for (const std::size_t i : some) analytic.push_back(d.at(name)[i]);
-      CHECK_MESSAGE(relative_error(analytic, finite_difference(values, f, some)) < 1e-8, name);
+      for (const std::size_t i : indices) analytic.push_back(d.at(name)[i]);
+      CHECK_MESSAGE(relative_error(analytic, finite_difference(values, f, indices)) < 1e-8, name);
     }
   }
 
-  TEST_CASE("loss, logits and every gradient are PyTorch's in fp64") {
+  TEST_CASE("loss, logits and every gradient match PyTorch's in fp64") {
     for (const std::string& name : case_names()) {
       const Fixture fixture = load_fixture(name);
       const Config config = fixture.config();
@@ -253,53 +253,53 @@ TEST_SUITE("oracle") {
     }
   }
 
-  TEST_CASE("the parameter table is PyTorch's: names, shapes, order") {
+  TEST_CASE("the parameter table matches PyTorch's names, shapes and order") {
     const Fixture fixture = load_fixture("odd");
-    const std::vector<NamedShape> want = fixture.shapes();
-    const std::vector<NamedShape> got = parameter_shapes(fixture.config());
-    REQUIRE(got.size() == want.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      CHECK(got[i].name == want[i].name);
-      CHECK(got[i].shape == want[i].shape);
+    const std::vector<NamedShape> expected = fixture.shapes();
+    const std::vector<NamedShape> actual = parameter_shapes(fixture.config());
+    REQUIRE(actual.size() == expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      CHECK(actual[i].name == expected[i].name);
+      CHECK(actual[i].shape == expected[i].shape);
     }
   }
 
-  TEST_CASE("AdamW training follows PyTorch's in fp64, with and without accumulation") {
+  TEST_CASE("AdamW training matches PyTorch's in fp64, with and without accumulation") {
     const Fixture fixture = load_fixture("adamw50");
-    const Index steps = llmc_test::tiny() ? 2 : fixture.integer("steps");
-    for (const Index pieces : {Index{1}, fixture.integer("micro_batches")}) {
-      const std::string key = pieces == 1 ? "fp64" : "fp64_accumulated";
-      const Vec losses = fixture.doubles("losses." + key);
-      const Vec norms = fixture.doubles("grad_norms." + key);
+    const Index steps = llmc_test::tiny_shapes() ? 2 : fixture.integer("steps");
+    for (const Index num_micro_batches : {Index{1}, fixture.integer("micro_batches")}) {
+      const std::string key = num_micro_batches == 1 ? "fp64" : "fp64_accumulated";
+      const Vec expected_losses = fixture.doubles("losses." + key);
+      const Vec expected_norms = fixture.doubles("grad_norms." + key);
       Trainer trainer = fixture_trainer(fixture);
-      Vec got_losses, got_norms;
+      Vec losses, norms;
       for (Index step = 0; step < steps; ++step) {
-        const StepResult r = trainer.step(training_batches(fixture, step, pieces));
-        got_losses.push_back(r.loss);
-        got_norms.push_back(r.grad_norm);
-        CHECK(r.loss == doctest::Approx(losses[step]).epsilon(1e-11));
-        CHECK(r.grad_norm == doctest::Approx(norms[step]).epsilon(1e-10));
+        const StepResult r = trainer.step(training_batches(fixture, step, num_micro_batches));
+        losses.push_back(r.loss);
+        norms.push_back(r.grad_norm);
+        CHECK(r.loss == doctest::Approx(expected_losses[step]).epsilon(1e-11));
+        CHECK(r.grad_norm == doctest::Approx(expected_norms[step]).epsilon(1e-10));
       }
       if (steps < fixture.integer("steps")) continue;
       for (const llmc::Dtype dtype : {llmc::Dtype::fp32, llmc::Dtype::bf16}) {
-        for (const Comparison& c : compare_training(fixture, got_losses, got_norms, dtype)) {
+        for (const Comparison& c : compare_training(fixture, losses, norms, dtype)) {
           CHECK_MESSAGE(c.ok(), describe(c));
-          CHECK(c.allowed < 0.1);
+          CHECK(c.allowed_error < 0.1);
         }
       }
-      got_losses.back() *= 1.000003;
-      CHECK(!compare_training(fixture, got_losses, got_norms, llmc::Dtype::fp32)[0].ok());
-      const Tensors before = fixture.parameters();
+      losses.back() *= 1.000003;
+      CHECK(!compare_training(fixture, losses, norms, llmc::Dtype::fp32)[0].ok());
+      const Tensors initial = fixture.parameters();
       for (const auto& [name, values] : trainer.parameters()) {
         const double update = fixture.doubles("update." + key + "." + name)[0];
         CHECK_MESSAGE(
-            norm(difference(values, before.at(name))) == doctest::Approx(update).epsilon(1e-8),
+            norm(difference(values, initial.at(name))) == doctest::Approx(update).epsilon(1e-8),
             name);
       }
     }
   }
 
-  TEST_CASE("comparison lets fp32 rounding through and nothing larger") {
+  TEST_CASE("the comparison accepts fp32 rounding and rejects larger errors") {
     const Fixture fixture = load_fixture("one_row");
     const Tensors p = fixture.parameters();
     const Tensors d = backward(fixture.config(), p, fixture.batch(),
@@ -330,8 +330,8 @@ TEST_SUITE("oracle") {
     CHECK_THROWS_AS(failures(wrong, llmc::Dtype::fp32), std::out_of_range);
   }
 
-  TEST_CASE("comparison of a sampled gradient sees errors in rows that are not stored") {
-    if (llmc_test::tiny()) return llmc_test::skip("V = 50257 is slow here");
+  TEST_CASE("the comparison of a sampled gradient detects errors in rows that are not stored") {
+    if (llmc_test::tiny_shapes()) return llmc_test::skip("V = 50257 is slow here");
     const Fixture fixture = load_fixture("wide_vocab");
     const Tensors p = fixture.parameters();
     const Activations a = forward(fixture.config(), p, fixture.batch());
@@ -341,38 +341,38 @@ TEST_SUITE("oracle") {
     int row = 1000;
     while (std::count(stored.begin(), stored.end(), row) > 0) ++row;
     for (Index c = 0; c < C; ++c) d.at("wte.weight")[row * C + c] = 0;
-    std::string failed;
+    std::string failures;
     for (const Comparison& c : compare_gradients(fixture, d, llmc::Dtype::fp32)) {
-      if (!c.ok()) failed += c.name + ";";
+      if (!c.ok()) failures += c.name + ";";
     }
-    CHECK(failed == "wte.weight.column_sums;wte.weight.blocks;");
+    CHECK(failures == "wte.weight.column_sums;wte.weight.blocks;");
   }
 
-  TEST_CASE("the oracle's loss on the Hugging Face directories is transformers'") {
+  TEST_CASE("the oracle's loss on the Hugging Face directories matches transformers'") {
     const std::string tiny = fixtures_dir() + "/hf_tiny";
     const Fixture expected(tiny + "/expected.fixture");
     const double loss = mean_loss(expected.config(), expected.parameters(), expected.batch());
     CHECK(loss == doctest::Approx(expected.number("loss")).epsilon(1e-13));
-    if (llmc_test::tiny()) return;
+    if (llmc_test::tiny_shapes()) return;
     const std::string openai = fixtures_dir() + "/hf_tiny_openai";
-    const TransformersCheck live =
+    const TransformersCheck check =
         check_transformers({openai, "--tokens", tiny + "/tokens.txt", "--tensors", tiny});
-    if (!live.available) return llmc_test::skip("transformers is not installed (live part only)");
-    CHECK_MESSAGE(live.passed, live.output);
-    CHECK(live.loss == doctest::Approx(loss).epsilon(1e-6));
+    if (!check.available) return llmc_test::skip("transformers is not installed (live part only)");
+    CHECK_MESSAGE(check.passed, check.output);
+    CHECK(check.loss == doctest::Approx(loss).epsilon(1e-6));
   }
 
-  TEST_CASE("a fixture that is missing, foreign or cut short is named") {
+  TEST_CASE("the error names a fixture that is missing, foreign or truncated") {
     const llmc_test::TemporaryDirectory folder;
     const std::string path = folder.file("broken.fixture");
     CHECK_THROWS_WITH_AS(Fixture{path}, doctest::Contains("broken.fixture cannot be read"),
                          llmc::Error);
     std::ofstream(path) << "something else\n";
-    CHECK_THROWS_WITH_AS(Fixture{path}, doctest::Contains("is no fixture"), llmc::Error);
+    CHECK_THROWS_WITH_AS(Fixture{path}, doctest::Contains("is not a fixture"), llmc::Error);
     std::filesystem::copy_file(fixtures_dir() + "/one_row.fixture", path,
                                std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path, std::filesystem::file_size(path) - 64);
-    CHECK_THROWS_WITH_AS(Fixture{path}, doctest::Contains("is cut short"), llmc::Error);
+    CHECK_THROWS_WITH_AS(Fixture{path}, doctest::Contains("is truncated"), llmc::Error);
     CHECK_THROWS_WITH_AS(load_fixture("one_row").number("colour"), doctest::Contains("colour"),
                          llmc::Error);
   }

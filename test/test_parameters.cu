@@ -89,7 +89,7 @@ Sizes elements_of_heads(std::int64_t C, std::int64_t NH, std::int64_t HS, const 
 }
 
 TEST_SUITE("parameters") {
-  TEST_CASE("the axes of a parameter make up its tensor in files") {
+  TEST_CASE("the axes of a parameter define its tensor in files") {
     const ParameterTable table(config_from_name("d12"));
     const ParameterSpec& qkv = table.find("h.3.attn.c_attn.weight");
     CHECK(qkv.shape == Sizes{768, 2304});
@@ -112,7 +112,7 @@ TEST_SUITE("parameters") {
     CHECK(table.stored_size() == 124504064);
   }
 
-  TEST_CASE("one rank holds every parameter as it is") {
+  TEST_CASE("a single rank holds every whole parameter") {
     for (const char* name : {"d12", "d48"}) {
       const ParameterTable table(config_from_name(name));
       for (const ParameterSpec& spec : table.specs()) {
@@ -135,7 +135,7 @@ TEST_SUITE("parameters") {
     }
   }
 
-  TEST_CASE("the shapes of a rank's shares") {
+  TEST_CASE("each rank has the expected part of each parameter") {
     const ParameterTable table(config_from_name("d48"));  // 25 heads, 1600 channels
     const std::map<std::string, std::map<std::int64_t, Sizes>> shapes = {
         {"wpe.weight", {{1, {1024, 1600}}, {5, {1024, 1600}}}},
@@ -183,7 +183,7 @@ TEST_SUITE("parameters") {
     }
   }
 
-  TEST_CASE("the vocabulary is cut into equal padded slices, of which the last ones may be empty") {
+  TEST_CASE("the vocabulary is split into equal padded slices, and the last ones may be empty") {
     const auto rows = [](const ParameterSpec& spec, std::int64_t ranks, std::int64_t stored) {
       Sizes all;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -205,30 +205,30 @@ TEST_SUITE("parameters") {
     CHECK(rows(table.find("wte.weight"), 4, 12672) == Sizes{12672, 12672, 12672, 12241});
   }
 
-  TEST_CASE("the shares of all ranks hold each element once, and each in a place of its own") {
+  TEST_CASE("the parts of all ranks contain each element once, at distinct local indices") {
     for (const auto& [spec, ranks] : examples()) {
       CAPTURE(spec.name);
       CAPTURE(ranks);
-      Sizes times(static_cast<std::size_t>(spec.size()));
+      Sizes counts(static_cast<std::size_t>(spec.size()));
       std::vector<Slice> slices;
       const bool split = spec.local({0, ranks}).shape != spec.shape || ranks == 1;
       for (std::int64_t rank = 0; rank < (split ? ranks : 1); ++rank) {
         const MeshPlace place{rank, ranks};
         const LocalParameter local = spec.local(place);
-        Sizes used(static_cast<std::size_t>(local.size()));
+        Sizes local_counts(static_cast<std::size_t>(local.size()));
         for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
-          ++used.at(static_cast<std::size_t>(local_index));
-          ++times.at(static_cast<std::size_t>(global_index));
+          ++local_counts.at(static_cast<std::size_t>(local_index));
+          ++counts.at(static_cast<std::size_t>(global_index));
         });
-        CHECK(used == Sizes(used.size(), 1));
+        CHECK(local_counts == Sizes(local_counts.size(), 1));
         for (const Slice& slice : slices_of(spec, place, "m.")) slices.push_back(slice);
       }
-      CHECK(times == Sizes(times.size(), 1));
+      CHECK(counts == Sizes(counts.size(), 1));
       CHECK_NOTHROW(check_slices_cover(slices));
     }
   }
 
-  TEST_CASE("c_attn is split by heads of q, of k and of v") {
+  TEST_CASE("c_attn is split by the heads of q, k and v") {
     const std::int64_t NH = 6, HS = 2, C = 12;
     const ParameterTable table(small_config(NH, HS, 20));
     for (const std::int64_t ranks : {1, 2, 3, 6}) {
@@ -237,11 +237,11 @@ TEST_SUITE("parameters") {
         for (const char* name : {"h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias"}) {
           const ParameterSpec& spec = table.find(name);
           const LocalParameter local = spec.local(place);
-          Sizes got(static_cast<std::size_t>(local.size()), -1);
+          Sizes actual(static_cast<std::size_t>(local.size()), -1);
           for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
-            got.at(static_cast<std::size_t>(local_index)) = global_index;
+            actual.at(static_cast<std::size_t>(local_index)) = global_index;
           });
-          CHECK(got == elements_of_heads(spec.shape.size() > 1 ? C : 1, NH, HS, place));
+          CHECK(actual == elements_of_heads(spec.shape.size() > 1 ? C : 1, NH, HS, place));
         }
       }
     }
@@ -256,7 +256,7 @@ TEST_SUITE("parameters") {
     CHECK(slices_of(table.find("h.0.attn.c_attn.weight"), {1, 2}, "t.") == by_hand);
   }
 
-  TEST_CASE("each rank's initial values are those of one rank, to the bit") {
+  TEST_CASE("the initial values of each rank are bitwise those of a single rank") {
     Stream stream;
     for (const auto& [spec, ranks] : examples()) {
       CAPTURE(spec.name);
@@ -264,7 +264,7 @@ TEST_SUITE("parameters") {
       const std::int64_t n = spec.size();
       const Guarded<float> whole(std::vector<float>(n, NAN), stream);
       normal_fill(whole.data(), n, 0, 7, 3, 0.5f, 0.02f, stream);
-      const std::vector<float> want = whole.values();
+      const std::vector<float> expected = whole.values();
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         const LocalParameter local = spec.local({rank, ranks});
         const Guarded<float> part(std::vector<float>(local.stored_size(), -1.0f), stream);
@@ -274,14 +274,14 @@ TEST_SUITE("parameters") {
         CHECK(part.intact());
         std::vector<float> by_index(local.stored_size(), -1.0f);  // the padding keeps its values
         for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
-          by_index[local_index] = want[global_index];
+          by_index[local_index] = expected[global_index];
         });
         CHECK(same_bits(part.values(), by_index));
       }
     }
   }
 
-  TEST_CASE("FLOP per token: all parameters but the positions") {
+  TEST_CASE("FLOP per token count all parameters except the positions") {
     const ParameterTable table(config_from_name("d12"));
     CHECK(table.find("wte.weight").flops_per_token() == 2 * 50257 * 768);
     CHECK(table.find("wpe.weight").flops_per_token() == 0);

@@ -36,7 +36,7 @@ const SimulatedDevice kDevices[] = {
 }  // namespace
 
 TEST_SUITE("peak") {
-  TEST_CASE("the peak is the data sheet's for each of 12 devices") {
+  TEST_CASE("the peak of each of 12 devices matches its data sheet") {
     for (const SimulatedDevice& simulated : kDevices) {
       CAPTURE(simulated.name);
       DeviceProperties device;
@@ -56,7 +56,7 @@ TEST_SUITE("peak") {
     }
   }
 
-  TEST_CASE("an H200's peak is 989 TFLOP/s, and it says how that comes about") {
+  TEST_CASE("the peak of an H200 is 989 TFLOP/s and its text shows the factors") {
     DeviceProperties h200;
     h200.compute_major = 9;
     h200.processors = 132;

@@ -22,7 +22,7 @@ PYTHON = os.environ.get("PYTHON", "python3")
 SIZES = ["--layers", 2, "--heads", 3, "--channels", 48, "--context", 32, "--vocabulary", 300]
 
 
-def need(modules):
+def require_modules(modules):
     if subprocess.run([PYTHON, "-c", f"import {modules}"], capture_output=True).returncode != 0:
         raise Skip(f"{modules} cannot be imported (PYTHON names the interpreter)")
 
@@ -62,20 +62,20 @@ def train_theirs(folder, log, *arguments):
 RUN = ["--batch-size", 4, "--grad-accum", 2, "--steps", 20, "--lr", 1e-3, "--seed", 7]
 
 
-def test_losses_are_pytorchs_in_fp32(program, folder):
-    need("torch, numpy")
+def test_losses_equal_those_of_pytorch_in_fp32(program, folder):
+    require_modules("torch, numpy")
     make_inputs(folder, 24 * 32 + 5)
     ours, theirs = train_ours(program, folder, "ours.jsonl", *RUN), train_theirs(folder, "theirs.jsonl", *RUN)
     expect(len(ours) == len(theirs) == 20, f"{len(ours)} and {len(theirs)} steps")
     worst = max(abs(a / b - 1) for a, b in zip(ours, theirs))
     expect(worst < 2e-5, f"losses differ by {worst:.1e}: {ours}, {theirs}")
     other = train_theirs(folder, "other.jsonl", *RUN[:-1], 8)
-    expect(max(abs(a / b - 1) for a, b in zip(ours, other)) > 1e-3, "other batches gave the same losses")
+    expect(max(abs(a / b - 1) for a, b in zip(ours, other)) > 1e-3, "different batches gave the same losses")
 
 
-def test_losses_are_pytorchs_on_real_text(program, folder):
+def test_losses_equal_those_of_pytorch_on_real_text(program, folder):
     """200 steps on Tiny Shakespeare with GPT-2's tokens. Rounding differences grow with every step."""
-    need("torch, numpy")
+    require_modules("torch, numpy")
     if not os.environ.get("LLMC_LONG"):
         raise Skip("takes minutes; make test-long runs it")
     text, gpt2 = DATA / "text/tinyshakespeare.txt", DATA / "gpt2"
@@ -98,8 +98,8 @@ def test_losses_are_pytorchs_on_real_text(program, folder):
     expect(max(differences) < 1e-3, f"losses differ by {max(differences):.1e}")
 
 
-def test_losses_follow_pytorchs_in_bf16(program, folder):
-    need("torch, numpy")
+def test_losses_are_close_to_those_of_pytorch_in_bf16(program, folder):
+    require_modules("torch, numpy")
     make_inputs(folder, 24 * 32 + 5)
     ours = train_ours(program, folder, "ours.jsonl", *RUN, "--dtype", "bf16")
     for recipe in ("masters", "autocast"):
@@ -109,8 +109,8 @@ def test_losses_follow_pytorchs_in_bf16(program, folder):
         expect(worst < 2 ** -8, f"{recipe}: losses differ by {worst:.1e}")
 
 
-def test_timing_answers_requests(program, folder):
-    need("torch, numpy")
+def test_timing_responds_to_requests(program, folder):
+    require_modules("torch, numpy")
     make_inputs(folder, 24 * 32 + 5)
     requests = [{"batch_size": B, "steps": 2, "warmup": 1, "recipe": recipe}
                 for B, recipe in ((2, "masters"), (4, "autocast"))]
@@ -124,13 +124,13 @@ def test_timing_answers_requests(program, folder):
         expect(abs(a["tok_per_s"] * a["step_ms"] / (1000 * a["batch_size"] * 32) - 1) < 1e-9, f"{a}")
 
 
-def test_made_files_repeat_and_wrong_ones_are_named(program, folder):
-    need("torch, numpy")
+def test_equal_seeds_give_equal_files_and_errors_name_the_file(program, folder):
+    require_modules("torch, numpy")
     make_inputs(folder, 1000)
     files = [folder / name for name in ("data/tokens.bin", "data/words.txt", "gpt2/model.safetensors", "gpt2/config.json")]
     before = [file.read_bytes() for file in files]
     make_inputs(folder, 1000)
-    expect(before == [file.read_bytes() for file in files], "the same seeds gave other files")
+    expect(before == [file.read_bytes() for file in files], "equal seeds gave different files")
     files[0].write_bytes(before[0][:-2])
     done = peer(folder, "train_pytorch.py", "--init-from", "gpt2", "--train", "data/tokens.bin", "--log", "x",
                 "--device", "cpu", code=1)

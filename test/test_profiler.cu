@@ -17,48 +17,48 @@ using llmc::ProfileScope;
 using llmc::Stream;
 using llmc_test::contains;
 
-// Some work for the device: fills memory with zeros.
-struct Chore {
+// Work for the device: fills memory with zeros.
+struct FillWork {
   llmc::Buffer<float> memory{4096};
   void operator()(Stream& stream) const { llmc::fill_zero(memory.data(), memory.size(), stream); }
 };
 
-// One step: two lessons of two parts each, and a pause.
-void school_day(const Chore& chore, Stream& stream) {
-  for (int lesson = 0; lesson < 2; ++lesson) {
-    const ProfileScope scope("lesson", stream);
+// One step: two blocks of two parts each, and a head.
+void profile_step_work(const FillWork& work, Stream& stream) {
+  for (int block = 0; block < 2; ++block) {
+    const ProfileScope scope("block", stream);
     {
-      const ProfileScope part("reading", stream, {.flops = 0, .bytes = 100});
-      chore(stream);
+      const ProfileScope part("attention", stream, {.flops = 0, .bytes = 100});
+      work(stream);
     }
-    const ProfileScope part("writing", stream);
-    chore(stream);
+    const ProfileScope part("mlp", stream);
+    work(stream);
     llmc::count_work({.flops = 50, .bytes = 0}, stream);
   }
-  const ProfileScope scope("pause", stream);
-  chore(stream);
+  const ProfileScope scope("head", stream);
+  work(stream);
 }
 
-void profile_days(Profiler& profiler, int days, const Chore& chore, Stream& stream) {
-  for (int day = 0; day < days; ++day) {
+void profile_steps(Profiler& profiler, int steps, const FillWork& work, Stream& stream) {
+  for (int step = 0; step < steps; ++step) {
     profiler.begin_step(stream);
-    school_day(chore, stream);
+    profile_step_work(work, stream);
     profiler.end_step(stream);
   }
 }
 
 }  // namespace
 
-TEST_CASE("operations are counted where they nest") {
+TEST_CASE("each operation is counted under its parent") {
   Stream stream;
-  const Chore chore;
+  const FillWork work;
   Profiler profiler;
-  profile_days(profiler, 3, chore, stream);
+  profile_steps(profiler, 3, work, stream);
   CHECK(profiler.steps() == 3);
   const std::vector<Profiler::Entry> entries = profiler.entries();
   std::vector<std::string> names;
   for (const auto& entry : entries) names.push_back(std::to_string(entry.depth) + entry.name);
-  CHECK(names == std::vector<std::string>{"0step", "1lesson", "2reading", "2writing", "1pause"});
+  CHECK(names == std::vector<std::string>{"0step", "1block", "2attention", "2mlp", "1head"});
   const std::vector<std::int64_t> calls{3, 6, 6, 6, 3};
   for (std::size_t i = 0; i < entries.size(); ++i) CHECK(entries[i].calls == calls[i]);
   CHECK(entries[2].work.bytes == 600);
@@ -67,11 +67,11 @@ TEST_CASE("operations are counted where they nest") {
   CHECK(entries[4].parent == 0);
 }
 
-TEST_CASE("parts take no longer than the whole, and the rest is shown") {
+TEST_CASE("the times of the parts and the remaining time add up to the whole") {
   Stream stream;
-  const Chore chore;
+  const FillWork work;
   Profiler profiler;
-  profile_days(profiler, 2, chore, stream);
+  profile_steps(profiler, 2, work, stream);
   const auto rows = llmc::profile_rows(profiler);
   std::vector<std::string> paths;
   std::map<std::string, double> milliseconds;
@@ -80,28 +80,28 @@ TEST_CASE("parts take no longer than the whole, and the rest is shown") {
     milliseconds[row.path] = row.milliseconds;
     // The rest is a difference of times, which a GPU's events measure as floats.
     CHECK(row.milliseconds >= -1e-6 * rows[0].milliseconds);
-    CHECK(std::isfinite(row.share));
+    CHECK(std::isfinite(row.fraction));
   }
-  CHECK(paths == std::vector<std::string>{"step", "lesson", "lesson/reading", "lesson/writing",
-                                          "lesson/between operations", "pause",
+  CHECK(paths == std::vector<std::string>{"step", "block", "block/attention", "block/mlp",
+                                          "block/between operations", "head",
                                           "outside operations"});
-  CHECK(milliseconds["lesson/reading"] > 0);
-  CHECK(milliseconds["lesson/reading"] + milliseconds["lesson/writing"] +
-            milliseconds["lesson/between operations"] ==
-        doctest::Approx(milliseconds["lesson"]));
-  CHECK(milliseconds["lesson"] + milliseconds["pause"] + milliseconds["outside operations"] ==
+  CHECK(milliseconds["block/attention"] > 0);
+  CHECK(milliseconds["block/attention"] + milliseconds["block/mlp"] +
+            milliseconds["block/between operations"] ==
+        doctest::Approx(milliseconds["block"]));
+  CHECK(milliseconds["block"] + milliseconds["head"] + milliseconds["outside operations"] ==
         doctest::Approx(milliseconds["step"]));
 }
 
-TEST_CASE("without a profiler scopes do nothing; after a step there is none") {
+TEST_CASE("scopes have no effect without a profiler, and a step detaches its profiler") {
   Stream stream;
-  const Chore chore;
-  school_day(chore, stream);
+  const FillWork work;
+  profile_step_work(work, stream);
   CHECK(stream.profiler() == nullptr);
   Profiler profiler;
-  profile_days(profiler, 1, chore, stream);
+  profile_steps(profiler, 1, work, stream);
   CHECK(stream.profiler() == nullptr);
-  school_day(chore, stream);
+  profile_step_work(work, stream);
   CHECK(profiler.entries()[1].calls == 2);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("a matrix product counts its multiplications and additions") {
 
 TEST_CASE("an operation that fails leaves no scope open") {
   Stream stream;
-  const Chore chore;
+  const FillWork work;
   Profiler profiler;
   profiler.begin_step(stream);
   CHECK(contains(llmc_test::complaint([&] {
@@ -134,12 +134,12 @@ TEST_CASE("an operation that fails leaves no scope open") {
                    llmc::fail("it failed");
                  }),
                  "it failed"));
-  school_day(chore, stream);
+  profile_step_work(work, stream);
   profiler.end_step(stream);
   CHECK(profiler.entries().size() == 6);
 }
 
-TEST_CASE("a rate has the unit of what was counted") {
+TEST_CASE("a rate has the unit of the counted work") {
   const auto rate = [](double milliseconds, llmc::Work work) {
     return llmc::rate_text({.path = "x", .calls = 1, .milliseconds = milliseconds, .work = work});
   };
@@ -151,27 +151,27 @@ TEST_CASE("a rate has the unit of what was counted") {
   CHECK(rate(0, {.flops = 1, .bytes = 0}).empty());
 }
 
-TEST_CASE("steps are watched from the second on, and reported once") {
+TEST_CASE("profiling starts at the second step and is reported once") {
   const llmc_test::TemporaryDirectory directory;
   const std::string out = directory.file("profile.jsonl");
   Stream stream;
-  const Chore chore;
-  llmc::Profiling profiling(2, out);
+  const FillWork work;
+  llmc::StepProfiler step_profiler(2, out);
   std::vector<bool> reported;
   for (int step = 0; step < 5; ++step) {
-    profiling.begin_step(stream);
+    step_profiler.begin_step(stream);
     CHECK((stream.profiler() != nullptr) == (step == 1 || step == 2));
-    school_day(chore, stream);
-    const auto table = profiling.end_step(stream);
+    profile_step_work(work, stream);
+    const auto table = step_profiler.end_step(stream);
     reported.push_back(table.has_value());
     if (table) {
       CHECK(contains(*table, "profile of 2 steps, "));
-      CHECK(contains(*table, "\n  writing "));
+      CHECK(contains(*table, "\n  mlp "));
       CHECK(contains(*table, "\noutside operations "));
     }
   }
   CHECK(reported == std::vector<bool>{false, false, true, false, false});
-  CHECK_FALSE(profiling.end_run().has_value());
+  CHECK_FALSE(step_profiler.end_run().has_value());
 
   const auto lines = llmc::read_log(out);
   REQUIRE(lines.size() == 7);
@@ -182,23 +182,23 @@ TEST_CASE("steps are watched from the second on, and reported once") {
   CHECK(llmc::log_value(lines[3], "flop_per_s").number("rate") > 0);
 }
 
-TEST_CASE("a run that ends early says what it has") {
+TEST_CASE("a run that ends early reports the steps profiled so far") {
   Stream stream;
-  const Chore chore;
-  llmc::Profiling profiling(4, "");
-  profiling.begin_step(stream);
-  CHECK_FALSE(profiling.end_step(stream).has_value());
-  CHECK(contains(profiling.end_run().value_or(""), "no second step"));
-  profiling.begin_step(stream);
-  school_day(chore, stream);
-  CHECK_FALSE(profiling.end_step(stream).has_value());
-  CHECK(contains(profiling.end_run().value_or(""), "profile of 1 step, "));
+  const FillWork work;
+  llmc::StepProfiler step_profiler(4, "");
+  step_profiler.begin_step(stream);
+  CHECK_FALSE(step_profiler.end_step(stream).has_value());
+  CHECK(contains(step_profiler.end_run().value_or(""), "no second step"));
+  step_profiler.begin_step(stream);
+  profile_step_work(work, stream);
+  CHECK_FALSE(step_profiler.end_step(stream).has_value());
+  CHECK(contains(step_profiler.end_run().value_or(""), "profile of 1 step, "));
 
-  llmc::Profiling off(0, "");
-  off.begin_step(stream);
+  llmc::StepProfiler disabled(0, "");
+  disabled.begin_step(stream);
   CHECK(stream.profiler() == nullptr);
-  CHECK_FALSE(off.end_step(stream).has_value());
-  CHECK_FALSE(off.end_run().has_value());
+  CHECK_FALSE(disabled.end_step(stream).has_value());
+  CHECK_FALSE(disabled.end_run().has_value());
 }
 
 TEST_SUITE_END();

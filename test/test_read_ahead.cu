@@ -23,7 +23,7 @@ namespace {
 
 // Waits at most 60 seconds until `condition` holds; returns whether it does.
 template <class Condition>
-bool comes_true(Condition&& condition) {
+bool wait_for(Condition&& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   return condition();
@@ -32,7 +32,7 @@ bool comes_true(Condition&& condition) {
 }  // namespace
 
 TEST_SUITE("read_ahead") {
-  TEST_CASE("batches read ahead are those read when they are needed") {
+  TEST_CASE("batches read ahead equal batches read on demand") {
     std::vector<std::int32_t> tokens(1000);
     std::iota(tokens.begin(), tokens.end(), 0);
     TokenSource a("a", 0, 7), b("b", 0, 7);
@@ -43,31 +43,31 @@ TEST_SUITE("read_ahead") {
       ReadAhead<PreparedBatch> ahead(
           [&](std::int64_t n) { return prepare(text.batch(17 + 3 * n, 3)); }, depth);
       for (std::int64_t n = 0; n < 40; ++n) {
-        const PreparedBatch got = ahead.next(), want = prepare(text.batch(17 + 3 * n, 3));
-        CHECK(got.batch.inputs == want.batch.inputs);
-        CHECK(got.batch.targets == want.batch.targets);
-        CHECK(got.batch.doc_start == want.batch.doc_start);
-        CHECK(got.buckets.position == want.buckets.position);
+        const PreparedBatch actual = ahead.next(), expected = prepare(text.batch(17 + 3 * n, 3));
+        CHECK(actual.batch.inputs == expected.batch.inputs);
+        CHECK(actual.batch.targets == expected.batch.targets);
+        CHECK(actual.batch.doc_start == expected.batch.doc_start);
+        CHECK(actual.buckets.position == expected.buckets.position);
       }
     }
   }
 
-  TEST_CASE("no more is made than there is room for") {
-    std::atomic<std::int64_t> made = 0;
+  TEST_CASE("no more items are prepared ahead than the depth allows") {
+    std::atomic<std::int64_t> num_prepared = 0;
     ReadAhead<std::int64_t> ahead(
         [&](std::int64_t n) {
-          ++made;
+          ++num_prepared;
           return n;
         },
         3);
-    CHECK(comes_true([&] { return made == 3; }));
+    CHECK(wait_for([&] { return num_prepared == 3; }));
     CHECK(ahead.next() == 0);
-    CHECK(comes_true([&] { return made == 4; }));
+    CHECK(wait_for([&] { return num_prepared == 4; }));
     CHECK(ahead.next() == 1);
-    CHECK(made <= 5);
+    CHECK(num_prepared <= 5);
   }
 
-  TEST_CASE("what is thrown comes after what was made before it, and stays") {
+  TEST_CASE("an exception comes after the items before it and is rethrown by later calls") {
     ReadAhead<std::int64_t> ahead([](std::int64_t n) -> std::int64_t {
       if (n == 2) fail("shard 3 is torn");
       return 10 * n;
@@ -79,25 +79,26 @@ TEST_SUITE("read_ahead") {
     }
   }
 
-  TEST_CASE("it ends at once, whether nothing, something or all of it was used") {
-    const auto alive = std::make_shared<int>(0);
-    for (const int used : {0, 1, 5}) {
+  TEST_CASE("the destructor ends the thread after any number of used items") {
+    const auto reference = std::make_shared<int>(0);
+    for (const int num_used : {0, 1, 5}) {
       {
-        ReadAhead<std::int64_t> ahead([alive](std::int64_t n) { return n; }, 2);
-        for (int i = 0; i < used; ++i) CHECK(ahead.next() == i);
+        ReadAhead<std::int64_t> ahead([reference](std::int64_t n) { return n; }, 2);
+        for (int i = 0; i < num_used; ++i) CHECK(ahead.next() == i);
       }
-      CHECK(alive.use_count() == 1);
+      CHECK(reference.use_count() == 1);
     }
-    ReadAhead<std::int64_t> unused([](std::int64_t) -> std::int64_t { fail("nobody hears this"); });
+    ReadAhead<std::int64_t> unused(
+        [](std::int64_t) -> std::int64_t { fail("an unobserved error"); });
   }
 
-  TEST_CASE("an exception of the user's own ends it too") {
-    const auto alive = std::make_shared<int>(0);
+  TEST_CASE("an exception in the caller also ends the thread") {
+    const auto reference = std::make_shared<int>(0);
     CHECK(complaint([&] {
-            ReadAhead<std::int64_t> ahead([alive](std::int64_t n) { return n; }, 2);
+            ReadAhead<std::int64_t> ahead([reference](std::int64_t n) { return n; }, 2);
             ahead.next();
             fail("the step went wrong");
           }) == "the step went wrong");
-    CHECK(alive.use_count() == 1);
+    CHECK(reference.use_count() == 1);
   }
 }

@@ -5,14 +5,14 @@
 using llmc::readable_text;
 
 TEST_SUITE("readable_text") {
-  TEST_CASE("well-formed text stays as it is") {
+  TEST_CASE("valid text is unchanged") {
     for (const char* text :
          {"", "plain\n\ttext", "na\u00efve \u20ac \U0001F600", "\uD7FF\uE000\U0010FFFF"}) {
       CHECK(readable_text(text) == text);
     }
   }
 
-  TEST_CASE("bytes that are no UTF-8 and control characters are replaced one by one") {
+  TEST_CASE("bytes that are not UTF-8 and control characters are replaced one by one") {
     const std::string bad = "\uFFFD";
     CHECK(readable_text("a\x80z") == "a" + bad + "z");
     CHECK(readable_text("\xE2\x82") == bad + bad);            // cut short

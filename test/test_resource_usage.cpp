@@ -1,5 +1,5 @@
-// The resources that a run uses: figures of the host, and NVML's figures through a fake library
-// that replaces the driver's.
+// The resources that a run uses: readings of the host, and NVML's readings through a fake
+// library that replaces the driver's.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -18,10 +18,10 @@ using llmc::GpuUsage;
 using llmc::Nvml;
 using llmc_test::contains;
 
-// The functions as NVML's documentation declares them. If `answers` is false, those that a GPU may
-// lack return "not supported".
-std::string fake_nvml(bool answers) {
-  const std::string other = answers ? "0" : "3 /* not supported */";
+// The functions as NVML's documentation declares them. If `supported` is false, those that a
+// GPU may lack return "not supported".
+std::string fake_nvml(bool supported) {
+  const std::string status = supported ? "0" : "3 /* not supported */";
   return R"(
 #include <string.h>
 static char handle;
@@ -44,17 +44,18 @@ int nvmlDeviceGetMemoryInfo(void* device, Memory* m) {
   return device == &handle ? 0 : 2;
 }
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { *milliwatts = 312500; return )" +
-         other + R"(; }
+         status + R"(; }
 int nvmlDeviceGetTemperature(void*, int sensor, unsigned* celsius) {
   *celsius = 54;
   return sensor == 0 ? )" +
-         other + R"( : 2;
+         status + R"( : 2;
 }
 })";
 }
 
 // Compiles `source` to a library; returns an empty path if there is no compiler.
-std::string compiled(const llmc_test::TemporaryDirectory& directory, const std::string& source) {
+std::string compile_library(const llmc_test::TemporaryDirectory& directory,
+                            const std::string& source) {
   const std::string code = directory.file("nvml.cpp"), library = directory.file("libnvml.so");
   std::ofstream(code) << source;
   const std::string command = "g++ -shared -fPIC -o " + library + " " + code + " 2>/dev/null";
@@ -67,7 +68,7 @@ bool empty(const GpuUsage& usage) {
 
 }  // namespace
 
-TEST_CASE("the processor time and memory of this process are counted") {
+TEST_CASE("processor time and memory of this process are measured") {
   llmc::ResourceMeter meter("");
   const double before = llmc::processor_seconds();
   volatile double sink = 0;
@@ -78,24 +79,24 @@ TEST_CASE("the processor time and memory of this process are counted") {
   CHECK(empty(usage.gpu));
 
   REQUIRE(usage.host_memory.has_value());
-  std::vector<char> more(64 << 20, 1);
-  CHECK(*llmc::resident_bytes() - *usage.host_memory > 0.9 * static_cast<double>(more.size()));
+  std::vector<char> memory(64 << 20, 1);
+  CHECK(*llmc::resident_bytes() - *usage.host_memory > 0.9 * static_cast<double>(memory.size()));
 }
 
-TEST_CASE("without the driver's library there are no figures, and it is said why") {
-  std::string why;
-  CHECK(Nvml::open("0000:3b:00.0", &why, "libno-such-library.so.1") == nullptr);
-  CHECK(contains(why, "libno-such-library.so.1"));
+TEST_CASE("without NVML the GPU readings are missing and open() returns the reason") {
+  std::string reason;
+  CHECK(Nvml::open("0000:3b:00.0", &reason, "libno-such-library.so.1") == nullptr);
+  CHECK(contains(reason, "libno-such-library.so.1"));
   // An existing library that is not NVML.
-  CHECK(Nvml::open("0000:3b:00.0", &why, "libc.so.6") == nullptr);
-  CHECK(contains(why, "libc.so.6 is not NVML"));
+  CHECK(Nvml::open("0000:3b:00.0", &reason, "libc.so.6") == nullptr);
+  CHECK(contains(reason, "libc.so.6 is not NVML"));
   CHECK(empty(llmc::ResourceMeter("0000:3b:00.0", "libno-such-library.so.1").read().gpu));
 }
 
-TEST_CASE("NVML's figures come in watts, bytes, degrees and per cent") {
+TEST_CASE("NVML readings are in watts, bytes, degrees Celsius and percent") {
   const llmc_test::TemporaryDirectory directory;
-  const std::string library = compiled(directory, fake_nvml(true));
-  if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
+  const std::string library = compile_library(directory, fake_nvml(true));
+  if (library.empty()) return llmc_test::skip("no g++ to compile a library");
   const auto nvml = Nvml::open("0000:3b:00.0", nullptr, library.c_str());
   REQUIRE(nvml != nullptr);
   const GpuUsage usage = nvml->read();
@@ -104,15 +105,15 @@ TEST_CASE("NVML's figures come in watts, bytes, degrees and per cent") {
   CHECK(usage.memory == 11.0 * (1 << 30));
   CHECK(usage.temperature == 54.0);
 
-  std::string why;
-  CHECK(Nvml::open("0000:5e:00.0", &why, library.c_str()) == nullptr);
-  CHECK(contains(why, "no GPU at 0000:5e:00.0"));
+  std::string reason;
+  CHECK(Nvml::open("0000:5e:00.0", &reason, library.c_str()) == nullptr);
+  CHECK(contains(reason, "no GPU at 0000:5e:00.0"));
 }
 
-TEST_CASE("what a GPU does not answer is missing, the rest is there") {
+TEST_CASE("readings that a GPU does not support are missing and the others are present") {
   const llmc_test::TemporaryDirectory directory;
-  const std::string library = compiled(directory, fake_nvml(false));
-  if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
+  const std::string library = compile_library(directory, fake_nvml(false));
+  if (library.empty()) return llmc_test::skip("no g++ to compile a library");
   const GpuUsage usage = Nvml::open("0000:3b:00.0", nullptr, library.c_str())->read();
   CHECK(usage.utilisation == 87.0);
   CHECK(usage.memory.has_value());
@@ -120,10 +121,10 @@ TEST_CASE("what a GPU does not answer is missing, the rest is there") {
   CHECK_FALSE(usage.temperature.has_value());
 }
 
-TEST_CASE("the sampler repeats its last figures between two samples") {
+TEST_CASE("the sampler repeats its last readings between two samples") {
   const llmc_test::TemporaryDirectory directory;
-  const std::string library = compiled(directory, fake_nvml(true));
-  if (library.empty()) return llmc_test::skip("no g++ here to make a library with");
+  const std::string library = compile_library(directory, fake_nvml(true));
+  if (library.empty()) return llmc_test::skip("no g++ to compile a library");
   llmc::GpuSampler sampler(Nvml::open("0000:3b:00.0", nullptr, library.c_str()));
   GpuUsage usage = sampler.take();
   while (!usage.power) {  // until the sampler's thread has run once
@@ -133,7 +134,7 @@ TEST_CASE("the sampler repeats its last figures between two samples") {
   for (int i = 0; i < 3; ++i) CHECK(sampler.take().power == doctest::Approx(312.5));
 }
 
-TEST_CASE("a line of the log has the keys that could be had, and no others") {
+TEST_CASE("a log line has only the keys of available readings") {
   llmc::LogRecord line{{"step", 1}};
   llmc::append_usage(line, {.processors = 1.756, .host_memory = 100.04 * (1 << 20), .gpu = {}});
   CHECK(llmc::log_line(line) == R"({"step":1,"cpu_percent":175.6,"host_mem_mb":100.0})");

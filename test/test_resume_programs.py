@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests where train_gpt2 may write, and which settings and data may change when a run resumes.
+"""Tests which files train_gpt2 may write, and which settings and data may change when a run resumes.
 
     python3 test/test_resume_programs.py build/host [PATTERN]
 
@@ -11,11 +11,11 @@ import signal
 import sys
 
 from runner import expect
-from test_checkpoint_programs import QUIET, RUN, TINY, finish, start, steps_logged, wait_for, with_flags
+from test_checkpoint_programs import QUIET, RUN, TINY, finish, logged_steps, start, wait_for, with_flags
 from test_programs import ROOT, run_program_tests, settings_of
 
 
-def test_what_may_change_when_a_run_goes_on(program):
+def test_batch_size_schedule_and_data_may_change_on_resume(program):
     def train(**changes):
         """Starts or resumes the run with the flags in `changes`, by default for one step. Returns its messages."""
         return finish(start(program, with_flags([*TINY, *QUIET, "--steps", 8, "--out", "run", "--resume",
@@ -31,40 +31,40 @@ def test_what_may_change_when_a_run_goes_on(program):
     train(batch_size=2, grad_accum=3, lr=1e-4, schedule="linear", steps=9)
     expect(position() == [9, 72, 8], position())
     messages = train(seq_len=5)  # 15 sequences of 5 tokens for the 72 tokens so far, and one more
-    expect("sequences had 8 tokens, now they have 5" in messages and "from sequence 15 on" in messages, messages)
+    expect("sequences had 8 tokens and now have 5" in messages and "continues at sequence 15" in messages, messages)
     expect(position() == [16, 77, 5], position())
     (program.folder / "other.txt").write_text("another text " * 300)
     messages = train(seq_len=5, train="other.txt")
-    expect("the run trained on text.txt so far, it goes on with other.txt" in messages, messages)
+    expect("the run trained on text.txt so far and continues with other.txt" in messages, messages)
 
 
-def test_what_may_not_change_when_a_run_goes_on(program):
+def test_model_seed_and_dtype_must_not_change_on_resume(program):
     arguments = with_flags([*TINY, *QUIET, "--steps", 1, "--out", "run"], channels=16)
     finish(start(program, arguments))
-    for changes, says in (({"layers": 2}, ["layers 1, not 2", "--layers"]), ({"heads": 2}, ["heads 1, not 2"]),
-                          ({"channels": 8}, ["channels 16, not 8"]), ({"context": 16}, ["context 8, not 16"]),
-                          ({"seed": 7}, ["--seed 1337, not 7"]), ({"dtype": "bf16"}, ["--dtype fp32, not bf16"])):
-        program.fails(*with_flags(arguments, **changes), "--resume", says=["run/step_000001 ", *says])
+    for changes, phrases in (({"layers": 2}, ["layers 1, not 2", "--layers"]), ({"heads": 2}, ["heads 1, not 2"]),
+                             ({"channels": 8}, ["channels 16, not 8"]), ({"context": 16}, ["context 8, not 16"]),
+                             ({"seed": 7}, ["--seed 1337, not 7"]), ({"dtype": "bf16"}, ["--dtype fp32, not bf16"])):
+        program.fails(*with_flags(arguments, **changes), "--resume", phrases=["run/step_000001 ", *phrases])
 
 
-def test_a_run_that_goes_on_says_which_flags_are_others(program):
+def test_resume_reports_changed_flags(program):
     run = [*TINY, *QUIET, "--steps", 40, "--dtype", "bf16", "--out", "run", "--log", "run.jsonl", "--resume",
            "--stop-after", 1]
 
     def resume(arguments):
-        """Returns the notes on changed flags on stderr, and checks that the log has the same."""
+        """Returns the notes on changed flags from stderr, and checks that the log has the same notes."""
         messages = finish(start(program, arguments))
-        said = [line.removeprefix("resume: ") for line in messages.splitlines() if re.search("^resume: .* was ", line)]
+        notes = [line.removeprefix("resume: ") for line in messages.splitlines() if re.search("^resume: .* was ", line)]
         logged = [line["resumed"] for line in program.log("run.jsonl") if "resumed" in line]
-        expect(logged[-len(said):] == said if said else True, f"{said} on stderr, {logged} in the log")
-        return said
+        expect(logged[-len(notes):] == notes if notes else True, f"{notes} on stderr, {logged} in the log")
+        return notes
 
-    expect(resume(run) == [], "a run that begins has nothing to say")
-    expect(resume(run) == [], "nothing changed")
+    expect(resume(run) == [], "a new run reports changes")
+    expect(resume(run) == [], "a run with the same flags reports changes")
     other = with_flags(run, batch_size=2, grad_accum=3, logits_rows=7, steps=50, lr=0.25, warmup=9, schedule="wsd", final_lr_fraction=0.5,
                        weight_decay=0.25, beta1=0.5, beta2=0.75, eps=1e-7, grad_clip=2, dropout=0.125,
                        attention="standard")
-    said = resume([*other, "--stochastic-rounding", "--tf32"])
+    notes = resume([*other, "--stochastic-rounding", "--tf32"])
     for flag, before, after in (
             ("--batch-size", "1", "2"), ("--grad-accum", "1", "3"), ("--logits-rows", "4096", "7"), ("--steps", "40", "50"), ("--warmup", "2", "9"),
             ("--lr", "0.0006", "0.25"), ("--schedule", '"cosine"', '"wsd"'), ("--final-lr-fraction", "0.1", "0.5"),
@@ -73,19 +73,19 @@ def test_a_run_that_goes_on_says_which_flags_are_others(program):
             ("--attention-dropout", "0.0", "0.125"), ("--residual-dropout", "0.0", "0.125"),
             ("--stochastic-rounding", "false", "true"), ("--attention", '"flash"', '"standard"'),
             ("--tf32", "false", "true")):
-        expect(f"{flag} was {before}, it is {after} now" in said, f"{flag}: {said}")
-    expect(len(said) == 19, said)
-    expect(resume([*other, "--stochastic-rounding", "--tf32"]) == [], "what was said is no news")
+        expect(f"{flag} was {before}, it is {after} now" in notes, f"{flag}: {notes}")
+    expect(len(notes) == 19, notes)
+    expect(resume([*other, "--stochastic-rounding", "--tf32"]) == [], "changes are reported twice")
 
 
-def test_the_resume_table_of_the_readme_is_the_programs(program):
+def test_the_resume_table_of_the_readme_is_up_to_date(program):
     sys.path.insert(0, str(ROOT / "scripts"))
-    from resume_table import README, updated
+    from resume_table import README, replace_table
     text = README.read_text()
-    expect(updated(text, settings_of(program)) == text, "the table is out of date: run scripts/resume_table.py build/host")
+    expect(replace_table(text, settings_of(program)) == text, "the table is out of date: run scripts/resume_table.py build/host")
 
 
-def test_a_run_that_goes_on_says_which_data_are_others(program):
+def test_resume_reports_changed_data(program):
     def resume(train, *flags):
         messages = finish(start(program, with_flags([*TINY, *QUIET, "--steps", 9, "--out", "run", "--resume",
                                                      "--stop-after", 1, *flags], train=train)))
@@ -97,23 +97,23 @@ def test_a_run_that_goes_on_says_which_data_are_others(program):
         (program.folder / name).write_text(json.dumps({"text": text}) if name == "c.jsonl" else text)
     resume("a.txt:0.7,b.txt:0.3")
     expect(resume("moved/a.txt:7,b.txt:3") == [], "the same data in the same shares")
-    said = resume("moved/a.txt:0.6,b.txt:0.4")
-    expect(said == ["resume: the run trained on a.txt:0.7,b.txt:0.3 so far, it goes on with a.txt:0.6,b.txt:0.4"], said)
+    notes = resume("moved/a.txt:0.6,b.txt:0.4")
+    expect(notes == ["resume: the run trained on a.txt:0.7,b.txt:0.3 so far and continues with a.txt:0.6,b.txt:0.4"], notes)
     (program.folder / "a.txt").write_text(text * 2)
-    said = resume("a.txt:0.6,b.txt:0.4")
-    expect(len(said) == 1 and "a.txt:0.6,b.txt:0.4 had" in said[0] and "tokens, now it has" in said[0], said)
+    notes = resume("a.txt:0.6,b.txt:0.4")
+    expect(len(notes) == 1 and "a.txt:0.6,b.txt:0.4 had" in notes[0] and "tokens and now has" in notes[0], notes)
     resume("c.jsonl")
-    said = resume("c.jsonl", "--document-mask")
-    expect(said == ["resume: --document-mask was false, it is true now"], said)
+    notes = resume("c.jsonl", "--document-mask")
+    expect(notes == ["resume: --document-mask was false, it is true now"], notes)
 
 
-def test_a_run_goes_on_with_its_own_tokens(program):
+def test_resume_requires_the_same_vocabulary(program):
     (program.folder / "words.txt").write_text("a\nb\nc\n")
     (program.folder / "other.txt").write_text("c\nb\na\n")
     (program.folder / "abc.txt").write_text("a b c a c b " * 100)
     run = with_flags([*TINY, *QUIET, "--steps", 3, "--stop-after", 1, "--out", "run", "--resume"], train="abc.txt")
     finish(start(program, [*run, "--tokenizer", "words:words.txt"]))
-    program.fails(*run, "--tokenizer", "words:other.txt", says=["run/step_000001", "--tokenizer words:other.txt"])
+    program.fails(*run, "--tokenizer", "words:other.txt", phrases=["run/step_000001", "--tokenizer words:other.txt"])
     (program.folder / "words.txt").rename(program.folder / "moved.txt")
     finish(start(program, [*run, "--tokenizer", "words:moved.txt"]))
 
@@ -123,42 +123,42 @@ def test_two_runs_do_not_share_a_directory(program):
     first = start(program, run)
     wait_for(first, "step 1/")
     for flags in ([], ["--resume"]):
-        program.fails(*with_flags(run, log="other.jsonl"), *flags, says=["another run is writing into --out ckpts"])
+        program.fails(*with_flags(run, log="other.jsonl"), *flags, phrases=["another run is writing into --out ckpts"])
     first.send_signal(signal.SIGTERM)
     finish(first)
     finish(start(program, [*run, "--resume", "--stop-after", 1]))
 
 
-def test_places_to_write_are_tried_before_the_first_step(program):
-    (program.folder / "broken").symlink_to("nowhere/at/all")
+def test_outputs_are_checked_before_the_first_step(program):
+    (program.folder / "broken").symlink_to("missing/target")
     tiny = [*TINY, *QUIET, "--steps", 1]
     for flags in (["--out", "broken"], ["--out", "text.txt/run"], ["--final-samples-out", "none/samples"],
                   ["--profile", 1, "--profile-out", "none/profile"]):
-        failed = program.run(*tiny, *flags, code=1)
-        expect(flags[-1] in failed.stderr and "step 1/" not in failed.stderr, failed.stderr)
+        result = program.run(*tiny, *flags, code=1)
+        expect(flags[-1] in result.stderr and "step 1/" not in result.stderr, result.stderr)
 
 
-def test_a_log_that_cannot_be_written_costs_no_step(program):
+def test_a_run_is_saved_if_its_log_cannot_be_written(program):
     run = [*TINY, *QUIET, "--steps", 3, "--out", "run"]
-    program.fails(*run, "--log", "/dev/full", says=["saved run/step_000001", "cannot write /dev/full", "No space left"])
+    program.fails(*run, "--log", "/dev/full", phrases=["saved run/step_000001", "cannot write /dev/full", "No space left"])
     messages = finish(start(program, [*run, "--resume", "--log", "run.jsonl"]))
     expect("resume: from run/step_000001" in messages, messages)
-    expect(steps_logged(program.folder / "run.jsonl") == [2, 3], "step 1 is done")
+    expect(logged_steps(program.folder / "run.jsonl") == [2, 3], "the log must have steps 2 and 3")
 
 
-def test_a_file_that_is_no_log_is_not_cut(program):
+def test_resume_does_not_change_a_file_that_is_not_a_run_log(program):
     (program.folder / "data.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     (program.folder / "nested.jsonl").write_text('{"step": [1]}\n{"step": 2}\n')
     for name in ("text.txt", "data.jsonl", "nested.jsonl"):
         before = (program.folder / name).read_bytes()
         program.fails(*TINY, *QUIET, "--steps", 1, "--out", "run", "--resume", "--log", name,
-                      says=[f"--log {name} is not the log of a run"])
+                      phrases=[f"--log {name} is not the log of a run"])
         expect((program.folder / name).read_bytes() == before, f"{name} was changed")
-    for cut in (b'{"step":1,"lo', b"\0" * 40, b""):  # contents that a kill or a power failure can leave
-        (program.folder / "cut.jsonl").write_bytes(cut)
-        finish(start(program, [*TINY, *QUIET, "--steps", 1, "--out", f"run{len(cut)}", "--resume",
+    for content in (b'{"step":1,"lo', b"\0" * 40, b""):  # contents that a kill or a power failure can leave
+        (program.folder / "cut.jsonl").write_bytes(content)
+        finish(start(program, [*TINY, *QUIET, "--steps", 1, "--out", f"run{len(content)}", "--resume",
                                "--log", "cut.jsonl"]))
-        expect(steps_logged(program.folder / "cut.jsonl") == [1], "another log")
+        expect(logged_steps(program.folder / "cut.jsonl") == [1], "the log must have step 1")
 
 
 if __name__ == "__main__":

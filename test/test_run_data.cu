@@ -14,7 +14,7 @@ using llmc_test::complaint;
 using llmc_test::contains;
 
 TEST_SUITE("run_data") {
-  TEST_CASE("epochs are the fewest steps that take so many sequences") {
+  TEST_CASE("--epochs is the smallest number of steps that covers its samples") {
     CHECK(steps_of_epochs(1, 20, 4) == 5);
     CHECK(steps_of_epochs(1, 21, 4) == 6);
     CHECK(steps_of_epochs(2, 21, 4) == 11);
@@ -27,13 +27,13 @@ TEST_SUITE("run_data") {
     CHECK(contains(complaint([] { steps_of_epochs(1e6, std::int64_t{1} << 50, 1); }), "--epochs"));
   }
 
-  TEST_CASE("a run by epochs has the schedule of its steps") {
+  TEST_CASE("a run with --epochs has the schedule of its number of steps") {
     Request request;
     request.schedule.epochs = 2;
     request.batch.batch_size = 2;
     request.batch.seq_len = 8;
     RunFacts facts;
-    CHECK(asks_for_training(request, facts));
+    CHECK(requests_training(request, facts));
     CHECK(resolve_inputs(request, facts).batch.seq_len == 8);
     facts.windows = 20;
     facts.preset.schedule.steps = 5;
@@ -44,7 +44,7 @@ TEST_SUITE("run_data") {
     CHECK(config.samples.every == 4);
   }
 
-  TEST_CASE("one source with documents is enough for a mask, none is not") {
+  TEST_CASE("a document mask needs at least one source with document boundaries") {
     const ByteTokenizer bytes;
     TokenSource plain("plain", 257, 256), marked("marked", 257, 256);
     plain.add("plain", TokenData({1, 2, 3}));

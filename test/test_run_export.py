@@ -32,60 +32,61 @@ def slow_crc32c(data):
 
 def read_fields(data):
     """[(field number, value)] of a protocol buffer. A varint is an integer, any other value bytes."""
-    fields, at = [], 0
+    fields, offset = [], 0
 
     def varint():
-        nonlocal at
+        nonlocal offset
         value = shift = 0
         while True:
-            byte = data[at]
-            at += 1
+            byte = data[offset]
+            offset += 1
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 return value
-    while at < len(data):
+    while offset < len(data):
         tag = varint()
         if tag & 7 == 0:
             fields.append((tag >> 3, varint()))
             continue
         size = varint() if tag & 7 == 2 else {1: 8, 5: 4}[tag & 7]
-        fields.append((tag >> 3, data[at:at + size]))
-        at += size
+        fields.append((tag >> 3, data[offset:offset + size]))
+        offset += size
     return fields
 
 
 def read_events(path):
     """[(wall time, step, tag, value)] of an event file. Verifies every checksum."""
-    data, at, events = path.read_bytes(), 0, []
+    data, offset, events = path.read_bytes(), 0, []
 
     def checked(part, crc):
         plain = slow_crc32c(part)
         masked = ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF
         expect(struct.unpack("<I", crc)[0] == masked, "a checksum is wrong")
         return part
-    while at < len(data):
-        length = struct.unpack("<Q", checked(data[at:at + 8], data[at + 8:at + 12]))[0]
-        event = dict(read_fields(checked(data[at + 12:at + 12 + length], data[at + 12 + length:at + 16 + length])))
-        at += 16 + length
+    while offset < len(data):
+        length = struct.unpack("<Q", checked(data[offset:offset + 8], data[offset + 8:offset + 12]))[0]
+        begin, end = offset + 12, offset + 12 + length
+        event = dict(read_fields(checked(data[begin:end], data[end:end + 4])))
+        offset = end + 4
         time = struct.unpack("<d", event[1])[0]
         if 3 in event:
             expect(event[3] == b"brain.Event:2" and not events, "the version comes first")
             continue
         for number, value in read_fields(event[5]):
-            expect(number == 1, "a summary has values alone")
+            expect(number == 1, "a summary has only values")
             inner = dict(read_fields(value))
             events.append((time, event[2], inner[1].decode(), struct.unpack("<f", inner[2])[0]))
     return events
 
 
-def test_crc32c(_):
+def test_checksums_are_masked_crc32c(_):
     expect(slow_crc32c(b"123456789") == 0xE3069283, "the test's own")  # the check value of CRC-32C
     expect(tensorboard.masked_crc(b"123456789") == (((0xE3069283 >> 15 | 0xE3069283 << 17) & 0xFFFFFFFF)
                                                     + 0xA282EAD8) & 0xFFFFFFFF, "ours")
 
 
-def test_tensorboard_events(program):
+def test_event_files_have_all_steps_and_wall_times(program):
     write_log(program, "run.jsonl", steps=300)
     for _ in range(2):
         script("export_run.py", program, "run.jsonl", "--tensorboard", "board")
@@ -102,7 +103,7 @@ def test_tensorboard_events(program):
     expect(abs(times[-1] - (program.folder / "run.jsonl").stat().st_mtime) < 1e-3, "the end is the file's")
 
 
-def test_tensorboard_reads_it(program):
+def test_tensorboard_reads_the_event_file(program):
     python = os.environ.get("PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import tensorboard"], capture_output=True).returncode:
         raise Skip(f"{python} has no tensorboard")
@@ -133,7 +134,7 @@ def init(**options):
 """
 
 
-def test_wandb_gets_each_step_once(program):
+def test_each_step_is_exported_to_wandb_once(program):
     write_log(program, "run.jsonl", steps=4)
     (program.folder / "fake").mkdir()
     (program.folder / "fake/wandb.py").write_text(FAKE_WANDB)
@@ -155,7 +156,7 @@ def test_wandb_gets_each_step_once(program):
     expect(calls[0][1]["id"] == options["id"] and calls[0][1]["mode"] == "online", "another run")
 
 
-def test_wandb_itself(program):
+def test_wandb_writes_an_offline_run(program):
     python = os.environ.get("PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import wandb; wandb.init"], capture_output=True).returncode:
         raise Skip(f"{python} has no wandb")
@@ -165,7 +166,7 @@ def test_wandb_itself(program):
     expect(len(list((program.folder / "wandb").glob("offline-run-*/*.wandb"))) == 1, "no offline run")
 
 
-def test_export_says_what_is_wrong(program):
+def test_errors_of_export_name_the_cause(program):
     write_log(program, "run.jsonl")
     (program.folder / "none").mkdir()
     (program.folder / "none/wandb.py").write_text("raise ImportError")

@@ -14,7 +14,7 @@ namespace {
 using llmc_test::complaint;
 }  // namespace
 
-TEST_CASE("keys keep their order, numbers their value, lines are there at once") {
+TEST_CASE("keys keep their order, numbers their values, and each line is written immediately") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("deep/er/log.jsonl");
   llmc::RunLog log(path);
@@ -46,7 +46,7 @@ TEST_CASE("keys keep their order, numbers their value, lines are there at once")
   CHECK(llmc::log_value(records[3], "tokens").unsigned_integer("tokens") == ~std::uint64_t{0});
 }
 
-TEST_CASE("floats and doubles survive the text") {
+TEST_CASE("floats and doubles are read back exactly") {
   const llmc_test::TemporaryDirectory directory;
   const auto values = llmc_test::random_floats(300, 5, 1e3);
   {
@@ -57,15 +57,15 @@ TEST_CASE("floats and doubles survive the text") {
   }
   const auto records = llmc::read_log(directory.file("log"));
   REQUIRE(records.size() == values.size());
-  int wrong = 0;
+  int num_wrong = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    wrong += static_cast<float>(records[i][0].second.number("f")) != values[i] * 1e-20f;
-    wrong += records[i][1].second.number("d") != std::exp(static_cast<double>(values[i]) * 0.1);
+    num_wrong += static_cast<float>(records[i][0].second.number("f")) != values[i] * 1e-20f;
+    num_wrong += records[i][1].second.number("d") != std::exp(static_cast<double>(values[i]) * 0.1);
   }
-  CHECK(wrong == 0);
+  CHECK(num_wrong == 0);
 }
 
-TEST_CASE("a log is started anew or continued") {
+TEST_CASE("a log is truncated or appended to") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("log");
   llmc::RunLog(path).write({{"step", 1}});
@@ -76,7 +76,7 @@ TEST_CASE("a log is started anew or continued") {
   llmc::RunLog("/dev/null").write({{"step", 1}});
 }
 
-TEST_CASE("after a resume each step stands in the log once") {
+TEST_CASE("after a resume each step is in the log once") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("log");
   const std::string header = "{\"model\":\"d12\"}\n";
@@ -87,35 +87,35 @@ TEST_CASE("after a resume each step stands in the log once") {
   }
   const auto write = [&](const std::string& bytes) { std::ofstream(path) << bytes; };
   write(text + "{\"step\":7,\"lo");
-  const auto trimmed = llmc::trim_log(path, 4);
-  CHECK(trimmed.kept == 7);
-  CHECK(trimmed.dropped == 3);
-  CHECK(trimmed.damaged == 1);
+  const auto result = llmc::trim_log(path, 4);
+  CHECK(result.num_kept == 7);
+  CHECK(result.num_dropped == 3);
+  CHECK(result.num_damaged == 1);
   CHECK(llmc::read_file(path) == text.substr(0, text.find("{\"step\":5")));
   llmc::RunLog(path, true).write({{"step", 5}});
   CHECK(llmc::log_value(llmc::read_log(path).back(), "step").integer("step") == 5);
 
   // Nothing to drop: the file is not rewritten, unless its last line has no line end.
-  const auto written = std::filesystem::last_write_time(path);
-  const auto again = llmc::trim_log(path, 5);
-  CHECK(again.kept == 8);
-  CHECK(again.dropped + again.damaged == 0);
-  CHECK(std::filesystem::last_write_time(path) == written);
+  const auto write_time = std::filesystem::last_write_time(path);
+  const auto second_result = llmc::trim_log(path, 5);
+  CHECK(second_result.num_kept == 8);
+  CHECK(second_result.num_dropped + second_result.num_damaged == 0);
+  CHECK(std::filesystem::last_write_time(path) == write_time);
   write("{\"step\":1}");
-  CHECK(llmc::trim_log(path, 1).kept == 1);
+  CHECK(llmc::trim_log(path, 1).num_kept == 1);
   CHECK(llmc::read_file(path) == "{\"step\":1}\n");
   write(std::string(100, '\0') + "\n{\"step\":1}\n[1]\n\n");  // a power cut may leave this
-  CHECK(llmc::trim_log(path, 1).damaged == 3);
+  CHECK(llmc::trim_log(path, 1).num_damaged == 3);
   CHECK(llmc::read_file(path) == "{\"step\":1}\n");
   write("");
-  CHECK(llmc::trim_log(path, 1).kept == 0);
-  CHECK(llmc::trim_log(directory.file("none"), 1).kept == 0);
+  CHECK(llmc::trim_log(path, 1).num_kept == 0);
+  CHECK(llmc::trim_log(directory.file("none"), 1).num_kept == 0);
   CHECK(!std::filesystem::exists(directory.file("none")));
-  CHECK(llmc::trim_log("/dev/null", 1).kept == 0);
-  CHECK(llmc::trim_log(path, 0).kept == 0);
+  CHECK(llmc::trim_log("/dev/null", 1).num_kept == 0);
+  CHECK(llmc::trim_log(path, 0).num_kept == 0);
 }
 
-TEST_CASE("what is wrong with a log is said") {
+TEST_CASE("the error for a log names the file, the line and the problem") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("log");
   std::ofstream(path) << "{\"step\":1}\n{\"step\":2\n";
@@ -129,7 +129,7 @@ TEST_CASE("what is wrong with a log is said") {
         "cannot write " + directory.path().string() + ": Is a directory");
   CHECK(complaint([&] {
           llmc::RunLog{path + "/x"};
-        }).starts_with("cannot make the directory " + path));
+        }).starts_with("cannot create the directory " + path));
   if (std::filesystem::exists("/dev/full")) {
     llmc::RunLog full("/dev/full");
     CHECK(complaint([&] {

@@ -19,7 +19,7 @@ from test_programs import ROOT, run_program_tests
 sys.path.insert(0, str(ROOT / "scripts"))
 from run_view import gnuplot  # noqa: E402
 from run_view.logs import load_runs  # noqa: E402
-from run_view.panels import make_panels, running_mean, thinned  # noqa: E402
+from run_view.panels import make_panels, running_mean, thin_out  # noqa: E402
 
 QUIET = ["--eval-every", 0, "--sample-every", 0]
 
@@ -56,21 +56,21 @@ def write_log(program, name, steps=20, gpu=False, extra=""):
 # ---- the log and the profile ---------------------------------------------------------------
 
 
-def test_the_log_says_what_a_run_takes(program):
+def test_the_log_has_memory_and_processor_time(program):
     program.train("--steps", 3, *QUIET, "--log", "run.jsonl")
     for entry in program.log("run.jsonl"):
         expect(entry["host_mem_mb"] > 1, f"memory: {entry}")
         expect(entry["cpu_percent"] >= 0, f"processor time: {entry}")
-        expect(("gpu_mem_mb" in entry) <= (program.binary.parent.name == "cuda"), f"a GPU where there is none: {entry}")
+        expect(("gpu_mem_mb" in entry) <= (program.binary.parent.name == "cuda"), f"GPU memory in a host run: {entry}")
 
 
-def test_profile_shows_every_operation(program):
+def test_the_profile_lists_every_operation(program):
     done = program.train("--steps", 4, "--grad-accum", 2, *QUIET, "--profile", 2, "--profile-out", "profile.jsonl")
     expect(done.stderr.count("profile of 2 steps") == 1, f"no table: {done.stderr[-600:]}")
     rows = program.log("profile.jsonl")
     step = rows[0]
     expect(step["operation"] == "step" and step["steps"] == 2, f"first row: {step}")
-    found = {row["operation"]: row for row in rows}
+    row_of = {row["operation"]: row for row in rows}
     # Two blocks and two micro-batches; the forward pass of a block has four linear layers.
     for operation, calls in {
             "data": 2, "zero gradients": 1, "forward/embedding forward": 2, "forward/layernorm forward": 2,
@@ -79,23 +79,23 @@ def test_profile_shows_every_operation(program):
             "backward/linear weight gradient": 16, "backward/linear input gradient": 16, "backward/bias gradient": 16,
             "backward/attention backward": 4, "backward/gelu backward": 4, "backward/layernorm backward": 10,
             "backward/embedding backward": 2, "optimizer/gradient norm": 1, "optimizer/adamw": 1}.items():
-        expect(operation in found, f"{operation} is missing: {list(found)}")
-        expect(found[operation]["calls_per_step"] == calls, f"{operation}: {found[operation]}, not {calls} calls")
-        expect(found[operation]["ms_per_step"] > 0, f"{operation} took no time")
+        expect(operation in row_of, f"{operation} is missing: {list(row_of)}")
+        expect(row_of[operation]["calls_per_step"] == calls, f"{operation}: {row_of[operation]}, not {calls} calls")
+        expect(row_of[operation]["ms_per_step"] > 0, f"{operation} took no time")
     whole = sum(row["ms_per_step"] for row in rows if row["depth"] == 1)
     expect(math.isclose(whole, step["ms_per_step"], rel_tol=1e-6), f"{whole} ms of {step['ms_per_step']}")
     for parent in ("forward", "head", "backward", "optimizer"):
         parts = sum(row["ms_per_step"] for row in rows if row["operation"].startswith(parent + "/"))
-        expect(math.isclose(parts, found[parent]["ms_per_step"], rel_tol=1e-6), f"{parent}: {parts}")
+        expect(math.isclose(parts, row_of[parent]["ms_per_step"], rel_tol=1e-6), f"{parent}: {parts}")
     # A rest is a difference of times, so it may be slightly negative: GPU events measure in floats.
     expect(all(row["ms_per_step"] >= -1e-6 * step["ms_per_step"] for row in rows), "parts take longer than the whole")
     # FLOP of the forward matmuls: 2 * 12 C^2 per token and block, C = 16; 2 micro-batches of 32 tokens.
-    flops = found["forward/linear forward"]
+    flops = row_of["forward/linear forward"]
     expect(math.isclose(flops["flop_per_s"] * flops["ms_per_step"] / 1e3, 2 * 2 * 32 * 2 * 12 * 16**2, rel_tol=1e-6),
            f"work: {flops}")
 
 
-def test_profile_changes_no_number(program):
+def test_profiling_changes_no_result(program):
     common = ["--steps", 5, "--dtype", "bf16", "--eval-every", 2, "--sample-every", 0]
     program.train(*common, "--log", "off.jsonl")
     program.train(*common, "--log", "on.jsonl", "--profile", 3)
@@ -104,48 +104,48 @@ def test_profile_changes_no_number(program):
     expect(numbers[0] == numbers[1], "the runs differ")
 
 
-def test_profile_of_a_short_run(program):
+def test_the_profile_of_a_short_run_has_fewer_steps(program):
     done = program.train("--steps", 3, *QUIET, "--profile", 9)
     expect("profile of 2 steps" in done.stderr, done.stderr[-300:])
     done = program.train("--steps", 1, *QUIET, "--profile", 9)
     expect("no second step" in done.stderr, done.stderr[-300:])
-    program.fails("--profile-out", "x.jsonl", says=["--profile-out", "--profile"], code=2)
-    program.fails("--profile", "-1", says=["--profile"], code=2)
+    program.fails("--profile-out", "x.jsonl", phrases=["--profile-out", "--profile"], code=2)
+    program.fails("--profile", "-1", phrases=["--profile"], code=2)
 
 
 # ---- reading logs --------------------------------------------------------------------------
 
 
-def test_logs_that_are_not_clean(program):
+def test_damaged_lines_are_skipped_with_a_warning(program):
     extra = (json.dumps(line(21, loss=None)) + "\n" + '{"step": 22, "loss": NaN, "grad_norm": Infinity}\n'
              + "not json\n[1]\n" + '{"step": "x", "loss": 1}\n' + '{"step": 23, "lo')
     run = load_runs([write_log(program, "run.jsonl", extra=extra)])[0]
     expect([s for s, _ in run.series("loss")] == list(range(1, 21)), "null and NaN are no losses")
     expect(len(run.series("lr")) == 21, "the rest of such a line counts")
-    says = "\n".join(run.warnings)
+    warnings = "\n".join(run.warnings)
     for part in (":28: not JSON", ":29: without a step", ":30: without a step", ":31: cut off"):
-        expect(part in says, f"'{part}' is not in {says}")
+        expect(part in warnings, f"'{part}' is not in {warnings}")
 
 
-def test_a_run_that_went_back(program):
+def test_a_resumed_log_discards_abandoned_steps(program):
     extra = "".join(json.dumps(line(step, loss=1.0)) + "\n" for step in (11, 12))
     run = load_runs([write_log(program, "run.jsonl", extra=extra)])[0]
     expect(run.series("loss")[-3:] == [(10, 4.0), (11, 1.0), (12, 1.0)], f"{run.series('loss')[-3:]}")
     expect([s for s, _ in run.series("val_loss")] == [0, 5, 10], "evaluations of the abandoned steps stay")
-    expect("back to step 11: 10 steps" in "\n".join(run.warnings), f"{run.warnings}")
+    expect("back to step 11; discarded 10 steps" in "\n".join(run.warnings), f"{run.warnings}")
 
 
-def test_names_differ(program):
+def test_runs_have_different_names(program):
     for folder in "ab":
         (program.folder / folder).mkdir()
         write_log(program, f"{folder}/log.jsonl")
     paths = [program.folder / folder / "log.jsonl" for folder in "ab"]
     expect([run.name for run in load_runs(paths)] == ["a/log", "b/log"], "by folder")
     expect([run.name for run in load_runs([paths[0]] * 2)] == ["log (1)", "log (2)"], "by number")
-    expect([run.name for run in load_runs(paths, ["x", "y"])] == ["x", "y"], "as told")
+    expect([run.name for run in load_runs(paths, ["x", "y"])] == ["x", "y"], "by --names")
 
 
-def test_names_of_any_bytes(program):
+def test_file_names_may_have_any_bytes(program):
     log, picture, odd = (os.fsdecode(name) for name in (b"r\xff n.jsonl", b"p\xfe.", b"\xfd=1"))
     (program.folder / log).write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2}\n')
     for ending in ["html"] + ["svg"] * (shutil.which("gnuplot") is not None):
@@ -153,7 +153,7 @@ def test_names_of_any_bytes(program):
     expect("r? n" in (program.folder / (picture + "html")).read_text(), "the run's name is missing")
 
 
-def test_axes(program):
+def test_axes_are_tokens_or_hours(program):
     run = load_runs([write_log(program, "run.jsonl")])[0]
     expect(run.axis("tokens")(7) == 700 and run.axis("tokens")(0) == 0, "tokens")
     expect(math.isclose(run.axis("hours")(20), 20 * 0.9 / 3600), "hours")
@@ -161,20 +161,20 @@ def test_axes(program):
     expect([x for x, _ in curve.points] == [0, 500, 1000, 1500, 2000], "evaluations by tokens")
 
 
-def test_means_and_thinning(_):
+def test_thinning_keeps_spikes_and_means_are_centred(_):
     points = [(i, float(i % 2)) for i in range(100)]
     expect(running_mean(points, 1) == points, "a mean of one is the value")
     mean = running_mean(points, 4)
     expect(mean[0] == (0, 0.0) and math.isclose(mean[51][1], 1 / 3), f"{mean[:3]}")
     spike = [(i, 9.0 if i == 5003 else 1.0) for i in range(10000)]
-    thin = thinned(spike, 1000)
+    thin = thin_out(spike, 1000)
     expect(len(thin) <= 1000 and (5003, 9.0) in thin and thin == sorted(thin), "the spike is lost")
 
 
 # ---- pictures ------------------------------------------------------------------------------
 
 
-def test_svg_and_png(program):
+def test_gnuplot_draws_svg_and_png(program):
     if not (shutil.which("gnuplot") or shutil.which("gnuplot-nox") or (ROOT / "deps/usr/bin/gnuplot-nox").exists()):
         raise Skip("no gnuplot here")
     write_log(program, "one.jsonl", gpu=True)
@@ -195,7 +195,7 @@ def test_svg_and_png(program):
     plot(program, "short.jsonl", "--out", "short.svg")
     (program.folder / "zero.jsonl").write_text('{"step": 1, "loss": 0.0, "lr": 0.0}\n')
     plot(program, "zero.jsonl", "--out", "zero.svg")
-    expect(not [p for p in program.folder.iterdir() if p.name.startswith("tmp")], "drafts are left")
+    expect(not [p for p in program.folder.iterdir() if p.name.startswith("tmp")], "temporary files remain")
 
 
 def test_an_unpacked_gnuplot_finds_its_libraries(program):
@@ -206,8 +206,8 @@ def test_an_unpacked_gnuplot_finds_its_libraries(program):
     (deps / "usr/bin/gnuplot-nox").chmod(0o755)
     for path in (str(deps / "usr/bin"), "/nowhere"):  # PATH as make sets it, and another one
         with mock.patch.dict(os.environ, {"DEPS": str(deps), "PATH": path}):
-            found, environment = gnuplot.find_gnuplot()
-        expect(found == str(deps / "usr/bin/gnuplot-nox"), f"found {found}")
+            program_path, environment = gnuplot.find_gnuplot()
+        expect(program_path == str(deps / "usr/bin/gnuplot-nox"), f"found {program_path}")
         expect(str(deps / "usr/lib/x86_64-linux-gnu") in environment.get("LD_LIBRARY_PATH", ""), "no libraries")
 
 
@@ -215,7 +215,7 @@ def page_data(path):
     return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.S)[1])
 
 
-def test_the_page_needs_nothing_else(program):
+def test_the_page_is_self_contained(program):
     write_log(program, "one.jsonl", gpu=True)
     write_log(program, "two.jsonl", steps=12)
     plot(program, "one.jsonl", "two.jsonl", "--out", "runs.html", "--names", "</script><b>,two", "--line", "best=3")
@@ -229,12 +229,12 @@ def test_the_page_needs_nothing_else(program):
     expect([c["name"] for c in curves][2:] == ["two: training", "two: validation"], "curves")
     expect(curves[0]["points"][3] == [4, 4.6] and data["panels"][4]["curves"][0]["points"][0] == [1, 2], "values")
     figures = re.sub("<[^>]+>", " ", text[text.index("<table"):text.index("</table")])
-    for part in ("validation loss, best", "3.0500 at step 20", "tokens per second, mean", "GPU memory, most", "2.00 GiB",
+    for part in ("validation loss, best", "3.0500 at step 20", "tokens per second, mean", "GPU memory, maximum", "2.00 GiB",
                  "90%", "300 W", "18.0 s"):
         expect(part in figures, f"'{part}' is not in the table: {figures}")
 
 
-def test_the_page_draws_and_reads_out(program):
+def test_the_page_draws_curves_and_displays_values(program):
     if not shutil.which("node"):
         raise Skip("no node here to run the page's script")
     write_log(program, "one.jsonl", gpu=True)
@@ -249,22 +249,22 @@ def test_the_page_draws_and_reads_out(program):
     expect(loss["paths"] == 2 and loss["circles"] == 5, f"{loss['paths']} paths, {loss['circles']} circles")
     expect(loss["readings"][2].splitlines() == ["step 20", "training 3 (mean 3)", "validation 3.05"],
            f"at the right end: {loss['readings'][2]}")
-    expect(all(p["hidden"] and len(set(p["labels"])) > 4 for p in drawn[0]), "no labels, or a reading that stays")
+    expect(all(p["hidden"] and len(set(p["labels"])) > 4 for p in drawn[0]), "no labels, or a visible reading")
     expect("flat" not in drawn[1][0]["readings"][2], "a run that ended has a value")
 
 
-def test_plot_says_what_is_wrong(program):
+def test_errors_of_plot_name_the_cause(program):
     write_log(program, "run.jsonl")
     (program.folder / "empty.jsonl").write_text("")
     (program.folder / "text.jsonl").write_text("hello\n")
-    for arguments, code, says in (
+    for arguments, code, phrases in (
             (["no.jsonl"], 1, ["no.jsonl", "No such file"]), (["empty.jsonl"], 1, ["empty.jsonl", "no line has a step"]),
             (["text.jsonl"], 1, ["text.jsonl", "not JSON"]), (["run.jsonl", "--metrics", "gpu"], 1, ["gpu", "gpu_util"]),
             (["run.jsonl", "--metrics", "los"], 2, ["'los'", "grad_norm"]), (["run.jsonl", "--smooth", "0"], 2, ["--smooth"]),
             (["run.jsonl", "--names", "a,b"], 1, ["2 names for 1"]), (["run.jsonl", "--line", "x"], 2, ["NAME=VALUE"]),
             (["run.jsonl", "--line", "x=nan"], 2, ["NAME=VALUE"])):
         done = plot(program, *arguments, "--out", "x.html", code=code)
-        expect(all(part in done.stderr for part in says), f"{arguments}: {done.stderr[-300:]}")
+        expect(all(part in done.stderr for part in phrases), f"{arguments}: {done.stderr[-300:]}")
     expect(".html, .svg or .png" in plot(program, "run.jsonl", "--out", "x.pdf", code=2).stderr, "the kinds of picture")
     expect(not (program.folder / "x.html").exists(), "a page was written")
     (program.folder / "bare.jsonl").write_text('{"step": 1, "loss": 2.0}\n')

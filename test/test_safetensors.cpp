@@ -48,7 +48,7 @@ const std::vector<TensorHeader> kEveryDtype = {{"a64", TensorDtype::f64, {2, 3}}
 
 }  // namespace
 
-TEST_CASE("what is written comes back, for every dtype") {
+TEST_CASE("tensors of every dtype are read back unchanged") {
   const llmc_test::TemporaryDirectory directory;
   std::vector<TensorHeader> tensors = kEveryDtype;
   // An empty fp32 tensor after an odd number of bytes would not be aligned.
@@ -77,14 +77,14 @@ TEST_CASE("what is written comes back, for every dtype") {
   CHECK(complaint([&] { (void)file.get("absent", {}); }) == path + " has no tensor absent");
   CHECK(complaint([&] {
           (void)file.get("f32", {5, 3});
-        }) == path + ": tensor f32 has shape (5, 1, 3), wanted is (5, 3)");
+        }) == path + ": tensor f32 has shape (5, 1, 3), expected (5, 3)");
   float number = 0;
   CHECK(complaint([&] {
           file.read_as_float("i64", {1}, &number);
         }).starts_with(path + ": tensor i64 has dtype I64"));
 }
 
-TEST_CASE("the same tensors give the same bytes, whole or in pieces") {
+TEST_CASE("tensors written whole or in pieces have the same bytes") {
   const llmc_test::TemporaryDirectory directory;
   const std::vector<TensorHeader> tensors = {{"b", TensorDtype::f32, {3}},
                                              {"a", TensorDtype::f32, {2}}};
@@ -119,7 +119,7 @@ TEST_CASE("the same tensors give the same bytes, whole or in pieces") {
   CHECK(bytes.substr(8, length) == header);
 }
 
-TEST_CASE("halves, bfloat16 and doubles become the right floats") {
+TEST_CASE("fp16, bf16 and fp64 values are converted to the nearest floats") {
   std::vector<std::uint16_t> bits(65536);
   for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
   // Offset by one byte, like a file whose tensors are not aligned.
@@ -130,7 +130,7 @@ TEST_CASE("halves, bfloat16 and doubles become the right floats") {
   std::vector<float> brain(bits.size());
   REQUIRE(llmc::convert_to_float(TensorDtype::f16, source, half.data()));
   REQUIRE(llmc::convert_to_float(TensorDtype::bf16, source, brain.data()));
-  int wrong = 0;
+  int num_wrong = 0;
   for (std::size_t i = 0; i < bits.size(); ++i) {
     // The definition: sign, 5 (8) bits of exponent, 10 (7) of fraction.
     const auto value = [&](int exponent_bits, int fraction_bits) {
@@ -145,14 +145,15 @@ TEST_CASE("halves, bfloat16 and doubles become the right floats") {
       return sign *
              std::ldexp(lead + std::ldexp(fraction, -fraction_bits), std::max(exponent, 1) - bias);
     };
-    const auto same = [](float got, double want) {
-      if (std::isnan(want)) return std::isnan(got);
-      return static_cast<double>(got) == want && std::signbit(got) == std::signbit(want);
+    const auto same = [](float actual, double expected) {
+      if (std::isnan(expected)) return std::isnan(actual);
+      return static_cast<double>(actual) == expected &&
+             std::signbit(actual) == std::signbit(expected);
     };
-    wrong += !same(half[i], value(5, 10));
-    wrong += !same(brain[i], value(8, 7));
+    num_wrong += !same(half[i], value(5, 10));
+    num_wrong += !same(brain[i], value(8, 7));
   }
-  CHECK(wrong == 0);
+  CHECK(num_wrong == 0);
 
   const double doubles[] = {0.1, -3.0, 1e300, 1e-300};
   float floats[4];
@@ -163,7 +164,7 @@ TEST_CASE("halves, bfloat16 and doubles become the right floats") {
   CHECK(floats[3] == 0.0f);
 }
 
-TEST_CASE("the writer says what was forgotten, and leaves nothing") {
+TEST_CASE("the writer names the missing tensor and leaves no file") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("x.safetensors");
   write_pattern(path, {{"old", TensorDtype::u8, {3}}});
@@ -175,9 +176,9 @@ TEST_CASE("the writer says what was forgotten, and leaves nothing") {
     llmc::SafetensorsWriter writer(path, tensors);
     CHECK(files_in(directory.path()) == 2);
     CHECK(complaint([&] { writer.write("b", values, 4); }) ==
-          path + ": tensor b is written where a must come");
+          path + ": tensor b is written, but the next tensor is a");
     writer.write("a", values, 4);
-    CHECK(complaint([&] { writer.write("b", values, 4); }).find("where a must come") !=
+    CHECK(complaint([&] { writer.write("b", values, 4); }).find("the next tensor is a") !=
           std::string::npos);
     CHECK(complaint([&] { writer.write("a", values, 8); }) ==
           path + ": too many bytes for tensor a");
@@ -185,7 +186,7 @@ TEST_CASE("the writer says what was forgotten, and leaves nothing") {
     writer.write("a", values, 4);
     writer.write("b", values, 4);
     CHECK(complaint([&] { writer.write("b", values, 4); }) ==
-          path + ": tensor b after the last one");
+          path + ": tensor b is written after the last one");
     CHECK(llmc::read_file(path) == old);
   }
   CHECK(files_in(directory.path()) == 1);
@@ -195,15 +196,15 @@ TEST_CASE("the writer says what was forgotten, and leaves nothing") {
     return complaint([&] { llmc::safetensors_header(list, {}); });
   };
   CHECK(header({{"a", TensorDtype::u8, {1}}, {"a", TensorDtype::u8, {1}}}) ==
-        "tensor a is given twice");
-  CHECK(header({{"__metadata__", TensorDtype::u8, {1}}}) == "tensor __metadata__ is given twice");
+        "tensor a is listed twice");
+  CHECK(header({{"__metadata__", TensorDtype::u8, {1}}}) == "tensor __metadata__ is listed twice");
   CHECK(header({{"a", TensorDtype::u8, {1}}, {"b", TensorDtype::f32, {1}}})
             .starts_with("tensor b would not be aligned"));
   CHECK(header({{"a", TensorDtype::u8, {-1}}}) == "tensor a: impossible shape (-1)");
   CHECK(header({{"a", TensorDtype::f64, {1LL << 61}}}).starts_with("tensor a: impossible"));
 }
 
-TEST_CASE("a full disk and a bad path are clear errors that change nothing") {
+TEST_CASE("a full disk or a bad path is an error and changes no file") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("x.safetensors");
   write_pattern(path, {{"old", TensorDtype::u8, {3}}});
@@ -211,20 +212,21 @@ TEST_CASE("a full disk and a bad path are clear errors that change nothing") {
   const std::vector<TensorHeader> large = {{"a", TensorDtype::u8, {100'000}}};
 
   // A limit on the file size makes writes fail, like a full disk.
-  struct rlimit before {};
-  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  struct rlimit old_limit {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit limited = before;
-  limited.rlim_cur = 50'000;
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &limited) == 0);
-  const std::string early = complaint([&] { llmc::SafetensorsWriter(path, large); });
-  const std::string late = complaint([&] { llmc::write_file(path, std::string(100'000, 'x')); });
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  struct rlimit limit = old_limit;
+  limit.rlim_cur = 50'000;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const std::string reserve_error = complaint([&] { llmc::SafetensorsWriter(path, large); });
+  const std::string write_error =
+      complaint([&] { llmc::write_file(path, std::string(100'000, 'x')); });
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &old_limit) == 0);
   std::signal(SIGXFSZ, handler);
-  CAPTURE(early);
-  CHECK(early.find("for " + path + ": File too large") != early.npos);
-  CHECK(early.starts_with("cannot reserve 100.1"));
-  CHECK(late.starts_with("cannot write " + path + ": File too large"));
+  CAPTURE(reserve_error);
+  CHECK(reserve_error.find("for " + path + ": File too large") != reserve_error.npos);
+  CHECK(reserve_error.starts_with("cannot reserve 100.1"));
+  CHECK(write_error.starts_with("cannot write " + path + ": File too large"));
   CHECK(llmc::read_file(path) == old);
   CHECK(files_in(directory.path()) == 1);
 
@@ -241,10 +243,10 @@ TEST_CASE("a full disk and a bad path are clear errors that change nothing") {
         "cannot write " + directory.file("no/y") + ": No such file or directory");
   // A rename would replace the device with a regular file.
   CHECK(complaint([&] { llmc::write_file("/dev/null", ""); }) ==
-        "cannot write /dev/null: it is there and not a regular file");
+        "cannot write /dev/null: it exists and is not a regular file");
 }
 
-TEST_CASE("a symbolic link stays one") {
+TEST_CASE("a symbolic link stays a link") {
   const llmc_test::TemporaryDirectory directory;
   llmc::write_file(directory.file("real"), "old");
   fs::create_symlink("real", directory.file("link"));
@@ -254,7 +256,7 @@ TEST_CASE("a symbolic link stays one") {
   CHECK(files_in(directory.path()) == 2);
 }
 
-TEST_CASE("Python's safetensors reads ours and writes what we read") {
+TEST_CASE("Python's safetensors reads our files, and we read its files") {
   if (!llmc_test::python_has("safetensors, numpy")) {
     llmc_test::skip("no Python with safetensors and numpy (set PYTHON)");
     return;
@@ -275,7 +277,7 @@ TEST_CASE("Python's safetensors reads ours and writes what we read") {
     writer.write("bytes", "\x01\x02\xff", 3);
     writer.finish();
   }
-  const std::string said = llmc_test::run_python(R"(
+  const std::string output = llmc_test::run_python(R"(
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -288,25 +290,25 @@ save_file({'x': t['a.weight'], 'd': t['a.weight'].astype('f8'), 'h': t['half'], 
            'i': np.arange(6).reshape(2, 3), 'b': np.array([True, False]), 'e': np.zeros((2, 0), 'f4')},
           'theirs.safetensors', metadata={'k': 'v'})
 )",
-                                                 directory.path());
-  CHECK(said ==
+                                                   directory.path());
+  CHECK(output ==
         "[('a.weight', 'float32', (3, 4)), ('bytes', 'uint8', (3,)), ('half', 'float16', (5,)), "
         "('none', 'float16', (0,)), ('one', 'float16', ())]\n"
         "[1, 2, 255] [1.0, -2.0, 5.960464477539063e-08, 65504.0, -0.0]\n"
         "{'format': 'pt'}\n");
-  const llmc::SafetensorsFile theirs(directory.path() / "theirs.safetensors");
-  CHECK(theirs.metadata() == std::map<std::string, std::string>{{"k", "v"}});
-  std::vector<float> got(12);
-  theirs.read_as_float("x", {3, 4}, got.data());
-  CHECK(got == values);
-  theirs.read_as_float("d", {3, 4}, got.data());
-  CHECK(got == values);
-  got.resize(5);
-  theirs.read_as_float("h", {5}, got.data());
-  CHECK(got == std::vector<float>{1.0f, -2.0f, 0x1p-24f, 65504.0f, -0.0f});
-  CHECK(theirs.get("i", {2, 3}).dtype == TensorDtype::i64);
-  CHECK(theirs.get("b", {2}).dtype == TensorDtype::boolean);
-  CHECK(theirs.get("e", {2, 0}).bytes.empty());
+  const llmc::SafetensorsFile python_file(directory.path() / "theirs.safetensors");
+  CHECK(python_file.metadata() == std::map<std::string, std::string>{{"k", "v"}});
+  std::vector<float> actual(12);
+  python_file.read_as_float("x", {3, 4}, actual.data());
+  CHECK(actual == values);
+  python_file.read_as_float("d", {3, 4}, actual.data());
+  CHECK(actual == values);
+  actual.resize(5);
+  python_file.read_as_float("h", {5}, actual.data());
+  CHECK(actual == std::vector<float>{1.0f, -2.0f, 0x1p-24f, 65504.0f, -0.0f});
+  CHECK(python_file.get("i", {2, 3}).dtype == TensorDtype::i64);
+  CHECK(python_file.get("b", {2}).dtype == TensorDtype::boolean);
+  CHECK(python_file.get("e", {2, 0}).bytes.empty());
 }
 
 TEST_SUITE_END();

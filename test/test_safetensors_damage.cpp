@@ -28,15 +28,15 @@ llmc::SafetensorsContent parse(const std::string& bytes) {
   return llmc::parse_safetensors(std::as_bytes(std::span(bytes)), "x.safetensors");
 }
 
-std::string described(const std::string& dtype, const std::string& shape,
-                      const std::string& offsets) {
+std::string tensor_json(const std::string& dtype, const std::string& shape,
+                        const std::string& offsets) {
   return "{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
 }  // namespace
 
-TEST_CASE("a wrong file is one clear error") {
-  const std::string good = described("F32", "[2]", "[0,8]");
+TEST_CASE("the error for an invalid file names the file, the tensor and the problem") {
+  const std::string good = tensor_json("F32", "[2]", "[0,8]");
   CHECK(complaint([&] { parse(raw_file("{\"a\":" + good + "}", 8)); }) == "");
   CHECK(complaint([&] { parse(raw_file("{\"a\":" + good + "}   ", 8)); }) == "");
   CHECK(complaint([&] { parse(raw_file("{}", 0)); }) == "");
@@ -45,7 +45,7 @@ TEST_CASE("a wrong file is one clear error") {
 
   struct Case {
     std::string bytes;
-    std::string says;
+    std::string phrase;
   };
   const auto with = [](const std::string& tensors, std::size_t data = 8) {
     return raw_file("{" + tensors + "}", data);
@@ -60,7 +60,7 @@ TEST_CASE("a wrong file is one clear error") {
       {"", "too short"},
       {"1234567", "too short"},
       {length(3), "should have 3 bytes, the file has 2"},
-      {length(100'000'001), "more than the format allows"},
+      {length(100'000'001), "is longer than the format allows"},
       {length(~0ull), "a header of 18446744073709551615 bytes"},
       {length(0), "does not begin with '{'"},
       {raw_file(" {}", 0), "does not begin with '{'"},
@@ -69,7 +69,7 @@ TEST_CASE("a wrong file is one clear error") {
       {raw_file("{\"a\":1e999}", 0), "not valid JSON"},
       {raw_file("{} x", 0), "not valid JSON"},
       {raw_file("{\"a\":" + std::string(5000, '[') + std::string(5000, ']') + "}", 0),
-       "nested too deeply"},
+       "nested more than 32 levels"},
       {with("\"a\":" + good + ",\"a\":" + good), "the key \"a\" twice"},
       {with("\"__metadata__\":3"), "__metadata__ is not"},
       {with("\"__metadata__\":{\"k\":3}"), "__metadata__ k is not a string"},
@@ -77,40 +77,44 @@ TEST_CASE("a wrong file is one clear error") {
       {with(t + "{}"), "tensor t: its description has no \"dtype\""},
       {with(t + "{\"dtype\":\"F32\",\"dtype\":\"F32\"}"), "the key \"dtype\" twice"},
       {with(t + "{\"dtype\":\"F32\",\"shape\":[2]}"), "has no \"data_offsets\""},
-      {with(t + described("F31", "[2]", "[0,8]")), "tensor t: unknown dtype F31"},
+      {with(t + tensor_json("F31", "[2]", "[0,8]")), "tensor t: unknown dtype F31"},
       {with(t + "{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}"), "tensor t: dtype is not"},
-      {with(t + described("F32", "2", "[0,8]")), "tensor t: shape is not a list"},
-      {with(t + described("F32", "[-2]", "[0,8]")), "tensor t: shape is -2"},
-      {with(t + described("F32", "[2.0]", "[0,8]")), "tensor t: shape is 2.0"},
-      {with(t + described("F32", "[\"2\"]", "[0,8]")), "tensor t: shape is \"2\""},
-      {with(t + described("F32", "[9223372036854775808]", "[0,8]")), "tensor t: shape is 92233720"},
-      {with(t + described("F32", "[4294967296,4294967296]", "[0,8]")), "tensor t: shape (42949"},
-      {with(t + described("F32", "[4611686018427387904]", "[0,8]")), "overflows"},
-      {with(t + described("F32", "[2]", "[0,8,8]")), "tensor t: data_offsets are not two"},
-      {with(t + described("F32", "[2]", "[8,0]")), "tensor t: data_offsets (8, 0) are outside"},
-      {with(t + described("F32", "[2]", "[0,8]"), 7), "tensor t: data_offsets (0, 8) are outside"},
-      {with(t + described("F32", "[2]", "[0,18446744073709551615]")), "tensor t: data_offsets is"},
-      {with(t + described("F32", "[3]", "[0,8]")),
+      {with(t + tensor_json("F32", "2", "[0,8]")), "tensor t: shape is not a list"},
+      {with(t + tensor_json("F32", "[-2]", "[0,8]")), "tensor t: shape is -2"},
+      {with(t + tensor_json("F32", "[2.0]", "[0,8]")), "tensor t: shape is 2.0"},
+      {with(t + tensor_json("F32", "[\"2\"]", "[0,8]")), "tensor t: shape is \"2\""},
+      {with(t + tensor_json("F32", "[9223372036854775808]", "[0,8]")),
+       "tensor t: shape is 92233720"},
+      {with(t + tensor_json("F32", "[4294967296,4294967296]", "[0,8]")), "tensor t: shape (42949"},
+      {with(t + tensor_json("F32", "[4611686018427387904]", "[0,8]")), "overflows"},
+      {with(t + tensor_json("F32", "[2]", "[0,8,8]")), "tensor t: data_offsets are not two"},
+      {with(t + tensor_json("F32", "[2]", "[8,0]")), "tensor t: data_offsets (8, 0) are outside"},
+      {with(t + tensor_json("F32", "[2]", "[0,8]"), 7),
+       "tensor t: data_offsets (0, 8) are outside"},
+      {with(t + tensor_json("F32", "[2]", "[0,18446744073709551615]")),
+       "tensor t: data_offsets is"},
+      {with(t + tensor_json("F32", "[3]", "[0,8]")),
        "tensor t: data_offsets span 8 bytes, but dtype"},
-      {with(t + described("F16", "[2]", "[0,8]")), "dtype F16 and shape (2) need 4"},
-      {with(t + described("F32", "[2]", "[4,12]"), 12), "tensor t: a gap before its bytes"},
-      {with("\"a\":" + good + "," + t + described("F32", "[2]", "[12,20]"), 20), "tensor t: a gap"},
-      {with("\"a\":" + good + "," + t + described("F32", "[2]", "[4,12]"), 12),
+      {with(t + tensor_json("F16", "[2]", "[0,8]")), "dtype F16 and shape (2) need 4"},
+      {with(t + tensor_json("F32", "[2]", "[4,12]"), 12), "tensor t: a gap before its bytes"},
+      {with("\"a\":" + good + "," + t + tensor_json("F32", "[2]", "[12,20]"), 20),
+       "tensor t: a gap"},
+      {with("\"a\":" + good + "," + t + tensor_json("F32", "[2]", "[4,12]"), 12),
        "tensor t: its bytes"},
-      {with("\"a\":" + good + "," + t + described("F32", "[0]", "[4,4]"), 8), "bytes overlap"},
+      {with("\"a\":" + good + "," + t + tensor_json("F32", "[0]", "[4,4]"), 8), "bytes overlap"},
       {with("\"a\":" + good, 9), "1 bytes at the end belong to no tensor"},
       {with("", 8), "8 bytes at the end belong to no tensor"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.bytes.substr(0, 200));
-    const std::string said = complaint([&] { parse(c.bytes); });
-    CAPTURE(said);
-    CHECK(said.starts_with("x.safetensors"));
-    CHECK(said.find(c.says) != said.npos);
+    const std::string message = complaint([&] { parse(c.bytes); });
+    CAPTURE(message);
+    CHECK(message.starts_with("x.safetensors"));
+    CHECK(message.find(c.phrase) != message.npos);
   }
 }
 
-TEST_CASE("a missing file, a directory and a short file are named") {
+TEST_CASE("the error for a missing file, a directory or a short file names its path") {
   const llmc_test::TemporaryDirectory directory;
   const auto open = [](const std::string& path) {
     return complaint([&] { llmc::SafetensorsFile{path}; });
@@ -122,7 +126,7 @@ TEST_CASE("a missing file, a directory and a short file are named") {
   CHECK(open(directory.file("empty")).starts_with(directory.file("empty") + ": too short"));
 }
 
-TEST_CASE("mutated files are read or refused, never believed") {
+TEST_CASE("mutated files are accepted or rejected, without reading outside them") {
   const llmc_test::TemporaryDirectory directory;
   const std::string path = directory.file("x");
   write_pattern(path, {{"wte.weight", TensorDtype::f32, {3, 4}},
@@ -151,9 +155,9 @@ TEST_CASE("mutated files are read or refused, never believed") {
                                 "\xff\xfe"};
   std::mt19937_64 random(1);
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  int read = 0;
-  int refused = 0;
-  const int rounds = llmc_test::tiny() ? 3000 : 20000;
+  int num_read = 0;
+  int num_rejected = 0;
+  const int rounds = llmc_test::tiny_shapes() ? 3000 : 20000;
   for (int round = 0; round < rounds; ++round) {
     std::string bytes = good;
     for (std::size_t edits = 1 + pick(3); edits > 0; --edits) {
@@ -184,23 +188,23 @@ TEST_CASE("mutated files are read or refused, never believed") {
       std::memcpy(bytes.data(), &length, 8);
     }
     try {
-      std::vector<char> exact(bytes.begin(), bytes.end());  // exact size, for the sanitizers
-      const auto content = llmc::parse_safetensors(std::as_bytes(std::span(exact)), "x");
+      std::vector<char> copy(bytes.begin(), bytes.end());  // exact size, for the sanitizers
+      const auto content = llmc::parse_safetensors(std::as_bytes(std::span(copy)), "x");
       std::uint64_t sum = 0;
       for (const llmc::TensorEntry& tensor : content.tensors) {
         for (const std::byte b : tensor.bytes) sum += static_cast<std::uint64_t>(b);
         std::vector<float> floats(static_cast<std::size_t>(*llmc::checked_count(tensor.shape)));
         llmc::convert_to_float(tensor.dtype, tensor.bytes, floats.data());
       }
-      read += sum < ~0ull ? 1 : 0;
+      num_read += sum < ~0ull ? 1 : 0;
     } catch (const llmc::Error&) {
-      ++refused;
+      ++num_rejected;
     }
   }
-  MESSAGE("read " << read << ", refused " << refused);
-  CHECK(read + refused == rounds);
-  CHECK(read > 0);
-  CHECK(refused > rounds / 2);
+  MESSAGE("read " << num_read << ", rejected " << num_rejected);
+  CHECK(num_read + num_rejected == rounds);
+  CHECK(num_read > 0);
+  CHECK(num_rejected > rounds / 2);
 }
 
 TEST_SUITE_END();

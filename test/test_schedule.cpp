@@ -1,4 +1,4 @@
-// The learning-rate schedule, at its corners.
+// The learning-rate schedule and its edge cases.
 #include <doctest/doctest.h>
 
 #include "llmc/train/run/resolve.h"
@@ -8,7 +8,7 @@
 using namespace llmc;
 
 TEST_SUITE("schedule") {
-  TEST_CASE("warm-up, stable, decay") {
+  TEST_CASE("wsd warms up, stays at the peak and decays to the final rate") {
     const Schedule wsd{.decay = Decay::wsd,
                        .peak = 2.0,
                        .final_fraction = 0.25,
@@ -26,7 +26,7 @@ TEST_SUITE("schedule") {
     for (std::int64_t step = 4; step < 19; ++step) CHECK(wsd.rate(step + 1) <= wsd.rate(step));
   }
 
-  TEST_CASE("wsd without a stable part, and without a decay") {
+  TEST_CASE("wsd may have no stable phase and no decay") {
     Schedule wsd{.decay = Decay::wsd,
                  .peak = 1,
                  .final_fraction = 0,
@@ -40,19 +40,19 @@ TEST_SUITE("schedule") {
     CHECK(wsd.rate(3) == 1);
   }
 
-  TEST_CASE("the decay's length is a fraction of the run that leaves room for the warm-up") {
+  TEST_CASE("the decay is a fraction of the run and must fit into it with the warm-up") {
     CHECK(wsd_decay_steps(1000, 50, 0.2) == 200);
     CHECK(wsd_decay_steps(10, 0, 1.0) == 10);
     CHECK(wsd_decay_steps(10, 0, 0.01) == 1);
     CHECK(wsd_decay_steps(10, 10, 0.0) == 0);
     CHECK(wsd_decay_steps(10, 5, 0.5) == 5);
-    CHECK_THROWS_WITH_AS(wsd_decay_steps(10, 6, 0.5),
-                         doctest::Contains("6 steps of warm-up and 5 of decay in a run of 10"),
-                         Error);
+    CHECK_THROWS_WITH_AS(
+        wsd_decay_steps(10, 6, 0.5),
+        doctest::Contains("6 steps of warm-up and 5 of decay do not fit into a run of 10"), Error);
     CHECK_THROWS_WITH_AS(wsd_decay_steps(10, 20, 0.0), doctest::Contains("--warmup"), Error);
   }
 
-  TEST_CASE("--decay-fraction belongs to --schedule wsd") {
+  TEST_CASE("--decay-fraction is accepted only with --schedule wsd") {
     Request request;
     const auto decay_steps = [&] {
       return make_schedule(resolve(request, {}).schedule).decay_steps;
@@ -66,6 +66,7 @@ TEST_SUITE("schedule") {
     CHECK_THROWS_WITH_AS(resolve(request, {}), doctest::Contains("51 steps of warm-up"), Error);
     request.schedule.decay = Decay::cosine;
     CHECK_THROWS_WITH_AS(resolve(request, {}),
-                         doctest::Contains("--decay-fraction with --schedule cosine"), Error);
+                         doctest::Contains("--decay-fraction has no effect with --schedule cosine"),
+                         Error);
   }
 }

@@ -51,7 +51,7 @@ Parsed parse(std::vector<std::string> flags) {
 }
 
 // A value that the row accepts and that is not its default.
-std::string some_value(const Setting<TrainProgram>& row) {
+std::string valid_value(const Setting<TrainProgram>& row) {
   return row.range.max == 1 ? "0.5" : "3";
 }
 
@@ -79,8 +79,9 @@ void check_table(const typename P::Config& config, const std::string& help) {
     } else if (!row.fallback.rule) {
       CHECK(row.field.get(config) == row.field.zero());
     }
-    for (const std::string& flag : row.needs) CHECK(find_setting(P::settings(), flag) != nullptr);
-    for (const std::string& flag : row.excludes) {
+    for (const std::string& flag : row.required_flags)
+      CHECK(find_setting(P::settings(), flag) != nullptr);
+    for (const std::string& flag : row.excluded_flags) {
       CHECK(find_setting(P::settings(), flag) != nullptr);
     }
     if (row.on_resume != OnResume::free) CHECK(row.changes_results);
@@ -90,14 +91,14 @@ void check_table(const typename P::Config& config, const std::string& help) {
 }  // namespace
 
 TEST_SUITE("settings") {
-  TEST_CASE("--help lists every flag with the default that a run gets") {
+  TEST_CASE("--help lists every flag with the default that a run uses") {
     check_table<TrainProgram>(resolve(Request{}, {}), parse({"--help"}).out);
     check_table<InferProgram>(resolve(InferRequest{}), parse<InferProgram>({"--help"}).out);
     check_table<TokenizeProgram>(resolve(TokenizeRequest{}),
                                  parse<TokenizeProgram>({"--help"}).out);
   }
 
-  TEST_CASE("the printed rules are what the resolver does") {
+  TEST_CASE("the resolver follows the default rules that --help prints") {
     Request request;
     request.schedule.steps = 240;
     request.dropout.all = 0.25;
@@ -120,7 +121,7 @@ TEST_SUITE("settings") {
     CHECK(resolve(request, {}).samples.every == 0);
   }
 
-  TEST_CASE("what is given precedes what follows from other flags, presets and defaults") {
+  TEST_CASE("a given value precedes implied values, presets and defaults") {
     Request request;
     request.batch.total_batch_tokens = 8 * 1024 * 6;
     request.model.name = "d6";
@@ -141,7 +142,7 @@ TEST_SUITE("settings") {
     CHECK(resolve(request, facts).schedule.peak == 6e-4);
   }
 
-  TEST_CASE("weights bring their sizes, and flags must agree with them") {
+  TEST_CASE("weights set the model's sizes, and flags must agree with them") {
     Request request;
     request.model.init_from = "model";
     const Gpt2Config weights{
@@ -156,45 +157,45 @@ TEST_SUITE("settings") {
                    "--heads 4 does not agree with 2 in model"));
   }
 
-  TEST_CASE("old names work, in files too; both names are an error") {
+  TEST_CASE("old names work on the command line and in files; both names together are an error") {
     const TemporaryDirectory folder;
-    int renamed = 0;
+    int num_old_names = 0;
     for (const Setting<TrainProgram>& row : train_settings()) {
       for (const std::string& old : row.old_names) {
         CAPTURE(old);
-        ++renamed;
-        const std::string value = some_value(row), file = (folder.path() / "a.toml").string();
-        std::vector<std::string> needed;
-        for (const std::string& flag : row.needs) needed.push_back(flag + "=needed");
-        const auto with = [&](std::vector<std::string> flags) {
-          flags.insert(flags.end(), needed.begin(), needed.end());
+        ++num_old_names;
+        const std::string value = valid_value(row), file = (folder.path() / "a.toml").string();
+        std::vector<std::string> required;
+        for (const std::string& flag : row.required_flags) required.push_back(flag + "=given");
+        const auto parse_with = [&](std::vector<std::string> flags) {
+          flags.insert(flags.end(), required.begin(), required.end());
           return parse(flags);
         };
         const auto value_of = [&](const Parsed& parsed) {
           CHECK(parsed.err == "");
           CHECK(!parsed.exit_code);
-          return value_text(row.field.requested(parsed.request).value_or(std::string("none")));
+          return value_text(row.field.get_request(parsed.request).value_or(std::string("none")));
         };
         const auto write = [&](const std::string& text) { write_file(file, text); };
-        CHECK(value_of(with({old, value})) == value);
-        CHECK(value_of(with({row.flag, value})) == value);
+        CHECK(value_of(parse_with({old, value})) == value);
+        CHECK(value_of(parse_with({row.flag, value})) == value);
         write(old.substr(2) + " = " + value + "\n");
-        CHECK(value_of(with({"--config", file})) == value);
+        CHECK(value_of(parse_with({"--config", file})) == value);
         const auto check_both = [&](const Parsed& parsed) {
           CHECK(parsed.exit_code == kExitUsage);
           CHECK(contains(parsed.err, row.flag + " and " + old + ", its old name, are both given"));
         };
-        check_both(with({old, value, row.flag, value}));
-        check_both(with({"--config", file, row.flag, value}));
+        check_both(parse_with({old, value, row.flag, value}));
+        check_both(parse_with({"--config", file, row.flag, value}));
         write(old.substr(2) + " = " + value + "\n" + row.flag.substr(2) + " = " + value + "\n");
-        check_both(with({"--config", file}));
+        check_both(parse_with({"--config", file}));
         CHECK(!contains(parse({"--help"}).out, old + " "));
       }
     }
-    CHECK(renamed == 6);
+    CHECK(num_old_names == 6);
   }
 
-  TEST_CASE("wrong values are named as they were typed") {
+  TEST_CASE("errors quote wrong values as typed") {
     CHECK(contains(parse({"--clip", "nan"}).err, "--clip: 'nan' is not a finite number from 0 up"));
     CHECK(contains(parse({"--seed", "-1"}).err, "'-1' is not a whole number from 0 up"));
     CHECK(contains(parse({"--dropout", "1"}).err, "'1' is not a number from 0 to 0.999999"));
@@ -205,38 +206,38 @@ TEST_SUITE("settings") {
     CHECK(parse({"--seed", "18446744073709551615"}).request.seed == 18446744073709551615u);
   }
 
-  TEST_CASE("checkpoints keep what changes results, under present names") {
-    const CheckpointState now = recorded_settings(resolve(Request{}, {}));
+  TEST_CASE("checkpoints keep the settings that change results, under their current names") {
+    const CheckpointState settings = recorded_settings(resolve(Request{}, {}));
     for (const Setting<TrainProgram>& row : train_settings()) {
       CAPTURE(row.flag);
       const bool noted = row.on_resume == OnResume::noted;
-      if (!noted || row.only_with.flag.empty()) CHECK(now.count(row.flag) == (noted ? 1 : 0));
+      if (!noted || row.condition.flag.empty()) CHECK(settings.count(row.flag) == (noted ? 1 : 0));
     }
-    CHECK(now.at("--lr") == Scalar(6e-4));
-    CHECK(now.at("--stochastic-rounding") == Scalar(false));
-    CHECK(now.count("--decay-fraction") == 0);
-    CHECK(now.count("--loss-scale-window") == 0);
-    CHECK(present_name("--clip") == "--grad-clip");
-    CHECK(present_name("--final-lr") == "--final-lr-fraction");
-    CHECK(present_name("--beta1") == "--beta1");
-    CHECK(present_name("--of-the-future") == "--of-the-future");
+    CHECK(settings.at("--lr") == Scalar(6e-4));
+    CHECK(settings.at("--stochastic-rounding") == Scalar(false));
+    CHECK(settings.count("--decay-fraction") == 0);
+    CHECK(settings.count("--loss-scale-window") == 0);
+    CHECK(current_name("--clip") == "--grad-clip");
+    CHECK(current_name("--final-lr") == "--final-lr-fraction");
+    CHECK(current_name("--beta1") == "--beta1");
+    CHECK(current_name("--of-the-future") == "--of-the-future");
     Request request;
     request.schedule.decay = Decay::wsd;
     request.precision.dtype = Dtype::fp16;
     const CheckpointState other = recorded_settings(resolve(request, {}));
     CHECK(other.at("--decay-fraction") == Scalar(0.2));
     CHECK(other.at("--loss-scale-window") == Scalar(2000));
-    CHECK(changed_settings(now, other) ==
+    CHECK(changed_settings(settings, other) ==
           std::vector<std::string>{"--schedule was \"cosine\", it is \"wsd\" now"});
   }
 
-  TEST_CASE("the optimizer in a model card") {
+  TEST_CASE("the model card describes the optimizer") {
     CHECK(optimizer_text(resolve(Request{}, {})) ==
           "AdamW, betas 0.9 and 0.95, eps 1e-08, weight decay 0.1, clipping at 1; learning rate at "
           "most 0.0006, warm-up of 50 steps, cosine to step 1000");
   }
 
-  TEST_CASE("a quantity has one flag") {
+  TEST_CASE("each quantity has one flag") {
     CHECK(flag_of_quantity(train_settings(), "sequence length") == "--seq-len");
     CHECK(flag_of_quantity(train_settings(), "dtype") == "--dtype");
     CHECK(flag_of_quantity(train_settings(), "context") == "--context");
@@ -246,9 +247,10 @@ TEST_SUITE("settings") {
     const Error error("a " + quantity("sequence length") + " of 9, a stray \x01 byte", "", {});
     CHECK(error.what() == std::string("a sequence length of 9, a stray \x01 byte"));
     CHECK(error_text(error, train_settings()) == "a --seq-len of 9, a stray \x01 byte");
-    std::set<std::string> seen;
+    std::set<std::string> quantities;
     for (const auto& row : train_settings()) {
-      if (!row.quantity.empty()) CHECK_MESSAGE(seen.insert(row.quantity).second, row.quantity);
+      if (!row.quantity.empty())
+        CHECK_MESSAGE(quantities.insert(row.quantity).second, row.quantity);
     }
   }
 }

@@ -32,8 +32,8 @@ std::vector<T> rounded(const std::vector<float>& inp, StochasticRounding roundin
     StochasticRounding piece = rounding;
     piece.first_index += first;
     const std::vector<float> part(inp.begin() + first, inp.begin() + end);
-    const Guarded<float> there(part, stream);
-    stochastic_convert(to.data(), static_cast<const float*>(there.data()), end - first, piece, step,
+    const Guarded<float> from(part, stream);
+    stochastic_convert(to.data(), static_cast<const float*>(from.data()), end - first, piece, step,
                        stream);
     CHECK(to.intact());
     const auto values = to.values();
@@ -56,7 +56,7 @@ struct Rounding : ModelRig<T> {
   Rounding(const Fixture& fixture, std::uint64_t seed)
       : ModelRig<T>(engine_config(fixture.config()),
                     {.B = fixture.integer("B"), .T = fixture.integer("T")}) {
-    this->state().round_stochastically(seed);
+    this->state().enable_stochastic_rounding(seed);
     this->set_loss_scale(1024);
   }
 };
@@ -76,10 +76,11 @@ std::vector<float> working_weights(ModelRig<T>& rig) {
 
 TEST_SUITE("stochastic_rounding") {
   TEST_CASE_TEMPLATE("the mean of many draws is the number itself", T, bf16, fp16) {
-    const std::int64_t draws = tiny() ? 400 : 40000;
+    const std::int64_t draws = tiny_shapes() ? 400 : 40000;
     std::vector<float> numbers = {1.0f + 0.3f * static_cast<float>(kSpacing<T>), -0.7f, 3.14159f,
                                   1e-3f, -123.456f};
-    if (!tiny()) numbers.push_back(0.999999f);  // rounds down once in 3900 (bf16), 490 (fp16) draws
+    if (!tiny_shapes())
+      numbers.push_back(0.999999f);  // rounds down once in 3900 (bf16), 490 (fp16) draws
     if (std::is_same_v<T, fp16>) numbers.insert(numbers.end(), {1.3e-5f, -4.4e-8f, 6.09e-5f});
     for (const float x : numbers) {
       CAPTURE(x);
@@ -104,7 +105,7 @@ TEST_SUITE("stochastic_rounding") {
     }
   }
 
-  TEST_CASE_TEMPLATE("what needs no rounding stays", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("numbers that need no rounding do not change", T, bf16, fp16) {
     std::vector<float> exact;
     for (const float x : random_floats(1000, 9, 10.0)) exact.push_back(to_float(from_float<T>(x)));
     exact.insert(exact.end(), {0.0f, -0.0f, 1.0f, INFINITY, -INFINITY});
@@ -114,8 +115,8 @@ TEST_SUITE("stochastic_rounding") {
     CHECK(std::isnan(to_float(nan[0])));
   }
 
-  TEST_CASE_TEMPLATE("draws depend on seed, tensor, step and place, and not on how it is cut", T,
-                     bf16, fp16) {
+  TEST_CASE_TEMPLATE("draws depend on seed, tensor, step and index, not on how the tensor is split",
+                     T, bf16, fp16) {
     const std::vector<float> x = random_floats(803, 10);
     const StochasticRounding rounding{.seed = 3, .tensor = 4};
     const auto whole = rounded<T>(x, rounding, 6);
@@ -125,26 +126,27 @@ TEST_SUITE("stochastic_rounding") {
     CHECK(!same_bits(rounded<T>(x, {.seed = 4, .tensor = 4}, 6), whole));
     CHECK(!same_bits(rounded<T>(x, {.seed = 3, .tensor = 5}, 6), whole));
     CHECK(!same_bits(rounded<T>(x, {.seed = 3, .tensor = 4, .first_index = 4}, 6), whole));
-    CHECK_THROWS_WITH_AS(rounded<T>(x, {.first_index = 2}, 6), doctest::Contains("of four"), Error);
+    CHECK_THROWS_WITH_AS(rounded<T>(x, {.first_index = 2}, 6), doctest::Contains("multiple of 4"),
+                         Error);
   }
 
-  TEST_CASE_TEMPLATE("AdamW rounds its masters so", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("AdamW rounds master weights stochastically", T, bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
     Rounding<T> rig(fixture, 3);
     rig.set_parameters(fixture.parameters());
     step(rig, fixture, 0);
     step(rig, fixture, 1);
     const NamedFloats masters = rig.weights();
-    std::vector<float> want;
+    std::vector<float> expected;
     for (const ParameterSpec& spec : rig.state().table().specs()) {
       const auto values =
           to_floats(rounded<T>(masters.at(spec.name), {.seed = 3, .tensor = spec.id}, 2));
-      want.insert(want.end(), values.begin(), values.end());
+      expected.insert(expected.end(), values.begin(), values.end());
     }
-    CHECK(working_weights(rig) == want);
+    CHECK(working_weights(rig) == expected);
   }
 
-  TEST_CASE_TEMPLATE("a resumed run has the weights in use, to the bit", T, bf16, fp16) {
+  TEST_CASE_TEMPLATE("a resumed run has bitwise the same working weights", T, bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
     const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
     TemporaryDirectory folder;
@@ -164,11 +166,12 @@ TEST_SUITE("stochastic_rounding") {
     }
   }
 
-  TEST_CASE("--stochastic-rounding needs something to round") {
+  TEST_CASE("--stochastic-rounding needs a half-precision dtype") {
     Request request;
     request.precision.stochastic_rounding = true;
     CHECK_THROWS_WITH_AS(resolve(request, {}),
-                         doctest::Contains("--stochastic-rounding with --dtype fp32"), Error);
+                         doctest::Contains("--stochastic-rounding has no effect with --dtype fp32"),
+                         Error);
     request.precision.dtype = Dtype::bf16;
     CHECK(resolve(request, {}).precision.stochastic_rounding);
   }

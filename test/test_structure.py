@@ -32,12 +32,12 @@ def tree(folder, **files):
     return folder
 
 
-def reports(folder, *wanted, **files):
-    """The reported breaches must be the wanted ones, each as (FILE:LINE, part of the message)."""
+def expect_reports(folder, *expected, **files):
+    """The reported breaches must be the expected ones, each as (FILE:LINE, part of the message)."""
     code, lines = judge(tree(folder, **files))
-    expect(code == (1 if wanted else 0), f"exit code {code}: {lines}")
-    expect(len(lines) == len(wanted) and all(line.startswith(place + ": ") and part in line
-                                             for line, (place, part) in zip(lines, wanted)), f"{lines}, not {wanted}")
+    expect(code == (1 if expected else 0), f"exit code {code}: {lines}")
+    expect(len(lines) == len(expected) and all(line.startswith(place + ": ") and part in line
+                                               for line, (place, part) in zip(lines, expected)), f"{lines}, not {expected}")
 
 
 def cpp(lines, head="int f(int x) {", end="}"):
@@ -45,72 +45,72 @@ def cpp(lines, head="int f(int x) {", end="}"):
     return "\n".join([head, *["  x += 1;"] * (lines - 2), end, ""])
 
 
-def test_the_repository_is_clean(folder):
+def test_the_repository_has_no_breach(folder):
     code, lines = judge(ROOT)
     expect(code == 0, lines)
 
 
-def test_a_tree_without_a_breach_is_clean(folder):
-    reports(folder)
+def test_a_tree_without_a_breach_has_no_report(folder):
+    expect_reports(folder)
 
 
-def test_an_include_of_a_later_folder(folder):
-    reports(folder, ("llmc/base/c.h:2", "llmc/base includes llmc/device, which comes after it"),
-            llmc__base__c___h=ONCE + '#include "llmc/device/b.h"\n')
-    reports(folder, ("llmc/base/c.h:2", ""), ("llmc/io/d.h:2", "llmc/io includes llmc/io/data"),
-            llmc__io__d___h=ONCE + '#include "llmc/io/data/e.h"\n')
+def test_an_include_of_a_later_folder_is_reported(folder):
+    expect_reports(folder, ("llmc/base/c.h:2", "llmc/base includes llmc/device, which comes after it"),
+                   llmc__base__c___h=ONCE + '#include "llmc/device/b.h"\n')
+    expect_reports(folder, ("llmc/base/c.h:2", ""), ("llmc/io/d.h:2", "llmc/io includes llmc/io/data"),
+                   llmc__io__d___h=ONCE + '#include "llmc/io/data/e.h"\n')
 
 
-def test_a_folder_without_a_place(folder):
-    reports(folder, ("llmc/odd/c.h:1", "llmc/odd has no place in the order"), llmc__odd__c___h=ONCE)
+def test_a_folder_outside_the_order_is_reported(folder):
+    expect_reports(folder, ("llmc/odd/c.h:1", "llmc/odd has no place in the order"), llmc__odd__c___h=ONCE)
 
 
-def test_files_that_include_each_other(folder):
-    reports(folder, ("llmc/base/c.h:1", "includes itself: llmc/base/c.h > llmc/base/d.h > llmc/base/c.h"),
-            llmc__base__c___h=ONCE + '#include "llmc/base/d.h"\n',
-            llmc__base__d___h=ONCE + '#include "llmc/base/c.h"\n')
+def test_include_cycles_are_reported(folder):
+    expect_reports(folder, ("llmc/base/c.h:1", "includes itself: llmc/base/c.h > llmc/base/d.h > llmc/base/c.h"),
+                   llmc__base__c___h=ONCE + '#include "llmc/base/d.h"\n',
+                   llmc__base__d___h=ONCE + '#include "llmc/base/c.h"\n')
 
 
-def test_a_header_without_pragma_once(folder):
-    reports(folder, ("llmc/base/c.h:1", "without #pragma once"), llmc__base__c___h="int f();\n")
+def test_a_header_without_pragma_once_is_reported(folder):
+    expect_reports(folder, ("llmc/base/c.h:1", "without #pragma once"), llmc__base__c___h="int f();\n")
 
 
-def test_options_and_json_outside_their_folders(folder):
+def test_options_and_json_outside_their_folders_are_reported(folder):
     json = ONCE + "#include <nlohmann/json.hpp>\n"
-    reports(folder, ("llmc/model/c.h:2", "nlohmann/json.hpp is for mains"), llmc__model__c___h=json,
-            llmc__io__d___h=json)
+    expect_reports(folder, ("llmc/model/c.h:2", "nlohmann/json.hpp is for mains"), llmc__model__c___h=json,
+                   llmc__io__d___h=json)
 
 
-def test_conditional_compilation_outside_device(folder):
+def test_conditional_compilation_outside_device_is_reported(folder):
     conditional = ONCE + "#ifdef __CUDACC__\n#endif\n"
-    reports(folder, ("llmc/ops/c.h:2", "conditional compilation"), ("llmc/ops/c.h:3", "conditional compilation"),
-            llmc__ops__c___h=conditional, llmc__device__d___h=conditional, test__test_e___cu=conditional)
+    expect_reports(folder, ("llmc/ops/c.h:2", "conditional compilation"), ("llmc/ops/c.h:3", "conditional compilation"),
+                   llmc__ops__c___h=conditional, llmc__device__d___h=conditional, test__test_e___cu=conditional)
 
 
-def test_raw_cuda_outside_device(folder):
+def test_raw_cuda_outside_device_is_reported(folder):
     raw = ONCE + '// threadIdx\nconst char* name = "threadIdx";\nint i() { return threadIdx.x; }\n'
-    reports(folder, ("llmc/ops/c.h:4", "'threadIdx' outside llmc/device"), llmc__ops__c___h=raw,
-            llmc__device__d___h=raw)
+    expect_reports(folder, ("llmc/ops/c.h:4", "'threadIdx' outside llmc/device"), llmc__ops__c___h=raw,
+                   llmc__device__d___h=raw)
 
 
-def test_flags_in_texts_of_libraries(folder):
+def test_flags_in_texts_of_libraries_are_reported(folder):
     flag = ONCE + 'const char* hint = "a smaller --seq-len";  // "--lr"\n'
-    reports(folder, ("llmc/io/data/x.h:2", "a flag in a text"), llmc__io__data__x___h=flag,
-            llmc__config__y___h=flag, llmc__ops__z___h=ONCE + 'const char* text = "a--b";  // "--lr"\n')
+    expect_reports(folder, ("llmc/io/data/x.h:2", "a flag in a text"), llmc__io__data__x___h=flag,
+                   llmc__config__y___h=flag, llmc__ops__z___h=ONCE + 'const char* text = "a--b";  // "--lr"\n')
 
 
-def test_files_of_more_than_400_lines(folder):
+def test_files_of_more_than_400_lines_are_reported(folder):
     lines = ONCE + "int a;\n" * 399
-    reports(folder, llmc__base__c___h=lines, data__d___py="a = 1\n" * 400)
-    reports(folder, ("llmc/base/c.h:1", "401 lines; at most 400"), ("data/d.py:1", "401 lines"),
-            llmc__base__c___h=lines + "int b;\n", data__d___py="a = 1\n" * 401)
+    expect_reports(folder, llmc__base__c___h=lines, data__d___py="a = 1\n" * 400)
+    expect_reports(folder, ("llmc/base/c.h:1", "401 lines; at most 400"), ("data/d.py:1", "401 lines"),
+                   llmc__base__c___h=lines + "int b;\n", data__d___py="a = 1\n" * 401)
 
 
-def test_functions_of_more_than_80_lines(folder):
+def test_functions_of_more_than_80_lines_are_reported(folder):
     python = "def f(a):\n" + "    a += 1\n" * 79
-    reports(folder, llmc__base__c___h=ONCE + cpp(80), dev__d___py=python)
-    reports(folder, ("llmc/base/c.h:2", "a function of 81 lines; at most 80"), ("dev/d.py:1", "of 81 lines"),
-            llmc__base__c___h=ONCE + cpp(81), dev__d___py=python + "    a += 1\n")
+    expect_reports(folder, llmc__base__c___h=ONCE + cpp(80), dev__d___py=python)
+    expect_reports(folder, ("llmc/base/c.h:2", "a function of 81 lines; at most 80"), ("dev/d.py:1", "of 81 lines"),
+                   llmc__base__c___h=ONCE + cpp(81), dev__d___py=python + "    a += 1\n")
 
 
 def test_functions_of_every_form_are_measured(folder):
@@ -133,19 +133,19 @@ def test_functions_of_every_form_are_measured(folder):
     for form, (head, end) in forms.items():
         for lines in (50, 100):
             text = "\n".join([ONCE + head, *["  x += 1;"] * lines, end, ""])
-            code, found = judge(tree(folder, llmc__base__c___h=text))
-            expect(code == (lines == 100) and all("a function of 10" in line for line in found), f"{form}: {found}")
+            code, messages = judge(tree(folder, llmc__base__c___h=text))
+            expect(code == (lines == 100) and all("a function of 10" in line for line in messages), f"{form}: {messages}")
 
 
-def test_long_tables_are_no_functions(folder):
-    reports(folder, llmc__base__c___h=ONCE + "const int kTable[] = {\n" + "  1,\n" * 100 + "};\n")
+def test_long_tables_are_not_functions(folder):
+    expect_reports(folder, llmc__base__c___h=ONCE + "const int kTable[] = {\n" + "  1,\n" * 100 + "};\n")
 
 
-def test_what_cannot_be_measured_is_reported(folder):
-    reports(folder, ("llmc/base/c.h:2", "102 lines with statements outside functions"),
-            llmc__base__c___h=ONCE + "const Rows kRows = {[] {\n" + "  f();\n" * 100 + "}};\n")
-    reports(folder, ("llmc/base/c.h:2", "braces or parentheses that do not match"),
-            llmc__base__c___h=ONCE + "int f() {\n")
+def test_code_that_cannot_be_measured_is_reported(folder):
+    expect_reports(folder, ("llmc/base/c.h:2", "102 lines with statements outside functions"),
+                   llmc__base__c___h=ONCE + "const Rows kRows = {[] {\n" + "  f();\n" * 100 + "}};\n")
+    expect_reports(folder, ("llmc/base/c.h:2", "braces or parentheses that do not match"),
+                   llmc__base__c___h=ONCE + "int f() {\n")
 
 
 if __name__ == "__main__":

@@ -18,44 +18,44 @@ from runner import expect
 from test_programs import SMALL, run_program_tests
 
 
-def test_samples_begin_with_what_the_tokenizer_has(program):
+def test_samples_start_with_a_token_of_the_tokenizer(program):
     (program.folder / "words.txt").write_text("a\nb\n")
     (program.folder / "ab.txt").write_text("a b b " * 200)
-    done = program.run("--train", "ab.txt", "--tokenizer", "words:words.txt", *SMALL, "--steps", 1)
-    expect("sample: a" in done.stderr, done.stderr[-300:])
-    done = program.train("--steps", 1, "--seq-len", 1)
-    expect("sample:" not in done.stderr, done.stderr[-300:])
+    result = program.run("--train", "ab.txt", "--tokenizer", "words:words.txt", *SMALL, "--steps", 1)
+    expect("sample: a" in result.stderr, result.stderr[-300:])
+    result = program.train("--steps", 1, "--seq-len", 1)
+    expect("sample:" not in result.stderr, result.stderr[-300:])
 
 
-def test_what_cannot_be_sampled_is_found_before_the_first_step(program):
-    for flags, says in ((["--prompt", "x" * 16], "--prompt has 16 tokens"),
-                        (["--seq-len", 1, "--sample-every", 1], "--prompt has 1 tokens"),
-                        (["--batch-size", 65536], "--batch-size 65536\n  hint: at most 65535")):
+def test_impossible_samples_are_refused_before_the_first_step(program):
+    for flags, phrase in ((["--prompt", "x" * 16], "--prompt has 16 tokens"),
+                          (["--seq-len", 1, "--sample-every", 1], "--prompt has 1 tokens"),
+                          (["--batch-size", 65536], "--batch-size 65536 is too large\n  hint: use at most 65535")):
         arguments = ["--train", "text.txt", *SMALL, "--steps", 1]
         if "--batch-size" in flags:
             arguments = [*arguments[:arguments.index("--batch-size")], "--steps", 1]
-        failed = program.run(*arguments, *flags, code=1)
-        expect(says in failed.stderr and not re.search("^step ", failed.stderr, re.M), failed.stderr[-400:])
+        result = program.run(*arguments, *flags, code=1)
+        expect(phrase in result.stderr and not re.search("^step ", result.stderr, re.M), result.stderr[-400:])
 
 
 def test_progress_fits_the_terminal(program):
     for columns in (200, 80, 30):
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        running = subprocess.Popen([program.binary, "--train", "text.txt", *SMALL, "--steps", "5", "--eval-every", "0",
-                                    "--sample-every", "0"], cwd=program.folder, stderr=theirs)
-        os.close(theirs)
-        seen = b""
+        controller, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([program.binary, "--train", "text.txt", *SMALL, "--steps", "5", "--eval-every", "0",
+                                    "--sample-every", "0"], cwd=program.folder, stderr=terminal)
+        os.close(terminal)
+        output = b""
         try:
-            while piece := os.read(ours, 65536):
-                seen += piece
+            while chunk := os.read(controller, 65536):
+                output += chunk
         except OSError:  # the other end is closed
             pass
-        expect(running.wait() == 0, seen)
-        os.close(ours)
-        live = [line for line in seen.decode().replace("\x1b[K", "\n").replace("\r\n", "\n").split("\n")
+        expect(process.wait() == 0, output)
+        os.close(controller)
+        live = [line for line in output.decode().replace("\x1b[K", "\n").replace("\r\n", "\n").split("\n")
                 if line.startswith("\r")]
-        expect(live, seen)
+        expect(live, output)
         for line in live:
             expect("loss" in line and len(line) - 1 < columns, f"{columns} columns: {line!r}")
             expect(("[" in line) == (columns == 200) and ("ETA" in line) == (columns >= 80), f"{columns}: {line!r}")
@@ -63,13 +63,13 @@ def test_progress_fits_the_terminal(program):
 
 def test_empty_values_are_refused(program):
     for flag in ("--train", "--val", "--out", "--log", "--tokenizer", "--init-from", "--final-samples-out", "--cache-dir"):
-        program.fails(flag, "", says=[f"{flag}: is empty"], code=2)
+        program.fails(flag, "", phrases=[f"{flag}: is empty"], code=2)
     program.train("--steps", 1, "--prompt", "", "--eval-every", 0)
 
 
-def test_what_is_wrong_in_a_config_file_is_named(program):
+def test_errors_in_a_config_file_are_named(program):
     (program.folder / "run.toml").write_text("stepz = 1\n")
-    program.fails("--config", "run.toml", says=["--config run.toml: there is no flag --stepz"], code=2)
+    program.fails("--config", "run.toml", phrases=["--config run.toml: there is no flag --stepz"], code=2)
 
 
 def test_help_fits_a_terminal(program):
@@ -78,8 +78,8 @@ def test_help_fits_a_terminal(program):
         if not binary.exists():
             continue
         lines = subprocess.run([binary, "--help"], capture_output=True, text=True, check=True).stdout.splitlines()
-        wide = [line for line in lines if len(line) > 80]
-        expect(not wide, f"{name}: {wide}")
+        wide_lines = [line for line in lines if len(line) > 80]
+        expect(not wide_lines, f"{name}: {wide_lines}")
 
 
 if __name__ == "__main__":

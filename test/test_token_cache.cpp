@@ -25,26 +25,28 @@ namespace {
 
 // The text that `action` writes to stderr.
 template <class Action>
-std::string said_by(Action&& action) {
-  std::ostringstream said;
-  std::streambuf* const before = std::cerr.rdbuf(said.rdbuf());
+std::string stderr_of(Action&& action) {
+  std::ostringstream output;
+  std::streambuf* const old_buffer = std::cerr.rdbuf(output.rdbuf());
   action();
-  std::cerr.rdbuf(before);
-  return said.str();
+  std::cerr.rdbuf(old_buffer);
+  return output.str();
 }
 
 // The cache files in `directory`.
 std::vector<std::string> caches_in(const fs::path& directory) {
-  std::vector<std::string> found;
+  std::vector<std::string> paths;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    if (entry.path().string().ends_with(kCacheEnding)) found.push_back(entry.path().string());
+    if (entry.path().string().ends_with(kCacheEnding)) paths.push_back(entry.path().string());
   }
-  return found;
+  return paths;
 }
 
-std::string read_cached(const std::string& path, const Ids& want, const CacheOptions& cache = {},
+std::string read_cached(const std::string& path, const Ids& expected,
+                        const CacheOptions& cache = {},
                         const Tokenizer& tokenizer = ByteTokenizer()) {
-  return said_by([&] { CHECK(all_of(source_of(path, tokenizer, {.cache = cache})) == want); });
+  return stderr_of(
+      [&] { CHECK(all_tokens(source_of(path, tokenizer, {.cache = cache})) == expected); });
 }
 
 class OtherBytes : public ByteTokenizer {
@@ -67,7 +69,7 @@ class WithFiles : public ByteTokenizer {
 
 }  // namespace
 
-TEST_CASE("a text is tokenized once") {
+TEST_CASE("a text is tokenized once, and its cache is used afterwards") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("text.txt");
   write(path, "hello");
@@ -77,7 +79,7 @@ TEST_CASE("a text is tokenized once") {
   CHECK(contains(caches[0], path + ".bytes-"));
   CHECK(read_cached(path, bytes_of("hello")).empty());
   // The cache is itself a token file and can be read by its name.
-  CHECK(all_of(source_of(caches[0])) == bytes_of("hello"));
+  CHECK(all_tokens(source_of(caches[0])) == bytes_of("hello"));
   CHECK(read_cached(path, bytes_of("hello"), {.enabled = false}).empty());
   // Another tokenizer with the same name has its own cache.
   read_cached(path, OtherBytes().encode("hello"), {}, OtherBytes());
@@ -89,45 +91,45 @@ TEST_CASE("a text is tokenized once") {
         tokenizer_checksum(WordTokenizer({"a", "b"}, "y")));
 }
 
-TEST_CASE("a cache that is stale or damaged is named and made anew") {
+TEST_CASE("a stale or damaged cache is reported and written again") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("text.txt");
   write(path, "hello");
   read_cached(path, bytes_of("hello"));
   const std::string cache = caches_in(directory.path()).at(0);
   write(path, "jello");
-  std::string said = read_cached(path, bytes_of("jello"));
-  CHECK(contains(said, "the cache " + cache + " is of a text that has changed since"));
+  std::string message = read_cached(path, bytes_of("jello"));
+  CHECK(contains(message, "the cache " + cache + " belongs to a text that has changed since"));
   CHECK(caches_in(directory.path()).size() == 1);
   CHECK(read_cached(path, bytes_of("jello")).empty());
 
-  const std::string good = read_file(cache);
+  const std::string original = read_file(cache);
   for (const std::size_t at : {0, 4, 8, 12, 20, 28, 36, 1024, 1033}) {
     CAPTURE(at);
-    std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ 1);
-    write(cache, bad);
-    said = read_cached(path, bytes_of("jello"));
-    CHECK(contains(said, "the cache " + cache));
-    CHECK(contains(said, "tokenizing " + path + " anew"));
-    CHECK(read_file(cache) == good);
+    std::string damaged = original;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    write(cache, damaged);
+    message = read_cached(path, bytes_of("jello"));
+    CHECK(contains(message, "the cache " + cache));
+    CHECK(contains(message, "tokenizing " + path + " again"));
+    CHECK(read_file(cache) == original);
   }
-  for (const std::string& bad : {std::string(), good.substr(0, 500), good + "x"}) {
-    write(cache, bad);
+  for (const std::string& damaged : {std::string(), original.substr(0, 500), original + "x"}) {
+    write(cache, damaged);
     CHECK(contains(read_cached(path, bytes_of("jello")), "the cache " + cache + " cannot be used"));
-    CHECK(read_file(cache) == good);
+    CHECK(read_file(cache) == original);
   }
 }
 
-TEST_CASE("where there is no room for a cache, the tokens stay in memory, and it is said") {
+TEST_CASE("if the cache cannot be written, the tokens stay in memory and the reason is reported") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("text.txt");
   write(path, "hello");
   const std::string blocked = directory.file("file");
   write(blocked, "x");
-  const std::string said = read_cached(path, bytes_of("hello"), {.directory = blocked});
-  CHECK(contains(said, "the tokens of " + path + " are not cached"));
-  CHECK(contains(said, "another cache directory"));
+  const std::string message = read_cached(path, bytes_of("hello"), {.directory = blocked});
+  CHECK(contains(message, "the tokens of " + path + " are not cached"));
+  CHECK(contains(message, "another cache directory"));
   if (geteuid() != 0) {
     fs::permissions(directory.path(), fs::perms::owner_read | fs::perms::owner_exec);
     CHECK(contains(read_cached(path, bytes_of("hello")), "are not cached"));
@@ -136,15 +138,17 @@ TEST_CASE("where there is no room for a cache, the tokens stay in memory, and it
   CHECK(caches_in(directory.path()).empty());
 
   // The cache directory is created if it is missing, and keeps texts with the same file name apart.
-  const std::string other = directory.file("more/text.txt"), kept = directory.file("caches");
+  const std::string other_path = directory.file("more/text.txt"),
+                    cache_directory = directory.file("caches");
   fs::create_directory(directory.file("more"));
-  write(other, "world");
+  write(other_path, "world");
   for (int round = 0; round < 2; ++round) {
-    const std::string first = read_cached(path, bytes_of("hello"), {.directory = kept});
-    const std::string second = read_cached(other, bytes_of("world"), {.directory = kept});
+    const std::string first = read_cached(path, bytes_of("hello"), {.directory = cache_directory});
+    const std::string second =
+        read_cached(other_path, bytes_of("world"), {.directory = cache_directory});
     CHECK((first + second).empty() == (round == 1));
   }
-  CHECK(caches_in(kept).size() == 2);
+  CHECK(caches_in(cache_directory).size() == 2);
 }
 
 TEST_CASE("pipes and vocabularies beyond 16 bits are tokenized in memory") {
@@ -164,29 +168,29 @@ TEST_CASE("pipes and vocabularies beyond 16 bits are tokenized in memory") {
   CHECK(caches_in(directory.path()).empty());
 }
 
-TEST_CASE("runs that start at the same time all get the tokens") {
+TEST_CASE("runs that start at the same time all read the tokens") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("text.txt");
   const std::string text(100'000, 'x');
   write(path, text);
-  const Ids want = bytes_of(text);
-  std::vector<int> good(4);
-  read_cached(path, want);
+  const Ids expected = bytes_of(text);
+  std::vector<int> is_correct(4);
+  read_cached(path, expected);
   fs::remove(caches_in(directory.path()).at(0));
-  said_by([&] {
+  stderr_of([&] {
     std::vector<std::thread> runs;
-    for (std::size_t i = 0; i < good.size(); ++i) {
+    for (std::size_t i = 0; i < is_correct.size(); ++i) {
       runs.emplace_back([&, i] {
         const ByteTokenizer bytes;
-        TokenCache own(bytes, {});
+        TokenCache cache(bytes, {});
         const TokenData tokens =
-            own.tokens(path, "text", [&](std::string_view t) { return bytes.encode(t); });
-        good[i] = tokens.size() == 100'000 && tokens[99'999] == want[99'999] ? 1 : 0;
+            cache.tokens(path, "text", [&](std::string_view t) { return bytes.encode(t); });
+        is_correct[i] = tokens.size() == 100'000 && tokens[99'999] == expected[99'999] ? 1 : 0;
       });
     }
     for (auto& run : runs) run.join();
   });
-  CHECK(good == std::vector<int>{1, 1, 1, 1});
+  CHECK(is_correct == std::vector<int>{1, 1, 1, 1});
   CHECK(caches_in(directory.path()).size() == 1);
 }
 

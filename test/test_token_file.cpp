@@ -40,7 +40,7 @@ std::string raw_file(std::int32_t magic, std::int32_t version, std::int32_t coun
   return bytes;
 }
 
-Ids all_of(const TokenData& tokens) {
+Ids all_tokens(const TokenData& tokens) {
   Ids ids(static_cast<std::size_t>(tokens.size()));
   for (std::int64_t i = 0; i < tokens.size(); ++i) ids[static_cast<std::size_t>(i)] = tokens[i];
   return ids;
@@ -72,17 +72,17 @@ class TokenizerOfSize : public llmc::ByteTokenizer {
 
 }  // namespace
 
-TEST_CASE("a token file is llm.c's, byte for byte") {
+TEST_CASE("a token file has the format of llm.c, byte for byte") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokens.bin");
   const Ids ids = {0, 1, 50256, 65535, 7};
   llmc::write_token_file(path, ids, 65536);
   CHECK(llmc::read_file(path) == raw_file(20240520, 1, 5, {0, 1, 50256, 65535, 7}));
-  CHECK(all_of(llmc::read_token_file(path)) == ids);
+  CHECK(all_tokens(llmc::read_token_file(path)) == ids);
   CHECK(files_in(directory) == 1);
 }
 
-TEST_CASE("a token file in pieces") {
+TEST_CASE("a token file can be written in pieces") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokens.bin");
   const Ids ids = llmc_test::random_ints(200'000, 3, 50257);
@@ -96,64 +96,66 @@ TEST_CASE("a token file in pieces") {
   CHECK(contains(complaint([&] { writer.append(Ids{1, 50257}); }), "token 150002 is 50257"));
   writer.append(all.subspan(150'001));
   writer.finish();
-  CHECK(all_of(llmc::read_token_file(path)) == ids);
+  CHECK(all_tokens(llmc::read_token_file(path)) == ids);
 }
 
-TEST_CASE("what cannot be written replaces nothing") {
+TEST_CASE("a file that cannot be written replaces nothing") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokens.bin");
   write(path, "kept");
   const Ids ids = {1, 2, 300};
-  const auto said = [&](std::int64_t vocabulary, std::int64_t count, const Ids& tokens) {
+  const auto error_of = [&](std::int64_t vocabulary, std::int64_t count, const Ids& tokens) {
     return complaint([&] {
       llmc::TokenFileWriter writer(path, vocabulary, count);
       writer.append(tokens);
       writer.finish();
     });
   };
-  CHECK(contains(said(65537, 3, ids), "a vocabulary of 65537 do not fit"));
-  CHECK(contains(said(65537, 3, ids), path));
-  CHECK(contains(said(400, 4, ids), path + ": 3 tokens of 4 were written"));
-  CHECK(contains(said(400, 2, ids), path + ": more tokens than 2"));
-  CHECK(contains(said(300, 3, ids), path + ": token 2 is 300, outside the vocabulary of 300"));
-  CHECK(contains(said(300, 3, {1, -5, 2}), path + ": token 1 is -5, outside"));
-  CHECK(contains(said(300, 0, {}), path + ": 0 tokens cannot be in one token file"));
-  CHECK(contains(said(300, std::int64_t{1} << 31, {}), path + ": 2147483648 tokens cannot"));
+  CHECK(contains(error_of(65537, 3, ids), "a vocabulary of 65537 do not fit"));
+  CHECK(contains(error_of(65537, 3, ids), path));
+  CHECK(contains(error_of(400, 4, ids), path + ": 3 tokens of 4 were written"));
+  CHECK(contains(error_of(400, 2, ids), path + ": more tokens than 2"));
+  CHECK(contains(error_of(300, 3, ids), path + ": token 2 is 300, outside the vocabulary of 300"));
+  CHECK(contains(error_of(300, 3, {1, -5, 2}), path + ": token 1 is -5, outside"));
+  CHECK(contains(error_of(300, 0, {}), path + ": 0 tokens cannot be in one token file"));
+  CHECK(contains(error_of(300, std::int64_t{1} << 31, {}), path + ": 2147483648 tokens cannot"));
   CHECK(contains(complaint([&] { llmc::write_token_file(path + "/x.bin", ids, 400); }),
                  path + "/x.bin"));
   CHECK(llmc::read_file(path) == "kept");
   CHECK(files_in(directory) == 1);
-  CHECK(said(301, 3, ids).empty());
-  CHECK(all_of(llmc::read_token_file(path)) == ids);
+  CHECK(error_of(301, 3, ids).empty());
+  CHECK(all_tokens(llmc::read_token_file(path)) == ids);
 }
 
-TEST_CASE("token files that are wrong") {
+TEST_CASE("the error for an invalid token file names the file and the problem") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokens.bin");
-  const auto said = [&](const std::string& bytes) {
+  const auto error_of = [&](const std::string& bytes) {
     write(path, bytes);
     return complaint([&] { load(path, llmc::ByteTokenizer()); });
   };
   const std::string good = raw_file(20240520, 1, 3, {1, 2, 256});
-  CHECK(said(good).empty());
-  const std::vector<std::pair<std::string, std::string>> wrong = {
+  CHECK(error_of(good).empty());
+  const std::vector<std::pair<std::string, std::string>> invalid = {
       {"", " is empty"},
       {"abc", " is truncated: its 3 bytes are less than the header"},
       {good.substr(0, 1023), " is truncated: its 1023 bytes are less than the header"},
-      {good.substr(0, 1024), " is truncated: its header says 3 tokens of 2 bytes, and 0 bytes"},
-      {good.substr(0, 1029), " is truncated: its header says 3 tokens of 2 bytes, and 5 bytes"},
-      {good + "x", " is garbled: its header says 3 tokens of 2 bytes, and 7 bytes"},
+      {good.substr(0, 1024),
+       " is truncated: its header announces 3 tokens of 2 bytes, but 0 bytes"},
+      {good.substr(0, 1029),
+       " is truncated: its header announces 3 tokens of 2 bytes, but 5 bytes"},
+      {good + "x", " is damaged: its header announces 3 tokens of 2 bytes, but 7 bytes"},
       {"To be, or not to be", " is not a token file: it begins with"},
       {raw_file(20240521, 1, 3, {1, 2, 3}), " is not a token file: it begins with 20240521"},
       {raw_file(20240520, 7, 3, {1, 2, 3}), " is a token file of version 7"},
-      {raw_file(20240520, 1, 0, {}), " holds no tokens"},
-      {raw_file(20240520, 1, -3, {1, 2, 3}), " is garbled: its header says -3 tokens"},
+      {raw_file(20240520, 1, 0, {}), " has no tokens"},
+      {raw_file(20240520, 1, -3, {1, 2, 3}), " is damaged: its header announces -3 tokens"},
       {raw_file(20240520, 1, 3, {1, 257, 300}), ": token 1 is 257, outside the vocabulary of 257"}};
-  for (const auto& [bytes, why] : wrong) {
-    CAPTURE(why);
-    const std::string got = said(bytes);
-    CAPTURE(got);
-    CHECK(contains(got, path + why));
+  for (const auto& [bytes, phrase] : invalid) {
+    CAPTURE(phrase);
+    const std::string message = error_of(bytes);
+    CAPTURE(message);
+    CHECK(contains(message, path + phrase));
   }
   std::filesystem::remove(path);
   CHECK(contains(complaint([&] { llmc::read_token_file(path); }), path));
@@ -162,12 +164,13 @@ TEST_CASE("token files that are wrong") {
 
   // The position of a bad token is also right after the first piece that is checked.
   std::filesystem::remove(path);
-  std::vector<std::uint16_t> many(150'000, 1);
-  many[140'001] = 999;
-  CHECK(contains(said(raw_file(20240520, 1, 150'000, many)), path + ": token 140001 is 999"));
+  std::vector<std::uint16_t> long_file(150'000, 1);
+  long_file[140'001] = 999;
+  CHECK(contains(error_of(raw_file(20240520, 1, 150'000, long_file)),
+                 path + ": token 140001 is 999"));
 }
 
-TEST_CASE("tokens in memory and in a file look the same") {
+TEST_CASE("tokens in memory and in a file are read in the same way") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokens.bin");
   Ids ids(1000);
@@ -184,42 +187,42 @@ TEST_CASE("tokens in memory and in a file look the same") {
     }
     CHECK(part.size() == 10);
     CHECK(part[0] == 60'110);
-    CHECK(all_of(part) == Ids(ids.begin() + 110, ids.begin() + 120));
+    CHECK(all_tokens(part) == Ids(ids.begin() + 110, ids.begin() + 120));
     Ids out(5, -1);
     part.copy(6, 4, out.data());
     CHECK(out == Ids{60'116, 60'117, 60'118, 60'119, -1});
     part.copy(10, 0, nullptr);
     CHECK(all.slice(1000, 1000).size() == 0);
     for (const auto& [begin, end] : {std::pair{-1, 3}, {3, 11}, {5, 4}, {11, 11}}) {
-      CHECK(contains(complaint([&] { part.slice(begin, end); }), "of 10 were asked for"));
-      CHECK(contains(complaint([&] { part.copy(begin, end - begin, out.data()); }), "of 10 were"));
+      CHECK(contains(complaint([&] { part.slice(begin, end); }), "of 10 are out of range"));
+      CHECK(contains(complaint([&] { part.copy(begin, end - begin, out.data()); }), "of 10 are"));
     }
   }
 }
 
-TEST_CASE("tokens outlive what they came from") {
+TEST_CASE("tokens outlive the object and the file that they came from") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokens.bin");
   const Ids ids = llmc_test::random_ints(5000, 4, 60'000);
   llmc::write_token_file(path, ids, 60'000);
-  const TokenData half = llmc::read_token_file(path).slice(2500, 5000);
+  const TokenData second_half = llmc::read_token_file(path).slice(2500, 5000);
   llmc::write_token_file(path, Ids(5000, 9), 60'000);  // replaces the file; the old mapping stays
-  CHECK(all_of(half) == Ids(ids.begin() + 2500, ids.end()));
+  CHECK(all_tokens(second_half) == Ids(ids.begin() + 2500, ids.end()));
   std::filesystem::remove(path);
-  CHECK(all_of(half) == Ids(ids.begin() + 2500, ids.end()));
-  const TokenData kept = TokenData(ids).slice(1, 5000);
-  CHECK(all_of(kept) == Ids(ids.begin() + 1, ids.end()));
+  CHECK(all_tokens(second_half) == Ids(ids.begin() + 2500, ids.end()));
+  const TokenData tail = TokenData(ids).slice(1, 5000);
+  CHECK(all_tokens(tail) == Ids(ids.begin() + 1, ids.end()));
 }
 
-TEST_CASE("tokens of a text or of a token file, by its name") {
+TEST_CASE("the name of a file decides whether it is a text or a token file") {
   const TemporaryDirectory directory;
   const llmc::ByteTokenizer bytes;
   const std::string text = directory.file("text.txt");
   write(text, "!\"#");
   CHECK(load(text, bytes) == Ids{0, 1, 2});
-  const std::string unnamed = directory.file("bin");
-  write(unnamed, "#");
-  CHECK(load(unnamed, bytes) == Ids{2});
+  const std::string no_extension = directory.file("bin");
+  write(no_extension, "#");
+  CHECK(load(no_extension, bytes) == Ids{2});
   const std::string tokens = directory.file("tokens.bin");
   llmc::write_token_file(tokens, Ids{256, 3}, 257);
   CHECK(load(tokens, bytes) == Ids{256, 3});
@@ -229,19 +232,19 @@ TEST_CASE("tokens of a text or of a token file, by its name") {
   CHECK(contains(complaint([&] { load(tokens, TokenizerOfSize(65537)); }),
                  "a vocabulary of 65537 do not fit"));
 
-  const auto said = [&](const std::string& path, const llmc::Tokenizer& tokenizer) {
+  const auto error_of = [&](const std::string& path, const llmc::Tokenizer& tokenizer) {
     return complaint([&] { load(path, tokenizer); });
   };
-  CHECK(contains(said(directory.file("none.txt"), bytes),
+  CHECK(contains(error_of(directory.file("none.txt"), bytes),
                  "cannot open " + directory.file("none.txt")));
-  CHECK(contains(said(directory.path().string(), bytes), directory.path().string()));
+  CHECK(contains(error_of(directory.path().string(), bytes), directory.path().string()));
   write(text, "");
-  CHECK(contains(said(text, bytes), text + " is empty"));
+  CHECK(contains(error_of(text, bytes), text + " is empty"));
   const llmc::WordTokenizer words({"a", "b"}, "two words");
   write(text, "a b\na c\n");
-  CHECK(contains(said(text, words), text + ": line 2: the word \"c\""));
+  CHECK(contains(error_of(text, words), text + ": line 2: the word \"c\""));
   write(text, " \n");
-  CHECK(contains(said(text, words), text + " holds no tokens"));
+  CHECK(contains(error_of(text, words), text + " has no tokens"));
 }
 
 TEST_SUITE_END();

@@ -29,7 +29,7 @@ def tokens(path):
     header = array.array("i", data[:1024])
     expect(header[:2].tolist() == [20240520, 1] and not any(header[3:]), f"{path}: header {header[:4]}")
     ids = array.array("H", data[1024:])
-    expect(len(ids) == header[2], f"{path}: {len(ids)} tokens, {header[2]} announced")
+    expect(len(ids) == header[2], f"{path}: {len(ids)} tokens, {header[2]} in the header")
     return ids.tolist()
 
 
@@ -46,7 +46,7 @@ def write_json_lines(path, texts, field="text"):
     Path(path).write_text("".join(json.dumps({"n": n, field: text}) + "\n" for n, text in enumerate(texts)))
 
 
-def invented(count, seed=1):
+def random_documents(count, seed=1):
     """Documents of random words, some of them exact or near duplicates."""
     draw = random.Random(seed)
     texts = []
@@ -60,7 +60,7 @@ def invented(count, seed=1):
     return texts
 
 
-def left_by(program, name):
+def output_files(program, name):
     """{file name: content} of all files whose name begins with `name`."""
     return {p.name: p.read_bytes() for p in sorted(program.folder.glob(f"{name}*"))}
 
@@ -76,7 +76,7 @@ def test_help_names_every_flag(program):
     check_help(program)
 
 
-def test_any_bytes_come_back(program):
+def test_texts_of_any_bytes_are_restored(program):
     draw = random.Random(5)
     for name, content in (("random", draw.randbytes(5000)), ("nul", b"\0\0a\0"), ("crlf", b"a\r\n\r\nb\r\n"),
                           ("broken", b"\xff\xc3(\xe2\x82 \xf0\x9f\x98"), ("spelled", b"a<|endoftext|>b")):
@@ -90,7 +90,7 @@ def test_any_bytes_come_back(program):
         expect((program.folder / f"{name}-bare.out").read_bytes() == content, f"{name}: other bare text")
 
 
-def test_gpt2_texts_come_back(program):
+def test_texts_are_restored_from_gpt2_tokens(program):
     text = DATA / "text/tinyshakespeare.txt"
     if not text.exists():
         raise Skip("the shared texts are not here")
@@ -108,7 +108,7 @@ def test_gpt2_texts_come_back(program):
     expect(ids[:ids.index(50256, 1)] == tokens(program.folder / "alone.bin"), "a document depends on its neighbours")
 
 
-def test_json_lines_come_back(program):
+def test_json_lines_are_restored(program):
     texts = ["one", "zwei \u00e4\u4e2d\U0001f600\n", "a\0b", "<|endoftext|>", " "]
     write_json_lines(program.folder / "a.jsonl", texts, "body")
     run_bytes(program, "a.jsonl", "-o", "a.bin", "--field", "body")
@@ -120,7 +120,7 @@ def test_json_lines_come_back(program):
     expect(done.stdout == "".join("<|endoftext|>" + text for text in texts), repr(done.stdout))
 
 
-def test_broken_utf8_in_json_is_counted(program):
+def test_documents_with_invalid_utf8_are_counted_in_json(program):
     (program.folder / "a.txt").write_bytes(b"good\n--\nb\xffd\n")
     run_bytes(program, "a.txt", "-o", "a.bin", "--split-on", "--")
     done = run_bytes(program, "--decode", "a.bin", "-o", "b.jsonl")
@@ -129,7 +129,7 @@ def test_broken_utf8_in_json_is_counted(program):
     expect(lines == ["good\n", "b\ufffdd\n"], lines)
 
 
-def test_documents_of_a_text(program):
+def test_split_on_cuts_a_text_into_documents(program):
     (program.folder / "a.txt").write_text("one\n\ntwo\ntwo\n\n\nthree")
     for flag, texts in ((None, ["one\n\ntwo\ntwo\n\n\nthree"]), ("", ["one\n", "two\ntwo\n", "three"]),
                         ("two", ["one\n\n", "\n\nthree"])):
@@ -137,8 +137,8 @@ def test_documents_of_a_text(program):
         expect(documents_of(tokens(program.folder / "a.bin")) == [t.encode() for t in texts], f"split on {flag!r}")
 
 
-def test_the_summary_and_the_sidecar_agree(program):
-    texts = invented(300) + [""]
+def test_the_printed_summary_agrees_with_the_json_summary(program):
+    texts = random_documents(300) + [""]
     write_json_lines(program.folder / "a.jsonl", texts)
     done = run_bytes(program, "a.jsonl", "-o", "a.bin", "--shard-tokens", 50000, "--dedup", "near")
     note = json.loads((program.folder / "a.json").read_text())
@@ -153,25 +153,25 @@ def test_the_summary_and_the_sidecar_agree(program):
     for text in (f"{out['documents']} documents, {out['tokens']} tokens", f"{len(out['files'])} files",
                  f"{count['exact_duplicates']} exact duplicates, {count['near_duplicates']} near-duplicates"):
         expect(text in done.stdout, f"'{text}' is not in {done.stdout}")
-    expect(sorted(left_by(program, "a_")) == [f["file"] for f in out["files"]], "other files")
+    expect(sorted(output_files(program, "a_")) == [f["file"] for f in out["files"]], "other files")
 
 
 # ---- kept documents ------------------------------------------------------------------------
 
 
-def test_the_first_of_several_stays(program):
+def test_the_first_of_several_duplicates_stays(program):
     base = " ".join(f"word{i}" for i in range(200))
     texts = ["first", base, "first", base + ".", base.replace("word150", "other"), "FIRST", base[:600]]
-    for dedup, kept in (("none", texts), ("exact", [texts[i] for i in (0, 1, 3, 4, 5, 6)]),
-                        ("near", [texts[i] for i in (0, 1, 6)])):
+    for dedup, expected in (("none", texts), ("exact", [texts[i] for i in (0, 1, 3, 4, 5, 6)]),
+                            ("near", [texts[i] for i in (0, 1, 6)])):
         write_json_lines(program.folder / "a.jsonl", texts)
         run_bytes(program, "a.jsonl", "-o", "a.bin", "--force", "--dedup", dedup)
-        got = [text.decode() for text in documents_of(tokens(program.folder / "a.bin"))]
-        expect(got == kept, f"{dedup}: {[texts.index(text) for text in got]}")
+        actual = [text.decode() for text in documents_of(tokens(program.folder / "a.bin"))]
+        expect(actual == expected, f"{dedup}: {[texts.index(text) for text in actual]}")
 
 
 def test_held_out_documents_are_chosen_by_content(program):
-    texts = sorted(set(invented(1000)))
+    texts = sorted(set(random_documents(1000)))
     write_json_lines(program.folder / "a.jsonl", texts)
     write_json_lines(program.folder / "b.jsonl", reversed(texts[100:]))
     sides = []
@@ -179,40 +179,40 @@ def test_held_out_documents_are_chosen_by_content(program):
         run_bytes(program, f"{name}.jsonl", "-o", f"{name}.bin", "--val", f"{name}-val.bin", "--val-fraction", 0.2)
         sides.append([documents_of(tokens(program.folder / f)) for f in (f"{name}.bin", f"{name}-val.bin")])
     (train, val), (other_train, other_val) = sides
-    expect(sorted(train + val) == sorted(t.encode() for t in texts), "documents were lost")
+    expect(sorted(train + val) == sorted(t.encode() for t in texts), "documents are missing")
     expect(abs(len(val) - 0.2 * len(texts)) < 5 * (0.16 * len(texts)) ** 0.5, f"{len(val)} held out")
-    expect(set(other_val) < set(val) and set(other_train) < set(train), "a document changed sides")
-    expect([t for t in texts if t.encode() in set(val)] == [t.decode() for t in val], "not in their order")
+    expect(set(other_val) < set(val) and set(other_train) < set(train), "a document moved to the other file")
+    expect([t for t in texts if t.encode() in set(val)] == [t.decode() for t in val], "the order changed")
 
 
 # ---- errors --------------------------------------------------------------------------------
 
 
-def test_nothing_is_overwritten_unasked(program):
+def test_files_are_overwritten_only_with_force(program):
     run_bytes(program, "text.txt", "-o", "a.bin")
-    first = left_by(program, "a")
-    program.fails("--tokenizer", "bytes", "text.txt", "-o", "a.bin", says=["a.bin is there already", "--force"])
-    expect(left_by(program, "a") == first, "something changed")
+    first = output_files(program, "a")
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "a.bin", phrases=["a.bin already exists", "--force"])
+    expect(output_files(program, "a") == first, "something changed")
     run_bytes(program, "text.txt", "-o", "a.bin", "--shard-tokens", 3000, "--force")
-    sharded = left_by(program, "a")
+    sharded = output_files(program, "a")
     expect("a.bin" not in sharded and "a_000000.bin" in sharded, "the old file is still there")
-    program.fails("--tokenizer", "bytes", "text.txt", "-o", "a.bin", says=["a_000000.bin is there already"])
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "a.bin", phrases=["a_000000.bin already exists"])
     run_bytes(program, "text.txt", "-o", "a.bin", "--force")
-    expect(left_by(program, "a") == first, "the old shards are still there")
+    expect(output_files(program, "a") == first, "the old shards are still there")
     program.fails("--tokenizer", "bytes", "text.txt", "-o", "b.bin", "--val", "a.bin", "--val-fraction", 0.5,
-                  says=["a.bin is there already"])
-    (program.folder / "a.out").write_text("kept")
-    program.fails("--tokenizer", "bytes", "--decode", "a.bin", "-o", "a.out", says=["a.out is there already"])
-    expect((program.folder / "a.out").read_text() == "kept", "overwritten")
+                  phrases=["a.bin already exists"])
+    (program.folder / "a.out").write_text("old text")
+    program.fails("--tokenizer", "bytes", "--decode", "a.bin", "-o", "a.out", phrases=["a.out already exists"])
+    expect((program.folder / "a.out").read_text() == "old text", "overwritten")
 
 
-def test_wrong_inputs_are_named_and_leave_nothing(program):
+def test_errors_name_the_input_and_leave_no_file(program):
     def write(name, content):
         (program.folder / name).write_bytes(content)
         return name
 
     good = b'{"text": "x"}\n'
-    for inputs, says in (
+    for inputs, phrases in (
             ([], None), (["none.txt"], ["none.txt", "No such file"]), ([write("e.txt", b"")], ["e.txt is empty"]),
             ([write("e.jsonl", b"\n \n")], ["no document"]), ([write("n.jsonl", b'{"text": ""}\n')], ["no document"]),
             ([write("j.jsonl", good * 2 + b"oops\n")], ["j.jsonl:3 is not valid JSON"]),
@@ -222,50 +222,53 @@ def test_wrong_inputs_are_named_and_leave_nothing(program):
             ([write("l.jsonl", b'["text"]\n')], ["l.jsonl:1 is not a JSON object"]),
             ([write("a.csv", b"x")], ["a.csv", ".jsonl", "--format"]), ([write("x.bin", b"x")], ["x.bin", "--decode"]),
             (["."], ["."])):
-        if says is None:
-            program.fails("--tokenizer", "bytes", "-o", "o.bin", says=["inputs is required"], code=2)
+        if phrases is None:
+            program.fails("--tokenizer", "bytes", "-o", "o.bin", phrases=["inputs is required"], code=2)
         else:
-            program.fails("--tokenizer", "bytes", *inputs, "-o", "o.bin", says=says)
-        expect(left_by(program, "o") == {}, f"{inputs}: left {list(left_by(program, 'o'))}")
-    program.fails("--tokenizer", "bytes", "text.txt", "-o", "o.bin", "--split-on", "a\nb", says=["--split-on", "one line"], code=2)
+            program.fails("--tokenizer", "bytes", *inputs, "-o", "o.bin", phrases=phrases)
+        expect(output_files(program, "o") == {}, f"{inputs}: left {list(output_files(program, 'o'))}")
+    program.fails("--tokenizer", "bytes", "text.txt", "-o", "o.bin", "--split-on", "a\nb",
+                  phrases=["--split-on", "one line"], code=2)
 
 
-def test_wrong_outputs_are_named(program):
+def test_errors_name_the_output(program):
     common = ["--tokenizer", "bytes", "text.txt"]
-    program.fails(*common, "-o", "none/a.bin", says=["none/a.bin", "No such file"])
+    program.fails(*common, "-o", "none/a.bin", phrases=["none/a.bin", "No such file"])
     (program.folder / "d.bin").mkdir()
-    program.fails(*common, "-o", "d.bin", says=["d.bin is there already"])
-    program.fails(*common, "-o", "d.bin", "--force", says=["d.bin", "directory"])
+    program.fails(*common, "-o", "d.bin", phrases=["d.bin already exists"])
+    program.fails(*common, "-o", "d.bin", "--force", phrases=["d.bin", "directory"])
     expect((program.folder / "d.bin").is_dir(), "the folder is gone")
-    program.fails(*common, "-o", "a.bin", "--val", "./a.bin", "--val-fraction", 0.5, says=["same file"])
+    program.fails(*common, "-o", "a.bin", "--val", "./a.bin", "--val-fraction", 0.5, phrases=["same file"])
     shutil.copy(program.folder / "text.txt", program.folder / "t.bin")
-    program.fails("--tokenizer", "bytes", "t.bin", "--format", "txt", "-o", "t.bin", "--force", says=["t.bin is an input"])
+    program.fails("--tokenizer", "bytes", "t.bin", "--format", "txt", "-o", "t.bin", "--force",
+                  phrases=["t.bin is an input"])
     expect((program.folder / "t.bin").exists(), "the input is gone")
-    program.fails(*common, "-o", "v.bin", "--val", "w.bin", "--val-fraction", 0.5, says=["no document is left for "])
+    program.fails(*common, "-o", "v.bin", "--val", "w.bin", "--val-fraction", 0.5, phrases=["no document is left for "])
     if os.getuid() != 0:
         (program.folder / "shut").mkdir(mode=0o500)
-        program.fails(*common, "-o", "shut/a.bin", says=["shut/a.bin", "Permission denied"])
+        program.fails(*common, "-o", "shut/a.bin", phrases=["shut/a.bin", "Permission denied"])
 
 
-def test_wrong_tokenizers_are_named(program):
+def test_errors_name_the_tokenizer(program):
     (program.folder / "words").write_text("one\ntwo\n")
     (program.folder / "w.txt").write_text("one two\none three\n")
-    program.fails("--tokenizer", "none", "text.txt", "-o", "a.bin", says=["none", "words:FILE"])
-    program.fails("--tokenizer", "words:words", "w.txt", "-o", "a.bin", says=["no token <|endoftext|>", "--no-end-of-text"])
+    program.fails("--tokenizer", "none", "text.txt", "-o", "a.bin", phrases=["none", "words:FILE"])
+    program.fails("--tokenizer", "words:words", "w.txt", "-o", "a.bin",
+                  phrases=["no token <|endoftext|>", "--no-end-of-text"])
     program.fails("--tokenizer", "words:words", "w.txt", "-o", "a.bin", "--no-end-of-text",
-                  says=["w.txt:1: line 2", '"three"'])
+                  phrases=["w.txt:1: line 2", '"three"'])
     (program.folder / "many").write_text("".join(f"w{i}\n" for i in range(65537)))
-    program.fails("--tokenizer", "words:many", "w.txt", "-o", "a.bin", says=["65537", "16 bits", "65536"])
-    expect(left_by(program, "a") == {}, "something was left")
+    program.fails("--tokenizer", "words:many", "w.txt", "-o", "a.bin", phrases=["65537", "16 bits", "65536"])
+    expect(output_files(program, "a") == {}, "something was left")
 
 
-def test_wrong_token_files_are_named(program):
+def test_errors_name_the_token_file(program):
     run_bytes(program, "text.txt", "-o", "a.bin")
     (program.folder / "words").write_text("one\ntwo\n")
     (program.folder / "cut.bin").write_bytes((program.folder / "a.bin").read_bytes()[:-1])
-    for name, tokenizer, says in (("none.bin", "bytes", "none.bin"), ("text.txt", "bytes", "is not a token file"),
-                                  ("cut.bin", "bytes", "truncated"), ("a.bin", "words:words", "outside the vocabulary")):
-        program.fails("--tokenizer", tokenizer, "--decode", name, says=[name, says])
+    for name, tokenizer, phrase in (("none.bin", "bytes", "none.bin"), ("text.txt", "bytes", "is not a token file"),
+                                    ("cut.bin", "bytes", "truncated"), ("a.bin", "words:words", "outside the vocabulary")):
+        program.fails("--tokenizer", tokenizer, "--decode", name, phrases=[name, phrase])
     if Path("/dev/full").exists():
         with open("/dev/full", "w") as full:
             done = subprocess.run([str(program.binary), "--tokenizer", "bytes", "--decode", "a.bin"], stdout=full,
@@ -273,29 +276,30 @@ def test_wrong_token_files_are_named(program):
         expect(done.returncode == 1 and "stdout" in done.stderr, done.stderr)
 
 
-def test_wrong_flags_are_named(program):
+def test_errors_name_the_flag(program):
     common = ["--tokenizer", "bytes", "text.txt", "-o", "a.bin"]
-    for flags, says in ((common[2:], "--tokenizer"), (common[:3], "--out"), (common[:4] + ["a.txt"], ".bin"),
-                        (common + ["--val", "v.bin"], "--val-fraction"), (common + ["--val-fraction", "0.1"], "--val"),
-                        (common + ["--val", "v.bin", "--val-fraction", "1"], "--val-fraction"),
-                        (common + ["--threads", "0"], "--threads"), (common + ["--shard-tokens", "0"], "--shard-tokens"),
-                        (common + ["--shard-tokens", "3000000000"], "--shard-tokens"),
-                        (common + ["--dedup", "some"], "--dedup"), (common + ["--dedup-threshold", "2"], "--dedup-threshold"),
-                        (common + ["--dedup-threshold", "0.5"], "--dedup near"),
-                        (common + ["--decode", "--threads", "2"], "--decode"), (common + ["--nonsense"], "--nonsense"), (common + ["--decode", "--dedup", "near"], "--decode")):
-        program.fails(*flags, says=[says], code=2)
-    expect(left_by(program, "a") == {}, "something was left")
+    for flags, phrase in ((common[2:], "--tokenizer"), (common[:3], "--out"), (common[:4] + ["a.txt"], ".bin"),
+                          (common + ["--val", "v.bin"], "--val-fraction"), (common + ["--val-fraction", "0.1"], "--val"),
+                          (common + ["--val", "v.bin", "--val-fraction", "1"], "--val-fraction"),
+                          (common + ["--threads", "0"], "--threads"), (common + ["--shard-tokens", "0"], "--shard-tokens"),
+                          (common + ["--shard-tokens", "3000000000"], "--shard-tokens"),
+                          (common + ["--dedup", "some"], "--dedup"), (common + ["--dedup-threshold", "2"], "--dedup-threshold"),
+                          (common + ["--dedup-threshold", "0.5"], "--dedup near"),
+                          (common + ["--decode", "--threads", "2"], "--decode"), (common + ["--nonsense"], "--nonsense"),
+                          (common + ["--decode", "--dedup", "near"], "--decode")):
+        program.fails(*flags, phrases=[phrase], code=2)
+    expect(output_files(program, "a") == {}, "something was left")
 
 
-def test_flags_come_from_a_file_too(program):
+def test_a_config_file_sets_flags(program):
     (program.folder / "flags.toml").write_text('tokenizer = "bytes"\nout = "a.bin"\nno-end-of-text = true\n'
                                                'inputs = ["text.txt"]\n')
     program.run("--config", "flags.toml")
-    got = bytes(BYTES[i] for i in tokens(program.folder / "a.bin"))
-    expect(got == (program.folder / "text.txt").read_bytes(), "another text")
+    actual = bytes(BYTES[i] for i in tokens(program.folder / "a.bin"))
+    expect(actual == (program.folder / "text.txt").read_bytes(), "another text")
 
 
-def test_the_files_train(program):
+def test_train_gpt2_reads_the_token_file(program):
     """train_gpt2 reads the token file."""
     run_bytes(program, "text.txt", "-o", "a.bin")
     trainer = program.binary.parent / "train_gpt2"

@@ -14,17 +14,17 @@ import time
 
 from runner import Skip, expect
 from test_programs import run_program_tests
-from test_tokenize_program import invented, left_by, run_bytes, write_json_lines
+from test_tokenize_program import output_files, random_documents, run_bytes, write_json_lines
 
 
-def test_threads_leave_no_trace(program):
-    write_json_lines(program.folder / "x.jsonl", invented(2000))
-    (program.folder / "y.txt").write_text("".join(invented(12000, 2)))  # one long document
+def test_files_do_not_depend_on_the_number_of_threads(program):
+    write_json_lines(program.folder / "x.jsonl", random_documents(2000))
+    (program.folder / "y.txt").write_text("".join(random_documents(12000, 2)))  # one long document
     first = None
     for threads in (1, 2, 3, 16):
         run_bytes(program, "x.jsonl", "y.txt", "-o", "a.bin", "--dedup", "near", "--shard-tokens", 1000000,
                   "--val", "a-val.bin", "--val-fraction", 0.1, "--threads", threads, "--force")
-        files = left_by(program, "a")
+        files = output_files(program, "a")
         expect(len(files) > 8, list(files))
         first = first or files
         expect(files == first, f"{threads} threads: another result")
@@ -36,9 +36,9 @@ JOB = ["x.jsonl", "-o", "a.bin", "--dedup", "near", "--shard-tokens", "10000", "
 
 def uninterrupted(program):
     """Runs JOB without interruption and removes its files. Returns {file name: content} of them."""
-    write_json_lines(program.folder / "x.jsonl", invented(2500))
+    write_json_lines(program.folder / "x.jsonl", random_documents(2500))
     run_bytes(program, *JOB)
-    files = left_by(program, "a")
+    files = output_files(program, "a")
     expect(len(files) > 80, f"{len(files)} files")
     remove(program, files)
     return files
@@ -76,27 +76,28 @@ def leave_unfinished(program, kills):
         if kills == 0:
             return
         if (program.folder / "a.json").exists():  # the run ended before the kill
-            remove(program, left_by(program, "a"))
+            remove(program, output_files(program, "a"))
     raise Skip("the machine is too busy to kill a run in time")
 
 
-def test_a_killed_run_goes_on_to_the_same_result(program):
-    wanted = uninterrupted(program)
+def test_a_killed_run_resumes_to_the_same_files(program):
+    expected = uninterrupted(program)
     for kills in (1, 4):
         leave_unfinished(program, kills)
         finished = [json.loads(line)["file"] for line in
                     (program.folder / "a.bin.progress").read_text().splitlines()[1:]]
         before = {name: (program.folder / name).stat().st_ino for name in finished}
         done = run_bytes(program, *JOB)
-        expect("going on after " in done.stderr, done.stderr)
-        expect(left_by(program, "a") == wanted, f"{set(left_by(program, 'a')) ^ set(wanted)} or a content differs")
+        expect("resuming after " in done.stderr, done.stderr)
+        files = output_files(program, "a")
+        expect(files == expected, f"{set(files) ^ set(expected)} or a content differs")
         for name, inode in before.items():
             expect((program.folder / name).stat().st_ino == inode, f"{name} was written again")
-        remove(program, wanted)
+        remove(program, expected)
 
 
-def test_a_run_killed_before_its_first_file_leaves_no_trace(program):
-    wanted = uninterrupted(program)
+def test_a_run_killed_before_its_first_file_changes_no_result(program):
+    expected = uninterrupted(program)
     for wait in (0.001, 0.005, 0.02, 0.05):
         running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -104,40 +105,40 @@ def test_a_run_killed_before_its_first_file_leaves_no_trace(program):
         running.kill()
         running.wait()
         if (program.folder / "a.json").exists():
-            remove(program, left_by(program, "a"))
+            remove(program, output_files(program, "a"))
     run_bytes(program, *JOB)
-    expect(left_by(program, "a") == wanted, "another result")
+    expect(output_files(program, "a") == expected, "another result")
 
 
-def test_only_the_same_job_goes_on(program):
-    wanted = uninterrupted(program)
+def test_only_the_same_job_resumes(program):
+    expected = uninterrupted(program)
     leave_unfinished(program, 2)
-    for change, says in ((["--shard-tokens", "30000"], "settings.shard_tokens is 10000 there and 30000 now"),
-                         (["--dedup", "exact"], 'settings.dedup is "near" there and "exact" now'),
-                         (["--field", "n"], 'settings.field is "text" there and "n" now')):
+    for change, phrase in ((["--shard-tokens", "30000"], "settings.shard_tokens was 10000 and is 30000 now"),
+                           (["--dedup", "exact"], 'settings.dedup was "near" and is "exact" now'),
+                           (["--field", "n"], 'settings.field was "text" and is "n" now')):
         command = JOB[:]
         if change[0] in command:
             command[command.index(change[0]) + 1] = change[1]
         else:
             command += change
-        program.fails("--tokenizer", "bytes", *command, says=["a.bin.progress", says, "--force"])
+        program.fails("--tokenizer", "bytes", *command, phrases=["a.bin.progress", phrase, "--force"])
     inputs = (program.folder / "x.jsonl").read_text()
     (program.folder / "x.jsonl").write_text(inputs.replace("changed", "CHANGED", 1))
-    program.fails("--tokenizer", "bytes", *JOB, says=["inputs[0].xxh64"])
+    program.fails("--tokenizer", "bytes", *JOB, phrases=["inputs[0].xxh64"])
     (program.folder / "x.jsonl").write_text(inputs)
     shard = next(program.folder.glob("a*_000000.bin"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"\1")
-    program.fails("--tokenizer", "bytes", *JOB, says=[f"{shard.name} is not as it was"])
+    program.fails("--tokenizer", "bytes", *JOB, phrases=[f"{shard.name} has changed since"])
     shard.unlink()
-    program.fails("--tokenizer", "bytes", *JOB, says=[shard.name, "No such file"])
+    program.fails("--tokenizer", "bytes", *JOB, phrases=[shard.name, "No such file"])
     (program.folder / "a.bin.progress").write_text("{}\n{}\n")
-    program.fails("--tokenizer", "bytes", *JOB, says=["a.bin.progress", "--force"])
+    program.fails("--tokenizer", "bytes", *JOB, phrases=["a.bin.progress", "--force"])
     run_bytes(program, *JOB, "--force")
-    expect(left_by(program, "a") == wanted, "--force does not start anew")
+    expect(output_files(program, "a") == expected, "--force does not start from the beginning")
 
 
-def test_two_at_once_are_kept_apart(program):
-    write_json_lines(program.folder / "x.jsonl", invented(2500))
+def test_two_processes_cannot_write_the_same_files(program):
+    write_json_lines(program.folder / "x.jsonl", random_documents(2500))
     running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -145,38 +146,38 @@ def test_two_at_once_are_kept_apart(program):
             pass
         running.send_signal(signal.SIGSTOP)
         if running.poll() is not None:
-            raise Skip("the first was done too soon")
-        program.fails("--tokenizer", "bytes", *JOB, says=["another process is writing a.bin"])
-        program.fails("--tokenizer", "bytes", *JOB, "--force", says=["another process is writing a.bin"])
+            raise Skip("the first run ended too early")
+        program.fails("--tokenizer", "bytes", *JOB, phrases=["another process is writing a.bin"])
+        program.fails("--tokenizer", "bytes", *JOB, "--force", phrases=["another process is writing a.bin"])
         running.send_signal(signal.SIGCONT)
-        expect(running.wait() == 0, "the first failed")
+        expect(running.wait() == 0, "the first run failed")
     finally:
         running.kill()
         running.wait()
 
 
 def test_a_file_size_limit_loses_nothing(program):
-    wanted = uninterrupted(program)
+    expected = uninterrupted(program)
     leave_unfinished(program, 2)
-    before = left_by(program, "a")
+    before = output_files(program, "a")
     # Python ignores SIGXFSZ, and restore_signals=False lets its child inherit that.
     done = subprocess.run([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder, text=True,
                           capture_output=True, restore_signals=False, timeout=300,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (15000, 15000)))
     expect(done.returncode == 1 and "File too large" in done.stderr and "ulimit -f" in done.stderr, done.stderr)
-    after = left_by(program, "a")
+    after = output_files(program, "a")
     expect(all(after.get(name) == content for name, content in before.items() if ".tmp-" not in name),
-           "what was there is gone")
+           "existing files are missing")
     expect(not any(".tmp-" in name for name in after), "a temporary file was left")
     run_bytes(program, *JOB)
-    expect(left_by(program, "a") == wanted, "another result")
+    expect(output_files(program, "a") == expected, "another result")
 
 
 def test_a_full_disk_loses_nothing(program):
     """The disk is a real tmpfs of 1 MB, which grows before the second run."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
         raise Skip("no tmpfs can be mounted here")
-    wanted = uninterrupted(program)
+    expected = uninterrupted(program)
     (program.folder / "disk").mkdir()
     job = " ".join([str(program.binary), "--tokenizer bytes", *JOB]).replace("a.bin", "disk/a.bin").replace(
         "a-val.bin", "disk/a-val.bin")
@@ -190,10 +191,10 @@ def test_a_full_disk_loses_nothing(program):
         raise Skip("no tmpfs can be mounted here")
     expect(done.returncode == 0 and "No space left on device" in done.stderr, done.stderr)
     expect("a_000003.bin" in done.stdout and "tmp-" not in done.stdout, done.stdout)
-    expect("going on after" in done.stderr, done.stderr)
-    got = {p.name: p.read_bytes() for p in (program.folder / "copy").iterdir()}
-    expect(all(got[name] == content for name, content in wanted.items() if name != "a.json"), "another result")
-    expect(set(got) == set(wanted), set(got) ^ set(wanted))
+    expect("resuming after" in done.stderr, done.stderr)
+    files = {p.name: p.read_bytes() for p in (program.folder / "copy").iterdir()}
+    expect(all(files[name] == content for name, content in expected.items() if name != "a.json"), "another result")
+    expect(set(files) == set(expected), set(files) ^ set(expected))
 
 
 if __name__ == "__main__":

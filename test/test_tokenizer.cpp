@@ -22,7 +22,7 @@ using Ids = std::vector<std::int32_t>;
 using Strings = std::vector<std::string>;
 using llmc_test::complaint;
 using llmc_test::contains;
-using llmc_test::kFew;
+using llmc_test::kFewMerges;
 using llmc_test::Merges;
 using llmc_test::TemporaryDirectory;
 using llmc_test::write;
@@ -36,19 +36,19 @@ std::string all_bytes() {
 
 // The definition: repeatedly joins the first pair of neighbours to which the earliest possible
 // merge applies.
-Ids merged_by_definition(const Vocabulary& vocabulary, const std::string& piece) {
+Ids encode_by_definition(const Vocabulary& vocabulary, const std::string& piece) {
   Strings parts;
   for (const char c : piece) parts.emplace_back(1, c);
-  for (bool changed = true; changed;) {
-    changed = false;
+  for (bool has_changed = true; has_changed;) {
+    has_changed = false;
     for (const auto& [left, right] : vocabulary.merges) {
-      for (std::size_t i = 0; !changed && i + 1 < parts.size(); ++i) {
+      for (std::size_t i = 0; !has_changed && i + 1 < parts.size(); ++i) {
         if (parts[i] != left || parts[i + 1] != right) continue;
         parts[i] += right;
         parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        changed = true;
+        has_changed = true;
       }
-      if (changed) break;
+      if (has_changed) break;
     }
   }
   Ids ids;
@@ -64,7 +64,7 @@ Strings pieces(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("bytes are numbered as GPT-2 lists them") {
+TEST_CASE("bytes have the ids of GPT-2") {
   const llmc::ByteTokenizer tokenizer;
   CHECK(tokenizer.vocabulary_size() == 257);
   CHECK(tokenizer.end_of_text() == 256);
@@ -78,13 +78,13 @@ TEST_CASE("bytes are numbered as GPT-2 lists them") {
   CHECK(tokenizer.encode("").empty());
   CHECK(tokenizer.decode(Ids{39, 256}) == "H<|endoftext|>");
   CHECK(tokenizer.encode("<|endoftext|>").size() == 13);
-  for (const std::int32_t bad : {-1, 257}) {
-    CHECK(
-        contains(complaint([&] { tokenizer.decode(Ids{bad}); }), "outside the vocabulary of 257"));
+  for (const std::int32_t invalid_id : {-1, 257}) {
+    CHECK(contains(complaint([&] { tokenizer.decode(Ids{invalid_id}); }),
+                   "outside the vocabulary of 257"));
   }
 }
 
-TEST_CASE("words of a list") {
+TEST_CASE("a word list encodes words that are separated by white space") {
   const TemporaryDirectory directory;
   const std::string list = directory.file("words.txt");
   for (const std::string end : {"\n", ""}) {
@@ -108,53 +108,53 @@ TEST_CASE("words of a list") {
   CHECK(contains(complaint([&] { in_memory.encode("b"); }), "two words"));
 }
 
-TEST_CASE("word lists that are wrong") {
+TEST_CASE("the error for an invalid word list names the line and the problem") {
   const TemporaryDirectory directory;
   const std::string list = directory.file("words.txt");
-  const auto said = [&](const std::string& text) {
+  const auto error_of = [&](const std::string& text) {
     write(list, text);
     return complaint([&] { llmc::make_tokenizer("words:" + list); });
   };
-  CHECK(said("a\nb\n").empty());
-  const std::vector<std::pair<std::string, std::string>> wrong = {
+  CHECK(error_of("a\nb\n").empty());
+  const std::vector<std::pair<std::string, std::string>> invalid = {
       {"", " is empty"},
-      {"a\n\nb\n", ", line 2: empty"},
-      {"\n", ", line 1: empty"},
-      {"a\nb c\n", ", line 2: white space in \"b c\""},
-      {"a\r\n", ", line 1: white"},
-      {"a\nb\na\n", ", line 3: the word \"a\" again"},
+      {"a\n\nb\n", ", line 2: the line is empty"},
+      {"\n", ", line 1: the line is empty"},
+      {"a\nb c\n", ", line 2: \"b c\" contains white space"},
+      {"a\r\n", ", line 1: \"a?\" contains white space"},
+      {"a\nb\na\n", ", line 3: the word \"a\" is repeated"},
       {"a\n\xc3\n", ", line 2: \"?\" is not UTF-8"}};
-  for (const auto& [text, why] : wrong) {
+  for (const auto& [text, phrase] : invalid) {
     CAPTURE(text);
-    CHECK(contains(said(text), list + why));
+    CHECK(contains(error_of(text), list + phrase));
   }
   CHECK(contains(complaint([&] { llmc::make_tokenizer("words:" + list + ".no"); }), list + ".no"));
   CHECK(contains(complaint([&] { llmc::WordTokenizer(Strings{}, "none"); }), "none has no words"));
 }
 
-TEST_CASE("a tokenizer by name") {
+TEST_CASE("a tokenizer is created from its name") {
   const TemporaryDirectory directory;
   const std::string path = directory.path().string();
   CHECK(llmc::make_tokenizer("bytes")->vocabulary_size() == 257);
   for (const std::string spec : {"", "gpt2", "byte", "/no/such/folder"}) {
-    const std::string said = complaint([&] { llmc::make_tokenizer(spec); });
-    CHECK(contains(said, "no tokenizer \"" + spec + "\""));
-    CHECK(contains(said, "bytes, words:FILE, a tokenizer.json, or a directory"));
+    const std::string message = complaint([&] { llmc::make_tokenizer(spec); });
+    CHECK(contains(message, "no tokenizer \"" + spec + "\""));
+    CHECK(contains(message, "bytes, words:FILE, a tokenizer.json, or a directory"));
   }
-  CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), path + " has no files"));
+  CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), path + " has no tokenizer files"));
 
-  Vocabulary(kFew).save(directory);
+  Vocabulary(kFewMerges).save(directory);
   CHECK(
       contains(complaint([&] { llmc::make_tokenizer(directory.file("vocab.bpe")); }), "is a file"));
   CHECK(llmc::make_tokenizer(path)->name() == path);
   std::filesystem::remove(directory.file("encoder.json"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }), "vocab.bpe but no encoder.json"));
-  write(directory.file("vocab.json"), Vocabulary(kFew).json());
+  write(directory.file("vocab.json"), Vocabulary(kFewMerges).json());
   std::filesystem::rename(directory.file("vocab.bpe"), directory.file("merges.txt"));
   CHECK(llmc::make_tokenizer(path)->vocabulary_size() == 263);
 }
 
-TEST_CASE("pieces that tokens stay within") {
+TEST_CASE("a text is split into the pieces of GPT-2's pattern") {
   CHECK(pieces("").empty());
   CHECK(pieces("Hello, world!") == Strings{"Hello", ",", " world", "!"});
   CHECK(pieces("they'd've 'LL o'er") == Strings{"they", "'d", "'ve", " '", "LL", " o", "'", "er"});
@@ -167,35 +167,35 @@ TEST_CASE("pieces that tokens stay within") {
   // U+0085, U+2003 and U+3000 are white space; U+180E, U+200B and U+001C are not.
   CHECK(pieces("a\xc2\x85\xe2\x80\x83\xe3\x80\x80"
                "b") == Strings{"a", "\xc2\x85\xe2\x80\x83", "\xe3\x80\x80", "b"});
-  for (const std::string other : {"\xe1\xa0\x8e", "\xe2\x80\x8b", "\x1c"}) {
-    CHECK(pieces("a " + other + ".'ll") == Strings{"a", " " + other + ".'", "ll"});
+  for (const std::string symbol : {"\xe1\xa0\x8e", "\xe2\x80\x8b", "\x1c"}) {
+    CHECK(pieces("a " + symbol + ".'ll") == Strings{"a", " " + symbol + ".'", "ll"});
   }
 }
 
-TEST_CASE("bytes that are not UTF-8 are pieces like other symbols") {
+TEST_CASE("bytes that are not UTF-8 are split like other symbols") {
   CHECK(pieces("a\xff!b") == Strings{"a", "\xff!", "b"});
   CHECK(pieces(" \xff"
                " 1") == Strings{" \xff", " 1"});
   // Truncated characters, a stray continuation byte, overlong forms, a surrogate, and forms beyond
   // U+10FFFF.
-  for (const std::string bad :
+  for (const std::string invalid_bytes :
        {"\xc3", "\xa9", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
         "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xf0\x9f\x98"}) {
-    CAPTURE(bad);
-    CHECK(pieces("x" + bad + "y") == Strings{"x", bad, "y"});
+    CAPTURE(invalid_bytes);
+    CHECK(pieces("x" + invalid_bytes + "y") == Strings{"x", invalid_bytes, "y"});
   }
   // The valid neighbours of these forms are letters, except U+10FFFF below: it is unassigned and
   // counts as a symbol.
-  for (const std::string good : {"\xc3\xa9", "\xe0\xa6\x85", "\xed\x9e\xa3", "\xf0\x90\x80\x80"}) {
-    CAPTURE(good);
-    CHECK(pieces("x" + good + "y") == Strings{"x" + good + "y"});
+  for (const std::string valid : {"\xc3\xa9", "\xe0\xa6\x85", "\xed\x9e\xa3", "\xf0\x90\x80\x80"}) {
+    CAPTURE(valid);
+    CHECK(pieces("x" + valid + "y") == Strings{"x" + valid + "y"});
   }
   CHECK(pieces("x\xf4\x8f\xbf\xbfy") == Strings{"x", "\xf4\x8f\xbf\xbf", "y"});
 }
 
-TEST_CASE("merges go by rank, not by place") {
+TEST_CASE("merges are applied by rank, not by position") {
   const TemporaryDirectory directory;
-  const Vocabulary vocabulary(kFew);
+  const Vocabulary vocabulary(kFewMerges);
   vocabulary.save(directory);
   const llmc::BpeTokenizer tokenizer(directory.path());
   CHECK(tokenizer.vocabulary_size() == 263);
@@ -214,125 +214,127 @@ TEST_CASE("merges go by rank, not by place") {
   CHECK(contains(complaint([&] { tokenizer.decode(Ids{263}); }), "outside the vocabulary of 263"));
 }
 
-TEST_CASE("byte pairs are those of the definition") {
+TEST_CASE("byte pair encoding matches the definition") {
   std::mt19937_64 bits(7);
   const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(bits() % n); };
-  for (int round = 0; round < (llmc_test::tiny() ? 3 : 30); ++round) {
-    Strings made = {"a", "b", "c"};
+  for (int round = 0; round < (llmc_test::tiny_shapes() ? 3 : 30); ++round) {
+    Strings tokens = {"a", "b", "c"};
     Merges merges;
     while (merges.size() < 25) {
-      const std::pair merge(made[below(made.size())], made[below(made.size())]);
+      const std::pair merge(tokens[below(tokens.size())], tokens[below(tokens.size())]);
       const std::string whole = merge.first + merge.second;
-      if (whole.size() > 12 || std::find(made.begin(), made.end(), whole) != made.end()) continue;
+      if (whole.size() > 12 || std::find(tokens.begin(), tokens.end(), whole) != tokens.end())
+        continue;
       merges.push_back(merge);
-      made.push_back(whole);
+      tokens.push_back(whole);
     }
     const TemporaryDirectory directory;
     const Vocabulary vocabulary(merges);
     vocabulary.save(directory);
     const llmc::BpeTokenizer tokenizer(directory.path());
     std::string text;
-    Ids want;
+    Ids expected;
     for (int word = 0; word < 40; ++word) {
       std::string piece = word == 0 ? "" : " ";
-      for (std::size_t left = 1 + below(20); left > 0; --left) piece += "abc"[below(3)];
+      for (std::size_t length = 1 + below(20); length > 0; --length) piece += "abc"[below(3)];
       CAPTURE(piece);
-      const Ids ids = merged_by_definition(vocabulary, piece);
+      const Ids ids = encode_by_definition(vocabulary, piece);
       CHECK(tokenizer.encode(piece) == ids);
       // Each piece after the first occurs twice in the text: the second time it is looked up.
       for (int time = 0; time < (word == 0 ? 1 : 2); ++time) {
         text += piece;
-        want.insert(want.end(), ids.begin(), ids.end());
+        expected.insert(expected.end(), ids.begin(), ids.end());
       }
     }
-    CHECK(tokenizer.encode(text) == want);
-    CHECK(tokenizer.decode(want) == text);
+    CHECK(tokenizer.encode(text) == expected);
+    CHECK(tokenizer.decode(expected) == text);
   }
 }
 
-TEST_CASE("a word of any length") {
+TEST_CASE("a word of any length is encoded") {
   const TemporaryDirectory directory;
   Vocabulary({{"a", "a"}, {"aa", "aa"}}).save(directory);
   const llmc::BpeTokenizer tokenizer(directory.path());
-  const std::size_t n = llmc_test::tiny() ? 10'000 : 1'000'000;
+  const std::size_t n = llmc_test::tiny_shapes() ? 10'000 : 1'000'000;
   CHECK(tokenizer.encode(std::string(4 * n + 3, 'a')).size() == n + 2);
   const Ids spaces = tokenizer.encode(std::string(n, ' ') + "a");
   CHECK(spaces.size() == n + 1);
   CHECK(tokenizer.decode(tokenizer.encode(std::string(n, '\xff'))) == std::string(n, '\xff'));
 }
 
-TEST_CASE("vocabularies that are wrong") {
+TEST_CASE("the error for an invalid vocabulary names the file and the problem") {
   const TemporaryDirectory directory;
-  const Vocabulary vocabulary(kFew);
+  const Vocabulary vocabulary(kFewMerges);
   const std::string json = vocabulary.json();
   const std::string bpe = vocabulary.bpe();
   const std::string encoder = directory.file("encoder.json");
   const std::string merges = directory.file("vocab.bpe");
-  const auto said = [&](const std::string& encoder_text, const std::string& bpe_text) {
+  const auto error_of = [&](const std::string& encoder_text, const std::string& bpe_text) {
     write(encoder, encoder_text);
     write(merges, bpe_text);
     return complaint([&] { llmc::BpeTokenizer(directory.path()); });
   };
-  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+  const auto replace_text = [](std::string text, const std::string& from, const std::string& to) {
     const std::size_t at = text.find(from);
     REQUIRE(at != text.npos);
     return text.replace(at, from.size(), to);
   };
-  CHECK(said(json, bpe).empty());
-  CHECK(said(json, bpe.substr(0, bpe.size() - 1)).empty());   // no line end at the end
-  CHECK(said(json, bpe.substr(bpe.find('\n') + 1)).empty());  // no version line
+  CHECK(error_of(json, bpe).empty());
+  CHECK(error_of(json, bpe.substr(0, bpe.size() - 1)).empty());   // no line end at the end
+  CHECK(error_of(json, bpe.substr(bpe.find('\n') + 1)).empty());  // no version line
 
   const std::string ll = "\"ll\": 257";
-  const Strings wrong_encoders[] = {
+  const Strings invalid_encoders[] = {
       {"", encoder + " is not valid JSON"},
       {json.substr(0, json.size() / 2), encoder + " is not valid JSON"},
       {"[1, 2]", encoder + " is not a JSON object"},
       {"{}", encoder + " has no token for the byte 0"},
-      {replaced(json, ll, "\"ll\": -1"), "the id of \"ll\" is -1, not an integer"},
-      {replaced(json, ll, "\"ll\": \"x\""), "the id of \"ll\" is \"x\", not an integer"},
-      {replaced(json, ll, "\"ll\": 263"), "the id of \"ll\" is 263, and there are only 263"},
-      {replaced(json, ll, "\"ll\": 256"), "is 256, which another token has too"},
-      {replaced(json, ll, ll + ", " + ll), "the key \"ll\" twice"},
-      {replaced(json, ll, "\"l l\": 257"), "the id of \"l l\" belongs to a name"},
-      {replaced(json, ll, "\"\": 257"), "the id of \"\" belongs to a name"},
-      {replaced(json, ll, "\"\xe6\x9d\xb1\": 257"),
+      {replace_text(json, ll, "\"ll\": -1"), "the id of \"ll\" is -1, not an integer"},
+      {replace_text(json, ll, "\"ll\": \"x\""), "the id of \"ll\" is \"x\", not an integer"},
+      {replace_text(json, ll, "\"ll\": 263"),
+       "the id of \"ll\" is 263, but there are only 263 tokens"},
+      {replace_text(json, ll, "\"ll\": 256"), "is 256, which is also the id of another token"},
+      {replace_text(json, ll, ll + ", " + ll), "the key \"ll\" twice"},
+      {replace_text(json, ll, "\"l l\": 257"), "the id of \"l l\" belongs to a name"},
+      {replace_text(json, ll, "\"\": 257"), "the id of \"\" belongs to a name"},
+      {replace_text(json, ll, "\"\xe6\x9d\xb1\": 257"),
        "belongs to a name that does not stand for bytes"},
-      {replaced(json, "\"q\": 113", "\"qq\": 113"), encoder + " has no token for the byte 113"},
-      {replaced(json, ll, "\"lx\": 257"), merges + ", line 3: \"ll\" is not in " + encoder}};
-  for (const Strings& wrong : wrong_encoders) {
-    CAPTURE(wrong[1]);
-    CHECK(contains(said(wrong[0], bpe), wrong[1]));
-    CHECK(contains(said(wrong[0], bpe), directory.path().string()));
+      {replace_text(json, "\"q\": 113", "\"qq\": 113"), encoder + " has no token for the byte 113"},
+      {replace_text(json, ll, "\"lx\": 257"), merges + ", line 3: \"ll\" is not in " + encoder}};
+  for (const Strings& invalid : invalid_encoders) {
+    CAPTURE(invalid[1]);
+    CHECK(contains(error_of(invalid[0], bpe), invalid[1]));
+    CHECK(contains(error_of(invalid[0], bpe), directory.path().string()));
   }
-  const Strings wrong_merges[] = {
-      {"", merges + " is truncated: no merge makes \"he\", token 256"},
+  const Strings invalid_merges[] = {
+      {"", merges + " is truncated: no merge produces \"he\", token 256"},
       {bpe.substr(0, bpe.find("hell o")),
-       merges + " is truncated: no merge makes \"hello\", token 260"},
-      {replaced(bpe, "l l\n", "l l\nl l\n"), merges + ", line 4: \"l l\" is there twice"},
-      {replaced(bpe, "l l\n", "ll\n"), merges + ", line 3: \"ll\" is not two tokens"},
-      {replaced(bpe, "l l\n", "l l l\n"), merges + ", line 3: \"l l l\" is not two tokens"},
-      {replaced(bpe, "l l\n", "\nl l\n"), merges + ", line 3: \"\" is not two tokens"},
-      {replaced(bpe, "l l\n", "l m\n"), merges + ", line 3: \"lm\" is not in " + encoder},
-      {replaced(bpe, "l l\n", "l l\r\n"), merges + ", line 3: \"l?\" is not in " + encoder},
+       merges + " is truncated: no merge produces \"hello\", token 260"},
+      {replace_text(bpe, "l l\n", "l l\nl l\n"), merges + ", line 4: \"l l\" is listed twice"},
+      {replace_text(bpe, "l l\n", "ll\n"), merges + ", line 3: \"ll\" is not two tokens"},
+      {replace_text(bpe, "l l\n", "l l l\n"), merges + ", line 3: \"l l l\" is not two tokens"},
+      {replace_text(bpe, "l l\n", "\nl l\n"), merges + ", line 3: \"\" is not two tokens"},
+      {replace_text(bpe, "l l\n", "l m\n"), merges + ", line 3: \"lm\" is not in " + encoder},
+      {replace_text(bpe, "l l\n", "l l\r\n"), merges + ", line 3: \"l?\" is not in " + encoder},
       {bpe + bpe, merges + ", line 8: \"#version:\" is not in"}};
-  for (const Strings& wrong : wrong_merges) {
-    CAPTURE(wrong[1]);
-    CAPTURE(said(json, wrong[0]));
-    CHECK(contains(said(json, wrong[0]), wrong[1]));
+  for (const Strings& invalid : invalid_merges) {
+    CAPTURE(invalid[1]);
+    CAPTURE(error_of(json, invalid[0]));
+    CHECK(contains(error_of(json, invalid[0]), invalid[1]));
   }
 }
 
-TEST_CASE("GPT-2's own tokens") {
+TEST_CASE("tokens match those of GPT-2") {
   const std::string data = llmc_test::data_dir();
   const std::string gpt2 = data + "/gpt2";
   if (data.empty() || !std::filesystem::exists(gpt2 + "/encoder.json")) {
-    return llmc_test::skip("GPT-2's vocabulary is not here");
+    return llmc_test::skip("GPT-2's vocabulary is missing");
   }
   const auto tokenizer = llmc::make_tokenizer(gpt2);
   CHECK(tokenizer->vocabulary_size() == 50257);
   CHECK(tokenizer->end_of_text() == 50256);
   // Ids from tiktoken 0.14.
-  const std::vector<std::pair<std::string, Ids>> known = {
+  const std::vector<std::pair<std::string, Ids>> examples = {
       {"Hello, world!", {15496, 11, 995, 0}},
       {"First Citizen:\nBefore we proceed", {5962, 22307, 25, 198, 8421, 356, 5120}},
       {"  two  spaces   and\n\n\nlines \t ",
@@ -354,7 +356,7 @@ TEST_CASE("GPT-2's own tokens") {
       {"antidisestablishmentarianism", {415, 29207, 44390, 3699, 1042}},
       {"\r\n\r\n x", {201, 198, 201, 198, 2124}},
       {std::string("\0\x7f", 2), {188, 221}}};
-  for (const auto& [text, ids] : known) {
+  for (const auto& [text, ids] : examples) {
     CAPTURE(text);
     CHECK(tokenizer->encode(text) == ids);
     CHECK(tokenizer->decode(ids) == text);
@@ -362,7 +364,7 @@ TEST_CASE("GPT-2's own tokens") {
   CHECK(tokenizer->decode(Ids{50256}) == "<|endoftext|>");
 
   const std::string shakespeare = data + "/text/tinyshakespeare.txt";
-  if (llmc_test::tiny() || !std::filesystem::exists(shakespeare)) return;
+  if (llmc_test::tiny_shapes() || !std::filesystem::exists(shakespeare)) return;
   const std::string text = llmc::read_file(shakespeare);
   const Ids ids = tokenizer->encode(text);
   CHECK(ids.size() == 338025);

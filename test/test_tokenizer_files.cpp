@@ -1,5 +1,6 @@
-// Tokenizers as files: the files that a tokenizer writes make it again, tokenizer.json is read with
-// Hugging Face's meaning, and damaged or unsupported content is one error that names file and key.
+// Tokenizers as files: the files of a tokenizer create the same tokenizer, tokenizer.json has the
+// meaning that Hugging Face gives it, and damaged or unsupported content is one error that names
+// file and key.
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -17,7 +18,7 @@ namespace {
 using llmc::Json;
 using llmc_test::complaint;
 using llmc_test::contains;
-using llmc_test::kFew;
+using llmc_test::kFewMerges;
 using llmc_test::TemporaryDirectory;
 using llmc_test::write;
 using Ids = std::vector<std::int32_t>;
@@ -28,10 +29,10 @@ void save(const llmc::Tokenizer& tokenizer, const TemporaryDirectory& at) {
   for (const auto& [name, text] : tokenizer.files()) write(at.file(name), text);
 }
 
-// The tokenizer.json of kFew, parsed.
-Json few_json() {
+// The tokenizer.json of kFewMerges, parsed.
+Json few_merges_json() {
   const TemporaryDirectory directory;
-  llmc_test::SmallVocabulary(kFew).save(directory);
+  llmc_test::SmallVocabulary(kFewMerges).save(directory);
   const auto tokenizer = llmc::make_tokenizer(directory.path().string());
   return llmc::parse_json(tokenizer->files().front().text, "tokenizer.json");
 }
@@ -41,7 +42,7 @@ Json words_json() {
 }
 
 // An entry of added_tokens.
-Json added(const std::string& content, std::int64_t id) {
+Json added_token(const std::string& content, std::int64_t id) {
   return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", true}, {"special", false}};
 }
@@ -50,9 +51,9 @@ const std::string kText = "hello w\xc3\xa9 <|endoftext|> \xff\xc3 llo\n";
 
 }  // namespace
 
-TEST_CASE("what a tokenizer writes makes it again") {
+TEST_CASE("the files of a tokenizer create the same tokenizer") {
   const TemporaryDirectory source;
-  llmc_test::SmallVocabulary(kFew).save(source);
+  llmc_test::SmallVocabulary(kFewMerges).save(source);
   for (const std::string& spec : {source.path().string(), std::string("bytes")}) {
     CAPTURE(spec);
     const auto tokenizer = llmc::make_tokenizer(spec);
@@ -62,14 +63,14 @@ TEST_CASE("what a tokenizer writes makes it again") {
     // files.
     const std::string whole = copy.file("tokenizer.json");
     for (const std::string& from : {copy.path().string(), whole}) {
-      const auto again = llmc::make_tokenizer(from);
-      CHECK(again->name() == from);
-      CHECK(again->vocabulary_size() == tokenizer->vocabulary_size());
-      CHECK(again->end_of_text() == tokenizer->end_of_text());
-      CHECK(again->encode(kText) == tokenizer->encode(kText));
-      CHECK(again->decode(again->encode(kText)) == kText);
-      CHECK(again->encode_with_special(kText) == tokenizer->encode_with_special(kText));
-      CHECK(again->files().front().text == tokenizer->files().front().text);
+      const auto second = llmc::make_tokenizer(from);
+      CHECK(second->name() == from);
+      CHECK(second->vocabulary_size() == tokenizer->vocabulary_size());
+      CHECK(second->end_of_text() == tokenizer->end_of_text());
+      CHECK(second->encode(kText) == tokenizer->encode(kText));
+      CHECK(second->decode(second->encode(kText)) == kText);
+      CHECK(second->encode_with_special(kText) == tokenizer->encode_with_special(kText));
+      CHECK(second->files().front().text == tokenizer->files().front().text);
     }
     std::filesystem::remove(whole);
     const auto pair = llmc::make_tokenizer(copy.path().string());
@@ -78,23 +79,23 @@ TEST_CASE("what a tokenizer writes makes it again") {
   }
 }
 
-TEST_CASE("a word list's files make it again") {
+TEST_CASE("the files of a word list create the same tokenizer") {
   const llmc::WordTokenizer words(Strings{"the", "<unk>", "na\xc3\xafve", "\"", "<|endoftext|>"},
                                   "list");
   const TemporaryDirectory copy;
   save(words, copy);
-  const auto again = llmc::make_tokenizer(copy.path().string());
-  CHECK(again->name() == copy.path().string());
-  CHECK(again->vocabulary_size() == 5);
-  CHECK(again->end_of_text() == 4);
-  CHECK(again->encode("na\xc3\xafve\t<unk> \" <|endoftext|>\nthe") == Ids{2, 1, 3, 4, 0});
-  CHECK(again->decode(Ids{0, 2}) == "the na\xc3\xafve");
-  const std::string unknown = complaint([&] { again->encode("the dog"); });
+  const auto second = llmc::make_tokenizer(copy.path().string());
+  CHECK(second->name() == copy.path().string());
+  CHECK(second->vocabulary_size() == 5);
+  CHECK(second->end_of_text() == 4);
+  CHECK(second->encode("na\xc3\xafve\t<unk> \" <|endoftext|>\nthe") == Ids{2, 1, 3, 4, 0});
+  CHECK(second->decode(Ids{0, 2}) == "the na\xc3\xafve");
+  const std::string unknown = complaint([&] { second->encode("the dog"); });
   CHECK(contains(unknown, "\"dog\" is not in the word list " + copy.file("tokenizer.json")));
-  CHECK(again->files().front().text == words.files().front().text);
+  CHECK(second->files().front().text == words.files().front().text);
 }
 
-TEST_CASE("special tokens are found only where they are asked for") {
+TEST_CASE("only encode_with_special returns special tokens") {
   const llmc::ByteTokenizer bytes;
   CHECK(bytes.encode_with_special("!<|endoftext|>!") == Ids{0, 256, 0});
   CHECK(bytes.encode_with_special("<|endoftext|") == bytes.encode("<|endoftext|"));
@@ -102,11 +103,12 @@ TEST_CASE("special tokens are found only where they are asked for") {
 
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokenizer.json");
-  Json json = few_json();
+  Json json = few_merges_json();
   // The longest special token that matches at a position wins, whatever the order in the file. A
   // special token may be any text.
-  json["added_tokens"].insert(json["added_tokens"].end(), {added("<a>", 264), added("<a>b", 263),
-                                                           added(" \xe6\x9d\xb1 ", 265)});
+  json["added_tokens"].insert(
+      json["added_tokens"].end(),
+      {added_token("<a>", 264), added_token("<a>b", 263), added_token(" \xe6\x9d\xb1 ", 265)});
   write(path, json.dump());
   const auto tokenizer = llmc::make_tokenizer(path);
   CHECK(tokenizer->vocabulary_size() == 266);
@@ -116,18 +118,18 @@ TEST_CASE("special tokens are found only where they are asked for") {
   CHECK(tokenizer->encode("<a>b") == Ids{'<', 'a', '>', 'b'});
   const std::string all = "<a>b<|endoftext|> \xe6\x9d\xb1 ";
   for (const std::int32_t id : tokenizer->encode(all)) CHECK(id < 256);
-  // The files that this tokenizer writes make it again.
+  // The files of this tokenizer create the same tokenizer.
   const TemporaryDirectory copy;
   save(*tokenizer, copy);
-  const auto again = llmc::make_tokenizer(copy.path().string());
-  CHECK(again->encode_with_special(all) == Ids{263, 262, 265});
-  CHECK(again->vocabulary_size() == 266);
+  const auto second = llmc::make_tokenizer(copy.path().string());
+  CHECK(second->encode_with_special(all) == Ids{263, 262, 265});
+  CHECK(second->vocabulary_size() == 266);
 }
 
-TEST_CASE("the forms in which Hugging Face writes the same") {
+TEST_CASE("equivalent forms of tokenizer.json are accepted") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokenizer.json");
-  const Json json = few_json();
+  const Json json = few_merges_json();
   const Strings merges = {"h e", "l l", "he ll", "\xc4\xa0 w", "hell o", "\xc3\x83 \xc2\xa9"};
   const Change changes[] = {
       [](Json&) {}, [&](Json& j) { j["model"]["merges"] = merges; },
@@ -145,9 +147,9 @@ TEST_CASE("the forms in which Hugging Face writes the same") {
         j["post_processor"] = {{"type", "TemplateProcessing"}, {"special_tokens", Json::object()}};
       }};
   for (const Change& change : changes) {
-    Json changed = json;
-    change(changed);
-    write(path, changed.dump());
+    Json changed_json = json;
+    change(changed_json);
+    write(path, changed_json.dump());
     const auto tokenizer = llmc::make_tokenizer(path);
     CHECK(tokenizer->encode("hello w") == Ids{260, 259});
     CHECK(tokenizer->end_of_text() == 262);
@@ -174,8 +176,8 @@ std::vector<Fault> faults_of_keys() {
        ": model.end_of_word_suffix is \"</w>\""},
       {[](Json& j) { j["model"]["continuing_subword_prefix"] = "##"; },
        ": model.continuing_subword_prefix is \"##\""},
-      {[](Json& j) { j["model"]["new"] = 1; }, ": model.new is 1: this key is not known"},
-      {[](Json& j) { j["new"] = 1; }, ": new is 1: this key is not known"},
+      {[](Json& j) { j["model"]["new"] = 1; }, ": model.new is 1: this key is not supported"},
+      {[](Json& j) { j["new"] = 1; }, ": new is 1: this key is not supported"},
       {[](Json& j) {
          j["normalizer"] = {{"type", "NFC"}};
        },
@@ -214,21 +216,21 @@ std::vector<Fault> faults_of_tokens(const std::string& path) {
       {[](Json& j) { j["added_tokens"][0]["id"] = 261; },
        ": added_tokens: the id of \"<|endoftext|>\" is 261, but in " + path +
            ": model.vocab it is 262"},
-      {[](Json& j) { j["added_tokens"].push_back(added("<s>", 264)); },
-       ": added_tokens: the id of \"<s>\" is 264, and there are only 264"},
-      {[](Json& j) { j["added_tokens"].push_back(added("<s>", 7)); },
-       ": added_tokens: the id of \"<s>\" is 7, which another token has too"},
+      {[](Json& j) { j["added_tokens"].push_back(added_token("<s>", 264)); },
+       ": added_tokens: the id of \"<s>\" is 264, but there are only 264 tokens"},
+      {[](Json& j) { j["added_tokens"].push_back(added_token("<s>", 7)); },
+       ": added_tokens: the id of \"<s>\" is 7, which is also the id of another token"},
       {[](Json& j) { j["added_tokens"].push_back(j["added_tokens"][0]); },
-       ": added_tokens: a token is there twice"},
-      {[](Json& j) { j["added_tokens"].push_back(added("ll", 257)); },
-       ": added_tokens: \"ll\" is made by a merge too"},
-      {[](Json& j) { j["added_tokens"].push_back(added("q", 'q')); },
+       ": added_tokens: a token is listed twice"},
+      {[](Json& j) { j["added_tokens"].push_back(added_token("ll", 257)); },
+       ": added_tokens: \"ll\" is also the result of a merge"},
+      {[](Json& j) { j["added_tokens"].push_back(added_token("q", 'q')); },
        ": model.vocab has no token for the byte 113"},
       {[](Json& j) { j["model"]["vocab"] = Json::array(); },
        ": model.vocab is not a JSON object of tokens"},
-      {[](Json& j) { j["model"]["vocab"]["ll"] = 256; }, "which another token has too"},
+      {[](Json& j) { j["model"]["vocab"]["ll"] = 256; }, "which is also the id of another token"},
       {[](Json& j) { j["model"]["vocab"]["ll"] = 1000; },
-       ": model.vocab: the id of \"ll\" is 1000, and there are only 263"},
+       ": model.vocab: the id of \"ll\" is 1000, but there are only 263 tokens"},
       {[](Json& j) { j["model"]["merges"] = "l l"; }, ": model.merges is not a list"},
       {[](Json& j) { j["model"]["merges"][1] = {"l"}; },
        ": model.merges, merge 1: [\"l\"] is not two tokens"},
@@ -241,29 +243,29 @@ std::vector<Fault> faults_of_tokens(const std::string& path) {
       {[](Json& j) {
          j["model"]["merges"][1] = {"h", "e"};
        },
-       ": model.merges, merge 1: \"h e\" is there twice"},
+       ": model.merges, merge 1: \"h e\" is listed twice"},
       {[](Json& j) { j["model"]["merges"].erase(5); },
-       ": model.merges is truncated: no merge makes"}};
+       ": model.merges is truncated: no merge produces"}};
 }
 
 }  // namespace
 
-TEST_CASE("what cannot be honoured is named") {
+TEST_CASE("an unsupported setting is an error that names its key") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokenizer.json");
-  const auto said = [&](Json json, const Change& change) {
+  const auto error_of = [&](Json json, const Change& change) {
     change(json);
     write(path, json.dump());
     return complaint([&] { llmc::make_tokenizer(directory.path().string()); });
   };
-  CHECK(said(few_json(), [](Json&) {}).empty());
-  CHECK(said(words_json(), [](Json&) {}).empty());
+  CHECK(error_of(few_merges_json(), [](Json&) {}).empty());
+  CHECK(error_of(words_json(), [](Json&) {}).empty());
   for (const auto& faults : {faults_of_keys(), faults_of_tokens(path)}) {
-    for (const auto& [change, why] : faults) {
-      CAPTURE(why);
-      CAPTURE(said(few_json(), change));
-      CHECK(contains(said(few_json(), change), path));
-      CHECK(contains(said(few_json(), change), why));
+    for (const auto& [change, phrase] : faults) {
+      CAPTURE(phrase);
+      CAPTURE(error_of(few_merges_json(), change));
+      CHECK(contains(error_of(few_merges_json(), change), path));
+      CHECK(contains(error_of(few_merges_json(), change), phrase));
     }
   }
   const std::vector<Fault> words = {
@@ -272,44 +274,46 @@ TEST_CASE("what cannot be honoured is named") {
          j["decoder"] = {{"type", "ByteLevel"}};
        },
        ": decoder is {"},
-      {[](Json& j) { j["added_tokens"].push_back(added("<s>", 2)); }, ": added_tokens is [{"},
+      {[](Json& j) { j["added_tokens"].push_back(added_token("<s>", 2)); }, ": added_tokens is [{"},
       {[](Json& j) { j["model"]["unk_token"] = "b"; }, ": model.unk_token is the word \"b\""},
       {[](Json& j) { j["model"].erase("unk_token"); }, ": model has no \"unk_token\""},
       {[](Json& j) { j["model"]["vocab"]["b"] = 2; },
-       ": model.vocab: the id of \"b\" is 2, and there are only 2"},
-      {[](Json& j) { j["model"]["vocab"]["b"] = 0; }, "is 0, which another word has too"},
+       ": model.vocab: the id of \"b\" is 2, but there are only 2 words"},
+      {[](Json& j) { j["model"]["vocab"]["b"] = 0; }, "is 0, which is also the id of another word"},
       {[](Json& j) { j["model"]["vocab"][""] = 2; },
        ": model.vocab: the id of \"\" belongs to an empty word"},
       {[](Json& j) { j["model"]["vocab"] = Json::object(); }, "has no words"},
       {[](Json& j) {
          j["model"]["vocab"] = {{"a b", 0}};
        },
-       "white space in \"a b\""}};
-  for (const auto& [change, why] : words) {
-    CAPTURE(why);
-    CAPTURE(said(words_json(), change));
-    CHECK(contains(said(words_json(), change), path));
-    CHECK(contains(said(words_json(), change), why));
+       "\"a b\" contains white space"}};
+  for (const auto& [change, phrase] : words) {
+    CAPTURE(phrase);
+    CAPTURE(error_of(words_json(), change));
+    CHECK(contains(error_of(words_json(), change), path));
+    CHECK(contains(error_of(words_json(), change), phrase));
   }
 }
 
-TEST_CASE("files that are damaged") {
+TEST_CASE("a damaged file is an error that names it") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("tokenizer.json");
-  const auto said = [&](const std::string& text) {
+  const auto error_of = [&](const std::string& text) {
     write(path, text);
     return complaint([&] { llmc::make_tokenizer(path); });
   };
-  const std::string whole = few_json().dump();
-  for (std::size_t length = 0; length < whole.size(); length += llmc_test::tiny() ? 997 : 41) {
+  const std::string whole = few_merges_json().dump();
+  for (std::size_t length = 0; length < whole.size();
+       length += llmc_test::tiny_shapes() ? 997 : 41) {
     CAPTURE(length);
-    CHECK(contains(said(whole.substr(0, length)), path + " is not valid JSON"));
+    CHECK(contains(error_of(whole.substr(0, length)), path + " is not valid JSON"));
   }
-  CHECK(contains(said(whole + whole), path + " is not valid JSON"));
-  std::string broken = whole;
-  broken[broken.find("endoftext")] = '\xff';
-  CHECK(contains(said(broken), path + " is not valid JSON"));
-  CHECK(contains(said("{\"model\": 1, \"model\": 2}"), path + " holds the key \"model\" twice"));
+  CHECK(contains(error_of(whole + whole), path + " is not valid JSON"));
+  std::string damaged = whole;
+  damaged[damaged.find("endoftext")] = '\xff';
+  CHECK(contains(error_of(damaged), path + " is not valid JSON"));
+  CHECK(
+      contains(error_of("{\"model\": 1, \"model\": 2}"), path + " holds the key \"model\" twice"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(directory.file("no.json")); }),
                  "no tokenizer \"" + directory.file("no.json")));
   // A link to itself: the file system cannot determine whether it exists.
@@ -319,21 +323,21 @@ TEST_CASE("files that are damaged") {
                  "cannot examine " + linked.file("encoder.json")));
 }
 
-TEST_CASE("what lies beside the files counts") {
+TEST_CASE("added_tokens.json and tokenizer_config.json are read too") {
   const TemporaryDirectory directory;
   const std::string path = directory.path().string();
-  const llmc_test::SmallVocabulary few(kFew);
-  write(directory.file("vocab.json"), few.json());
-  write(directory.file("merges.txt"), few.bpe());
-  const std::string more = directory.file("added_tokens.json");
-  write(more, "{\"[new]\": 263}");
+  const llmc_test::SmallVocabulary vocabulary(kFewMerges);
+  write(directory.file("vocab.json"), vocabulary.json());
+  write(directory.file("merges.txt"), vocabulary.bpe());
+  const std::string added_tokens = directory.file("added_tokens.json");
+  write(added_tokens, "{\"[new]\": 263}");
   const auto tokenizer = llmc::make_tokenizer(path);
   CHECK(tokenizer->vocabulary_size() == 264);
   CHECK(tokenizer->encode_with_special("hello[new]<|endoftext|>") == Ids{260, 263, 262});
-  write(more, "{\"[new]\": 264}");
+  write(added_tokens, "{\"[new]\": 264}");
   CHECK(contains(complaint([&] { llmc::make_tokenizer(path); }),
-                 more + ": the id of \"[new]\" is 264, and there are only 264"));
-  std::filesystem::remove(more);
+                 added_tokens + ": the id of \"[new]\" is 264, but there are only 264 tokens"));
+  std::filesystem::remove(added_tokens);
 
   const std::string config = directory.file("tokenizer_config.json");
   for (const std::string key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {

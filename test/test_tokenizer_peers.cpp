@@ -103,24 +103,24 @@ std::vector<Case> read_cases(const std::string& path) {
   return cases;
 }
 
-enum class Special { text, found };
+enum class Special { text, token };
 
 // Checks one set of strings; reports the first string that differs.
 void compare(const llmc::Tokenizer& tokenizer, const TemporaryDirectory& at,
-             const std::string& name, std::size_t least, Special special = Special::text) {
+             const std::string& name, std::size_t min_cases, Special special = Special::text) {
   CAPTURE(name);
   const std::vector<Case> cases = read_cases(at.file(name + ".bin"));
-  CHECK(cases.size() >= least);
-  int different = 0;
+  CHECK(cases.size() >= min_cases);
+  int num_different = 0;
   std::string first;
   for (const auto& [text, ids] : cases) {
-    const bool same = ids == (special == Special::found ? tokenizer.encode_with_special(text)
+    const bool same = ids == (special == Special::token ? tokenizer.encode_with_special(text)
                                                         : tokenizer.encode(text));
-    if (!same && different++ == 0) first = llmc::json_quoted(text).substr(0, 2000);
-    CHECK_MESSAGE(tokenizer.decode(ids) == text, "lost in decoding");
+    if (!same && num_different++ == 0) first = llmc::json_quoted(text).substr(0, 2000);
+    CHECK_MESSAGE(tokenizer.decode(ids) == text, "decoding does not return the text");
   }
   CAPTURE(first);
-  CHECK(different == 0);
+  CHECK(num_different == 0);
 }
 
 void save(const std::vector<llmc::TextFile>& files, const std::filesystem::path& to) {
@@ -153,17 +153,17 @@ std::vector<std::string> texts_in(const std::string& folder) {
   return texts;
 }
 
-void ask(const std::string& peer, const TemporaryDirectory& at, const std::string& data) {
+void run_peer(const std::string& peer, const TemporaryDirectory& at, const std::string& data) {
   using llmc::oracle::shell_quoted;
   std::string command = shell_quoted(llmc_test::python()) + " " +
                         shell_quoted(llmc_test::root_dir() + "/test/oracle/tokenizer_peers.py") +
                         " " + peer + " " + shell_quoted(at.path().string()) + " " +
                         shell_quoted(data + "/gpt2");
   for (const std::string& text : texts_in(data + "/text")) command += " " + shell_quoted(text);
-  command += " >" + shell_quoted(at.file("said")) + " 2>&1";
-  const bool good = std::system(command.c_str()) == 0;
-  CAPTURE(llmc::read_file(at.file("said")));
-  REQUIRE(good);
+  command += " >" + shell_quoted(at.file("output")) + " 2>&1";
+  const bool success = std::system(command.c_str()) == 0;
+  CAPTURE(llmc::read_file(at.file("output")));
+  REQUIRE(success);
 }
 
 // The data directory if everything that the comparison needs is available; else skips the test and
@@ -171,9 +171,9 @@ void ask(const std::string& peer, const TemporaryDirectory& at, const std::strin
 std::string data_for(const std::string& modules) {
   const std::string data = llmc_test::data_dir();
   if (data.empty() || !std::filesystem::exists(data + "/gpt2/encoder.json")) {
-    llmc_test::skip("GPT-2's vocabulary is not here");
-  } else if (llmc_test::tiny()) {
-    llmc_test::skip("too slow here, and the libraries are not under test");
+    llmc_test::skip("GPT-2's vocabulary is missing");
+  } else if (llmc_test::tiny_shapes()) {
+    llmc_test::skip("too slow in this build, and the libraries are not under test");
   } else if (!llmc_test::python_has(modules)) {
     llmc_test::skip("no Python with " + modules + " (set PYTHON)");
   } else {
@@ -184,20 +184,20 @@ std::string data_for(const std::string& modules) {
 
 }  // namespace
 
-TEST_CASE("tokens are tiktoken's") {
+TEST_CASE("tokens match those of tiktoken") {
   const std::string data = data_for("tiktoken, regex");
   if (data.empty()) return;
   const TemporaryDirectory at;
   const auto tokenizer = prepare(at, data + "/gpt2");
-  ask("tiktoken", at, data);
+  run_peer("tiktoken", at, data);
   compare(*tokenizer, at, "texts", texts_in(data + "/text").size());
   compare(*tokenizer, at, "generated", 20'000);
   compare(*tokenizer, at, "every_character", 1'000);
-  compare(*tokenizer, at, "special", 2'000, Special::found);
+  compare(*tokenizer, at, "special", 2'000, Special::token);
   compare(*tokenizer, at, "broken", 20'000);
 }
 
-TEST_CASE("tokens are those of transformers' AutoTokenizer, from our files") {
+TEST_CASE("tokens match those of transformers' AutoTokenizer created from our files") {
   const std::string data = data_for("transformers");
   if (data.empty()) return;
   const TemporaryDirectory at;
@@ -210,23 +210,23 @@ TEST_CASE("tokens are those of transformers' AutoTokenizer, from our files") {
   const llmc::WordTokenizer words({"the", "<unk>", "na\xc3\xafve", "\"", "<|endoftext|>"}, "words");
   save(words.files(), at.path() / "words");
 
-  ask("transformers", at, data);
+  run_peer("transformers", at, data);
   compare(*tokenizer, at, "texts", texts_in(data + "/text").size());
   compare(*tokenizer, at, "generated", 20'000);
-  compare(*tokenizer, at, "special", 2'000, Special::found);
-  compare(llmc::ByteTokenizer(), at, "bytes", 4'000, Special::found);
+  compare(*tokenizer, at, "special", 2'000, Special::token);
+  compare(llmc::ByteTokenizer(), at, "bytes", 4'000, Special::token);
   const auto without_special = llmc::make_tokenizer(at.file("plain"));
   CHECK(without_special->vocabulary_size() == 256);
-  compare(*without_special, at, "plain", 4'000, Special::found);
+  compare(*without_special, at, "plain", 4'000, Special::token);
   for (const auto& [text, ids] : read_cases(at.file("words.bin"))) CHECK(words.encode(text) == ids);
   compare(words, at, "words_decoded", 1'000);
   // The files that transformers saves are read again.
   for (const std::string kind : {"bytes", "plain", "words"}) {
-    const auto again = llmc::make_tokenizer(at.file(kind + "_resaved"));
-    const auto before = llmc::make_tokenizer(at.file(kind));
+    const auto second = llmc::make_tokenizer(at.file(kind + "_resaved"));
+    const auto first = llmc::make_tokenizer(at.file(kind));
     const std::string text = kind == "words" ? "the na\xc3\xafve <unk>" : "a<|endoftext|>\xff b";
-    CHECK(again->encode_with_special(text) == before->encode_with_special(text));
-    CHECK(again->vocabulary_size() == before->vocabulary_size());
+    CHECK(second->encode_with_special(text) == first->encode_with_special(text));
+    CHECK(second->vocabulary_size() == first->vocabulary_size());
   }
 }
 

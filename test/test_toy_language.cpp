@@ -45,7 +45,7 @@ TEST_SUITE("toy_language") {
     CHECK_FALSE(grammar.parse(ids("b")).has_value());
   }
 
-  TEST_CASE("a choice on the right side shares out the weight of its rule") {
+  TEST_CASE("a choice on the right side divides the weight of its rule") {
     const Grammar grammar("1 | s | w:x\n1 | s | c\n1 | w:p | a\n1 | w:q | b\n",
                           {{"x", {"p", "q"}}});
     REQUIRE(grammar.words() == std::vector<std::string>{"c", "a", "b"});
@@ -55,7 +55,7 @@ TEST_SUITE("toy_language") {
     }
   }
 
-  TEST_CASE("grammars that cannot be are refused") {
+  TEST_CASE("impossible grammars are rejected") {
     CHECK(complaint([] { Grammar("1 | s | s a\n1 | s | a\n", {}); }) != "");
     // Left recursion behind a nonterminal that derives the empty string through another
     // nonterminal.
@@ -65,9 +65,10 @@ TEST_SUITE("toy_language") {
     CHECK(complaint([] { Grammar("", {}); }) != "");
   }
 
-  TEST_CASE("the entropy is what samples cost on average, and every sample parses as one tree") {
+  TEST_CASE(
+      "the entropy is the mean cost of samples, and every sample has exactly one parse tree") {
     const Language language;
-    const int sentences = llmc_test::tiny() ? 20 : 2000;
+    const int sentences = llmc_test::tiny_shapes() ? 20 : 2000;
     double nats = 0, squares = 0, tokens = 0;
     std::set<std::string> distinct;
     for (int i = 0; i < sentences; ++i) {
@@ -92,7 +93,7 @@ TEST_SUITE("toy_language") {
     CHECK(static_cast<double>(distinct.size()) > 0.9 * n);
   }
 
-  TEST_CASE("a wrong word makes it no sentence of the language") {
+  TEST_CASE("a sentence with a wrong word is not in the language") {
     const Language language;
     const std::string good = "the king that the old doctors see bows and he is powerful .";
     REQUIRE(language.parse(good));
@@ -116,10 +117,10 @@ TEST_SUITE("toy_language") {
     CHECK_FALSE(language.parse(""));
   }
 
-  TEST_CASE("the language is large enough and short contexts tell too little") {
+  TEST_CASE("the language has at least 200 words, and short contexts predict it badly") {
     const Language language;
     CHECK(language.words().size() >= 200);
-    if (llmc_test::tiny()) return;
+    if (llmc_test::tiny_shapes()) return;
     const auto vocabulary = static_cast<std::int64_t>(language.words().size());
     const auto train = language.generate(1, 400'000), validation = language.generate(2, 50'000);
     CHECK(train != language.generate(2, 400'000));
@@ -130,7 +131,7 @@ TEST_SUITE("toy_language") {
     CHECK(NgramModel(3, vocabulary, train).loss(validation) >= 1.15 * entropy);
   }
 
-  TEST_CASE("an n-gram model learns what n words tell") {
+  TEST_CASE("an n-gram model learns the distribution given n - 1 words") {
     std::vector<std::int32_t>
         text;  // 0 1 0 2 0 1 0 2 ...: two words of context determine the next, one does not
     for (int i = 0; i < 4000; ++i) text.push_back(i % 2 == 0 ? 0 : i % 4 == 1 ? 1 : 2);

@@ -44,8 +44,9 @@ struct Step {
 };
 
 template <class T>
-Step train_step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t step, std::int64_t pieces) {
-  const float loss = rig.gradients_of(training_batches(fixture, step, pieces));
+Step train_step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t step,
+                std::int64_t micro_batches) {
+  const float loss = rig.gradients_of(training_batches(fixture, step, micro_batches));
   rig.state().apply_gradients(options_of(fixture), fixture.number("lr"), rig.stream());
   const OptimizerState state = rig.state().optimizer_state(rig.stream());
   return {static_cast<double>(loss), static_cast<double>(state.gradient_norm)};
@@ -53,7 +54,7 @@ Step train_step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t step, std
 
 // Everything that a step changes: the weights and both moments, for bitwise comparison.
 template <class T>
-std::vector<NamedFloats> everything(ModelRig<T>& rig) {
+std::vector<NamedFloats> weights_and_moments(ModelRig<T>& rig) {
   std::vector<NamedFloats> all = {rig.weights(), {}, {}};
   for (const ParameterSpec& spec : rig.state().table().specs()) {
     auto &first = all[1][spec.name], &second = all[2][spec.name];
@@ -70,38 +71,38 @@ TEST_SUITE("training") {
   TEST_CASE_TEMPLATE("50 AdamW steps follow PyTorch, in one batch and in micro-batches", T, float,
                      bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
-    const std::int64_t steps = tiny() ? 1 : fixture.integer("steps");
-    for (const std::int64_t pieces :
+    const std::int64_t steps = tiny_shapes() ? 1 : fixture.integer("steps");
+    for (const std::int64_t micro_batches :
          {std::int64_t{1}, std::int64_t{fixture.integer("micro_batches")}}) {
       auto rig = make_rig<T>(fixture);
       rig.set_parameters(fixture.parameters());
       rig.set_loss_scale(fixture.number("fp16_loss_scale"));
       std::vector<double> losses, norms;
       for (std::int64_t step = 0; step < steps; ++step) {
-        const Step done = train_step(rig, fixture, step, pieces);
-        losses.push_back(done.loss);
-        norms.push_back(done.grad_norm);
+        const Step result = train_step(rig, fixture, step, micro_batches);
+        losses.push_back(result.loss);
+        norms.push_back(result.grad_norm);
       }
-      if (tiny()) continue;
+      if (tiny_shapes()) continue;
       for (const Comparison& c : compare_training(fixture, losses, norms, kDtypeOf<T>)) {
         CHECK_MESSAGE(c.ok(), describe(c));
       }
     }
   }
 
-  TEST_CASE_TEMPLATE("a run stopped at any step and resumed is the uninterrupted run", T, float,
+  TEST_CASE_TEMPLATE("a run stopped at any step and resumed equals the uninterrupted run", T, float,
                      bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
-    const std::int64_t steps = tiny() ? 2 : 4;
+    const std::int64_t steps = tiny_shapes() ? 2 : 4;
     const HuggingFaceConfig config = to_huggingface(engine_config(fixture.config()), std::nullopt);
     TemporaryDirectory folder;
-    auto straight = make_rig<T>(fixture);
-    straight.set_parameters(fixture.parameters());
+    auto full_run = make_rig<T>(fixture);
+    full_run.set_parameters(fixture.parameters());
     std::vector<double> losses;
     for (std::int64_t step = 0; step < steps; ++step) {
-      save_checkpoint(folder.path(), config, {step, step, step}, 1, straight.state(),
-                      straight.stream());
-      losses.push_back(train_step(straight, fixture, step, 1).loss);
+      save_checkpoint(folder.path(), config, {step, step, step}, 1, full_run.state(),
+                      full_run.stream());
+      losses.push_back(train_step(full_run, fixture, step, 1).loss);
     }
     for (std::int64_t stop = 0; stop < steps; ++stop) {
       CAPTURE(stop);
@@ -112,7 +113,7 @@ TEST_SUITE("training") {
       for (std::int64_t step = stop; step < steps; ++step) {
         CHECK(train_step(resumed, fixture, step, 1).loss == losses[step]);
       }
-      CHECK(everything(resumed) == everything(straight));
+      CHECK(weights_and_moments(resumed) == weights_and_moments(full_run));
     }
     auto other = make_rig<T>(fixture);
     CHECK_THROWS_WITH_AS(
@@ -125,29 +126,31 @@ TEST_SUITE("training") {
     auto rig = make_rig<float>(fixture);
     rig.set_parameters(fixture.parameters());
     const OptimizerOptions options = default_optimizer();
-    const auto skipped = [&] { return rig.state().optimizer_state(rig.stream()).skipped_in_row; };
+    const auto consecutive_skips = [&] {
+      return rig.state().optimizer_state(rig.stream()).consecutive_skips;
+    };
     rig.gradients_of({fixture.batch()});
     rig.state().apply_gradients(options, 6e-4, rig.stream());
-    CHECK(skipped() == 0);
-    const auto before = everything(rig);
-    for (const float bad :
+    CHECK(consecutive_skips() == 0);
+    const auto before = weights_and_moments(rig);
+    for (const float non_finite :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       rig.gradients_of({fixture.batch()});
-      // One bad number in one gradient.
-      copy_to_device(rig.state().source().gradient(rig.state().table().find("ln_f.weight")), &bad,
-                     1, rig.stream());
+      // One number in one gradient is not finite.
+      copy_to_device(rig.state().source().gradient(rig.state().table().find("ln_f.weight")),
+                     &non_finite, 1, rig.stream());
       rig.state().apply_gradients(options, 6e-4, rig.stream());
-      CHECK(everything(rig) == before);
+      CHECK(weights_and_moments(rig) == before);
     }
-    CHECK(skipped() == 2);
+    CHECK(consecutive_skips() == 2);
     rig.gradients_of({fixture.batch()});
     rig.state().apply_gradients(options, 6e-4, rig.stream());
-    CHECK(skipped() == 0);
-    CHECK(everything(rig) != before);
+    CHECK(consecutive_skips() == 0);
+    CHECK(weights_and_moments(rig) != before);
     CHECK(rig.state().optimizer_state(rig.stream()).updates == 2);
   }
 
-  TEST_CASE("weights from transformers come back bit for bit, and give its loss") {
+  TEST_CASE("weights from transformers are saved and loaded bit for bit") {
     for (const char* name : {"hf_tiny", "hf_tiny_openai"}) {
       CAPTURE(name);
       const std::string directory = oracle::fixtures_dir() + "/" + name;
@@ -160,39 +163,39 @@ TEST_SUITE("training") {
       TemporaryDirectory folder;
       const std::string saved = save_checkpoint(folder.path(), to_huggingface(config, std::nullopt),
                                                 {}, 1, rig.state(), rig.stream());
-      const HuggingFaceWeights original(directory), again(saved);
-      CHECK(original.names() == again.names());
+      const HuggingFaceWeights original(directory), saved_weights(saved);
+      CHECK(original.names() == saved_weights.names());
       for (const auto& [tensor, values] : weights) {
         std::vector<float> a(values.size()), b(values.size());
         const Shape shape = rig.state().table().find(tensor).shape;
         original.load(tensor, shape, a.data());
-        again.load(tensor, shape, b.data());
+        saved_weights.load(tensor, shape, b.data());
         CHECK(a == b);
         CHECK(a == values);
       }
     }
   }
 
-  TEST_CASE("initial values have the wanted spread and depend on nothing but the seed") {
+  TEST_CASE("initial values have the specified stddev and depend only on the seed") {
     Gpt2Config config{.vocabulary = 257, .context = 32, .layers = 2, .heads = 2, .channels = 64};
     const RunShape run{.B = 1, .T = 8};
     ModelRig<float> rig(config, run);
     rig.state().initialise(7, rig.stream());
     const NamedFloats weights = rig.weights();
-    const auto deviation = [&](const std::string& name) {
+    const auto stddev = [&](const std::string& name) {
       double squares = 0;
       for (const float x : weights.at(name))
         squares += static_cast<double>(x) * static_cast<double>(x);
       return std::sqrt(squares / static_cast<double>(weights.at(name).size()));
     };
-    // The deviation of n draws has a relative standard error of 1/sqrt(2n); the bounds are five of
-    // these.
-    CHECK(deviation("wte.weight") == doctest::Approx(0.02).epsilon(5 / std::sqrt(2.0 * 257 * 64)));
-    CHECK(deviation("wpe.weight") == doctest::Approx(0.01).epsilon(5 / std::sqrt(2.0 * 32 * 64)));
-    CHECK(deviation("h.1.mlp.c_proj.weight") ==
+    // The standard deviation of n draws has a relative standard error of 1/sqrt(2n); the bounds are
+    // five of these.
+    CHECK(stddev("wte.weight") == doctest::Approx(0.02).epsilon(5 / std::sqrt(2.0 * 257 * 64)));
+    CHECK(stddev("wpe.weight") == doctest::Approx(0.01).epsilon(5 / std::sqrt(2.0 * 32 * 64)));
+    CHECK(stddev("h.1.mlp.c_proj.weight") ==
           doctest::Approx(0.02 / std::sqrt(2.0 * 2)).epsilon(5 / std::sqrt(2.0 * 64 * 256)));
-    CHECK(deviation("h.0.ln_1.weight") == 1);
-    CHECK(deviation("h.0.attn.c_attn.bias") == 0);
+    CHECK(stddev("h.0.ln_1.weight") == 1);
+    CHECK(stddev("h.0.attn.c_attn.bias") == 0);
     CHECK(weights.at("h.0.mlp.c_fc.weight") != weights.at("h.1.mlp.c_fc.weight"));
     ModelRig<bf16> half(config, run);
     half.state().initialise(7, half.stream());

@@ -19,7 +19,7 @@ namespace llmc_bench {
 using llmc::Buffer;
 using llmc::Stream;
 
-// What an array holds before a run. The case itself writes `computed` values.
+// Contents of an array before a run. The case itself writes `computed` values.
 struct Fill {
   enum class Kind { normal, positive, index, unwritten, computed };
   Kind kind = Kind::unwritten;
@@ -170,11 +170,11 @@ class DeviceArray : public AnyArray {
 
   bool guards_intact(int set) const override {
     const T expected = guard_value();
-    std::vector<T> found(kGuard);
+    std::vector<T> stored(kGuard);
     for (const T* place : {at(set) - kGuard, at(set) + n_}) {
-      llmc::copy_to_host(found.data(), place, kGuard, *stream_);
+      llmc::copy_to_host(stored.data(), place, kGuard, *stream_);
       stream_->synchronize();
-      for (const T& value : found) {
+      for (const T& value : stored) {
         if (std::memcmp(&value, &expected, sizeof(T)) != 0) return false;
       }
     }
@@ -217,19 +217,19 @@ class DeviceArray : public AnyArray {
     llmc::launch_elementwise<1>(gather_columns_kernel<T>, rows * count, *stream_, gathered.data(),
                                 static_cast<const T*>(at(0)), rows, C,
                                 static_cast<const std::int64_t*>(indices.data()), count);
-    std::vector<T> found(static_cast<std::size_t>(rows * count));
-    llmc::copy_to_host(found.data(), static_cast<const T*>(gathered.data()), rows * count,
+    std::vector<T> stored(static_cast<std::size_t>(rows * count));
+    llmc::copy_to_host(stored.data(), static_cast<const T*>(gathered.data()), rows * count,
                        *stream_);
     stream_->synchronize();
-    return as_doubles(found);
+    return as_doubles(stored);
   }
 
  private:
   // Converts exactly.
-  static std::vector<double> as_doubles(const std::vector<T>& found) {
+  static std::vector<double> as_doubles(const std::vector<T>& stored) {
     std::vector<double> all;
-    all.reserve(found.size());
-    for (const T& x : found) all.push_back(static_cast<double>(llmc::to_float(x)));
+    all.reserve(stored.size());
+    for (const T& x : stored) all.push_back(static_cast<double>(llmc::to_float(x)));
     return all;
   }
 
@@ -254,10 +254,10 @@ class DeviceArray : public AnyArray {
 template <class T>
 Buffer<T> upload(const std::vector<T>& values, Stream& stream) {
   const auto n = static_cast<std::int64_t>(values.size());
-  Buffer<T> there(n);
-  llmc::copy_to_device(there.data(), values.data(), n, stream);
+  Buffer<T> array(n);
+  llmc::copy_to_device(array.data(), values.data(), n, stream);
   stream.synchronize();
-  return there;
+  return array;
 }
 
 // The rows to compare: all rows of a small matrix; the first, the last and some between of a large

@@ -29,9 +29,9 @@ inline constexpr const char* kOptionsHelp =
     "  --shapes SET    small: odd shapes that fill no tile (default on the host);\n"
     "                  gpt2: GPT-2 124M and 1558M (default on a GPU); all: both\n"
     "  --filter TEXT   only lines whose 'op/variant shape dtype' contains TEXT;\n"
-    "                  given several times: all the texts\n"
+    "                  repeat the flag to require several texts\n"
     "  --verify        check results, measure no time\n"
-    "  --json          one JSON object a line\n"
+    "  --json          one JSON object per line\n"
     "  --list          name the lines and run nothing\n"
     "  --help          this text\n"
     "Exit code: 0 all OK, 1 a FAIL or an error, 2 wrong flags.\n";
@@ -71,7 +71,7 @@ inline Options parse_options(int argc, char** argv, ShapeSet default_shapes) {
     } else if (flag == "--shapes") {
       options.shapes = parse_shape_set(value_of(i));
     } else {
-      throw UsageError("unknown flag " + flag + "; --help lists what there is");
+      throw UsageError("unknown flag " + flag + "; --help lists the flags");
     }
   }
   return options;

@@ -24,13 +24,13 @@ struct Comparison {
 
 // ||got - want|| / ||want|| (0 if both are zero), and max |got - want|.
 inline Comparison compare(std::string name, const std::vector<double>& got,
-                          const std::vector<double>& want, double allowed) {
-  llmc::require(got.size() == want.size(), name + ": the oracle's result has another length");
+                          const std::vector<double>& expected, double allowed) {
+  llmc::require(got.size() == expected.size(), name + ": the oracle's result has another length");
   double error = 0, norm = 0, largest = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(got[i] - want[i]);
+    const double d = std::abs(got[i] - expected[i]);
     error += d * d;
-    norm += want[i] * want[i];
+    norm += expected[i] * expected[i];
     if (!(d <= largest)) largest = d;  // a NaN shows in rel below
   }
   const double rel = error == 0 ? 0 : std::sqrt(error / norm);
@@ -117,7 +117,7 @@ class Report {
           roofs.gemm_fp32 * 1e-12);
     } else if (!llmc::kCudaTarget) {
       std::printf(
-          "host executor: results are checked; its times would say nothing about a GPU, "
+          "host executor: results are checked; its times do not predict a GPU's, "
           "so none are taken\n");
     }
     std::printf("%-4s  %-26s %-16s %-24s %-5s %8s %8s %8s %4s %9s", "", "op", "variant", "shape",

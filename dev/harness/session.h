@@ -39,7 +39,7 @@ class Bench {
   bool timing() const { return llmc::kCudaTarget && !options_.verify_only; }
 
   // Whether --shapes selects the shapes of `set`.
-  bool wants(ShapeSet set) const {
+  bool includes(ShapeSet set) const {
     return options_.shapes == ShapeSet::all || options_.shapes == set;
   }
 
@@ -49,8 +49,8 @@ class Bench {
   int sets_for(double bytes) const {
     constexpr double kMost = 256;
     if (!timing()) return 1;
-    const double wanted = 4.0 * static_cast<double>(properties_.l2_bytes) / std::max(1.0, bytes);
-    return static_cast<int>(std::clamp(std::ceil(wanted), 1.0, kMost));
+    const double sets = 4.0 * static_cast<double>(properties_.l2_bytes) / std::max(1.0, bytes);
+    return static_cast<int>(std::clamp(std::ceil(sets), 1.0, kMost));
   }
 
   void flush() {

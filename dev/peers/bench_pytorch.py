@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How fast PyTorch's kernels are at GPT-2's shapes: what ours are compared with on the same GPU.
+"""Times PyTorch's kernels at GPT-2's shapes, to compare them with ours on the same GPU.
 
     dev/peers/bench_pytorch.py [--models d12,d48] [--batch B] [--json FILE.jsonl] [--only WORD]
-    dev/peers/bench_pytorch.py --dry        tiny shapes on the CPU: shows that it runs, no figures
+    dev/peers/bench_pytorch.py --dry        tiny shapes on the CPU: tests that it runs
 
-A line for each operation, variant (eager, or torch.compile), shape and dtype: median, 10th and 90th
+Prints one line per operation, variant (eager, or torch.compile), shape and dtype: median, 10th and 90th
 percentile in microseconds over --repeats runs with a cold L2 cache and random data, GB/s, TFLOP/s.
-Bytes are those an ideal implementation moves: each input read once, each output written once.
-FLOP of causal attention count the half that is needed; its backward pass is 2.5 times the forward.
+Bytes are those of an ideal implementation: each input read once, each output written once.
+FLOP of causal attention count only the half below the diagonal; the backward pass counts 2.5 times the
+forward pass.
 """
 import argparse
 import json
@@ -61,7 +62,7 @@ class Bench:
         if self.options.only not in op:
             return
         times = self.microseconds(run)
-        median, p10, p90 = (times[int(share * (len(times) - 1) + 0.5)] for share in (0.5, 0.1, 0.9))
+        median, p10, p90 = (times[int(fraction * (len(times) - 1) + 0.5)] for fraction in (0.5, 0.1, 0.9))
         record = {"op": op, "variant": variant, "shape": shape, "median_us": median, "p10_us": p10, "p90_us": p90}
         text = f"{op:22} {variant:9} {shape:34} {median:10.1f} us (p10 {p10:.1f}, p90 {p90:.1f})"
         if size:
@@ -87,7 +88,7 @@ def compiler_works(device):
     try:
         torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(64, device=device))
     except RuntimeError as error:
-        print(f"torch.compile does not work here, eager alone is timed: {str(error).splitlines()[0]}", flush=True)
+        print(f"torch.compile does not work, only eager is timed: {str(error).splitlines()[0]}", flush=True)
         return False
     return True
 
@@ -174,24 +175,24 @@ def run_model(bench, B, T, V, L, NH, C):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="d12,d48", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--batch", type=int, default=16, help="sequences of 1024 tokens")
-    parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--only", default="", help="operations whose name has this in it")
-    parser.add_argument("--compile", type=int, choices=(0, 1), default=1)
-    parser.add_argument("--json", metavar="FILE.jsonl")
-    parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--models", default="d12,d48", help=f"comma-separated, from {', '.join(MODELS)} [d12,d48]")
+    parser.add_argument("--batch", type=int, default=16, help="sequences of 1024 tokens [16]")
+    parser.add_argument("--repeats", type=int, default=50, help="timed runs per line [50]")
+    parser.add_argument("--only", default="", help="time only operations whose name contains this [all]")
+    parser.add_argument("--compile", type=int, choices=(0, 1), default=1, help="1 also times torch.compile [1]")
+    parser.add_argument("--json", metavar="FILE.jsonl", help="write the lines as JSON to this file")
+    parser.add_argument("--dry", action="store_true", help="run tiny shapes on the CPU")
     options = parser.parse_args()
     unknown = [name for name in options.models.split(",") if name not in MODELS]
     if unknown:
         parser.error(f"--models {unknown[0]}; allowed: {', '.join(MODELS)}")
     if not options.dry and not torch.cuda.is_available():
-        sys.exit("bench_pytorch.py: PyTorch finds no GPU; --dry runs tiny shapes on the CPU")
+        sys.exit("bench_pytorch.py: PyTorch finds no GPU; use --dry for tiny shapes on the CPU")
     torch.manual_seed(1)
     bench = Bench(options)
     options.compile = options.compile and compiler_works(bench.device)
     if options.dry:
-        print("DRY RUN: tiny shapes on the CPU, no figure in here says anything about a GPU")
+        print("DRY RUN: tiny shapes on the CPU, no figures of a GPU")
         options.repeats = 3
         copy(bench, 1 << 16)
         run_model(bench, 2, 32, 256, 1, 2, 32)

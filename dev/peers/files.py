@@ -13,10 +13,10 @@ def read_tokens(path):
     """Returns the tokens of a .bin file as a memory-mapped array of 16-bit integers."""
     header = np.fromfile(path, dtype="<i4", count=HEADER)
     if len(header) < HEADER or header[0] != MAGIC or header[1] != VERSION:
-        raise SystemExit(f"{path} is no token file: llm.c's .bin, version 1, is wanted")
+        raise SystemExit(f"{path} is not a token file; expected llm.c's .bin, version 1")
     tokens = np.memmap(path, dtype="<u2", mode="r", offset=header.nbytes)
     if len(tokens) != header[2]:
-        raise SystemExit(f"{path} has {len(tokens)} tokens, its header says {header[2]}")
+        raise SystemExit(f"{path} has {len(tokens)} tokens, but its header states {header[2]}")
     return tokens
 
 
@@ -25,10 +25,10 @@ def read_tokens(path):
 
 def write_safetensors(path, tensors):
     """Writes `tensors`, a dict of name -> fp32 array."""
-    header, at = {}, 0
+    header, offset = {}, 0
     for name, values in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [at, at + values.nbytes]}
-        at += values.nbytes
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
+        offset += values.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
 
@@ -46,9 +46,9 @@ def read_safetensors(path):
         header = json.loads(file.read(length))
     header.pop("__metadata__", None)
     tensors = {}
-    for name, about in header.items():
-        if about["dtype"] != "F32":
-            raise SystemExit(f"{path}: {name} is {about['dtype']}; F32 is wanted")
-        tensors[name] = np.memmap(path, dtype="<f4", mode="r", offset=8 + length + about["data_offsets"][0],
-                                  shape=tuple(about["shape"]))
+    for name, entry in header.items():
+        if entry["dtype"] != "F32":
+            raise SystemExit(f"{path}: {name} is {entry['dtype']}; expected F32")
+        tensors[name] = np.memmap(path, dtype="<f4", mode="r", offset=8 + length + entry["data_offsets"][0],
+                                  shape=tuple(entry["shape"]))
     return tensors

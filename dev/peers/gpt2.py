@@ -38,8 +38,8 @@ class Attention(nn.Module):
     def forward(self, x):  # (B, T, C)
         B, T, C = x.shape
         q, k, v = self.c_attn(x).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, NH, T, HS)
-        return self.c_proj(mixed.transpose(1, 2).reshape(B, T, C))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, NH, T, HS)
+        return self.c_proj(out.transpose(1, 2).reshape(B, T, C))
 
 
 class Mlp(nn.Module):
@@ -91,15 +91,15 @@ class Gpt2(nn.Module):
 def load(directory, exact_loss=True):
     """Loads the fp32 model in a Hugging Face directory."""
     model = Gpt2(read_config(directory), exact_loss)
-    stored = read_safetensors(Path(directory) / "model.safetensors")
+    tensors = read_safetensors(Path(directory) / "model.safetensors")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            values = torch.tensor(stored.pop("transformer." + name))
+            values = torch.tensor(tensors.pop("transformer." + name))
             if ".c_" in name and values.dim() == 2:
                 values = values.T  # stored as (in, out), nn.Linear has (out, in)
             if name == "wte.weight":
                 values = F.pad(values, (0, 0, 0, parameter.shape[0] - values.shape[0]))
             parameter.copy_(values)
-    if stored:
-        raise SystemExit(f"{directory} has tensors nobody knows: {', '.join(sorted(stored))}")
+    if tensors:
+        raise SystemExit(f"{directory} has unknown tensors: {', '.join(sorted(tensors))}")
     return model

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Tokens to train on where there is no text: a seeded Markov chain over GPT-2's ids.
+"""Writes tokens to train on if there is no text: a seeded Markov chain over GPT-2's ids.
 
     dev/peers/make_data.py --out DIR [--tokens N] [--vocabulary V] [--seed N]
 
-writes DIR/tokens.bin (llm.c's format) and DIR/words.txt, a made-up word for each id, so that
+Writes DIR/tokens.bin (llm.c's format) and DIR/words.txt, an invented word for each id, so that
 `train_gpt2 --train DIR/tokens.bin --tokenizer words:DIR/words.txt` knows the vocabulary.
 
-There is something to learn at once and for long: ids are as unequal as words are (id k has a
-probability near 1/k), and each has eight successors of its own, the first of them likeliest.
+A model can learn quickly at first, and for a long time: ids are as unequally frequent as words (id k has a
+probability near 1/k), and each id has eight successors, with decreasing probabilities.
 """
 import argparse
 import math
@@ -34,23 +34,23 @@ def markov_tokens(count, V, seed):
     successors = [[zipf_id(draw(), V) for _ in SUCCESSOR_ODDS] for _ in range(V)]
     limits = list(accumulate(SUCCESSOR_ODDS))
     tokens = []
-    now = 0
+    current = 0
     for t in range(count):
-        which = bisect_right(limits, draw()) if t % CHAIN else len(limits)
-        now = successors[now][which] if which < len(limits) else zipf_id(draw(), V)
-        tokens.append(now)
+        index = bisect_right(limits, draw()) if t % CHAIN else len(limits)
+        current = successors[current][index] if index < len(limits) else zipf_id(draw(), V)
+        tokens.append(current)
     return tokens
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--tokens", type=int, default=4_000_000)
-    parser.add_argument("--vocabulary", type=int, default=50257, help="at most 65536")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write")
+    parser.add_argument("--tokens", type=int, default=4_000_000, metavar="N", help="number of tokens [4000000]")
+    parser.add_argument("--vocabulary", type=int, default=50257, metavar="V", help="number of ids, at most 65536 [50257]")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the chain [1]")
     arguments = parser.parse_args()
     if not 1 <= arguments.vocabulary <= 65536 or arguments.tokens < 2:
-        parser.error("--vocabulary: 1 to 65536; --tokens: 2 or more")
+        parser.error("allowed: --vocabulary 1 to 65536, --tokens 2 or more")
     write_tokens(arguments.out / "tokens.bin", markov_tokens(arguments.tokens, arguments.vocabulary, arguments.seed))
     words = "".join(f"w{i}\n" for i in range(arguments.vocabulary))
     replace_file(arguments.out / "words.txt", lambda file: file.write(words.encode()))

@@ -4,20 +4,20 @@
     dev/peers/train_pytorch.py --init-from DIR --train FILE.bin --log FILE.jsonl [flags as train_gpt2's]
     dev/peers/train_pytorch.py --init-from DIR --train FILE.bin --serve
 
-The first writes a line a step (step, loss, grad_norm, lr). The second is for timing beside another
-program: it reads a request a line, such as {"batch_size": 16, "steps": 30, "warmup": 5}, runs it, and
-answers with a line; between requests it gives activations back. A request may name the recipe of
-bf16 and the attention kernel, "recipe": "masters" | "autocast", "attention": "auto" | "cudnn":
+The first form writes one line per step (step, loss, grad_norm, lr). The second form is for timing in turns
+with another program: it reads one request per line, such as {"batch_size": 16, "steps": 30, "warmup": 5},
+runs it, and responds with one line; between requests it frees the activations. A request may set the recipe
+of bf16 and the attention kernel, "recipe": "masters" | "autocast", "attention": "auto" | "cudnn":
 
-- masters: weights and activations in bf16, fp32 masters for AdamW, gradients copied to fp32. The
-  numbers are kept as our engine keeps them.
-- autocast: fp32 weights, cast to bf16 where they are multiplied; the residual stream is fp32. What
-  most PyTorch programs do.
+- masters: weights and activations in bf16, fp32 masters for AdamW, gradients copied to fp32, as in our
+  engine.
+- autocast: fp32 weights, cast to bf16 in matrix products; the residual stream is fp32, as in most PyTorch
+  programs.
 
-Which is faster depends on versions; the comparison takes the faster one.
+The faster recipe depends on versions; the comparison uses the faster one.
 
-In fp32 on a CPU, clip_grad_norm_ adds up a large tensor's squares with a relative error of some 5e-4
-(PyTorch 2), which changes the steps where it clips: compare with --dtype fp64, or with --grad-clip 1e9.
+In fp32 on a CPU, clip_grad_norm_ sums the squares of a large tensor with a relative error of about 5e-4
+(PyTorch 2), which changes every step that is clipped: compare with --dtype fp64, or with --grad-clip 1e9.
 """
 import argparse
 import json
@@ -38,8 +38,8 @@ def learning_rate(step, peak, warmup, steps, final_fraction=0.1):
         return peak * (step + 1) / warmup
     if steps <= warmup + 1:
         return peak
-    done = min(1.0, (step - warmup) / (steps - 1 - warmup))
-    return peak * (final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * done)))
+    progress = min(1.0, (step - warmup) / (steps - 1 - warmup))
+    return peak * (final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def choose_attention(name):
@@ -132,7 +132,7 @@ def train(options, windows):
 # ---- timing --------------------------------------------------------------------------------
 
 
-def timed(training, windows, B, warmup, steps):
+def time_steps(training, windows, B, warmup, steps):
     """Runs warmup + steps steps and times the last `steps`, with one synchronization at the end.
     Batches are copied while the device computes and losses stay on the device, so PyTorch never waits.
     """
@@ -144,13 +144,13 @@ def timed(training, windows, B, warmup, steps):
     for step in range(warmup + steps):
         if step == warmup:
             training.synchronize()
-            warmed = time.perf_counter()
+            warmup_end = time.perf_counter()
         losses.append(training.step([batch], 1e-4)[0])
         batch = training.stage(windows.batch((step + 1) * B, B))
     training.synchronize()
-    seconds = time.perf_counter() - warmed
+    seconds = time.perf_counter() - warmup_end
     answer = {"step_ms": 1e3 * seconds / steps, "tok_per_s": B * windows.T * steps / seconds,
-              "warmup_s": warmed - start, "last_loss": float(losses[-1])}
+              "warmup_s": warmup_end - start, "last_loss": float(losses[-1])}
     if training.cuda:
         answer["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
         answer["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
@@ -162,46 +162,48 @@ def serve(options, windows):
     training, variant = None, None
     for line in sys.stdin:
         request = json.loads(line)
-        wanted = {"batch_size": request["batch_size"], "recipe": request.get("recipe", "masters"),
-                  "attention": request.get("attention", "auto")}
+        settings = {"batch_size": request["batch_size"], "recipe": request.get("recipe", "masters"),
+                    "attention": request.get("attention", "auto")}
         try:
-            if wanted != variant:
+            if settings != variant:
                 training = variant = None
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
-                training = Training(options, wanted["recipe"], wanted["attention"], exact_loss=False)
-                variant = wanted
-            answer = timed(training, windows, wanted["batch_size"], request["warmup"], request["steps"])
+                training = Training(options, settings["recipe"], settings["attention"], exact_loss=False)
+                variant = settings
+            answer = time_steps(training, windows, settings["batch_size"], request["warmup"], request["steps"])
         except RuntimeError as error:  # out of memory, or no such kernel here
             training = variant = None
             answer = {"error": str(error).splitlines()[0][:300]}
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        print(json.dumps({**wanted, "torch": torch.__version__, **answer}), file=answers, flush=True)
+        print(json.dumps({**settings, "torch": torch.__version__, **answer}), file=answers, flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--init-from", required=True, metavar="DIR")
-    parser.add_argument("--train", required=True, metavar="FILE.bin")
-    parser.add_argument("--log", metavar="FILE.jsonl")
-    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--init-from", required=True, metavar="DIR", help="Hugging Face directory with the weights")
+    parser.add_argument("--train", required=True, metavar="FILE.bin", help="token file to train on")
+    parser.add_argument("--log", metavar="FILE.jsonl", help="train, and write one line per step to this file")
+    parser.add_argument("--serve", action="store_true", help="time steps for each request on standard input")
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp64"), default="fp32",
-                        help="fp64: what the others would give without rounding")
-    parser.add_argument("--recipe", choices=("masters", "autocast"), default="masters", help="of bf16")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--compile", type=int, choices=(0, 1), default=1)
+                        help="fp64 makes rounding errors negligible [fp32]")
+    parser.add_argument("--recipe", choices=("masters", "autocast"), default="masters",
+                        help="dtype of weights in bf16 training, see above [masters]")
+    parser.add_argument("--device", default="cuda", help="PyTorch device [cuda]")
+    parser.add_argument("--compile", type=int, choices=(0, 1), default=1, help="1 uses torch.compile [1]")
+    defaults = {"seq-len": "the context", "warmup": "steps / 20"}
     for flag, kind, value in (("batch-size", int, 8), ("seq-len", int, 0), ("grad-accum", int, 1), ("steps", int, 200),
                               ("warmup", int, None), ("lr", float, 6e-4), ("weight-decay", float, 0.1),
                               ("grad-clip", float, 1.0), ("seed", int, 1337)):
-        parser.add_argument(f"--{flag}", type=kind, default=value)
+        parser.add_argument(f"--{flag}", type=kind, default=value, help=f"as in train_gpt2 [{defaults.get(flag, value)}]")
     options = parser.parse_args()
     if options.serve == bool(options.log):
-        parser.error("either --log FILE.jsonl or --serve")
+        parser.error("give either --log FILE.jsonl or --serve")
     if options.warmup is None:
         options.warmup = options.steps // 20
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise SystemExit("train_pytorch.py: PyTorch finds no GPU; --device cpu runs on the CPU")
+        raise SystemExit("train_pytorch.py: PyTorch finds no GPU; use --device cpu to run on the CPU")
     context = gpt2.read_config(options.init_from).context
     windows = ShuffledWindows(read_tokens(options.train), options.seq_len or context, options.seed)
     (serve if options.serve else train)(options, windows)

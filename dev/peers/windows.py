@@ -1,4 +1,4 @@
-"""Which tokens a batch holds: the order of llmc/io/data/batches.h, implemented independently, so that
+"""The tokens of each batch: the order of llmc/io/data/batches.h, implemented independently, so that
 another framework trains on the same batches. test/test_peers.py compares the two.
 """
 import numpy as np

@@ -24,19 +24,19 @@ __global__ __launch_bounds__(1024) void classifier_three_pass_kernel(T* logits, 
   const std::int64_t target = targets[llmc::block_x()];
   const float target_logit = llmc::to_float(row[target]);
 
-  float max = llmc::kLowestLogit;
+  float max = llmc::kMinLogit;
   for (std::int64_t c = llmc::thread_index(); c < V; c += llmc::block_size()) {
     max = std::fmax(max, llmc::to_float(row[c]));
   }
   max = llmc::block_max(max, scratch);
   float sum = 0.0f;
   for (std::int64_t c = llmc::thread_index(); c < V; c += llmc::block_size()) {
-    sum += llmc::exp_below<T>(llmc::to_float(row[c]), max);
+    sum += llmc::exp_minus_max<T>(llmc::to_float(row[c]), max);
   }
   sum = llmc::block_sum(sum, scratch);
   for (std::int64_t c = llmc::thread_index(); c < Vp; c += llmc::block_size()) {
     float d = 0.0f;
-    if (c < V) d = dloss / sum * llmc::exp_below<T>(llmc::to_float(row[c]), max);
+    if (c < V) d = dloss / sum * llmc::exp_minus_max<T>(llmc::to_float(row[c]), max);
     if (c == target) d -= dloss;
     row[c] = llmc::from_float<T>(d);
   }

@@ -27,8 +27,8 @@ inline std::vector<GemmPlan> other_plans(bool split_k) {
   return plans;
 }
 
-// Names of the variants of a case: "used" and, if wanted, the other plans.
-inline std::vector<std::string> used_and(bool plans, bool split_k) {
+// Names of the variants of a case: "used" and, with `plans`, the other plans.
+inline std::vector<std::string> variant_names(bool plans, bool split_k) {
   std::vector<std::string> variants = {"used"};
   if (!plans) return variants;
   for (const GemmPlan& plan : other_plans(split_k)) variants.push_back(plan.variant);
@@ -38,11 +38,12 @@ inline std::vector<std::string> used_and(bool plans, bool split_k) {
 // Adds a variant if the library has such a plan; call_of(set) describes the product.
 template <class CallOf>
 void add_plan(Bench& bench, Case& c, const GemmPlan& plan, const CallOf& call_of) {
-  if (!c.wanted(plan.variant)) return;
+  if (!c.is_selected(plan.variant)) return;
   const auto gemm = std::make_shared<llmc::Gemm>(plan.options);
-  const int proposals = gemm->proposals(call_of(0));
-  if (plan.options.proposal >= proposals) {
-    c.leave_out({plan.variant}, "cuBLASLt proposes " + std::to_string(proposals) + " algorithms");
+  const int num_proposals = gemm->num_proposals(call_of(0));
+  if (plan.options.proposal >= num_proposals) {
+    c.leave_out({plan.variant},
+                "cuBLASLt proposes " + std::to_string(num_proposals) + " algorithms");
     return;
   }
   c.variant(plan.variant, [gemm, call_of, &bench](int i) { gemm->run(call_of(i), bench.stream()); },
@@ -55,7 +56,7 @@ void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of)
   if (!llmc::kCudaTarget) {
     std::vector<std::string> names;
     for (const GemmPlan& plan : plans) names.push_back(plan.variant);
-    return c.leave_out(names, "needs a GPU: the host's library has one plan for a product");
+    return c.leave_out(names, "needs a GPU: the host's library has one plan per product");
   }
   for (const GemmPlan& plan : plans) add_plan(bench, c, plan, call_of);
 }
@@ -63,7 +64,7 @@ void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of)
 // The variant "used": `run` is the model's own op, `call_of` describes the product inside it.
 template <class CallOf, class Run>
 void add_used(Case& c, llmc::Gemm& gemm, const CallOf& call_of, const Run& run) {
-  if (c.wanted("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});
+  if (c.is_selected("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});
 }
 
 }  // namespace llmc_bench

@@ -23,8 +23,8 @@ __global__ void layernorm_thread_per_row_kernel(T* out, float* mean_out, float* 
   const float mean = sum / static_cast<float>(C);
   float squares = 0.0f;
   for (std::int64_t c = 0; c < C; ++c) {
-    const float centred = llmc::to_float(x[c]) - mean;
-    squares += centred * centred;
+    const float difference = llmc::to_float(x[c]) - mean;
+    squares += difference * difference;
   }
   const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(C) + eps);
   for (std::int64_t c = 0; c < C; ++c) {
@@ -49,8 +49,8 @@ __global__ void layernorm_warp_per_row_kernel(T* out, float* mean_out, float* rs
   const float mean = llmc::warp_sum(sum) / static_cast<float>(C);
   float squares = 0.0f;
   for (std::int64_t c = llmc::lane(); c < C; c += llmc::kWarp) {
-    const float centred = llmc::to_float(x[c]) - mean;
-    squares += centred * centred;
+    const float difference = llmc::to_float(x[c]) - mean;
+    squares += difference * difference;
   }
   const float rstd = 1.0f / std::sqrt(llmc::warp_sum(squares) / static_cast<float>(C) + eps);
   for (std::int64_t c = llmc::lane(); c < C; c += llmc::kWarp) {

@@ -26,12 +26,12 @@ __global__ void gelu_backward_scalar_kernel(T* d_inp, const T* d_out, const T* i
                                             std::int64_t n) {
   const std::int64_t i = llmc::global_thread();
   if (i >= n) return;
-  const float slope = llmc::gelu_slope<T>(llmc::to_float(inp[i]));
-  d_inp[i] = llmc::from_float<T>(llmc::to_float(d_out[i]) * slope);
+  const float derivative = llmc::gelu_derivative<T>(llmc::to_float(inp[i]));
+  d_inp[i] = llmc::from_float<T>(llmc::to_float(d_out[i]) * derivative);
 }
 
 template <class T>
-__global__ void adamw_scalar_kernel(float* param, T* working, float* m, float* v,
+__global__ void adamw_scalar_kernel(float* param, T* working_weights, float* m, float* v,
                                     const float* gradient, std::int64_t n, llmc::AdamWStep step,
                                     const llmc::OptimizerState* state) {
   const std::int64_t i = llmc::global_thread();
@@ -41,8 +41,8 @@ __global__ void adamw_scalar_kernel(float* param, T* working, float* m, float* v
   v[i] = step.beta2 * v[i] + step.one_minus_beta2 * (g * g);
   const float root = std::sqrt(v[i]) / state->bias_correction2_root;
   const float rate = step.learning_rate / state->bias_correction1;
-  param[i] = step.keep * param[i] - rate * m[i] / (root + step.eps);
-  if (working != nullptr) working[i] = llmc::from_float<T>(param[i]);
+  param[i] = step.decay_factor * param[i] - rate * m[i] / (root + step.eps);
+  if (working_weights != nullptr) working_weights[i] = llmc::from_float<T>(param[i]);
 }
 
 // inp (rows, C) consists of whole sequences of T_seq rows.
@@ -52,7 +52,7 @@ __global__ void dropout_scalar_kernel(T* out, const T* inp, std::int64_t n, std:
   const std::int64_t i = llmc::global_thread();
   if (i >= n) return;
   const std::int64_t row = i / C;
-  const float factor = dropout.of_row(row / T_seq).factor_at(row % T_seq, i % C, 0);
+  const float factor = dropout.row_mask(row / T_seq).factor_at(row % T_seq, i % C, 0);
   out[i] = llmc::from_float<T>(factor == 0.0f ? 0.0f : llmc::to_float(inp[i]) * factor);
 }
 

@@ -21,27 +21,27 @@ class ByteProgress {
       : terminal_(isatty(STDERR_FILENO) != 0),
         total_(total),
         start_(Clock::now()),
-        shown_(start_) {}
+        last_output_(start_) {}
   ~ByteProgress() {
     if (line_open_) std::fputc('\n', stderr);
   }
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
 
-  // Shows that `done` bytes are done, unless the last output is too recent. `rest` is appended to
-  // the line.
-  void show(std::int64_t done, const std::string& rest) {
+  // Shows that `bytes` of the total are processed, unless the last output is too recent. `suffix`
+  // is appended to the line.
+  void show(std::int64_t bytes, const std::string& suffix) {
     const auto now = Clock::now();
-    if (std::chrono::duration<double>(now - shown_).count() < (terminal_ ? 0.2 : 5.0)) return;
-    shown_ = now;
+    if (std::chrono::duration<double>(now - last_output_).count() < (terminal_ ? 0.2 : 5.0)) return;
+    last_output_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double bytes = static_cast<double>(done), all = static_cast<double>(total_);
-    if (done <= 0) return;
+    const double processed = static_cast<double>(bytes), total = static_cast<double>(total_);
+    if (bytes <= 0) return;
     char text[128];
     std::snprintf(text, sizeof text, "%5.1f%% of %.1f MB | %.1f MB/s | ETA %s | ",
-                  100 * bytes / all, all / 1e6, bytes / 1e6 / seconds,
-                  time_text(seconds * (all - bytes) / bytes).c_str());
-    const std::string line = text + rest;
+                  100 * processed / total, total / 1e6, processed / 1e6 / seconds,
+                  time_text(seconds * (total - processed) / processed).c_str());
+    const std::string line = text + suffix;
     std::fputs((terminal_ ? live_line(line) : line + "\n").c_str(), stderr);
     line_open_ = terminal_;
   }
@@ -61,7 +61,7 @@ class ByteProgress {
   bool terminal_;
   bool line_open_ = false;
   std::int64_t total_;
-  Clock::time_point start_, shown_;
+  Clock::time_point start_, last_output_;
 };
 
 }  // namespace llmc

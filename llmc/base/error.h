@@ -31,33 +31,33 @@ std::string with_quantities(std::string_view text, Name&& name) {
 
 class Error : public std::runtime_error {
  public:
-  Error(const std::string& what, const std::string& hint, const std::source_location& where)
-      : Error(hint.empty() ? what : what + "\n  hint: " + hint, where) {}
+  Error(const std::string& what, const std::string& hint, const std::source_location& location)
+      : Error(hint.empty() ? what : what + "\n  hint: " + hint, location) {}
 
-  // "file:line" of the code that found the error; for developers, so not part of what().
+  // "file:line" of the code that threw the error; for developers, so not part of what().
   const std::string& location() const { return location_; }
 
   // The text of what() in which the quantities are still marked.
   const std::string& marked_text() const { return marked_text_; }
 
  private:
-  Error(const std::string& text, const std::source_location& where)
+  Error(const std::string& text, const std::source_location& location)
       : std::runtime_error(with_quantities(text, [](std::string_view name) { return name; })),
         marked_text_(text),
-        location_(std::string(where.file_name()) + ":" + std::to_string(where.line())) {}
+        location_(std::string(location.file_name()) + ":" + std::to_string(location.line())) {}
 
   std::string marked_text_, location_;
 };
 
 [[noreturn]] inline void fail(const std::string& what, const std::string& hint = {},
-                              std::source_location where = std::source_location::current()) {
-  throw Error(what, hint, where);
+                              std::source_location location = std::source_location::current()) {
+  throw Error(what, hint, location);
 }
 
 // The messages are views, so a check that passes allocates nothing.
 inline void require(bool condition, std::string_view what, std::string_view hint = {},
-                    std::source_location where = std::source_location::current()) {
-  if (!condition) fail(std::string(what), std::string(hint), where);
+                    std::source_location location = std::source_location::current()) {
+  if (!condition) fail(std::string(what), std::string(hint), location);
 }
 
 }  // namespace llmc

@@ -36,25 +36,26 @@ inline std::string system_reason(int error) {
 }
 
 // Throws "cannot VERB PATH: REASON"; `error` is the errno of the call that failed.
-[[noreturn]] inline void fail_file(const std::string& verb, const std::filesystem::path& path,
-                                   int error,
-                                   std::source_location where = std::source_location::current()) {
+[[noreturn]] inline void fail_file(
+    const std::string& verb, const std::filesystem::path& path, int error,
+    std::source_location location = std::source_location::current()) {
   std::string hint;
   if (error == ENOSPC || error == EDQUOT) hint = "free some space, or write to another disk";
-  if (error == EFBIG) hint = "the file size limit (ulimit -f) or the file system allows no more";
-  fail("cannot " + verb + " " + path.string() + ": " + system_reason(error), hint, where);
+  if (error == EFBIG)
+    hint = "raise the file size limit (ulimit -f), or write to a file system for larger files";
+  fail("cannot " + verb + " " + path.string() + ": " + system_reason(error), hint, location);
 }
 
 // Text from a file, made safe for a message: control characters and bytes that are not ASCII become
 // '?', and a long text is cut.
 inline std::string printable(std::string_view text) {
-  constexpr std::size_t kMost = 100;
-  std::string out(text.substr(0, kMost));
+  constexpr std::size_t kMaxLength = 100;
+  std::string out(text.substr(0, kMaxLength));
   for (char& c : out) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte >= 0x7f) c = '?';
   }
-  if (text.size() > kMost) out += "...";
+  if (text.size() > kMaxLength) out += "...";
   return out;
 }
 
@@ -104,9 +105,23 @@ class FileDescriptor {
   int fd_;
 };
 
+inline struct stat status_of(const FileDescriptor& fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) fail_file("examine", path, errno);
+  return status;
+}
+
+// Opens a file or a pipe. Devices such as /dev/zero, whose bytes may never end, are refused, except
+// /dev/null.
 inline FileDescriptor open_for_reading(const std::filesystem::path& path) {
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) fail_file("open", path, errno);
+  const struct stat status = status_of(fd, path);
+  const bool device = S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
+  struct stat null {};
+  if (device && (::stat("/dev/null", &null) != 0 || null.st_rdev != status.st_rdev)) {
+    fail(path.string() + " is a device", "pass a file or a pipe");
+  }
   return fd;
 }
 
@@ -148,8 +163,7 @@ class MappedFile {
   MappedFile() = default;
   explicit MappedFile(const std::filesystem::path& path) {
     const FileDescriptor fd = open_for_reading(path);
-    struct stat status {};
-    if (::fstat(fd.get(), &status) != 0) fail_file("examine", path, errno);
+    const struct stat status = status_of(fd, path);
     require(S_ISREG(status.st_mode), path.string() + " is not a regular file");
     size_ = static_cast<std::size_t>(status.st_size);
     if (size_ == 0) return;  // mmap rejects a length of 0
@@ -204,29 +218,30 @@ inline void make_directory(const std::filesystem::path& path) {
   std::filesystem::create_directories(path, error);
   if (!error && !std::filesystem::is_directory(path, error))
     error.assign(ENOTDIR, error.category());
-  if (error) fail_file("make the directory", path, error.value());
+  if (error) fail_file("create the directory", path, error.value());
 }
 
 // Whether a file or directory of this name exists. Throws if that cannot be determined.
-inline bool is_there(const std::filesystem::path& path) {
+inline bool path_exists(const std::filesystem::path& path) {
   std::error_code error;
-  const bool found = std::filesystem::exists(path, error);
+  const bool exists = std::filesystem::exists(path, error);
   if (error) fail_file("examine", path, error.value());
-  return found;
+  return exists;
 }
 
 // The directories in `root`, sorted; empty if `root` does not exist. Throws if it cannot be read.
 inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
-  std::vector<std::filesystem::path> found;
+  std::vector<std::filesystem::path> directories;
   std::error_code error;
-  std::filesystem::directory_iterator at(root, error);
-  for (const std::filesystem::directory_iterator end; !error && at != end; at.increment(error)) {
+  std::filesystem::directory_iterator entry(root, error);
+  for (const std::filesystem::directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
     std::error_code ignored;
-    if (at->is_directory(ignored)) found.push_back(at->path());
+    if (entry->is_directory(ignored)) directories.push_back(entry->path());
   }
   if (error && error.value() != ENOENT) fail_file("read the directory", root, error.value());
-  std::sort(found.begin(), found.end());
-  return found;
+  std::sort(directories.begin(), directories.end());
+  return directories;
 }
 
 // The directory that holds `path`; "." for a bare name.
@@ -271,17 +286,17 @@ class AtomicFile {
     const auto status = std::filesystem::status(path_, ignored);
     // A rename would replace a device such as /dev/null by a file.
     require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
-            "cannot write " + path.string() + ": it is there and not a regular file");
+            "cannot write " + path.string() + ": it exists and is not a regular file");
     do {
-      temporary_ = temporary_name(path_);
-      fd_ =
-          FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      temporary_path_ = temporary_name(path_);
+      fd_ = FileDescriptor(
+          ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     } while (!fd_ && errno == EEXIST);
     if (!fd_) fail_file("write", path, errno);
   }
   AtomicFile(AtomicFile&& other) noexcept = default;
   ~AtomicFile() {
-    if (fd_) ::unlink(temporary_.c_str());
+    if (fd_) ::unlink(temporary_path_.c_str());
   }
 
   // Allocates the disk space now, so that a full disk is detected before the work of filling it.
@@ -305,13 +320,13 @@ class AtomicFile {
   // what follows. Afterwards `checksum` is no longer that of the content.
   void rewrite_start(std::span<const std::byte> bytes) {
     require(static_cast<std::int64_t>(bytes.size()) <= size_,
-            path_.string() + ": more than was written cannot be rewritten");
-    for (off_t at = 0; !bytes.empty();) {
-      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), at);
+            path_.string() + ": cannot rewrite more bytes than were written");
+    for (off_t offset = 0; !bytes.empty();) {
+      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
       if (n < 0 && errno != EINTR) fail_file("write", path_, errno);
       if (n <= 0) continue;
       bytes = bytes.subspan(static_cast<std::size_t>(n));
-      at += n;
+      offset += n;
     }
   }
 
@@ -320,12 +335,13 @@ class AtomicFile {
 
   // Syncs the bytes, renames the file, and syncs the directory. A caller that commits many files in
   // one directory and syncs it at the end can skip the last part.
-  void commit(bool directory_too = true) {
-    require(size_ >= reserved_, path_.string() + ": less was written than reserved");
+  void commit(bool sync_parent = true) {
+    require(size_ >= reserved_, path_.string() + ": fewer bytes were written than reserved");
     sync_file(fd_, path_);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_file("name", path_, errno);
+    if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
+      fail_file("rename a temporary file to", path_, errno);
     if (::close(fd_.release()) != 0) fail_file("close", path_, errno);
-    if (directory_too) sync_directory(parent_of(path_));
+    if (sync_parent) sync_directory(parent_of(path_));
   }
 
   const std::filesystem::path& path() const { return path_; }
@@ -334,7 +350,7 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::filesystem::path temporary_path_;
   FileDescriptor fd_;
   Checksum checksum_;
   std::int64_t size_ = 0;

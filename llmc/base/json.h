@@ -24,11 +24,11 @@ using OrderedJson = nlohmann::ordered_json;  // keys in file order; slow for ver
 // invalid JSON, invalid UTF-8, a key given twice in one object, and nesting beyond 32 levels.
 template <class J = Json>
 J parse_json(std::string_view text, const std::string& what) {
-  constexpr int kDeepest = 32;
+  constexpr int kMaxDepth = 32;
   std::vector<std::set<std::string>> keys;  // one set per open object
   const auto check = [&](int depth, typename J::parse_event_t event, J& value) {
     using Event = typename J::parse_event_t;
-    require(depth <= kDeepest, what + " is nested too deeply");
+    require(depth <= kMaxDepth, what + " is nested more than 32 levels deep");
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key) {
@@ -51,15 +51,15 @@ J parse_json(std::string_view text, const std::string& what) {
 // The member `key` of an object, or null if it has none.
 template <class J>
 const J* json_member(const J& object, const std::string& key) {
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
+  const auto member = object.find(key);
+  return member == object.end() ? nullptr : &*member;
 }
 
 // An integer from 0 to 2^63 - 1. `what` names it in the error.
 template <class J>
 std::int64_t json_size(const J& value, const std::string& what) {
-  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  if (!value.is_number_unsigned() || value.template get<std::uint64_t>() > kMost) {
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!value.is_number_unsigned() || value.template get<std::uint64_t>() > kMax) {
     fail(what + " is " + printable(value.dump(-1, ' ', true)) + ", not an integer of 0 or more");
   }
   return static_cast<std::int64_t>(value.template get<std::uint64_t>());

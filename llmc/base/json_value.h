@@ -31,9 +31,9 @@ class Scalar {
   Scalar(float value) : value_(static_cast<double>(value)) {
     if (!std::isfinite(value)) return;
     char digits[32];
-    const auto written = std::to_chars(digits, digits + sizeof digits, value);
+    const auto result = std::to_chars(digits, digits + sizeof digits, value);
     double shortest = 0.0;
-    std::from_chars(digits, written.ptr, shortest);
+    std::from_chars(digits, result.ptr, shortest);
     value_ = shortest;
   }
 
@@ -77,7 +77,7 @@ class Scalar {
     return std::get<bool>(value_);
   }
   const std::string& text(std::string_view what) const {
-    if (!holds<std::string>()) fail(std::string(what) + " is not a text");
+    if (!holds<std::string>()) fail(std::string(what) + " is not a string");
     return std::get<std::string>(value_);
   }
 

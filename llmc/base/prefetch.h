@@ -27,7 +27,7 @@ class ReadAhead {
       const std::lock_guard lock(mutex_);
       stopped_ = true;
     }
-    room_.notify_one();
+    space_available_.notify_one();
     thread_.join();
   }
   ReadAhead(const ReadAhead&) = delete;
@@ -37,47 +37,47 @@ class ReadAhead {
   // throw its exception.
   Item next() {
     std::unique_lock lock(mutex_);
-    some_.wait(lock, [&] { return !made_.empty() || error_; });
-    if (made_.empty()) std::rethrow_exception(error_);
-    Item item = std::move(made_.front());
-    made_.pop_front();
+    item_available_.wait(lock, [&] { return !ready_items_.empty() || error_; });
+    if (ready_items_.empty()) std::rethrow_exception(error_);
+    Item item = std::move(ready_items_.front());
+    ready_items_.pop_front();
     lock.unlock();
-    room_.notify_one();
+    space_available_.notify_one();
     return item;
   }
 
  private:
   void run() {
     try {
-      for (std::int64_t n = 0; wait_for_room(); ++n) {
+      for (std::int64_t n = 0; wait_for_space(); ++n) {
         Item item = make_(n);
         {
           const std::lock_guard lock(mutex_);
-          made_.push_back(std::move(item));
+          ready_items_.push_back(std::move(item));
         }
-        some_.notify_one();
+        item_available_.notify_one();
       }
     } catch (...) {
       {
         const std::lock_guard lock(mutex_);
         error_ = std::current_exception();
       }
-      some_.notify_one();
+      item_available_.notify_one();
     }
   }
 
   // Returns false if the thread must end.
-  bool wait_for_room() {
+  bool wait_for_space() {
     std::unique_lock lock(mutex_);
-    room_.wait(lock, [&] { return stopped_ || made_.size() < depth_; });
+    space_available_.wait(lock, [&] { return stopped_ || ready_items_.size() < depth_; });
     return !stopped_;
   }
 
   std::function<Item(std::int64_t)> make_;
   std::size_t depth_;
   std::mutex mutex_;
-  std::condition_variable some_, room_;
-  std::deque<Item> made_;
+  std::condition_variable item_available_, space_available_;
+  std::deque<Item> ready_items_;
   std::exception_ptr error_;
   bool stopped_ = false;
   std::thread thread_;  // last: it uses all of the above

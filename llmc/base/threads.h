@@ -30,15 +30,15 @@ void for_each_parallel(std::size_t count, std::int64_t threads, Work&& work) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr error;
-  std::size_t failed = count;
+  std::size_t first_failure = count;
   const auto run = [&] {
     for (std::size_t i = next++; i < count; i = next++) {
       try {
         work(i);
       } catch (...) {
         const std::lock_guard lock(mutex);
-        if (i < failed) {
-          failed = i;
+        if (i < first_failure) {
+          first_failure = i;
           error = std::current_exception();
         }
         next = count;
@@ -46,8 +46,9 @@ void for_each_parallel(std::size_t count, std::int64_t threads, Work&& work) {
     }
   };
   std::vector<std::jthread> helpers;
-  const auto wanted = std::min(static_cast<std::size_t>(std::max<std::int64_t>(1, threads)), count);
-  for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(run);
+  const auto num_threads =
+      std::min(static_cast<std::size_t>(std::max<std::int64_t>(1, threads)), count);
+  for (std::size_t i = 1; i < num_threads; ++i) helpers.emplace_back(run);
   run();
   helpers.clear();  // joins the threads
   if (error) std::rethrow_exception(error);

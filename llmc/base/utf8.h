@@ -28,13 +28,13 @@ inline Utf8Start utf8_start(std::string_view text) {
   if (first < 0x80) return {Kind::character, 1};
   if (first < 0xc2 || first > 0xf4) return {Kind::broken, 1};
   const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  std::uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  std::uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  std::uint8_t min = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  std::uint8_t max = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   for (std::size_t i = 1; i < length; ++i) {
     if (i == text.size()) return {Kind::cut, i};
-    if (byte(i) < least || byte(i) > most) return {Kind::broken, i};
-    least = 0x80;
-    most = 0xbf;
+    if (byte(i) < min || byte(i) > max) return {Kind::broken, i};
+    min = 0x80;
+    max = 0xbf;
   }
   return {Kind::character, length};
 }

@@ -17,30 +17,30 @@ class Utf8Stream {
   // Adds bytes and returns the text that is certain so far. At most three bytes, which may still
   // become a character, are held back.
   std::string push(std::string_view bytes) {
-    held_ += bytes;
+    pending_ += bytes;
     std::string text;
-    std::string_view rest = held_;
+    std::string_view rest = pending_;
     while (!rest.empty()) {
       const Utf8Start start = utf8_start(rest);
       if (start.kind == Utf8Start::Kind::cut) break;
-      const bool good = start.kind == Utf8Start::Kind::character;
-      text += good ? rest.substr(0, start.length) : kReplacement;
+      const bool valid = start.kind == Utf8Start::Kind::character;
+      text += valid ? rest.substr(0, start.length) : kReplacement;
       rest.remove_prefix(start.length);
     }
-    held_ = std::string(rest);
+    pending_ = std::string(rest);
     return text;
   }
 
   // Ends the stream. Bytes that are still held back are no character and become U+FFFD.
   std::string finish() {
-    const std::string text(held_.empty() ? std::string_view() : kReplacement);
-    held_.clear();
+    const std::string text(pending_.empty() ? std::string_view() : kReplacement);
+    pending_.clear();
     return text;
   }
 
  private:
   static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-  std::string held_;
+  std::string pending_;
 };
 
 }  // namespace llmc

@@ -26,7 +26,7 @@ inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
 namespace command_line_detail {
 
 // Wraps `text` at blanks into lines of at most `width` characters. A longer word has its own line.
-inline std::string wrapped(const std::string& text, std::size_t width) {
+inline std::string wrap(const std::string& text, std::size_t width) {
   std::string lines, word;
   std::size_t used = 0;  // characters in the last line
   std::istringstream words(text);
@@ -45,7 +45,7 @@ inline constexpr const char* kOldNames = "Old names";  // a group that --help do
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description(), kColumns) + "\n";
+    return wrap(app->get_description(), kColumns) + "\n";
   }
   std::string make_group(std::string group, bool is_positional,
                          std::vector<const CLI::Option*> options) const override {
@@ -53,7 +53,7 @@ class HelpFormatter : public CLI::Formatter {
     return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
   }
   std::string make_option_desc(const CLI::Option* option) const override {
-    return wrapped(option->get_description(), kColumns - get_column_width());
+    return wrap(option->get_description(), kColumns - get_column_width());
   }
 
  private:
@@ -105,55 +105,57 @@ RowOptions add_options(CLI::App& app, const Setting<P>& row) {
 // Stores the value given for one row. Rejects empty values unless the row accepts them: they
 // usually come from an unset shell variable.
 template <class P>
-void take(const Setting<P>& row, const RowOptions& options, typename P::Request& request) {
-  const CLI::Option* given = nullptr;
+void store_value(const Setting<P>& row, const RowOptions& options, typename P::Request& request) {
+  const CLI::Option* given_option = nullptr;
   for (const CLI::Option* option : options) {
     if (option->count() == 0) continue;
-    if (given != nullptr) {
+    if (given_option != nullptr) {
       throw CLI::ValidationError(row.flag + " and " + option->get_name() +
                                  ", its old name, are both given; leave one out");
     }
-    given = option;
+    given_option = option;
   }
-  if (given == nullptr) {
+  if (given_option == nullptr) {
     if (row.required) throw CLI::RequiredError(row.flag);
     return;
   }
-  std::vector<std::string> texts = given->results();
-  if (row.field.type == SettingType::boolean) texts = {given->as<bool>() ? "true" : "false"};
+  std::vector<std::string> texts = given_option->results();
+  if (row.field.type == SettingType::boolean) texts = {given_option->as<bool>() ? "true" : "false"};
   if (std::ranges::find(texts, "") != texts.end() && !row.may_be_empty) {
     if (row.empty_is_default) return;
-    throw CLI::ValidationError(given->get_name(), "is empty; leave it out, or give it a value");
+    throw CLI::ValidationError(given_option->get_name(),
+                               "is empty; leave it out, or give it a value");
   }
-  row.field.request(request, parse_value(row, texts));
+  row.field.set_request(request, parse_value(row, texts));
 }
 
 template <class P>
 void check_relations(const Settings<P>& table, const typename P::Request& request) {
-  const auto given = [&](const std::string& flag) {
+  const auto has_flag = [&](const std::string& flag) {
     return is_given(*find_setting(table, flag), request);
   };
   for (const Setting<P>& row : table) {
     if (!is_given(row, request)) continue;
-    for (const std::string& flag : row.needs) {
-      if (!given(flag)) throw CLI::ValidationError(row.flag + " needs " + flag);
+    for (const std::string& flag : row.required_flags) {
+      if (!has_flag(flag)) throw CLI::ValidationError(row.flag + " needs " + flag);
     }
-    for (const std::string& flag : row.excludes) {
-      if (given(flag))
+    for (const std::string& flag : row.excluded_flags) {
+      if (has_flag(flag))
         throw CLI::ValidationError(row.flag + " and " + flag + " exclude each other");
     }
   }
-  const std::string wrong = P::contradiction(request);
-  if (!wrong.empty()) throw CLI::ValidationError(wrong);
+  const std::string error = P::contradiction(request);
+  if (!error.empty()) throw CLI::ValidationError(error);
 }
 
 // Adds the flags that every program has.
 inline void add_common_flags(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
-  app.set_help_flag("-h,--help", "print this and exit");
+  app.set_help_flag("-h,--help", "print this help and exit");
   app.add_flag_callback(
-      "--help-json", [] { throw CLI::CallForAllHelp(); }, "print this as JSON and exit");
-  app.set_config("--config", "", "read flags from this file: a line `name = value` for each")
+      "--help-json", [] { throw CLI::CallForAllHelp(); }, "print this help as JSON and exit");
+  app.set_config("--config", "",
+                 "read flags from this file, which has one line `name = value` per flag")
       ->type_name("FILE.toml");
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
@@ -175,23 +177,23 @@ std::optional<int> parse_command_line(int argc, char** argv, typename P::Request
   add_common_flags(app);
   std::vector<RowOptions> options;
   for (const Setting<P>& row : table) options.push_back(add_options(app, row));
-  const auto wrong = [](const std::string& what) {
-    std::cerr << P::kName << ": " << what << "\n  hint: " << P::kName
+  const auto usage_error = [](const std::string& message) {
+    std::cerr << P::kName << ": " << message << "\n  hint: " << P::kName
               << " --help lists all flags\n";
     return kExitUsage;
   };
   try {
     app.parse(argc, argv);
-    for (std::size_t i = 0; i < table.size(); ++i) take(table[i], options[i], request);
+    for (std::size_t i = 0; i < table.size(); ++i) store_value(table[i], options[i], request);
     check_relations(table, request);
   } catch (const CLI::CallForAllHelp&) {
     return exit_after_printing(settings_json(table) + "\n");
   } catch (const CLI::Success&) {
     return exit_after_printing(app.help());
   } catch (const CLI::ConfigError& error) {
-    return wrong(config_error_text(app, error.what()));
+    return usage_error(config_error_text(app, error.what()));
   } catch (const CLI::ParseError& error) {
-    return wrong(error.what());
+    return usage_error(error.what());
   }
   return std::nullopt;
 }

@@ -21,11 +21,11 @@ inline EvalSpec parse_eval_spec(const std::string& text) {
   const std::size_t colon = text.find(':');
   const EvalSpec spec{text.substr(0, colon),
                       colon == std::string::npos ? "" : text.substr(colon + 1)};
-  const bool known = spec.task == "perplexity" || spec.task == "wikitext" ||
-                     spec.task == "lambada" || spec.task == "hellaswag";
-  if (known && !spec.file.empty()) return spec;
+  const bool is_known = spec.task == "perplexity" || spec.task == "wikitext" ||
+                        spec.task == "lambada" || spec.task == "hellaswag";
+  if (is_known && !spec.file.empty()) return spec;
   fail("'" + printable(text) + "' is not TASK:FILE",
-       "TASK is " + std::string(kEvalTasks) + ", FILE what it is read from");
+       "give TASK:FILE; TASK is " + std::string(kEvalTasks));
 }
 
 }  // namespace llmc

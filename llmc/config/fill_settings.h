@@ -11,9 +11,9 @@ namespace llmc {
 // Whether the condition of a row holds; `config` must be complete.
 template <class P>
 bool has_effect(const Setting<P>& row, const Settings<P>& table, const typename P::Config& config) {
-  if (row.only_with.flag.empty()) return true;
-  const std::string value = value_text(find_setting(table, row.only_with.flag)->field.get(config));
-  return std::ranges::find(row.only_with.values, value) != row.only_with.values.end();
+  if (row.condition.flag.empty()) return true;
+  const std::string value = value_text(find_setting(table, row.condition.flag)->field.get(config));
+  return std::ranges::find(row.condition.values, value) != row.condition.values.end();
 }
 
 // Throws if a flag was given that has no effect.
@@ -22,14 +22,14 @@ void check_conditions(const Settings<P>& table, const typename P::Request& reque
                       const typename P::Config& config) {
   for (const Setting<P>& row : table) {
     if (!is_given(row, request) || has_effect(row, table, config)) continue;
-    const std::string& flag = row.only_with.flag;
+    const std::string& flag = row.condition.flag;
     std::string allowed;
-    for (const std::string& value : row.only_with.values) {
+    for (const std::string& value : row.condition.values) {
       allowed += (allowed.empty() ? "" : " or ") + value;
     }
-    fail(
-        row.flag + " with " + flag + " " + value_text(find_setting(table, flag)->field.get(config)),
-        "it is for " + flag + " " + allowed);
+    fail(row.flag + " has no effect with " + flag + " " +
+             value_text(find_setting(table, flag)->field.get(config)),
+         "leave it out, or use " + flag + " " + allowed);
   }
 }
 
@@ -40,15 +40,15 @@ typename P::Config fill_settings(const Settings<P>& table, const typename P::Req
                                  const typename P::Facts& facts,
                                  const typename P::Request& preset = {}) {
   typename P::Config config{};
-  const Resolution<P> so_far{request, config, facts};
+  const Resolution<P> resolution{request, config, facts};
   for (const Setting<P>& row : table) {
-    auto value = row.field.requested(request);
-    if (!value && row.implied) value = row.implied(so_far);
-    if (!value) value = row.field.requested(preset);
-    if (!value && row.fallback.rule) value = row.fallback.rule(so_far);
+    auto value = row.field.get_request(request);
+    if (!value && row.implied_value) value = row.implied_value(resolution);
+    if (!value) value = row.field.get_request(preset);
+    if (!value && row.fallback.rule) value = row.fallback.rule(resolution);
     if (!value) value = row.fallback.value.value_or(row.field.zero());
     row.field.set(config, *value);
-    if (row.verify) row.verify(so_far);
+    if (row.verify) row.verify(resolution);
   }
   check_conditions(table, request, config);
   return config;

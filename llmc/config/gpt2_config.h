@@ -29,15 +29,14 @@ struct Gpt2Config {
 inline constexpr float kLayerNormEpsilon = 1e-5f;
 
 inline void check_config(const Gpt2Config& config) {
-  const auto positive = [](const char* flag, std::int64_t value) {
-    if (value <= 0)
-      fail(std::string(flag) + " is " + std::to_string(value), "it must be at least 1");
+  const auto require_positive = [](const char* flag, std::int64_t value) {
+    if (value <= 0) fail(std::string(flag) + " is " + std::to_string(value), "use at least 1");
   };
-  positive("--layers", config.layers);
-  positive("--heads", config.heads);
-  positive("--channels", config.channels);
-  positive("--context", config.context);
-  positive("the vocabulary's size", config.vocabulary);
+  require_positive("--layers", config.layers);
+  require_positive("--heads", config.heads);
+  require_positive("--channels", config.channels);
+  require_positive("--context", config.context);
+  require_positive("the vocabulary's size", config.vocabulary);
   const std::int64_t HS = config.head_size();
   if (config.channels % config.heads != 0 || HS % 8 != 0 || HS > 128) {
     fail("--channels " + std::to_string(config.channels) + " with --heads " +
@@ -45,31 +44,32 @@ inline void check_config(const Gpt2Config& config) {
              std::to_string(static_cast<double>(config.channels) /
                             static_cast<double>(config.heads)) +
              " channels",
-         "channels / heads must be one of 8, 16, 24 ... 128");
+         "choose sizes so that channels / heads is a multiple of 8, at most 128");
   }
-  const auto at_most = [](const char* flag, std::int64_t value, std::int64_t most) {
-    if (value > most)
-      fail(std::string(flag) + " " + std::to_string(value), "at most " + std::to_string(most));
+  const auto require_at_most = [](const char* flag, std::int64_t value, std::int64_t max) {
+    if (value > max)
+      fail(std::string(flag) + " " + std::to_string(value) + " is too large",
+           "use at most " + std::to_string(max));
   };
-  at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
-  at_most("--layers", config.layers, 1000);
-  at_most("--context", config.context, 1 << 24);  // limit of attention: kMaxAttentionTime
+  require_at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
+  require_at_most("--layers", config.layers, 1000);
+  require_at_most("--context", config.context, 1 << 24);  // limit of attention: kMaxAttentionTime
 }
 
 // Returns the sizes of "dN", a model of N layers. The published sizes are d12 (124M), d24 (350M),
 // d36 (774M) and d48 (1558M). Other depths have 8 + N/3 heads of 64 channels, the line on which the
 // published sizes lie (d48, with 25 heads, is just above).
 inline Gpt2Config config_from_name(const std::string& name) {
-  const bool digits = name.size() > 1 && name.size() < 6 && name[0] == 'd' &&
-                      name.find_first_not_of("0123456789", 1) == std::string::npos;
-  const std::int64_t depth = digits ? std::atoll(name.c_str() + 1) : 0;
-  if (depth < 1) {
+  const bool is_name = name.size() > 1 && name.size() < 6 && name[0] == 'd' &&
+                       name.find_first_not_of("0123456789", 1) == std::string::npos;
+  const std::int64_t num_layers = is_name ? std::atoll(name.c_str() + 1) : 0;
+  if (num_layers < 1) {
     fail("--model '" + name + "' is not known",
-         "d12 (124M), d24 (350M), d36 (774M), d48 (1558M), or d and any other number of layers");
+         "use d12 (124M), d24 (350M), d36 (774M), d48 (1558M), or dN for N layers");
   }
   Gpt2Config config;
-  config.layers = depth;
-  config.heads = depth == 48 ? 25 : 8 + depth / 3;
+  config.layers = num_layers;
+  config.heads = num_layers == 48 ? 25 : 8 + num_layers / 3;
   config.channels = 64 * config.heads;
   return config;
 }

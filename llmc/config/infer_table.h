@@ -21,8 +21,8 @@ struct InferProgram {
 
   static constexpr const char* kName = "infer_gpt2";
   static constexpr const char* kDescription =
-      "Continues a text with a GPT-2. The text goes to stdout as it is generated, without the "
-      "prompt; all else goes to stderr.";
+      "Continues a text with a GPT-2 model. Prints the generated text, without the prompt, to "
+      "stdout as it is generated; everything else goes to stderr.";
   static const Settings<InferProgram>& settings();
   static std::string contradiction(const InferRequest&) { return {}; }
 };
@@ -34,21 +34,21 @@ inline Settings<InferProgram> text_rows() {
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model); },
        .unit = "DIR|FILE",
-       .help = "a directory that transformers saved, a checkpoint of train_gpt2, or a model file "
-               "of llm.c (.bin)",
+       .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, or a "
+               "model file of llm.c (.bin)",
        .synonym = "-m",
        .required = true},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json "
-               "and vocab.bpe, or with vocab.json and merges.txt",
-       .fallback = "the files in --model; without any, bytes if the model has 257 tokens",
+       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
+               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
+       .fallback = "the tokenizer files in --model, else bytes if the model has 257 tokens",
        .quantity = "tokenizer"},
       {.flag = "--prompt",
        .field = [](auto& s) -> decltype(auto) { return (s.prompt); },
        .unit = "TEXT",
-       .help = "text to continue; - reads it from stdin, to the last byte",
+       .help = "text to continue; - reads all of stdin",
        .fallback = "<|endoftext|>",
        .synonym = "-p",
        .empty_is_default = true},
@@ -60,7 +60,9 @@ inline Settings<InferProgram> sampling_rows() {
       {.flag = "--tokens",
        .field = [](auto& s) -> decltype(auto) { return (s.tokens); },
        .unit = "TOKENS",
-       .help = "tokens to generate; fewer if <|endoftext|> or the end of the context comes first",
+       .help =
+           "maximum number of tokens to generate; generation also stops at <|endoftext|> and at "
+           "the end of the context",
        .fallback = 128,
        .range = at_least(1),
        .synonym = "-n"},
@@ -70,20 +72,20 @@ inline Settings<InferProgram> sampling_rows() {
       {.flag = "--temperature",
        .field = [](auto& s) -> decltype(auto) { return (s.temperature); },
        .unit = "X",
-       .help = "divide the logits by this; 0: always the most likely token",
+       .help = "divide the logits by this value; 0 always selects the most likely token",
        .fallback = 1.0,
        .range = at_least(0),
        .synonym = "--temp"},
       {.flag = "--top-k",
        .field = [](auto& s) -> decltype(auto) { return (s.top_k); },
        .unit = "TOKENS",
-       .help = "sample among this many most likely tokens; 0: among all",
+       .help = "sample from this many of the most likely tokens; 0 samples from all",
        .fallback = 0,
        .range = at_least(0)},
       {.flag = "--seed",
        .field = [](auto& s) -> decltype(auto) { return (s.seed); },
        .unit = "N",
-       .help = "the same seed samples the same tokens",
+       .help = "seed of sampling; the same seed generates the same tokens",
        .fallback = 1337,
        .range = at_least(0)},
   };
@@ -93,18 +95,18 @@ inline Settings<InferProgram> run_rows() {
   return {
       {.flag = "--device",
        .field = [](auto& s) -> decltype(auto) { return (s.device); },
-       .help = "where to run; auto: on a GPU if there is one",
+       .help = "device to run on; auto selects a GPU if there is one",
        .fallback = SettingValue("auto"),
        .quantity = "device"},
       {.flag = "--dtype",
        .field = [](auto& s) -> decltype(auto) { return (s.dtype); },
-       .help = "type of weights, activations and cache; sums are fp32",
+       .help = "dtype of weights, activations and key-value cache; sums are fp32",
        .fallback = SettingValue("fp32"),
        .quantity = "dtype"},
       {.flag = "--json",
        .field = [](auto& s) -> decltype(auto) { return (s.json); },
-       .help = "print one JSON object at the end instead of text as it is generated: "
-               "prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids"},
+       .help = "print one JSON object at the end instead of the text as it is generated; its keys "
+               "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids"},
   };
 }
 

@@ -33,19 +33,19 @@ inline CheckpointState recorded_settings(const RunConfig& config) {
 }
 
 // Returns the current name of a flag, which a checkpoint may have stored under an old name.
-inline std::string present_name(const std::string& flag) {
+inline std::string current_name(const std::string& flag) {
   const Setting<TrainProgram>* row = find_setting(train_settings(), flag);
   return row == nullptr ? flag : row->flag;
 }
 
 // Returns "--lr was 0.0006, it is 0.0003 now" for each flag that is in both with different values.
-inline std::vector<std::string> changed_settings(const CheckpointState& before,
-                                                 const CheckpointState& now) {
+inline std::vector<std::string> changed_settings(const CheckpointState& old_settings,
+                                                 const CheckpointState& settings) {
   std::vector<std::string> notes;
-  for (const auto& [flag, value] : now) {
-    const auto found = before.find(flag);
-    if (found == before.end() || found->second == value) continue;
-    notes.push_back(flag + " was " + scalar_json(found->second).dump() + ", it is " +
+  for (const auto& [flag, value] : settings) {
+    const auto old = old_settings.find(flag);
+    if (old == old_settings.end() || old->second == value) continue;
+    notes.push_back(flag + " was " + scalar_json(old->second).dump() + ", it is " +
                     scalar_json(value).dump() + " now");
   }
   return notes;

@@ -61,7 +61,7 @@ T from_value(const SettingValue& value) {
     fail("'" + name + "' is not a known name");
   } else {
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
-      if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<T>(*whole);
+      if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<T>(*integer);
     }
     return std::get<T>(value);
   }
@@ -83,12 +83,12 @@ struct Field {
     if constexpr (std::is_enum_v<T>) {
       for (const char* name : choice_names(T{})) choices.emplace_back(name);
     }
-    requested = [](const Request& request) -> std::optional<SettingValue> {
+    get_request = [](const Request& request) -> std::optional<SettingValue> {
       const std::optional<T>& value = Access{}(request);
       if (!value) return std::nullopt;
       return setting_detail::to_value(*value);
     };
-    request = [](Request& all, const SettingValue& value) {
+    set_request = [](Request& all, const SettingValue& value) {
       Access{}(all) = setting_detail::from_value<T>(value);
     };
     get = [](const Config& config) { return setting_detail::to_value<T>(Access{}(config)); };
@@ -100,8 +100,8 @@ struct Field {
 
   SettingType type = SettingType::boolean;
   std::vector<std::string> choices;
-  std::optional<SettingValue> (*requested)(const Request&) = nullptr;
-  void (*request)(Request&, const SettingValue&) = nullptr;
+  std::optional<SettingValue> (*get_request)(const Request&) = nullptr;
+  void (*set_request)(Request&, const SettingValue&) = nullptr;
   SettingValue (*get)(const Config&) = nullptr;
   void (*set)(Config&, const SettingValue&) = nullptr;
   SettingValue (*zero)() = nullptr;
@@ -166,40 +166,40 @@ struct Condition {
 };
 
 // The setting's part of the sentence about the optimizer in a model card; {} is replaced by the
-// value. The parts are sorted by `place`.
+// value. The parts are sorted by `order`.
 struct CardText {
   CardText() = default;
-  CardText(int part_place, const char* part_text) : place(part_place), text(part_text) {}
+  CardText(int part_order, const char* part_text) : order(part_order), text(part_text) {}
 
-  int place = 0;
+  int order = 0;
   std::string text;
 };
 
 template <class P>
 struct Setting {
-  std::string flag;                     // "--lr"; a name without dashes is the positional argument
-  Field<P> field;                       // where it is stored
-  std::string unit;                     // placeholder after the flag, such as STEPS or DIR
-  std::string help;                     // what the flag does
-  Default<P> fallback;                  // the default
-  Range range;                          // bounds of a number
-  std::vector<std::string> needs;       // flags that must be given with it
-  std::vector<std::string> excludes;    // flags that must not be given with it
-  Condition only_with;                  // empty: it always has an effect
-  bool changes_results = false;         // whether weights or training losses depend on it
-  OnResume on_resume = OnResume::free;  // whether a resumed run may change it
-  std::string resume_text;              // extra note in the table of --resume
-  CardText card;                        // part of the model card
-  std::string quantity;                 // its name in errors of lower layers
-  std::string synonym;                  // alternative name, such as "-n"
-  std::vector<std::string> old_names;   // former names, still accepted
+  std::string flag;     // "--lr"; a name without dashes is the positional argument
+  Field<P> field;       // where it is stored
+  std::string unit;     // placeholder after the flag, such as STEPS or DIR
+  std::string help;     // what the flag does
+  Default<P> fallback;  // the default
+  Range range;          // bounds of a number
+  std::vector<std::string> required_flags;  // flags that must be given with it
+  std::vector<std::string> excluded_flags;  // flags that must not be given with it
+  Condition condition;                      // empty: it always has an effect
+  bool changes_results = false;             // whether weights or training losses depend on it
+  OnResume on_resume = OnResume::free;      // whether a resumed run may change it
+  std::string resume_text;                  // extra note in the table of --resume
+  CardText card;                            // part of the model card
+  std::string quantity;                     // its name in errors of lower layers
+  std::string synonym;                      // alternative name, such as "-n"
+  std::vector<std::string> old_names;       // former names, still accepted
   bool required = false;
   bool may_be_empty = false;      // for texts; otherwise an empty value is an error
   bool empty_is_default = false;  // for texts: an empty value counts as not given
   // Returns an error for one value as it was typed, or an empty text.
   std::function<std::string(const std::string&)> check;
   // Returns the value that another given flag implies. It precedes presets and the default.
-  std::function<std::optional<SettingValue>(const Resolution<P>&)> implied;
+  std::function<std::optional<SettingValue>(const Resolution<P>&)> implied_value;
   // Throws if the value conflicts with those of the rows above; called as soon as the value is set.
   std::function<void(const Resolution<P>&)> verify;
   std::string group;  // heading in --help; set by the table
@@ -213,8 +213,8 @@ using Settings = std::vector<Setting<P>>;
 // Returns the value as typed after a flag; empty for false, an empty text and an empty list.
 inline std::string value_text(const SettingValue& value) {
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "";
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
-  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return std::to_string(*whole);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* integer = std::get_if<std::uint64_t>(&value)) return std::to_string(*integer);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
   if (const auto* real = std::get_if<double>(&value)) {
     char digits[32];
@@ -261,7 +261,7 @@ const Setting<P>* find_setting(const Settings<P>& table, const std::string& name
 // Whether the flag was given. A switch given as false counts as not given.
 template <class P>
 bool is_given(const Setting<P>& row, const typename P::Request& request) {
-  const auto value = row.field.requested(request);
+  const auto value = row.field.get_request(request);
   return value && *value != SettingValue(false);
 }
 

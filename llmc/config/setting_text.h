@@ -17,8 +17,8 @@ namespace llmc {
 template <class Number>
 bool parse_number(const std::string& text, Number& value) {
   const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && at == end && std::isfinite(static_cast<double>(value));
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && std::isfinite(static_cast<double>(value));
 }
 
 namespace setting_detail {
@@ -26,17 +26,17 @@ namespace setting_detail {
 template <class Number>
 std::string number_error(const std::string& text, const Range& range) {
   Number value{};
-  const bool fits = parse_number(text, value) && static_cast<double>(value) >= range.min &&
-                    static_cast<double>(value) <= range.max;
-  if (fits) return {};
-  const bool whole = std::is_integral_v<Number>;
+  const bool is_valid = parse_number(text, value) && static_cast<double>(value) >= range.min &&
+                        static_cast<double>(value) <= range.max;
+  if (is_valid) return {};
+  const bool is_integer = std::is_integral_v<Number>;
   char bounds[96];
   if (std::isinf(range.max)) {
     std::snprintf(bounds, sizeof bounds, "%s from %.15g up",
-                  whole ? "a whole number" : "a finite number", range.min);
+                  is_integer ? "a whole number" : "a finite number", range.min);
   } else {
     std::snprintf(bounds, sizeof bounds, "%s from %.15g to %.15g",
-                  whole ? "a whole number" : "a number", range.min, range.max);
+                  is_integer ? "a whole number" : "a number", range.min, range.max);
   }
   return "'" + text + "' is not " + bounds;
 }
@@ -103,7 +103,7 @@ std::string unit_text(const Setting<P>& row) {
   return names;
 }
 
-// What the flag does, what it needs and its default, in one line.
+// The help of a flag in one line: what it does, the flags it requires and its default.
 template <class P>
 std::string help_text(const Setting<P>& row) {
   const auto list = [](const std::vector<std::string>& flags) {
@@ -112,8 +112,8 @@ std::string help_text(const Setting<P>& row) {
     return all;
   };
   std::string text = row.help;
-  if (!row.needs.empty()) text += "; needs " + list(row.needs);
-  if (!row.excludes.empty()) text += "; not with " + list(row.excludes);
+  if (!row.required_flags.empty()) text += "; needs " + list(row.required_flags);
+  if (!row.excluded_flags.empty()) text += "; not with " + list(row.excluded_flags);
   const std::string value = default_text(row);
   return value.empty() ? text : text + " [default: " + value + "]";
 }

@@ -24,8 +24,8 @@ struct TokenizeProgram {
 
   static constexpr const char* kName = "tokenize";
   static constexpr const char* kDescription =
-      "Turns texts into token files (.bin) for training, and back. A run that was interrupted "
-      "continues if it is started again with the same flags.";
+      "Converts texts to token files (.bin) for training, and back. An interrupted run resumes if "
+      "it is started again with the same flags.";
   static const Settings<TokenizeProgram>& settings();
 
   // Returns an error for a combination of flags that are valid one by one, or an empty text.
@@ -39,7 +39,7 @@ struct TokenizeProgram {
     }
     if (r.dedup_threshold && r.dedup != Dedup::near) return "--dedup-threshold needs --dedup near";
     if (r.val && (*r.val_fraction <= 0 || *r.val_fraction >= 1)) {
-      return "--val-fraction must lie between 0 and 1";
+      return "--val-fraction must be above 0 and below 1";
     }
     return {};
   }
@@ -52,28 +52,29 @@ inline Settings<TokenizeProgram> file_rows() {
       {.flag = "inputs",
        .field = [](auto& s) -> decltype(auto) { return (s.inputs); },
        .unit = "IN",
-       .help = "texts (.txt) and JSON lines (.jsonl); .bin with --decode",
+       .help = "text files (.txt) and JSON lines (.jsonl); token files (.bin) with --decode",
        .required = true},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, or a directory with the files of GPT-2's tokenizer",
+       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
+               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
        .quantity = "tokenizer",
        .required = true},
       {.flag = "--out",
        .field = [](auto& s) -> decltype(auto) { return (s.out); },
        .unit = "OUT",
-       .help = "token file to write; with --decode a text, or JSON lines (.jsonl)",
-       .fallback = "stdout, with --decode",
+       .help = "token file to write (.bin); with --decode, a text file or JSON lines (.jsonl)",
+       .fallback = "with --decode: stdout",
        .synonym = "-o"},
       {.flag = "--force",
        .field = [](auto& s) -> decltype(auto) { return (s.force); },
-       .help = "replace existing files",
+       .help = "replace existing files, and discard an unfinished run with other settings",
        .quantity = "overwriting"},
       {.flag = "--decode",
        .field = [](auto& s) -> decltype(auto) { return (s.decode); },
-       .help = "turn token files back into text; allows only --tokenizer, --out, --field and "
-               "--force",
+       .help = "convert token files back to text; other flags than --tokenizer, --out, --field and "
+               "--force are errors",
        .quantity = "decoding"},
   };
 }
@@ -82,9 +83,9 @@ inline Settings<TokenizeProgram> document_rows() {
   return {
       {.flag = "--format",
        .field = [](auto& s) -> decltype(auto) { return (s.format); },
-       .help = "format of the inputs; auto: by file name",
+       .help = "format of the inputs; auto selects it by file name",
        .fallback = SettingValue("auto"),
-       .excludes = {"--decode"},
+       .excluded_flags = {"--decode"},
        .quantity = "document format"},
       {.flag = "--field",
        .field = [](auto& s) -> decltype(auto) { return (s.field); },
@@ -95,32 +96,33 @@ inline Settings<TokenizeProgram> document_rows() {
       {.flag = "--split-on",
        .field = [](auto& s) -> decltype(auto) { return (s.split_on); },
        .unit = "LINE",
-       .help = "line between the documents of a text; '': an empty line",
-       .fallback = "a file is one document",
-       .excludes = {"--decode"},
+       .help = "line that separates the documents of a text file; '' is an empty line",
+       .fallback = "each file is one document",
+       .excluded_flags = {"--decode"},
        .may_be_empty = true,
        .check =
            [](const std::string& line) {
-             const bool one = line.find('\n') == line.npos;
-             return std::string(one ? "" : "is one line, without a line break in it");
+             const bool is_one_line = line.find('\n') == line.npos;
+             return std::string(is_one_line ? "" : "must be one line, without a line break");
            }},
       {.flag = "--no-end-of-text",
        .field = [](auto& s) -> decltype(auto) { return (s.no_end_of_text); },
        .help = "write no <|endoftext|>; without this flag one precedes each document",
-       .excludes = {"--decode"}},
+       .excluded_flags = {"--decode"}},
       {.flag = "--dedup",
        .field = [](auto& s) -> decltype(auto) { return (s.dedup); },
-       .help = "drop documents that came before: with the same bytes (exact), or also with nearly "
-               "the same words (near)",
+       .help = "drop repeated documents: those with the same bytes as an earlier one (exact), or "
+               "also those with nearly the same words (near)",
        .fallback = SettingValue("none"),
-       .excludes = {"--decode"}},
+       .excluded_flags = {"--decode"}},
       {.flag = "--dedup-threshold",
        .field = [](auto& s) -> decltype(auto) { return (s.dedup_threshold); },
        .unit = "X",
-       .help = "smallest Jaccard index of the sets of five words of two near duplicates",
+       .help = "minimum Jaccard index of two near duplicates, computed on their sets of five "
+               "consecutive words",
        .fallback = 0.8,
        .range = between(0.1, 1),
-       .excludes = {"--decode"}},
+       .excluded_flags = {"--decode"}},
   };
 }
 
@@ -129,30 +131,31 @@ inline Settings<TokenizeProgram> shard_rows() {
       {.flag = "--shard-tokens",
        .field = [](auto& s) -> decltype(auto) { return (s.shard_tokens); },
        .unit = "TOKENS",
-       .help = "more tokens than this go to files OUT_000000.bin, OUT_000001.bin, ... of this size",
+       .help = "maximum number of tokens per file; a longer output is split into OUT_000000.bin, "
+               "OUT_000001.bin, ...",
        .fallback = 100'000'000,
-       .range = between(1, static_cast<double>(kTokenFileMost)),
-       .excludes = {"--decode"}},
+       .range = between(1, static_cast<double>(kTokenFileMaxTokens)),
+       .excluded_flags = {"--decode"}},
       {.flag = "--val",
        .field = [](auto& s) -> decltype(auto) { return (s.val); },
        .unit = "OUT",
-       .help = "token file for documents held out for validation",
-       .needs = {"--val-fraction"},
-       .excludes = {"--decode"},
+       .help = "token file for the documents of the validation set",
+       .required_flags = {"--val-fraction"},
+       .excluded_flags = {"--decode"},
        .quantity = "validation text"},
       {.flag = "--val-fraction",
        .field = [](auto& s) -> decltype(auto) { return (s.val_fraction); },
        .unit = "FRACTION",
-       .help = "share of documents held out, chosen by their content",
+       .help = "fraction of the documents that go to --val, selected by a hash of their content",
        .range = between(0, 1),
-       .needs = {"--val"}},
+       .required_flags = {"--val"}},
       {.flag = "--threads",
        .field = [](auto& s) -> decltype(auto) { return (s.threads); },
        .unit = "THREADS",
-       .help = "worker threads; they do not change the result",
+       .help = "number of worker threads; does not change the result",
        .fallback = {"all processors", [](const auto&) { return available_processors(); }},
        .range = between(1, 4096),
-       .excludes = {"--decode"}},
+       .excluded_flags = {"--decode"}},
   };
 }
 

@@ -37,20 +37,23 @@ inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
 // Weights from a file define the model's sizes: a flag with another size is an error. This includes
 // a shorter --context; --seq-len sets the length of shorter sequences.
 inline void check_agreement(const RunConfig& config, const Gpt2Config& weights) {
-  const auto agree = [&](const std::string& flag, std::int64_t requested, std::int64_t size) {
+  const auto require_equal = [&](const std::string& flag, std::int64_t requested,
+                                 std::int64_t size) {
     if (requested == size) return;
     fail(flag + " " + std::to_string(requested) + " does not agree with " + std::to_string(size) +
              " in " + config.model.init_from,
-         "leave the flag out: --init-from brings the model's sizes");
+         "leave the flag out: --init-from sets the model's sizes");
   };
-  agree("--layers", config.model.layers, weights.layers);
-  agree("--heads", config.model.heads, weights.heads);
-  agree("--channels", config.model.channels, weights.channels);
-  agree("--context", config.model.context, weights.context);
+  require_equal("--layers", config.model.layers, weights.layers);
+  require_equal("--heads", config.model.heads, weights.heads);
+  require_equal("--channels", config.model.channels, weights.channels);
+  require_equal("--context", config.model.context, weights.context);
   if (config.model.name.empty()) return;
-  const Gpt2Config named = config_from_name(config.model.name);
-  agree("--model " + config.model.name + " with layers", named.layers, weights.layers);
-  agree("--model " + config.model.name + " with channels", named.channels, weights.channels);
+  const Gpt2Config named_shape = config_from_name(config.model.name);
+  require_equal("--model " + config.model.name + " with layers", named_shape.layers,
+                weights.layers);
+  require_equal("--model " + config.model.name + " with channels", named_shape.channels,
+                weights.channels);
 }
 
 inline void check_model(const TrainResolution& r) {
@@ -64,17 +67,18 @@ inline void check_sequences(const TrainResolution& r) {
   if (T > r.config.model.context) {
     fail("--seq-len " + std::to_string(T) + " is longer than the model's context of " +
              std::to_string(r.config.model.context),
-         "at most --context");
+         "use at most --context");
   }
-  constexpr std::int64_t kMostSequences = 65535;  // attention: a grid has at most so many in y or z
-  if (B > kMostSequences) {
-    fail("--batch-size " + std::to_string(B),
-         "at most " + std::to_string(kMostSequences) + "; --grad-accum makes steps larger");
+  constexpr std::int64_t kMaxSequences = 65535;  // attention: a grid has at most so many in y or z
+  if (B > kMaxSequences) {
+    fail("--batch-size " + std::to_string(B) + " is too large",
+         "use at most " + std::to_string(kMaxSequences) + "; --grad-accum makes steps larger");
   }
-  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
-  if (B <= kMost / T) return;
-  fail("--batch-size " + std::to_string(B) + " with sequences of " + std::to_string(T) + " tokens",
-       "at most " + std::to_string(kMost / T) + "; --grad-accum makes steps larger");
+  constexpr std::int64_t kMaxRows = (std::int64_t{1} << 31) - 1;
+  if (B <= kMaxRows / T) return;
+  fail("--batch-size " + std::to_string(B) + " is too large for sequences of " + std::to_string(T) +
+           " tokens",
+       "use at most " + std::to_string(kMaxRows / T) + "; --grad-accum makes steps larger");
 }
 
 // The --grad-accum that --total-batch-tokens implies, if that is given.
@@ -86,16 +90,17 @@ inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) 
   fail("--total-batch-tokens " + std::to_string(*total) +
            " is not a multiple of --batch-size x --seq-len = " + std::to_string(B) + " x " +
            std::to_string(T) + " = " + std::to_string(micro),
-       "the nearest is " + std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
+       "use a multiple, such as " +
+           std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
 }
 
 inline void check_step_tokens(const TrainResolution& r) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len;
-  if (r.config.batch.grad_accum <= kMost / rows) return;
+  if (r.config.batch.grad_accum <= kMaxTokens / rows) return;
   fail("--grad-accum " + std::to_string(r.config.batch.grad_accum) +
            " makes steps of more than 2^40 tokens",
-       "at most " + std::to_string(kMost / rows) + " for this micro-batch");
+       "use at most " + std::to_string(kMaxTokens / rows) + " for this micro-batch");
 }
 
 // The smallest number of steps that trains on `epochs` x `windows` sequences. Without source
@@ -104,7 +109,7 @@ inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
                                     std::int64_t global_batch) {
   constexpr double kRounding = 1e-12;  // 0.1 epochs of 30 windows are 3 sequences, not 4
   const double samples = std::ceil(epochs * static_cast<double>(windows) * (1 - kRounding));
-  if (samples > 0x1p62) fail("--epochs of so much data are more than 2^62 sequences");
+  if (samples > 0x1p62) fail("--epochs is too large: the run would have more than 2^62 sequences");
   return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
@@ -114,16 +119,16 @@ inline std::optional<SettingValue> implied_steps(const TrainResolution& r) {
   return steps_of_epochs(*r.request.schedule.epochs, *r.facts.windows, r.config.global_batch());
 }
 
-// Steps between two events if a run has `times` of them; at least 1.
-inline std::int64_t every_part(const TrainResolution& r, std::int64_t times) {
-  return std::max<std::int64_t>(1, r.config.schedule.steps / times);
+// Steps between two events if a run has `count` of them; at least 1.
+inline std::int64_t step_interval(const TrainResolution& r, std::int64_t count) {
+  return std::max<std::int64_t>(1, r.config.schedule.steps / count);
 }
 
 inline void check_loss_scale(const TrainResolution& r) {
   int exponent = 0;
   if (std::frexp(r.config.precision.loss_scale, &exponent) == 0.5) return;
   fail("--loss-scale " + std::to_string(r.config.precision.loss_scale) + " is not a power of two",
-       "1, 2, 4 ... 16777216: scaling must not round");
+       "use 1, 2, 4 ... or 16777216, which scale without rounding");
 }
 
 }  // namespace llmc

@@ -84,8 +84,8 @@ struct TrainProgram {
 
   static constexpr const char* kName = "train_gpt2";
   static constexpr const char* kDescription =
-      "Trains a GPT-2 from scratch or from given weights, on a GPU or on the CPU. Without "
-      "arguments: a small model on a toy language.";
+      "Trains a GPT-2 model from scratch or from existing weights, on a GPU or on the CPU. Without "
+      "--train, it trains a small model on a toy language, which has defaults of its own.";
   static const std::vector<Setting<TrainProgram>>& settings();
   static std::string contradiction(const Request&) { return {}; }
 };

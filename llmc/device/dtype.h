@@ -60,8 +60,8 @@ __host__ __device__ __forceinline__ float to_float(fp16 x) {
   const std::uint32_t bias = magnitude >= 0x0f800000u ? 224u : 112u;
   const std::uint32_t normal = magnitude + (bias << 23);
   // Subnormal: fraction * 2^-24 equals (1 + fraction * 2^-10) * 2^-14 - 2^-14.
-  const std::uint32_t tiny = bits_of(float_from_bits(magnitude + (113u << 23)) - 0x1p-14f);
-  return float_from_bits(sign | (magnitude < 0x00800000u ? tiny : normal));
+  const std::uint32_t subnormal = bits_of(float_from_bits(magnitude + (113u << 23)) - 0x1p-14f);
+  return float_from_bits(sign | (magnitude < 0x00800000u ? subnormal : normal));
 #endif
 }
 
@@ -88,13 +88,13 @@ __host__ __device__ __forceinline__ fp16 round_to_fp16(float x) {
   const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
   // As in round_to_bf16, after changing the exponent bias from 127 to 15. Values that are too large
   // exceed the bits of infinity (0x7c00) and are clamped to them.
-  const std::uint32_t moved = magnitude - (112u << 23);
-  const std::uint32_t normal = (moved + 0xfffu + (moved >> 13 & 1u)) >> 13;
+  const std::uint32_t rebiased = magnitude - (112u << 23);
+  const std::uint32_t normal = (rebiased + 0xfffu + (rebiased >> 13 & 1u)) >> 13;
   const std::uint32_t finite = normal < 0x7c00u ? normal : 0x7c00u;
   // Below 2^-14: fp32 numbers in [0.5, 1) are 2^-24 apart, as are fp16 subnormals, so adding 0.5
   // rounds to a subnormal.
-  const std::uint32_t tiny = bits_of(float_from_bits(magnitude) + 0.5f) - bits_of(0.5f);
-  const std::uint32_t rounded = magnitude < 0x38800000u ? tiny : finite;
+  const std::uint32_t subnormal = bits_of(float_from_bits(magnitude) + 0.5f) - bits_of(0.5f);
+  const std::uint32_t rounded = magnitude < 0x38800000u ? subnormal : finite;
   return fp16{static_cast<std::uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : rounded))};
 #endif
 }
@@ -141,7 +141,7 @@ inline Dtype parse_dtype(std::string_view name) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
     if (name == dtype_name(dtype)) return dtype;
   }
-  fail("unknown dtype '" + std::string(name) + "'", "allowed: fp32, bf16, fp16");
+  fail("unknown dtype '" + std::string(name) + "': expected fp32, bf16 or fp16");
 }
 
 // Calls f.template operator()<T>() with the storage type T of `dtype`. This is the only place where

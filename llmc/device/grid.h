@@ -22,16 +22,15 @@ inline bool check_launch(Grid grid, int block_threads, std::size_t shared_bytes)
                          grid.z > 0 && grid.z <= 65535;
   if (!grid_fits) {
     fail("a grid of " + std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
-             std::to_string(grid.z) + " blocks",
-         "at most 2147483647 x 65535 x 65535");
+         std::to_string(grid.z) + " blocks: at most 2147483647 x 65535 x 65535 are allowed");
   }
   if (block_threads <= 0 || block_threads > 1024 || block_threads % 32 != 0) {
-    fail("a block of " + std::to_string(block_threads) + " threads",
-         "a multiple of 32, at most 1024");
+    fail("a block of " + std::to_string(block_threads) +
+         " threads: a multiple of 32 up to 1024 is allowed");
   }
   if (shared_bytes > kMaxSharedBytes) {
-    fail("a block with " + std::to_string(shared_bytes) + " bytes of shared memory",
-         "at most " + std::to_string(kMaxSharedBytes) + ", what every GPU since sm_80 has");
+    fail("a block with " + std::to_string(shared_bytes) + " bytes of shared memory: at most " +
+         std::to_string(kMaxSharedBytes) + " are allowed, which every GPU since sm_80 has");
   }
   return true;
 }

@@ -11,7 +11,7 @@ class LaunchObserver {
   virtual ~LaunchObserver() = default;
 
   // `kernel` is the address of the kernel's function.
-  virtual void launched(const void* kernel, int block_threads, std::size_t shared_bytes) = 0;
+  virtual void on_launch(const void* kernel, int block_threads, std::size_t shared_bytes) = 0;
 };
 
 }  // namespace llmc

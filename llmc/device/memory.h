@@ -22,12 +22,12 @@ class OwnedMemory {
  public:
   OwnedMemory() = default;
   explicit OwnedMemory(std::int64_t count) : count_(count) {
-    require(count >= 0, "a buffer of negative size");
+    require(count >= 0, "the size of a buffer is negative");
     if (count == 0) return;
     data_ = static_cast<T*>(Allocate(bytes()));
     if (data_ == nullptr) {
       fail("no memory for " + std::to_string(bytes()) + " bytes",
-           "a smaller batch, sequence or model needs less");
+           "use a smaller batch, sequence or model");
     }
   }
   OwnedMemory(OwnedMemory&& other) noexcept

@@ -25,14 +25,14 @@ class Nvml {
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
   // Opens the library and the GPU at PCI bus id `bus_id`, such as 0000:3b:00.0. A device index
-  // would be ambiguous: CUDA_VISIBLE_DEVICES renumbers devices for CUDA only. Returns null if the
-  // library or the GPU is unavailable, with the reason in `why_not`.
-  static std::unique_ptr<Nvml> open(const std::string& bus_id, std::string* why_not = nullptr,
+  // would be ambiguous: CUDA_VISIBLE_DEVICES renumbers devices for CUDA only. Returns null and sets
+  // `reason` if the library or the GPU is unavailable.
+  static std::unique_ptr<Nvml> open(const std::string& bus_id, std::string* reason = nullptr,
                                     const char* library = kLibrary) {
     std::unique_ptr<Nvml> nvml(new Nvml);
-    const std::string why = nvml->start(bus_id, library);
-    if (why.empty()) return nvml;
-    if (why_not != nullptr) *why_not = why;
+    const std::string error = nvml->start(bus_id, library);
+    if (error.empty()) return nvml;
+    if (reason != nullptr) *reason = error;
     return nullptr;
   }
   ~Nvml() {
@@ -47,10 +47,10 @@ class Nvml {
     Utilisation utilisation{};
     Memory memory{};
     unsigned milliwatts = 0, celsius = 0;
-    if (answers(get_utilisation_, &utilisation)) usage.utilisation = utilisation.gpu;
-    if (answers(get_power_, &milliwatts)) usage.power = 1e-3 * milliwatts;
-    if (answers(get_memory_, &memory)) usage.memory = static_cast<double>(memory.used);
-    if (answers(get_temperature_, kSensorGpu, &celsius)) usage.temperature = celsius;
+    if (query(get_utilisation_, &utilisation)) usage.utilisation = utilisation.gpu;
+    if (query(get_power_, &milliwatts)) usage.power = 1e-3 * milliwatts;
+    if (query(get_memory_, &memory)) usage.memory = static_cast<double>(memory.used);
+    if (query(get_temperature_, kSensorGpu, &celsius)) usage.temperature = celsius;
     return usage;
   }
 
@@ -82,11 +82,11 @@ class Nvml {
       return std::string(library) + " is not NVML";
     }
     if (const Status status = init(); status != kSuccess) {
-      return "nvmlInit_v2 failed with " + std::to_string(status);
+      return "nvmlInit_v2 failed with status " + std::to_string(status);
     }
     shutdown_ = shutdown;
     if (const Status status = find(bus_id.c_str(), &device_); status != kSuccess) {
-      return "NVML knows no GPU at " + bus_id + " (" + std::to_string(status) + ")";
+      return "NVML has no GPU at " + bus_id + " (status " + std::to_string(status) + ")";
     }
     load(get_utilisation_, "nvmlDeviceGetUtilizationRates");
     load(get_power_, "nvmlDeviceGetPowerUsage");
@@ -102,7 +102,7 @@ class Nvml {
 
   // Returns false if there is no value: old drivers lack some functions, some GPUs lack sensors.
   template <class... Parameters, class... Arguments>
-  bool answers(Status (*get)(Device, Parameters...), Arguments... arguments) const {
+  bool query(Status (*get)(Device, Parameters...), Arguments... arguments) const {
     return get != nullptr && get(device_, arguments...) == kSuccess;
   }
 

@@ -53,9 +53,10 @@ __host__ __device__ __forceinline__ PhiloxBits random_bits(std::uint64_t seed,
                                                            std::uint64_t index) {
   // 40 bits of index and 24 bits of tensor fill two words; step and purpose fill one each.
   const PhiloxKey key{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}};
-  const std::uint64_t place = (static_cast<std::uint64_t>(tensor) << 40) | index;
-  return philox(key, {{static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(place >> 32),
-                       step, static_cast<std::uint32_t>(purpose)}});
+  const std::uint64_t position = (static_cast<std::uint64_t>(tensor) << 40) | index;
+  return philox(
+      key, {{static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), step,
+             static_cast<std::uint32_t>(purpose)}});
 }
 
 // Uniform in (0, 1): 23 bits, centred in their cell (exact in fp32), so the result is never 0 or 1.

@@ -32,7 +32,7 @@ struct Work {
 
 // Work of an operation that reads or writes each of these tensors once.
 template <class... Tensors>
-Work traffic_of(const Tensors&... tensors) {
+Work memory_traffic(const Tensors&... tensors) {
   return {.flops = 0,
           .bytes = ((static_cast<double>(tensors.size()) * sizeof(*tensors.data)) + ...)};
 }
@@ -56,7 +56,7 @@ class Profiler {
   // Operations on `stream` are timed between begin_step and end_step. end_step waits for the
   // stream.
   void begin_step(Stream& stream) {
-    require(open_.empty(), "a profiled step inside another");
+    require(open_.empty(), "a profiled step begins inside another");
     stream.profile(this);
     open_.push_back(mark(0, stream));
   }
@@ -71,14 +71,14 @@ class Profiler {
       entry.milliseconds += milliseconds_between(events_[mark.begin], events_[mark.end]);
     }
     marks_.clear();
-    events_used_ = 0;
+    num_used_events_ = 0;
     ++steps_;
   }
 
   // Called by ProfileScope, in pairs.
   void begin(const char* name, Stream& stream) {
     begin_range(name);
-    open_.push_back(mark(entry_of(name, marks_[open_.back()].entry), stream));
+    open_.push_back(mark(entry_index(name, marks_[open_.back()].entry), stream));
   }
   void end(Stream& stream) {
     marks_[open_.back()].end = record(stream);
@@ -113,12 +113,12 @@ class Profiler {
 
   // Events are created once and reused in every step.
   std::size_t record(Stream& stream) {
-    if (events_used_ == events_.size()) events_.emplace_back();
-    events_[events_used_].record(stream);
-    return events_used_++;
+    if (num_used_events_ == events_.size()) events_.emplace_back();
+    events_[num_used_events_].record(stream);
+    return num_used_events_++;
   }
 
-  std::size_t entry_of(const char* name, std::size_t parent) {
+  std::size_t entry_index(const char* name, std::size_t parent) {
     for (std::size_t i = 1; i < entries_.size(); ++i) {
       if (entries_[i].parent == parent && entries_[i].name == name) return i;
     }
@@ -127,11 +127,12 @@ class Profiler {
     return entries_.size() - 1;
   }
 
-  void append_parts(std::size_t of, std::size_t place, std::vector<Entry>& sorted) const {
+  void append_parts(std::size_t parent, std::size_t sorted_parent,
+                    std::vector<Entry>& sorted) const {
     for (std::size_t i = 1; i < entries_.size(); ++i) {
-      if (entries_[i].parent != of) continue;
+      if (entries_[i].parent != parent) continue;
       sorted.push_back(entries_[i]);
-      sorted.back().parent = place;
+      sorted.back().parent = sorted_parent;
       append_parts(i, sorted.size() - 1, sorted);
     }
   }
@@ -140,7 +141,7 @@ class Profiler {
   std::vector<Mark> marks_;        // calls of the current step
   std::vector<std::size_t> open_;  // indices of the open calls in marks_, outermost first
   std::deque<Event> events_;       // a deque: Event is not movable
-  std::size_t events_used_ = 0;
+  std::size_t num_used_events_ = 0;
   std::int64_t steps_ = 0;
 };
 

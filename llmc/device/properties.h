@@ -15,5 +15,5 @@
 //   struct DeviceProperties { name, compute_major, compute_minor, processors, clock_hz,
 //                             total_memory, free_memory, l2_bytes }
 //   DeviceProperties device_properties();
-//   bool device_available(std::string* why_not);
+//   bool device_available(std::string* reason);
 //   std::string device_bus_id();  // PCI bus id of the GPU (0000:3b:00.0); empty on the host

@@ -58,22 +58,22 @@ class ResourceMeter {
 
   ResourceUsage read() {
     const auto now = Clock::now();
-    const double used = processor_seconds();
-    const double elapsed = std::chrono::duration<double>(now - time_).count();
+    const double seconds = processor_seconds();
+    const double elapsed = std::chrono::duration<double>(now - last_time_).count();
     ResourceUsage usage;
-    if (elapsed > 0) usage.processors = (used - used_) / elapsed;
+    if (elapsed > 0) usage.processors = (seconds - last_seconds_) / elapsed;
     usage.host_memory = resident_bytes();
     if (gpu_) usage.gpu = gpu_->take();
-    time_ = now;
-    used_ = used;
+    last_time_ = now;
+    last_seconds_ = seconds;
     return usage;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  Clock::time_point time_ = Clock::now();
-  double used_ = processor_seconds();
+  Clock::time_point last_time_ = Clock::now();
+  double last_seconds_ = processor_seconds();
   std::unique_ptr<GpuSampler> gpu_;
 };
 

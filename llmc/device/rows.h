@@ -19,11 +19,11 @@ Tensor<T, 1> first_rows(const Tensor<T, 1>& tensor, std::int64_t n) {
 
 // Rows [first, first + n).
 template <class T>
-Tensor<T, 2> some_rows(const Tensor<T, 2>& tensor, std::int64_t first, std::int64_t n) {
+Tensor<T, 2> row_range(const Tensor<T, 2>& tensor, std::int64_t first, std::int64_t n) {
   return {tensor.data + first * tensor.shape[1], {n, tensor.shape[1]}};
 }
 template <class T>
-Tensor<T, 1> some_rows(const Tensor<T, 1>& tensor, std::int64_t first, std::int64_t n) {
+Tensor<T, 1> row_range(const Tensor<T, 1>& tensor, std::int64_t first, std::int64_t n) {
   return {tensor.data + first, {n}};
 }
 

@@ -16,31 +16,32 @@
 
 namespace llmc {
 
-// `wanted` is auto, cuda or host. Returns if this build matches it; otherwise exec()s the host
+// `choice` is auto, cuda or host. Returns if this build matches it; otherwise exec()s the host
 // build, or throws.
-inline void select_device(const std::string& wanted, char** argv) {
+inline void select_device(const std::string& choice, char** argv) {
   if (!kCudaTarget) {
-    if (wanted == "cuda") {
+    if (choice == "cuda") {
       fail(quantity("device") + " cuda: this is the host build",
-           "run a build that was made where nvcc is");
+           "run the CUDA build (build/cuda), which needs nvcc");
     }
     return;
   }
-  std::string why_not;
-  if (wanted != "host" && device_available(&why_not)) return;
-  if (wanted == "cuda") {
-    fail(quantity("device") + " cuda: no GPU can be used: " + why_not,
-         quantity("device") + " host");
+  std::string reason;
+  if (choice != "host" && device_available(&reason)) return;
+  if (choice == "cuda") {
+    fail(quantity("device") + " cuda: no GPU can be used: " + reason,
+         "use " + quantity("device") + " host");
   }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::filesystem::path other = self.parent_path().parent_path() / "host" / self.filename();
-  if (wanted == "auto") {
-    std::cerr << self.filename().string() << ": no GPU can be used (" << why_not
+  const std::filesystem::path host_build =
+      self.parent_path().parent_path() / "host" / self.filename();
+  if (choice == "auto") {
+    std::cerr << self.filename().string() << ": no GPU can be used (" << reason
               << "), running the host build on the CPU\n";
   }
-  execv(other.c_str(), argv);
-  fail("the host build " + other.string() + " cannot be started: " + std::strerror(errno),
-       "make builds it");
+  execv(host_build.c_str(), argv);
+  fail("the host build " + host_build.string() + " cannot be started: " + std::strerror(errno),
+       "build it with make");
 }
 
 }  // namespace llmc

@@ -52,21 +52,21 @@ inline std::string shape_text(const std::int64_t* shape, int rank) {
   return text + ")";
 }
 
-// Throws an Error that names the tensor, its shape and the wanted shape if the shapes differ. Also
-// throws if a tensor with elements has a null pointer.
+// Throws an Error that names the tensor, its shape and the expected shape if the shapes differ.
+// Also throws if a tensor with elements has a null pointer.
 template <class T, int R>
 void check_shape(const char* name, const Tensor<T, R>& tensor,
-                 std::initializer_list<std::int64_t> wanted,
-                 std::source_location where = std::source_location::current()) {
-  bool same = static_cast<int>(wanted.size()) == R;
-  for (int i = 0; same && i < R; ++i) same = tensor.shape[i] == wanted.begin()[i];
+                 std::initializer_list<std::int64_t> expected,
+                 std::source_location location = std::source_location::current()) {
+  bool same = static_cast<int>(expected.size()) == R;
+  for (int i = 0; same && i < R; ++i) same = tensor.shape[i] == expected.begin()[i];
   if (!same) {
     fail("tensor '" + std::string(name) + "' has shape " + shape_text(tensor.shape, R) +
-             ", wanted " + shape_text(wanted.begin(), static_cast<int>(wanted.size())),
-         {}, where);
+             ", expected " + shape_text(expected.begin(), static_cast<int>(expected.size())),
+         {}, location);
   }
   if (tensor.data == nullptr && tensor.size() > 0) {
-    fail("tensor '" + std::string(name) + "' has no memory", {}, where);
+    fail("tensor '" + std::string(name) + "' has no memory", {}, location);
   }
 }
 

@@ -24,24 +24,24 @@ class ContinuationRows {
  public:
   explicit ContinuationRows(std::int64_t T) : T_(T) {}
 
-  // `where` is FILE:LINE. Throws if the context or the continuation has no tokens, or if the
+  // `location` is FILE:LINE. Throws if the context or the continuation has no tokens, or if the
   // continuation has more than T, which would leave no context.
   void add(const Tokenizer& tokenizer, const std::string& context, const std::string& continuation,
-           const std::string& where) {
-    EvalRow row{encode(tokenizer, context, where), 0};
-    const std::vector<std::int32_t> end = encode(tokenizer, continuation, where);
-    row.scored = static_cast<std::int64_t>(end.size());
-    if (row.scored > T_ || row.tokens.empty() || end.empty()) {
-      fail(where + ": '" + printable(continuation) + "' has " + std::to_string(row.scored) +
+           const std::string& location) {
+    EvalRow row{encode(tokenizer, context, location), 0};
+    const std::vector<std::int32_t> end = encode(tokenizer, continuation, location);
+    row.num_scored = static_cast<std::int64_t>(end.size());
+    if (row.num_scored > T_ || row.tokens.empty() || end.empty()) {
+      fail(location + ": '" + printable(continuation) + "' has " + std::to_string(row.num_scored) +
                " tokens after " + std::to_string(row.tokens.size()) + " of context",
-           "at least 1 of each, and at most " + quantity("sequence length") + " = " +
-               std::to_string(T_) + " to be scored");
+           "give at least 1 of each, and at most " + quantity("sequence length") + " = " +
+               std::to_string(T_) + " to score");
     }
     row.tokens.insert(row.tokens.end(), end.begin(), end.end());
     const auto surplus = static_cast<std::int64_t>(row.tokens.size()) - (T_ + 1);
     if (surplus > 0) {
       row.tokens.erase(row.tokens.begin(), row.tokens.begin() + surplus);
-      ++truncated_;
+      ++num_truncated_;
     }
     rows_.push_back(std::move(row));
   }
@@ -49,28 +49,28 @@ class ContinuationRows {
   const std::vector<EvalRow>& rows() const { return rows_; }
   std::int64_t size() const { return static_cast<std::int64_t>(rows_.size()); }
 
-  std::string truncation() const {
-    return std::to_string(truncated_) + " of " + std::to_string(size()) +
+  std::string truncation_text() const {
+    return std::to_string(num_truncated_) + " of " + std::to_string(size()) +
            " contexts cut on the left to fit " + std::to_string(T_) + " tokens";
   }
 
  private:
   static std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& text,
-                                          const std::string& where) {
+                                          const std::string& location) {
     try {
       return tokenizer.encode(text);
     } catch (const Error& error) {
-      fail(where + ": " + error.marked_text());
+      fail(location + ": " + error.marked_text());
     }
   }
 
-  std::int64_t T_, truncated_ = 0;
+  std::int64_t T_, num_truncated_ = 0;
   std::vector<EvalRow> rows_;
 };
 
 // The fraction of right examples with its standard error, sqrt(p (1 - p) / (n - 1)).
-inline EvalMetric share(const std::string& name, std::int64_t right, std::int64_t n) {
-  const double p = static_cast<double>(right) / static_cast<double>(n);
+inline EvalMetric proportion(const std::string& name, std::int64_t num_correct, std::int64_t n) {
+  const double p = static_cast<double>(num_correct) / static_cast<double>(n);
   EvalMetric metric{name, p};
   if (n > 1) metric.standard_error = std::sqrt(p * (1 - p) / static_cast<double>(n - 1));
   return metric;
@@ -88,7 +88,7 @@ class ExamplesTask : public EvalTask {
   EvalRow row(std::int64_t i) const override { return rows_.rows()[i]; }
 
  protected:
-  std::string place(std::int64_t line) const { return file() + ":" + std::to_string(line); }
+  std::string row_location(std::int64_t line) const { return file() + ":" + std::to_string(line); }
 
   ContinuationRows rows_;
 };
@@ -102,27 +102,27 @@ class LambadaTask : public ExamplesTask {
               std::int64_t limit)
       : ExamplesTask("lambada", file, T) {
     for (const LambadaExample& example : read_lambada(file, limit)) {
-      rows_.add(tokenizer, example.context, example.word, place(example.line));
+      rows_.add(tokenizer, example.context, example.word, row_location(example.line));
     }
   }
 
   std::string protocol() const override {
-    return "the last word (what follows the last space, and that space) after all before it, "
-           "without <|endoftext|>; accuracy: each of its tokens is the likeliest; perplexity: "
-           "exp(mean over examples of the word's nll); " +
-           rows_.truncation();
+    return "the last word (the last space and the text after it), predicted from all text before "
+           "it, without <|endoftext|>; accuracy: each token of the word is the most likely one; "
+           "perplexity: exp(mean over examples of the word's nll); " +
+           rows_.truncation_text();
   }
   std::int64_t examples() const override { return rows(); }
-  bool asks_greedy() const override { return true; }
+  bool needs_greedy() const override { return true; }
 
   std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
     double nll = 0;
-    std::int64_t right = 0;
+    std::int64_t num_correct = 0;
     for (const RowScore& score : scores) {
       nll += score.nll;
-      right += score.greedy ? 1 : 0;
+      num_correct += score.greedy ? 1 : 0;
     }
-    return {share("accuracy", right, examples()),
+    return {proportion("accuracy", num_correct, examples()),
             {"perplexity", std::exp(nll / static_cast<double>(examples()))}};
   }
 };
@@ -140,33 +140,34 @@ class HellaSwagTask : public ExamplesTask {
     for (const HellaSwagExample& example : read_hellaswag(file, limit)) {
       choices_.push_back({rows(), example.endings.size(), example.label});
       for (const std::string& ending : example.endings) {
-        rows_.add(tokenizer, example.context, " " + ending, place(example.line));
+        rows_.add(tokenizer, example.context, " " + ending, row_location(example.line));
         bytes_.push_back(static_cast<double>(ending.size()));
       }
     }
   }
 
   std::string protocol() const override {
-    return "the ending of the highest log-probability after ctx and a space, without "
-           "<|endoftext|>; accuracy: of their sums; acc_norm: of sums divided by the ending's "
-           "bytes; acc_norm_tokens: by its tokens; " +
-           rows_.truncation();
+    return "the ending with the highest log-probability after ctx and a space, without "
+           "<|endoftext|>; accuracy: sums are compared; acc_norm: sums divided by the ending's "
+           "bytes; acc_norm_tokens: sums divided by its tokens; " +
+           rows_.truncation_text();
   }
   std::int64_t examples() const override { return static_cast<std::int64_t>(choices_.size()); }
 
   std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
-    std::int64_t plain = 0, by_bytes = 0, by_tokens = 0;
+    std::int64_t correct_by_sum = 0, correct_by_bytes = 0, correct_by_tokens = 0;
     for (const Choice& choice : choices_) {
-      const auto right = [&](auto&& length) {
-        return best(choice, scores, length) == choice.label ? 1 : 0;
+      const auto is_correct = [&](auto&& length) {
+        return best_ending(choice, scores, length) == choice.label ? 1 : 0;
       };
-      plain += right([](std::size_t) { return 1.0; });
-      by_bytes += right([&](std::size_t i) { return bytes_[i]; });
-      by_tokens +=
-          right([&](std::size_t i) { return static_cast<double>(rows_.rows()[i].scored); });
+      correct_by_sum += is_correct([](std::size_t) { return 1.0; });
+      correct_by_bytes += is_correct([&](std::size_t i) { return bytes_[i]; });
+      correct_by_tokens += is_correct(
+          [&](std::size_t i) { return static_cast<double>(rows_.rows()[i].num_scored); });
     }
-    return {share("accuracy", plain, examples()), share("acc_norm", by_bytes, examples()),
-            share("acc_norm_tokens", by_tokens, examples())};
+    return {proportion("accuracy", correct_by_sum, examples()),
+            proportion("acc_norm", correct_by_bytes, examples()),
+            proportion("acc_norm_tokens", correct_by_tokens, examples())};
   }
 
  private:
@@ -178,8 +179,9 @@ class HellaSwagTask : public ExamplesTask {
   // The ending with the smallest nll / length; the first one if several are equal. Returns nothing
   // if the first ending's score is NaN; a later NaN is never the smallest.
   template <class Length>
-  static std::optional<std::size_t> best(const Choice& choice, std::span<const RowScore> scores,
-                                         const Length& length) {
+  static std::optional<std::size_t> best_ending(const Choice& choice,
+                                                std::span<const RowScore> scores,
+                                                const Length& length) {
     const auto cost = [&](std::size_t ending) {
       const std::size_t i = static_cast<std::size_t>(choice.first) + ending;
       return scores[i].nll / length(i);

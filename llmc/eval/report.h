@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "llmc/base/number_text.h"
 #include "llmc/eval/task.h"
 #include "llmc/io/run_log.h"
 
@@ -20,17 +20,15 @@ struct EvalResult {
 
 namespace eval_report_detail {
 
-inline std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
+inline std::string metric_text(double value) {
+  return number_text("%.6g", value);
 }
 
 inline std::vector<std::string> table_row(const EvalResult& result, const EvalMetric& metric) {
   return {result.task,
           metric.name,
-          number_text(metric.value),
-          metric.standard_error ? number_text(*metric.standard_error) : "-",
+          metric_text(metric.value),
+          metric.standard_error ? metric_text(*metric.standard_error) : "-",
           std::to_string(result.examples),
           result.file};
 }
@@ -51,7 +49,7 @@ inline LogRecord log_record(const EvalResult& result, std::int64_t step) {
 inline std::string summary(const EvalResult& result) {
   std::string text = result.task + " " + result.file + ":";
   for (const EvalMetric& metric : result.metrics) {
-    text += " " + metric.name + " " + eval_report_detail::number_text(metric.value) + ",";
+    text += " " + metric.name + " " + eval_report_detail::metric_text(metric.value) + ",";
   }
   text.pop_back();
   return text + " (" + std::to_string(result.examples) + " examples)";

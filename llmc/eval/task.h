@@ -21,15 +21,16 @@
 
 namespace llmc {
 
-// One question: how likely are the last `scored` of these tokens, each after all tokens before it?
+// One question: how likely are the last `num_scored` of these tokens, each after all tokens before
+// it?
 struct EvalRow {
   std::vector<std::int32_t> tokens;
-  std::int64_t scored = 0;
+  std::int64_t num_scored = 0;
 };
 
 struct RowScore {
   double nll = 0;       // minus the sum of the natural logarithms of the probabilities
-  bool greedy = false;  // each token is the most likely one; only if asks_greedy()
+  bool greedy = false;  // each token is the most likely one; only if needs_greedy()
 };
 
 struct EvalMetric {
@@ -56,7 +57,7 @@ class EvalTask {
   virtual std::int64_t rows() const = 0;
   virtual std::int64_t row_length(std::int64_t i) const = 0;  // tokens
   virtual EvalRow row(std::int64_t i) const = 0;
-  virtual bool asks_greedy() const { return false; }
+  virtual bool needs_greedy() const { return false; }
 
   // `scores` has the score of each row, in order.
   virtual std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const = 0;

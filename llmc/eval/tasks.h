@@ -44,7 +44,7 @@ inline EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings,
   if (settings.stride > T) {
     fail("--eval-stride " + std::to_string(settings.stride) + " is more than --seq-len " +
              std::to_string(T),
-         "at most --seq-len, or tokens would be left out");
+         "use at most --seq-len, so that no token is skipped");
   }
   EvalTasks tasks;
   for (const std::string& spec : settings.tasks) {
@@ -58,9 +58,9 @@ struct EvalCallbacks {
   // Called after each batch of a task with the tokens scored so far, their total and the seconds
   // since the task began; returns false to stop, which drops this task and those after it.
   std::function<bool(const EvalTask& task, std::int64_t done, std::int64_t total, double seconds)>
-      progress;
+      on_batch;
   // Called when a task has its result.
-  std::function<void(const EvalResult& result)> finished;
+  std::function<void(const EvalResult& result)> on_result;
 };
 
 // Runs the tasks in turn and returns the results of those that were completed.
@@ -73,12 +73,12 @@ std::vector<EvalResult> run_eval_tasks(const EvalTasks& tasks, RowScorer<T> scor
     const auto start = Clock::now();
     const auto scores = scorer.score(*task, [&](std::int64_t done, std::int64_t total) {
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      return callbacks.progress(*task, done, total, seconds);
+      return callbacks.on_batch(*task, done, total, seconds);
     });
     if (scores.empty()) break;
     results.push_back(
         {task->name(), task->file(), task->protocol(), task->examples(), task->metrics(scores)});
-    callbacks.finished(results.back());
+    callbacks.on_result(results.back());
   }
   return results;
 }

@@ -15,11 +15,11 @@ namespace llmc {
 // Number of words, which are runs of bytes other than ASCII white space.
 inline std::int64_t count_words(std::string_view text) {
   std::int64_t words = 0;
-  bool inside = false;
+  bool in_word = false;
   for (const char c : text) {
     const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
-    words += !space && !inside ? 1 : 0;
-    inside = !space;
+    words += !space && !in_word ? 1 : 0;
+    in_word = !space;
   }
   return words;
 }
@@ -32,13 +32,13 @@ class LineJoiner {
   void add(std::string_view word) {
     if (const std::string_view glue = inner_mark(word); !glue.empty()) {
       line_ += glue;
-      glued_ = true;
+      joins_next_ = true;
       return;
     }
     const bool closes = closing(word);
-    if (!line_.empty() && !glued_ && !closes) line_ += ' ';
+    if (!line_.empty() && !joins_next_ && !closes) line_ += ' ';
     line_ += word;
-    glued_ = opening(word, closes);
+    joins_next_ = opening(word, closes);
     previous_ = word;
   }
 
@@ -81,7 +81,7 @@ class LineJoiner {
 
   std::string line_;
   std::string_view previous_;
-  bool glued_ = false;  // no space before the next word
+  bool joins_next_ = false;  // no space before the next word
   bool double_open_ = false, single_open_ = false;
 };
 

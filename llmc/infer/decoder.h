@@ -34,7 +34,7 @@ class Decoder {
   // shape.run_shape() and must outlive the decoder.
   Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
       : runner_(runner),
-        shape_(checked(shape, runner.config())),
+        shape_(validate(shape, runner.config())),
         cache_(runner.config(), shape.B, shape.capacity, plan) {}
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -43,7 +43,7 @@ class Decoder {
   void prefill(const std::vector<std::int32_t>& tokens) {
     const auto count = static_cast<std::int64_t>(tokens.size());
     require(count > 0 && count % shape_.B == 0 && count <= shape_.B * shape_.prompt,
-            "prompts that the decoder was not built for");
+            "the prompts do not fit the shape of the decoder");
     length_ = 0;
     const std::int64_t heads = config().heads;
     run(tokens, count / shape_.B,
@@ -54,11 +54,11 @@ class Decoder {
 
   // Reads one more token of each sequence, B ids. Throws if the cache is full.
   void advance(const std::vector<std::int32_t>& tokens) {
-    require(std::ssize(tokens) == shape_.B, "not one token for each sequence");
-    if (length_ == 0) fail("advance() before prefill()");
+    require(std::ssize(tokens) == shape_.B, "advance() needs one token per sequence");
+    if (length_ == 0) fail("advance() was called before prefill()");
     if (length_ == shape_.capacity) {
       fail("the cache is full: " + std::to_string(length_) + " tokens",
-           "a decoder with more capacity, up to the model's context");
+           "build a decoder with more capacity, at most the model's context");
     }
     run(tokens, 1,
         [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3>, Tensor<const T, 3> qkv) {
@@ -70,7 +70,7 @@ class Decoder {
   // The logits (V) for the token that follows sequence b, in host memory. Throws an Error if one
   // is not finite.
   void logits(std::int64_t b, Logits& values) {
-    runner_.read_logits((b + 1) * last_pass_ - 1, values);
+    runner_.read_logits((b + 1) * last_pass_length_ - 1, values);
     require_finite(values);
   }
 
@@ -79,12 +79,14 @@ class Decoder {
   std::int64_t length() const { return length_; }  // tokens of each sequence in the cache
 
  private:
-  static const DecoderShape& checked(const DecoderShape& shape, const Gpt2Config& config) {
-    require(shape.B > 0 && shape.prompt > 0, "a decoder for no sequences, or for empty prompts");
+  static const DecoderShape& validate(const DecoderShape& shape, const Gpt2Config& config) {
+    require(shape.B > 0 && shape.prompt > 0,
+            "a decoder needs at least one sequence and one prompt token");
     if (shape.prompt > shape.capacity || shape.capacity > config.context) {
-      fail("a cache of " + std::to_string(shape.capacity) + " tokens for prompts of " +
-               std::to_string(shape.prompt),
-           "prompt <= capacity <= context, which is " + std::to_string(config.context));
+      fail("a cache of " + std::to_string(shape.capacity) + " tokens does not fit prompts of " +
+               std::to_string(shape.prompt) + " tokens and a context of " +
+               std::to_string(config.context),
+           "choose prompt <= capacity <= context");
     }
     return shape;
   }
@@ -93,10 +95,10 @@ class Decoder {
   // in the cache.
   template <class Attend>
   void run(const std::vector<std::int32_t>& tokens, std::int64_t T_new, const Attend& attend) {
-    const std::vector<std::int32_t> first(static_cast<std::size_t>(shape_.B),
-                                          static_cast<std::int32_t>(length_));
+    const std::vector<std::int32_t> first_position(static_cast<std::size_t>(shape_.B),
+                                                   static_cast<std::int32_t>(length_));
     const DeviceBatch batch = runner_.put(
-        {.batch = {.B = shape_.B, .T = T_new, .inputs = tokens}, .first_position = first});
+        {.batch = {.B = shape_.B, .T = T_new, .inputs = tokens}, .first_position = first_position});
     positions_ = make_tensor(batch.first_position, shape_.B);
     runner_.forward(batch, [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3> lse,
                                Tensor<const T, 3> qkv) {
@@ -105,7 +107,7 @@ class Decoder {
       attend(layer, out, lse, qkv);
     });
     length_ += T_new;
-    last_pass_ = T_new;
+    last_pass_length_ = T_new;
   }
 
   ModelRunner<T>& runner_;
@@ -113,7 +115,7 @@ class Decoder {
   KvCache<T> cache_;
   Tensor<const std::int32_t, 1> positions_;  // (B) position of the first token of the pass
   std::int64_t length_ = 0;                  // tokens of each sequence in the cache
-  std::int64_t last_pass_ = 0;               // tokens of each sequence in the last pass
+  std::int64_t last_pass_length_ = 0;        // tokens of each sequence in the last pass
 };
 
 }  // namespace llmc

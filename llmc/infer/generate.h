@@ -41,7 +41,7 @@ using Prompts = std::vector<std::vector<std::int32_t>>;
 template <class Reader, class Use>
 Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions& options,
                 Use&& use) {
-  require(!options.stop || prompts.size() == 1, "a token to stop at, for several sequences");
+  require(!options.stop || prompts.size() == 1, "a stop token is set for several sequences");
   typename Reader::Logits logits;
   std::vector<std::int32_t> tokens;
   for (const auto& prompt : prompts) tokens.insert(tokens.end(), prompt.begin(), prompt.end());
@@ -57,8 +57,8 @@ Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions&
       if (tokens.back() == options.stop) return Finish::stop;
       if (!use(b, tokens.back())) return Finish::cancelled;
     }
-    const bool more = count + 1 < options.tokens && position + 1 < reader.max_length();
-    if (more) reader.advance(tokens);
+    const bool has_next = count + 1 < options.tokens && position + 1 < reader.max_length();
+    if (has_next) reader.advance(tokens);
   }
   return Finish::length;
 }

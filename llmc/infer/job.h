@@ -28,8 +28,10 @@ struct Job {
   // The cache needs no entry for the last token, because no token follows it.
   DecoderShape shape() const {
     const auto length = static_cast<std::int64_t>(prompt.size());
-    const std::int64_t room = config.context - length;
-    return {.B = 1, .prompt = length, .capacity = length + std::min(options.tokens, room) - 1};
+    const std::int64_t max_new_tokens = config.context - length;
+    return {.B = 1,
+            .prompt = length,
+            .capacity = length + std::min(options.tokens, max_new_tokens) - 1};
   }
 };
 

@@ -25,11 +25,11 @@ class KvCache {
   std::int64_t capacity() const { return keys_.shape[2]; }  // T_max
 
   // (B, T_max, C) of one layer.
-  Tensor<T, 3> keys(std::int64_t layer) const { return of_layer(keys_, layer); }
-  Tensor<T, 3> values(std::int64_t layer) const { return of_layer(values_, layer); }
+  Tensor<T, 3> keys(std::int64_t layer) const { return layer_view(keys_, layer); }
+  Tensor<T, 3> values(std::int64_t layer) const { return layer_view(values_, layer); }
 
  private:
-  static Tensor<T, 3> of_layer(const Tensor<T, 4>& all, std::int64_t layer) {
+  static Tensor<T, 3> layer_view(const Tensor<T, 4>& all, std::int64_t layer) {
     const auto [L, B, T_max, C] = all.shape;
     return {all.data + layer * B * T_max * C, {B, T_max, C}};
   }

@@ -28,9 +28,10 @@ inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings,
   auto bytes = std::make_unique<ByteTokenizer>();
   if (bytes->vocabulary_size() == vocabulary) return bytes;
   fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
-           " tokens and no files of a tokenizer beside it",
-       "--tokenizer DIR: a directory with tokenizer.json, with encoder.json and vocab.bpe, or with "
-       "vocab.json and merges.txt; --tokenizer words:FILE: a model of words");
+           " tokens and no tokenizer files",
+       "use --tokenizer DIR for a directory that contains tokenizer.json, or "
+       "encoder.json and vocab.bpe, or vocab.json and merges.txt; for a model of words, use "
+       "--tokenizer words:FILE");
 }
 
 // The token between documents: eos_token_id of config.json if the model has that token, otherwise
@@ -60,12 +61,12 @@ inline std::vector<std::int32_t> prompt_tokens(const std::string& text, const To
   if (tokens.empty() && end_of_text) tokens.push_back(*end_of_text);
   if (tokens.empty()) {
     fail("--prompt is empty, and this model has no <|endoftext|> to start from",
-         "a text with at least one token");
+         "give a text with at least one token");
   }
   if (std::ssize(tokens) >= context) {
     fail("--prompt has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
              std::to_string(context),
-         "at most " + std::to_string(context - 1) + ": one place is for what follows");
+         "use at most " + std::to_string(context - 1) + ", so that at least one token can follow");
   }
   return tokens;
 }

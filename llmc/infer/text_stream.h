@@ -20,10 +20,10 @@ class TextStream {
   std::string push(std::int32_t token) {
     // The text of a token can depend on the token before it: tokens that are words get a space in
     // between.
-    const std::int32_t both[] = {last_, token};
-    const std::string before = tokenizer_.decode({both, 1});
+    const std::int32_t pair[] = {last_, token};
+    const std::string prefix = tokenizer_.decode({pair, 1});
     last_ = token;
-    return utf8_.push(tokenizer_.decode(both).substr(before.size()));
+    return utf8_.push(tokenizer_.decode(pair).substr(prefix.size()));
   }
 
   // U+FFFD for the rest of a character that is still incomplete, otherwise an empty text.

@@ -98,39 +98,40 @@ inline std::vector<LogRecord> read_log(const std::filesystem::path& path) {
   return records;
 }
 
-struct TrimmedLog {
-  std::int64_t kept = 0;
-  std::int64_t dropped = 0;  // lines of later steps
-  std::int64_t damaged = 0;  // lines that are not JSON objects, such as a partial last line
+struct LogTrimResult {
+  std::int64_t num_kept = 0;
+  std::int64_t num_dropped = 0;  // lines of later steps
+  std::int64_t num_damaged = 0;  // lines that are not JSON objects, such as a partial last line
 };
 
 // Prepares the log for a run that resumes after `last_step`. Drops damaged lines and lines with a
 // greater `step`: the run writes those steps again, and each step is in the log once. Lines without
 // a step are kept. Kept lines keep their bytes. A missing log, or one that is not a regular file,
 // is not changed.
-inline TrimmedLog trim_log(const std::filesystem::path& path, std::int64_t last_step) {
-  TrimmedLog trimmed;
+inline LogTrimResult trim_log(const std::filesystem::path& path, std::int64_t last_step) {
+  LogTrimResult result;
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return trimmed;
+  if (!std::filesystem::is_regular_file(path, ignored)) return result;
   const std::string text = read_file(path);
-  std::string kept;
-  const bool whole = text.empty() || text.ends_with('\n');
+  std::string kept_lines;
+  const bool ends_with_newline = text.empty() || text.ends_with('\n');
   for (Lines lines(text); lines.next();) {
     try {
       const Scalar step = log_value(parse_log_line(lines.line(), "a line"), "step");
       if (step.is_number() && step.number("step") > static_cast<double>(last_step)) {
-        ++trimmed.dropped;
+        ++result.num_dropped;
         continue;
       }
     } catch (const Error&) {
-      ++trimmed.damaged;
+      ++result.num_damaged;
       continue;
     }
-    ++trimmed.kept;
-    kept.append(lines.line()).append("\n");
+    ++result.num_kept;
+    kept_lines.append(lines.line()).append("\n");
   }
-  if (!whole || trimmed.dropped + trimmed.damaged > 0) write_file(path, kept);
-  return trimmed;
+  if (!ends_with_newline || result.num_dropped + result.num_damaged > 0)
+    write_file(path, kept_lines);
+  return result;
 }
 
 }  // namespace llmc

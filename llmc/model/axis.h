@@ -40,11 +40,11 @@ inline const char* axis_text(AxisName name) {
   return "";
 }
 
-// Indices [begin, begin + size) of an axis. `stored` is their number in memory, with padding.
+// Indices [begin, begin + size) of an axis. `stored_size` is their number in memory, with padding.
 struct AxisPiece {
   std::int64_t begin = 0;
   std::int64_t size = 0;
-  std::int64_t stored = 0;
+  std::int64_t stored_size = 0;
 };
 
 struct Axis {
@@ -68,9 +68,9 @@ struct Axis {
                std::to_string(place.tensor_ranks) + " tensor-parallel ranks",
            "the number of ranks must divide the " + std::string(axis_text(name)));
     }
-    const std::int64_t stored = round_up(ceil_div(size, place.tensor_ranks), multiple);
-    const std::int64_t begin = std::min(size, place.tensor_rank * stored);
-    return {begin, std::min(size - begin, stored), stored};
+    const std::int64_t stored_size = round_up(ceil_div(size, place.tensor_ranks), multiple);
+    const std::int64_t begin = std::min(size, place.tensor_rank * stored_size);
+    return {begin, std::min(size - begin, stored_size), stored_size};
   }
 };
 
@@ -90,19 +90,19 @@ inline std::vector<Interval> intervals_of(const std::vector<Axis>& axes, const M
   std::vector<Interval> all = {{0, 0, 1}};  // in units of the remaining axes
   for (const Axis& axis : axes) {
     const AxisPiece piece = axis.piece(place);
-    std::vector<Interval> finer;
+    std::vector<Interval> split_intervals;
     for (const Interval& outer : all) {
-      if (piece.size == axis.size && piece.stored == axis.size) {
-        finer.push_back({outer.global_begin * axis.size, outer.local_begin * axis.size,
-                         outer.size * axis.size});
+      if (piece.size == axis.size && piece.stored_size == axis.size) {
+        split_intervals.push_back({outer.global_begin * axis.size, outer.local_begin * axis.size,
+                                   outer.size * axis.size});
         continue;
       }
       for (std::int64_t i = 0; i < outer.size && piece.size > 0; ++i) {
-        finer.push_back({(outer.global_begin + i) * axis.size + piece.begin,
-                         (outer.local_begin + i) * piece.stored, piece.size});
+        split_intervals.push_back({(outer.global_begin + i) * axis.size + piece.begin,
+                                   (outer.local_begin + i) * piece.stored_size, piece.size});
       }
     }
-    all = std::move(finer);
+    all = std::move(split_intervals);
   }
   return all;
 }

@@ -46,11 +46,12 @@ class BatchStage {
     if (buffers.host.size() == 0) {
       buffers.host = PinnedBuffer<std::int32_t>(buffers.device.size());
     } else {
-      buffers.copied.synchronize();
+      buffers.copy_done.synchronize();
     }
     std::int64_t at = 0;
     const auto add = [&](const std::vector<std::int32_t>& values) {
-      require(at + std::ssize(values) <= buffers.host.size(), "a batch larger than its stage");
+      require(at + std::ssize(values) <= buffers.host.size(),
+              "the batch is larger than its staging buffer");
       std::copy(values.begin(), values.end(), buffers.host.data() + at);
       const std::int32_t* device = buffers.device.data + at;
       at += std::ssize(values);
@@ -69,7 +70,7 @@ class BatchStage {
     batch.buckets.count = std::ssize(token_buckets.token);
     copy_to_device(buffers.device.data, static_cast<const std::int32_t*>(buffers.host.data()), at,
                    stream);
-    buffers.copied.record(stream);
+    buffers.copy_done.record(stream);
     return batch;
   }
 
@@ -77,7 +78,7 @@ class BatchStage {
   struct Buffers {
     Tensor<std::int32_t, 1> device;
     PinnedBuffer<std::int32_t> host;  // allocated on first use
-    Event copied;
+    Event copy_done;
   };
 
   // Tokens, targets, doc_start and bucket positions have `rows` numbers each. The distinct ids have

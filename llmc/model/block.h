@@ -100,7 +100,7 @@ class Block {
     Context& context = pass.context;
     const std::int64_t rows = pass.rows();
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
-    const Tensor<T, 2> d_fc = work.d_wide(rows, a.fc.shape[1]);
+    const Tensor<T, 2> d_fc = work.d_bt4c(rows, a.fc.shape[1]);
     const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
     mlp_c_proj_.backward(d_fc, d_branch, a.gelu, context);
     gelu_backward<T>(d_fc, d_fc, a.fc, context.stream);
@@ -113,9 +113,9 @@ class Block {
     Context& context = pass.context;
     const std::int64_t rows = pass.rows(), C = a.input.shape[1];
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
-    const Tensor<T, 2> d_qkv = work.d_wide(rows, a.qkv.shape[1]);
+    const Tensor<T, 2> d_qkv = work.d_bt4c(rows, a.qkv.shape[1]);
     const auto d_branch =
-        branch_gradient(work.d_wide(rows, C), Branch::attention, d_residual, pass);
+        branch_gradient(work.d_bt4c(rows, C), Branch::attention, d_residual, pass);
     attention_c_proj_.backward(d_btc, d_branch, a.attention, context);
     attention_.backward(d_qkv, d_btc, a, pass);
     c_attn_.backward(d_btc, d_qkv, a.ln_1, context);
@@ -126,7 +126,7 @@ class Block {
   Tensor<const T, 2> branch_gradient(Tensor<T, 2> buffer, Branch branch, In<T, 2> d_residual,
                                      const Pass& pass) const {
     const Dropout dropout = branch_dropout(pass.options, layer_, branch);
-    if (!dropout.on()) return d_residual;
+    if (!dropout.enabled()) return d_residual;
     apply_dropout<T>(buffer, d_residual, pass.batch.T, dropout, pass.context.stream);
     return buffer;
   }

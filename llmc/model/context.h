@@ -1,6 +1,6 @@
-// What every call on a model needs in addition to its data: the stream that its work is queued on,
-// the matrix products, and scratch memory. Communication will add its own stream and the process
-// mesh.
+// The resources that every call on a model needs in addition to its data: the stream on which its
+// work is queued, the matrix products, and scratch memory. Communication will add its own stream
+// and the process mesh.
 #pragma once
 
 #include "llmc/device/device.h"

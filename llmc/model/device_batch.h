@@ -1,4 +1,4 @@
-// The input of a pass over the model: token ids, and data that the host derives from them.
+// The input of a pass through the model: token ids, and data that the host derives from them.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ class Gpt2 {
   Gpt2(const Gpt2Config& config, const ParameterTable& table, ParameterSource& source,
        const RunShape& run, MemoryPlan& plan)
       : config_(config),
-        run_(checked(run, config)),
+        run_(validate(run, config)),
         source_(source),
         embedding_(table, source),
         ln_f_(table, "ln_f", source),
@@ -78,7 +78,7 @@ class Gpt2 {
   Tensor<const T, 2> logits_of_row(Activations<T>& saved, std::int64_t row, Context& context) {
     const Tensor<T, 2> logits = first_rows(work_.logits(), 1);
     source_.acquire(kEmbeddingBlock);
-    head_.logits(logits, some_rows(saved.final_hidden(row + 1), row, 1), context);
+    head_.logits(logits, row_range(saved.final_hidden(row + 1), row, 1), context);
     source_.release(kEmbeddingBlock);
     return logits;
   }
@@ -109,9 +109,9 @@ class Gpt2 {
                Context& context, const PassOptions& options = {}, const Attend& attend = {}) {
     const std::int64_t rows = batch.rows();
     require(0 <= stage.first && stage.first < stage.end && stage.end <= config_.layers,
-            "a stage without blocks, or with more than the model has");
+            "the stage has no blocks, or blocks that the model does not have");
     require(batch.T <= run_.T && rows <= run_.rows(),
-            "a batch larger than the model was built for");
+            "the batch is larger than the model was built for");
     const ProfileScope scope("forward", context.stream);
     const Pass pass{batch, options, context};
     Residual<T> x{stage_input(stage, saved, rows), {}};
@@ -148,11 +148,11 @@ class Gpt2 {
   }
 
  private:
-  static const RunShape& checked(const RunShape& run, const Gpt2Config& config) {
+  static const RunShape& validate(const RunShape& run, const Gpt2Config& config) {
     if (run.T <= config.context) return run;
-    fail("sequences of " + std::to_string(run.T) + " tokens for a model with a context of " +
+    fail("sequences of " + std::to_string(run.T) + " tokens do not fit the model's context of " +
              std::to_string(config.context),
-         quantity("sequence length") + " is at most " + quantity("context"));
+         "use a " + quantity("sequence length") + " of at most the " + quantity("context"));
   }
 
   int final_block() const { return layer_block(config_.layers); }

@@ -61,7 +61,7 @@ class LmHead {
                context.gemm, stream);
       }
       const ProfileScope scope("logits input gradient", stream);
-      matmul(some_rows(d_hidden, chunk.first, chunk.count), d_logits, Transpose::no, wte_.matrix(),
+      matmul(row_range(d_hidden, chunk.first, chunk.count), d_logits, Transpose::no, wte_.matrix(),
              Transpose::no, 0.0f, kNoBias, context.gemm, stream);
     });
     sum_losses(loss.sum, losses, loss.scale, stream);
@@ -86,9 +86,9 @@ class LmHead {
       const Chunk chunk{first,
                         count,
                         first_rows(buffer, count),
-                        some_rows(losses, first, count),
-                        some_rows(hidden, first, count),
-                        some_rows(targets, first, count)};
+                        row_range(losses, first, count),
+                        row_range(hidden, first, count),
+                        row_range(targets, first, count)};
       logits(chunk.logits, chunk.hidden, context);
       use(chunk);
     }

@@ -66,15 +66,15 @@ class MemoryPlan {
   // Returns the product, rounded up to kAlignment. Overflow-checked: a mistyped size must not wrap
   // around to a small one.
   std::int64_t checked_bytes(std::int64_t bytes, std::initializer_list<std::int64_t> sizes) const {
-    constexpr std::int64_t kMost = std::int64_t{1} << 55;
+    constexpr std::int64_t kMaxBytes = std::int64_t{1} << 55;
     for (const std::int64_t size : sizes) {
-      if (size > 0 && bytes > kMost / size) {
+      if (size > 0 && bytes > kMaxBytes / size) {
         fail("the run needs more than 32 PiB of device memory",
-             "a smaller batch, sequence or model");
+             "use a smaller batch, sequence length or model");
       }
       bytes *= size;
     }
-    if (total_ > kMost) fail("the run needs more than 32 PiB of device memory");
+    if (total_ > kMaxBytes) fail("the run needs more than 32 PiB of device memory");
     return round_up(bytes, kAlignment);
   }
 

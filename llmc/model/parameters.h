@@ -102,13 +102,14 @@ struct ParameterSpec {
     LocalParameter local;
     local.stored_rows = 1;
     for (const Axis& axis : axes.rows) {
-      require(axis.multiple == 1 || &axis == &axes.rows.front(), "only the first axis is padded");
+      require(axis.multiple == 1 || &axis == &axes.rows.front(),
+              "only the first axis can be padded");
       const AxisPiece piece = axis.piece(place);
       local.axes.rows.push_back({axis.name, piece.size});
-      local.stored_rows *= piece.stored;
+      local.stored_rows *= piece.stored_size;
     }
     for (const Axis& axis : axes.columns) {
-      require(axis.multiple == 1, "only the first axis is padded");
+      require(axis.multiple == 1, "only the first axis can be padded");
       local.axes.columns.push_back({axis.name, axis.piece(place).size});
     }
     local.shape = local.axes.shape();
@@ -133,7 +134,7 @@ class ParameterTable {
     // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
     // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
     constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
-    const float residual = kStddev / std::sqrt(2.0f * static_cast<float>(config.layers));
+    const float residual_stddev = kStddev / std::sqrt(2.0f * static_cast<float>(config.layers));
     const Axis vocabulary{AxisName::vocabulary, config.vocabulary, true, kVocabularyMultiple};
     const Axis positions{AxisName::positions, config.context};
     const Axis channels{AxisName::channels, config.channels};
@@ -141,7 +142,8 @@ class ParameterTable {
     const Axis heads{AxisName::heads, config.heads, true};
     const Axis head_size{AxisName::head_size, config.head_size()};
     const Axis hidden{AxisName::hidden, 4 * config.channels, true};
-    require(heads.size * head_size.size == config.channels, "heads do not divide the channels");
+    require(heads.size * head_size.size == config.channels,
+            "the number of heads must divide the channels");
 
     add_matrix("wte.weight", 0, {{vocabulary}, {channels}}, kStddev);
     add_matrix("wpe.weight", 0, {{positions}, {channels}}, kPositionStddev);
@@ -150,13 +152,13 @@ class ParameterTable {
       const int block = l + 1;
       add_norm(h + "ln_1", block, channels);
       add_linear(h + "attn.c_attn", block, {{channels}, {qkv, heads, head_size}}, kStddev);
-      add_linear(h + "attn.c_proj", block, {{heads, head_size}, {channels}}, residual);
+      add_linear(h + "attn.c_proj", block, {{heads, head_size}, {channels}}, residual_stddev);
       add_norm(h + "ln_2", block, channels);
       add_linear(h + "mlp.c_fc", block, {{channels}, {hidden}}, kStddev);
-      add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual);
+      add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual_stddev);
     }
     add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
-    lay_out();
+    compute_offsets();
   }
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
@@ -213,7 +215,7 @@ class ParameterTable {
     add_matrix(name + ".weight", block, axes, stddev);
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
-  void lay_out() {
+  void compute_offsets() {
     for (ParameterSpec& spec : specs_) {
       spec.offset = stored_size_;
       stored_size_ += round_up(spec.stored_size(), kParameterAlignment);

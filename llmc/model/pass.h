@@ -26,7 +26,7 @@ struct Pass {
   // Applies dropout to x (rows, C) in place.
   template <class X>
   void drop(Tensor<X, 2> x, const Dropout& dropout) const {
-    if (dropout.on()) apply_dropout<X>(x, x, batch.T, dropout, context.stream);
+    if (dropout.enabled()) apply_dropout<X>(x, x, batch.T, dropout, context.stream);
   }
 };
 

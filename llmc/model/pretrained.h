@@ -34,7 +34,7 @@ inline HuggingFaceConfig to_huggingface(const Gpt2Config& config,
 inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::string& directory) {
   if (config.layer_norm_epsilon != 1e-5) {
     fail(directory + ": layer_norm_epsilon is " + std::to_string(config.layer_norm_epsilon),
-         "GPT-2's 1e-05 is what is supported");
+         "use a model with GPT-2's value, 1e-05");
   }
   Gpt2Config out;
   out.vocabulary = config.vocab_size;
@@ -54,19 +54,18 @@ inline void check_pretrained_path(const std::string& flag, const std::string& pa
   if (!std::filesystem::is_directory(path, ignored)) {
     const bool file = std::filesystem::exists(path, ignored);
     fail(flag + " " + path +
-             (file ? " is not a directory, and does not end in .bin"
-                   : ": there is no such directory"),
-         "a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
+             (file ? " is not a directory, and does not end in .bin" : " does not exist"),
+         "give a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }
   if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return;
   std::string newest;
-  for (const auto& found : directories_in(path)) {
-    if (found.filename().string().starts_with("step_")) newest = found.string();
+  for (const auto& directory : directories_in(path)) {
+    if (directory.filename().string().starts_with("step_")) newest = directory.string();
   }
-  fail(flag + " " + path + ": there is no " + kConfigName + " in it",
-       newest.empty() ? "a directory that transformers saved, or a checkpoint of train_gpt2"
-                      : "it holds checkpoints: " + flag + " " + newest);
+  fail(flag + " " + path + " contains no " + kConfigName,
+       newest.empty() ? "give a directory that transformers saved, or a checkpoint of train_gpt2"
+                      : "use one of its checkpoints: " + flag + " " + newest);
 }
 
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from

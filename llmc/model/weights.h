@@ -30,19 +30,19 @@ class Weights {
   // Copies spec.size() fp32 numbers, rounded to T; the copy is finished on return.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
     if constexpr (std::is_same_v<T, float>) {
-      copy_to_device(of(spec), values, spec.size(), stream);
+      copy_to_device(values_of(spec), values, spec.size(), stream);
       stream.synchronize();
     } else {
       std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
       for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
-      copy_to_device(of(spec), rounded.data(), spec.size(), stream);
+      copy_to_device(values_of(spec), rounded.data(), spec.size(), stream);
       stream.synchronize();
     }
   }
 
   const ParameterTable& table() const { return table_; }
   T* data() const { return values_.data; }
-  T* of(const ParameterSpec& spec) const { return values_.data + spec.offset; }
+  T* values_of(const ParameterSpec& spec) const { return values_.data + spec.offset; }
 
   const Tensor<T, 1>& values() const { return values_; }
 

@@ -35,7 +35,7 @@ class Workspace {
   Tensor<T, 2> d_residual(std::int64_t rows) const { return first_rows(d_residual_, rows); }
   // Gradients inside a block: (rows, C), and (rows, columns) with at most 4C columns.
   Tensor<T, 2> d_btc(std::int64_t rows) const { return first_rows(d_btc_, rows); }
-  Tensor<T, 2> d_wide(std::int64_t rows, std::int64_t columns) const {
+  Tensor<T, 2> d_bt4c(std::int64_t rows, std::int64_t columns) const {
     return {d_bt4c_.data, {rows, columns}};
   }
 

@@ -27,10 +27,10 @@ __global__ void bias_gradient_kernel(float* partials, const T* d_out, std::int64
                                      std::int64_t N) {
   const std::int64_t rows_per_slab = ceil_div(M, grid_y());
   const std::int64_t first = block_y() * rows_per_slab;
-  const std::int64_t left = M - first;  // the last slabs may be short or empty
+  const std::int64_t remaining_rows = M - first;  // the last slabs may be short or empty
   float* partial = partials + block_y() * N;
   block_column_sum<T>(
-      d_out, N, N, block_x(), left < rows_per_slab ? left : rows_per_slab,
+      d_out, N, N, block_x(), remaining_rows < rows_per_slab ? remaining_rows : rows_per_slab,
       [=](std::int64_t i) { return first + i; },
       [=](std::int64_t c, float sum) { partial[c] = sum; });
 }
@@ -42,7 +42,7 @@ template <class T>
 void bias_gradient(Tensor<float, 1> d_bias, In<T, 2> d_out, Tensor<float, 1> scratch,
                    Stream& stream) {
   if (d_bias.data == nullptr) return;
-  const ProfileScope scope("bias gradient", stream, traffic_of(d_out));
+  const ProfileScope scope("bias gradient", stream, memory_traffic(d_out));
   const std::int64_t M = d_out.shape[0], N = d_out.shape[1];
   check_shape("d_bias", d_bias, {N});
   require_vector_rows("bias_gradient", N);

@@ -13,7 +13,7 @@ namespace llmc {
 inline void require_vector_rows(const char* op, std::int64_t row_length) {
   if (row_length > 0 && row_length % 8 == 0) return;
   fail(std::string(op) + ": rows of " + std::to_string(row_length) + " elements",
-       "a row must be a multiple of 8 elements long");
+       "use a row length that is a multiple of 8");
 }
 
 // `floats` is the result of NAME_scratch(sizes...).

@@ -22,7 +22,7 @@ namespace llmc {
 
 // Initial value of maxima; logits below it count as -infinity. It is finite, so that a thread
 // without columns, or with logits of -infinity, adds 0 to a sum and not NaN.
-inline constexpr float kLowestLogit = -1e30f;
+inline constexpr float kMinLogit = -1e30f;
 
 struct SoftmaxStatistics {
   float max;
@@ -33,7 +33,7 @@ struct SoftmaxStatistics {
 // precision one fma does the subtraction and the change of base; the rounding error of kLog2E * max
 // is the same factor for the whole row.
 template <class T>
-__device__ __forceinline__ float exp_below(float x, float max) {
+__device__ __forceinline__ float exp_minus_max(float x, float max) {
   if constexpr (sizeof(T) < sizeof(float)) {
     return fast_exp2(std::fma(x, kLog2E, -kLog2E * max));
   } else {
@@ -47,29 +47,29 @@ template <class T>
 __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, std::int64_t V,
                                                                 float* scratch) {
   constexpr int N = kVecSize<T>;
-  const std::int64_t whole = V / N * N;  // columns in whole vectors
-  float max = kLowestLogit;
+  const std::int64_t vector_columns = V / N * N;  // columns in whole vectors
+  float max = kMinLogit;
   float sum = 0.0f;
-  const auto raise_max = [&](float to) {
-    if (to > max) {
-      sum *= exp_below<T>(max, to);
-      max = to;
+  const auto raise_max = [&](float new_max) {
+    if (new_max > max) {
+      sum *= exp_minus_max<T>(max, new_max);
+      max = new_max;
     }
   };
-  for (std::int64_t c = thread_index() * N; c < whole; c += block_size() * N) {
+  for (std::int64_t c = thread_index() * N; c < vector_columns; c += block_size() * N) {
     const Vec<T, N> x = load_vec<N>(row + c);
-    float highest = to_float(x[0]);
-    for (int k = 1; k < N; ++k) highest = std::fmax(highest, to_float(x[k]));
-    raise_max(highest);
-    for (int k = 0; k < N; ++k) sum += exp_below<T>(to_float(x[k]), max);
+    float vector_max = to_float(x[0]);
+    for (int k = 1; k < N; ++k) vector_max = std::fmax(vector_max, to_float(x[k]));
+    raise_max(vector_max);
+    for (int k = 0; k < N; ++k) sum += exp_minus_max<T>(to_float(x[k]), max);
   }
-  for (std::int64_t c = whole + thread_index(); c < V; c += block_size()) {
+  for (std::int64_t c = vector_columns + thread_index(); c < V; c += block_size()) {
     const float x = to_float(row[c]);
     raise_max(x);
-    sum += exp_below<T>(x, max);
+    sum += exp_minus_max<T>(x, max);
   }
   const float row_max = block_max(max, scratch);
-  return {row_max, block_sum(sum * exp_below<T>(max, row_max), scratch)};
+  return {row_max, block_sum(sum * exp_minus_max<T>(max, row_max), scratch)};
 }
 
 __device__ __forceinline__ float cross_entropy(SoftmaxStatistics softmax, float target_logit) {
@@ -83,12 +83,12 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
                                                       std::int64_t target, float dloss,
                                                       std::int64_t V, std::int64_t Vp) {
   constexpr int N = kVecSize<T>;
-  const std::int64_t whole = V / N * N;
+  const std::int64_t vector_columns = V / N * N;
   const float scale = dloss / softmax.sum;
   const auto probability = [=](T logit) {  // softmax probability times dloss
-    return scale * exp_below<T>(to_float(logit), softmax.max);
+    return scale * exp_minus_max<T>(to_float(logit), softmax.max);
   };
-  for (std::int64_t c = thread_index() * N; c < whole; c += block_size() * N) {
+  for (std::int64_t c = thread_index() * N; c < vector_columns; c += block_size() * N) {
     Vec<T, N> x = load_vec<N>(row + c);
     Vec<float, N> p;
     for (int k = 0; k < N; ++k) p[k] = probability(x[k]);
@@ -98,7 +98,7 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
     for (int k = 0; k < N; ++k) x[k] = from_float<T>(p[k]);
     store_vec(row + c, x);
   }
-  for (std::int64_t c = whole + thread_index(); c < Vp; c += block_size()) {
+  for (std::int64_t c = vector_columns + thread_index(); c < Vp; c += block_size()) {
     float d = 0.0f;
     if (c < V) d = probability(row[c]) - (c == target ? dloss : 0.0f);
     row[c] = from_float<T>(d);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
 }
 
 // Returns x times a number in device memory, or x if `factor` is null.
-__device__ __forceinline__ float times(float x, const float* factor) {
+__device__ __forceinline__ float scale_by(float x, const float* factor) {
   return factor == nullptr ? x : x * *factor;
 }
 
@@ -141,7 +141,7 @@ __global__ __launch_bounds__(1024) void fused_classifier_kernel(T* logits, float
   const float target_logit = to_float(row[target]);
   const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
   if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, target_logit);
-  write_logit_gradients(row, softmax, target, times(dloss, dloss_factor), V, Vp);
+  write_logit_gradients(row, softmax, target, scale_by(dloss, dloss_factor), V, Vp);
 }
 
 template <class T>
@@ -163,8 +163,8 @@ __global__ __launch_bounds__(1024) void classifier_loss_kernel(float* losses, co
 // One thread per four vectors, rounded up to whole warps; at most 1024 threads.
 template <class T>
 int classifier_threads(std::int64_t Vp) {
-  const std::int64_t wanted = ceil_div(Vp, 4 * kVecSize<T>);
-  return static_cast<int>(std::min<std::int64_t>(1024, round_up(wanted, 32)));
+  const std::int64_t threads = ceil_div(Vp, 4 * kVecSize<T>);
+  return static_cast<int>(std::min<std::int64_t>(1024, round_up(threads, 32)));
 }
 
 inline std::size_t classifier_shared() {
@@ -173,7 +173,8 @@ inline std::size_t classifier_shared() {
 
 inline void check_classifier(const char* op, std::int64_t V, std::int64_t Vp) {
   require_vector_rows(op, Vp);
-  require(V > 0 && V <= Vp, std::string(op) + ": the vocabulary does not fit a row of logits");
+  require(V > 0 && V <= Vp,
+          std::string(op) + ": the vocabulary is empty or does not fit a row of logits");
 }
 
 // logits (rows, Vp): logits in, d loss / d logits out. The loss is dloss * the sum of the rows'

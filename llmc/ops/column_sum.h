@@ -11,16 +11,16 @@ namespace llmc {
 
 // Rows that a warp loads before it adds the first of them. A load takes hundreds of cycles, and the
 // addition has to wait for it.
-inline constexpr int kRowsAhead = 4;
+inline constexpr int kPrefetchRows = 4;
 
 // Columns that one block sums: every lane of a warp holds one 16-byte vector of a row.
 template <class T>
 inline constexpr int kColumnTile = 32 * kVecSize<T>;
 
-// Threads of a block that sums `rows` rows: a warp per kRowsAhead rows, up to a limit.
+// Threads of a block that sums `rows` rows: a warp per kPrefetchRows rows, up to a limit.
 inline int column_sum_threads(std::int64_t rows, int max_threads) {
   return static_cast<int>(
-      std::clamp<std::int64_t>(32 * ceil_div(rows, kRowsAhead), 32, max_threads));
+      std::clamp<std::int64_t>(32 * ceil_div(rows, kPrefetchRows), 32, max_threads));
 }
 
 // Shared memory that block_column_sum needs, in bytes.
@@ -43,16 +43,16 @@ __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
   float* sums = shared.take<float>(warps_per_block() * kTile);  // (W, kTile)
 
   const std::int64_t first = tile * kTile;
-  const std::int64_t mine = first + lane() * N;
+  const std::int64_t column = first + lane() * N;
   Vec<float, N> sum{};
-  if (mine < columns) {
-    for (std::int64_t i = warp_index(); i < count; i += kRowsAhead * warps_per_block()) {
-      Vec<T, N> row[kRowsAhead]{};
-      for (int a = 0; a < kRowsAhead; ++a) {
+  if (column < columns) {
+    for (std::int64_t i = warp_index(); i < count; i += kPrefetchRows * warps_per_block()) {
+      Vec<T, N> row[kPrefetchRows]{};
+      for (int a = 0; a < kPrefetchRows; ++a) {
         const std::int64_t next = i + a * warps_per_block();
-        if (next < count) row[a] = load_vec<N>(x + row_of(next) * pitch + mine);
+        if (next < count) row[a] = load_vec<N>(x + row_of(next) * pitch + column);
       }
-      for (int a = 0; a < kRowsAhead; ++a) {
+      for (int a = 0; a < kPrefetchRows; ++a) {
         for (int k = 0; k < N; ++k) sum[k] += to_float(row[a][k]);
       }
     }

@@ -44,9 +44,9 @@ struct DropoutMask {
   // Factor of the element at this place; costs one draw per element.
   __device__ __forceinline__ float factor_at(std::int64_t row, std::int64_t column,
                                              std::int64_t plane) const {
-    const PhiloxBits drawn = bits(row, column / 4, plane);
-    const std::uint32_t low = column % 2 != 0 ? drawn.words[1] : drawn.words[0];
-    const std::uint32_t high = column % 2 != 0 ? drawn.words[3] : drawn.words[2];
+    const PhiloxBits draw = bits(row, column / 4, plane);
+    const std::uint32_t low = column % 2 != 0 ? draw.words[1] : draw.words[0];
+    const std::uint32_t high = column % 2 != 0 ? draw.words[3] : draw.words[2];
     return factor(column % 4 >= 2 ? high : low);
   }
 };
@@ -61,9 +61,9 @@ struct Dropout {
   std::uint32_t site = 0;
   std::int64_t first_sample = 0;
 
-  bool on() const { return threshold != 0; }
+  bool enabled() const { return threshold != 0; }
 
-  __device__ __forceinline__ DropoutMask of_row(std::int64_t b) const {
+  __device__ __forceinline__ DropoutMask row_mask(std::int64_t b) const {
     const auto sample = static_cast<std::uint64_t>(first_sample + b);
     const PhiloxBits words =
         philox({{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}},
@@ -77,8 +77,8 @@ struct Dropout {
 // `scale` belongs to the rounded rate. Sites are below 2^24.
 inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, std::int64_t site,
                             std::int64_t first_sample) {
-  require(rate >= 0 && rate < 1, "dropout with probability " + std::to_string(rate),
-          "from 0 to below 1");
+  require(rate >= 0 && rate < 1, "dropout probability " + std::to_string(rate) + " is out of range",
+          "use a probability from 0 to below 1");
   Dropout dropout;
   const double threshold = std::fmin(std::round(rate * 0x1p32), 4294967295.0);
   dropout.threshold = static_cast<std::uint32_t>(threshold);
@@ -94,7 +94,7 @@ inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, 
 // contain no code for it.
 template <class F>
 void dispatch_dropout(const Dropout& dropout, F&& f) {
-  if (dropout.on()) return f.template operator()<true>();
+  if (dropout.enabled()) return f.template operator()<true>();
   f.template operator()<false>();
 }
 
@@ -104,15 +104,15 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
                                Dropout dropout) {
   constexpr int N = kVecSize<T>;
   const std::int64_t row = block_x();
-  const DropoutMask mask = dropout.of_row(row / T_seq);
+  const DropoutMask mask = dropout.row_mask(row / T_seq);
   for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
     Vec<T, N> x = load_vec<N>(inp + row * C + c);
     for (int k = 0; k < N; k += 4) {
       const PhiloxBits bits = mask.bits(row % T_seq, (c + k) / 4, 0);
       for (int i = 0; i < 4; ++i) {
         // Select instead of multiply: a dropped Inf or NaN must become 0.
-        const float kept = to_float(x[k + i]) * mask.scale;
-        x[k + i] = from_float<T>(mask.keeps(bits.words[i]) ? kept : 0.0f);
+        const float value = to_float(x[k + i]) * mask.scale;
+        x[k + i] = from_float<T>(mask.keeps(bits.words[i]) ? value : 0.0f);
       }
     }
     store_vec(out + row * C + c, x);
@@ -125,12 +125,13 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
 template <class T>
 void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
                    Stream& stream) {
-  const ProfileScope scope("dropout", stream, traffic_of(out, inp));
+  const ProfileScope scope("dropout", stream, memory_traffic(out, inp));
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("apply_dropout", C);
   check_shape("inp", inp, {rows, C});
-  require(T_seq > 0 && rows % T_seq == 0, "apply_dropout: rows are not whole sequences");
-  require(dropout.on(), "apply_dropout without dropout");
+  require(T_seq > 0 && rows % T_seq == 0,
+          "apply_dropout: the number of rows is not a multiple of the sequence length");
+  require(dropout.enabled(), "apply_dropout: dropout is disabled");
   const std::int64_t vectors = ceil_div(C, kVecSize<T>);
   const int threads = static_cast<int>(round_up(vectors < 256 ? vectors : 256, 32));
   launch(dropout_kernel<T>, Grid{rows, 1, 1}, threads, 0, stream, out.data, inp.data, T_seq, C,

@@ -8,8 +8,8 @@
 
 namespace llmc {
 
-// Elements per thread. On a GPU, one 16-byte access. On the host, where a thread is a function
-// call, one cache line, which the compiler vectorises.
+// Elements per thread. On a GPU, one 16-byte access. On the host a thread is a function call,
+// so one cache line, which the compiler vectorises.
 template <class T>
 inline constexpr int kPerThread = (kCudaTarget ? 16 : 64) / static_cast<int>(sizeof(T));
 

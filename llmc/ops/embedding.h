@@ -25,13 +25,13 @@ __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, con
                                          std::int64_t C, std::int64_t T_seq) {
   constexpr int N = kVecSize<T>;
   const std::int64_t row = block_x();
-  const T* word = wte + static_cast<std::int64_t>(tokens[row]) * C;
+  const T* token_row = wte + static_cast<std::int64_t>(tokens[row]) * C;
   const std::int64_t first = first_position == nullptr ? 0 : first_position[row / T_seq];
-  const T* place = wpe + (first + row % T_seq) * C;
+  const T* position_row = wpe + (first + row % T_seq) * C;
   for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
-    Vec<T, N> sum = load_vec<N>(word + c);
-    const Vec<T, N> add = load_vec<N>(place + c);
-    for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(add[k]));
+    Vec<T, N> sum = load_vec<N>(token_row + c);
+    const Vec<T, N> addend = load_vec<N>(position_row + c);
+    for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(addend[k]));
     store_vec(out + row * C + c, sum);
   }
 }
@@ -44,11 +44,11 @@ __global__ void token_gradient_kernel(float* d_wte, const T* d_out, TokenBuckets
   const std::int64_t bucket = block_x();
   const std::int64_t start = buckets.start[bucket];
   const std::int32_t* position = buckets.position + start;
-  float* d_word = d_wte + static_cast<std::int64_t>(buckets.token[bucket]) * C;
+  float* d_token_row = d_wte + static_cast<std::int64_t>(buckets.token[bucket]) * C;
   block_column_sum<T>(
       d_out, C, C, block_y(), buckets.start[bucket + 1] - start,
       [=](std::int64_t i) { return static_cast<std::int64_t>(position[i]); },
-      [=](std::int64_t c, float sum) { d_word[c] += sum; });
+      [=](std::int64_t c, float sum) { d_token_row[c] += sum; });
 }
 
 // One block per time step; each thread adds its channels over the batch, in order.
@@ -89,7 +89,8 @@ void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, I
   check_shape("tokens", tokens, {rows});
   check_shape("wte", wte, {wte.shape[0], C});
   check_shape("wpe", wpe, {wpe.shape[0], C});
-  require(T_seq > 0 && rows % T_seq == 0, "embedding_forward: rows are not whole sequences");
+  require(T_seq > 0 && rows % T_seq == 0,
+          "embedding_forward: the number of rows is not a multiple of the sequence length");
   require(T_seq <= wpe.shape[0], "embedding_forward: sequences are longer than the context");
   launch(embedding_forward_kernel<T>, Grid{rows, 1, 1}, row_block_threads<T>(C), 0, stream,
          out.data, tokens.data, wte.data, wpe.data, first_position, C, T_seq);
@@ -112,7 +113,8 @@ void embedding_backward(Tensor<float, 2> d_wte, Tensor<float, 2> d_wpe, In<T, 2>
   const ProfileScope scope("embedding backward", stream);
   const std::int64_t rows = d_out.shape[0], C = d_out.shape[1];
   require_vector_rows("embedding_backward", C);
-  require(T_seq > 0 && rows % T_seq == 0, "embedding_backward: rows are not whole sequences");
+  require(T_seq > 0 && rows % T_seq == 0,
+          "embedding_backward: the number of rows is not a multiple of the sequence length");
   if (rows == 0) return;
   if (d_wte.data != nullptr) {
     check_shape("d_wte", d_wte, {d_wte.shape[0], C});

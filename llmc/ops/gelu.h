@@ -28,7 +28,7 @@ __device__ __forceinline__ float gelu_gate(float x) {
 
 // d gelu / dx = s + x s' with s' = s (1 - s) 2 du/dx.
 template <class T>
-__device__ __forceinline__ float gelu_slope(float x) {
+__device__ __forceinline__ float gelu_derivative(float x) {
   const float s = gelu_gate<T>(x);
   const float twice_du = kGeluTwiceRoot * (1.0f + 3.0f * kGeluCubic * x * x);
   return s + x * s * (1.0f - s) * twice_du;
@@ -55,7 +55,7 @@ __global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std
   const Vec<T, N> x = load_up_to<N>(inp + i, n - i);
   Vec<T, N> d = load_up_to<N>(d_out + i, n - i);
   for (int k = 0; k < N; ++k) {
-    d[k] = from_float<T>(to_float(d[k]) * gelu_slope<T>(to_float(x[k])));
+    d[k] = from_float<T>(to_float(d[k]) * gelu_derivative<T>(to_float(x[k])));
   }
   store_up_to(d_inp + i, d, n - i);
 }
@@ -63,7 +63,7 @@ __global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std
 // out = gelu(inp), element by element. out and inp (rows, C); out may be inp.
 template <class T>
 void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
-  const ProfileScope scope("gelu forward", stream, traffic_of(out, inp));
+  const ProfileScope scope("gelu forward", stream, memory_traffic(out, inp));
   check_shape("out", out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = out.size();
   launch_elementwise<kPerThread<T>>(gelu_forward_kernel<T>, n, stream, out.data, inp.data, n);
@@ -72,7 +72,7 @@ void gelu_forward(Tensor<T, 2> out, In<T, 2> inp, Stream& stream) {
 // Writes d_inp = d_out * gelu'(inp). All (rows, C); d_inp may be d_out or inp.
 template <class T>
 void gelu_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Stream& stream) {
-  const ProfileScope scope("gelu backward", stream, traffic_of(d_inp, d_out, inp));
+  const ProfileScope scope("gelu backward", stream, memory_traffic(d_inp, d_out, inp));
   check_shape("d_inp", d_inp, {inp.shape[0], inp.shape[1]});
   check_shape("d_out", d_out, {inp.shape[0], inp.shape[1]});
   const std::int64_t n = d_inp.size();

@@ -46,12 +46,12 @@ class RowTeam {
     return block_x() * Layout::kRowsPerBlock + (Layout::kWholeBlock ? 0 : warp_index());
   }
   __device__ std::int64_t row_stride() const { return grid_x() * Layout::kRowsPerBlock; }
-  __device__ bool leader() const { return rank() == 0; }
+  __device__ bool is_leader() const { return member_index() == 0; }
 
   // First channel of this thread's chunk i. If it is >= C, the row has no such chunk.
   template <int N>
   __device__ std::int64_t channel(int i) const {
-    return (i * size() + rank()) * N;
+    return (i * size() + member_index()) * N;
   }
   __device__ float sum(float x) const {
     if constexpr (Layout::kWholeBlock) {
@@ -67,7 +67,7 @@ class RowTeam {
 
  private:
   __device__ int size() const { return Layout::kWholeBlock ? block_size() : 32; }
-  __device__ int rank() const { return Layout::kWholeBlock ? thread_index() : lane(); }
+  __device__ int member_index() const { return Layout::kWholeBlock ? thread_index() : lane(); }
   float* scratch_ = nullptr;
 };
 
@@ -78,8 +78,8 @@ template <class T, class F>
 void dispatch_row_layout(const char* op, std::int64_t C, F&& f) {
   constexpr int k = 8 / kVecSize<T>;  // vectors that hold 8 channels
   require_vector_rows(op, C);
-  require(C <= kLayerNormMaxChannels, std::string(op) + ": too many channels",
-          "LayerNorm takes up to 8192");
+  require(C <= kLayerNormMaxChannels, std::string(op) + ": " + std::to_string(C) + " channels",
+          "use at most 8192 channels");
   if (C <= 256) return f(RowLayout<k, false>());
   if (C <= 768) return f(RowLayout<3 * k, false>());
   if (C <= 1024) return f(RowLayout<4 * k, false>());
@@ -103,12 +103,12 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
 
   // All loads come before the first store. The compiler must assume that a store changes the data
   // of later loads, so those loads would wait for it.
-  Vec<T, N> x[Layout::kChunks]{}, add[Layout::kChunks]{};
+  Vec<T, N> x[Layout::kChunks]{}, addend[Layout::kChunks]{};
   for (int i = 0; i < Layout::kChunks; ++i) {
     const std::int64_t c = team.template channel<N>(i);
     if (c >= C) continue;
     x[i] = load_vec<N>(inp1 + row * C + c);
-    if (inp2 != nullptr) add[i] = load_vec<N>(inp2 + row * C + c);
+    if (inp2 != nullptr) addend[i] = load_vec<N>(inp2 + row * C + c);
   }
   float sum = 0.0f;
   for (int i = 0; i < Layout::kChunks; ++i) {
@@ -116,7 +116,8 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
     if (c >= C) continue;
     if (inp2 != nullptr) {
       // Rounds the sum first: the backward pass normalises what is stored.
-      for (int k = 0; k < N; ++k) x[i][k] = from_float<T>(to_float(x[i][k]) + to_float(add[i][k]));
+      for (int k = 0; k < N; ++k)
+        x[i][k] = from_float<T>(to_float(x[i][k]) + to_float(addend[i][k]));
       store_vec(residual_out + row * C + c, x[i]);
     }
     for (int k = 0; k < N; ++k) sum += to_float(x[i][k]);
@@ -127,8 +128,8 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
   for (int i = 0; i < Layout::kChunks; ++i) {
     if (team.template channel<N>(i) >= C) continue;
     for (int k = 0; k < N; ++k) {
-      const float centred = to_float(x[i][k]) - mean;
-      squares += centred * centred;
+      const float difference = to_float(x[i][k]) - mean;
+      squares += difference * difference;
     }
   }
   const float rstd = 1.0f / std::sqrt(team.sum(squares) / static_cast<float>(C) + eps);
@@ -145,7 +146,7 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
     }
     store_vec(out + row * C + c, y);
   }
-  if (team.leader()) {
+  if (team.is_leader()) {
     mean_out[row] = mean;
     rstd_out[row] = rstd;
   }
@@ -175,7 +176,7 @@ void launch_layernorm_forward(const char* op, Tensor<T, 2> residual_out, Tensor<
 template <class T>
 void layernorm_forward(Tensor<T, 2> out, Tensor<float, 1> mean, Tensor<float, 1> rstd, In<T, 2> inp,
                        In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
-  const ProfileScope scope("layernorm forward", stream, traffic_of(out, inp));
+  const ProfileScope scope("layernorm forward", stream, memory_traffic(out, inp));
   launch_layernorm_forward<T>("layernorm_forward", {}, out, mean, rstd, inp, {}, weight, bias, eps,
                               stream);
 }
@@ -187,7 +188,7 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
                                 Tensor<float, 1> rstd, In<T, 2> inp1, In<T, 2> inp2,
                                 In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream) {
   const ProfileScope scope("residual layernorm forward", stream,
-                           traffic_of(residual_out, out, inp1, inp2));
+                           memory_traffic(residual_out, out, inp1, inp2));
   check_shape("residual_out", residual_out, {out.shape[0], out.shape[1]});
   check_shape("inp2", inp2, {out.shape[0], out.shape[1]});
   launch_layernorm_forward<T>("residual_layernorm_forward", residual_out, out, mean, rstd, inp1,
@@ -226,18 +227,18 @@ __device__ __forceinline__ void store_partial_sums(SharedMemory& shared, float* 
                                                    std::int64_t C) {
   // If the block is one team, each thread has already summed all of the block's rows in its
   // channels. Otherwise the warps' sums (W, 2, C) are added in warp order.
-  float* mine = partial;
+  float* team_sums = partial;
   if constexpr (!Layout::kWholeBlock) {
-    mine = shared.take<float>(Layout::kRowsPerBlock * 2 * C) + warp_index() * 2 * C;
+    team_sums = shared.take<float>(Layout::kRowsPerBlock * 2 * C) + warp_index() * 2 * C;
   }
   for (int i = 0; i < Layout::kChunks; ++i) {
     const std::int64_t c = team.template channel<N>(i);
     if (c >= C) continue;
-    store_vec(mine + c, d.weight[i]);
-    store_vec(mine + C + c, d.bias[i]);
+    store_vec(team_sums + c, d.weight[i]);
+    store_vec(team_sums + C + c, d.bias[i]);
   }
   if constexpr (!Layout::kWholeBlock) {
-    const float* sums = mine - warp_index() * 2 * C;
+    const float* sums = team_sums - warp_index() * 2 * C;
     block_barrier();
     for (std::int64_t j = thread_index(); j < 2 * C; j += block_size()) {
       float total = 0.0f;
@@ -313,7 +314,8 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
                         In<T, 2> d_out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
                         In<T, 1> weight, In<T, 2> d_residual, Tensor<float, 1> scratch,
                         Stream& stream) {
-  const ProfileScope scope("layernorm backward", stream, traffic_of(d_inp, d_out, inp, d_residual));
+  const ProfileScope scope("layernorm backward", stream,
+                           memory_traffic(d_inp, d_out, inp, d_residual));
   const std::int64_t rows = d_inp.shape[0], C = d_inp.shape[1];
   if (d_weight.data != nullptr) check_shape("d_weight", d_weight, {C});
   if (d_bias.data != nullptr) check_shape("d_bias", d_bias, {C});

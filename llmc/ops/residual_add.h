@@ -13,15 +13,15 @@ __global__ void residual_add_kernel(T* out, const T* residual, const T* branch, 
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
   Vec<T, N> sum = load_up_to<N>(residual + i, n - i);
-  const Vec<T, N> add = load_up_to<N>(branch + i, n - i);
-  for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(add[k]));
+  const Vec<T, N> addend = load_up_to<N>(branch + i, n - i);
+  for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(addend[k]));
   store_up_to(out + i, sum, n - i);
 }
 
 // out = residual + branch, rounded to T. All (rows, C); out may be either input.
 template <class T>
 void residual_add(Tensor<T, 2> out, In<T, 2> residual, In<T, 2> branch, Stream& stream) {
-  const ProfileScope scope("residual add", stream, traffic_of(out, residual, branch));
+  const ProfileScope scope("residual add", stream, memory_traffic(out, residual, branch));
   check_shape("residual", residual, {out.shape[0], out.shape[1]});
   check_shape("branch", branch, {out.shape[0], out.shape[1]});
   launch_elementwise<kPerThread<T>>(residual_add_kernel<T>, out.size(), stream, out.data,

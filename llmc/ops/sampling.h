@@ -33,11 +33,11 @@ std::vector<std::int32_t> top_k_tokens(const std::vector<T>& logits, std::int64_
   std::vector<std::int32_t> ids(logits.size());
   for (std::size_t id = 0; id < ids.size(); ++id) ids[id] = static_cast<std::int32_t>(id);
   if (k <= 0 || k >= static_cast<std::int64_t>(ids.size())) return ids;
-  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+  const auto is_likelier = [&](std::int32_t a, std::int32_t b) {
     const float x = to_float(logits[a]), y = to_float(logits[b]);
     return x != y ? x > y : a < b;
   };
-  std::nth_element(ids.begin(), ids.begin() + k, ids.end(), likelier);
+  std::nth_element(ids.begin(), ids.begin() + k, ids.end(), is_likelier);
   ids.resize(static_cast<std::size_t>(k));
   std::sort(ids.begin(), ids.end());
   return ids;
@@ -52,17 +52,17 @@ std::int32_t sample_token(const std::vector<T>& logits, const SamplingOptions& o
   if (options.temperature == 0) return likeliest_token(logits);
   const std::vector<std::int32_t> ids = top_k_tokens(logits, options.top_k);
   const auto logit = [&](std::int32_t id) { return static_cast<double>(to_float(logits[id])); };
-  double highest = -INFINITY;
-  for (const std::int32_t id : ids) highest = std::fmax(highest, logit(id));
+  double max_logit = -INFINITY;
+  for (const std::int32_t id : ids) max_logit = std::fmax(max_logit, logit(id));
   const auto weight = [&](std::int32_t id) {
-    return std::exp((logit(id) - highest) / options.temperature);
+    return std::exp((logit(id) - max_logit) / options.temperature);
   };
   double total = 0;
   for (const std::int32_t id : ids) total += weight(id);
-  double left = uniform * total;
+  double remainder = uniform * total;
   for (const std::int32_t id : ids) {
-    left -= weight(id);
-    if (left <= 0) return id;
+    remainder -= weight(id);
+    if (remainder <= 0) return id;
   }
   return ids.back();  // rounding left a small remainder
 }
@@ -73,7 +73,7 @@ void require_finite(const std::vector<T>& logits) {
   for (const T& x : logits) {
     if (std::isfinite(to_float(x))) continue;
     fail("the model's output is not finite",
-         "are the weights damaged, or too large for this " + quantity("dtype") + "?");
+         "check whether the weights are damaged or too large for this " + quantity("dtype"));
   }
 }
 

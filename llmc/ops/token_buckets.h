@@ -22,15 +22,15 @@ inline TokenBuckets make_token_buckets(const std::vector<std::int32_t>& ids) {
   const std::size_t n = ids.size();
   buckets.position.resize(n);
   std::iota(buckets.position.begin(), buckets.position.end(), 0);
-  std::int32_t all = 0;
-  for (const std::int32_t id : ids) all |= id;
+  std::int32_t all_bits = 0;
+  for (const std::int32_t id : ids) all_bits |= id;
   std::vector<std::int32_t> sorted(n);
-  for (int shift = 0; shift < 32 && (shift == 0 || (all >> shift) != 0); shift += kBits) {
-    std::vector<std::int32_t> next(kDigits + 1);  // where the next id with this digit goes
+  for (int shift = 0; shift < 32 && (shift == 0 || (all_bits >> shift) != 0); shift += kBits) {
+    std::vector<std::int32_t> next(kDigits + 1);  // position of the next id with this digit
     for (const std::int32_t id : ids) ++next[((id >> shift) & (kDigits - 1)) + 1];
     for (int digit = 0; digit < kDigits; ++digit) next[digit + 1] += next[digit];
-    for (const std::int32_t at : buckets.position) {
-      sorted[next[(ids[at] >> shift) & (kDigits - 1)]++] = at;
+    for (const std::int32_t row : buckets.position) {
+      sorted[next[(ids[row] >> shift) & (kDigits - 1)]++] = row;
     }
     buckets.position.swap(sorted);
   }

@@ -30,7 +30,7 @@ class TextSink {
     if (settings.out.empty()) return;
     std::error_code ignored;
     if (!settings.force && std::filesystem::exists(settings.out, ignored)) {
-      fail(settings.out + " is there already", "--force replaces it");
+      fail(settings.out + " already exists", "use --force to replace it");
     }
     file_.emplace(settings.out);
   }
@@ -80,14 +80,14 @@ inline void detokenize_files(const TokenizeConfig& settings) {
   TextSink sink(settings);
   const bool json_lines = std::filesystem::path(settings.out).extension() == ".jsonl";
   const std::string line_begin = "{" + json_quoted(settings.field) + ": ";
-  std::int64_t broken = 0;
+  std::int64_t num_invalid = 0;
   std::vector<std::int32_t> document;
   const auto write_document = [&] {
     const std::string text = tokenizer->decode(document);
     document.clear();
     if (!json_lines) return sink.write(text);
     if (text.empty()) return;
-    if (!tokenize_detail::is_utf8(text)) ++broken;
+    if (!tokenize_detail::is_utf8(text)) ++num_invalid;
     sink.write(line_begin + json_quoted(text) + "}\n");
   };
   const std::optional<std::int32_t> end_of_text = tokenizer->end_of_text();
@@ -103,9 +103,9 @@ inline void detokenize_files(const TokenizeConfig& settings) {
   }
   write_document();
   sink.finish();
-  if (broken > 0) {
+  if (num_invalid > 0) {
     std::fprintf(stderr, "%lld documents have bytes that are not UTF-8, written as U+FFFD\n",
-                 static_cast<long long>(broken));
+                 static_cast<long long>(num_invalid));
   }
 }
 

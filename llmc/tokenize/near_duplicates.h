@@ -46,8 +46,8 @@ inline ContentHash content_hash(std::string_view text) {
 
 class ExactDuplicates {
  public:
-  // Returns whether the same hash was added before; if not, adds it.
-  bool seen(const ContentHash& hash) { return !hashes_.insert(hash).second; }
+  // Returns true if it contains the hash. Otherwise adds it.
+  bool contains_or_add(const ContentHash& hash) { return !hashes_.insert(hash).second; }
 
  private:
   struct Low {
@@ -72,12 +72,12 @@ using MinHash = std::array<std::uint16_t, kMinHashes>;
 // separates words, and so does general punctuation (U+2000 to U+207F).
 template <class Each>
 void for_each_word(std::string_view text, Each&& each) {
-  constexpr std::uint64_t kNone = 0xcbf29ce484222325u;  // offset basis of FNV-1a
-  std::uint64_t word = kNone;
+  constexpr std::uint64_t kOffsetBasis = 0xcbf29ce484222325u;  // FNV-1a
+  std::uint64_t word = kOffsetBasis;
   const auto add = [&](std::uint8_t byte) { word = (word ^ byte) * 0x100000001b3u; };
   const auto end = [&] {
-    if (word != kNone) each(mix64(word));
-    word = kNone;
+    if (word != kOffsetBasis) each(mix64(word));
+    word = kOffsetBasis;
   };
   for (std::size_t at = 0; at < text.size();) {
     const auto first = static_cast<std::uint8_t>(text[at]);
@@ -116,13 +116,13 @@ inline std::optional<MinHash> min_hash(std::string_view text) {
     }
     return values;
   }();
-  std::array<std::uint32_t, kMinHashes> least;
-  least.fill(std::numeric_limits<std::uint32_t>::max());
+  std::array<std::uint32_t, kMinHashes> minima;
+  minima.fill(std::numeric_limits<std::uint32_t>::max());
   const auto add_shingle = [&](std::uint32_t shingle) {
     for (std::size_t i = 0; i < kMinHashes; ++i) {
       std::uint32_t x = (shingle ^ offsets[i]) * 0x7feb352du;
       x = (x ^ (x >> 15)) * 0x846ca68bu;
-      least[i] = std::min(least[i], x ^ (x >> 16));
+      minima[i] = std::min(minima[i], x ^ (x >> 16));
     }
   };
   std::array<std::uint64_t, kShingleWords> last{};  // ring buffer of word hashes
@@ -141,7 +141,7 @@ inline std::optional<MinHash> min_hash(std::string_view text) {
   if (words == 0) return std::nullopt;
   if (words < kShingleWords) add_shingle(shingle());
   MinHash hash;
-  std::transform(least.begin(), least.end(), hash.begin(),
+  std::transform(minima.begin(), minima.end(), hash.begin(),
                  [](std::uint32_t value) { return static_cast<std::uint16_t>(value); });
   return hash;
 }
@@ -178,7 +178,7 @@ inline Bands bands_for(double threshold) {
 // from a text that half the corpus contains (a licence, a menu), and comparing all of them with
 // each other would take quadratic time. Documents that are similar elsewhere too are found by
 // another band.
-inline constexpr int kMostInBand = 256;
+inline constexpr int kMaxInBand = 256;
 
 // The documents kept so far. Which ones are kept depends only on the documents and their order.
 // Memory: 600 to 900 bytes per kept document at a threshold of 0.8.
@@ -186,21 +186,21 @@ class NearDuplicates {
  public:
   explicit NearDuplicates(double threshold) : threshold_(threshold), bands_(bands_for(threshold)) {}
 
-  // Returns true if it finds a kept document that is at least as similar as the threshold.
-  // Otherwise keeps this document.
-  bool seen(const MinHash& hash) {
+  // Returns true if it contains a document that is at least as similar as the threshold.
+  // Otherwise adds this document.
+  bool contains_or_add(const MinHash& hash) {
     const auto count = static_cast<std::size_t>(bands_.count);
-    if (2 * (kept_.size() + 1) * count > slots_.size()) grow();
+    if (2 * (hashes_.size() + 1) * count > slots_.size()) grow();
     for (std::size_t band = 0; band < count; ++band) {
-      const std::uint64_t wanted = key(hash, band);
-      for (std::size_t at = slot(wanted); slots_[at].document != kFree; at = next(at)) {
-        if (slots_[at].tag != tag(wanted)) continue;
+      const std::uint64_t band_key = key(hash, band);
+      for (std::size_t at = slot(band_key); slots_[at].document != kFree; at = next(at)) {
+        if (slots_[at].tag != tag(band_key)) continue;
         ++comparisons_;
-        if (similarity(hash, kept_[slots_[at].document]) >= threshold_) return true;
+        if (similarity(hash, hashes_[slots_[at].document]) >= threshold_) return true;
       }
     }
-    kept_.push_back(hash);
-    insert_bands(kept_.size() - 1);
+    hashes_.push_back(hash);
+    insert_bands(hashes_.size() - 1);
     return false;
   }
 
@@ -227,14 +227,14 @@ class NearDuplicates {
 
   void insert_bands(std::size_t document) {
     for (std::size_t band = 0; band < static_cast<std::size_t>(bands_.count); ++band) {
-      insert(key(kept_[document], band), static_cast<std::uint32_t>(document));
+      insert(key(hashes_[document], band), static_cast<std::uint32_t>(document));
     }
   }
 
   void insert(std::uint64_t key, std::uint32_t document) {
     std::size_t at = slot(key);
-    for (int there = 0; slots_[at].document != kFree; at = next(at)) {
-      if (slots_[at].tag == tag(key) && ++there == kMostInBand) return;
+    for (int num_same_key = 0; slots_[at].document != kFree; at = next(at)) {
+      if (slots_[at].tag == tag(key) && ++num_same_key == kMaxInBand) return;
     }
     slots_[at] = {tag(key), document};
   }
@@ -243,14 +243,14 @@ class NearDuplicates {
   // documents again.
   void grow() {
     std::size_t size = std::max<std::size_t>(1024, slots_.size());
-    while (size < 2 * (kept_.size() + 1) * static_cast<std::size_t>(bands_.count)) size *= 2;
+    while (size < 2 * (hashes_.size() + 1) * static_cast<std::size_t>(bands_.count)) size *= 2;
     slots_.assign(size, Slot());
-    for (std::size_t i = 0; i < kept_.size(); ++i) insert_bands(i);
+    for (std::size_t i = 0; i < hashes_.size(); ++i) insert_bands(i);
   }
 
   double threshold_;
   Bands bands_;
-  std::vector<MinHash> kept_;
+  std::vector<MinHash> hashes_;
   std::vector<Slot> slots_;
   std::int64_t comparisons_ = 0;
 };

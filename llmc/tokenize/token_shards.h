@@ -59,26 +59,26 @@ inline bool is_shard_of(const std::filesystem::path& output, std::string_view na
 }
 
 // The existing files with names that a stream to `output` can use, sorted.
-inline std::vector<std::filesystem::path> shards_there(const std::filesystem::path& output) {
-  std::vector<std::filesystem::path> found;
+inline std::vector<std::filesystem::path> existing_shards(const std::filesystem::path& output) {
+  std::vector<std::filesystem::path> shards;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent_of(output), ignored)) {
-    if (is_shard_of(output, entry.path().filename().string())) found.push_back(entry.path());
+    if (is_shard_of(output, entry.path().filename().string())) shards.push_back(entry.path());
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  std::sort(shards.begin(), shards.end());
+  return shards;
 }
 
 class TokenShards {
  public:
-  // `most`: maximum number of tokens per file. `finished`: the files that an earlier run finished.
-  // `on_finish` is called for each file once it is on disk under its name.
-  TokenShards(std::filesystem::path output, std::int64_t vocabulary_size, std::int64_t most,
-              std::vector<Shard> finished, std::function<void(const Shard&)> on_finish)
+  // `max_tokens`: maximum number of tokens per file. `finished_shards`: the files that an earlier
+  // run finished. `on_finish` is called for each file once it is on disk under its name.
+  TokenShards(std::filesystem::path output, std::int64_t vocabulary_size, std::int64_t max_tokens,
+              std::vector<Shard> finished_shards, std::function<void(const Shard&)> on_finish)
       : output_(std::move(output)),
         vocabulary_size_(vocabulary_size),
-        most_(most),
-        shards_(std::move(finished)),
+        max_tokens_(max_tokens),
+        shards_(std::move(finished_shards)),
         on_finish_(std::move(on_finish)) {
     if (shards_.empty()) return;
     resume_document_ = shards_.back().document;
@@ -98,14 +98,15 @@ class TokenShards {
       document_tokens_ = 0;
     }
     if (document == resume_document_ && document_tokens_ < resume_tokens_) {
-      const auto known = std::min(std::ssize(tokens), resume_tokens_ - document_tokens_);
-      document_tokens_ += known;
-      tokens = tokens.subspan(static_cast<std::size_t>(known));
+      const auto num_known = std::min(std::ssize(tokens), resume_tokens_ - document_tokens_);
+      document_tokens_ += num_known;
+      tokens = tokens.subspan(static_cast<std::size_t>(num_known));
     }
     while (!tokens.empty()) {
-      if (writer_ && writer_->written() == most_) finish_file(shard_path(output_, next_number()));
+      if (writer_ && writer_->num_written() == max_tokens_)
+        finish_file(shard_path(output_, next_number()));
       if (!writer_) open();
-      const auto n = std::min(std::ssize(tokens), most_ - writer_->written());
+      const auto n = std::min(std::ssize(tokens), max_tokens_ - writer_->num_written());
       writer_->append(tokens.first(static_cast<std::size_t>(n)));
       document_tokens_ += n;
       tokens = tokens.subspan(static_cast<std::size_t>(n));
@@ -121,7 +122,7 @@ class TokenShards {
 
   const std::vector<Shard>& shards() const { return shards_; }  // finished files
   std::int64_t tokens() const {
-    std::int64_t sum = writer_ ? writer_->written() : 0;
+    std::int64_t sum = writer_ ? writer_->num_written() : 0;
     for (const Shard& shard : shards_) sum += shard.tokens;
     return sum;
   }
@@ -134,14 +135,14 @@ class TokenShards {
   void finish_file(const std::filesystem::path& path) {
     writer_->rename(path);
     writer_->finish();
-    shards_.push_back({path.filename().string(), writer_->written(), checksum_of_file(path),
+    shards_.push_back({path.filename().string(), writer_->num_written(), checksum_of_file(path),
                        document_, document_tokens_});
     writer_.reset();
     on_finish_(shards_.back());
   }
 
   std::filesystem::path output_;
-  std::int64_t vocabulary_size_, most_;
+  std::int64_t vocabulary_size_, max_tokens_;
   std::vector<Shard> shards_;
   std::function<void(const Shard&)> on_finish_;
   std::unique_ptr<TokenFileWriter> writer_;

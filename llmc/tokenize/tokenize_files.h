@@ -33,16 +33,16 @@ namespace tokenize_detail {
 using Paths = std::vector<std::filesystem::path>;
 
 // The finished files that exist under the names of this run, without temporary files.
-inline Paths results_there(const Paths& outputs) {
-  Paths found;
+inline Paths existing_results(const Paths& outputs) {
+  Paths results;
   for (const auto& output : outputs) {
-    const Paths shards = shards_there(output);
-    found.insert(found.end(), shards.begin(), shards.end());
+    const Paths shards = existing_shards(output);
+    results.insert(results.end(), shards.begin(), shards.end());
   }
   std::error_code ignored;
   const std::filesystem::path sidecar = sidecar_of(outputs.front());
-  if (std::filesystem::exists(sidecar, ignored)) found.push_back(sidecar);
-  return found;
+  if (std::filesystem::exists(sidecar, ignored)) results.push_back(sidecar);
+  return results;
 }
 
 inline void remove_file(const std::filesystem::path& path) {
@@ -54,16 +54,17 @@ inline void remove_file(const std::filesystem::path& path) {
 inline void remove_temporaries(const Paths& outputs) {
   std::error_code ignored;
   for (const auto& output : outputs) {
-    Paths found;
+    Paths temporaries;
     for (const auto& entry : std::filesystem::directory_iterator(parent_of(output), ignored)) {
       const std::string name = entry.path().filename().string();
       if (!is_temporary_name(name)) continue;
-      const std::string of = name.substr(0, name.rfind(kTemporaryMark));
-      if (is_shard_of(output, of) || of == sidecar_of(outputs.front()).filename().string()) {
-        found.push_back(entry.path());
+      const std::string final_name = name.substr(0, name.rfind(kTemporaryMark));
+      if (is_shard_of(output, final_name) ||
+          final_name == sidecar_of(outputs.front()).filename().string()) {
+        temporaries.push_back(entry.path());
       }
     }
-    for (const auto& path : found) remove_file(path);
+    for (const auto& path : temporaries) remove_file(path);
   }
 }
 
@@ -77,9 +78,10 @@ inline void check_names(const Paths& outputs, const std::vector<std::string>& in
                         " can be the same file");
   }
   for (const std::string& input : inputs) {
-    for (const auto& result : results_there(outputs)) {
+    for (const auto& result : existing_results(outputs)) {
       if (std::filesystem::equivalent(input, result, ignored)) {
-        fail(input + " is an input, and a name that " + outputs.front().string() + " can take");
+        fail(input + " is an input and also a possible file name of the output " +
+             outputs.front().string());
       }
     }
   }
@@ -88,28 +90,28 @@ inline void check_names(const Paths& outputs, const std::vector<std::string>& in
 // Prepares the progress file. If an earlier run of the same job finished files, keeps it. Otherwise
 // starts a new one and removes all results; throws if a different job is unfinished and `force` is
 // not set.
-inline void take_up(TokenizeProgress& progress, const std::string& job, const Paths& outputs,
-                    bool force) {
-  if (progress.begun()) {
-    const std::string why = obstacle(progress, job, outputs);
-    if (why.empty()) return;
-    if (!force) fail(why, "--force starts anew and removes what that run made");
+inline void prepare_progress(TokenizeProgress& progress, const std::string& job,
+                             const Paths& outputs, bool force) {
+  if (progress.has_finished_files()) {
+    const std::string reason = obstacle(progress, job, outputs);
+    if (reason.empty()) return;
+    if (!force) fail(reason, "use --force to start again, which removes the files of that run");
   }
-  for (const auto& path : results_there(outputs)) remove_file(path);
+  for (const auto& path : existing_results(outputs)) remove_file(path);
   progress.begin(job);
 }
 
-inline void say_what_is_done(const TokenizeProgress& progress, const Paths& outputs) {
+inline void print_finished_files(const TokenizeProgress& progress, const Paths& outputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const std::size_t files = progress.shards(static_cast<std::int64_t>(i)).size();
     if (files == 0) continue;
-    std::fprintf(stderr, "%s: going on after %zu finished file%s\n", outputs[i].c_str(), files,
+    std::fprintf(stderr, "%s: resuming after %zu finished file%s\n", outputs[i].c_str(), files,
                  files == 1 ? "" : "s");
   }
 }
 
-inline void say_summary(const TokenizeCounts& counts, const Paths& outputs,
-                        const std::vector<std::vector<Shard>>& shards) {
+inline void print_summary(const TokenizeCounts& counts, const Paths& outputs,
+                          const std::vector<std::vector<Shard>>& shards) {
   const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
   std::printf("documents: %lld read, %lld empty, %lld exact duplicates, %lld near-duplicates\n",
               number(counts.read), number(counts.empty), number(counts.exact_duplicates),
@@ -118,7 +120,7 @@ inline void say_summary(const TokenizeCounts& counts, const Paths& outputs,
     std::int64_t tokens = 0;
     for (const Shard& shard : shards[i]) tokens += shard.tokens;
     const double bytes = static_cast<double>(counts.outputs[i].text_bytes);
-    std::printf("%s: %lld documents, %lld tokens, %.3f bytes a token, %zu file%s\n",
+    std::printf("%s: %lld documents, %lld tokens, %.3f bytes per token, %zu file%s\n",
                 outputs[i].c_str(), number(counts.outputs[i].documents), number(tokens),
                 bytes / static_cast<double>(tokens), shards[i].size(),
                 shards[i].size() == 1 ? "" : "s");
@@ -129,7 +131,7 @@ inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeConfig& se
   check_token_file_vocabulary(tokenizer.vocabulary_size(), settings.out);
   if (!settings.no_end_of_text && !tokenizer.end_of_text()) {
     fail("the tokenizer " + tokenizer.name() + " has no token " + std::string(kEndOfText),
-         "--no-end-of-text leaves it out");
+         "use --no-end-of-text to leave it out");
   }
 }
 
@@ -161,15 +163,16 @@ inline void tokenize_files(const TokenizeConfig& settings) {
   check_names(outputs, settings.inputs);
 
   TokenizeProgress progress(settings.out);
-  const Paths there = results_there(outputs);
-  if (!progress.begun() && !there.empty() && !settings.force) {
-    fail(there.front().string() + " is there already", "--force replaces it");
+  const Paths results = existing_results(outputs);
+  if (!progress.has_finished_files() && !results.empty() && !settings.force) {
+    fail(results.front().string() + " already exists", "use --force to replace it");
   }
-  std::fprintf(stderr, "checksums of %s of inputs\n", byte_text(reader.total_bytes()).c_str());
+  std::fprintf(stderr, "computing checksums of %s of inputs\n",
+               byte_text(reader.total_bytes()).c_str());
   const std::string job = job_text(settings, *tokenizer, reader);
-  take_up(progress, job, outputs, settings.force);
+  prepare_progress(progress, job, outputs, settings.force);
   remove_temporaries(outputs);
-  say_what_is_done(progress, outputs);
+  print_finished_files(progress, outputs);
 
   auto streams = make_streams(settings, *tokenizer, progress, outputs);
   TokenizeRun run(settings, *tokenizer, reader, streams);
@@ -177,9 +180,10 @@ inline void tokenize_files(const TokenizeConfig& settings) {
   reader.check_unchanged();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (streams[i]->tokens() > 0) continue;
-    fail("no document is left for " + outputs[i].string(),
-         "read: " + std::to_string(counts.read) + ", empty: " + std::to_string(counts.empty) +
-             (outputs.size() > 1 ? "; --val-fraction says how many are held out" : ""));
+    fail("no document is left for " + outputs[i].string() + ": " + std::to_string(counts.read) +
+             " read, " + std::to_string(counts.empty) + " empty",
+         std::string("give more documents") +
+             (outputs.size() > 1 ? ", or change --val-fraction" : ""));
   }
   std::vector<std::vector<Shard>> shards;
   for (const auto& stream : streams) {
@@ -188,7 +192,7 @@ inline void tokenize_files(const TokenizeConfig& settings) {
   }
   write_file(sidecar_of(settings.out), sidecar_text(job, counts, outputs, shards));
   progress.remove();
-  say_summary(counts, outputs, shards);
+  print_summary(counts, outputs, shards);
 }
 
 }  // namespace llmc

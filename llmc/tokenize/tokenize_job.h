@@ -72,42 +72,44 @@ inline OrderedJson settings_json(const TokenizeConfig& s) {
   return json;
 }
 
-// The first difference between two descriptions, such as "settings.field is \"a\" there and \"b\"
+// The first difference between two descriptions, such as "settings.field was \"a\" and is \"b\"
 // now"; empty if there is none.
-inline std::string difference(const OrderedJson& there, const OrderedJson& now,
+inline std::string difference(const OrderedJson& old_json, const OrderedJson& new_json,
                               const std::string& name) {
-  const auto shown = [](const OrderedJson* value) {
+  const auto text_of = [](const OrderedJson* value) {
     return value == nullptr
                ? "not set"
                : printable(value->dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
   };
-  if (there == now) return {};
-  if (there.is_object() && now.is_object()) {
-    for (const auto& [one, other] : {std::pair(&there, &now), std::pair(&now, &there)}) {
+  if (old_json == new_json) return {};
+  if (old_json.is_object() && new_json.is_object()) {
+    for (const auto& [one, other] :
+         {std::pair(&old_json, &new_json), std::pair(&new_json, &old_json)}) {
       for (const auto& [key, value] : one->items()) {
         const std::string inner = (name.empty() ? "" : name + ".") + printable(key);
-        const OrderedJson *a = json_member(there, key), *b = json_member(now, key);
+        const OrderedJson *a = json_member(old_json, key), *b = json_member(new_json, key);
         if (a == nullptr || b == nullptr) {
-          return inner + " is " + shown(a) + " there and " + shown(b) + " now";
+          return inner + " was " + text_of(a) + " and is " + text_of(b) + " now";
         }
-        const std::string found = difference(*a, *b, inner);
-        if (!found.empty()) return found;
+        const std::string inner_difference = difference(*a, *b, inner);
+        if (!inner_difference.empty()) return inner_difference;
       }
     }
   }
-  if (there.is_array() && now.is_array() && there.size() == now.size()) {
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      const std::string found = difference(there[i], now[i], name + "[" + std::to_string(i) + "]");
-      if (!found.empty()) return found;
+  if (old_json.is_array() && new_json.is_array() && old_json.size() == new_json.size()) {
+    for (std::size_t i = 0; i < new_json.size(); ++i) {
+      const std::string inner_difference =
+          difference(old_json[i], new_json[i], name + "[" + std::to_string(i) + "]");
+      if (!inner_difference.empty()) return inner_difference;
     }
   }
-  return name + " is " + shown(&there) + " there and " + shown(&now) + " now";
+  return name + " was " + text_of(&old_json) + " and is " + text_of(&new_json) + " now";
 }
 
 }  // namespace tokenize_detail
 
 // The job as one line of JSON: tokenizer, settings, and inputs with their checksums. Computing
-// these takes a pass over the inputs.
+// these takes one pass through the inputs.
 inline std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
                             const DocumentReader& reader) {
   std::vector<std::string> checksums(reader.paths().size());
@@ -137,12 +139,12 @@ inline std::string obstacle(const TokenizeProgress& progress, const std::string&
     const std::string path = progress.path().string();
     const std::string other = tokenize_detail::difference(OrderedJson::parse(progress.job()),
                                                           OrderedJson::parse(job), "");
-    if (!other.empty()) return path + " is of an unfinished run of another kind: " + other;
+    if (!other.empty()) return path + " belongs to an unfinished run of another job: " + other;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       for (const Shard& shard : progress.shards(static_cast<std::int64_t>(i))) {
         const std::filesystem::path file = parent_of(outputs[i]) / shard.file;
         if (checksum_of_file(file) == shard.checksum) continue;
-        return file.string() + " is not as it was when " + path + " was written";
+        return file.string() + " has changed since " + path + " was written";
       }
     }
     return {};

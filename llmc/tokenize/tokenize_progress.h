@@ -38,33 +38,34 @@ class TokenizeProgress {
   explicit TokenizeProgress(const std::filesystem::path& output)
       : path_(output.string() + ".progress") {
     // Between this open and the lock, another process may have finished and removed the file.
-    for (bool gone = true; gone;) {
+    for (bool is_removed = true; is_removed;) {
       fd_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
       if (!fd_) fail_file("write", path_, errno);
       if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) fail_file("lock", path_, errno);
-        fail("another process is writing " + output.string(), "it holds " + path_.string());
+        fail("another process is writing " + output.string(),
+             "wait until it ends; it has locked " + path_.string());
       }
       struct stat status {};
       if (::fstat(fd_.get(), &status) != 0) fail_file("examine", path_, errno);
-      gone = status.st_nlink == 0;
+      is_removed = status.st_nlink == 0;
     }
     const std::string text = read_file(path_);
     for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
       lines_.push_back(text.substr(at, end - at));
     }
-    cut(lines_.empty() ? 0 : text.rfind('\n') + 1);
+    truncate(lines_.empty() ? 0 : text.rfind('\n') + 1);
   }
 
   // Removes the file if it names no finished file, because there is nothing to resume.
   ~TokenizeProgress() {
-    if (fd_ && !begun()) ::unlink(path_.c_str());
+    if (fd_ && !has_finished_files()) ::unlink(path_.c_str());
   }
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
 
   // Whether there is a finished file to resume after.
-  bool begun() const { return lines_.size() > 1; }
+  bool has_finished_files() const { return lines_.size() > 1; }
 
   // The job of the earlier run, as JSON, and the files that it finished for an output. Both throw
   // if the progress file is damaged.
@@ -79,29 +80,30 @@ class TokenizeProgress {
   }
 
   std::vector<Shard> shards(std::int64_t output) const {
-    std::vector<Shard> found;
+    std::vector<Shard> shards;
     for (std::size_t i = 1; i < lines_.size(); ++i) {
-      const std::string what = line_name(i);
-      const Json json = parse_json(lines_[i], what);
+      const std::string location = line_name(i);
+      const Json json = parse_json(lines_[i], location);
       const auto member = [&](const char* key) -> const Json& {
         const Json* value = json.is_object() ? json_member(json, key) : nullptr;
-        if (value == nullptr) fail(what + " has no \"" + key + "\"");
+        if (value == nullptr) fail(location + " has no \"" + key + "\"");
         return *value;
       };
-      if (json_size(member("output"), what) != output) continue;
-      const std::string file = json_text(member("file"), what);
-      if (!is_plain_file_name(file)) fail(what + ": bad file name " + printable(file));
-      found.push_back({file, json_size(member("tokens"), what), json_text(member("xxh64"), what),
-                       json_size(member("document"), what),
-                       json_size(member("document_tokens"), what)});
+      if (json_size(member("output"), location) != output) continue;
+      const std::string file = json_text(member("file"), location);
+      if (!is_plain_file_name(file)) fail(location + ": invalid file name " + printable(file));
+      shards.push_back({file, json_size(member("tokens"), location),
+                        json_text(member("xxh64"), location),
+                        json_size(member("document"), location),
+                        json_size(member("document_tokens"), location)});
     }
-    return found;
+    return shards;
   }
 
   // Discards the old content and starts a job; `job` is JSON in one line.
   void begin(const std::string& job) {
     lines_.clear();
-    cut(0);
+    truncate(0);
     append(R"({"format":"llmc tokenize progress","version":1,"job":)" + job + "}");
     sync_directory(parent_of(path_));
   }
@@ -127,7 +129,7 @@ class TokenizeProgress {
     return path_.string() + ":" + std::to_string(i + 1);
   }
 
-  void cut(std::size_t bytes) {
+  void truncate(std::size_t bytes) {
     if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) fail_file("write", path_, errno);
   }
 

@@ -44,15 +44,15 @@ class TokenizeRun {
         tokenizer_(tokenizer),
         reader_(reader),
         streams_(streams),
-        near_(settings.dedup_threshold),
+        near_duplicates_(settings.dedup_threshold),
         progress_(reader.total_bytes()) {
     counts_.outputs.resize(streams.size());
   }
 
   // Processes all documents. The last file of each stream stays unfinished.
   TokenizeCounts run() {
-    while (take_round()) {
-      examine();
+    while (read_round()) {
+      hash_documents();
       for (Item& item : items_) decide(item);
       tokenize();
       reader_.release_read();
@@ -85,7 +85,7 @@ class TokenizeRun {
 
   std::int64_t round_bytes() const { return kRoundBytes * settings_.threads; }
 
-  bool take_round() {
+  bool read_round() {
     items_.clear();
     round_begin_ = reader_.bytes_read();
     Document document;
@@ -97,7 +97,7 @@ class TokenizeRun {
     return !items_.empty();
   }
 
-  void examine() {
+  void hash_documents() {
     for_each_parallel(items_.size(), settings_.threads, [&](std::size_t i) {
       Item& item = items_[i];
       item.text = reader_.text_of(item.document, item.storage);
@@ -110,9 +110,9 @@ class TokenizeRun {
   void decide(Item& item) {
     if (item.text.empty()) {
       ++counts_.empty;
-    } else if (settings_.dedup != Dedup::none && exact_.seen(item.hash)) {
+    } else if (settings_.dedup != Dedup::none && exact_duplicates_.contains_or_add(item.hash)) {
       ++counts_.exact_duplicates;
-    } else if (item.min_hash && near_.seen(*item.min_hash)) {
+    } else if (item.min_hash && near_duplicates_.contains_or_add(*item.min_hash)) {
       ++counts_.near_duplicates;
     } else {
       // Chosen by content, so that a document stays in the same output whatever is added before it.
@@ -127,25 +127,25 @@ class TokenizeRun {
 
   void tokenize() {
     std::vector<Part> parts;
-    std::int64_t all = 0;
+    std::int64_t total_bytes = 0;
     for (const Item& item : items_) {
       if (item.stream == nullptr) continue;
-      all += std::ssize(item.text);
+      total_bytes += std::ssize(item.text);
       const bool cut = cuts_are_exact(tokenizer_);
       for (const auto text : cut_text(item.text, cut ? kPartBytes : item.text.size())) {
         parts.push_back({&item, text, text.data() == item.text.data(), {}});
       }
     }
     // One document can be longer than a round, so parts are encoded one round's size at a time.
-    std::int64_t done = 0;
+    std::int64_t done_bytes = 0;
     for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
       std::int64_t bytes = 0;
       while (end < parts.size() && bytes < round_bytes()) bytes += std::ssize(parts[end++].text);
       encode(std::span(parts).subspan(begin, end - begin));
-      done += bytes;
-      show(static_cast<double>(done) / static_cast<double>(all));
+      done_bytes += bytes;
+      show_progress(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     }
-    if (parts.empty()) show(1);
+    if (parts.empty()) show_progress(1);
   }
 
   void encode(std::span<Part> parts) {
@@ -167,13 +167,13 @@ class TokenizeRun {
     }
   }
 
-  // Shows the progress after the fraction `share` of the round.
-  void show(double share) {
+  // Shows the progress after `fraction` of the round.
+  void show_progress(double fraction) {
     const std::int64_t round = reader_.bytes_read() - round_begin_;
     std::int64_t tokens = 0;
     for (const auto& stream : streams_) tokens += stream->tokens();
     progress_.show(
-        round_begin_ + static_cast<std::int64_t>(share * static_cast<double>(round)),
+        round_begin_ + static_cast<std::int64_t>(fraction * static_cast<double>(round)),
         std::to_string(counts_.read) + " documents, " + std::to_string(tokens) + " tokens");
   }
 
@@ -181,8 +181,8 @@ class TokenizeRun {
   const Tokenizer& tokenizer_;
   DocumentReader& reader_;
   std::vector<std::unique_ptr<TokenShards>>& streams_;
-  ExactDuplicates exact_;
-  NearDuplicates near_;
+  ExactDuplicates exact_duplicates_;
+  NearDuplicates near_duplicates_;
   TokenizeCounts counts_;
   ByteProgress progress_;
   std::vector<Item> items_;  // the items of this round

@@ -64,12 +64,12 @@ class Evaluator {
   // Runs the tasks of --eval. Each result is reported and logged with `step`.
   std::vector<EvalResult> run_tasks(std::int64_t step, Progress& progress) {
     const EvalCallbacks callbacks = {
-        .progress =
-            [&](const EvalTask& task, std::int64_t done, std::int64_t total, double seconds) {
-              progress.part(task.name(), done, total, seconds);
+        .on_batch =
+            [&](const EvalTask& task, std::int64_t num_done, std::int64_t total, double seconds) {
+              progress.task(task.name(), num_done, total, seconds);
               return !Interruption::requested();
             },
-        .finished =
+        .on_result =
             [&](const EvalResult& result) {
               progress.record(log_record(result, step),
                               "step " + std::to_string(step) + ": " + summary(result));
@@ -79,7 +79,7 @@ class Evaluator {
 
   // Prints one short sample.
   void show_sample(std::int64_t step, Progress& progress) {
-    const std::int64_t tokens = std::min(config_.samples.length, room());
+    const std::int64_t tokens = std::min(config_.samples.length, max_new_tokens());
     const Prompts samples = sample(1, tokens, config_.seed, step);
     if (Interruption::requested()) return;
     progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
@@ -92,7 +92,7 @@ class Evaluator {
     for (std::int64_t round = 0, tokens = 0;
          tokens < settings.final_tokens && !Interruption::requested(); ++round) {
       const std::uint64_t seed = config_.seed + static_cast<std::uint64_t>(round) + 1;
-      for (const auto& sequence : sample(config_.batch.batch_size, room(), seed, step)) {
+      for (const auto& sequence : sample(config_.batch.batch_size, max_new_tokens(), seed, step)) {
         text += data_.tokenizer->decode(sequence) + "\n";
       }
       tokens += config_.run_shape().rows();
@@ -106,8 +106,8 @@ class Evaluator {
   }
 
  private:
-  // Number of tokens that fit after the prompt.
-  std::int64_t room() const { return config_.batch.seq_len - std::ssize(prompt_); }
+  // Number of tokens that fit after the prompt of a sample.
+  std::int64_t max_new_tokens() const { return config_.batch.seq_len - std::ssize(prompt_); }
 
   // Returns `count` sequences of the prompt and `tokens` sampled tokens; they are shorter if a
   // signal arrives.
@@ -131,11 +131,11 @@ class Evaluator {
     std::vector<std::int32_t> ids = tokenizer.encode(text);
     if (ids.empty() && prompt.empty()) ids = {tokenizer.end_of_text().value_or(0)};
     if (ids.empty()) {
-      fail("--prompt '" + text + "' has no tokens", "a text with at least one token");
+      fail("--prompt '" + text + "' has no tokens", "give a text with at least one token");
     }
     if (std::ssize(ids) > T_max - 1) {
       fail("--prompt has " + std::to_string(ids.size()) + " tokens",
-           "at most --seq-len - 1 = " + std::to_string(T_max - 1));
+           "shorten it to at most --seq-len - 1 = " + std::to_string(T_max - 1));
     }
     return ids;
   }

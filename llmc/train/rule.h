@@ -10,17 +10,18 @@ namespace llmc {
 
 // An action that is due after every n-th step, for any of these n (0: never).
 struct Rule {
-  // When it is due after the last step: always, if any n is not 0, or never.
-  enum class AtLast { always, if_enabled, never };
+  // Whether it is due after the last step: always, if any n is not 0, or never.
+  enum class OnLastStep { always, if_enabled, never };
 
-  std::vector<std::int64_t> every;
-  AtLast at_last;
+  std::vector<std::int64_t> intervals;
+  OnLastStep on_last_step;
   std::function<void()> act;
 
-  bool due(std::int64_t step, std::int64_t last) const {
-    if (step == last && at_last != AtLast::if_enabled) return at_last == AtLast::always;
+  bool due(std::int64_t step, std::int64_t last_step) const {
+    if (step == last_step && on_last_step != OnLastStep::if_enabled)
+      return on_last_step == OnLastStep::always;
     return std::ranges::any_of(
-        every, [&](std::int64_t n) { return n > 0 && (step % n == 0 || step == last); });
+        intervals, [&](std::int64_t n) { return n > 0 && (step % n == 0 || step == last_step); });
   }
 };
 

@@ -21,35 +21,38 @@ struct Schedule {
   // `step` counts from 0. Warm-up starts at peak / warmup, so that the first step has an effect.
   double rate(std::int64_t step) const {
     if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
-    if (decay == Decay::wsd) return peak * stable_then_falling(step);
+    if (decay == Decay::wsd) return peak * wsd_fraction(step);
     if (decay == Decay::constant || steps <= warmup + 1) return peak;
-    const double done = std::fmin(
+    const double progress = std::fmin(
         1.0, static_cast<double>(step - warmup) / static_cast<double>(steps - 1 - warmup));
     constexpr double kPi = 3.14159265358979323846;
-    const double left = decay == Decay::linear ? 1 - done : 0.5 * (1 + std::cos(kPi * done));
-    return peak * (final_fraction + (1 - final_fraction) * left);
+    const double remaining =
+        decay == Decay::linear ? 1 - progress : 0.5 * (1 + std::cos(kPi * progress));
+    return peak * (final_fraction + (1 - final_fraction) * remaining);
   }
 
  private:
   // Fraction of the peak: 1 at the last step before the decay, final_fraction at the last step.
-  double stable_then_falling(std::int64_t step) const {
-    const std::int64_t falling = step + 1 - (steps - decay_steps);
-    if (falling <= 0) return 1;
-    const double left = 1 - static_cast<double>(falling) / static_cast<double>(decay_steps);
-    return final_fraction + (1 - final_fraction) * std::fmax(0.0, left);
+  double wsd_fraction(std::int64_t step) const {
+    const std::int64_t decay_step = step + 1 - (steps - decay_steps);
+    if (decay_step <= 0) return 1;
+    const double remaining = 1 - static_cast<double>(decay_step) / static_cast<double>(decay_steps);
+    return final_fraction + (1 - final_fraction) * std::fmax(0.0, remaining);
   }
 };
 
 // Number of decay steps of wsd: this fraction of the run, rounded, and at least 1 unless the
 // fraction is 0. Throws if warm-up and decay together have more steps than the run.
 inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, double fraction) {
-  const auto wanted =
+  const auto rounded_steps =
       static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(steps)));
-  const std::int64_t decay = wanted > 1 || fraction == 0 ? wanted : 1;
+  const std::int64_t decay = rounded_steps > 1 || fraction == 0 ? rounded_steps : 1;
   if (decay <= steps - warmup) return decay;
   fail("--schedule wsd: " + std::to_string(warmup) + " steps of warm-up and " +
-           std::to_string(decay) + " of decay in a run of " + std::to_string(steps),
-       "--warmup plus --decay-fraction x --steps is at most --steps");
+           std::to_string(decay) + " of decay do not fit into a run of " + std::to_string(steps) +
+           " steps",
+       "lower --warmup or --decay-fraction: --warmup + --decay-fraction x --steps must be at most "
+       "--steps");
 }
 
 // Throws if a wsd run is too short for its warm-up and decay.

@@ -43,8 +43,8 @@ class TrainStep {
     Stream& stream = engine_.stream();
     StepResult result{.learning_rate = schedule_.rate(position.step)};
     state.begin_step(stream);
-    for (std::int64_t micro = 0; micro < config_.batch.grad_accum; ++micro) {
-      run_micro_batch(position, micro);
+    for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
+      run_micro_batch(position, index);
     }
     state.apply_gradients(config_.optimizer, result.learning_rate, stream);
     result.loss = static_cast<double>(state.loss_value(stream));
@@ -56,7 +56,7 @@ class TrainStep {
   }
 
  private:
-  void run_micro_batch(const RunPosition& position, std::int64_t micro) {
+  void run_micro_batch(const RunPosition& position, std::int64_t index) {
     TrainingState<T>& state = engine_.state();
     const LossOptions loss = {.scale = 1.0f / static_cast<float>(config_.tokens_per_step()),
                               .sum = state.loss(),
@@ -65,7 +65,7 @@ class TrainStep {
         .dropout = config_.dropout_rates(),
         .seed = config_.seed,
         .step = position.step,
-        .first_sample = position.samples + micro * config_.batch.batch_size};
+        .first_sample = position.samples + index * config_.batch.batch_size};
     engine_.runner().forward_backward(next_batch(), loss, options);
   }
 

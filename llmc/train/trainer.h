@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "llmc/base/number_text.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/checkpoint/checkpointer.h"
 #include "llmc/train/evaluator.h"
@@ -70,10 +70,14 @@ class Trainer {
 
   // Computes the validation loss of all windows and runs the tasks of --eval, without training.
   void evaluate_only() {
-    if (data_.validation) std::printf("val_loss %.6f\n", evaluator_.validation_loss(0));
-    if (data_.tasks.empty()) return;
-    if (!config_.output.log.empty()) refuse_used_log(config_.output.log);
-    Progress progress(config_.output.log, false, 0);
+    const std::string& log = config_.output.log;
+    if (!log.empty()) refuse_used_log(log);
+    Progress progress(log, false, 0);
+    if (data_.validation) {
+      const double loss = evaluator_.validation_loss(0);
+      std::cout << number_text("val_loss %.6f\n", loss) << std::flush;
+      progress.log({{"step", std::int64_t{0}}, {"val_loss", loss}});
+    }
     print_results(evaluator_.run_tasks(0, progress));
   }
 
@@ -83,17 +87,17 @@ class Trainer {
     Progress& progress = reporter.progress();
     const OutputSettings<Resolved>& output = config_.output;
     // The rules, in the order in which they run after a step.
-    const Rule validation = {{config_.validation.every}, Rule::AtLast::if_enabled, [&] {
+    const Rule validation = {{config_.validation.every}, Rule::OnLastStep::if_enabled, [&] {
                                evaluator_.validate(position_, progress);
                              }};
-    const Rule sample = {{config_.samples.every}, Rule::AtLast::if_enabled, [&] {
+    const Rule sample = {{config_.samples.every}, Rule::OnLastStep::if_enabled, [&] {
                            evaluator_.show_sample(position_.step, progress);
                          }};
     const Rule checkpoint = {{output.checkpoint_every, output.milestone_every},
-                             Rule::AtLast::always,
+                             Rule::OnLastStep::always,
                              [&] { save(progress); }};
     // train() runs the tasks after the last step and prints their results.
-    const Rule tasks = {{config_.evaluation.every}, Rule::AtLast::never, [&] {
+    const Rule tasks = {{config_.evaluation.every}, Rule::OnLastStep::never, [&] {
                           evaluator_.run_tasks(position_.step, progress);
                         }};
     if (validation.due(position_.step, last)) validation.act();

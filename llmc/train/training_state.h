@@ -22,7 +22,7 @@
 namespace llmc {
 
 // Initial value of the dynamic loss scale of fp16, as in PyTorch's GradScaler.
-inline constexpr float kFirstLossScale = 65536;
+inline constexpr float kInitialLossScale = 65536;
 
 template <class T>
 class TrainingState {
@@ -45,7 +45,7 @@ class TrainingState {
   TrainingState& operator=(const TrainingState&) = delete;
 
   // Sets everything to zero, including gaps and padding, which stay zero. Only the loss scale of
-  // fp16 starts at kFirstLossScale. Call after plan.allocate().
+  // fp16 starts at kInitialLossScale. Call after plan.allocate().
   void clear(Stream& stream) {
     weights_.clear(stream);
     fill_zero(loss_.data, 1, stream);
@@ -54,11 +54,11 @@ class TrainingState {
     fill_zero(gradients_.data, gradients_.size(), stream);
     fill_zero(first_moment_.data, first_moment_.size(), stream);
     fill_zero(second_moment_.data, second_moment_.size(), stream);
-    set_optimizer_state(first_optimizer_state(kFirstLossScale), stream);
+    set_optimizer_state(initial_optimizer_state(kInitialLossScale), stream);
   }
 
   // The optimizer state of a new run. Only fp16 uses the loss scale.
-  static OptimizerState first_optimizer_state(float loss_scale) {
+  static OptimizerState initial_optimizer_state(float loss_scale) {
     OptimizerState state{};
     if constexpr (std::is_same_v<T, fp16>) state.loss_scale = loss_scale;
     return state;
@@ -73,7 +73,7 @@ class TrainingState {
   // Enables stochastic rounding of master weights for all later updates
   // (ops/optimizer/stochastic_rounding.h). It has no effect in fp32. Initial and loaded weights are
   // rounded to nearest.
-  void round_stochastically(std::uint64_t seed) { rounding_seed_ = seed; }
+  void enable_stochastic_rounding(std::uint64_t seed) { rounding_seed_ = seed; }
 
   ParameterSource& source() { return source_; }
   const ParameterTable& table() const { return weights_.table(); }
@@ -87,7 +87,7 @@ class TrainingState {
   // ---- a step ----
 
   void begin_step(Stream& stream) {
-    const ProfileScope scope("zero gradients", stream, traffic_of(gradients_));
+    const ProfileScope scope("zero gradients", stream, memory_traffic(gradients_));
     fill_zero(gradients_.data, gradients_.size(), stream);
     fill_zero(loss_.data, 1, stream);
   }
@@ -97,7 +97,7 @@ class TrainingState {
   void apply_gradients(const OptimizerOptions& options, double learning_rate, Stream& stream) {
     const ProfileScope scope("optimizer", stream);
     measure_gradients(options, stream);
-    const ProfileScope updates("adamw", stream, update_bytes());
+    const ProfileScope update_scope("adamw", stream, update_bytes());
     begin_adamw(optimizer_.data, options, stream);
     for (const ParameterSpec& spec : table().specs()) update(spec, options, learning_rate, stream);
   }
@@ -110,8 +110,9 @@ class TrainingState {
       const std::int32_t updates = optimizer_state(stream).updates;
       if (!rounding_seed_ || updates == 0) return;
       for (const ParameterSpec& spec : table().specs()) {
-        stochastic_convert(weights_.of(spec), static_cast<const float*>(master() + spec.offset),
-                           spec.size(), rounding_of(spec), updates, stream);
+        stochastic_convert(weights_.values_of(spec),
+                           static_cast<const float*>(master() + spec.offset), spec.size(),
+                           rounding_of(spec), updates, stream);
       }
     }
   }
@@ -123,8 +124,8 @@ class TrainingState {
     if constexpr (!std::is_same_v<T, float>) {
       if (training_) {
         copy_to_device(master_.data + spec.offset, values, spec.size(), stream);
-        convert(weights_.of(spec), static_cast<const float*>(master() + spec.offset), spec.size(),
-                stream);
+        convert(weights_.values_of(spec), static_cast<const float*>(master() + spec.offset),
+                spec.size(), stream);
         stream.synchronize();
         return;
       }
@@ -180,18 +181,18 @@ class TrainingState {
 
   void update(const ParameterSpec& spec, const OptimizerOptions& options, double learning_rate,
               Stream& stream) {
-    const auto apply = [&](T* working, const auto& rounding) {
-      const std::int64_t at = spec.offset;
-      adamw<T>(master() + at, working, first_moment_.data + at, second_moment_.data + at,
-               gradients_.data + at, spec.stored_size(), options, learning_rate, spec.weight_decay,
-               optimizer_.data, stream, rounding);
+    const auto apply = [&](T* weights, const auto& rounding) {
+      const std::int64_t offset = spec.offset;
+      adamw<T>(master() + offset, weights, first_moment_.data + offset,
+               second_moment_.data + offset, gradients_.data + offset, spec.stored_size(), options,
+               learning_rate, spec.weight_decay, optimizer_.data, stream, rounding);
     };
     if constexpr (std::is_same_v<T, float>) {
       apply(nullptr, NearestRounding{});  // fp32 weights are their own master weights
     } else if (rounding_seed_) {
-      apply(weights_.of(spec), rounding_of(spec));
+      apply(weights_.values_of(spec), rounding_of(spec));
     } else {
-      apply(weights_.of(spec), NearestRounding{});
+      apply(weights_.values_of(spec), NearestRounding{});
     }
   }
 
@@ -211,12 +212,12 @@ class TrainingState {
         break;
     }
     if constexpr (!std::is_same_v<T, float>) {
-      convert(weights_.of(spec), static_cast<const float*>(values), spec.size(), stream);
+      convert(weights_.values_of(spec), static_cast<const float*>(values), spec.size(), stream);
     }
   }
 
   void measure_gradients(const OptimizerOptions& options, Stream& stream) {
-    const ProfileScope scope("gradient norm", stream, traffic_of(gradients_));
+    const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_));
     squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
     finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
                        static_cast<float>(options.grad_clip), loss_.data, stream);
@@ -226,8 +227,8 @@ class TrainingState {
   // written.
   Work update_bytes() const {
     const auto n = static_cast<double>(gradients_.size());
-    const bool copies = !std::is_same_v<T, float>;
-    return {.bytes = n * (7 * sizeof(float) + (copies ? sizeof(T) : 0))};
+    const bool has_master = !std::is_same_v<T, float>;
+    return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
   }
 
   static void get(const float* array, const ParameterSpec& spec, float* values, Stream& stream) {

@@ -32,7 +32,7 @@ class WrongResult(Exception):
     pass
 
 
-def result(text):
+def print_result(text):
     print(f"result: {text}", flush=True)
 
 
@@ -98,8 +98,8 @@ def toy(o):
     for name in ("model.safetensors", "optimizer.safetensors"):
         files = [folder / "out" / f"step_{o.steps:06d}" / name for folder in folders]
         if files[0].read_bytes() != files[1].read_bytes():
-            raise WrongResult(f"two runs with the same losses left another {name}")
-    result(f"{o.dtype}: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {o.steps} steps; two runs are equal to the bit")
+            raise WrongResult(f"two runs with the same losses differ in {name}")
+    print_result(f"{o.dtype}: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {o.steps} steps; two runs are equal to the bit")
 
 
 # ---- GPT-2 ---------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def record_of(o, messages, lines):
 def check_same_losses(out, label, losses):
     other = next((r for r in read_lines(out) if r["type"] == "run" and r["label"] == label and "losses" in r), None)
     if other is None:
-        return f", not compared: there is no run {label}"
+        return f", not compared: the measurements have no run {label}"
     gaps = [abs(a - b) for a, b in zip(losses, other["losses"])]
     if not (gaps[0] <= SAME_FIRST_LOSS and max(gaps) <= SAME_LATER_LOSSES):
         raise WrongResult(f"losses differ from those of {label} by {gaps[0]:.1e} at first and {max(gaps):.1e} at most; "
@@ -138,7 +138,7 @@ def run(o):
                                *o.flags)
         if code == 1 and "of device memory" in messages:
             append_lines(o.out, [{"type": "run", "label": o.label, "error": last_line(messages)}])
-            return result(f"{o.label}: not run: it does not fit into the device's memory")
+            return print_result(f"{o.label}: not run: it does not fit into the device's memory")
         if code != 0:
             raise WrongResult(f"{o.label}: exit code {code}: {last_line(messages)}")
         lines = [line for line in read_lines(log) if "loss" in line]
@@ -148,11 +148,11 @@ def run(o):
     same = check_same_losses(o.out, o.like, record["losses"]) if o.like else ""
     append_lines(o.out, [record] + [{"type": "profile", "label": o.label, **row} for row in rows])
     used = record["memory_used_mib"]
-    memory = f"memory {record['memory_planned']} planned, " + (f"{used:.0f} MiB in use" if used else "in use not seen")
+    memory = f"memory {record['memory_planned']} planned, " + (f"{used:.0f} MiB in use" if used else "in use unknown")
     speed = (f"profile of {rows[0]['steps']} steps, {rows[0]['ms_per_step']:.2f} ms each" if rows else
-             f"{record['tok_per_s']:.0f} tok/s, {record['step_ms']:.2f} ms a step, MFU {100 * record['mfu']:.1f}% "
+             f"{record['tok_per_s']:.0f} tok/s, {record['step_ms']:.2f} ms per step, MFU {100 * record['mfu']:.1f}% "
              f"({100 * record['mfu_full']:.1f}% full)")
-    result(f"{o.label}: {speed}, {memory}{same}")
+    print_result(f"{o.label}: {speed}, {memory}{same}")
 
 
 # ---- benchmarks ----------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def bench(o):
     try:
         check_bench(o)
     except WrongResult as wrong:
-        return result(f"a planted wrong result stops a benchmark: {wrong}")
-    raise WrongResult("the planted faults were not found")
+        return print_result(f"a planted wrong result stops a benchmark: {wrong}")
+    raise WrongResult("the benchmark did not report its planted faults")
 
 
 def check_bench(o):
@@ -188,7 +188,7 @@ def check_bench(o):
         raise WrongResult(f"{name}: exit code {process.returncode}")
     if counts["ok"] == 0:
         raise WrongResult(f"{name}: no line was checked")
-    result(f"{name}: {counts['ok']} lines OK, {counts['skipped']} not run")
+    print_result(f"{name}: {counts['ok']} lines OK, {counts['skipped']} not run")
 
 
 def parse_arguments():
@@ -198,18 +198,22 @@ def parse_arguments():
     for step, sub in ((toy, toys), (run, runs), (bench, benches)):
         sub.set_defaults(function=step)
     for sub in (toys, runs):
-        sub.add_argument("--program", required=True)
-        sub.add_argument("--device", default="cuda")
+        sub.add_argument("--program", required=True, metavar="P", help="the program train_gpt2")
+        sub.add_argument("--device", default="cuda", metavar="D", help="its --device [cuda]")
     for sub in (runs, benches):
-        sub.add_argument("--out", required=True, help="JSON lines, to which this adds its own")
-        sub.add_argument("flags", nargs="+", help="after --")
-    toys.add_argument("--dtype", required=True)
-    toys.add_argument("--steps", type=int, default=50)
-    toys.add_argument("--work", required=True)
-    runs.add_argument("--label", required=True)
-    runs.add_argument("--profile", type=int, default=0, help="steps; 0: none, the speed is measured")
-    runs.add_argument("--like", help="label of an earlier run whose losses this one must have")
-    benches.add_argument("--planted", action="store_true", help="the benchmark has wrong results on purpose")
+        sub.add_argument("--out", required=True, metavar="FILE.jsonl", help="append the records to this file")
+        sub.add_argument("flags", nargs="+", metavar="FLAGS",
+                         help="flags of train_gpt2, or a benchmark with its flags; after --")
+    toys.add_argument("--dtype", required=True, metavar="T", help="its --dtype")
+    toys.add_argument("--steps", type=int, default=50, metavar="N", help="steps of each run [50]")
+    toys.add_argument("--work", required=True, metavar="DIR", help="folder for checkpoints and logs")
+    runs.add_argument("--label", required=True, metavar="L", help="name of the run in the records")
+    runs.add_argument("--profile", type=int, default=0, metavar="N",
+                      help="number of steps to profile; 0 measures the speed [0]")
+    runs.add_argument("--like", metavar="L",
+                      help="label of an earlier run, whose losses must agree with those of this run")
+    benches.add_argument("--planted", action="store_true",
+                         help="expect wrong results, which the benchmark has on purpose")
     return parser.parse_args()
 
 
@@ -219,7 +223,7 @@ def main():
         o.function(o)
         return 0
     except WrongResult as wrong:
-        result(f"FAILED: {wrong}")
+        print_result(f"FAILED: {wrong}")
         return 1
 
 

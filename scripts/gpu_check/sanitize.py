@@ -16,7 +16,7 @@ import sys
 import time
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-FOUND = 9  # exit code of the tool if it found an error
+ERROR_EXIT_CODE = 9  # of the tool, if it detects an error
 RUN_SECONDS = 60
 # Kernels that are not ours, by their names in cuBLAS and cuBLASLt.
 LIBRARY_KERNEL = re.compile(r"cublas|cutlass|gemm|gemv|xmma|nvjet|splitK", re.IGNORECASE)
@@ -40,7 +40,7 @@ def reports(output):
     return ["\n".join(block) for block in blocks]
 
 
-def is_librarys(tool, report):
+def is_library_report(tool, report):
     """Whether the report is about the inside of an NVIDIA kernel; our kernels are in namespace llmc. An
     out-of-bounds access is ours in any case, because our code passed the pointer.
     """
@@ -52,15 +52,15 @@ def judge(tool, code, output):
     for refusal in REFUSALS:
         if refusal in output:
             return True, f"not run: {refusal}"
-    found = reports(output)
-    ours = [report for report in found if not is_librarys(tool, report)]
-    note = f", {len(found) - len(ours)} reports about library kernels passed over" if len(ours) < len(found) else ""
+    all_reports = reports(output)
+    ours = [report for report in all_reports if not is_library_report(tool, report)]
+    note = f", {len(all_reports) - len(ours)} reports about library kernels ignored" if len(ours) < len(all_reports) else ""
     summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", output)
     if ours:
         return False, f"{len(ours)} reports, the first: {ours[0].splitlines()[0]}{note}"
     if not summary:
         return False, f"no summary, exit code {code}"
-    if code == FOUND and found:
+    if code == ERROR_EXIT_CODE and all_reports:
         return True, f"clean{note}"
     if code != 0 or not re.match(r"0 (?:errors|hazards)", summary[1]):
         return False, f"exit code {code}, {summary[1]}"
@@ -69,8 +69,8 @@ def judge(tool, code, output):
 
 def find_tool():
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    here = os.path.join(os.path.dirname(os.path.realpath(nvcc)), "compute-sanitizer")
-    return shutil.which("compute-sanitizer") or (here if os.access(here, os.X_OK) else None)
+    sibling = os.path.join(os.path.dirname(os.path.realpath(nvcc)), "compute-sanitizer")
+    return shutil.which("compute-sanitizer") or (sibling if os.access(sibling, os.X_OK) else None)
 
 
 def training_run(program, device, dtype):
@@ -81,9 +81,10 @@ def training_run(program, device, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seconds", type=float, default=240, help="for all runs together")
+    parser.add_argument("--program", required=True, help="the program train_gpt2")
+    parser.add_argument("--device", default="cuda", help="its --device; the tools run only with cuda [cuda]")
+    parser.add_argument("--seconds", type=float, default=240, metavar="N",
+                        help="time limit for all runs together, in seconds [240]")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
     tool_path = find_tool() if arguments.device == "cuda" else None
@@ -92,21 +93,22 @@ def main():
         for dtype in ("bf16", "fp32"):
             run = training_run(arguments.program, arguments.device, dtype)
             if tool_path is None:
-                why = "compute-sanitizer is not here" if arguments.device == "cuda" else "no GPU in a dry run"
-                print(f"result: {tool} {dtype}: not run: {why}", flush=True)
+                reason = "compute-sanitizer is not installed" if arguments.device == "cuda" else "no GPU in a dry run"
+                print(f"result: {tool} {dtype}: not run: {reason}", flush=True)
                 continue
             limit = min(RUN_SECONDS, end - time.monotonic())
             if limit < 5:
-                print(f"result: {tool} {dtype}: not run: the {arguments.seconds:.0f} s are over", flush=True)
+                reason = f"the time limit of {arguments.seconds:.0f} s is reached"
+                print(f"result: {tool} {dtype}: not run: {reason}", flush=True)
                 continue
-            command = [tool_path, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20",
+            command = [tool_path, "--tool", tool, "--error-exitcode", str(ERROR_EXIT_CODE), "--print-limit", "20",
                        *(["--report-api-errors", "no"] if tool == "memcheck" else []), *run]
             print(f"---- {' '.join(command)}", flush=True)
             start = time.monotonic()
             try:
                 done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
             except subprocess.TimeoutExpired:
-                print(f"result: {tool} {dtype}: not run to its end: {limit:.0f} s were not enough", flush=True)
+                print(f"result: {tool} {dtype}: stopped after {limit:.0f} s", flush=True)
                 continue
             print(done.stdout, flush=True)
             good, text = judge(tool, done.returncode, done.stdout)

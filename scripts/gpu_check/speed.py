@@ -23,10 +23,10 @@ import threading
 import time
 from pathlib import Path
 
-from train_log import found, speed_of
+from train_log import first_match, speed_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LEAST_ROUNDS = 3
+MIN_ROUNDS = 3
 
 
 class MemoryWatch:
@@ -36,7 +36,7 @@ class MemoryWatch:
                "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
 
     def __enter__(self):
-        self.most, self.stop = None, threading.Event()
+        self.max_mib, self.stop = None, threading.Event()
         self.thread = threading.Thread(target=self._watch)
         self.thread.start()
         return self
@@ -45,7 +45,7 @@ class MemoryWatch:
         while not self.stop.wait(0.3):
             try:
                 done = subprocess.run(self.COMMAND, capture_output=True, text=True, timeout=10)
-                self.most = max(self.most or 0, int(done.stdout.split()[0]))
+                self.max_mib = max(self.max_mib or 0, int(done.stdout.split()[0]))
             except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
                 return
 
@@ -54,7 +54,9 @@ class MemoryWatch:
         self.thread.join()
 
 
-class Ours:
+class EngineRuns:
+    """Runs of train_gpt2, each in a new process."""
+
     def __init__(self, options):
         self.options = options
 
@@ -73,10 +75,12 @@ class Ours:
                 return {"batch_size": B, "error": done.stderr.strip().splitlines()[-1][:300]}
             lines = [json.loads(line) for line in log.read_text().splitlines()][o.warmup:]
         return {"batch_size": B, **speed_of(lines, done.stderr), "wall_s": time.monotonic() - start,
-                "memory_used_mib": watch.most, "mfu_convention": found(r"^MFU: (.*)$", done.stderr)}
+                "memory_used_mib": watch.max_mib, "mfu_convention": first_match(r"^MFU: (.*)$", done.stderr)}
 
 
-class Theirs:
+class PyTorchRuns:
+    """Runs of train_pytorch.py, all in one process."""
+
     def __init__(self, options):
         o = self.options = options
         self.process = subprocess.Popen(
@@ -94,7 +98,7 @@ class Theirs:
             answer = self.process.stdout.readline()
         if not answer:
             raise SystemExit(f"train_pytorch.py ended with exit code {self.process.wait()}")
-        return {**json.loads(answer), "memory_used_mib": watch.most}
+        return {**json.loads(answer), "memory_used_mib": watch.max_mib}
 
     def close(self):
         self.process.stdin.close()
@@ -104,7 +108,7 @@ class Theirs:
 def fastest(runs):
     good = [run for run in runs if "error" not in run]
     if not good:
-        raise SystemExit(f"no run succeeded: {runs[-1]['error'] if runs else 'none was made'}")
+        raise SystemExit(f"no run succeeded: {runs[-1]['error'] if runs else 'no run was started'}")
     return max(good, key=lambda run: run["tok_per_s"])
 
 
@@ -118,10 +122,10 @@ class Comparison:
         self.end = time.monotonic() + options.seconds
         self.record = {"ours": [], "pytorch": [], "rounds": [], "steps_timed": options.steps, "warmup": options.warmup}
 
-    def left(self):
+    def seconds_left(self):
         return self.end - time.monotonic()
 
-    def keep(self):
+    def save(self):
         """Writes the file atomically, so that it is complete after every run."""
         out = Path(self.options.out)
         temporary = out.with_name(out.name + ".tmp")
@@ -131,7 +135,7 @@ class Comparison:
     def scan_ours(self, ours):
         for B in self.options.batches:
             self.record["ours"].append(ours.run(B))
-            self.keep()
+            self.save()
         return fastest(self.record["ours"])
 
     def seconds_of_rounds(self, ours, theirs):
@@ -147,37 +151,37 @@ class Comparison:
             start = time.monotonic()
             runs.append(theirs.run((B, "masters", "auto")))
             longest = max(longest, time.monotonic() - start)
-            self.keep()
+            self.save()
         B = fastest(runs)["batch_size"]
         for recipe, attention in (("autocast", "auto"), ("masters", "cudnn")):
             if attention == "cudnn" and self.options.torch_device == "cpu":
                 continue
-            if self.left() > longest + self.seconds_of_rounds(ours, fastest(runs)):
+            if self.seconds_left() > longest + self.seconds_of_rounds(ours, fastest(runs)):
                 runs.append(theirs.run((B, recipe, attention)))
-                self.keep()
+                self.save()
         return fastest(runs)
 
     def rounds(self, ours, theirs, B, variant):
         longest = 0.0
-        for number in range(self.options.rounds):
-            if self.left() < longest:
+        for index in range(self.options.rounds):
+            if self.seconds_left() < longest:
                 break
             start = time.monotonic()
             turns = {"ours": lambda: ours.run(B), "pytorch": lambda: theirs.run(variant)}
-            order = list(turns) if number % 2 == 0 else list(reversed(turns))
+            order = list(turns) if index % 2 == 0 else list(reversed(turns))
             result = {side: turns[side]() for side in order}
             for side, run in result.items():
                 if "error" in run:
-                    raise SystemExit(f"round {number + 1}, {side}: {run['error']}")
+                    raise SystemExit(f"round {index + 1}, {side}: {run['error']}")
             longest = max(longest, time.monotonic() - start)
             self.record["rounds"].append({"ours_tok_per_s": result["ours"]["tok_per_s"],
                                           "pytorch_tok_per_s": result["pytorch"]["tok_per_s"],
                                           "ratio": result["ours"]["tok_per_s"] / result["pytorch"]["tok_per_s"]})
-            self.keep()
+            self.save()
 
     def summary(self, ours, theirs):
         rounds = self.record["rounds"]
-        if len(rounds) < LEAST_ROUNDS:
+        if len(rounds) < MIN_ROUNDS:
             raise SystemExit(f"{len(rounds)} rounds in {self.options.seconds:.0f} s are too few to compare")
         spread = {}
         for key in ("ours_tok_per_s", "pytorch_tok_per_s", "ratio"):
@@ -187,7 +191,7 @@ class Comparison:
             spread[f"{side}_mfu"] = spread[f"{side}_tok_per_s"]["median"] * ours["mfu_per_tok_per_s"]
         self.record["summary"] = spread
         self.record["mfu_convention"] = ours["mfu_convention"]
-        self.keep()
+        self.save()
         print(f"result: ours, B {ours['batch_size']}: {line_of(spread, 'ours')}, memory {ours['memory_planned']} planned, "
               f"{memory_of(ours)}")
         print(f"result: PyTorch {theirs['torch']}, B {theirs['batch_size']}, {theirs['recipe']}, attention "
@@ -206,26 +210,29 @@ def line_of(spread, side):
 
 def memory_of(run):
     used = run["memory_used_mib"]
-    return "in use not seen (no nvidia-smi)" if used is None else f"{used} MiB in use"
+    return "in use unknown (no nvidia-smi)" if used is None else f"{used} MiB in use"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("program", "init-from", "train", "words", "out"):
-        parser.add_argument(f"--{flag}", required=True)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--torch-device", default="cuda")
-    parser.add_argument("--batches", default="16,32,64", type=lambda text: [int(B) for B in text.split(",")])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warmup", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=280)
+    for flag, text in (("program", "the program train_gpt2"), ("init-from", "Hugging Face directory with the weights"),
+                       ("train", "token file"), ("words", "file with the words of the vocabulary"),
+                       ("out", "JSON file to write")):
+        parser.add_argument(f"--{flag}", required=True, help=text)
+    parser.add_argument("--device", default="cuda", help="--device of train_gpt2 [cuda]")
+    parser.add_argument("--torch-device", default="cuda", help="--device of train_pytorch.py [cuda]")
+    parser.add_argument("--batches", default="16,32,64", type=lambda text: [int(B) for B in text.split(",")],
+                        help="micro-batches to try, comma-separated [16,32,64]")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of both sides in turns [5]")
+    parser.add_argument("--steps", type=int, default=30, help="timed steps per run, at least 2 [30]")
+    parser.add_argument("--warmup", type=int, default=10, help="steps before them that are not timed [10]")
+    parser.add_argument("--seconds", type=float, default=280, help="time limit in seconds [280]")
     options = parser.parse_args()
     if options.steps < 2:
-        parser.error("--steps: at least 2")
-    comparison, ours = Comparison(options), Ours(options)
+        parser.error(f"--steps {options.steps}; allowed: 2 or more")
+    comparison, ours = Comparison(options), EngineRuns(options)
     best = comparison.scan_ours(ours)  # before PyTorch's process takes memory
-    theirs = Theirs(options)
+    theirs = PyTorchRuns(options)
     best_theirs = comparison.scan_theirs(theirs, best)
     comparison.rounds(ours, theirs, best["batch_size"], variant_of(best_theirs))
     theirs.close()

@@ -3,7 +3,8 @@ import re
 import statistics
 
 
-def found(pattern, messages):
+def first_match(pattern, messages):
+    """The first group of the pattern's first match, or None."""
     match = re.search(pattern, messages, re.MULTILINE)
     return match[1] if match else None
 
@@ -14,4 +15,4 @@ def speed_of(lines, messages):
     step_ms = statistics.fmean(line["step_ms"] for line in lines)
     return {"step_ms": step_ms, "step_ms_median": statistics.median(line["step_ms"] for line in lines),
             "tok_per_s": 1e3 * tokens / step_ms, "mfu_per_tok_per_s": lines[-1]["mfu"] / lines[-1]["tok_per_s"],
-            "memory_planned": found(r"^memory: .*in all (.*)$", messages)}
+            "memory_planned": first_match(r"^memory: .*in all (.*)$", messages)}

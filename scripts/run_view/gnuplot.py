@@ -9,8 +9,8 @@ from pathlib import Path
 from run_view.panels import COLOURS, X_LABELS
 
 LEVEL_COLOURS = ["#444444", "#a03050", "#007070", "#806000"]
-WIDTH, ROW_HEIGHT, LONE_SIZE = 1200, 330, (900, 560)
-TITLE_SHARE = 34  # pixels for the title
+WIDTH, ROW_HEIGHT, SINGLE_SIZE = 1200, 330, (900, 560)
+TITLE_HEIGHT = 34  # pixels for the title
 
 
 class GnuplotError(Exception):
@@ -22,22 +22,22 @@ def find_gnuplot():
     environment = dict(os.environ)
     root = Path(__file__).resolve().parent.parent.parent
     deps = Path(os.environ.get("DEPS") or root / "deps").resolve()
-    found = Path(shutil.which("gnuplot") or shutil.which("gnuplot-nox") or deps / "usr/bin/gnuplot-nox")
-    if not found.exists():
-        raise GnuplotError("gnuplot is missing: scripts/setup.sh installs it (package gnuplot-nox); "
-                           "a page (--out X.html) needs none")
+    program = Path(shutil.which("gnuplot") or shutil.which("gnuplot-nox") or deps / "usr/bin/gnuplot-nox")
+    if not program.exists():
+        raise GnuplotError("gnuplot is missing; run scripts/setup.sh to install it (package gnuplot-nox), "
+                           "or write a page, which needs no gnuplot: --out X.html")
     # If setup.sh --prefix unpacked it, its libraries and fonts are in that folder too. make puts it on PATH.
-    if deps in found.resolve().parents:
+    if deps in program.resolve().parents:
         libraries = [str(p) for p in (deps / "usr/lib").glob("*-linux-gnu")]
         environment["LD_LIBRARY_PATH"] = ":".join(libraries + [environment.get("LD_LIBRARY_PATH", "")])
         config = Path(tempfile.gettempdir(), f"llmc-fonts-{os.getuid()}.conf")
         config.write_text(f'<?xml version="1.0"?><fontconfig><dir>{deps}/usr/share/fonts</dir>'
                           "<dir>/usr/share/fonts</dir></fontconfig>\n")
         environment["FONTCONFIG_FILE"] = str(config)
-    return str(found), environment
+    return str(program), environment
 
 
-def quoted(text):
+def quote(text):
     return "'" + text.replace("'", "''").replace("\n", " ") + "'"
 
 
@@ -58,7 +58,7 @@ def plot_commands(panel, number, runs, levels):
         # Kinds of curve that share a run's colour differ in dashes.
         dash = f"dt {curve.part + 1} " if runs > 1 and curve.part and not curve.dots else ""
         data.append(data_block(name, curve.points))
-        title = f"title {quoted(curve.name)}"
+        title = f"title {quote(curve.name)}"
         if curve.dots:
             plots.append(f"${name} with points pt 7 ps 0.8 lc rgb '{colour}' {title}")
         elif curve.trend:
@@ -71,7 +71,7 @@ def plot_commands(panel, number, runs, levels):
             plots.append(f"${name} with {style} {dash}lw 2 lc rgb '{colour}' {title}")
     for i, (name, value) in enumerate(levels):
         colour = LEVEL_COLOURS[i % len(LEVEL_COLOURS)]
-        plots.append(f"{value!r} with lines dt 2 lw 2 lc rgb '{colour}' title {quoted(f'{name} = {value:.3f}')}")
+        plots.append(f"{value!r} with lines dt 2 lw 2 lc rgb '{colour}' title {quote(f'{name} = {value:.3f}')}")
     return "".join(data), "plot " + ", \\\n  ".join(plots) + "\n"
 
 
@@ -83,8 +83,8 @@ def value_range(panel, levels):
         low = min(low, 0.0)
     if high - low <= 1e-12 * abs(high):
         low, high = (low if panel.from_zero else low - 0.5), high + (abs(high) or 1.0)
-    room = 0.05 * (high - low)
-    return (0.0 if panel.from_zero and low == 0 else low - room), high + room
+    margin = 0.05 * (high - low)
+    return (0.0 if panel.from_zero and low == 0 else low - margin), high + margin
 
 
 def tick_list(low, high, count):
@@ -107,38 +107,38 @@ def layout(count):
     """The number of rows, and (left, bottom, width, height) of each panel as fractions of the picture. The
     first panel has the full width."""
     rows = 1 + count // 2
-    places = [(0.0, 1 - 1 / rows, 1.0, 1 / rows)]
+    boxes = [(0.0, 1 - 1 / rows, 1.0, 1 / rows)]
     for i in range(count - 1):
         last_alone = i == count - 2 and i % 2 == 0
-        places.append((0.5 * (i % 2), 1 - (2 + i // 2) / rows, 1.0 if last_alone else 0.5, 1 / rows))
-    return rows, places
+        boxes.append((0.5 * (i % 2), 1 - (2 + i // 2) / rows, 1.0 if last_alone else 0.5, 1 / rows))
+    return rows, boxes
 
 
 def script(panels, runs, out, x, levels, title):
     """The gnuplot program that draws all panels. `levels`: (name, value) of dashed lines in the panel of losses."""
-    rows, places = layout(len(panels))
-    width, height = LONE_SIZE if len(panels) == 1 else (WIDTH, ROW_HEIGHT * rows + TITLE_SHARE * bool(title))
-    room = 1 - TITLE_SHARE / height if title else 1
+    rows, boxes = layout(len(panels))
+    width, height = SINGLE_SIZE if len(panels) == 1 else (WIDTH, ROW_HEIGHT * rows + TITLE_HEIGHT * bool(title))
+    panel_fraction = 1 - TITLE_HEIGHT / height if title else 1
     png = out.suffix == ".png"
     lines = [f"set terminal {'pngcairo' if png else 'svg'} size {width},{height} enhanced font 'DejaVu Sans,13'"
              + ("" if png else " background '#ffffff'"),
-             f"set output {quoted(str(out))}", "set encoding utf8",
+             f"set output {quote(str(out))}", "set encoding utf8",
              "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid ytics lc rgb '#e4e4e4' lt 1 lw 1",
              "set key top right noenhanced spacing 1.2 samplen 2.5 opaque fillcolor '#ffffff'",
-             f"set xlabel {quoted(X_LABELS[x])}", "set lmargin 11", "set rmargin 4", "set bmargin 4"]
-    lines.append(f"set multiplot title {quoted(title)} noenhanced" if title else "set multiplot")
-    furthest = max(point[0] for panel in panels for curve in panel.curves for point in curve.points) or 1
-    for i, (panel, (left, bottom, w, h)) in enumerate(zip(panels, places)):
+             f"set xlabel {quote(X_LABELS[x])}", "set lmargin 11", "set rmargin 4", "set bmargin 4"]
+    lines.append(f"set multiplot title {quote(title)} noenhanced" if title else "set multiplot")
+    max_x = max(point[0] for panel in panels for curve in panel.curves for point in curve.points) or 1
+    for i, (panel, (left, bottom, w, h)) in enumerate(zip(panels, boxes)):
         own_levels = levels if panel.key == "loss" else []
         data, plot = plot_commands(panel, i, runs, own_levels)
         # The legend of the first panel maps colours to runs; the other legends have only what differs inside
         # their panel.
         key = "set key" if i == 0 and (runs > 1 or panel.parts > 1 or own_levels) or panel.parts > 1 else "unset key"
         low, high = value_range(panel, own_levels)
-        lines += [data + key, f"set origin {left},{bottom * room}", f"set size {w},{h * room}",
-                  f"set ylabel {quoted(panel.label)} noenhanced", f"set yrange [{low!r}:{high!r}]",
-                  f"set ytics ({tick_list(low, high, 6)})", f"set xrange [0:{furthest!r}]",
-                  f"set xtics ({tick_list(0, furthest, 10 if w == 1 else 6)})", plot]
+        lines += [data + key, f"set origin {left},{bottom * panel_fraction}", f"set size {w},{h * panel_fraction}",
+                  f"set ylabel {quote(panel.label)} noenhanced", f"set yrange [{low!r}:{high!r}]",
+                  f"set ytics ({tick_list(low, high, 6)})", f"set xrange [0:{max_x!r}]",
+                  f"set xtics ({tick_list(0, max_x, 10 if w == 1 else 6)})", plot]
     return "\n".join(lines) + "\nunset multiplot\n"
 
 

@@ -31,18 +31,18 @@ class Run:
             if line.strip():
                 self._read_line(line, number, torn=number == len(lines))
         if not self.rows and not self.validation:
-            raise LogError(f"{path}: no line has a step with a loss or val_loss; a log is written by "
-                           "train_gpt2 --log" + "".join(f"\n  {w}" for w in self.warnings[:3]))
+            raise LogError(f"{path}: no line has a step with a loss or val_loss; train_gpt2 --log "
+                           "writes such a log" + "".join(f"\n  {w}" for w in self.warnings[:3]))
 
     def _read_line(self, line, number, torn):
         try:
             entry = json.loads(line.decode())
         except ValueError:
-            self._warn(number, "cut off, passed over" if torn else "not JSON, passed over")
+            self._warn(number, "cut off, skipped" if torn else "not JSON, skipped")
             return
         step = entry.get("step") if isinstance(entry, dict) else None
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-            self._warn(number, "without a step, passed over")
+            self._warn(number, "without a step, skipped")
             return
         values = {key: value for key, value in entry.items() if is_number(value)}
         if TRAIN_KEY in entry:
@@ -53,16 +53,16 @@ class Run:
     def _add_row(self, step, values, number):
         # The run was resumed from an earlier checkpoint: the steps after that checkpoint do not belong to it.
         if self._last_step is not None and step <= self._last_step:
-            dropped = [s for s in self.rows if s >= step]
-            for s in dropped:
+            obsolete = [s for s in self.rows if s >= step]
+            for s in obsolete:
                 del self.rows[s]
             self.validation = {s: loss for s, loss in self.validation.items() if s < step}
-            self._warn(number, f"goes back to step {step}: {len(dropped)} steps before it dropped")
+            self._warn(number, f"goes back to step {step}; discarded {len(obsolete)} steps of earlier lines")
         self.rows[step] = values
         self._last_step = step
 
-    def _warn(self, number, what):
-        self.warnings.append(f"{self.path}:{number}: {what}")
+    def _warn(self, number, text):
+        self.warnings.append(f"{self.path}:{number}: {text}")
 
     def series(self, key):
         """[(step, value)] of a key, in order. Steps whose value is missing, null or not finite are skipped."""
@@ -82,20 +82,20 @@ class Run:
         """A function from a step to its position on the axis `x`: step, tokens or hours (of training steps)."""
         if x == "step":
             return lambda step: step
-        places, hours = {}, 0.0
+        positions, hours = {}, 0.0
         for step, row in sorted(self.rows.items()):
             key = "tokens" if x == "tokens" else "step_ms"
             if key not in row:
                 raise LogError(f"{self.path}: step {step} has no {key}, which --x {x} needs")
             hours += row.get("step_ms", 0) / 3.6e6
-            places[step] = row["tokens"] if x == "tokens" else hours
-        steps = sorted(places)
+            positions[step] = row["tokens"] if x == "tokens" else hours
+        steps = sorted(positions)
 
-        def place(step):
+        def position(step):
             # An evaluation has the position of the training step before it; before the first step it is at 0.
-            before = bisect.bisect_right(steps, step)
-            return places[steps[before - 1]] if before else 0
-        return place
+            count = bisect.bisect_right(steps, step)
+            return positions[steps[count - 1]] if count else 0
+        return position
 
     def summary(self):
         """{label: text} of the final figures, in the order of display."""
@@ -119,7 +119,7 @@ class Run:
             values = [value for _, value in self.series(key)]
             if values:
                 figures[name] = form.format(factor * sum(values) / len(values))
-        for key, name in (("host_mem_mb", "host memory, most"), ("gpu_mem_mb", "GPU memory, most")):
+        for key, name in (("host_mem_mb", "host memory, maximum"), ("gpu_mem_mb", "GPU memory, maximum")):
             values = [value for _, value in self.series(key)]
             if values:
                 figures[name] = f"{max(values) / 1024:.2f} GiB"
@@ -145,15 +145,15 @@ def duration(seconds):
 def load_runs(paths, names=None):
     """A Run for each path, with different names unless `names` sets them. Throws LogError."""
     if names and len(names) != len(paths):
-        raise LogError(f"{len(names)} names for {len(paths)} logs: one for each")
+        raise LogError(f"{len(names)} names for {len(paths)} logs; give one name per log")
     runs = [Run(path, names[i] if names else None) for i, path in enumerate(paths)]
-    seen = {}
+    runs_by_name = {}
     for run in runs:
-        seen.setdefault(run.name, []).append(run)
-    for name, same in seen.items():
-        for i, run in enumerate(same):
-            if len(same) > 1 and not names:
+        runs_by_name.setdefault(run.name, []).append(run)
+    for name, namesakes in runs_by_name.items():
+        for i, run in enumerate(namesakes):
+            if len(namesakes) > 1 and not names:
                 folder = printable(run.path.resolve().parent.name)
-                run.name = f"{folder}/{name}" if len({r.path.resolve().parent for r in same}) == len(same) \
+                run.name = f"{folder}/{name}" if len({r.path.resolve().parent for r in namesakes}) == len(namesakes) \
                     else f"{name} ({i + 1})"
     return runs

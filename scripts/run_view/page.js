@@ -3,7 +3,7 @@
 (() => {
   const { runs, x: xLabel, panels } = JSON.parse(document.getElementById("data").textContent);
   const margin = { left: 62, right: 14, top: 8, bottom: 40 };
-  const furthest = Math.max(1e-9, ...panels.flatMap(p => p.curves.map(c => c.points[c.points.length - 1][0])));
+  const maxX = Math.max(1e-9, ...panels.flatMap(p => p.curves.map(c => c.points[c.points.length - 1][0])));
   const redraws = [];
 
   const svgElement = (name, attributes, parent) => {
@@ -21,15 +21,15 @@
   };
   const colour = curve => "c" + (runs === 1 ? curve.part : curve.run) % 8;
 
-  // 1, 2 or 5 times a power of ten apart, about `count` of them.
+  // About `count` values at distances of 1, 2 or 5 times a power of ten.
   const ticks = (low, high, count) => {
     const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= rough * 0.999);
-    const found = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
-    return found;
+    const values = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) values.push(i * step);
+    return values;
   };
-  // A label in the unit that suits the largest of an axis.
+  // A label in the unit that suits the largest value of an axis.
   const short = (value, largest) => {
     for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
       if (largest >= 10 * size && value) return +(value / size).toPrecision(4) + letter;
@@ -46,8 +46,8 @@
     for (const { value } of panel.levels) { low = Math.min(low, value); high = Math.max(high, value); }
     if (panel.fromZero) low = Math.min(low, 0);
     if (high - low <= 1e-12 * Math.abs(high)) { low -= panel.fromZero ? 0 : 0.5; high += high || 1; }
-    const room = 0.05 * (high - low);
-    return [panel.fromZero && low === 0 ? 0 : low - room, high + room];
+    const margin = 0.05 * (high - low);
+    return [panel.fromZero && low === 0 ? 0 : low - margin, high + margin];
   };
 
   // The point nearest to `at` by binary search; points are in the order of x.
@@ -81,9 +81,9 @@
       svgElement("line", { class: "grid", x1: frame.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }, svg);
       svgElement("text", { x: frame.left - 8, y: frame.y(value) + 4, "text-anchor": "end" }, svg).textContent = short(value, high);
     }
-    for (const value of ticks(0, furthest, (frame.right - frame.left) / 90)) {
+    for (const value of ticks(0, maxX, (frame.right - frame.left) / 90)) {
       svgElement("line", { class: "axis", x1: frame.x(value), x2: frame.x(value), y1: frame.bottom, y2: frame.bottom + 4 }, svg);
-      svgElement("text", { x: frame.x(value), y: frame.bottom + 18, "text-anchor": "middle" }, svg).textContent = short(value, furthest);
+      svgElement("text", { x: frame.x(value), y: frame.bottom + 18, "text-anchor": "middle" }, svg).textContent = short(value, maxX);
     }
     svgElement("line", { class: "axis", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }, svg);
     svgElement("text", { x: (frame.left + frame.right) / 2, y: frame.bottom + 35, "text-anchor": "middle" }, svg).textContent = xLabel;
@@ -106,36 +106,37 @@
       svgElement("line", { class: "level", stroke, x1: frame.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }, svg);
   };
 
-  // A line under the pointer, a mark on each curve, and their values beside it.
+  // A line under the pointer, a mark on each curve, and their values next to it.
   const readOut = (svg, panel, frame, reading) => {
     const marks = svgElement("g", {}, svg);
     const hide = () => { marks.replaceChildren(); reading.hidden = true; };
     svg.onpointerleave = hide;
     svg.onpointermove = event => {
       const box = svg.getBoundingClientRect();
-      const at = (event.clientX - box.left - frame.left) / (frame.right - frame.left) * furthest;
-      if (at < -0.02 * furthest || at > 1.02 * furthest) return hide();
+      const at = (event.clientX - box.left - frame.left) / (frame.right - frame.left) * maxX;
+      if (at < -0.02 * maxX || at > 1.02 * maxX) return hide();
       marks.replaceChildren();
       reading.replaceChildren();
-      const found = panel.curves.map(curve => ({ curve, point: nearest(curve.points, at) }));
-      const places = found.filter(f => !f.curve.dots || found.length === 1 || found.every(g => g.curve.dots)).map(f => f.point[0]);
-      const place = places.reduce((best, x) => Math.abs(x - at) < Math.abs(best - at) ? x : best);
-      svgElement("line", { class: "cursor", x1: frame.x(place), x2: frame.x(place), y1: frame.top, y2: frame.bottom }, marks);
-      htmlElement("div", "", reading, `${xLabel} ${precise(place)}`);
-      for (const { curve, point } of found) {
-        // Where a run has ended it has no value.
-        if (!curve.dots && at > curve.points[curve.points.length - 1][0] + 0.02 * furthest) continue;
+      const nearby = panel.curves.map(curve => ({ curve, point: nearest(curve.points, at) }));
+      const candidates = nearby.filter(f => !f.curve.dots || nearby.length === 1 || nearby.every(g => g.curve.dots))
+        .map(f => f.point[0]);
+      const position = candidates.reduce((best, x) => Math.abs(x - at) < Math.abs(best - at) ? x : best);
+      svgElement("line", { class: "cursor", x1: frame.x(position), x2: frame.x(position), y1: frame.top, y2: frame.bottom }, marks);
+      htmlElement("div", "", reading, `${xLabel} ${precise(position)}`);
+      for (const { curve, point } of nearby) {
+        // A run has no value after its end.
+        if (!curve.dots && at > curve.points[curve.points.length - 1][0] + 0.02 * maxX) continue;
         svgElement("circle", { class: `mark ${colour(curve)}`, cx: frame.x(point[0]), cy: frame.y(point[1]), r: 4 }, marks);
         const line = htmlElement("div", "", reading);
         htmlElement("i", `swatch ${colour(curve)} ${curve.dots ? "dot" : ""}`, line);
         const trend = curve.trend.length ? ` (mean ${precise(nearest(curve.trend, point[0])[1])})` : "";
-        const elsewhere = point[0] === place ? "" : ` at ${precise(point[0])}`;
-        line.append(`${panel.curves.length > 1 ? curve.name + " " : ""}${precise(point[1])}${trend}${elsewhere}`);
+        const positionText = point[0] === position ? "" : ` at ${precise(point[0])}`;
+        line.append(`${panel.curves.length > 1 ? curve.name + " " : ""}${precise(point[1])}${trend}${positionText}`);
       }
       reading.hidden = false;
-      const right = frame.x(place) > (frame.left + frame.right) / 2;
-      reading.style.left = right ? "" : `${frame.x(place) + 26}px`;
-      reading.style.right = right ? `${box.width - frame.x(place) + 26}px` : "";
+      const right = frame.x(position) > (frame.left + frame.right) / 2;
+      reading.style.left = right ? "" : `${frame.x(position) + 26}px`;
+      reading.style.right = right ? `${box.width - frame.x(position) + 26}px` : "";
       reading.style.top = `${svg.parentElement.offsetTop}px`;
     };
   };
@@ -152,7 +153,7 @@
       const width = Math.max(240, holder.clientWidth), height = first ? 340 : 240;
       const frame = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
       frame.height = frame.bottom - frame.top;
-      frame.x = value => frame.left + value / furthest * (frame.right - frame.left);
+      frame.x = value => frame.left + value / maxX * (frame.right - frame.left);
       frame.y = value => frame.bottom - (value - low) / (high - low) * frame.height;
       const svg = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": panel.label });
       axes(svg, frame, low, high);

@@ -23,7 +23,7 @@ def table(runs):
     return f"<table><thead><tr><th></th>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>"
 
 
-def rounded(points):
+def round_values(points):
     """Rounds values to seven digits, which are more than a screen shows."""
     return [[float(f"{x:.10g}"), float(f"{y:.7g}")] for x, y in points]
 
@@ -34,7 +34,7 @@ def data(panels, runs, x, levels):
          "levels": [{"name": name, "value": value, "colour": LEVEL_COLOURS[i % len(LEVEL_COLOURS)]}
                     for i, (name, value) in enumerate(levels if panel.key == "loss" else [])],
          "curves": [{"run": curve.run, "part": curve.part, "name": curve.name, "dots": curve.dots,
-                     "points": rounded(curve.points), "trend": rounded(curve.trend)} for curve in panel.curves]}
+                     "points": round_values(curve.points), "trend": round_values(curve.trend)} for curve in panel.curves]}
         for panel in panels]}
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from run_view.logs import LogError
 
 COLOURS = ["#1f5fa8", "#c44e1b", "#2f8f4e", "#7a4fa3", "#8a6d1a", "#0f8a94", "#b03a6b", "#5a6472"]
-MOST_POINTS = 4000  # per curve: more than a screen has columns
+MAX_POINTS = 4000  # per curve: more than a screen has columns
 X_LABELS = {"step": "step", "tokens": "tokens", "hours": "hours of training steps"}
 
 
@@ -66,11 +66,11 @@ def running_mean(points, width):
     return out
 
 
-def thinned(points, most=MOST_POINTS):
-    """At most `most` points: the lowest and the highest of each stretch, so that no spike is lost."""
-    if len(points) <= most:
+def thin_out(points, max_points=MAX_POINTS):
+    """At most `max_points` points: the lowest and the highest of each stretch, so that no spike is lost."""
+    if len(points) <= max_points:
         return points
-    stretch = -(-2 * len(points) // most)
+    stretch = -(-2 * len(points) // max_points)
     out = []
     for start in range(0, len(points), stretch):
         part = points[start:start + stretch]
@@ -84,7 +84,7 @@ def make_panels(runs, metrics=None, x="step", smooth=None):
     running mean (1: none; None: a fiftieth of the run). Throws LogError for a metric that no run has.
     """
     panels = []
-    places = [run.axis(x) for run in runs]
+    positions = [run.axis(x) for run in runs]
     for name in metrics or DEFAULT_METRICS:
         metric = METRICS[name]
         present = [key for key in metric.keys if any(run.series(key) for run in runs)]
@@ -95,7 +95,7 @@ def make_panels(runs, metrics=None, x="step", smooth=None):
         panel = Panel(name, metric.label, metric.from_zero, len(present))
         for i, run in enumerate(runs):
             for part, key in enumerate(present):
-                points = [(places[i](step), metric.factor * value) for step, value in run.series(key)]
+                points = [(positions[i](step), metric.factor * value) for step, value in run.series(key)]
                 if points:
                     panel.curves.append(make_curve(i, run, metric, key, part, points, smooth, len(runs)))
         panels.append(panel)
@@ -110,4 +110,4 @@ def make_curve(i, run, metric, key, part, points, smooth, runs):
     trend = running_mean(points, width) if metric.noisy and not dots and width > 1 else []
     kind = metric.keys[key]
     name = kind if runs == 1 and kind else f"{run.name}: {kind}" if kind else run.name
-    return Curve(i, name, part, dots, thinned(points), thinned(trend))
+    return Curve(i, name, part, dots, thin_out(points), thin_out(trend))

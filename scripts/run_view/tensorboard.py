@@ -81,11 +81,11 @@ def version_event(wall_time):
 def wall_times(run):
     """{step: seconds since 1970}. The log has only durations; the file's modification time is taken as the time
     of its last line."""
-    at = run.path.stat().st_mtime - sum(ms for _, ms in run.series("step_ms")) / 1000
-    times = {0: at}
+    wall_time = run.path.stat().st_mtime - sum(ms for _, ms in run.series("step_ms")) / 1000
+    times = {0: wall_time}
     for step, row in sorted(run.rows.items()):
-        at += row.get("step_ms", 0) / 1000
-        times[step] = at
+        wall_time += row.get("step_ms", 0) / 1000
+        times[step] = wall_time
     return times
 
 
@@ -99,12 +99,12 @@ def write_events(run, directory):
     draft = path.with_name("." + EVENT_FILE + ".tmp")
     scalars = 0
     with open(draft, "wb") as file:
-        at = min(times.values())
-        file.write(record(version_event(at)))
+        wall_time = min(times.values())
+        file.write(record(version_event(wall_time)))
         for step, values in run.steps():
-            at = times.get(step, at)
+            wall_time = times.get(step, wall_time)
             tagged = [(tag_of(key), value) for key, value in values.items()]
-            file.write(record(scalar_event(at, step, tagged)))
+            file.write(record(scalar_event(wall_time, step, tagged)))
             scalars += len(tagged)
     os.replace(draft, path)
     return path, scalars

@@ -11,7 +11,8 @@ def import_wandb():
     try:
         import wandb
     except ImportError:
-        raise LogError("--wandb needs the package wandb: pip install wandb; --tensorboard needs nothing") from None
+        raise LogError("--wandb needs the package wandb; run pip install wandb, or use --tensorboard, which needs "
+                       "no package") from None
     return wandb
 
 
@@ -26,7 +27,7 @@ def read_state(path):
     except FileNotFoundError:
         return {}
     except ValueError:
-        raise LogError(f"{path} is damaged; without it the whole run is exported again") from None
+        raise LogError(f"{path} is damaged; remove it to export the whole run again") from None
     return state if isinstance(state, dict) else {}
 
 
@@ -35,21 +36,21 @@ def export(run, project, online):
     wandb = import_wandb()
     # The same log maps to the same run. The last exported step is stored next to the log, because offline there
     # is no other record of it.
-    place = f"{project}\n{run.name}\n{run.path.resolve()}"
-    identity = hashlib.sha256(place.encode()).hexdigest()[:16]
+    origin = f"{project}\n{run.name}\n{run.path.resolve()}"
+    identity = hashlib.sha256(origin.encode()).hexdigest()[:16]
     path = state_path(run)
     state = read_state(path)
     last = state.get(identity, -1)
-    new = [(step, values) for step, values in run.steps() if step > last]
-    if not new:
+    new_steps = [(step, values) for step, values in run.steps() if step > last]
+    if not new_steps:
         return 0
     mode = {"mode": "online", "resume": "allow"} if online else {"mode": "offline"}
     session = wandb.init(project=project, name=run.name, id=identity, dir=str(run.path.parent), **mode)
-    for step, values in new:
+    for step, values in new_steps:
         session.log({tag_of(key): value for key, value in values.items()}, step=step)
     session.finish()
-    state[identity] = new[-1][0]
+    state[identity] = new_steps[-1][0]
     draft = path.with_name(path.name + ".tmp")
     draft.write_text(json.dumps(state) + "\n")
     os.replace(draft, path)
-    return len(new)
+    return len(new_steps)

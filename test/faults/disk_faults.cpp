@@ -46,7 +46,7 @@ std::string path_at(int directory, const char* path) {
   return directory == AT_FDCWD || path[0] == '/' ? path : path_of(directory) + "/" + path;
 }
 
-void list(const char* call, const std::string& path) {
+void append_to_list(const char* call, const std::string& path) {
   static const std::string file = setting("FAULT_LIST");
   if (file.empty()) return;
   const int fd =
@@ -59,23 +59,24 @@ void list(const char* call, const std::string& path) {
 enum class Fault { none, kill, tear, full, term };
 
 // Counts a call that is about to change `path` and returns its fault; carries out `kill` itself.
-Fault next(const char* call, const std::string& path, bool takes_space) {
-  static std::atomic<long> calls{0};
-  static const std::string in = setting("FAULT_IN"), what = setting("FAULT_DO");
-  static const long at = std::atol(setting("FAULT_AT").c_str());
-  if (in.empty() || path.find(in) == path.npos) return Fault::none;
-  const long now = ++calls;
-  list(call, path);
-  if (what == "full") return at > 0 && now >= at && takes_space ? Fault::full : Fault::none;
-  if (now != at) return Fault::none;
-  if (what == "kill") raise(SIGKILL);
-  return what == "tear" ? Fault::tear : what == "term" ? Fault::term : Fault::none;
+Fault next_fault(const char* call, const std::string& path, bool takes_space) {
+  static std::atomic<long> num_calls{0};
+  static const std::string path_part = setting("FAULT_IN"), action = setting("FAULT_DO");
+  static const long fault_call = std::atol(setting("FAULT_AT").c_str());
+  if (path_part.empty() || path.find(path_part) == path.npos) return Fault::none;
+  const long number = ++num_calls;
+  append_to_list(call, path);
+  if (action == "full")
+    return fault_call > 0 && number >= fault_call && takes_space ? Fault::full : Fault::none;
+  if (number != fault_call) return Fault::none;
+  if (action == "kill") raise(SIGKILL);
+  return action == "tear" ? Fault::tear : action == "term" ? Fault::term : Fault::none;
 }
 
 // Makes a call that returns -1 on failure, with the fault that is due.
 template <class Call>
 auto with_fault(const char* name, const std::string& path, bool takes_space, Call&& call) {
-  const Fault fault = next(name, path, takes_space);
+  const Fault fault = next_fault(name, path, takes_space);
   if (fault == Fault::full) {
     errno = ENOSPC;
     return static_cast<decltype(call())>(-1);
@@ -102,7 +103,7 @@ extern "C" {
 
 ssize_t write(int fd, const void* bytes, size_t size) {
   const auto call = [&](size_t n) { return real("write", ::write)(fd, bytes, n); };
-  const Fault fault = next("write", path_of(fd), true);
+  const Fault fault = next_fault("write", path_of(fd), true);
   if (fault == Fault::full) {
     errno = ENOSPC;
     return -1;
@@ -111,9 +112,9 @@ ssize_t write(int fd, const void* bytes, size_t size) {
     (void)!call(size / 2);
     raise(SIGKILL);
   }
-  const ssize_t written = call(size);
+  const ssize_t result = call(size);
   if (fault == Fault::term) raise(SIGTERM);
-  return written;
+  return result;
 }
 
 int open(const char* path, int flags, ...) {

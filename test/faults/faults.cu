@@ -1,9 +1,9 @@
 // Kernels and stream programs with one fault each, for test_faults.py:
 //
-//   faults NAME            runs the fault; the builds that detect it report it at the lines marked
-//                          with FAULT and its name
-//   faults NAME --mended   runs the same code without the fault; no build may report anything
-//   faults --list          prints the names
+//   faults NAME           runs the fault; the builds that detect it report it at the lines marked
+//                         with FAULT and its name
+//   faults NAME --fixed   runs the same code without the fault; no build may report anything
+//   faults --list         prints the names
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -22,39 +22,39 @@ constexpr std::int64_t kCount = kThreads * kBlocks;
 
 // ---- races ---------------------------------------------------------------------------------
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void race_in_block_kernel(float* out) {
   SharedMemory shared;
   float* values = shared.take<float>(kThreads);
   values[thread_index()] = 1.0f;  // FAULT: race_in_block
-  if (Mended) block_barrier();
+  if (Fixed) block_barrier();
   out[global_thread()] = values[(thread_index() + 1) % kThreads];  // FAULT: race_in_block
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void race_in_warp_kernel(float* out) {
   SharedMemory shared;
   float* values = shared.take<float>(kThreads);
   values[thread_index()] = 1.0f;  // FAULT: race_in_warp
   // The lanes wait for each other at a collective, but it does not order memory.
   const float sum = warp_sum(1.0f);
-  if (Mended) warp_barrier();
+  if (Fixed) warp_barrier();
   out[global_thread()] = sum + values[thread_index() ^ 1];  // FAULT: race_in_warp
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void race_between_blocks_kernel(float* out) {
   const float sum = block_sum(1.0f, SharedMemory().take<float>(kBlockScratch));
   if (thread_index() != 0) return;
-  out[Mended ? block_x() : 0] = sum;  // FAULT: race_between_blocks
+  out[Fixed ? block_x() : 0] = sum;  // FAULT: race_between_blocks
 }
 
 // Each block reads the elements that the next block writes.
-template <bool Mended>
+template <bool Fixed>
 __global__ void race_with_next_block_kernel(float* out) {
   block_barrier();
   const std::int64_t i = global_thread();
-  const std::int64_t source = Mended ? i : (i + kThreads) % kCount;
+  const std::int64_t source = Fixed ? i : (i + kThreads) % kCount;
   const float old = out[source];  // FAULT: race_with_next_block
   block_barrier();
   out[i] = old + 1.0f;  // FAULT: race_with_next_block
@@ -62,13 +62,13 @@ __global__ void race_with_next_block_kernel(float* out) {
 
 // Each block reads the elements that the previous block wrote. A block barrier orders only the
 // threads of its own block.
-template <bool Mended>
+template <bool Fixed>
 __global__ void race_with_block_before_kernel(float* out) {
   const std::int64_t i = global_thread();
   out[i] = 1.0f;  // FAULT: race_with_block_before
   const float all = block_sum(1.0f, SharedMemory().take<float>(kBlockScratch));
   block_barrier();
-  const std::int64_t source = Mended || block_x() == 0 ? i : i - kThreads;
+  const std::int64_t source = Fixed || block_x() == 0 ? i : i - kThreads;
   if (out[source] != 1.0f) out[i] = all;  // FAULT: race_with_block_before
 }
 
@@ -121,79 +121,79 @@ __global__ void pipeline_kernel(float* out, const float* in, std::int64_t tiles)
 
 // ---- accesses ------------------------------------------------------------------------------
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void out_of_bounds_global_kernel(float* out) {
-  const std::int64_t last = Mended ? kCount - 1 : kCount;
+  const std::int64_t last = Fixed ? kCount - 1 : kCount;
   if (global_thread() == kCount - 1) out[last] = 1.0f;  // FAULT: out_of_bounds_global
 }
 
 // Writes past the end of the first of two pieces; on a GPU the write lands in the second.
-template <bool Mended>
+template <bool Fixed>
 __global__ void out_of_bounds_shared_kernel(float* out) {
   SharedMemory shared;
   float* first = shared.take<float>(kThreads);
   float* second = shared.take<float>(kThreads);
   second[thread_index()] = 1.0f;
-  float* end = first + kThreads - (Mended ? 1 : 0);
+  float* end = first + kThreads - (Fixed ? 1 : 0);
   if (thread_index() == 5) *end = 2.0f;  // FAULT: out_of_bounds_shared
   out[global_thread()] = second[thread_index()];
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void out_of_bounds_copy_kernel(float* out, const float* in) {
   SharedMemory shared;
   float* tile = shared.take<float>(4 * kThreads);
   const std::int64_t from = 4 * thread_index();
-  const bool valid = !Mended || from < kCount;
+  const bool valid = !Fixed || from < kCount;
   copy_async_16(tile + 4 * thread_index(), in + from, valid);  // FAULT: out_of_bounds_copy
   copy_async_commit();
   copy_async_wait<0>();
   out[global_thread()] = tile[4 * thread_index()];
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void missing_copy_wait_kernel(float* out, const float* in) {
   SharedMemory shared;
   float* tile = shared.take<float>(4 * kThreads);
   copy_async_16(tile + 4 * thread_index(), in);
   copy_async_commit();
-  if (Mended) copy_async_wait<0>();
+  if (Fixed) copy_async_wait<0>();
   const float first = tile[4 * thread_index()];  // FAULT: missing_copy_wait
   copy_async_wait<0>();
   out[global_thread()] = first;
 }
 
 // Waits for all copy groups except the last, then reads the last.
-template <bool Mended>
+template <bool Fixed>
 __global__ void wait_for_too_few_kernel(float* out, const float* in) {
   SharedMemory shared;
   float* tile = shared.take<float>(4 * kThreads);
-  float* mine = tile + thread_index() / 2 * 8;
+  float* own = tile + thread_index() / 2 * 8;
   for (int group = 0; group < 2; ++group) {
-    if (thread_index() % 2 == 0) copy_async_16(mine + 4 * group, in);
+    if (thread_index() % 2 == 0) copy_async_16(own + 4 * group, in);
     copy_async_commit();
   }
-  if (Mended) copy_async_wait<0>();
+  if (Fixed) copy_async_wait<0>();
   copy_async_wait<1>();
-  if (thread_index() % 2 == 0) out[global_thread()] = mine[0] + mine[4];  // FAULT: wait_for_too_few
+  if (thread_index() % 2 == 0) out[global_thread()] = own[0] + own[4];  // FAULT: wait_for_too_few
   copy_async_wait<0>();
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void copy_never_waited_for_kernel(float* out, const float* in) {
   SharedMemory shared;
   float* tile = shared.take<float>(4 * kThreads);
   copy_async_16(tile + 4 * thread_index(), in);  // FAULT: copy_never_waited_for
   copy_async_commit();
-  if (Mended) copy_async_wait<0>();
+  if (Fixed) copy_async_wait<0>();
   out[global_thread()] = 1.0f;
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void uninitialised_shared_kernel(float* out) {
   SharedMemory shared;
   float* values = shared.take<float>(kThreads);
-  if (Mended || thread_index() != 7) values[thread_index()] = 1.0f;
+  if (Fixed || thread_index() != 7) values[thread_index()] = 1.0f;
   block_barrier();
   out[global_thread()] = 2.0f * values[thread_index()];  // FAULT: uninitialised_shared
 }
@@ -205,9 +205,9 @@ __global__ void uninitialised_global_kernel(float* out, const T* in) {
 
 // ---- barriers ------------------------------------------------------------------------------
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void divergent_barrier_kernel(float* out) {
-  if (Mended || lane() < 16) {
+  if (Fixed || lane() < 16) {
     block_barrier();  // FAULT: divergent_barrier
   } else {
     block_barrier();  // FAULT: divergent_barrier
@@ -215,17 +215,17 @@ __global__ void divergent_barrier_kernel(float* out) {
   out[global_thread()] = 1.0f;
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void divergent_collective_kernel(float* out) {
   float sum = 1.0f;
-  if (Mended || lane() < 16) sum = warp_sum(sum);  // FAULT: divergent_collective
-  block_barrier();                                 // FAULT: divergent_collective
+  if (Fixed || lane() < 16) sum = warp_sum(sum);  // FAULT: divergent_collective
+  block_barrier();                                // FAULT: divergent_collective
   out[global_thread()] = sum;
 }
 
-template <bool Mended>
+template <bool Fixed>
 __global__ void lane_returned_kernel(float* out) {
-  if (!Mended && thread_index() == 3) return;
+  if (!Fixed && thread_index() == 3) return;
   out[global_thread()] = warp_sum(1.0f);  // FAULT: lane_returned
 }
 
@@ -241,19 +241,19 @@ __global__ void read_kernel(float* out, const float* in) {
   out[global_thread()] = in[global_thread()];  // FAULT: missing_event missing_event_back
 }
 
-template <bool Mended>
+template <bool Fixed>
 void missing_event() {
   Buffer<float> shared(kCount), out(kCount);
   Stream producer, consumer;
   Event written;
   launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
   written.record(producer);
-  if (Mended) consumer.wait(written);
+  if (Fixed) consumer.wait(written);
   launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
 }
 
 // The opposite order: overwrites a buffer that is still being read.
-template <bool Mended>
+template <bool Fixed>
 void missing_event_back() {
   Buffer<float> shared(kCount), out(kCount);
   Stream producer, consumer;
@@ -263,18 +263,18 @@ void missing_event_back() {
   consumer.wait(written);
   launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
   read.record(consumer);
-  if (Mended) producer.wait(read);
+  if (Fixed) producer.wait(read);
   launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
 }
 
-template <bool Mended>
+template <bool Fixed>
 void missing_synchronize() {
   Buffer<float> device(kCount);
   std::vector<float> host(kCount);
   Stream stream;
   launch(write_kernel<>, {kBlocks}, kThreads, 0, stream, device.data());
   copy_to_host(host.data(), device.data(), kCount, stream);
-  if (Mended) stream.synchronize();
+  if (Fixed) stream.synchronize();
   if (host[1] != 1.0f) std::puts("wrong");  // FAULT: missing_synchronize
   stream.synchronize();
 }
@@ -298,12 +298,12 @@ void run(void (*kernel)(float*, Inputs...), int pieces) {
   stream.synchronize();
 }
 
-template <bool Mended>
+template <bool Fixed>
 void uninitialised_global() {
   Buffer<float> out(kCount);
   Buffer<bf16> in(kCount);
   Stream stream;
-  if (Mended) fill_zero(in.data(), kCount, stream);
+  if (Fixed) fill_zero(in.data(), kCount, stream);
   launch(uninitialised_global_kernel<bf16>, {kBlocks}, kThreads, 0, stream, out.data(), in.data());
 }
 
@@ -321,7 +321,7 @@ void pipeline() {
 struct Fault {
   const char* name;
   void (*faulty)();
-  void (*mended)();
+  void (*fixed)();
 };
 
 const Fault kFaults[] = {
@@ -370,20 +370,20 @@ const Fault kFaults[] = {
 
 int main(int count, char** arguments) {
   const char* name = count > 1 ? arguments[1] : "";
-  const bool mended = count > 2 && std::strcmp(arguments[2], "--mended") == 0;
-  bool listing = std::strcmp(name, "--list") == 0;
+  const bool fixed = count > 2 && std::strcmp(arguments[2], "--fixed") == 0;
+  const bool list = std::strcmp(name, "--list") == 0;
   for (const Fault& fault : kFaults) {
-    if (listing) std::puts(fault.name);
+    if (list) std::puts(fault.name);
     if (std::strcmp(fault.name, name) != 0) continue;
     try {
-      mended ? fault.mended() : fault.faulty();
+      fixed ? fault.fixed() : fault.faulty();
     } catch (const llmc::Error& error) {
       std::cerr << error.what() << std::endl;
       return 1;
     }
     return 0;
   }
-  if (listing) return 0;
-  std::cerr << "usage: faults NAME [--mended] | faults --list" << std::endl;
+  if (list) return 0;
+  std::cerr << "usage: faults NAME [--fixed] | faults --list" << std::endl;
   return 2;
 }

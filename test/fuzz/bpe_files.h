@@ -18,19 +18,20 @@ inline void bpe_files(std::string_view input) {
   } else {
     folder.write("added_tokens.json", files[2]);
   }
-  refused(folder.path(), [&] {
+  is_rejected(folder.path(), [&] {
     llmc::BpeVocabulary vocabulary = llmc::read_bpe_pair(folder.path());
     const auto size = vocabulary.bytes.size();
     for (const llmc::BpeMerge& merge : vocabulary.merges) {
       const auto text = [&](std::int32_t id) -> const std::string& {
-        expect(id >= 0 && static_cast<std::size_t>(id) < size, "merges are of tokens");
+        expect(id >= 0 && static_cast<std::size_t>(id) < size,
+               "merges use tokens of the vocabulary");
         return vocabulary.bytes[static_cast<std::size_t>(id)];
       };
       text(merge.merged), text(merge.left), text(merge.right);
     }
     const llmc::BpeTokenizer tokenizer(std::move(vocabulary), "fuzz");
     const std::string_view text = files[1];
-    expect(tokenizer.decode(tokenizer.encode(text)) == text, "a text survives its tokens");
+    expect(tokenizer.decode(tokenizer.encode(text)) == text, "decoding tokens returns the text");
     use_tokenizer(tokenizer, text);
   });
 }

@@ -16,7 +16,7 @@ namespace llmc_fuzz {
 // Discards the output to std::cout and std::cerr within its scope; printing always succeeds.
 class Silence {
  public:
-  Silence() : out_(std::cout.rdbuf(said_.rdbuf())), err_(std::cerr.rdbuf(said_.rdbuf())) {}
+  Silence() : out_(std::cout.rdbuf(output_.rdbuf())), err_(std::cerr.rdbuf(output_.rdbuf())) {}
   ~Silence() {
     std::cout.rdbuf(out_);
     std::cerr.rdbuf(err_);
@@ -25,7 +25,7 @@ class Silence {
   Silence& operator=(const Silence&) = delete;
 
  private:
-  std::ostringstream said_;
+  std::ostringstream output_;
   std::streambuf* out_;
   std::streambuf* err_;
 };
@@ -39,7 +39,7 @@ void read_flags(std::vector<std::string>& arguments) {
   const auto code =
       llmc::parse_command_line<Program>(static_cast<int>(argv.size()), argv.data(), request);
   expect(!code || *code == llmc::kExitOk || *code == llmc::kExitUsage,
-         "the program goes on, prints its help, or refuses its flags");
+         "the program continues, prints its help, or rejects its flags");
 }
 
 inline void command_line(std::string_view input) {

@@ -15,14 +15,14 @@ inline void documents(std::string_view input) {
   format.kind = choice == 0 ? Kind::json_lines : Kind::text;
   if (choice == 2) format.separator = "==";
   const std::string path = folder.write("documents", input);
-  refused(path, [&] {
+  is_rejected(path, [&] {
     llmc::DocumentReader reader({path}, format);
     llmc::Document document;
     std::string storage;
     std::size_t bytes = 0;
     while (reader.next(document)) {
       bytes += document.bytes.size();
-      refused(path + ":", [&] { reader.text_of(document, storage); });
+      is_rejected(path + ":", [&] { reader.text_of(document, storage); });
       reader.release_read();
     }
     expect(bytes <= input.size() && reader.bytes_read() == std::ssize(input),

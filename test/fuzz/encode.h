@@ -8,7 +8,7 @@
 
 namespace llmc_fuzz {
 
-inline const llmc::Tokenizer& few_pairs() {
+inline const llmc::Tokenizer& small_bpe_tokenizer() {
   static const auto tokenizer = [] {
     const Folder folder;
     folder.write("vocab.json",
@@ -24,24 +24,25 @@ inline void encode(std::string_view input) {
   static const llmc::ByteTokenizer bytes;
   static const llmc::WordTokenizer words({"a", "b", "ab", "\xc3\xa9"}, "words");
   for (const llmc::Tokenizer* tokenizer :
-       {static_cast<const llmc::Tokenizer*>(&bytes), &few_pairs()}) {
+       {static_cast<const llmc::Tokenizer*>(&bytes), &small_bpe_tokenizer()}) {
     const std::vector<std::int32_t> tokens = tokenizer->encode(input);
-    expect(tokenizer->decode(tokens) == input, "a text survives its tokens");
+    expect(tokenizer->decode(tokens) == input, "decoding tokens returns the text");
     expect(tokenizer->decode(tokenizer->encode_with_special(input)) == input,
-           "a text survives its tokens, special ones too");
+           "decoding tokens and special tokens returns the text");
     for (const std::int32_t token : tokens) {
       expect(token >= 0 && token < tokenizer->vocabulary_size() - 1,
-             "tokens are in the vocabulary, and none is special");
+             "tokens are in the vocabulary and not special");
     }
   }
-  refused("word list words", [&] {
+  is_rejected("word list words", [&] {
     const std::vector<std::int32_t> tokens = words.encode(input);
-    expect(words.encode(words.decode(tokens)) == tokens, "words survive their tokens");
+    expect(words.encode(words.decode(tokens)) == tokens,
+           "decoding and encoding words returns the same tokens");
   });
   std::vector<std::int32_t> ids(input.size() / sizeof(std::int32_t));
   if (!ids.empty()) std::memcpy(ids.data(), input.data(), ids.size() * sizeof(std::int32_t));
   for (std::int32_t& id : ids) id %= 300;
-  refused("vocabulary", [&] { few_pairs().decode(ids); });
+  is_rejected("vocabulary", [&] { small_bpe_tokenizer().decode(ids); });
 }
 
 }  // namespace llmc_fuzz

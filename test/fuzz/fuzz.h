@@ -22,15 +22,15 @@
 
 namespace llmc_fuzz {
 
-// Throws unless `holds`; `property` names what must be true of every input.
-inline void expect(bool holds, const std::string& property) {
-  if (!holds) throw std::logic_error("not so: " + property);
+// Throws unless `condition` is true; `property` names what must be true of every input.
+inline void expect(bool condition, const std::string& property) {
+  if (!condition) throw std::logic_error("violated property: " + property);
 }
 
 // Returns the message of the Error with which `read` rejects its input, or "" if it accepts it. The
 // message must contain `place` (the file, or its stand-in).
 template <class Read>
-std::string refusal(const std::string& place, Read&& read) {
+std::string error_message(const std::string& place, Read&& read) {
   try {
     read();
     return {};
@@ -44,8 +44,8 @@ std::string refusal(const std::string& place, Read&& read) {
 // The same for input from files: the message must also be short and safe to print on a terminal.
 // Returns whether `read` rejected its input.
 template <class Read>
-bool refused(const std::string& place, Read&& read) {
-  const std::string text = refusal(place, read);
+bool is_rejected(const std::string& place, Read&& read) {
+  const std::string text = error_message(place, read);
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     expect((byte >= 0x20 && byte != 0x7f) || byte == '\n',
@@ -62,10 +62,10 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 // Removes the first `bytes` bytes from the input and returns them, padded with zeros if it has
 // fewer.
 inline std::string take(std::string_view& input, std::size_t bytes) {
-  std::string taken(input.substr(0, bytes));
-  input.remove_prefix(taken.size());
-  taken.resize(bytes);
-  return taken;
+  std::string result(input.substr(0, bytes));
+  input.remove_prefix(result.size());
+  result.resize(bytes);
+  return result;
 }
 
 // Removes one byte from the input and maps it to 0 .. choices - 1, for settings outside the file.
@@ -76,14 +76,14 @@ inline std::size_t take_choice(std::string_view& input, std::size_t choices) {
 // Splits the input into `count` files at lines "---". Missing files are empty.
 inline std::vector<std::string_view> parts(std::string_view input, std::size_t count) {
   constexpr std::string_view kEnd = "\n---\n";
-  std::vector<std::string_view> found;
-  while (found.size() + 1 < count) {
+  std::vector<std::string_view> result;
+  while (result.size() + 1 < count) {
     const std::size_t end = std::min(input.find(kEnd), input.size());
-    found.push_back(input.substr(0, end));
+    result.push_back(input.substr(0, end));
     input.remove_prefix(std::min(end + kEnd.size(), input.size()));
   }
-  found.push_back(input);
-  return found;
+  result.push_back(input);
+  return result;
 }
 
 // A temporary folder, in memory if possible, for readers that expect file names.
@@ -95,7 +95,7 @@ class Folder {
     const fs::path memory = "/dev/shm";
     const fs::path parent = fs::is_directory(memory, ignored) ? memory : fs::temp_directory_path();
     std::string name = (parent / "llmc-fuzz-XXXXXX").string();
-    llmc::require(mkdtemp(name.data()) != nullptr, "no temporary folder could be made: " + name);
+    llmc::require(mkdtemp(name.data()) != nullptr, "cannot create a temporary folder: " + name);
     path_ = name;
   }
   ~Folder() {

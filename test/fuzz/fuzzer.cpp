@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char*** argv) {
   const std::string name = std::filesystem::path((*argv)[0]).filename().string();
   target = std::ranges::find(llmc_fuzz::kTargets, name, &llmc_fuzz::Target::name);
   if (target != llmc_fuzz::kTargets.end()) return 0;
-  for (const llmc_fuzz::Target& one : llmc_fuzz::kTargets) std::puts(one.name.data());
+  for (const llmc_fuzz::Target& item : llmc_fuzz::kTargets) std::puts(item.name.data());
   std::exit(0);
 }
 
@@ -27,6 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Processor time: libFuzzer's own limit also counts the time spent waiting for a processor.
   const std::clock_t begin = std::clock();
   target->run({reinterpret_cast<const char*>(data), size});
-  llmc_fuzz::expect(std::clock() - begin < 2 * CLOCKS_PER_SEC, "an input takes less than 2 s");
+  llmc_fuzz::expect(std::clock() - begin < 2 * CLOCKS_PER_SEC,
+                    "an input takes less than 2 s of processor time");
   return 0;
 }

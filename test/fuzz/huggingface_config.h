@@ -9,11 +9,11 @@ namespace llmc_fuzz {
 
 inline void huggingface_config(std::string_view input) {
   constexpr const char* kName = "config.json";
-  refused(kName, [&] {
+  is_rejected(kName, [&] {
     const llmc::HuggingFaceConfig config = llmc::parse_huggingface_config(input, kName);
     const std::string text = llmc::huggingface_config_text(config, llmc::TensorDtype::f32);
     expect(llmc::parse_huggingface_config(text, kName) == config,
-           "a config that was written is read as it was");
+           "reading a config and writing it again changes nothing");
   });
 }
 

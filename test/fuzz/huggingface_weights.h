@@ -19,14 +19,14 @@ inline void huggingface_weights(std::string_view input) {
     folder.write("a", safetensors_of(files[1]));
     folder.write("b", safetensors_of(files[2]));
   }
-  refused(folder.path(), [&] {
+  is_rejected(folder.path(), [&] {
     const llmc::HuggingFaceWeights weights(folder.path());
     const std::vector<std::string> names = weights.names();
     weights.require_exactly(names);
     for (const std::string& name : names) weights.dtype(name);
     float value = 0;
-    refused(folder.path(), [&] { weights.load("ln_f.bias", {1}, &value); });
-    refused(folder.path(), [&] { weights.require_exactly({"ln_f.bias", "wte.weight"}); });
+    is_rejected(folder.path(), [&] { weights.load("ln_f.bias", {1}, &value); });
+    is_rejected(folder.path(), [&] { weights.require_exactly({"ln_f.bias", "wte.weight"}); });
   });
 }
 

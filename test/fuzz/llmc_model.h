@@ -11,7 +11,7 @@
 namespace llmc_fuzz {
 
 inline void read_llmc_model(const std::string& path) {
-  refused(path, [&] {
+  is_rejected(path, [&] {
     const llmc::LlmcModelFile file(path);
     const llmc::HuggingFaceConfig config = file.config();
     const std::int64_t C = config.n_embd;
@@ -29,7 +29,7 @@ inline void read_llmc_model(const std::string& path) {
     }
     load("ln_f.bias", {C});
     load("h." + std::to_string(config.n_layer) + ".ln_1.bias", {C});  // no such layer
-    expect(false, "a layer after the last is refused");
+    expect(false, "a layer after the last one is rejected");
   });
 }
 
@@ -53,9 +53,9 @@ inline void llmc_model(std::string_view input) {
     for (std::size_t i = 2; i < header.size(); ++i) header[i] = header[i] & 7;
     data.resize(llmc_model_bytes(header));
   }
-  std::string whole(256 * sizeof(std::int32_t), '\0');
-  std::memcpy(whole.data(), header.data(), sizeof header);
-  read_llmc_model(folder.write("model.bin", whole + data));
+  std::string file_header(256 * sizeof(std::int32_t), '\0');
+  std::memcpy(file_header.data(), header.data(), sizeof header);
+  read_llmc_model(folder.write("model.bin", file_header + data));
 }
 
 }  // namespace llmc_fuzz

@@ -10,14 +10,14 @@ namespace llmc_fuzz {
 
 inline void read_manifest(std::string_view text) {
   constexpr const char* kName = "manifest.json";
-  refused(kName, [&] {
+  is_rejected(kName, [&] {
     const llmc::Manifest manifest = llmc::parse_manifest(text, kName);
-    const std::string again = llmc::manifest_text(manifest);
-    expect(llmc::manifest_text(llmc::parse_manifest(again, kName)) == again,
-           "a manifest that was written is read as it was");
+    const std::string rewritten = llmc::manifest_text(manifest);
+    expect(llmc::manifest_text(llmc::parse_manifest(rewritten, kName)) == rewritten,
+           "reading a manifest and writing it again changes nothing");
     for (const llmc::ManifestFile& file : manifest.files) {
       for (const llmc::Slice& slice : file.slices) {
-        refused("tensor ", [&] {
+        is_rejected("tensor ", [&] {
           slice.check();
           llmc::check_slices_cover({slice});
         });

@@ -20,18 +20,18 @@ inline void megatron(std::string_view input) {
     start = std::string(llmc::megatron_detail::kMagic) + std::string("\1\0\0\0\0\0\0\0", 8);
   }
   folder.write("data.idx", start.append(input));
-  refused(prefix, [&] {
+  is_rejected(prefix, [&] {
     const llmc::MegatronTokens data = llmc::read_megatron_file(prefix);
     expect(data.tokens.size() * llmc::token_bytes(data.width) == static_cast<std::int64_t>(bytes),
-           "the tokens are all of the file");
-    const std::int32_t one = data.width == llmc::TokenWidth::bits16 ? 0x0101 : 0x01010101;
+           "the tokens fill the file");
+    const std::int32_t expected = data.width == llmc::TokenWidth::bits16 ? 0x0101 : 0x01010101;
     for (std::int64_t i = 0; i < data.tokens.size(); ++i) {
-      expect(data.tokens[i] == one, "tokens are as they lie in the file");
+      expect(data.tokens[i] == expected, "tokens have the values in the file");
     }
-    std::int64_t before = -1;
-    for (const std::int64_t place : data.document_starts) {
-      expect(place > before && place < data.tokens.size(), "documents ascend");
-      before = place;
+    std::int64_t previous = -1;
+    for (const std::int64_t position : data.document_starts) {
+      expect(position > previous && position < data.tokens.size(), "document starts ascend");
+      previous = position;
     }
     expect(!data.document_starts.empty() && data.document_starts[0] == 0,
            "the first document begins at 0");

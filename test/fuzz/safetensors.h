@@ -9,11 +9,12 @@ namespace llmc_fuzz {
 
 inline void read_safetensors(std::string_view file) {
   constexpr const char* kName = "weights.safetensors";
-  refused(kName, [&] {
+  is_rejected(kName, [&] {
     const auto content = llmc::parse_safetensors(bytes_of(file), kName);
     std::size_t sum = 0;
     for (const llmc::TensorEntry& tensor : content.tensors) {
-      expect(llmc::tensor_bytes(tensor) == std::ssize(tensor.bytes), "a tensor has its bytes");
+      expect(llmc::tensor_bytes(tensor) == std::ssize(tensor.bytes),
+             "a tensor has the bytes of its shape");
       sum += tensor.bytes.size();
       std::vector<float> values(
           static_cast<std::size_t>(tensor.bytes.empty() ? 0 : *llmc::checked_count(tensor.shape)));
@@ -26,11 +27,11 @@ inline void read_safetensors(std::string_view file) {
 // Makes the file from `text`: the header, a line end, and the data.
 inline std::string safetensors_of(std::string_view text) {
   const std::uint64_t length = std::min(text.find('\n'), text.size());
-  std::string whole(sizeof length, '\0');
-  std::memcpy(whole.data(), &length, sizeof length);
-  whole += text.substr(0, length);
-  if (length < text.size()) whole += text.substr(length + 1);
-  return whole;
+  std::string file(sizeof length, '\0');
+  std::memcpy(file.data(), &length, sizeof length);
+  file += text.substr(0, length);
+  if (length < text.size()) file += text.substr(length + 1);
+  return file;
 }
 
 inline void safetensors(std::string_view input) {

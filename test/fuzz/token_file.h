@@ -14,7 +14,7 @@ inline void token_file(std::string_view input) {
   static const Folder folder;
   const auto read = [](std::string_view bytes) {
     const std::string path = folder.write("tokens.bin", bytes);
-    refused(path, [&] {
+    is_rejected(path, [&] {
       const llmc::TokenData tokens = llmc::read_token_file(path);
       std::int64_t sum = 0;
       for (std::int64_t i = 0; i < tokens.size(); ++i) sum += tokens[i];
@@ -24,7 +24,7 @@ inline void token_file(std::string_view input) {
       tail.copy(0, tail.size(), copy.data());
       for (std::int64_t i = 0; i < half; ++i) sum -= tokens[i];
       expect(sum == std::accumulate(copy.begin(), copy.end(), std::int64_t{0}),
-             "a slice holds the tokens of its place");
+             "a slice holds the tokens of its positions");
       llmc::check_tokens(tokens, 50257, path);
     });
   };
@@ -33,9 +33,9 @@ inline void token_file(std::string_view input) {
   if (input.starts_with(magic)) return read(input);
   llmc::TokenFileHeader header{llmc::kTokenFileMagic, llmc::kTokenFileVersion,
                                static_cast<std::int32_t>(input.size() / 2)};
-  std::string whole(sizeof header, '\0');
-  std::memcpy(whole.data(), header.data(), sizeof header);
-  read(whole.append(input));
+  std::string file(sizeof header, '\0');
+  std::memcpy(file.data(), header.data(), sizeof header);
+  read(file.append(input));
 }
 
 }  // namespace llmc_fuzz

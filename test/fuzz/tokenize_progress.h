@@ -11,11 +11,12 @@ inline void tokenize_progress(std::string_view input) {
   folder.write("out.bin.progress", input);
   const std::filesystem::path output = folder.file("out.bin");
   llmc::TokenizeProgress progress(output);
-  if (!progress.begun()) return;
-  refused(folder.path(), [&] { progress.job(); });
-  refused(folder.path(), [&] { progress.shards(0); });
-  const std::string why = llmc::obstacle(progress, R"({"tokenizer":{"name":"bytes"}})", {output});
-  refused(folder.path(), [&] { llmc::fail(folder.path() + why); });
+  if (!progress.has_finished_files()) return;
+  is_rejected(folder.path(), [&] { progress.job(); });
+  is_rejected(folder.path(), [&] { progress.shards(0); });
+  const std::string reason =
+      llmc::obstacle(progress, R"({"tokenizer":{"name":"bytes"}})", {output});
+  is_rejected(folder.path(), [&] { llmc::fail(folder.path() + reason); });
   std::error_code ignored;
   std::filesystem::remove(progress.path(), ignored);
 }

@@ -23,35 +23,35 @@ inline std::string with_byte_tokens(std::string_view text) {
   static const std::string tokens = byte_tokens();
   constexpr std::string_view kMark = "@BYTES";
   const std::size_t at = text.find(kMark);
-  std::string whole(text);
-  if (at != text.npos) whole.replace(at, kMark.size(), tokens);
-  return whole;
+  std::string result(text);
+  if (at != text.npos) result.replace(at, kMark.size(), tokens);
+  return result;
 }
 
 // Encodes `text`, which the tokenizer may reject, and decodes the tokens.
 inline void use_tokenizer(const llmc::Tokenizer& tokenizer, std::string_view text) {
-  refused("", [&] {
+  is_rejected("", [&] {
     const std::vector<std::int32_t> tokens = tokenizer.encode(text);
-    const std::string back = tokenizer.decode(tokens);
-    expect(tokenizer.encode(back) == tokens, "the text of tokens has these tokens");
+    const std::string decoded = tokenizer.decode(tokens);
+    expect(tokenizer.encode(decoded) == tokens, "encoding the text of tokens returns these tokens");
     const auto special = tokenizer.encode_with_special(text);
-    expect(tokenizer.decode(special) == back || tokenizer.end_of_text().has_value() ||
+    expect(tokenizer.decode(special) == decoded || tokenizer.end_of_text().has_value() ||
                !tokenizer.special_tokens().empty(),
-           "without special tokens there are two ways to the same");
+           "without special tokens both encodings decode to the same text");
   });
 }
 
 inline void tokenizer_json(std::string_view input) {
   static const Folder folder;
   const std::string path = folder.write("tokenizer.json", with_byte_tokens(input));
-  refused(path, [&] {
+  is_rejected(path, [&] {
     const auto tokenizer = llmc::read_tokenizer_json(path, path);
     constexpr std::string_view kText = "hello  world he\xff\xc3\xa9 <|endoftext|>";
     use_tokenizer(*tokenizer, kText);
-    const std::string again = folder.write("tokenizer.json", tokenizer->files()[0].text);
-    const auto same = llmc::read_tokenizer_json(again, again);
-    expect(same->files()[0].text == tokenizer->files()[0].text,
-           "a tokenizer that was written is read as it was");
+    const std::string rewritten = folder.write("tokenizer.json", tokenizer->files()[0].text);
+    const auto second = llmc::read_tokenizer_json(rewritten, rewritten);
+    expect(second->files()[0].text == tokenizer->files()[0].text,
+           "reading a tokenizer and writing it again changes nothing");
   });
 }
 

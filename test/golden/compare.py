@@ -20,7 +20,7 @@ from differences import folder_differences
 from inputs import write_inputs
 from running import Command, run_commands
 
-SHOWN = 5  # listed differences per file
+MAX_SHOWN = 5  # listed differences per file
 PROGRAMS = ("train_gpt2", "infer_gpt2", "tokenize", "toy_language")
 
 
@@ -31,7 +31,7 @@ def parse_command_line():
                         help="compare the programs in these two folders, and build nothing")
     parser.add_argument("--only", metavar="PATTERN,...", default="*",
                         help="execute only runs with these names (* is a wildcard)")
-    parser.add_argument("--messages", action="store_true", help="messages that differ count as differences")
+    parser.add_argument("--messages", action="store_true", help="count messages that differ as differences")
     parser.add_argument("--list", action="store_true", help="list the runs and exit")
     parser.add_argument("--work", type=Path, metavar="DIR", default=GOLDEN / "runs",
                         help="folder for inputs and outputs; outputs of runs that differ are kept [build/golden/runs]")
@@ -75,29 +75,29 @@ def compare_run(run, folders, inputs, work):
     """Returns (lines of the report, differences in wording). Removes the outputs unless there is a report."""
     shutil.rmtree(work, ignore_errors=True)
     outcomes = []
-    for side, folder in zip(("old", "new"), folders):  # both in the same place, so that no path differs
-        place = work / "running"
-        place.mkdir(parents=True)
-        outcomes.append(run_commands(run.commands, folder, inputs, place))
-        place.rename(work / side)
+    for side, folder in zip(("old", "new"), folders):  # both in the same folder, so that no path differs
+        run_folder = work / "running"
+        run_folder.mkdir(parents=True)
+        outcomes.append(run_commands(run.commands, folder, inputs, run_folder))
+        run_folder.rename(work / side)
     commands = [Command.parse(line) for line in run.commands]
     errors = {f"{n}.{command.program()}.stderr" for n, command in enumerate(commands, 1) if command.is_error}
-    found = folder_differences(work / "old", work / "new", errors)
-    report = [*exit_code_problems(run, *outcomes), *limited([d for d in found if not d.wording])]
+    differences = folder_differences(work / "old", work / "new", errors)
+    report = [*exit_code_problems(run, *outcomes), *limit_per_file([d for d in differences if not d.wording])]
     if not report:
         shutil.rmtree(work)
-    return report, [d for d in found if d.wording]
+    return report, [d for d in differences if d.wording]
 
 
-def limited(differences):
-    """The first SHOWN differences of each file as text, then the number of further ones."""
+def limit_per_file(differences):
+    """The first MAX_SHOWN differences of each file as text, then the number of further ones."""
     files = {}
     for difference in differences:
         files.setdefault(difference.file, []).append(difference)
-    for file, found in files.items():
-        yield from map(str, found[:SHOWN])
-        if len(found) > SHOWN:
-            yield f"{file}: and {len(found) - SHOWN} more differences"
+    for file, group in files.items():
+        yield from map(str, group[:MAX_SHOWN])
+        if len(group) > MAX_SHOWN:
+            yield f"{file}: and {len(group) - MAX_SHOWN} more differences"
 
 
 def message_report(messages):
@@ -106,9 +106,9 @@ def message_report(messages):
     for run, difference in messages:
         key = tuple(map(without_values, (difference.old, difference.new)))
         groups.setdefault(key, []).append((run, difference))
-    for found in groups.values():
-        run, difference = found[0]
-        more = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+    for group in groups.values():
+        run, difference = group[0]
+        more = f", and {len(group) - 1} more like it" if len(group) > 1 else ""
         yield f"    {run}: {difference.file}{more}\n        old: {difference.old}\n        new: {difference.new}"
 
 
@@ -124,7 +124,7 @@ def main():
     except BuildError as error:
         print(f"compare.py: {error}", file=sys.stderr)
         return 2
-    built = time.monotonic()
+    build_end = time.monotonic()
     inputs = write_inputs(options.work / "inputs")
     for run in options.runs:
         start = time.monotonic()
@@ -140,8 +140,8 @@ def main():
         print("messages that differ" + ("" if options.messages else " (they count only with --messages)"))
         print("\n".join(message_report(messages)))
     print(f"{len(options.runs)} runs: {len(options.runs) - failed} equal, {failed} differ; "
-          f"{len(messages)} messages differ; {time.monotonic() - built:.0f} s"
-          + (f" after {built - begin:.0f} s of building" if options.commit else ""))
+          f"{len(messages)} messages differ; {time.monotonic() - build_end:.0f} s"
+          + (f" after {build_end - begin:.0f} s of building" if options.commit else ""))
     return 1 if failed or (messages and options.messages) else 0
 
 

@@ -23,24 +23,24 @@ class Difference:
     wording: bool = False  # only the words of a message differ
 
     def __str__(self):
-        where = f"{self.file}: {self.place}" if self.place else self.file
-        return f"{where}: {self.old} -> {self.new}" + (f"  ({self.note})" if self.note else "")
+        location = f"{self.file}: {self.place}" if self.place else self.file
+        return f"{location}: {self.old} -> {self.new}" + (f"  ({self.note})" if self.note else "")
 
 
 def folder_differences(old, new, messages=()):
     """Compares all files below two folders. `messages`: files whose every difference is wording."""
     files = [{str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
              for folder in (old, new)]
-    found = []
+    all_differences = []
     for file in sorted(files[0].keys() | files[1].keys()):
         if file not in files[0] or file not in files[1]:
-            found.append(Difference(file, "", *("present" if file in side else "missing" for side in files)))
+            all_differences.append(Difference(file, "", *("present" if file in side else "missing" for side in files)))
         elif files[0][file].read_bytes() != files[1][file].read_bytes():
             differences = file_differences(file, files[0][file], files[1][file])
             for difference in differences:
                 difference.wording |= file in messages
-            found += differences
-    return found
+            all_differences += differences
+    return all_differences
 
 
 def file_differences(file, old, new):
@@ -66,16 +66,16 @@ def file_differences(file, old, new):
 
 def tensor_file_differences(file, old, new):
     (old_tensors, old_metadata), (new_tensors, new_metadata) = read_safetensors(old), read_safetensors(new)
-    found = json_differences(file, old_metadata, new_metadata, "metadata")
+    differences = json_differences(file, old_metadata, new_metadata, "metadata")
     for name in [*old_tensors, *(name for name in new_tensors if name not in old_tensors)]:
         if name not in old_tensors or name not in new_tensors:
-            found.append(Difference(file, name, *("present" if name in side else "missing"
-                                                  for side in (old_tensors, new_tensors))))
+            differences.append(Difference(file, name, *("present" if name in side else "missing"
+                                                        for side in (old_tensors, new_tensors))))
         else:
-            found += tensor_differences(file, name, old_tensors[name], new_tensors[name])
-    if not found and [*old_tensors] != [*new_tensors]:
-        found.append(Difference(file, "order of tensors", str([*old_tensors]), str([*new_tensors])))
-    return found
+            differences += tensor_differences(file, name, old_tensors[name], new_tensors[name])
+    if not differences and [*old_tensors] != [*new_tensors]:
+        differences.append(Difference(file, "order of tensors", str([*old_tensors]), str([*new_tensors])))
+    return differences
 
 
 def tensor_differences(file, name, old, new):
@@ -83,38 +83,39 @@ def tensor_differences(file, name, old, new):
     if kinds[0] != kinds[1]:
         return [Difference(file, name, *kinds)]
     size = old.element_size()
-    places = [i for i in range(len(old.data) // size)
-              if old.data[i * size:(i + 1) * size] != new.data[i * size:(i + 1) * size]]
-    if not places:
+    indices = [i for i in range(len(old.data) // size)
+               if old.data[i * size:(i + 1) * size] != new.data[i * size:(i + 1) * size]]
+    if not indices:
         return []
-    pairs = [(old.element(i), new.element(i)) for i in places]
+    pairs = [(old.element(i), new.element(i)) for i in indices]
     largest = max((abs(a - b) for a, b in pairs if math.isfinite(a - b)), default=math.nan)
     not_finite = sum(not math.isfinite(a - b) for a, b in pairs)
-    note = f"{len(places)} of {len(old.data) // size} elements differ, max abs difference {largest:.3g}"
+    note = f"{len(indices)} of {len(old.data) // size} elements differ, max abs difference {largest:.3g}"
     if not_finite:
         note += f", {not_finite} not finite"
-    return [Difference(file, f"{name}[{places[0]}]", f"{pairs[0][0]:.9g}", f"{pairs[0][1]:.9g}", note)]
+    return [Difference(file, f"{name}[{indices[0]}]", f"{pairs[0][0]:.9g}", f"{pairs[0][1]:.9g}", note)]
 
 
 def token_file_differences(file, old, new):
     (old_header, old_ids), (new_header, new_ids) = read_token_file(old), read_token_file(new)
-    found = [Difference(file, f"header[{i}]", str(a), str(b))
-             for i, (a, b) in enumerate(zip(old_header, new_header)) if a != b]
+    differences = [Difference(file, f"header[{i}]", str(a), str(b))
+                   for i, (a, b) in enumerate(zip(old_header, new_header)) if a != b]
     if len(old_ids) != len(new_ids):
-        found.append(Difference(file, "number of tokens", str(len(old_ids)), str(len(new_ids))))
-    places = [i for i, (a, b) in enumerate(zip(old_ids, new_ids)) if a != b]
-    if places:
-        i = places[0]
-        found.append(Difference(file, f"token {i}", str(old_ids[i]), str(new_ids[i]), f"{len(places)} tokens differ"))
-    return found or byte_differences(file, old.read_bytes(), new.read_bytes())
+        differences.append(Difference(file, "number of tokens", str(len(old_ids)), str(len(new_ids))))
+    indices = [i for i, (a, b) in enumerate(zip(old_ids, new_ids)) if a != b]
+    if indices:
+        i = indices[0]
+        note = f"{len(indices)} tokens differ"
+        differences.append(Difference(file, f"token {i}", str(old_ids[i]), str(new_ids[i]), note))
+    return differences or byte_differences(file, old.read_bytes(), new.read_bytes())
 
 
 def byte_differences(file, old, new):
     if len(old) != len(new):
         return [Difference(file, "size", f"{len(old)} bytes", f"{len(new)} bytes")]
-    places = [i for i, (a, b) in enumerate(zip(old, new)) if a != b]
-    first = places[0]
-    return [Difference(file, f"byte {first}", hex(old[first]), hex(new[first]), f"{len(places)} bytes differ")]
+    indices = [i for i, (a, b) in enumerate(zip(old, new)) if a != b]
+    first = indices[0]
+    return [Difference(file, f"byte {first}", hex(old[first]), hex(new[first]), f"{len(indices)} bytes differ")]
 
 
 # ---- JSON ----------------------------------------------------------------------------------
@@ -124,18 +125,18 @@ def json_lines_differences(file, old, new):
     if len(old) != len(new):
         longer, side = (old, "new") if len(old) > len(new) else (new, "old")
         extra = longer[min(len(old), len(new))]
-        note = f"first line that the {side} side lacks: {shown(extra)}"
+        note = f"first line that the {side} side lacks: {display_text(extra)}"
         return [Difference(file, "number of lines", str(len(old)), str(len(new)), note),
                 *json_lines_differences(file, old[:len(new)], new[:len(old)])]
-    found = []
+    differences = []
     for number, (a, b) in enumerate(zip(old, new), 1):
         if a != b:
             record = json.loads(a)
             step = f" (step {record['step']})" if isinstance(record, dict) and "step" in record else ""
             for difference in json_differences(file, record, json.loads(b)):
                 difference.place = f"line {number}{step}: {difference.place}"
-                found.append(difference)
-    return found
+                differences.append(difference)
+    return differences
 
 
 def json_differences(file, old, new, key=""):
@@ -150,7 +151,9 @@ def json_differences(file, old, new, key=""):
     elif isinstance(old, str) and isinstance(new, str):
         return string_differences(file, key, allowed.with_new_names(old), allowed.with_new_names(new))
     else:  # repr is exact, and differs for 1 and 1.0 and for 0.0 and -0.0
-        return [] if repr(old) == repr(new) else [Difference(file, key, shown(old), shown(new), distance(old, new))]
+        if repr(old) == repr(new):
+            return []
+        return [Difference(file, key, display_text(old), display_text(new), distance(old, new))]
     return [difference for name, (a, b) in parts.items()
             for difference in json_differences(file, a, b, f"{key}.{name}" if key else str(name))]
 
@@ -163,7 +166,7 @@ def string_differences(file, key, old, new):
     if old == new:
         return []
     prose = any(fnmatch(file, pattern) and fnmatch(key, name) for pattern, name, _ in allowed.PROSE_KEYS)
-    return [Difference(file, key, shown(old), shown(new), wording=prose and allowed.same_values(old, new))]
+    return [Difference(file, key, display_text(old), display_text(new), wording=prose and allowed.same_values(old, new))]
 
 
 def distance(old, new):
@@ -175,23 +178,26 @@ def distance(old, new):
 
 
 def line_differences(file, old, new):
-    found = []
-    for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if what == "replace" and b - a == d - c:
+    differences = []
+    for operation, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if operation == "replace" and b - a == d - c:
             for i, (one, other) in enumerate(zip(old[a:b], new[c:d])):
                 wording = is_prose(file, one) and is_prose(file, other) and allowed.same_values(one, other)
-                found.append(Difference(file, f"line {c + i + 1}", shown(one), shown(other), wording=wording))
-        elif what != "equal":
-            found += [Difference(file, f"line {i + 1}", shown(old[i]), "no such line") for i in range(a, b)]
-            found += [Difference(file, f"line {i + 1}", "no such line", shown(new[i])) for i in range(c, d)]
-    return found
+                differences.append(Difference(file, f"line {c + i + 1}", display_text(one), display_text(other),
+                                              wording=wording))
+        elif operation != "equal":
+            differences += [Difference(file, f"line {i + 1}", display_text(old[i]), "no such line")
+                            for i in range(a, b)]
+            differences += [Difference(file, f"line {i + 1}", "no such line", display_text(new[i]))
+                            for i in range(c, d)]
+    return differences
 
 
 def is_prose(file, line):
     return any(fnmatch(file, pattern) and re.match(prose, line) for pattern, prose, _ in allowed.PROSE_LINES)
 
 
-def shown(value):
+def display_text(value):
     """The value as JSON, cut to TEXT_LIMIT characters."""
     text = "missing" if value is Missing else json.dumps(value, ensure_ascii=True)
     return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + " ..."

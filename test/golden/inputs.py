@@ -12,7 +12,7 @@ from test_exchange_programs import write_llmc_model  # noqa: E402
 from test_data_programs import write_documents, write_megatron  # noqa: E402
 from test_evaluation_programs import write_files as write_task_files  # noqa: E402
 from test_programs import write_bin  # noqa: E402
-from test_tokenize_program import invented, write_json_lines  # noqa: E402
+from test_tokenize_program import random_documents, write_json_lines  # noqa: E402
 
 WORDS = "the king of small boats sleeps where no river bends and seven old doors ring na\u00efve bells".split()
 MODEL = {"layers": 2, "heads": 3, "channels": 24, "context": 40}
@@ -47,7 +47,7 @@ def write_texts(folder):
         (folder / f"part_{name}.txt").write_text(sentences(60, name), encoding="utf-8")
     write_documents(folder / "docs.jsonl")
     write_documents(folder / "body.jsonl", field="body")
-    write_json_lines(folder / "invented.jsonl", [*invented(120), "", "a\0b", "\u4e2d\U0001f600"])
+    write_json_lines(folder / "invented.jsonl", [*random_documents(120), "", "a\0b", "\u4e2d\U0001f600"])
     (folder / "torn.jsonl").write_text('{"text": "a"}\n{"text": "b"')
     write_task_files(folder)
     (folder / "wiki.tokens").write_text(

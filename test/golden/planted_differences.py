@@ -48,7 +48,7 @@ class Plant:
     program: str
     code: str  # changes files, `out`, `err` or `code`; with `before` it changes `arguments`
     report: tuple = ()  # texts that the report must have
-    found: bool = True  # whether compare.py must exit with 1
+    differs: bool = True  # whether compare.py must exit with 1
     flags: tuple = ()
     before: bool = False
     both: bool = False  # both sides have the same fault
@@ -133,26 +133,26 @@ PLANTS = [
     Plant("messages that count", "tf32", "train_gpt2", 'err = err.replace(b"saved run", b"wrote run")',
           ("messages that differ\n",), flags=("--messages",)),
     Plant("wording of a message", "tf32", "train_gpt2", 'err = err.replace(b"saved run", b"wrote run")',
-          ("messages that differ (", "wrote run", "1 messages differ"), found=False),
+          ("messages that differ (", "wrote run", "1 messages differ"), differs=False),
     Plant("wording of a note of --resume", "resume-other-flags", "train_gpt2",
           'change = lambda data: re.sub(rb"was (\\S+), it is (\\S+) now", rb"changed from \\1 to \\2", data)\n'
-          'err = change(err)\nedit("run.jsonl", change)', ("messages that differ (", "and 36 more like it"), found=False),
+          'err = change(err)\nedit("run.jsonl", change)', ("messages that differ (", "and 36 more like it"), differs=False),
     Plant("wording of the model card", "tf32", "train_gpt2",
           'edit("run/*/README.md", lambda data: data.replace(b"attention heads", b"heads"))',
-          ("1 messages differ",), found=False),
+          ("1 messages differ",), differs=False),
     Plant("wording of an error", "errors-data", "train_gpt2", 'err = err.replace(b"cannot open", b"could not open 1")',
-          ("1 messages differ",), found=False),
-    Plant("renamed flags", "resume-other-flags", "train_gpt2", RENAME, ("0 messages differ",), found=False),
+          ("1 messages differ",), differs=False),
+    Plant("renamed flags", "resume-other-flags", "train_gpt2", RENAME, ("0 messages differ",), differs=False),
     Plant("another order of notes", "resume-other-flags", "train_gpt2",
           'notes = re.findall(rb"resume: --.*\\n", err)\nerr = re.sub(rb"(resume: --.*\\n)+", b"".join(reversed(notes)), err)',
-          ("0 messages differ",), found=False),
+          ("0 messages differ",), differs=False),
     Plant("times and memory", "tf32", "train_gpt2",
           'err = re.sub(rb"\\d+ ms", b"1 ms", err)\nerr = re.sub(rb"[\\d.]+ MiB free", b"1 MiB free", err)\n'
           'edit("run.jsonl", lambda data: re.sub(rb\'"(step_ms|tok_per_s|mfu|mfu_full|cpu_percent)":[^,}]+\', '
           'rb\'"\\1":1.5\', data))',
-          ("0 messages differ",), found=False),
+          ("0 messages differ",), differs=False),
     Plant("times of a generation", "infer-sampling", "infer_gpt2",
-          'err = re.sub(rb"[\\d.]+ (ms|tok/s)", rb"1.5 \\1", err)', ("0 messages differ",), found=False),
+          'err = re.sub(rb"[\\d.]+ (ms|tok/s)", rb"1.5 \\1", err)', ("0 messages differ",), differs=False),
 ]
 
 
@@ -174,8 +174,8 @@ def check(plant, binaries, folder):
     new = write_stand_in(folder / "new", binaries, plant)
     done = subprocess.run([HERE / "compare.sh", "--binaries", new if plant.both else binaries, new, "--only", plant.run,
                            "--work", folder / "work", *plant.flags], capture_output=True, text=True, env=os.environ)
-    if done.returncode != plant.found:
-        return f"exit code {done.returncode}, not {int(plant.found)}: {done.stdout[-1500:]}{done.stderr[-500:]}"
+    if done.returncode != plant.differs:
+        return f"exit code {done.returncode}, not {int(plant.differs)}: {done.stdout[-1500:]}{done.stderr[-500:]}"
     missing = [text for text in plant.report if text not in done.stdout]
     return f"{missing} not in: {done.stdout[-1500:]}" if missing else None
 

@@ -29,7 +29,7 @@ def train(out, flags, data="--train in/text.txt", shape=SMALL, quiet=QUIET):
     return f"train_gpt2 {data} {shape} {quiet} --out {out} --log {out}.jsonl {flags}"
 
 
-def whole(dtype):
+def all_programs(dtype):
     """Training, evaluation and generation in one dtype."""
     return [train("run", f"--dtype {dtype} --steps 6 --checkpoint-every 3 --eval-every 3 --eval-batches 2 --sample-every 0",
                   quiet=PEAK),
@@ -37,7 +37,7 @@ def whole(dtype):
             f"infer_gpt2 -m run/step_000006 -p the -n 12 --temp 0 --json --dtype {dtype}"]
 
 
-def interrupted(dtype, flags=""):
+def interrupted_run(dtype, flags=""):
     """A run that is stopped and resumed twice."""
     flags = f"--steps 7 --dtype {dtype} --checkpoint-every 2 {flags}"
     return [train("run", f"{flags} --stop-after 2"), train("run", f"{flags} --stop-after 3 --resume"),
@@ -45,9 +45,9 @@ def interrupted(dtype, flags=""):
 
 
 TRAINING = [
-    Run("fp32", "training, evaluation, generation in fp32", whole("fp32")),
-    Run("bf16", "training, evaluation, generation in bf16", whole("bf16")),
-    Run("fp16", "training, evaluation, generation in fp16", whole("fp16")),
+    Run("fp32", "training, evaluation, generation in fp32", all_programs("fp32")),
+    Run("bf16", "training, evaluation, generation in bf16", all_programs("bf16")),
+    Run("fp16", "training, evaluation, generation in fp16", all_programs("fp16")),
     Run("accumulation", "gradient accumulation", [
         train("fp32", "--steps 4 --grad-accum 3"), train("bf16", "--steps 3 --total-batch-tokens 96 --dtype bf16"),
         train("fp16", "--steps 3 --grad-accum 2 --dtype fp16 --logits-rows 5")]),
@@ -107,10 +107,10 @@ OPTIMIZATION = [
 ]
 
 CHECKPOINTS = [
-    Run("resume-fp32", "a run that is stopped and resumed twice, with dropout", interrupted("fp32", "--dropout 0.2")),
-    Run("resume-bf16", "a resumed run in bf16, with stochastic rounding", interrupted("bf16", "--stochastic-rounding")),
+    Run("resume-fp32", "a run that is stopped and resumed twice, with dropout", interrupted_run("fp32", "--dropout 0.2")),
+    Run("resume-bf16", "a resumed run in bf16, with stochastic rounding", interrupted_run("bf16", "--stochastic-rounding")),
     Run("resume-fp16", "a resumed run in fp16, while the loss scale changes",
-        interrupted("fp16", "--dropout 0.2 --loss-scale 16777216 --loss-scale-window 2")),
+        interrupted_run("fp16", "--dropout 0.2 --loss-scale 16777216 --loss-scale-window 2")),
     Run("resume-weights", "a resumed run with weighted sources and a document mask", [
         train("run", f"--steps 7 --document-mask {flags}", data="--train in/docs.jsonl:0.7,in/megatron:0.3")
         for flags in ("--stop-after 3", "--resume --stop-after 2", "--resume")]),

@@ -33,21 +33,22 @@ struct AttentionRow {
 };
 
 // Softmax of q . k / sqrt(HS) of one query over the keys that it sees, `first` .. i.
-inline AttentionRow attention_row(const Vec& qkv, const PackedQkv& at, Index b, Index h, Index i,
-                                  Index first) {
+inline AttentionRow attention_row(const Vec& qkv, const PackedQkv& layout, Index b, Index h,
+                                  Index i, Index first) {
   if (first < 0 || first > i) throw std::invalid_argument("oracle: doc_start beyond its query");
-  const double scale = 1 / std::sqrt(static_cast<double>(at.HS));
+  const double scale = 1 / std::sqrt(static_cast<double>(layout.HS));
   AttentionRow row{Vec(i + 1), 0};
-  double highest = -std::numeric_limits<double>::infinity();
+  double max_score = -std::numeric_limits<double>::infinity();
   for (Index j = first; j <= i; ++j) {
     double dot = 0;
-    for (Index d = 0; d < at.HS; ++d) dot += qkv[at.q(b, i, h) + d] * qkv[at.k(b, j, h) + d];
+    for (Index d = 0; d < layout.HS; ++d)
+      dot += qkv[layout.q(b, i, h) + d] * qkv[layout.k(b, j, h) + d];
     row.probability[j] = dot * scale;
-    highest = std::max(highest, row.probability[j]);
+    max_score = std::max(max_score, row.probability[j]);
   }
   double sum = 0;
-  for (Index j = first; j <= i; ++j) sum += std::exp(row.probability[j] - highest);
-  row.log_sum_exp = highest + std::log(sum);
+  for (Index j = first; j <= i; ++j) sum += std::exp(row.probability[j] - max_score);
+  row.log_sum_exp = max_score + std::log(sum);
   for (Index j = first; j <= i; ++j) {
     row.probability[j] = std::exp(row.probability[j] - row.log_sum_exp);
   }
@@ -65,19 +66,20 @@ struct Attention {
 inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
                                    const Ints& doc_start = {}, const AttentionFactor& factor = {},
                                    Index first_query = 0) {
-  const PackedQkv at{T, NH, HS};
-  expect_size("qkv", qkv.size(), B * T * 3 * at.C());
-  Attention y{Vec(B * T * at.C()), Vec(B * NH * T)};
+  const PackedQkv layout{T, NH, HS};
+  expect_size("qkv", qkv.size(), B * T * 3 * layout.C());
+  Attention y{Vec(B * T * layout.C()), Vec(B * NH * T)};
   for (Index b = 0; b < B; ++b) {
     for (Index h = 0; h < NH; ++h) {
       for (Index i = first_query; i < T; ++i) {
         const Index first = first_key(doc_start, b, T, i);
-        const AttentionRow row = attention_row(qkv, at, b, h, i, first);
+        const AttentionRow row = attention_row(qkv, layout, b, h, i, first);
         y.log_sum_exp[(b * NH + h) * T + i] = row.log_sum_exp;
         for (Index j = first; j <= i; ++j) {
-          const double kept = factor ? factor(b, h, i, j) : 1;
+          const double dropout_factor = factor ? factor(b, h, i, j) : 1;
           for (Index d = 0; d < HS; ++d) {
-            y.out[at.out(b, i, h) + d] += kept * row.probability[j] * qkv[at.v(b, j, h) + d];
+            y.out[layout.out(b, i, h) + d] +=
+                dropout_factor * row.probability[j] * qkv[layout.v(b, j, h) + d];
           }
         }
       }
@@ -93,32 +95,32 @@ inline Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, I
 inline Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH,
                               Index HS, const Ints& doc_start = {},
                               const AttentionFactor& factor = {}, Index first_query = 0) {
-  const PackedQkv at{T, NH, HS};
-  expect_size("qkv", qkv.size(), B * T * 3 * at.C());
-  expect_size("d_out", d_out.size(), B * T * at.C());
+  const PackedQkv layout{T, NH, HS};
+  expect_size("qkv", qkv.size(), B * T * 3 * layout.C());
+  expect_size("d_out", d_out.size(), B * T * layout.C());
   const double scale = 1 / std::sqrt(static_cast<double>(HS));
   Vec d_qkv(qkv.size());
   for (Index b = 0; b < B; ++b) {
     for (Index h = 0; h < NH; ++h) {
       for (Index i = first_query; i < T; ++i) {
         const Index first = first_key(doc_start, b, T, i);
-        const Vec p = attention_row(qkv, at, b, h, i, first).probability;
-        const double* grad = &d_out[at.out(b, i, h)];
+        const Vec p = attention_row(qkv, layout, b, h, i, first).probability;
+        const double* grad = &d_out[layout.out(b, i, h)];
         Vec d_p(i + 1);
         double mean = 0;
         for (Index j = first; j <= i; ++j) {
-          const double kept = factor ? factor(b, h, i, j) : 1;
+          const double dropout_factor = factor ? factor(b, h, i, j) : 1;
           for (Index d = 0; d < HS; ++d) {
-            d_p[j] += kept * grad[d] * qkv[at.v(b, j, h) + d];
-            d_qkv[at.v(b, j, h) + d] += kept * p[j] * grad[d];
+            d_p[j] += dropout_factor * grad[d] * qkv[layout.v(b, j, h) + d];
+            d_qkv[layout.v(b, j, h) + d] += dropout_factor * p[j] * grad[d];
           }
           mean += p[j] * d_p[j];
         }
         for (Index j = first; j <= i; ++j) {
           const double d_score = p[j] * (d_p[j] - mean) * scale;
           for (Index d = 0; d < HS; ++d) {
-            d_qkv[at.q(b, i, h) + d] += d_score * qkv[at.k(b, j, h) + d];
-            d_qkv[at.k(b, j, h) + d] += d_score * qkv[at.q(b, i, h) + d];
+            d_qkv[layout.q(b, i, h) + d] += d_score * qkv[layout.k(b, j, h) + d];
+            d_qkv[layout.k(b, j, h) + d] += d_score * qkv[layout.q(b, i, h) + d];
           }
         }
       }

@@ -53,15 +53,15 @@ def mean_loss(model, windows):
 
 def tensors_of(directory):
     """{name without `transformer.`: tensor} of all the directory's parameters."""
-    found = {}
+    tensors = {}
     for path in sorted(directory.glob("*.safetensors")):
         for name, tensor in safetensors.torch.load_file(path).items():
             name = name.removeprefix("transformer.")
             if not NOT_A_PARAMETER.match(name):
-                found[name] = tensor
-    if not found:
-        raise OSError(f"{directory} has no tensors in *.safetensors")
-    return found
+                tensors[name] = tensor
+    if not tensors:
+        raise OSError(f"{directory}: no tensors in *.safetensors")
+    return tensors
 
 
 def differences(first, second):
@@ -85,10 +85,10 @@ def main():
     parser.add_argument("--tensors", type=pathlib.Path, metavar="OTHER")
     arguments = parser.parse_args()
     if not arguments.tokens and not arguments.tensors:
-        parser.error("nothing to do: give --tokens or --tensors")
+        parser.error("nothing to do: pass --tokens or --tensors")
     for directory in filter(None, (arguments.directory, arguments.tensors)):
         if not directory.is_dir():
-            print(f"{directory} is no directory")
+            print(f"{directory} is not a directory")
             return 1
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -28,28 +28,29 @@ constexpr double kBf16KeyFloor = 0x1p-9, kFp16KeyFloor = 0x1p-12;
 
 struct Comparison {
   std::string name;
-  double error = 0, allowed = 0;
-  bool ok() const { return error <= allowed; }  // false for NaN
+  double error = 0, allowed_error = 0;
+  bool ok() const { return error <= allowed_error; }  // false for NaN
 };
 
 // "h.0.ln_1.bias: error 3.1e-06, allowed 2.0e-06".
 inline std::string describe(const Comparison& c) {
   std::ostringstream out;
-  out << c.name << ": error " << c.error << ", allowed " << c.allowed;
+  out << c.name << ": error " << c.error << ", allowed " << c.allowed_error;
   return out.str();
 }
 
-// The allowed error of `what` (a parameter's name, "logits", "loss", "all", ...) in this dtype.
-inline double allowed_error(const Fixture& fixture, const std::string& what, Dtype dtype) {
+// The allowed error of a quantity (a parameter's name, "logits", "loss", "all", ...) in this dtype.
+inline double allowed_error(const Fixture& fixture, const std::string& quantity, Dtype dtype) {
   const bool fp32 = dtype == Dtype::fp32;
-  const Vec own =
-      fixture.doubles("error." + std::string(dtype_name(dtype)) + "." + what);  // case, rms, max
-  const bool single = what == "loss" || what == "losses" || what == "grad_norms";
-  const double yardstick = single ? own.at(2) : std::max(own.at(0), own.at(1));
-  if (fp32 && what == "losses") return kFp32TrainingLoss;
-  if (fp32) return std::max(kFp32Floor, kFp32Factor * yardstick);
+  const Vec pytorch_errors = fixture.doubles("error." + std::string(dtype_name(dtype)) + "." +
+                                             quantity);  // case, rms, max
+  const bool is_scalar = quantity == "loss" || quantity == "losses" || quantity == "grad_norms";
+  const double reference_error =
+      is_scalar ? pytorch_errors.at(2) : std::max(pytorch_errors.at(0), pytorch_errors.at(1));
+  if (fp32 && quantity == "losses") return kFp32TrainingLoss;
+  if (fp32) return std::max(kFp32Floor, kFp32Factor * reference_error);
   const double key_floor = dtype == Dtype::bf16 ? kBf16KeyFloor : kFp16KeyFloor;
-  return std::max(what.ends_with(".key") ? key_floor : 0.0, kHalfFactor * yardstick);
+  return std::max(quantity.ends_with(".key") ? key_floor : 0.0, kHalfFactor * reference_error);
 }
 
 inline double norm(const Vec& x) {
@@ -63,10 +64,10 @@ inline Vec difference(const Vec& a, const Vec& b) {
   return d;
 }
 
-// ||got - want|| / ||want||; NaN stays NaN; 0 if both are all zero.
-inline double relative_error(const Vec& got, const Vec& want) {
-  const double error = norm(difference(got, want));
-  return error == 0 ? 0 : error / norm(want);
+// ||actual - expected|| / ||expected||; NaN stays NaN; 0 if both are all zero.
+inline double relative_error(const Vec& actual, const Vec& expected) {
+  const double error = norm(difference(actual, expected));
+  return error == 0 ? 0 : error / norm(expected);
 }
 
 // L2 norm of each block of 256 rows of a (rows, columns) matrix.
@@ -78,12 +79,12 @@ inline Vec block_norms(const Vec& matrix, Index rows, Index columns) {
   return norms;
 }
 
-// Root mean square of got / want - 1.
-inline double rms_ratio_error(const Vec& got, const Vec& want) {
-  expect_size("got", got.size(), static_cast<Index>(want.size()));
+// Root mean square of actual / expected - 1.
+inline double rms_ratio_error(const Vec& actual, const Vec& expected) {
+  expect_size("actual", actual.size(), static_cast<Index>(expected.size()));
   double sum = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) sum += std::pow(got[i] / want[i] - 1, 2);
-  return std::sqrt(sum / static_cast<double>(got.size()));
+  for (std::size_t i = 0; i < actual.size(); ++i) sum += std::pow(actual[i] / expected[i] - 1, 2);
+  return std::sqrt(sum / static_cast<double>(actual.size()));
 }
 
 inline Vec rows_of(const Vec& matrix, const Ints& rows, Index columns) {
@@ -106,32 +107,33 @@ inline Vec transposed(const Vec& matrix, Index rows, Index columns) {
 // Compares a QKV bias (3C): q and v parts by relative L2. Adding a constant to all keys changes no
 // softmax, so the true gradient of the key part is zero and its value is only rounding. Its rms is
 // compared with that of the whole tensor.
-inline std::vector<Comparison> compare_qkv_bias(const std::string& name, Vec got, Vec want) {
-  const auto third = static_cast<Index>(want.size()) / 3;
-  expect_size(name.c_str(), got.size(), 3 * third);
-  const Vec key(got.begin() + third, got.begin() + 2 * third);
-  const double key_error = std::sqrt(3.0) * norm(key) / norm(want);
-  got.erase(got.begin() + third, got.begin() + 2 * third);
-  want.erase(want.begin() + third, want.begin() + 2 * third);
-  return {{name, relative_error(got, want), 0}, {name + ".key", key_error, 0}};
+inline std::vector<Comparison> compare_qkv_bias(const std::string& name, Vec actual, Vec expected) {
+  const auto third = static_cast<Index>(expected.size()) / 3;
+  expect_size(name.c_str(), actual.size(), 3 * third);
+  const Vec key(actual.begin() + third, actual.begin() + 2 * third);
+  const double key_error = std::sqrt(3.0) * norm(key) / norm(expected);
+  actual.erase(actual.begin() + third, actual.begin() + 2 * third);
+  expected.erase(expected.begin() + third, expected.begin() + 2 * third);
+  return {{name, relative_error(actual, expected), 0}, {name + ".key", key_error, 0}};
 }
 
 // Compares wte.weight's gradient (V, C) of a wide vocabulary: the stored rows, the column sums
 // (relative to the norm of the whole tensor, because they nearly cancel), and the norms of blocks
 // of rows, which stand for the rest.
 inline std::vector<Comparison> compare_sampled(const Fixture& fixture, const std::string& name,
-                                               const Vec& got) {
+                                               const Vec& actual) {
   const Index V = fixture.integer("V");
   const Index C = fixture.integer("C");
-  expect_size(name.c_str(), got.size(), V * C);
+  expect_size(name.c_str(), actual.size(), V * C);
   const std::string key = "grad." + name;
-  const Vec columns = bias_backward(got, V, C);
+  const Vec columns = bias_backward(actual, V, C);
   const Vec blocks = fixture.doubles(key + ".blocks");
   return {
-      {name, relative_error(rows_of(got, fixture.ints(key + ".rows"), C), fixture.doubles(key)), 0},
+      {name, relative_error(rows_of(actual, fixture.ints(key + ".rows"), C), fixture.doubles(key)),
+       0},
       {name + ".column_sums",
        norm(difference(columns, fixture.doubles(key + ".column_sums"))) / norm(blocks), 0},
-      {name + ".blocks", rms_ratio_error(block_norms(got, V, C), blocks), 0}};
+      {name + ".blocks", rms_ratio_error(block_norms(actual, V, C), blocks), 0}};
 }
 
 // Compares every parameter's gradient of the mean loss with the fixture. `gradients` maps Hugging
@@ -143,18 +145,18 @@ std::vector<Comparison> compare_gradients(const Fixture& fixture,
                                           Dtype dtype) {
   std::vector<Comparison> all;
   for (const NamedShape& p : fixture.shapes()) {
-    const Vec got = to_double(gradients.at(p.name));
-    std::vector<Comparison> some;
+    const Vec actual = to_double(gradients.at(p.name));
+    std::vector<Comparison> comparisons;
     if (fixture.has("grad." + p.name + ".rows")) {
-      some = compare_sampled(fixture, p.name, got);
+      comparisons = compare_sampled(fixture, p.name, actual);
     } else if (p.name.ends_with("c_attn.bias")) {
-      some = compare_qkv_bias(p.name, got, fixture.doubles("grad." + p.name));
+      comparisons = compare_qkv_bias(p.name, actual, fixture.doubles("grad." + p.name));
     } else {
-      some = {{p.name, relative_error(got, fixture.doubles("grad." + p.name)), 0}};
+      comparisons = {{p.name, relative_error(actual, fixture.doubles("grad." + p.name)), 0}};
     }
-    all.insert(all.end(), some.begin(), some.end());
+    all.insert(all.end(), comparisons.begin(), comparisons.end());
   }
-  for (Comparison& c : all) c.allowed = allowed_error(fixture, c.name, dtype);
+  for (Comparison& c : all) c.allowed_error = allowed_error(fixture, c.name, dtype);
   return all;
 }
 
@@ -167,40 +169,42 @@ inline std::vector<Comparison> compare_logits(const Fixture& fixture, const Vec&
   expect_size("logits", logits.size(), N * V);
   std::vector<Comparison> all;
   if (fixture.has("logits.columns")) {
-    const Vec by_column = transposed(logits, N, V);
+    const Vec columns_of_logits = transposed(logits, N, V);
     const Ints columns = fixture.ints("logits.columns");
-    const Vec picked =
-        transposed(rows_of(by_column, columns, N), static_cast<Index>(columns.size()), N);
+    const Vec stored_columns =
+        transposed(rows_of(columns_of_logits, columns, N), static_cast<Index>(columns.size()), N);
     // A row's log-sum-exp is the loss of target 0 plus the logit of target 0.
     Vec log_sum_exp = classifier(logits, Ints(N, 0), N, V).row_loss;
     for (Index n = 0; n < N; ++n) log_sum_exp[n] += logits[n * V];
-    all = {{"logits", relative_error(picked, fixture.doubles("logits")), 0},
+    all = {{"logits", relative_error(stored_columns, fixture.doubles("logits")), 0},
            {"logits.blocks",
-            rms_ratio_error(block_norms(by_column, V, N), fixture.doubles("logits.blocks")), 0},
+            rms_ratio_error(block_norms(columns_of_logits, V, N), fixture.doubles("logits.blocks")),
+            0},
            {"logits.log_sum_exp",
             relative_error(log_sum_exp, fixture.doubles("logits.log_sum_exp")), 0}};
   } else {
     all = {{"logits", relative_error(logits, fixture.doubles("logits")), 0}};
   }
-  for (Comparison& c : all) c.allowed = allowed_error(fixture, c.name, dtype);
+  for (Comparison& c : all) c.allowed_error = allowed_error(fixture, c.name, dtype);
   return all;
 }
 
 inline Comparison compare_loss(const Fixture& fixture, double loss, Dtype dtype) {
-  const double want = fixture.number("loss");
-  return {"loss", std::abs(loss - want) / std::abs(want), allowed_error(fixture, "loss", dtype)};
+  const double expected = fixture.number("loss");
+  return {"loss", std::abs(loss - expected) / std::abs(expected),
+          allowed_error(fixture, "loss", dtype)};
 }
 
-// max over i of |got[i] / want[i] - 1|; NaN if any is.
-inline double worst_ratio_error(const Vec& got, const Vec& want) {
-  expect_size("got", got.size(), static_cast<Index>(want.size()));
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(got[i] / want[i] - 1);
+// max over i of |actual[i] / expected[i] - 1|; NaN if any is.
+inline double worst_ratio_error(const Vec& actual, const Vec& expected) {
+  expect_size("actual", actual.size(), static_cast<Index>(expected.size()));
+  double max_error = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double error = std::abs(actual[i] / expected[i] - 1);
     if (std::isnan(error)) return error;
-    worst = std::max(worst, error);
+    max_error = std::max(max_error, error);
   }
-  return worst;
+  return max_error;
 }
 
 // Compares every step's loss (before the update) and gradient norm (before clipping) of the
@@ -223,11 +227,11 @@ inline std::vector<Batch> training_batches(const Fixture& fixture, Index step, I
   const Index start = step % fixture.integer("batches") * pieces * B * T;
   std::vector<Batch> batches;
   for (Index i = 0; i < pieces; ++i) {
-    const Index from = start + i * B * T;
-    const auto cut = [&](const Ints& all) {
-      return Ints(all.begin() + from, all.begin() + from + B * T);
+    const Index begin = start + i * B * T;
+    const auto slice = [&](const Ints& all) {
+      return Ints(all.begin() + begin, all.begin() + begin + B * T);
     };
-    batches.push_back({B, T, cut(tokens), cut(targets), {}});
+    batches.push_back({B, T, slice(tokens), slice(targets), {}});
   }
   return batches;
 }

@@ -37,12 +37,14 @@ struct Dropout {
   // The factor of an element of batch row b at a site: 0 or 1 / (1 - rate).
   double factor(double rate, Index site, Index b, Index row, Index column, Index plane) const {
     if (rate == 0) return 1;
-    const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+    const auto low_word = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
     const auto sample = static_cast<std::uint64_t>(first_sample + b);
-    const Words sub = philox_words(low(seed), low(seed >> 32),
-                                   {low(sample), low(sample >> 32), step, low(256 * site + 3)});
+    const Words sample_words =
+        philox_words(low_word(seed), low_word(seed >> 32),
+                     {low_word(sample), low_word(sample >> 32), step, low_word(256 * site + 3)});
     const Words bits =
-        philox_words(sub[0], sub[1], {low(column / 4), low(row), low(plane), sub[2]});
+        philox_words(sample_words[0], sample_words[1],
+                     {low_word(column / 4), low_word(row), low_word(plane), sample_words[2]});
     const double threshold = std::round(rate * 4294967296.0);
     return bits[column % 4] < threshold ? 0 : 1 / (1 - threshold / 4294967296.0);
   }

@@ -36,14 +36,14 @@ class Model:
         """Returns (log-probability of `text` after `context`, smallest lead of its tokens over every other
         token in nats, number of its tokens). The lead is negative if one of them is not the likeliest.
         The two are tokenized as one text."""
-        whole = self.encode(context + text)
-        count = len(whole) - len(self.encode(context))
-        whole = whole[-(self.T + 1):]
-        logits = self.logits(whole[:-1])[-count:]
-        targets = torch.tensor(whole[-count:])[:, None]
-        mine = logits.gather(1, targets)[:, 0]
-        others = logits.scatter(1, targets, -math.inf).amax(1)
-        return (mine - logits.logsumexp(1)).sum().item(), (mine - others).min().item(), count
+        ids = self.encode(context + text)
+        count = len(ids) - len(self.encode(context))
+        ids = ids[-(self.T + 1):]
+        logits = self.logits(ids[:-1])[-count:]
+        targets = torch.tensor(ids[-count:])[:, None]
+        text_logits = logits.gather(1, targets)[:, 0]
+        other_logits = logits.scatter(1, targets, -math.inf).amax(1)
+        return (text_logits - logits.logsumexp(1)).sum().item(), (text_logits - other_logits).min().item(), count
 
 
 def perplexity(model, stride, file):
@@ -52,8 +52,8 @@ def perplexity(model, stride, file):
     for begin in range(0, len(ids), stride):
         end = min(begin + model.T, len(ids) - 1)
         log_p = model.logits(ids[begin:end]).log_softmax(1)
-        for at in range(scored, end + 1):
-            nll -= log_p[at - 1 - begin, ids[at]].item()
+        for i in range(scored, end + 1):
+            nll -= log_p[i - 1 - begin, ids[i]].item()
         scored = end + 1
         if scored == len(ids):
             break
@@ -64,13 +64,13 @@ def perplexity(model, stride, file):
 
 
 def lambada(model, _, file):
-    found = []
+    results = []
     for line in Path(file).read_text().splitlines():
         context, word = json.loads(line)["text"].rsplit(" ", 1)
-        found.append(model.continuation(context, " " + word))
-    return {"examples": len(found), "accuracy": sum(lead > 0 for _, lead, _ in found) / len(found),
-            "perplexity": math.exp(-sum(log_p for log_p, _, _ in found) / len(found)),
-            "lead": min(abs(lead) for _, lead, _ in found)}
+        results.append(model.continuation(context, " " + word))
+    return {"examples": len(results), "accuracy": sum(lead > 0 for _, lead, _ in results) / len(results),
+            "perplexity": math.exp(-sum(log_p for log_p, _, _ in results) / len(results)),
+            "lead": min(abs(lead) for _, lead, _ in results)}
 
 
 def hellaswag(model, _, file):
@@ -78,10 +78,10 @@ def hellaswag(model, _, file):
     for line in Path(file).read_text().splitlines():
         example = json.loads(line)
         examples += 1
-        found = [model.continuation(example["ctx"], " " + ending) for ending in example["endings"]]
-        scores = {"accuracy": [log_p for log_p, _, _ in found],
-                  "acc_norm": [log_p / len(e.encode()) for (log_p, _, _), e in zip(found, example["endings"])],
-                  "acc_norm_tokens": [log_p / count for log_p, _, count in found]}
+        results = [model.continuation(example["ctx"], " " + ending) for ending in example["endings"]]
+        scores = {"accuracy": [log_p for log_p, _, _ in results],
+                  "acc_norm": [log_p / len(e.encode()) for (log_p, _, _), e in zip(results, example["endings"])],
+                  "acc_norm_tokens": [log_p / count for log_p, _, count in results]}
         for name, values in scores.items():
             right[name] += values.index(max(values)) == example["label"]
             best, second = sorted(values)[:-3:-1]
@@ -93,10 +93,10 @@ if __name__ == "__main__":
     if len(sys.argv) < 6:
         sys.exit(__doc__)
     torch.set_num_threads(1)  # small products; threads would only wait for each other
-    tested = Model(sys.argv[1], sys.argv[4], int(sys.argv[2]))
+    model = Model(sys.argv[1], sys.argv[4], int(sys.argv[2]))
     tasks = {"perplexity": perplexity, "lambada": lambada, "hellaswag": hellaswag}
     results = []
     for spec in sys.argv[5:]:
         task, path = spec.split(":", 1)
-        results.append(tasks[task](tested, int(sys.argv[3]), path))
+        results.append(tasks[task](model, int(sys.argv[3]), path))
     print(json.dumps(results))

@@ -15,25 +15,26 @@ inline double dot(const Vec& a, const Vec& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// d f / d x[i] for every i in `which` (every element if empty), by the five-point stencil
+// d f / d x[i] for every i in `indices` (every element if empty), by the five-point stencil
 // (f(x - 2h) - 8 f(x - h) + 8 f(x + h) - f(x + 2h)) / 12h. Its error is h^4 f'''''/30 plus about
 // 1e-16 |f| / h of rounding; with h = 1e-3 both are near 1e-12 for smooth f of order one. `f` takes
 // no argument and reads x, which is changed in place and restored.
 template <class F>
-Vec finite_difference(Vec& x, const F& f, std::vector<std::size_t> which = {}, double h = 1e-3) {
-  if (which.empty()) {
-    which.resize(x.size());
-    std::iota(which.begin(), which.end(), std::size_t{0});
+Vec finite_difference(Vec& x, const F& f, std::vector<std::size_t> indices = {}, double h = 1e-3) {
+  if (indices.empty()) {
+    indices.resize(x.size());
+    std::iota(indices.begin(), indices.end(), std::size_t{0});
   }
   Vec gradient;
-  for (const std::size_t i : which) {
-    const double kept = x[i];
-    const auto at = [&](double step) {
-      x[i] = kept + step;
+  for (const std::size_t i : indices) {
+    const double original = x[i];
+    const auto value_at = [&](double step) {
+      x[i] = original + step;
       return f();
     };
-    gradient.push_back((at(-2 * h) - 8 * at(-h) + 8 * at(h) - at(2 * h)) / (12 * h));
-    x[i] = kept;
+    gradient.push_back((value_at(-2 * h) - 8 * value_at(-h) + 8 * value_at(h) - value_at(2 * h)) /
+                       (12 * h));
+    x[i] = original;
   }
   return gradient;
 }

@@ -32,8 +32,8 @@ inline std::uint64_t hash_bits(std::uint64_t seed, std::uint64_t stream, std::ui
 // Uniform in offset + (-amplitude, amplitude), exact in fp32.
 inline double hashed_parameter(std::uint64_t seed, std::uint64_t index, std::uint64_t element,
                                double amplitude, double offset) {
-  const double high = static_cast<double>(hash_bits(seed, index, element) >> 48);
-  return offset + amplitude * ((2 * high - 65535) / 65536);
+  const double high_bits = static_cast<double>(hash_bits(seed, index, element) >> 48);
+  return offset + amplitude * ((2 * high_bits - 65535) / 65536);
 }
 
 class Fixture {
@@ -42,15 +42,15 @@ class Fixture {
   explicit Fixture(const std::string& path) : path_(path) {
     static_assert(std::endian::native == std::endian::little, "fixtures are little-endian");
     std::ifstream in(path, std::ios::binary);
-    std::stringstream all;
-    all << in.rdbuf();
-    require(in.good(), path + " cannot be read", "remake it with test/oracle/make_fixtures.py");
-    bytes_ = all.str();
+    std::stringstream content;
+    content << in.rdbuf();
+    require(in.good(), path + " cannot be read", "write it with test/oracle/make_fixtures.py");
+    bytes_ = content.str();
     read_header();
     for (const auto& [key, entry] : tensors_) {
       const Index end = entry.offset + element_count(entry.shape) * width(entry.dtype);
       require(data_ + end <= static_cast<Index>(bytes_.size()),
-              path + ": " + key + " is cut short");
+              path + ": " + key + " is truncated");
     }
   }
 
@@ -67,14 +67,14 @@ class Fixture {
   // A tensor stored as f64 or f32.
   Vec doubles(const std::string& key) const {
     const Entry& entry = find(tensors_, key);
-    require(entry.dtype != "i32", path_ + ": " + key + " holds integers");
+    require(entry.dtype != "i32", path_ + ": " + key + " contains integers");
     return entry.dtype == "f64" ? values<double, double>(entry) : values<float, double>(entry);
   }
 
   // A tensor stored as i32.
   Ints ints(const std::string& key) const {
     const Entry& entry = find(tensors_, key);
-    require(entry.dtype == "i32", path_ + ": " + key + " holds no integers");
+    require(entry.dtype == "i32", path_ + ": " + key + " contains no integers");
     return values<std::int32_t, int>(entry);
   }
 
@@ -130,7 +130,7 @@ class Fixture {
     std::istringstream in(bytes_);
     std::string line;
     std::getline(in, line);
-    require(line == "llmc-fixture 1", path_ + " is no fixture of version 1");
+    require(line == "llmc-fixture 1", path_ + " is not a fixture of version 1");
     while (std::getline(in, line) && !line.starts_with("data")) {
       std::istringstream words(line);
       std::string kind;
@@ -159,13 +159,13 @@ class Fixture {
 
   template <class Map>
   const typename Map::mapped_type& find(const Map& map, const std::string& key) const {
-    const auto found = map.find(key);
-    require(found != map.end(), path_ + " has no '" + key + "'");
-    return found->second;
+    const auto entry = map.find(key);
+    require(entry != map.end(), path_ + " has no '" + key + "'");
+    return entry->second;
   }
 
-  template <class Stored, class Wanted>
-  std::vector<Wanted> values(const Entry& entry) const {
+  template <class Stored, class Result>
+  std::vector<Result> values(const Entry& entry) const {
     std::vector<Stored> raw(element_count(entry.shape));
     std::memcpy(raw.data(), bytes_.data() + data_ + entry.offset, raw.size() * sizeof(Stored));
     return {raw.begin(), raw.end()};

@@ -41,10 +41,11 @@ inline std::string block_name(Index layer, const std::string& name) {
 // All parameters, in the order in which the forward pass first uses them.
 inline std::vector<NamedShape> parameter_shapes(const Config& config) {
   const Index C = config.C;
-  std::vector<NamedShape> all = {{"wte.weight", {config.V, C}}, {"wpe.weight", {config.T_max, C}}};
+  std::vector<NamedShape> shapes = {{"wte.weight", {config.V, C}},
+                                    {"wpe.weight", {config.T_max, C}}};
   const auto affine = [&](const std::string& name, Shape weight) {
-    all.push_back({name + ".weight", weight});
-    all.push_back({name + ".bias", {weight.back()}});
+    shapes.push_back({name + ".weight", weight});
+    shapes.push_back({name + ".bias", {weight.back()}});
   };
   for (Index l = 0; l < config.L; ++l) {
     affine(block_name(l, "ln_1"), {C});
@@ -55,7 +56,7 @@ inline std::vector<NamedShape> parameter_shapes(const Config& config) {
     affine(block_name(l, "mlp.c_proj"), {4 * C, C});
   }
   affine("ln_f", {C});
-  return all;
+  return shapes;
 }
 
 inline Tensors zeros_like_parameters(const Config& config) {
@@ -76,7 +77,7 @@ struct BlockActivations {
   LayerNorm ln_1;       // (B, T, C)
   Vec qkv;              // (B, T, 3C)
   Attention attention;  // (B, T, C)
-  Vec middle;           // (B, T, C) residual stream after attention
+  Vec residual_mid;     // (B, T, C) residual stream after attention
   LayerNorm ln_2;       // (B, T, C)
   Vec fc;               // (B, T, 4C) before the GELU
   Vec gelu;             // (B, T, 4C)
@@ -84,7 +85,7 @@ struct BlockActivations {
 
 struct Activations {
   std::vector<BlockActivations> blocks;
-  Vec last;               // (B, T, C) residual stream after the last block
+  Vec final_residual;     // (B, T, C) residual stream after the last block
   LayerNorm ln_f;         // (B, T, C)
   Vec logits;             // (B, T, V)
   Classifier classifier;  // mean loss over all B * T targets, d_logits
@@ -101,8 +102,8 @@ inline AttentionFactor attention_factor(const Dropout& dropout, Index layer) {
 
 // Applies dropout to x (B, T, C): what a block's attention (branch 2) or MLP (branch 3) adds to the
 // residual stream, or its gradient.
-inline Vec dropped_branch(Vec x, const Dropout& dropout, Index layer, Index branch,
-                          const Batch& batch, Index C) {
+inline Vec branch_with_dropout(Vec x, const Dropout& dropout, Index layer, Index branch,
+                               const Batch& batch, Index C) {
   apply_dropout(x, dropout, dropout.residual, 3 * layer + branch, batch.B, batch.T, C);
   return x;
 }
@@ -117,14 +118,15 @@ inline Vec block_forward(const Config& config, const Tensors& p, Index layer, co
   a.qkv = linear_forward(a.ln_1.out, w("attn.c_attn.weight"), w("attn.c_attn.bias"), N, C, 3 * C);
   a.attention = attention_forward(a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start,
                                   attention_factor(dropout, layer));
-  const Vec merged =
+  const Vec proj =
       linear_forward(a.attention.out, w("attn.c_proj.weight"), w("attn.c_proj.bias"), N, C, C);
-  a.middle = residual_forward(a.input, dropped_branch(merged, dropout, layer, 2, batch, C));
-  a.ln_2 = layernorm_forward(a.middle, w("ln_2.weight"), w("ln_2.bias"), N, C);
+  a.residual_mid =
+      residual_forward(a.input, branch_with_dropout(proj, dropout, layer, 2, batch, C));
+  a.ln_2 = layernorm_forward(a.residual_mid, w("ln_2.weight"), w("ln_2.bias"), N, C);
   a.fc = linear_forward(a.ln_2.out, w("mlp.c_fc.weight"), w("mlp.c_fc.bias"), N, C, 4 * C);
   a.gelu = gelu_forward(a.fc);
   const Vec mlp = linear_forward(a.gelu, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"), N, 4 * C, C);
-  return residual_forward(a.middle, dropped_branch(mlp, dropout, layer, 3, batch, C));
+  return residual_forward(a.residual_mid, branch_with_dropout(mlp, dropout, layer, 3, batch, C));
 }
 
 // The whole forward pass. Without targets (generation) the classifier stays empty.
@@ -140,8 +142,8 @@ inline Activations forward(const Config& config, const Tensors& p, const Batch& 
     a.blocks[l].input = std::move(x);
     x = block_forward(config, p, l, batch, a.blocks[l], dropout);
   }
-  a.last = std::move(x);
-  a.ln_f = layernorm_forward(a.last, p.at("ln_f.weight"), p.at("ln_f.bias"), N, config.C);
+  a.final_residual = std::move(x);
+  a.ln_f = layernorm_forward(a.final_residual, p.at("ln_f.weight"), p.at("ln_f.bias"), N, config.C);
   a.logits = lm_head_forward(a.ln_f.out, p.at("wte.weight"), N, config.C, config.V);
   if (!batch.targets.empty()) a.classifier = classifier(a.logits, batch.targets, N, config.V);
   return a;
@@ -155,31 +157,33 @@ inline Vec block_backward(const Config& config, const Tensors& p, Index layer, c
   const Index N = batch.B * batch.T;
   const Index C = config.C;
   const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
-  const auto keep = [&](const std::string& name, const Vec& weight, const Vec& bias) {
+  const auto add_gradients = [&](const std::string& name, const Vec& weight, const Vec& bias) {
     add_to(d.at(block_name(layer, name + ".weight")), weight);
     add_to(d.at(block_name(layer, name + ".bias")), bias);
   };
-  const LinearGradients proj = linear_backward(dropped_branch(d_out, dropout, layer, 3, batch, C),
-                                               a.gelu, w("mlp.c_proj.weight"), N, 4 * C, C);
-  keep("mlp.c_proj", proj.w, proj.b);
+  const LinearGradients proj =
+      linear_backward(branch_with_dropout(d_out, dropout, layer, 3, batch, C), a.gelu,
+                      w("mlp.c_proj.weight"), N, 4 * C, C);
+  add_gradients("mlp.c_proj", proj.w, proj.b);
   const LinearGradients fc =
       linear_backward(gelu_backward(proj.x, a.fc), a.ln_2.out, w("mlp.c_fc.weight"), N, C, 4 * C);
-  keep("mlp.c_fc", fc.w, fc.b);
+  add_gradients("mlp.c_fc", fc.w, fc.b);
   const LayerNormGradients ln_2 =
-      residual_layernorm_backward(fc.x, d_out, a.middle, w("ln_2.weight"), N, C);
-  keep("ln_2", ln_2.weight, ln_2.bias);
+      residual_layernorm_backward(fc.x, d_out, a.residual_mid, w("ln_2.weight"), N, C);
+  add_gradients("ln_2", ln_2.weight, ln_2.bias);
 
-  const LinearGradients merge = linear_backward(dropped_branch(ln_2.x, dropout, layer, 2, batch, C),
-                                                a.attention.out, w("attn.c_proj.weight"), N, C, C);
-  keep("attn.c_proj", merge.w, merge.b);
-  const Vec d_qkv = attention_backward(merge.x, a.qkv, batch.B, batch.T, config.NH, config.HS(),
+  const LinearGradients attn_proj =
+      linear_backward(branch_with_dropout(ln_2.x, dropout, layer, 2, batch, C), a.attention.out,
+                      w("attn.c_proj.weight"), N, C, C);
+  add_gradients("attn.c_proj", attn_proj.w, attn_proj.b);
+  const Vec d_qkv = attention_backward(attn_proj.x, a.qkv, batch.B, batch.T, config.NH, config.HS(),
                                        batch.doc_start, attention_factor(dropout, layer));
-  const LinearGradients split =
+  const LinearGradients attn_qkv =
       linear_backward(d_qkv, a.ln_1.out, w("attn.c_attn.weight"), N, C, 3 * C);
-  keep("attn.c_attn", split.w, split.b);
+  add_gradients("attn.c_attn", attn_qkv.w, attn_qkv.b);
   const LayerNormGradients ln_1 =
-      residual_layernorm_backward(split.x, ln_2.x, a.input, w("ln_1.weight"), N, C);
-  keep("ln_1", ln_1.weight, ln_1.bias);
+      residual_layernorm_backward(attn_qkv.x, ln_2.x, a.input, w("ln_1.weight"), N, C);
+  add_gradients("ln_1", ln_1.weight, ln_1.bias);
   return ln_1.x;
 }
 
@@ -193,7 +197,7 @@ inline Tensors backward(const Config& config, const Tensors& p, const Batch& bat
                                                 p.at("wte.weight"), N, config.C, config.V);
   add_to(d.at("wte.weight"), head.wte);
   const LayerNormGradients ln_f =
-      layernorm_backward(head.h, a.last, p.at("ln_f.weight"), N, config.C);
+      layernorm_backward(head.h, a.final_residual, p.at("ln_f.weight"), N, config.C);
   add_to(d.at("ln_f.weight"), ln_f.weight);
   add_to(d.at("ln_f.bias"), ln_f.bias);
   Vec d_x = ln_f.x;
@@ -234,13 +238,13 @@ class Trainer {
   StepResult step(const std::vector<Batch>& micro_batches) {
     StepResult result;
     Tensors gradients = zeros_like_parameters(config_);
-    const double share = 1.0 / static_cast<double>(micro_batches.size());
+    const double fraction = 1.0 / static_cast<double>(micro_batches.size());
     for (const Batch& batch : micro_batches) {
       const Activations a = forward(config_, parameters_, batch);
-      result.loss += share * a.classifier.loss;
+      result.loss += fraction * a.classifier.loss;
       for (const auto& [name, gradient] : backward(config_, parameters_, batch, a)) {
         Vec& sum = gradients.at(name);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += share * gradient[i];
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += fraction * gradient[i];
       }
     }
     result.grad_norm = norm_of(gradients);

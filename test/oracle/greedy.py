@@ -41,14 +41,14 @@ def decode(ids):
 def tensors(layers, channels, context, vocabulary):
     """Yields (name, shape, amplitude) of each tensor; amplitude None: constant LayerNorm weights. The
     amplitudes are large enough that the likeliest token leads clearly."""
-    C, wide = channels, (3 / channels) ** 0.5
+    C, amplitude = channels, (3 / channels) ** 0.5
     yield "wte.weight", (vocabulary, C), 1.0
     yield "wpe.weight", (context, C), 2.0
     for layer in range(layers):
         h = f"h.{layer}."
         for name, rows, columns, gain in (("attn.c_attn", C, 3 * C, 1.5), ("attn.c_proj", C, C, 1.5),
                                           ("mlp.c_fc", C, 4 * C, 1.0), ("mlp.c_proj", 4 * C, C, 1.0)):
-            yield h + name + ".weight", (rows, columns), gain * wide
+            yield h + name + ".weight", (rows, columns), gain * amplitude
             yield h + name + ".bias", (columns,), 0.1
         for name in ("ln_1", "ln_2"):
             yield h + name + ".weight", (C,), None

@@ -91,8 +91,8 @@ def make(fixtures):
     (tiny / "generation_config.json").unlink(missing_ok=True)  # no test reads it
     write_openai_variant(safetensors.torch.load_file(tiny / "model.safetensors"), openai)
     windows = torch.from_numpy(hashed_tokens(SEED, 0, B * (T + 1), V).reshape(B, T + 1))
-    both = [transformers.GPT2LMHeadModel.from_pretrained(d).eval() for d in (tiny, openai)]
-    losses = [loss_in(m, torch.float32, windows) for m in (model, *both)]
+    models = [transformers.GPT2LMHeadModel.from_pretrained(d).eval() for d in (tiny, openai)]
+    losses = [loss_in(m, torch.float32, windows) for m in (model, *models)]
     assert losses[0] == losses[1] == losses[2], losses
     write_expected(model, windows, tiny)
     print(f"hf_tiny      loss {losses[0]:.6f}, the same from both directories")

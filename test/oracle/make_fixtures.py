@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Remakes test/oracle/fixtures from PyTorch and transformers: small GPT-2s of odd shapes.
+"""Writes test/oracle/fixtures from PyTorch and transformers: small GPT-2s of odd shapes.
 
     python3 test/oracle/make_fixtures.py [--out DIR] [case ...]
 
@@ -125,10 +125,10 @@ def run(case, seed, dtype, **overrides):
     return loss.item(), logits.detach().double().numpy(), gradients
 
 
-def relative(got, want):
+def relative(actual, expected):
     """Relative L2 error, with 0/0 = 0."""
-    error = np.linalg.norm(got - want)
-    return 0.0 if error == 0 else error / np.linalg.norm(want)
+    error = np.linalg.norm(actual - expected)
+    return 0.0 if error == 0 else error / np.linalg.norm(expected)
 
 
 def block_norms(matrix):
@@ -141,18 +141,18 @@ def log_sum_exp(logits):
     return torch.logsumexp(torch.from_numpy(logits), dim=-1).numpy()
 
 
-def sampled_errors(logits, want_logits, gradient, want_gradient):
+def sampled_errors(logits, expected_logits, gradient, expected_gradient):
     """Errors of the sums that represent the rows of a wide vocabulary. The error of the column sums is
     relative to the norm of the whole tensor, since the terms of each sum nearly cancel. The error of
     the block norms is the rms of their relative errors."""
-    V = len(want_gradient)
+    V = len(expected_gradient)
     norms = [(block_norms(a), block_norms(b)) for a, b in
-             ((logits.reshape(-1, V).T, want_logits.reshape(-1, V).T), (gradient, want_gradient))]
-    blocks = [np.sqrt(np.mean((got / want - 1) ** 2)) for got, want in norms]
-    columns = np.linalg.norm((gradient - want_gradient).sum(axis=0)) / np.linalg.norm(want_gradient)
+             ((logits.reshape(-1, V).T, expected_logits.reshape(-1, V).T), (gradient, expected_gradient))]
+    blocks = [np.sqrt(np.mean((actual / expected - 1) ** 2)) for actual, expected in norms]
+    columns = np.linalg.norm((gradient - expected_gradient).sum(axis=0)) / np.linalg.norm(expected_gradient)
     return {"logits.blocks": blocks[0], "wte.weight.blocks": blocks[1],
             "wte.weight.column_sums": columns,
-            "logits.log_sum_exp": relative(log_sum_exp(logits), log_sum_exp(want_logits))}
+            "logits.log_sum_exp": relative(log_sum_exp(logits), log_sum_exp(expected_logits))}
 
 
 def own_errors(case, reference, other):
@@ -165,15 +165,15 @@ def own_errors(case, reference, other):
     if case.sampled:
         errors |= sampled_errors(other[1], logits, other[2]["wte.weight"], gradients["wte.weight"])
     squares, total = 0.0, 0.0
-    for name, want in gradients.items():
-        got = other[2][name]
+    for name, expected in gradients.items():
+        actual = other[2][name]
         if name.endswith("c_attn.bias"):
-            key = slice(want.size // 3, 2 * want.size // 3)
-            errors[name + ".key"] = np.sqrt(np.mean(got[key] ** 2) / np.mean(want ** 2))
-            got, want = np.delete(got, key), np.delete(want, key)
-        errors[name] = relative(got, want)
-        squares += np.sum((got - want) ** 2)
-        total += np.sum(want ** 2)
+            key = slice(expected.size // 3, 2 * expected.size // 3)
+            errors[name + ".key"] = np.sqrt(np.mean(actual[key] ** 2) / np.mean(expected ** 2))
+            actual, expected = np.delete(actual, key), np.delete(expected, key)
+        errors[name] = relative(actual, expected)
+        squares += np.sum((actual - expected) ** 2)
+        total += np.sum(expected ** 2)
     errors["all"] = np.sqrt(squares / total)
     return errors
 
@@ -289,14 +289,14 @@ def train(case, dtype, micro_batches, seed=None, **overrides):
     """Returns (losses, gradient norms, {name: update}) of the training run in `dtype`. bf16 and fp16 have
     fp32 master weights, gradients and optimizer state, and compute with a rounded copy of the weights."""
     s = TRAINING
-    half = dtype in (torch.bfloat16, torch.float16)
+    is_half_precision = dtype in (torch.bfloat16, torch.float16)
     seed = case.seed * 16 if seed is None else seed
-    model = build(case, seed, torch.float32 if half else dtype, **overrides)
-    worker = build(case, seed, dtype, **overrides) if half else model
-    before = {n: p.detach().double().numpy().copy()
+    model = build(case, seed, torch.float32 if is_half_precision else dtype, **overrides)
+    worker = build(case, seed, dtype, **overrides) if is_half_precision else model
+    initial = {n: p.detach().double().numpy().copy()
               for n, p in zip(parameter_names(model), model.parameters())}
-    groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == decayed],
-                   weight_decay=s["weight_decay"] * decayed) for decayed in (True, False)]
+    groups = [dict(params=[p for p in model.parameters() if (p.dim() >= 2) == use_weight_decay],
+                   weight_decay=s["weight_decay"] * use_weight_decay) for use_weight_decay in (True, False)]
     adamw = torch.optim.AdamW(groups, lr=s["lr"], betas=(s["beta1"], s["beta2"]), eps=s["eps"])
     losses, norms = [], []
     for step in range(s["steps"]):
@@ -308,15 +308,15 @@ def train(case, dtype, micro_batches, seed=None, **overrides):
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), s["max_norm"]).item())
         adamw.step()
         adamw.zero_grad()
-        if half:
+        if is_half_precision:
             worker.load_state_dict(model.state_dict())
-    updates = {n: p.detach().double().numpy() - before[n]
+    updates = {n: p.detach().double().numpy() - initial[n]
                for n, p in zip(parameter_names(model), model.parameters())}
     return np.array(losses), np.array(norms), updates
 
 
-def worst_ratio(got, want):
-    return np.max(np.abs(got / want - 1))
+def worst_ratio(actual, expected):
+    return np.max(np.abs(actual / expected - 1))
 
 
 def measure_training_errors(case, dtype):
@@ -374,10 +374,10 @@ def make_training(case, directory):
 
 
 def main():
-    here = pathlib.Path(__file__).resolve().parent
+    directory = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
-    parser.add_argument("--out", type=pathlib.Path, default=here / "fixtures")
+    parser.add_argument("--out", type=pathlib.Path, default=directory / "fixtures")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # so that every run writes the same bits
     torch.use_deterministic_algorithms(True)

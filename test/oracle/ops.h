@@ -100,19 +100,19 @@ inline LayerNormGradients layernorm_backward(const Vec& d_out, const Vec& x, con
   const LayerNorm plain = layernorm_forward(x, Vec(C, 1.0), Vec(C, 0.0), N, C, eps);
   LayerNormGradients d{Vec(N * C), Vec(C), Vec(C)};
   for (Index n = 0; n < N; ++n) {
-    double along_one = 0;
-    double along_z = 0;
+    double mean_g = 0;
+    double mean_gz = 0;
     for (Index c = 0; c < C; ++c) {
       const double z = plain.out[n * C + c];
       const double g = d_out[n * C + c] * weight.at(c);
-      along_one += g / static_cast<double>(C);
-      along_z += g * z / static_cast<double>(C);
+      mean_g += g / static_cast<double>(C);
+      mean_gz += g * z / static_cast<double>(C);
       d.weight[c] += d_out[n * C + c] * z;
       d.bias[c] += d_out[n * C + c];
     }
     for (Index c = 0; c < C; ++c) {
       const double g = d_out[n * C + c] * weight.at(c);
-      d.x[n * C + c] = plain.rstd[n] * (g - along_one - plain.out[n * C + c] * along_z);
+      d.x[n * C + c] = plain.rstd[n] * (g - mean_g - plain.out[n * C + c] * mean_gz);
     }
   }
   return d;
@@ -284,10 +284,10 @@ inline Classifier classifier(const Vec& logits, const Ints& targets, Index N, In
   for (Index n = 0; n < N; ++n) {
     const double* row = &logits[n * V];
     const double weight = weights.empty() ? 1.0 / static_cast<double>(N) : weights.at(n);
-    const double highest = *std::max_element(row, row + V);
+    const double max_logit = *std::max_element(row, row + V);
     double sum = 0;
-    for (Index v = 0; v < V; ++v) sum += std::exp(row[v] - highest);
-    const double log_sum_exp = highest + std::log(sum);
+    for (Index v = 0; v < V; ++v) sum += std::exp(row[v] - max_logit);
+    const double log_sum_exp = max_logit + std::log(sum);
     for (Index v = 0; v < V; ++v) y.d_logits[n * V + v] = weight * std::exp(row[v] - log_sum_exp);
     y.d_logits.at(n * V + targets[n]) -= weight;
     y.row_loss[n] = log_sum_exp - row[targets[n]];
@@ -296,7 +296,7 @@ inline Classifier classifier(const Vec& logits, const Ints& targets, Index N, In
   return y;
 }
 
-// ---- the update ----------------------------------------------------------------------------
+// ---- update --------------------------------------------------------------------------------
 
 inline double sum_of_squares(const Vec& x) {
   return std::inner_product(x.begin(), x.end(), x.begin(), 0.0);

@@ -12,7 +12,7 @@ namespace llmc::oracle {
 // A half-precision format: significant bits, and the exponent of its smallest unit. In bf16 only
 // numbers that are subnormal in fp32 too reach that unit; round() rejects them.
 struct HalfFormat {
-  int digits, least_unit;
+  int digits, min_unit;
 };
 inline constexpr HalfFormat kBf16{8, -133}, kFp16{11, -24};
 
@@ -24,11 +24,12 @@ struct StochasticRounding {
 
   // The 32 random bits of element i: purpose 4 of Philox's counter, four elements per draw.
   std::uint32_t bits(Index i) const {
-    const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-    const std::uint64_t place =
+    const auto low_word = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+    const std::uint64_t group =
         (static_cast<std::uint64_t>(tensor) << 40) | static_cast<std::uint64_t>(i / 4);
-    return philox_words(low(seed), low(seed >> 32),
-                        {low(place), low(place >> 32), step, 4})[static_cast<std::size_t>(i % 4)];
+    return philox_words(
+        low_word(seed), low_word(seed >> 32),
+        {low_word(group), low_word(group >> 32), step, 4})[static_cast<std::size_t>(i % 4)];
   }
 
   // x, exact in fp32, is (whole + rest) units. Normal result: x has 24 - digits bits below the
@@ -41,14 +42,14 @@ struct StochasticRounding {
     }
     int exponent = 0;
     std::frexp(x, &exponent);
-    const int unit = std::max(exponent - format.digits, format.least_unit);
+    const int unit = std::max(exponent - format.digits, format.min_unit);
     const double units = std::ldexp(std::abs(x), -unit);
     const double whole = std::floor(units), rest = units - whole;
     const bool subnormal = units < std::ldexp(1.0, format.digits - 1);
-    const int taken = subnormal ? 24 : 24 - format.digits;
-    const double random = std::ldexp(static_cast<double>(bits(i) >> (32 - taken)), -taken);
-    const bool up = subnormal ? random < rest : rest + random >= 1;
-    return std::copysign(std::ldexp(whole + (up ? 1 : 0), unit), x);
+    const int num_bits = subnormal ? 24 : 24 - format.digits;
+    const double random = std::ldexp(static_cast<double>(bits(i) >> (32 - num_bits)), -num_bits);
+    const bool carry = subnormal ? random < rest : rest + random >= 1;
+    return std::copysign(std::ldexp(whole + (carry ? 1 : 0), unit), x);
   }
 };
 

@@ -33,7 +33,7 @@ WORDS = ["the", "Hello", "world", "don't", "antidisestablishmentarianism", "caf\
          "\u0e44\u0e17\u0e22", "\u0939\u093f\u0928", "\u0639\u0631\u0628", "\u05e2\u05d1\u05e8", "...", "--", "\r\n", "\t"]
 
 
-def assigned(path):
+def assigned_characters(path):
     """{general category: characters} of the file's code points that this Python's Unicode also assigns."""
     by_category = {}
     for line in path.read_text().splitlines():
@@ -45,25 +45,25 @@ def assigned(path):
     return by_category
 
 
-def part(draw, by_category):
+def part(rng, by_category):
     """A few characters of one kind."""
-    kind = draw.randrange(8)
+    kind = rng.randrange(8)
     if kind < 2:
-        return "".join(draw.choices(by_category[draw.choice(sorted(by_category))], k=draw.randint(1, 4)))
+        return "".join(rng.choices(by_category[rng.choice(sorted(by_category))], k=rng.randint(1, 4)))
     if kind == 2:
-        return "".join(chr(draw.choice(SPACES)) for _ in range(draw.randint(1, 5)))
+        return "".join(chr(rng.choice(SPACES)) for _ in range(rng.randint(1, 5)))
     if kind == 3:
-        return draw.choice(" \n") * draw.randint(1, 6)
-    return draw.choice((ENDINGS, EMOJI, WORDS, WORDS)[kind - 4])
+        return rng.choice(" \n") * rng.randint(1, 6)
+    return rng.choice((ENDINGS, EMOJI, WORDS, WORDS)[kind - 4])
 
 
-def generated(draw, by_category):
-    return ["".join(part(draw, by_category) for _ in range(draw.randint(0, 12))) for _ in range(STRINGS)]
+def generated_texts(rng, by_category):
+    return ["".join(part(rng, by_category) for _ in range(rng.randint(0, 12))) for _ in range(STRINGS)]
 
 
-def with_special(draw, by_category):
+def texts_with_special(rng, by_category):
     def text():
-        parts = [draw.choice([*SPECIAL, "<|endoftext", "<x>", part(draw, by_category)]) for _ in range(draw.randint(1, 8))]
+        parts = [rng.choice([*SPECIAL, "<|endoftext", "<x>", part(rng, by_category)]) for _ in range(rng.randint(1, 8))]
         return "".join(parts)
     return [text() for _ in range(STRINGS // 10)]
 
@@ -71,22 +71,22 @@ def with_special(draw, by_category):
 def every_character(by_category):
     """Each character next to letters, digits, white space, symbols and an apostrophe; of private-use
     characters, every 997th."""
-    every = [c for category, members in sorted(by_category.items()) for c in members[::1 if category != "Co" else 997]]
-    pieces = [f"a{c}'s {c}1{c} {c}{c}  {c}!{c}\n" for c in every]
+    characters = [c for category, members in sorted(by_category.items()) for c in members[::1 if category != "Co" else 997]]
+    pieces = [f"a{c}'s {c}1{c} {c}{c}  {c}!{c}\n" for c in characters]
     return ["".join(pieces[i:i + 100]) for i in range(0, len(pieces), 100)]
 
 
-def broken(draw, by_category):
+def broken_texts(rng, by_category):
     """Bytes that are not UTF-8, by themselves and between text."""
     def piece():
-        whole = part(draw, by_category).encode()
-        return draw.choice([whole, whole[:-1], whole[1:], bytes([draw.randrange(128, 256)]), draw.randbytes(3),
+        data = part(rng, by_category).encode()
+        return rng.choice([data, data[:-1], data[1:], bytes([rng.randrange(128, 256)]), rng.randbytes(3),
                             b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b" \xff", b"'\xffs"])
-    return [b"".join(piece() for _ in range(draw.randint(1, 10))) for _ in range(STRINGS)]
+    return [b"".join(piece() for _ in range(rng.randint(1, 10))) for _ in range(STRINGS)]
 
 
-def sentences(draw, words):
-    return ["".join(draw.choice(words) + draw.choice([" ", "\n", " \t", "\r\n", "\v\f"]) for _ in range(draw.randint(1, 20)))
+def sentences(rng, words):
+    return ["".join(rng.choice(words) + rng.choice([" ", "\n", " \t", "\r\n", "\v\f"]) for _ in range(rng.randint(1, 20)))
             for _ in range(STRINGS // 20)]
 
 
@@ -108,7 +108,7 @@ def tiktoken_encoding(gpt2):
     return tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
 
 
-def ask_tiktoken(folder, gpt2, draw, by_category, sets, special):
+def write_tiktoken_files(folder, gpt2, rng, by_category, sets, special):
     encoding = tiktoken_encoding(gpt2)
     sets["every_character"] = every_character(by_category)
     for name, texts in sets.items():
@@ -118,13 +118,13 @@ def ask_tiktoken(folder, gpt2, draw, by_category, sets, special):
     # character that is neither letter nor number nor white space, like Python's lone surrogates.
     import regex
     pattern = regex.compile(PATTERN)
-    texts = broken(draw, by_category)
+    texts = broken_texts(rng, by_category)
     tokens = [[id for piece in pattern.findall(text.decode(errors="surrogateescape"))
                for id in encoding._encode_single_piece(piece.encode(errors="surrogateescape"))] for text in texts]
     write(folder / "broken.bin", texts, tokens)
 
 
-def ask_transformers(folder, draw, sets, special):
+def write_transformers_files(folder, rng, sets, special):
     from transformers import AutoTokenizer
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
     for name, texts in sets.items():
@@ -136,7 +136,7 @@ def ask_transformers(folder, draw, sets, special):
         write(folder / f"{kind}.bin", texts, tokenizer(texts)["input_ids"])
         tokenizer.save_pretrained(folder / f"{kind}_resaved")
     tokenizer = AutoTokenizer.from_pretrained(folder / "words")
-    texts = sentences(draw, sorted(tokenizer.get_vocab()))
+    texts = sentences(rng, sorted(tokenizer.get_vocab()))
     tokens = tokenizer(texts)["input_ids"]
     write(folder / "words.bin", texts, tokens)
     write(folder / "words_decoded.bin", [tokenizer.decode(ids) for ids in tokens], tokens)
@@ -144,14 +144,14 @@ def ask_transformers(folder, draw, sets, special):
 
 
 def main(peer, folder, gpt2, files):
-    by_category = assigned(folder / "assigned.txt")
-    draw = random.Random(20)
-    sets = {"generated": generated(draw, by_category), "texts": [Path(file).read_bytes().decode() for file in files]}
-    special = with_special(draw, by_category)
+    by_category = assigned_characters(folder / "assigned.txt")
+    rng = random.Random(20)
+    sets = {"generated": generated_texts(rng, by_category), "texts": [Path(file).read_bytes().decode() for file in files]}
+    special = texts_with_special(rng, by_category)
     if peer == "tiktoken":
-        ask_tiktoken(folder, gpt2, draw, by_category, sets, special)
+        write_tiktoken_files(folder, gpt2, rng, by_category, sets, special)
     else:
-        ask_transformers(folder, draw, sets, special)
+        write_transformers_files(folder, rng, sets, special)
 
 
 if __name__ == "__main__":

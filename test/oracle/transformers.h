@@ -38,14 +38,16 @@ inline TransformersCheck check_transformers(const std::vector<std::string>& argu
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   require(pipe != nullptr, "no shell could be started for " + command);
   TransformersCheck result;
-  std::array<char, 4096> piece{};
-  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) result.output += piece.data();
+  std::array<char, 4096> buffer{};
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) result.output += buffer.data();
   const int status = pclose(pipe);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   result.available = code != 77 && code != 127;  // 77: a module is missing; 127: no python
   result.passed = code == 0;
-  const std::size_t at = result.output.rfind("loss ");
-  if (at != std::string::npos) result.loss = std::strtod(result.output.c_str() + at + 5, nullptr);
+  const std::size_t position = result.output.rfind("loss ");
+  if (position != std::string::npos) {
+    result.loss = std::strtod(result.output.c_str() + position + 5, nullptr);
+  }
   return result;
 }
 

@@ -13,10 +13,10 @@ using Vec = std::vector<double>;
 using Ints = std::vector<int>;
 
 // Throws std::invalid_argument if a vector's length does not match its shape.
-inline void expect_size(const char* name, std::size_t size, Index wanted) {
-  if (static_cast<Index>(size) != wanted) {
+inline void expect_size(const char* name, std::size_t size, Index expected) {
+  if (static_cast<Index>(size) != expected) {
     throw std::invalid_argument(std::string("oracle: ") + name + " has " + std::to_string(size) +
-                                " elements, wanted " + std::to_string(wanted));
+                                " elements, expected " + std::to_string(expected));
   }
 }
 

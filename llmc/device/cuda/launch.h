@@ -16,10 +16,11 @@ void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::si
             Stream& stream, Arguments&&... arguments) {
   if (!check_launch(grid, block_threads, shared_bytes)) return;
   if (LaunchObserver* observer = stream.observer()) {
-    observer->launched(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
+    observer->on_launch(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
   }
-  constexpr std::size_t kWithoutAsking = 48 * 1024;
-  if (shared_bytes > kWithoutAsking) {
+  // A launch with more dynamic shared memory fails unless the kernel's limit is raised first.
+  constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+  if (shared_bytes > kDefaultSharedBytes) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)),
                "cudaFuncSetAttribute");

@@ -19,12 +19,12 @@ struct DeviceProperties {
   std::int64_t l2_bytes = 0;                       // cache that all multiprocessors share
 };
 
-inline bool device_available(std::string* why_not) {
+inline bool device_available(std::string* reason) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return true;
   cudaGetLastError();
-  if (why_not != nullptr) *why_not = status == cudaSuccess ? "no GPU" : cudaGetErrorString(status);
+  if (reason != nullptr) *reason = status == cudaSuccess ? "no GPU" : cudaGetErrorString(status);
   return false;
 }
 
@@ -39,22 +39,22 @@ inline std::string device_bus_id() {
 inline DeviceProperties device_properties() {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  cudaDeviceProp found{};
-  check_cuda(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
+  cudaDeviceProp cuda_properties{};
+  check_cuda(cudaGetDeviceProperties(&cuda_properties, device), "cudaGetDeviceProperties");
   int kilohertz = 0;
   check_cuda(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device),
              "cudaDeviceGetAttribute");
   std::size_t free_bytes = 0, total_bytes = 0;
   check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   DeviceProperties properties;
-  properties.name = found.name;
-  properties.compute_major = found.major;
-  properties.compute_minor = found.minor;
-  properties.processors = found.multiProcessorCount;
+  properties.name = cuda_properties.name;
+  properties.compute_major = cuda_properties.major;
+  properties.compute_minor = cuda_properties.minor;
+  properties.processors = cuda_properties.multiProcessorCount;
   properties.clock_hz = 1e3 * kilohertz;
   properties.total_memory = static_cast<std::int64_t>(total_bytes);
   properties.free_memory = static_cast<std::int64_t>(free_bytes);
-  properties.l2_bytes = found.l2CacheSize;
+  properties.l2_bytes = cuda_properties.l2CacheSize;
   return properties;
 }
 

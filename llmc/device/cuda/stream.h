@@ -12,15 +12,16 @@
 namespace llmc {
 
 inline void check_cuda(cudaError_t status, const char* call,
-                       std::source_location where = std::source_location::current()) {
+                       std::source_location location = std::source_location::current()) {
   if (status == cudaSuccess) return;
   std::string hint;
-  if (status == cudaErrorMemoryAllocation)
-    hint = "a smaller batch, sequence or model needs less memory";
-  if (status == cudaErrorNoKernelImageForDevice) hint = "rebuild with CUDA_ARCH set to this GPU's";
-  fail(std::string(call) + " failed at " + where.file_name() + ":" + std::to_string(where.line()) +
-           ": " + cudaGetErrorName(status) + " (" + cudaGetErrorString(status) + ")",
-       hint, where);
+  if (status == cudaErrorMemoryAllocation) hint = "use a smaller batch, sequence or model";
+  if (status == cudaErrorNoKernelImageForDevice)
+    hint = "rebuild with CUDA_ARCH set to the architecture of this GPU";
+  fail(std::string(call) + " failed at " + location.file_name() + ":" +
+           std::to_string(location.line()) + ": " + cudaGetErrorName(status) + " (" +
+           cudaGetErrorString(status) + ")",
+       hint, location);
 }
 
 class Event;

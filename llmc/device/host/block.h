@@ -4,7 +4,7 @@
 // a kernel without collectives is a loop of calls on one stack. (With TSan every thread has its own
 // fiber.) The last thread to arrive at a collective executes it for all and continues; the others
 // become ready. If threads wait, but none is ready and none is left to start, the barrier is
-// divergent. The error then lists how many threads wait at each place.
+// divergent. The error then lists how many threads wait at each call site.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct PendingCopy {
   const char* source;
   bool valid;
   int group;
-  Where where;
+  SourceLocation location;
 };
 
 struct ThreadSlot {
@@ -39,7 +39,7 @@ struct ThreadSlot {
   bool done = false;
   Fiber* fiber = nullptr;
   Rendezvous* waiting = nullptr;
-  const Place* place = nullptr;  // latest collective; valid while the thread is in it
+  const CallSite* site = nullptr;  // latest collective; valid while the thread is in it
   int copy_group = 0;
   std::vector<PendingCopy> copies;
 };
@@ -84,20 +84,20 @@ class Block {
   // before those of every thread, and the threads' accesses before the caller's later ones. Blocks
   // are not ordered with each other.
   void start_launch(int threads) {
-    Unobserved bookkeeping;
+    TsanIgnoreScope bookkeeping;
     fibers_.start_launch(threads);
     tsan_release(&start_token_);
   }
   void end_launch() { tsan_acquire(&end_token_); }
 
   // Runs one block to completion; throws an Error if the executor detects a fault.
-  void run(const Launch& launch, Coordinates place) {
-    Unobserved bookkeeping;
+  void run(const Launch& launch, Coordinates coordinates) {
+    TsanIgnoreScope bookkeeping;
     launch_ = &launch;
-    place_ = place;
-    alive_ = launch.threads;
+    coordinates_ = coordinates;
+    num_live_threads_ = launch.threads;
     next_to_start_ = 0;
-    if (kThreadSanitizer) prepare_checker();
+    if (kThreadSanitizer) prepare_tsan();
     shared_.start_block(launch.shared_bytes);
     current() = this;
     resume(main_, start_next());
@@ -108,49 +108,50 @@ class Block {
   }
 
   Coordinates grid() const { return launch_->grid; }
-  Coordinates place() const { return place_; }
+  Coordinates coordinates() const { return coordinates_; }
   int threads() const { return launch_->threads; }
 
   // Memory in which the threads of the caller's warp (or block) exchange values at their next
   // meeting. It is writable before the meeting and in combine(), and readable until the caller
   // arrives at the meeting after that.
-  template <class Room>
-  Room& warp_room() {
-    return room_of<Room>(warps_[thread()->index / kWarpSize]);
+  template <class Values>
+  Values& warp_buffer() {
+    return buffer_of<Values>(warps_[thread()->index / kWarpSize]);
   }
-  template <class Room>
-  Room& block_room() {
-    return room_of<Room>(all_);
+  template <class Values>
+  Values& block_buffer() {
+    return buffer_of<Values>(all_);
   }
 
   // Waits until all threads of the caller's warp (or block) have arrived. The last one calls
   // combine(), then all continue. `synchronises`: the meeting also orders memory accesses.
   // `barrier_only`: threads that have returned are not waited for.
   template <class Combine>
-  void meet_warp(const Place& place, bool synchronises, Combine&& combine) {
+  void meet_warp(const CallSite& site, bool synchronises, Combine&& combine) {
     const int first = thread()->index / kWarpSize * kWarpSize;
-    meet(warps_[first / kWarpSize], first, kWarpSize, kWarpSize, place, synchronises, combine);
+    meet(warps_[first / kWarpSize], first, kWarpSize, kWarpSize, site, synchronises, combine);
   }
   template <class Combine>
-  void meet_block(const Place& place, bool barrier_only, Combine&& combine) {
-    Unobserved bookkeeping;
+  void meet_block(const CallSite& site, bool barrier_only, Combine&& combine) {
+    TsanIgnoreScope bookkeeping;
     all_.barrier_only = barrier_only;
-    meet(all_, 0, threads(), barrier_only ? alive_ : threads(), place, true, combine);
+    meet(all_, 0, threads(), barrier_only ? num_live_threads_ : threads(), site, true, combine);
   }
 
   // Returns a piece of the shared memory. `real_offset` is its offset on a GPU; `padded_offset` is
   // its offset here, where a poisoned gap follows every piece.
   void* shared_piece(std::size_t real_offset, std::size_t padded_offset, std::size_t bytes) {
-    Unobserved bookkeeping;
+    TsanIgnoreScope bookkeeping;
     if (real_offset + bytes > launch_->shared_bytes) {
       stop([&] {
         return "the kernel takes " + std::to_string(real_offset + bytes) +
-               " bytes of shared memory, its launch gave " + std::to_string(launch_->shared_bytes);
+               " bytes of shared memory; its launch provides " +
+               std::to_string(launch_->shared_bytes);
       });
     }
     char* piece = shared_.piece(padded_offset, bytes);
     if (piece == nullptr && bytes > 0) {
-      stop([] { return std::string("more than 64 pieces of shared memory"); });
+      stop([] { return std::string("the kernel takes more than 64 pieces of shared memory"); });
     }
     return piece;
   }
@@ -159,7 +160,7 @@ class Block {
   // thread's stack is abandoned without unwinding, so no object on it may own memory.
   template <class Message>
   [[noreturn]] void stop(Message&& message) {
-    Unobserved bookkeeping;
+    TsanIgnoreScope bookkeeping;
     fault_ = message();
     resume(*thread()->fiber, nullptr);
     std::abort();  // unreachable: this fiber is never resumed
@@ -187,35 +188,37 @@ class Block {
 
   // Ends the current thread. Returns when this fiber has another thread to run.
   void finish_thread() {
-    Unobserved bookkeeping;
-    ThreadSlot& me = *thread();
-    me.done = true;
-    --alive_;
-    if (!me.copies.empty()) stop_for_copies(me.copies[0]);
+    TsanIgnoreScope bookkeeping;
+    ThreadSlot& self = *thread();
+    self.done = true;
+    --num_live_threads_;
+    if (!self.copies.empty()) stop_for_copies(self.copies[0]);
     tsan_release(&end_token_);
-    if (all_.arrived > 0 && all_.barrier_only && all_.arrived == alive_) open(all_, 0, threads());
+    if (all_.arrived > 0 && all_.barrier_only && all_.arrived == num_live_threads_)
+      complete(all_, 0, threads());
     if (!kThreadSanitizer && ready_count_ == 0 && next_to_start_ < threads()) {
-      start()->fiber = me.fiber;
+      start()->fiber = self.fiber;
       return;
     }
-    fibers_.give_back(me.fiber);
-    leave(*me.fiber, alive_ > 0);
+    fibers_.recycle(self.fiber);
+    leave(*self.fiber, num_live_threads_ > 0);
   }
 
   // TSan orders a new context after all that its creator has observed, which must not include other
   // threads of the block. Therefore all fibers are taken before the first thread starts. Meetings
   // get memory that earlier blocks did not use.
-  void prepare_checker() {
+  void prepare_tsan() {
     for (int i = 0; i < threads(); ++i) {
       slots_[i].fiber = fibers_.take();
-      slots_[i].fiber->set_name("thread " + std::to_string(i) + " of block " + place_text());
+      slots_[i].fiber->set_name("thread " + std::to_string(i) + " of block " + coordinates_text());
     }
     tokens_ = std::make_unique<Token[]>(2 * kMeetings);
   }
 
   [[noreturn]] void stop_for_copies(const PendingCopy& copy) {
     stop([&] {
-      return "a thread returned and never waited for " + Place{"copy_async_16", copy.where}.text();
+      return "a thread returned and never waited for " +
+             CallSite{"copy_async_16", copy.location}.text();
     });
   }
 
@@ -252,48 +255,49 @@ class Block {
     Fiber::switch_to(from, to != nullptr ? *to->fiber : main_);
   }
 
-  template <class Room>
-  static Room& room_of(Rendezvous& meeting) {
-    static_assert(sizeof(Room) <= Rendezvous::kRoomBytes && std::is_trivially_copyable_v<Room>);
-    return *reinterpret_cast<Room*>(meeting.rooms[meeting.turn]);
+  template <class Values>
+  static Values& buffer_of(Rendezvous& meeting) {
+    static_assert(sizeof(Values) <= Rendezvous::kBufferBytes &&
+                  std::is_trivially_copyable_v<Values>);
+    return *reinterpret_cast<Values*>(meeting.buffers[meeting.parity]);
   }
 
   template <class Combine>
-  void meet(Rendezvous& meeting, int first, int count, int expected, const Place& place,
+  void meet(Rendezvous& meeting, int first, int count, int expected, const CallSite& site,
             bool synchronises, Combine&& combine) {
-    Unobserved bookkeeping;
-    ThreadSlot& me = *thread();
-    me.place = &place;
+    TsanIgnoreScope bookkeeping;
+    ThreadSlot& self = *thread();
+    self.site = &site;
     if (meeting.arrived == 0) {
-      meeting.place = &place;
-    } else if (!meeting.place->same_as(place)) {
+      meeting.site = &site;
+    } else if (!meeting.site->same_as(site)) {
       report_divergence(meeting);
     }
     Token* token = token_of(meeting);
     if (synchronises) tsan_release(token);
     if (++meeting.arrived == expected) {
       combine();
-      open(meeting, first, first + count);
+      complete(meeting, first, first + count);
     } else {
-      me.waiting = &meeting;
-      leave(*me.fiber, true);
+      self.waiting = &meeting;
+      leave(*self.fiber, true);
     }
     if (synchronises) tsan_acquire(token);
   }
 
-  // Each meeting point has two tokens, as it has two rooms. A fast thread may release at the next
+  // Each meeting point has two tokens, as it has two buffers. A fast thread may release at the next
   // meeting while a slow one is still leaving this one. With one token, the slow thread would
   // acquire what the fast one did in between.
   Token* token_of(const Rendezvous& meeting) {
     if (!kThreadSanitizer) return nullptr;
     const std::ptrdiff_t index = &meeting == &all_ ? 0 : 1 + (&meeting - warps_);
-    return tokens_.get() + 2 * index + meeting.turn;
+    return tokens_.get() + 2 * index + meeting.parity;
   }
 
   // Completes a meeting: the threads that wait in it become ready.
-  void open(Rendezvous& meeting, int first, int end) {
+  void complete(Rendezvous& meeting, int first, int end) {
     meeting.arrived = 0;
-    meeting.turn ^= 1;
+    meeting.parity ^= 1;
     for (int i = first; i < end; ++i) {
       if (slots_[i].waiting != &meeting) continue;
       slots_[i].waiting = nullptr;
@@ -310,17 +314,17 @@ class Block {
 
   // ---- faults ----
 
-  std::string place_text() const {
+  std::string coordinates_text() const {
     std::string text = "(";
-    text += std::to_string(place_.x) + ", " + std::to_string(place_.y) + ", ";
-    return text + std::to_string(place_.z) + ")";
+    text += std::to_string(coordinates_.x) + ", " + std::to_string(coordinates_.y) + ", ";
+    return text + std::to_string(coordinates_.z) + ")";
   }
 
   [[noreturn]] void report_divergence(const Rendezvous& meeting) {
     stop([&] {
       return "divergent barrier: thread " + std::to_string(thread()->index) + " is in " +
-             thread()->place->text() + " while others of its group wait in " +
-             meeting.place->text();
+             thread()->site->text() + " while other threads of its group wait in " +
+             meeting.site->text();
     });
   }
 
@@ -330,11 +334,11 @@ class Block {
       int returned = 0;
       for (int i = 0; i < threads(); ++i) {
         if (slots_[i].done) ++returned;
-        if (slots_[i].waiting != nullptr) ++waiting[slots_[i].place->text()];
+        if (slots_[i].waiting != nullptr) ++waiting[slots_[i].site->text()];
       }
       std::string text = "divergent barrier: of " + std::to_string(threads()) + " threads";
-      for (const auto& [place, count] : waiting) {
-        text += ", " + std::to_string(count) + " wait for ever in " + place;
+      for (const auto& [site, count] : waiting) {
+        text += ", " + std::to_string(count) + " wait forever in " + site;
       }
       return text + ", " + std::to_string(returned) + " have returned";
     });
@@ -352,12 +356,12 @@ class Block {
     all_.arrived = 0;
     for (Rendezvous& warp : warps_) warp.arrived = 0;
     const std::string fault = std::exchange(fault_, {});
-    fail(fault, "in block " + place_text());
+    fail(fault + ", in block " + coordinates_text());
   }
 
   const Launch* launch_ = nullptr;
-  Coordinates place_{};
-  int alive_ = 0, next_to_start_ = 0;
+  Coordinates coordinates_{};
+  int num_live_threads_ = 0, next_to_start_ = 0;
   Fiber main_;
   FiberPool fibers_;
   std::unique_ptr<ThreadSlot[]> slots_;

@@ -1,5 +1,5 @@
-// Warp and block collectives of the host. Each thread stores its value in the room of its warp or
-// block. The last thread to arrive reduces the values in the order of a GPU's butterfly, so that
+// Warp and block collectives of the host. Each thread stores its value in the buffer of its warp
+// or block. The last thread to arrive reduces the values in the order of a GPU's butterfly, so that
 // both targets round alike.
 #pragma once
 
@@ -35,18 +35,18 @@ struct WarpValues {
 };
 
 template <int Width, class Combine>
-float reduce_lanes(float value, Combine combine, const Place& place) {
-  Unobserved bookkeeping;
+float reduce_lanes(float value, Combine combine, const CallSite& site) {
+  TsanIgnoreScope bookkeeping;
   Block& block = *Block::current();
   const int lane = Block::thread()->index % kWarpSize;
-  auto& room = block.warp_room<WarpValues>();
-  room.values[lane] = value;
-  block.meet_warp(place, false, [&] {
+  auto& buffer = block.warp_buffer<WarpValues>();
+  buffer.values[lane] = value;
+  block.meet_warp(site, false, [&] {
     for (int first = 0; first < kWarpSize; first += Width) {
-      room.results[first] = butterfly<Width>(room.values + first, combine);
+      buffer.results[first] = butterfly<Width>(buffer.values + first, combine);
     }
   });
-  return room.results[lane / Width * Width];
+  return buffer.results[lane / Width * Width];
 }
 
 struct BlockValues {
@@ -56,84 +56,91 @@ struct BlockValues {
 
 // Reduces each warp, then the warps' results, as on a GPU.
 template <class Combine>
-float reduce_block(float value, float neutral, Combine combine, const Place& place) {
-  Unobserved bookkeeping;
+float reduce_block(float value, float neutral, Combine combine, const CallSite& site) {
+  TsanIgnoreScope bookkeeping;
   Block& block = *Block::current();
-  auto& room = block.block_room<BlockValues>();
-  room.values[Block::thread()->index] = value;
-  block.meet_block(place, false, [&] {
+  auto& buffer = block.block_buffer<BlockValues>();
+  buffer.values[Block::thread()->index] = value;
+  block.meet_block(site, false, [&] {
     float warps[kWarpSize];
     std::fill(warps, warps + kWarpSize, neutral);
     for (int first = 0; first < block.threads(); first += kWarpSize) {
-      warps[first / kWarpSize] = butterfly<kWarpSize>(room.values + first, combine);
+      warps[first / kWarpSize] = butterfly<kWarpSize>(buffer.values + first, combine);
     }
-    room.result = butterfly<kWarpSize>(warps, combine);
+    buffer.result = butterfly<kWarpSize>(warps, combine);
   });
-  return room.result;
+  return buffer.result;
 }
 
 // Returns the value of lane `source_lane`.
 template <class T>
-T exchange(T value, int source_lane, const Place& place) {
+T exchange(T value, int source_lane, const CallSite& site) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
   struct Values {
     T values[kWarpSize];
   };
-  Unobserved bookkeeping;
-  auto& room = Block::current()->warp_room<Values>();
-  room.values[Block::thread()->index % kWarpSize] = value;
-  Block::current()->meet_warp(place, false, [] {});
-  return room.values[source_lane % kWarpSize];
+  TsanIgnoreScope bookkeeping;
+  auto& buffer = Block::current()->warp_buffer<Values>();
+  buffer.values[Block::thread()->index % kWarpSize] = value;
+  Block::current()->meet_warp(site, false, [] {});
+  return buffer.values[source_lane % kWarpSize];
 }
 
 }  // namespace host
 
-inline float warp_sum(float x, host::Where where = host::Where::current()) {
-  return host::reduce_lanes<32>(x, host::kAdd, {"warp_sum", where});
+inline float warp_sum(float x, host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_lanes<32>(x, host::kAdd, {"warp_sum", location});
 }
-inline float warp_max(float x, host::Where where = host::Where::current()) {
-  return host::reduce_lanes<32>(x, host::kMax, {"warp_max", where});
+inline float warp_max(float x, host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_lanes<32>(x, host::kMax, {"warp_max", location});
 }
-inline float quad_sum(float x, host::Where where = host::Where::current()) {
-  return host::reduce_lanes<4>(x, host::kAdd, {"quad_sum", where});
+inline float quad_sum(float x, host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_lanes<4>(x, host::kAdd, {"quad_sum", location});
 }
-inline float quad_max(float x, host::Where where = host::Where::current()) {
-  return host::reduce_lanes<4>(x, host::kMax, {"quad_max", where});
-}
-
-template <class T>
-T shuffle(T value, int source_lane, host::Where where = host::Where::current()) {
-  return host::exchange(value, source_lane & 31, {"shuffle", where});
+inline float quad_max(float x, host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_lanes<4>(x, host::kMax, {"quad_max", location});
 }
 
 template <class T>
-T shuffle_xor(T value, int mask, host::Where where = host::Where::current()) {
-  return host::exchange(value, (host::Block::thread()->index ^ mask) & 31, {"shuffle_xor", where});
+T shuffle(T value, int source_lane,
+          host::SourceLocation location = host::SourceLocation::current()) {
+  return host::exchange(value, source_lane & 31, {"shuffle", location});
 }
 
-inline bool warp_any(bool condition, host::Where where = host::Where::current()) {
-  return host::reduce_lanes<32>(condition ? 1.0f : 0.0f, host::kMax, {"warp_any", where}) != 0.0f;
+template <class T>
+T shuffle_xor(T value, int mask, host::SourceLocation location = host::SourceLocation::current()) {
+  return host::exchange(value, (host::Block::thread()->index ^ mask) & 31,
+                        {"shuffle_xor", location});
 }
 
-inline void warp_barrier(host::Where where = host::Where::current()) {
-  host::Block::current()->meet_warp({"warp_barrier", where}, true, [] {});
-}
-
-inline void block_barrier(host::Where where = host::Where::current()) {
-  host::Block::current()->meet_block({"block_barrier", where}, true, [] {});
-}
-
-inline bool block_any(bool condition, host::Where where = host::Where::current()) {
-  return host::reduce_block(condition ? 1.0f : 0.0f, 0.0f, host::kMax, {"block_any", where}) !=
+inline bool warp_any(bool condition,
+                     host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_lanes<32>(condition ? 1.0f : 0.0f, host::kMax, {"warp_any", location}) !=
          0.0f;
 }
 
-// Only the GPU needs the scratch memory; here the values are exchanged in the block's room.
-inline float block_sum(float x, float*, host::Where where = host::Where::current()) {
-  return host::reduce_block(x, 0.0f, host::kAdd, {"block_sum", where});
+inline void warp_barrier(host::SourceLocation location = host::SourceLocation::current()) {
+  host::Block::current()->meet_warp({"warp_barrier", location}, true, [] {});
 }
-inline float block_max(float x, float*, host::Where where = host::Where::current()) {
-  return host::reduce_block(x, -__builtin_inff(), host::kMax, {"block_max", where});
+
+inline void block_barrier(host::SourceLocation location = host::SourceLocation::current()) {
+  host::Block::current()->meet_block({"block_barrier", location}, true, [] {});
+}
+
+inline bool block_any(bool condition,
+                      host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_block(condition ? 1.0f : 0.0f, 0.0f, host::kMax, {"block_any", location}) !=
+         0.0f;
+}
+
+// Only the GPU needs the scratch memory; here the values are exchanged in the block's buffer.
+inline float block_sum(float x, float*,
+                       host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_block(x, 0.0f, host::kAdd, {"block_sum", location});
+}
+inline float block_max(float x, float*,
+                       host::SourceLocation location = host::SourceLocation::current()) {
+  return host::reduce_block(x, -__builtin_inff(), host::kMax, {"block_max", location});
 }
 
 }  // namespace llmc

@@ -27,14 +27,13 @@ class Fiber {
         bottom_(stack_.bottom()),
         bytes_(stack_bytes),
         entry_(entry),
-        checker_(tsan_create()) {
+        tsan_context_(tsan_create()) {
     constexpr int kShifts = 32, kShiftBytes = 128;
     const std::size_t shift = static_cast<std::size_t>(number % kShifts) * kShiftBytes;
-    context_.start(stack_.bottom() + stack_bytes - shift, stack_bytes - shift,
-                   &Fiber::first_arrival);
+    context_.start(stack_.bottom() + stack_bytes - shift, stack_bytes - shift, &Fiber::enter);
   }
   ~Fiber() {
-    if (kThreadSanitizer && stack_.bottom() != nullptr) end_checker();
+    if (kThreadSanitizer && stack_.bottom() != nullptr) destroy_tsan_context();
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -42,57 +41,59 @@ class Fiber {
   // Suspends `from`, the running fiber, and continues in `to`. Returns at the next switch to
   // `from`.
   [[gnu::no_sanitize_thread, gnu::noinline]] static void switch_to(Fiber& from, Fiber& to) {
-    if (kThreadSanitizer && from.stack_.bottom() == nullptr) from.checker_ = tsan_current();
-    if (kThreadSanitizer) from.unobserved_ = std::exchange(Unobserved::depth(), to.unobserved_);
-    if (kAddressSanitizer) left() = &from;
-    arrived_at() = &to;
+    if (kThreadSanitizer && from.stack_.bottom() == nullptr) from.tsan_context_ = tsan_current();
+    if (kThreadSanitizer)
+      from.ignore_depth_ = std::exchange(TsanIgnoreScope::depth(), to.ignore_depth_);
+    if (kAddressSanitizer) previous() = &from;
+    current() = &to;
     asan_start_switch(&from.fake_stack_, to.bottom_, to.bytes_);
-    tsan_switch(to.checker_);
+    tsan_switch(to.tsan_context_);
     Context::switch_stacks(from.context_, to.context_);
-    from.arrive();
+    from.finish_switch();
   }
 
   // Sets the name that TSan's reports show next to the context's number.
-  void set_name(const std::string& name) { tsan_set_name(checker_, name.c_str()); }
+  void set_name(const std::string& name) { tsan_set_name(tsan_context_, name.c_str()); }
 
   // For TSan: this fiber's accesses so far come before those of a context that acquires `token`.
   [[gnu::no_sanitize_thread, gnu::noinline]] void publish(void* token) {
-    void* const own = tsan_current();
-    tsan_switch(checker_);
+    void* const caller = tsan_current();
+    tsan_switch(tsan_context_);
     tsan_release(token);
-    tsan_switch(own);
+    tsan_switch(caller);
   }
 
  private:
-  [[gnu::no_sanitize_thread]] static Fiber*& left() {
+  [[gnu::no_sanitize_thread]] static Fiber*& previous() {
     static thread_local Fiber* fiber = nullptr;
     return fiber;
   }
-  [[gnu::no_sanitize_thread]] static Fiber*& arrived_at() {
+  [[gnu::no_sanitize_thread]] static Fiber*& current() {
     static thread_local Fiber* fiber = nullptr;
     return fiber;
   }
 
-  [[gnu::no_sanitize_thread]] static void first_arrival() {
-    Fiber& me = *arrived_at();
-    me.arrive();
-    me.entry_();
+  [[gnu::no_sanitize_thread]] static void enter() {
+    Fiber& self = *current();
+    self.finish_switch();
+    self.entry_();
   }
 
   // Stores the bounds of the previous stack, which ASan reports. A stack not allocated here (an OS
   // thread's) thus becomes known before a fiber switches back to it.
-  [[gnu::no_sanitize_thread, gnu::always_inline]] inline void arrive() {
-    if (kAddressSanitizer) asan_finish_switch(fake_stack_, &left()->bottom_, &left()->bytes_);
+  [[gnu::no_sanitize_thread, gnu::always_inline]] inline void finish_switch() {
+    if (kAddressSanitizer)
+      asan_finish_switch(fake_stack_, &previous()->bottom_, &previous()->bytes_);
   }
 
   // TSan does not allow destroying a context that ignores accesses. A fiber suspended inside the
   // executor ignores them.
-  [[gnu::no_sanitize_thread, gnu::noinline]] void end_checker() {
-    void* const own = tsan_current();
-    tsan_switch(checker_);
-    if (unobserved_ > 0) tsan_ignore(false);
-    tsan_switch(own);
-    tsan_destroy(checker_);
+  [[gnu::no_sanitize_thread, gnu::noinline]] void destroy_tsan_context() {
+    void* const caller = tsan_current();
+    tsan_switch(tsan_context_);
+    if (ignore_depth_ > 0) tsan_ignore(false);
+    tsan_switch(caller);
+    tsan_destroy(tsan_context_);
   }
 
   Stack stack_;
@@ -100,9 +101,9 @@ class Fiber {
   std::size_t bytes_ = 0;
   void (*entry_)() = nullptr;
   Context context_;
-  void* fake_stack_ = nullptr;  // ASan's fake stack
-  void* checker_ = nullptr;     // TSan context
-  int unobserved_ = 0;          // Unobserved::depth() at the last switch away
+  void* fake_stack_ = nullptr;    // ASan's fake stack
+  void* tsan_context_ = nullptr;  // TSan context
+  int ignore_depth_ = 0;          // TsanIgnoreScope::depth() at the last switch away
 };
 
 // Fibers that run one CUDA thread after another, kept between launches. Creating a stack costs two
@@ -117,25 +118,26 @@ class FiberPool {
   static constexpr std::size_t kRaceWindow = 1024;
 
   void start_launch(int block_threads) {
-    fresh_ = idle_.size();
+    num_unused_ = idle_.size();
     // At least two blocks: neighbouring blocks must not share fibers.
     window_ = std::max<std::size_t>(kRaceWindow, 2 * static_cast<std::size_t>(block_threads));
   }
 
   Fiber* take() {
-    if (idle_.empty() || (kThreadSanitizer && fresh_ == 0 && all_.size() < window_)) return make();
+    if (idle_.empty() || (kThreadSanitizer && num_unused_ == 0 && all_.size() < window_))
+      return create();
     if (!kThreadSanitizer) {
       Fiber* const fiber = idle_.back();  // latest one used: its stack is still in the cache
       idle_.pop_back();
       return fiber;
     }
-    if (fresh_ > 0) --fresh_;
+    if (num_unused_ > 0) --num_unused_;
     Fiber* const fiber = idle_.front();
     idle_.pop_front();
     return fiber;
   }
 
-  void give_back(Fiber* fiber) { idle_.push_back(fiber); }
+  void recycle(Fiber* fiber) { idle_.push_back(fiber); }
 
   // Destroys all fibers after a fault, which leaves some suspended within a thread. Publishes their
   // accesses to `token` first (see Fiber::publish).
@@ -146,7 +148,7 @@ class FiberPool {
   }
 
  private:
-  Fiber* make() {
+  Fiber* create() {
     all_.push_back(std::make_unique<Fiber>(entry_, kStackBytes, static_cast<int>(all_.size())));
     return all_.back().get();
   }
@@ -154,7 +156,7 @@ class FiberPool {
   void (*entry_)();
   std::vector<std::unique_ptr<Fiber>> all_;
   std::deque<Fiber*> idle_;
-  std::size_t fresh_ = 0;  // number of idle fibers that this launch has not used yet
+  std::size_t num_unused_ = 0;  // idle fibers that this launch has not used yet
   std::size_t window_ = kRaceWindow;
 };
 

@@ -16,7 +16,7 @@ void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::si
             Stream& stream, Arguments&&... arguments) {
   if (!check_launch(grid, block_threads, shared_bytes)) return;
   if (LaunchObserver* observer = stream.observer()) {
-    observer->launched(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
+    observer->on_launch(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
   }
   std::tuple<std::decay_t<Parameters>...> values(
       static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...);
@@ -24,8 +24,9 @@ void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::si
     const auto call = [&] { std::apply(kernel, values); };
     using Call = decltype(call);
     const host::KernelCall kernel_call{[](const void* f) { (*static_cast<Call*>(f))(); }, &call};
-    const host::Launch all{kernel_call, {grid.x, grid.y, grid.z}, block_threads, shared_bytes};
-    block != nullptr ? host::run_grid_in(*block, all) : host::run_grid(all);
+    const host::Launch grid_launch{
+        kernel_call, {grid.x, grid.y, grid.z}, block_threads, shared_bytes};
+    block != nullptr ? host::run_grid_in(*block, grid_launch) : host::run_grid(grid_launch);
   });
 }
 

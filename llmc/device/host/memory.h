@@ -18,14 +18,14 @@ namespace llmc::host {
 inline constexpr std::size_t kAlignment = 256, kHugePage = std::size_t{2} << 20;
 
 // Large allocations request huge pages. With small pages, the first use of a model causes half a
-// million page faults, and every pass over it as many TLB misses.
+// million page faults, and every pass through it as many TLB misses.
 inline void* allocate(std::size_t bytes) {
   const bool huge = bytes >= 4 * kHugePage && !kAddressSanitizer && !kThreadSanitizer;
   void* memory = nullptr;
   if (posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // only a request: small pages work, but slower
-  Unobserved bookkeeping;
-  fill_unwritten(memory, bytes);
+  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a request: small pages are slower but correct
+  TsanIgnoreScope bookkeeping;
+  fill_uninitialised(memory, bytes);
   return memory;
 }
 

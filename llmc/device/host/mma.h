@@ -20,16 +20,16 @@ struct MatrixRows {
 // Each lane reads its own row, so sanitizers attribute that access to the lane. It then selects its
 // elements from all rows.
 template <bool Transposed>
-void ldmatrix(std::uint32_t (&registers)[4], const void* row, const Place& place) {
-  const auto mine = *static_cast<const Vec<std::uint16_t, 8>*>(row);
-  Unobserved bookkeeping;
+void ldmatrix(std::uint32_t (&registers)[4], const void* row, const CallSite& site) {
+  const auto own_row = *static_cast<const Vec<std::uint16_t, 8>*>(row);
+  TsanIgnoreScope bookkeeping;
   const int lane = Block::thread()->index % kWarpSize;
-  auto& room = Block::current()->warp_room<MatrixRows>();
-  std::memcpy(room.rows[lane], &mine, sizeof mine);
-  Block::current()->meet_warp(place, false, [] {});
+  auto& buffer = Block::current()->warp_buffer<MatrixRows>();
+  std::memcpy(buffer.rows[lane], &own_row, sizeof own_row);
+  Block::current()->meet_warp(site, false, [] {});
   const int g = lane / 4, t = lane % 4;
   for (int matrix = 0; matrix < 4; ++matrix) {
-    const auto* m = room.rows + 8 * matrix;
+    const auto* m = buffer.rows + 8 * matrix;
     const std::uint32_t low = Transposed ? m[2 * t][g] : m[g][2 * t];
     const std::uint32_t high = Transposed ? m[2 * t + 1][g] : m[g][2 * t + 1];
     registers[matrix] = low | high << 16;
@@ -38,7 +38,7 @@ void ldmatrix(std::uint32_t (&registers)[4], const void* row, const Place& place
 
 // The register of lane 4g + t holds elements 2t and 2t + 1 of row g of an 8x8 matrix. The registers
 // of all lanes in order are therefore that matrix, row by row.
-struct MmaRoom {
+struct MmaValues {
   std::uint32_t a[4][kWarpSize];  // A's quarters: upper left, lower left, upper right, lower right
   std::uint32_t b[2][kWarpSize];  // the halves of B, transposed
   float d[16][8];
@@ -58,49 +58,50 @@ void unpack(const std::uint32_t (&registers)[kWarpSize], float (&matrix)[8][8]) 
 using Row [[gnu::vector_size(32), gnu::may_alias]] = float;
 
 template <class T>
-void multiply(MmaRoom& room) {
+void multiply(MmaValues& buffer) {
   Row d[16] = {};
   for (int half = 0; half < 2; ++half) {
     float t[8][8];  // transposed
-    unpack<T>(room.b[half], t);
+    unpack<T>(buffer.b[half], t);
     Row b[8];
     for (int k = 0; k < 8; ++k) {
       b[k] = Row{t[0][k], t[1][k], t[2][k], t[3][k], t[4][k], t[5][k], t[6][k], t[7][k]};
     }
     for (int part = 0; part < 2; ++part) {
       float a[8][8];
-      unpack<T>(room.a[2 * half + part], a);
+      unpack<T>(buffer.a[2 * half + part], a);
       for (int i = 0; i < 8; ++i) {
         for (int k = 0; k < 8; ++k) d[8 * part + i] += a[i][k] * b[k];
       }
     }
   }
-  std::memcpy(room.d, d, sizeof room.d);
+  std::memcpy(buffer.d, d, sizeof buffer.d);
 }
 
 }  // namespace host
 
 inline void ldmatrix_x4(std::uint32_t (&r)[4], const void* row,
-                        host::Where where = host::Where::current()) {
-  host::ldmatrix<false>(r, row, {"ldmatrix_x4", where});
+                        host::SourceLocation location = host::SourceLocation::current()) {
+  host::ldmatrix<false>(r, row, {"ldmatrix_x4", location});
 }
-inline void ldmatrix_x4_transposed(std::uint32_t (&r)[4], const void* row,
-                                   host::Where where = host::Where::current()) {
-  host::ldmatrix<true>(r, row, {"ldmatrix_x4_transposed", where});
+inline void ldmatrix_x4_transposed(
+    std::uint32_t (&r)[4], const void* row,
+    host::SourceLocation location = host::SourceLocation::current()) {
+  host::ldmatrix<true>(r, row, {"ldmatrix_x4_transposed", location});
 }
 
 template <class T>
 void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                  host::Where where = host::Where::current()) {
+                  host::SourceLocation location = host::SourceLocation::current()) {
   const int lane = host::Block::thread()->index % host::kWarpSize;
-  auto& room = host::Block::current()->warp_room<host::MmaRoom>();
-  host::Unobserved bookkeeping;
-  for (int i = 0; i < 4; ++i) room.a[i][lane] = a[i];
-  for (int i = 0; i < 2; ++i) room.b[i][lane] = b[i];
-  host::Block::current()->meet_warp({"mma_m16n8k16", where}, false,
-                                    [&] { host::multiply<T>(room); });
+  auto& buffer = host::Block::current()->warp_buffer<host::MmaValues>();
+  host::TsanIgnoreScope bookkeeping;
+  for (int i = 0; i < 4; ++i) buffer.a[i][lane] = a[i];
+  for (int i = 0; i < 2; ++i) buffer.b[i][lane] = b[i];
+  host::Block::current()->meet_warp({"mma_m16n8k16", location}, false,
+                                    [&] { host::multiply<T>(buffer); });
   for (int half = 0; half < 2; ++half) {
-    const float* row = room.d[lane / 4 + 8 * half] + lane % 4 * 2;
+    const float* row = buffer.d[lane / 4 + 8 * half] + lane % 4 * 2;
     d[2 * half] += row[0];
     d[2 * half + 1] += row[1];
   }

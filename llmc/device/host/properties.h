@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "llmc/device/host/memory_limits.h"
+
 namespace llmc {
 
 struct DeviceProperties {
@@ -47,6 +49,8 @@ inline DeviceProperties device_properties() {
     if (key == "MemAvailable:") properties.free_memory = kilobytes * 1024;
     if (properties.free_memory > 0) break;
   }
+  properties.free_memory = std::min(
+      {properties.free_memory, host::free_memory_of_cgroups(), host::free_address_space()});
   properties.l2_bytes = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
   return properties;
 }

@@ -142,17 +142,17 @@ inline void check_readable(const void* p, std::size_t bytes) {
 }
 
 // During its lifetime TSan ignores memory accesses: they are the executor's bookkeeping, not the
-// kernel's. Memory allocated or freed meanwhile loses its access history in TSan.
-class Unobserved {
+// kernel's. Memory allocated or freed in this time loses its access history in TSan.
+class TsanIgnoreScope {
  public:
-  [[gnu::no_sanitize_thread]] Unobserved() {
+  [[gnu::no_sanitize_thread]] TsanIgnoreScope() {
     if (kThreadSanitizer && depth()++ == 0) tsan_ignore(true);
   }
-  [[gnu::no_sanitize_thread]] ~Unobserved() {
+  [[gnu::no_sanitize_thread]] ~TsanIgnoreScope() {
     if (kThreadSanitizer && --depth() == 0) tsan_ignore(false);
   }
-  Unobserved(const Unobserved&) = delete;
-  Unobserved& operator=(const Unobserved&) = delete;
+  TsanIgnoreScope(const TsanIgnoreScope&) = delete;
+  TsanIgnoreScope& operator=(const TsanIgnoreScope&) = delete;
 
   // Number of live objects on the current stack. Fiber::switch_to saves and restores it.
   [[gnu::no_sanitize_thread]] static int& depth() {
@@ -161,17 +161,17 @@ class Unobserved {
   }
 };
 
-// Inside an Unobserved scope, makes TSan check accesses again, because they are the kernel's.
-class Observed {
+// Inside a TsanIgnoreScope, makes TSan check accesses again, because they are the kernel's.
+class TsanCheckScope {
  public:
-  [[gnu::no_sanitize_thread]] Observed() {
-    if (kThreadSanitizer && Unobserved::depth() > 0) tsan_ignore(false);
+  [[gnu::no_sanitize_thread]] TsanCheckScope() {
+    if (kThreadSanitizer && TsanIgnoreScope::depth() > 0) tsan_ignore(false);
   }
-  [[gnu::no_sanitize_thread]] ~Observed() {
-    if (kThreadSanitizer && Unobserved::depth() > 0) tsan_ignore(true);
+  [[gnu::no_sanitize_thread]] ~TsanCheckScope() {
+    if (kThreadSanitizer && TsanIgnoreScope::depth() > 0) tsan_ignore(true);
   }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
+  TsanCheckScope(const TsanCheckScope&) = delete;
+  TsanCheckScope& operator=(const TsanCheckScope&) = delete;
 };
 
 inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;

@@ -9,7 +9,7 @@
 
 namespace llmc::host {
 
-// All bytes are poisoned except the pieces that were taken, so a poisoned gap follows each piece.
+// All bytes are poisoned except the taken pieces, so a poisoned gap follows each piece.
 class SharedArena {
  public:
   static constexpr std::size_t kGap = 128;
@@ -20,10 +20,10 @@ class SharedArena {
   SharedArena& operator=(const SharedArena&) = delete;
   ~SharedArena() { release(); }
 
-  // `bytes` is the launch's shared memory. The capacity has room for kMaxPieces pieces, each
+  // `bytes` is the launch's shared memory. The capacity suffices for kMaxPieces pieces, each
   // rounded up and followed by a gap.
   void start_block(std::size_t bytes) {
-    taken_ = 0;
+    taken_bytes_ = 0;
     capacity_ = bytes == 0 ? 0 : (bytes + kGap - 1) / kGap * kGap + 2 * kGap * kMaxPieces;
     if (capacity_ > reserved_) {
       release();
@@ -44,10 +44,10 @@ class SharedArena {
     if (offset + bytes > capacity_) return nullptr;
     char* const piece = memory_ + offset;
     // Only once per block: when other threads take the piece, it may hold values or pending copies.
-    if (offset >= taken_) {
-      taken_ = offset + bytes;
+    if (offset >= taken_bytes_) {
+      taken_bytes_ = offset + bytes;
       unpoison(piece, bytes);
-      fill_unwritten(piece, bytes);
+      fill_uninitialised(piece, bytes);
     }
     return piece;
   }
@@ -62,7 +62,7 @@ class SharedArena {
   }
 
   char* memory_ = nullptr;
-  std::size_t reserved_ = 0, capacity_ = 0, taken_ = 0;
+  std::size_t reserved_ = 0, capacity_ = 0, taken_bytes_ = 0;
 };
 
 }  // namespace llmc::host

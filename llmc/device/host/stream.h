@@ -1,6 +1,7 @@
 // Streams and events of the host. Work runs immediately and, without TSan, on the caller's stack.
-// For TSan a stream is a separate context (SideContext), ordered with others only by events and by
-// host synchronisation. A missing event is thus detected although nothing ever runs concurrently.
+// For TSan a stream is a separate context (StreamContext), ordered with others only by events and
+// by host synchronisation. A missing event is thus detected although nothing ever runs
+// concurrently.
 #pragma once
 
 #include <chrono>
@@ -24,19 +25,19 @@ namespace host {
 // A TSan context with its own stack, for the work of a stream. It is ordered with its caller only
 // by what the work itself acquires and releases. Its kernels run in its own block. They may reuse
 // that block's fibers, because a stream executes its work in order.
-class SideContext {
+class StreamContext {
  public:
-  SideContext() {
+  StreamContext() {
     // Create the pool from the host context: TSan orders every later user after the creator, so no
     // stream may be the creator.
     WorkerPool::instance();
-    Unobserved bookkeeping;
-    fiber_ = std::make_unique<Fiber>(&SideContext::serve, kBytes, 0);
+    TsanIgnoreScope bookkeeping;
+    fiber_ = std::make_unique<Fiber>(&StreamContext::serve, kBytes, 0);
     fiber_->set_name("a stream");
     block_ = std::make_unique<Block>();
   }
-  ~SideContext() {
-    Unobserved bookkeeping;
+  ~StreamContext() {
+    TsanIgnoreScope bookkeeping;
     fiber_.reset();
     block_.reset();
   }
@@ -48,13 +49,13 @@ class SideContext {
   template <class Work>
   void run(const Work& work) {
     if (running_) return work();
-    Unobserved bookkeeping;
+    TsanIgnoreScope bookkeeping;
     // A copy on the heap: the context must not access the caller's stack.
     const auto copy = std::make_unique<const Work>(work);
     call_ = [](const void* closure) { (*static_cast<const Work*>(closure))(); };
     closure_ = copy.get();
     running_ = true;
-    serving() = this;
+    current() = this;
     Fiber::switch_to(caller_, *fiber_);
     running_ = false;
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -63,15 +64,15 @@ class SideContext {
  private:
   static constexpr std::size_t kBytes = 1024 * 1024;  // also for host code: a GEMM, a thrown error
 
-  static SideContext*& serving() {
-    static thread_local SideContext* context = nullptr;
+  static StreamContext*& current() {
+    static thread_local StreamContext* context = nullptr;
     return context;
   }
   static void serve() {
-    SideContext& self = *serving();
+    StreamContext& self = *current();
     for (;;) {
       self.call();
-      Unobserved bookkeeping;
+      TsanIgnoreScope bookkeeping;
       Fiber::switch_to(*self.fiber_, self.caller_);
     }
   }
@@ -79,7 +80,7 @@ class SideContext {
     try {
       call_(closure_);
     } catch (...) {
-      Unobserved bookkeeping;
+      TsanIgnoreScope bookkeeping;
       error_ = std::current_exception();
     }
   }
@@ -96,31 +97,31 @@ class SideContext {
 // Contexts of destroyed streams, kept for new ones: creating the fibers of a block takes a second
 // with TSan. Only contexts the host has synchronised with are reused; otherwise the next stream
 // would inherit happens-before edges and hide races.
-class SideContexts {
+class StreamContextPool {
  public:
-  static std::unique_ptr<SideContext> take() {
-    Unobserved bookkeeping;
-    if (spare().empty()) return std::make_unique<SideContext>();
-    std::unique_ptr<SideContext> context = std::move(spare().back());
-    spare().pop_back();
+  static std::unique_ptr<StreamContext> take() {
+    TsanIgnoreScope bookkeeping;
+    if (idle_contexts().empty()) return std::make_unique<StreamContext>();
+    std::unique_ptr<StreamContext> context = std::move(idle_contexts().back());
+    idle_contexts().pop_back();
     return context;
   }
-  static void give_back(std::unique_ptr<SideContext> context) {
-    Unobserved bookkeeping;
-    spare().push_back(std::move(context));
+  static void recycle(std::unique_ptr<StreamContext> context) {
+    TsanIgnoreScope bookkeeping;
+    idle_contexts().push_back(std::move(context));
   }
 
  private:
-  ~SideContexts() {
-    Unobserved bookkeeping;
-    spare_.clear();
+  ~StreamContextPool() {
+    TsanIgnoreScope bookkeeping;
+    idle_contexts_.clear();
   }
-  static std::vector<std::unique_ptr<SideContext>>& spare() {
-    static thread_local SideContexts contexts;
-    return contexts.spare_;
+  static std::vector<std::unique_ptr<StreamContext>>& idle_contexts() {
+    static thread_local StreamContextPool contexts;
+    return contexts.idle_contexts_;
   }
 
-  std::vector<std::unique_ptr<SideContext>> spare_;
+  std::vector<std::unique_ptr<StreamContext>> idle_contexts_;
 };
 
 }  // namespace host
@@ -129,11 +130,11 @@ class SideContexts {
 class Stream {
  public:
   Stream() {
-    if (host::kThreadSanitizer) context_ = host::SideContexts::take();
+    if (host::kThreadSanitizer) context_ = host::StreamContextPool::take();
   }
   ~Stream() {
-    host::Unobserved bookkeeping;
-    if (host::kThreadSanitizer && idle_) host::SideContexts::give_back(std::move(context_));
+    host::TsanIgnoreScope bookkeeping;
+    if (host::kThreadSanitizer && idle_) host::StreamContextPool::recycle(std::move(context_));
     context_.reset();
   }
   Stream(const Stream&) = delete;
@@ -146,7 +147,7 @@ class Stream {
       work();
     } else {
       host::tsan_release(&submitted_);
-      host::Unobserved bookkeeping;
+      host::TsanIgnoreScope bookkeeping;
       idle_ = false;
       try {
         context_->run([this, work] {
@@ -194,7 +195,7 @@ class Stream {
     }
   };
 
-  std::unique_ptr<host::SideContext> context_;
+  std::unique_ptr<host::StreamContext> context_;
   LaunchObserver* observer_ = nullptr;
   Profiler* profiler_ = nullptr;
   bool idle_ = true;  // the host has waited for all work so far
@@ -210,7 +211,7 @@ class Event {
   void record(Stream& stream) {
     stream.run([this] {
       host::tsan_release(&token_);
-      host::Unobserved bookkeeping;
+      host::TsanIgnoreScope bookkeeping;
       time_ = std::chrono::steady_clock::now();
     });
   }

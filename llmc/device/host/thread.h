@@ -14,13 +14,13 @@ inline int block_size() {
   return host::Block::current()->threads();
 }
 inline std::int64_t block_x() {
-  return host::Block::current()->place().x;
+  return host::Block::current()->coordinates().x;
 }
 inline std::int64_t block_y() {
-  return host::Block::current()->place().y;
+  return host::Block::current()->coordinates().y;
 }
 inline std::int64_t block_z() {
-  return host::Block::current()->place().z;
+  return host::Block::current()->coordinates().z;
 }
 inline std::int64_t grid_x() {
   return host::Block::current()->grid().x;

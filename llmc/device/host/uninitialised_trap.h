@@ -41,7 +41,7 @@ class UninitialisedTrap {
   static void report(int) {
     std::string text = "uninitialised read (or inf - inf, 0 / 0): arithmetic on a signalling NaN";
     if (Block::thread() != nullptr) {
-      const Coordinates at = Block::current()->place();
+      const Coordinates at = Block::current()->coordinates();
       text += " in thread " + std::to_string(Block::thread()->index) + " of block (" +
               std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) +
               ")";

@@ -9,16 +9,16 @@
 
 namespace llmc::host {
 
-inline constexpr std::uint32_t kUnwritten = 0x7FA17FA1;
+inline constexpr std::uint32_t kUninitialisedPattern = 0x7FA17FA1;
 
 // `memory` must be aligned to 4 bytes. A tail of fewer than 4 bytes gets the first bytes of the
 // pattern.
-inline void fill_unwritten(void* memory, std::size_t bytes) {
-  static_assert(sizeof(wchar_t) == sizeof kUnwritten);
-  const std::size_t words = bytes / sizeof kUnwritten;
-  std::wmemset(static_cast<wchar_t*>(memory), static_cast<wchar_t>(kUnwritten), words);
-  std::memcpy(static_cast<char*>(memory) + words * sizeof kUnwritten, &kUnwritten,
-              bytes % sizeof kUnwritten);
+inline void fill_uninitialised(void* memory, std::size_t bytes) {
+  static_assert(sizeof(wchar_t) == sizeof kUninitialisedPattern);
+  const std::size_t words = bytes / sizeof kUninitialisedPattern;
+  std::wmemset(static_cast<wchar_t*>(memory), static_cast<wchar_t>(kUninitialisedPattern), words);
+  std::memcpy(static_cast<char*>(memory) + words * sizeof kUninitialisedPattern,
+              &kUninitialisedPattern, bytes % sizeof kUninitialisedPattern);
 }
 
 }  // namespace llmc::host

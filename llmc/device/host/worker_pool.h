@@ -23,7 +23,7 @@ namespace llmc::host {
 class WorkerPool {
  public:
   static WorkerPool& instance() {
-    static WorkerPool pool(wanted_threads());
+    static WorkerPool pool(num_threads_from_environment());
     return pool;
   }
 
@@ -57,12 +57,12 @@ class WorkerPool {
   }
 
   // TSan already treats every CUDA thread as a separate thread, so one OS thread is enough.
-  static int wanted_threads() {
+  static int num_threads_from_environment() {
     if (kThreadSanitizer) return 1;
     const char* value = std::getenv("LLMC_HOST_THREADS");
-    const int wanted = value != nullptr ? std::atoi(value) : 0;
-    return wanted > 0 ? wanted
-                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int threads = value != nullptr ? std::atoi(value) : 0;
+    return threads > 0 ? threads
+                       : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
 
   void open_job(std::int64_t count, const std::function<void(std::int64_t)>& piece) {
@@ -83,26 +83,26 @@ class WorkerPool {
   void close_job() {
     std::unique_lock<std::mutex> lock(mutex_);
     open_ = false;
-    done_.wait(lock, [&] { return busy_ == 0; });
+    done_.wait(lock, [&] { return num_busy_ == 0; });
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
   void serve() {
-    std::uint64_t seen = 0;
+    std::uint64_t last_generation = 0;
     for (;;) {
       // Launches follow each other within microseconds: poll for a while before sleeping.
-      constexpr int kLooks = 4000;
-      for (int look = 0; look < kLooks && generation_.load() == seen; ++look) pause();
+      constexpr int kPolls = 4000;
+      for (int poll = 0; poll < kPolls && generation_.load() == last_generation; ++poll) pause();
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load() != seen; });
-      seen = generation_.load();
+      wake_.wait(lock, [&] { return generation_.load() != last_generation; });
+      last_generation = generation_.load();
       if (stopping_) return;
       if (!open_) continue;
-      ++busy_;
+      ++num_busy_;
       lock.unlock();
       work();
       lock.lock();
-      if (--busy_ == 0) done_.notify_one();
+      if (--num_busy_ == 0) done_.notify_one();
     }
   }
 
@@ -129,7 +129,7 @@ class WorkerPool {
   std::atomic<std::int64_t> next_{0};
   std::int64_t count_ = 0;
   const std::function<void(std::int64_t)>* piece_ = nullptr;
-  int busy_ = 0;
+  int num_busy_ = 0;
   bool open_ = false, stopping_ = false;
   std::exception_ptr error_;
 };

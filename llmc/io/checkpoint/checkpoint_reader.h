@@ -33,7 +33,7 @@ class CheckpointReader {
     const std::filesystem::path path = directory / kManifestName;
     std::error_code error;
     if (!std::filesystem::exists(path, error) && !error) {
-      fail(directory.string() + " is not a whole checkpoint: it has no " + kManifestName);
+      fail(directory.string() + " is not a complete checkpoint: it has no " + kManifestName);
     }
     manifest_ = parse_manifest(read_file(path), path.string());
   }
@@ -44,11 +44,11 @@ class CheckpointReader {
 
   // Returns one value of the state. Throws if the state has no value of this name.
   const Scalar& state(const std::string& key) const {
-    const auto found = manifest_.state.find(key);
-    if (found == manifest_.state.end()) {
+    const auto entry = manifest_.state.find(key);
+    if (entry == manifest_.state.end()) {
       fail((directory_ / kManifestName).string() + ": its state has no " + key);
     }
-    return found->second;
+    return entry->second;
   }
 
   std::vector<std::string> files() const {
@@ -65,7 +65,7 @@ class CheckpointReader {
 
   // Returns whether all files exist with the sizes in the manifest. Unlike `verify`, does not read
   // them.
-  bool sizes_are_right() const {
+  bool sizes_match() const {
     return std::all_of(manifest_.files.begin(), manifest_.files.end(), [&](const auto& file) {
       std::error_code error;
       const auto size = std::filesystem::file_size(directory_ / file.name, error);
@@ -74,20 +74,20 @@ class CheckpointReader {
   }
 
   std::string text(const std::string& file) const {
-    return read_file(directory_ / known(file).name);
+    return read_file(directory_ / file_entry(file).name);
   }
 
   // Returns a file of tensors. It is opened at the first call and stays open.
   const SafetensorsFile& open(const std::string& file) {
-    auto& slot = open_[known(file).name];
-    if (!slot) slot = std::make_unique<SafetensorsFile>(directory_ / file);
-    return *slot;
+    auto& entry = open_files_[file_entry(file).name];
+    if (!entry) entry = std::make_unique<SafetensorsFile>(directory_ / file);
+    return *entry;
   }
 
   // The names of all tensors in all files, sorted.
   std::vector<std::string> tensors() {
     std::vector<std::string> names;
-    for (const auto& [name, pieces] : index()) names.push_back(name);
+    for (const auto& [name, slices] : index()) names.push_back(name);
     return names;
   }
 
@@ -96,33 +96,33 @@ class CheckpointReader {
   // dtype that cannot be converted, or if its slices do not hold each element once.
   void load(const std::string& name, const Shape& shape, float* dst) {
     std::vector<std::byte> scratch;
-    const std::span<const std::byte> bytes = whole(name, shape, scratch);
+    const std::span<const std::byte> bytes = assemble(name, shape, scratch);
     const TensorDtype dtype = index().at(name).front().slice.dtype;
     if (convert_to_float(dtype, bytes, dst)) return;
     fail(directory_.string() + ": tensor " + name + " has dtype " + tensor_dtype_name(dtype),
-         "wanted is one of F32 BF16 F16 F64");
+         "allowed: F32, BF16, F16 or F64");
   }
 
   // Like `load`, but copies the bytes as stored. Throws also if the dtype differs.
   void load_bytes(const TensorHeader& tensor, void* dst) {
     std::vector<std::byte> scratch;
-    const std::span<const std::byte> bytes = whole(tensor.name, tensor.shape, scratch);
+    const std::span<const std::byte> bytes = assemble(tensor.name, tensor.shape, scratch);
     const TensorDtype dtype = index().at(tensor.name).front().slice.dtype;
     if (dtype != tensor.dtype) {
       fail(directory_.string() + ": tensor " + tensor.name + " has dtype " +
-           tensor_dtype_name(dtype) + ", wanted is " + tensor_dtype_name(tensor.dtype));
+           tensor_dtype_name(dtype) + ", expected " + tensor_dtype_name(tensor.dtype));
     }
     if (!bytes.empty()) std::memcpy(dst, bytes.data(), bytes.size());
   }
 
  private:
-  struct Piece {
+  struct StoredSlice {
     Slice slice;
     std::span<const std::byte> bytes;
   };
-  using Index = std::map<std::string, std::vector<Piece>>;
+  using Index = std::map<std::string, std::vector<StoredSlice>>;
 
-  const ManifestFile& known(const std::string& name) const {
+  const ManifestFile& file_entry(const std::string& name) const {
     for (const ManifestFile& file : manifest_.files) {
       if (file.name == name) return file;
     }
@@ -136,14 +136,14 @@ class CheckpointReader {
     const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, error));
     if (error) fail_file("examine", path, error.value());
     if (size != file.bytes) {
-      fail(path.string() + " has " + std::to_string(size) + " bytes, the manifest says " +
+      fail(path.string() + " has " + std::to_string(size) + " bytes, but the manifest lists " +
            std::to_string(file.bytes));
     }
     Checksum checksum;
     for_each_piece(path, [&](std::span<const std::byte> piece) { checksum.add(piece); });
     if (checksum_text(checksum.value()) != file.checksum) {
       fail(path.string() + " is damaged: its checksum is " + checksum_text(checksum.value()) +
-           ", the manifest says " + file.checksum);
+           ", but the manifest lists " + file.checksum);
     }
   }
 
@@ -165,16 +165,17 @@ class CheckpointReader {
           slice = part->second;
           slice.dtype = tensor.dtype;
           slice.check();
-          require(slice.stored() == static_cast<const TensorHeader&>(tensor),
+          require(slice.stored_header() == static_cast<const TensorHeader&>(tensor),
                   path + ": tensor " + tensor.name + " has shape " + shape_text(tensor.shape) +
-                      ", its slice in the manifest another");
+                      ", but its slice in the manifest has another");
           parts.erase(part);
         }
         index[slice.name].push_back({slice, tensor.bytes});
       }
       if (parts.empty()) continue;
       const auto& [stored, slice] = *parts.begin();
-      fail(path + " has no tensor " + stored + ", a slice of " + slice.name + " in the manifest");
+      fail(path + " has no tensor " + stored + ", which the manifest lists as a slice of " +
+           slice.name);
     }
     index_ = std::move(index);
     return *index_;
@@ -182,32 +183,32 @@ class CheckpointReader {
 
   // Returns the bytes of a tensor: a view of the file if it is stored there in one piece, else
   // assembled in `scratch`.
-  std::span<const std::byte> whole(const std::string& name, const Shape& shape,
-                                   std::vector<std::byte>& scratch) {
-    const auto found = index().find(name);
-    if (found == index().end()) fail(directory_.string() + " has no tensor " + name);
-    const std::vector<Piece>& pieces = found->second;
-    const Slice& first = pieces.front().slice;
+  std::span<const std::byte> assemble(const std::string& name, const Shape& shape,
+                                      std::vector<std::byte>& scratch) {
+    const auto entry = index().find(name);
+    if (entry == index().end()) fail(directory_.string() + " has no tensor " + name);
+    const std::vector<StoredSlice>& stored = entry->second;
+    const Slice& first = stored.front().slice;
     if (first.shape != shape) {
       fail(directory_.string() + ": tensor " + name + " has shape " + shape_text(first.shape) +
-           ", wanted is " + shape_text(shape));
+           ", expected " + shape_text(shape));
     }
-    if (pieces.size() == 1 && first.is_whole()) return pieces.front().bytes;
+    if (stored.size() == 1 && first.is_whole()) return stored.front().bytes;
     std::vector<Slice> slices;
-    for (const Piece& piece : pieces) slices.push_back(piece.slice);
+    for (const StoredSlice& part : stored) slices.push_back(part.slice);
     check_slices_cover(slices);
     scratch.resize(static_cast<std::size_t>(tensor_bytes({name, first.dtype, shape})));
-    for (const Piece& piece : pieces) copy_slice_into(piece.slice, piece.bytes, scratch.data());
+    for (const StoredSlice& part : stored) copy_slice_into(part.slice, part.bytes, scratch.data());
     return scratch;
   }
 
   std::filesystem::path directory_;
   Manifest manifest_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> open_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> open_files_;
   std::optional<Index> index_;
 };
 
-struct FoundCheckpoint {
+struct CheckpointSearchResult {
   std::optional<std::filesystem::path> path;  // empty if there is no valid checkpoint
   std::int64_t step = 0;
   std::vector<std::string> warnings;  // one per skipped directory: its path and the reason
@@ -216,16 +217,16 @@ struct FoundCheckpoint {
 // Returns the checkpoint in `root` with the highest step of which every byte is valid. Reads all
 // manifests, and the files of candidates from the newest to the first valid one. A `root` that does
 // not exist contains no checkpoint.
-inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root) {
-  FoundCheckpoint found;
-  const auto pass_over = [&](const std::filesystem::path& path, const std::string& why) {
-    found.warnings.push_back("passed over " + path.string() + ": " + why);
+inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {
+  CheckpointSearchResult result;
+  const auto skip = [&](const std::filesystem::path& path, const std::string& reason) {
+    result.warnings.push_back("skipped " + path.string() + ": " + reason);
   };
   std::vector<std::pair<std::int64_t, std::filesystem::path>> candidates;
   for (const std::filesystem::path& path : directories_in(root)) {
     const std::string name = path.filename().string();
     if (is_temporary_name(name)) {
-      pass_over(path, "a save or a removal that was not finished");
+      skip(path, "an unfinished save or removal");
       continue;
     }
     std::error_code ignored;
@@ -234,7 +235,7 @@ inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root)
     try {
       candidates.emplace_back(CheckpointReader(path).step(), path);
     } catch (const Error& fault) {
-      pass_over(path, fault.what());
+      skip(path, fault.what());
     }
   }
   std::stable_sort(candidates.begin(), candidates.end(),
@@ -242,14 +243,14 @@ inline FoundCheckpoint find_newest_checkpoint(const std::filesystem::path& root)
   for (const auto& [step, path] : candidates) {
     try {
       CheckpointReader(path).verify();
-      found.path = path;
-      found.step = step;
+      result.path = path;
+      result.step = step;
       break;
     } catch (const Error& fault) {
-      pass_over(path, fault.what());
+      skip(path, fault.what());
     }
   }
-  return found;
+  return result;
 }
 
 }  // namespace llmc

@@ -52,12 +52,12 @@ class CheckpointWriter {
   CheckpointWriter(const std::filesystem::path& root, const std::string& name)
       : root_(root), target_(root / name) {
     require(is_plain_file_name(name) && !is_temporary_name(name),
-            "'" + name + "' cannot name a checkpoint");
+            "'" + name + "' is not a valid name for a checkpoint");
     make_directory(root);
     remove_unfinished_checkpoints(root);
     directory_ = temporary_name(target_);
     while (::mkdir(directory_.c_str(), 0777) != 0) {
-      if (errno != EEXIST) fail_file("make the directory", directory_, errno);
+      if (errno != EEXIST) fail_file("create the directory", directory_, errno);
       directory_ = temporary_name(target_);
     }
     lock_ = FileDescriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -76,7 +76,7 @@ class CheckpointWriter {
   // Adds a file of whole tensors. Write all of them to the returned writer, which lives as long as
   // this object; `commit` finishes it. The order is kept, so it should not depend on the run.
   SafetensorsWriter& tensor_file(const std::string& name, std::vector<TensorHeader> tensors) {
-    new_file(name);
+    register_file(name);
     tensor_files_.push_back(
         {std::make_unique<SafetensorsWriter>(directory_ / name, std::move(tensors)), {}});
     return *tensor_files_.back().writer;
@@ -90,7 +90,7 @@ class CheckpointWriter {
     std::vector<Slice> parts;
     for (const Slice& slice : slices) {
       slice.check();
-      stored.push_back(slice.stored());
+      stored.push_back(slice.stored_header());
       if (!slice.is_whole() || !slice.stored_name.empty()) parts.push_back(slice);
     }
     SafetensorsWriter& writer = tensor_file(name, std::move(stored));
@@ -99,7 +99,7 @@ class CheckpointWriter {
   }
 
   void text_file(const std::string& name, std::string_view text) {
-    new_file(name);
+    register_file(name);
     AtomicFile file(directory_ / name);
     file.write(text);
     file.commit(false);
@@ -110,7 +110,7 @@ class CheckpointWriter {
   // torn, stays unchanged until the new one is complete, and is then removed. Throws if a tensor
   // has not been written.
   void commit(std::int64_t step, const CheckpointState& state) {
-    require(!committed_, target_.string() + " is committed already");
+    require(!committed_, target_.string() + " is already committed");
     for (const TensorFile& file : tensor_files_) {
       if (!file.writer->finished()) file.writer->finish(false);
       manifest_.files.push_back({file.writer->path().filename().string(), file.writer->size(),
@@ -132,10 +132,10 @@ class CheckpointWriter {
     std::vector<Slice> parts;
   };
 
-  void new_file(const std::string& name) {
+  void register_file(const std::string& name) {
     require(is_plain_file_name(name) && name != kManifestName,
-            "'" + name + "' cannot name a file of a checkpoint");
-    require(names_.insert(name).second, target_.string() + ": " + name + " is made twice");
+            "'" + name + "' is not a valid name for a file of a checkpoint");
+    require(names_.insert(name).second, target_.string() + ": " + name + " is added twice");
   }
 
   void publish() {

@@ -53,35 +53,35 @@ struct HuggingFaceConfig {
 
 namespace huggingface_detail {
 
-// Throws unless the boolean `key` is `wanted`; a missing key counts as `absent`.
-inline void check_flag(const Json& json, const char* key, bool absent, bool wanted,
+// Throws unless the boolean `key` is `expected`; a missing key counts as `default_value`.
+inline void check_flag(const Json& json, const char* key, bool default_value, bool expected,
                        const std::string& file) {
   const Json* value = json_member(json, key);
   if (value != nullptr && !value->is_boolean()) fail(file + ": " + key + " is not true or false");
-  if ((value == nullptr ? absent : value->get<bool>()) == wanted) return;
-  fail(file + ": " + key + " = " + (wanted ? "false" : "true") + " is not supported");
+  if ((value == nullptr ? default_value : value->get<bool>()) == expected) return;
+  fail(file + ": " + key + " = " + (expected ? "false" : "true") + " is not supported");
 }
 
-inline std::int64_t positive(const Json& json, const char* key, const std::string& file) {
+inline std::int64_t positive_size(const Json& json, const char* key, const std::string& file) {
   const Json* value = json_member(json, key);
   if (value == nullptr) fail(file + " has no " + key);
   const std::int64_t size = json_size(*value, file + ": " + key);
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  if (size < 1 || size > kMost) {
+  constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
+  if (size < 1 || size > kMaxSize) {
     fail(file + ": " + key + " = " + std::to_string(size), "allowed: 1 to 2147483648");
   }
   return size;
 }
 
-inline double probability(const Json& json, const char* key, double absent,
+inline double probability(const Json& json, const char* key, double default_value,
                           const std::string& file) {
   const Json* value = json_member(json, key);
-  if (value == nullptr) return absent;
-  const double found = value->is_number() ? value->get<double>() : -1;
-  if (!(found >= 0 && found <= 1)) {
-    fail(file + ": " + key + " = " + printable(value->dump()), "a number from 0 to 1");
+  if (value == nullptr) return default_value;
+  const double number = value->is_number() ? value->get<double>() : -1;
+  if (!(number >= 0 && number <= 1)) {
+    fail(file + ": " + key + " = " + printable(value->dump()), "allowed: a number from 0 to 1");
   }
-  return found;
+  return number;
 }
 
 // Returns a token id, or nothing if it is absent or null. For a list (several end tokens), returns
@@ -96,14 +96,16 @@ inline std::optional<std::int64_t> token_id(const Json& json, const char* key,
 
 inline void check_architecture(const Json& json, const std::string& file) {
   const Json* type = json_member(json, "model_type");
-  const std::string found =
+  const std::string model_type =
       type == nullptr ? "absent" : printable(json_text(*type, file + ": model_type"));
-  if (found != "gpt2") fail(file + ": model_type is " + found, "only gpt2 is supported");
+  if (model_type != "gpt2") {
+    fail(file + ": model_type is " + model_type, "give a model of type gpt2");
+  }
   if (const Json* activation = json_member(json, "activation_function")) {
     const std::string name = json_text(*activation, file + ": activation_function");
     if (name != "gelu_new" && name != "gelu_pytorch_tanh") {
       fail(file + ": activation_function is " + printable(name),
-           "supported: gelu_new and gelu_pytorch_tanh, which are one function");
+           "supported: gelu_new and gelu_pytorch_tanh, which are the same function");
     }
   }
   check_flag(json, "tie_word_embeddings", true, true, file);
@@ -122,11 +124,11 @@ inline HuggingFaceConfig parse_huggingface_config(std::string_view text, const s
   if (!json.is_object()) fail(file + " is not a JSON object");
   check_architecture(json, file);
   HuggingFaceConfig config;
-  config.vocab_size = positive(json, "vocab_size", file);
-  config.n_positions = positive(json, "n_positions", file);
-  config.n_layer = positive(json, "n_layer", file);
-  config.n_head = positive(json, "n_head", file);
-  config.n_embd = positive(json, "n_embd", file);
+  config.vocab_size = positive_size(json, "vocab_size", file);
+  config.n_positions = positive_size(json, "n_positions", file);
+  config.n_layer = positive_size(json, "n_layer", file);
+  config.n_head = positive_size(json, "n_head", file);
+  config.n_embd = positive_size(json, "n_embd", file);
   if (config.n_embd % config.n_head != 0) {
     fail(file + ": n_embd = " + std::to_string(config.n_embd) +
          " is not a multiple of n_head = " + std::to_string(config.n_head));
@@ -135,7 +137,7 @@ inline HuggingFaceConfig parse_huggingface_config(std::string_view text, const s
   if (inner != nullptr && !inner->is_null() &&
       json_size(*inner, file + ": n_inner") != 4 * config.n_embd) {
     fail(file + ": n_inner = " + inner->dump() + " is not supported",
-         "null, or 4 * n_embd = " + std::to_string(4 * config.n_embd));
+         "allowed: null, or 4 * n_embd = " + std::to_string(4 * config.n_embd));
   }
   if (const Json* epsilon = json_member(json, "layer_norm_epsilon")) {
     if (!epsilon->is_number() || !(epsilon->get<double>() > 0.0)) {
@@ -156,7 +158,7 @@ inline HuggingFaceConfig read_huggingface_config(const std::filesystem::path& di
   const std::filesystem::path path = directory / kConfigName;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    fail(path.string() + " is missing", "a directory saved by save_pretrained is wanted");
+    fail(path.string() + " is missing", "give a directory that save_pretrained wrote");
   }
   return parse_huggingface_config(read_file(path), path.string());
 }
@@ -221,8 +223,9 @@ class HuggingFaceWeights {
     } else if (std::filesystem::exists(directory / kWeightsIndexName, error)) {
       open_shards();
     } else {
-      fail("no " + std::string(kWeightsName) + " in " + directory.string(),
-           "save_pretrained with safetensors writes one (pytorch_model.bin is not read)");
+      fail(
+          directory.string() + " has no " + std::string(kWeightsName),
+          "save the model with save_pretrained as safetensors; pytorch_model.bin is not supported");
     }
     check_head();
   }
@@ -230,55 +233,57 @@ class HuggingFaceWeights {
   // The tensors of the body, sorted, without lm_head.weight and the causal masks of old exports.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& [name, place] : places_) names.push_back(name);
+    for (const auto& [name, location] : locations_) names.push_back(name);
     return names;
   }
 
   // Throws unless the directory has exactly these tensors; the error lists missing and unexpected
   // ones.
-  void require_exactly(const std::vector<std::string>& wanted) const {
-    const std::set<std::string> set(wanted.begin(), wanted.end());
+  void require_exactly(const std::vector<std::string>& expected) const {
+    const std::set<std::string> expected_set(expected.begin(), expected.end());
     std::vector<std::string> missing;
     std::vector<std::string> unexpected;
-    for (const std::string& name : set) {
-      if (!places_.contains(name)) missing.push_back(name);
+    for (const std::string& name : expected_set) {
+      if (!locations_.contains(name)) missing.push_back(name);
     }
-    for (const auto& [name, place] : places_) {
-      if (!set.contains(name)) unexpected.push_back(name);
+    for (const auto& [name, location] : locations_) {
+      if (!expected_set.contains(name)) unexpected.push_back(name);
     }
     if (missing.empty() && unexpected.empty()) return;
     std::string what = directory_.string() + ":";
     if (!missing.empty()) what += " missing " + list(missing);
     if (!unexpected.empty())
       what += (missing.empty() ? "" : ";") + (" unexpected " + list(unexpected));
-    fail(what, "do config.json and the weights belong together?");
+    fail(what, "check that config.json and the weights belong to the same model");
   }
 
   // Loads a tensor, by its name without prefix, as float. Throws if it is missing, has another
   // shape, or has a dtype that cannot be converted.
   void load(const std::string& name, const Shape& shape, float* dst) const {
-    const auto place = places_.find(name);
-    if (place == places_.end()) fail(directory_.string() + " has no tensor " + name);
-    const SafetensorsFile& file = files_[place->second.file];
-    file.read_as_float(file.get(place->second.stored_name, shape), dst);
+    const auto location = locations_.find(name);
+    if (location == locations_.end()) fail(directory_.string() + " has no tensor " + name);
+    const SafetensorsFile& file = files_[location->second.file];
+    file.read_as_float(file.get(location->second.stored_name, shape), dst);
   }
 
   // Returns the stored dtype of a tensor. Throws if the tensor is missing.
   TensorDtype dtype(const std::string& name) const { return entry(name).dtype; }
 
  private:
-  struct Place {
+  struct TensorLocation {
     std::size_t file = 0;
     std::string stored_name;
   };
 
   static std::string list(const std::vector<std::string>& names) {
-    constexpr std::size_t kMost = 5;
+    constexpr std::size_t kMaxNames = 5;
     std::string text;
-    for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(kMaxNames, names.size()); ++i) {
       text += (i == 0 ? "" : ", ") + printable(names[i]);
     }
-    if (names.size() > kMost) text += " and " + std::to_string(names.size() - kMost) + " more";
+    if (names.size() > kMaxNames) {
+      text += " and " + std::to_string(names.size() - kMaxNames) + " more";
+    }
     return text;
   }
 
@@ -293,9 +298,9 @@ class HuggingFaceWeights {
     const std::string name =
         stored_name.starts_with(kPrefix) ? stored_name.substr(kPrefix.size()) : stored_name;
     if (is_mask(name)) return;
-    if (!places_.emplace(name, Place{file, stored_name}).second) {
+    if (!locations_.emplace(name, TensorLocation{file, stored_name}).second) {
       fail(files_[file].path().string() + ": tensor " + printable(name) +
-           " is there twice, with and without the prefix transformer.");
+           " is stored twice, with and without the prefix transformer.");
     }
   }
 
@@ -304,45 +309,45 @@ class HuggingFaceWeights {
     const Json index = parse_json(read_file(file), file);
     const Json* map = index.is_object() ? json_member(index, "weight_map") : nullptr;
     if (map == nullptr || !map->is_object()) fail(file + " has no weight_map");
-    std::map<std::string, std::size_t> opened;
+    std::map<std::string, std::size_t> file_indices;
     for (const auto& [name, value] : map->items()) {
       const std::string shard = json_text(value, file + ": the file of " + printable(name));
-      if (!is_plain_file_name(shard)) fail(file + ": bad file name " + printable(shard));
-      const auto [at, fresh] = opened.emplace(shard, files_.size());
-      if (fresh) files_.emplace_back(directory_ / shard);
+      if (!is_plain_file_name(shard)) fail(file + ": invalid file name " + printable(shard));
+      const auto [at, is_new] = file_indices.emplace(shard, files_.size());
+      if (is_new) files_.emplace_back(directory_ / shard);
       if (files_[at->second].find(name) == nullptr) {
         fail(files_[at->second].path().string() + " has no tensor " + printable(name) +
-             ", which the index says it has");
+             ", although the index lists it there");
       }
       add(name, at->second);
     }
   }
 
   const TensorEntry& entry(const std::string& name) const {
-    const auto place = places_.find(name);
-    if (place == places_.end()) fail(directory_.string() + " has no tensor " + name);
-    return *files_[place->second.file].find(place->second.stored_name);
+    const auto location = locations_.find(name);
+    if (location == locations_.end()) fail(directory_.string() + " has no tensor " + name);
+    return *files_[location->second.file].find(location->second.stored_name);
   }
 
   void check_head() {
     constexpr const char* kHead = "lm_head.weight";
     constexpr const char* kEmbedding = "wte.weight";
-    if (!places_.contains(kHead)) return;
+    if (!locations_.contains(kHead)) return;
     const TensorEntry& head = entry(kHead);
     const TensorEntry& embedding = entry(kEmbedding);
-    const bool same =
+    const bool is_equal =
         head.dtype == embedding.dtype && head.shape == embedding.shape &&
         std::memcmp(head.bytes.data(), embedding.bytes.data(), head.bytes.size()) == 0;
-    if (!same) {
+    if (!is_equal) {
       fail(directory_.string() + ": lm_head.weight differs from transformer.wte.weight",
-           "only models with tied embeddings are supported");
+           "give a model with tied embeddings");
     }
-    places_.erase(kHead);
+    locations_.erase(kHead);
   }
 
   std::filesystem::path directory_;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, Place> places_;  // by name without prefix
+  std::map<std::string, TensorLocation> locations_;  // by name without prefix
 };
 
 // Writes config.json and model.safetensors into `directory`, which is created if missing;

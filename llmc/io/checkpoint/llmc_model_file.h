@@ -27,7 +27,7 @@
 
 namespace llmc {
 
-static_assert(std::endian::native == std::endian::little, "model files are read as they lie");
+static_assert(std::endian::native == std::endian::little, "model files are little-endian");
 
 inline constexpr std::int32_t kLlmcModelMagic = 20240326;
 inline constexpr std::int32_t kLlmcModelFp32 = 3, kLlmcModelBf16 = 5;  // versions
@@ -51,14 +51,14 @@ class LlmcModelFile {
     }
     std::memcpy(header.data(), map_.bytes().data(), sizeof header);
     read_version(header[0], header[1]);
-    T_ = positive("context", header[2]);
-    V_ = positive("vocabulary", header[3]);
-    L_ = positive("layers", header[4]);
-    NH_ = positive("heads", header[5]);
-    C_ = positive("channels", header[6]);
-    Vp_ = positive("padded vocabulary", header[7]);
+    T_ = positive_size("context", header[2]);
+    V_ = positive_size("vocabulary", header[3]);
+    L_ = positive_size("layers", header[4]);
+    NH_ = positive_size("heads", header[5]);
+    C_ = positive_size("channels", header[6]);
+    Vp_ = positive_size("padded vocabulary", header[7]);
     check_sizes();
-    lay_out(sizeof header);
+    compute_offsets(sizeof header);
   }
 
   // The equivalent of config.json. If the vocabulary has GPT-2's size, its last token is
@@ -79,14 +79,14 @@ class LlmcModelFile {
   // layout.
   void load(const std::string& name, const Shape& shape, float* dst) const {
     const auto [layer, kind] = split(name);
-    const auto found = kinds_.find(kind);
-    if (found == kinds_.end() || layer >= L_ || (layer < 0) == found->second.per_layer) {
+    const auto entry = kinds_.find(kind);
+    if (entry == kinds_.end() || layer >= L_ || (layer < 0) == entry->second.per_layer) {
       fail(path_.string() + " has no tensor " + name);
     }
-    const Kind& k = found->second;
+    const Kind& k = entry->second;
     if (shape != k.shape) {
       fail(path_.string() + ": tensor " + name + " has shape " + shape_text(k.shape) +
-           ", wanted is " + shape_text(shape));
+           ", expected " + shape_text(shape));
     }
     const std::int64_t size = k.stored_size();
     const std::int64_t begin = k.offset + std::max<std::int64_t>(layer, 0) * size * width();
@@ -127,43 +127,43 @@ class LlmcModelFile {
 
   void read_version(std::int32_t magic, std::int32_t version) {
     if (magic != kLlmcModelMagic) {
-      fail(path_.string() + " is no model file of llm.c: it begins with " + std::to_string(magic) +
-               ", not " + std::to_string(kLlmcModelMagic),
-           "a file such as gpt2_124M.bin (.bin files of tokens or of PyTorch are others)");
+      fail(path_.string() + " is not a model file of llm.c: it begins with " +
+               std::to_string(magic) + ", not " + std::to_string(kLlmcModelMagic),
+           "give a file such as gpt2_124M.bin; other .bin files are tokens or PyTorch weights");
     }
     if (version != kLlmcModelFp32 && version != kLlmcModelBf16) {
       fail(path_.string() + " is a model file of version " + std::to_string(version),
-           "versions 3 (fp32) and 5 (bf16) can be read");
+           "supported versions: 3 (fp32) and 5 (bf16)");
     }
     dtype_ = version == kLlmcModelFp32 ? TensorDtype::f32 : TensorDtype::bf16;
   }
 
-  std::int64_t positive(const char* what, std::int32_t value) const {
+  std::int64_t positive_size(const char* what, std::int32_t value) const {
     if (value < 1) fail(path_.string() + ": " + what + " of " + std::to_string(value));
     return value;
   }
 
   // Throws if a size exceeds its bound. The bounds keep all products below under 2^63.
   void check_sizes() const {
-    const auto at_most = [&](const char* what, std::int64_t value, std::int64_t most) {
-      if (value <= most) return;
+    const auto check_max = [&](const char* what, std::int64_t value, std::int64_t max) {
+      if (value <= max) return;
       fail(path_.string() + ": " + what + " of " + std::to_string(value),
-           "at most " + std::to_string(most));
+           "allowed: at most " + std::to_string(max));
     };
-    at_most("layers", L_, 1000);
-    at_most("channels", C_, 1 << 16);
+    check_max("layers", L_, 1000);
+    check_max("channels", C_, 1 << 16);
     if (Vp_ < V_) {
-      fail(path_.string() + ": a vocabulary of " + std::to_string(V_) + " padded to " +
+      fail(path_.string() + ": a vocabulary of " + std::to_string(V_) + " is padded to " +
            std::to_string(Vp_));
     }
     if (C_ % NH_ != 0) {
-      fail(path_.string() + ": " + std::to_string(C_) + " channels are no multiple of " +
+      fail(path_.string() + ": " + std::to_string(C_) + " channels are not a multiple of " +
            std::to_string(NH_) + " heads");
     }
   }
 
   // Computes the offset of each kind, in the order of the file.
-  void lay_out(std::size_t header_bytes) {
+  void compute_offsets(std::size_t header_bytes) {
     auto at = static_cast<std::int64_t>(header_bytes);
     const auto add = [&](const char* name, Kind kind) {
       kind.offset = at;
@@ -194,9 +194,9 @@ class LlmcModelFile {
     add("ln_f.bias", {.shape = {C_}});
     const auto bytes = static_cast<std::int64_t>(map_.bytes().size());
     if (bytes != at) {
-      fail(path_.string() + " has " + std::to_string(bytes) + " bytes, its header asks for " +
+      fail(path_.string() + " has " + std::to_string(bytes) + " bytes, but its header requires " +
                std::to_string(at),
-           "the file may be cut short: copy or download it again");
+           "copy or download the file again: it may be truncated");
     }
   }
 

@@ -78,7 +78,7 @@ inline Scalar scalar_from_json(const OrderedJson& json, const std::string& what)
   if (json == OrderedJson{{"number", "nan"}}) return std::numeric_limits<double>::quiet_NaN();
   if (json == OrderedJson{{"number", "inf"}}) return std::numeric_limits<double>::infinity();
   if (json == OrderedJson{{"number", "-inf"}}) return -std::numeric_limits<double>::infinity();
-  fail(what + " is no number, text or truth value");
+  fail(what + " is not a number, a string or a boolean");
 }
 
 inline OrderedJson slice_to_json(const Slice& slice) {
@@ -118,7 +118,7 @@ inline Slice slice_from_json(const OrderedJson& json, const std::string& what) {
 inline ManifestFile file_from_json(const OrderedJson& json, const std::string& what) {
   ManifestFile file;
   file.name = json_text(member(json, "name", what), what + ": a file's name");
-  if (!is_plain_file_name(file.name)) fail(what + ": bad file name " + printable(file.name));
+  if (!is_plain_file_name(file.name)) fail(what + ": invalid file name " + printable(file.name));
   file.bytes = json_size(member(json, "bytes", what), what + ": bytes of " + file.name);
   file.checksum = json_text(member(json, "xxh64", what), what + ": xxh64 of " + file.name);
   if (const OrderedJson* slices = json_member(json, "slices")) {
@@ -166,16 +166,16 @@ inline Manifest parse_manifest(std::string_view text, const std::string& what) {
   const std::size_t seal_size = kSealBegin.size() + 16 + kSealEnd.size();
   if (text.size() <= seal_size ||
       seal(text.substr(0, text.size() - seal_size)) != text.substr(text.size() - seal_size)) {
-    fail(what + " is damaged or cut short (its checksum differs)");
+    fail(what + " is damaged or truncated (its checksum differs)");
   }
   const auto json = parse_json<OrderedJson>(text, what);
   const std::string format = json_text(member(json, "format", what), what + ": format");
-  if (format != kManifestFormat) fail(what + " is of another format: " + printable(format));
+  if (format != kManifestFormat) fail(what + " has another format: " + printable(format));
   const std::int64_t version = json_size(member(json, "version", what), what + ": version");
   if (version != kManifestVersion) {
-    fail(what + " has version " + std::to_string(version) + ", this program reads version " +
+    fail(what + " has version " + std::to_string(version) + ", but this program reads version " +
              std::to_string(kManifestVersion),
-         "read it with the program that wrote it, or a newer one");
+         "read it with the program that wrote it, or with a newer one");
   }
   Manifest manifest;
   manifest.step = json_size(member(json, "step", what), what + ": step");

@@ -32,7 +32,7 @@ struct ModelCard {
   std::int64_t parameters = 0;
   std::string tokenizer;         // value of --tokenizer
   bool tokenizer_files = false;  // whether the directory contains the tokenizer's files
-  std::string started_from;      // origin of the weights; empty: random initialization
+  std::string initial_weights;   // origin of the weights; empty: random initialization
   std::string train, validation;
   std::int64_t step = 0, tokens = 0, tokens_per_step = 0;
   std::string arithmetic;  // dtype of the training run
@@ -56,15 +56,15 @@ namespace model_card_detail {
 
 // Returns a text as Markdown code for a table cell, on one line.
 inline std::string code(std::string_view text) {
-  std::string shown = printable(text);
-  for (char& c : shown) {
+  std::string cell = printable(text);
+  for (char& c : cell) {
     if (c == '|' || c == '`') c = '?';
   }
-  return std::string("`").append(shown).append("`");
+  return std::string("`").append(cell).append("`");
 }
 
 // 124439808 -> "124,439,808"
-inline std::string grouped(std::int64_t number) {
+inline std::string group_digits(std::int64_t number) {
   const std::string digits = std::to_string(number);
   std::string text;
   for (std::size_t i = 0; i < digits.size(); ++i) {
@@ -76,7 +76,7 @@ inline std::string grouped(std::int64_t number) {
 
 inline std::string loss_text(const MeasuredLoss& measured) {
   char text[128];
-  std::snprintf(text, sizeof text, "%.4f nats a token (perplexity %.4g), after step %lld",
+  std::snprintf(text, sizeof text, "%.4f nats per token (perplexity %.4g), after step %lld",
                 measured.loss, std::exp(measured.loss), static_cast<long long>(measured.step));
   return text;
 }
@@ -89,24 +89,26 @@ inline std::string table(const std::vector<std::pair<std::string, std::string>>&
 
 inline std::string shape_table(const ModelCard& card) {
   const HuggingFaceConfig& c = card.config;
-  return table({{"parameters", grouped(card.parameters)},
+  return table({{"parameters", group_digits(card.parameters)},
                 {"layers", std::to_string(c.n_layer)},
                 {"attention heads", std::to_string(c.n_head)},
                 {"channels", std::to_string(c.n_embd)},
-                {"context", grouped(c.n_positions) + " tokens"},
-                {"vocabulary", grouped(c.vocab_size) + " tokens"},
+                {"context", group_digits(c.n_positions) + " tokens"},
+                {"vocabulary", group_digits(c.vocab_size) + " tokens"},
                 {"tokenizer", code(card.tokenizer)},
                 {"stored as", "float32"}});
 }
 
 inline std::string training_table(const ModelCard& card) {
   std::vector<std::pair<std::string, std::string>> rows = {
-      {"started from", card.started_from.empty() ? "random weights" : code(card.started_from)},
+      {"started from",
+       card.initial_weights.empty() ? "random weights" : code(card.initial_weights)},
       {"training text", code(card.train)}};
   if (!card.validation.empty()) rows.emplace_back("validation text", code(card.validation));
-  rows.emplace_back("optimizer steps", grouped(card.step));
-  rows.emplace_back("tokens trained on", grouped(card.tokens) + ", " +
-                                             grouped(card.tokens_per_step) + " in the last step");
+  rows.emplace_back("optimizer steps", group_digits(card.step));
+  rows.emplace_back(
+      "tokens trained on",
+      group_digits(card.tokens) + ", " + group_digits(card.tokens_per_step) + " in the last step");
   rows.emplace_back("optimizer", card.optimizer);
   rows.emplace_back("arithmetic", card.arithmetic);
   if (card.train_loss) rows.emplace_back("training loss, of one step", loss_text(*card.train_loss));
@@ -116,7 +118,7 @@ inline std::string training_table(const ModelCard& card) {
 
 inline std::string usage(const ModelCard& card) {
   const std::string engine =
-      "With the engine that trained it, from the folder that this one is in:\n\n"
+      "With the engine that trained it, from the parent directory of this one:\n\n"
       "    ./infer_gpt2 --model " +
       card.name + (card.tokenizer_files ? "" : " --tokenizer TOKENIZER") +
       " --prompt \"...\" --tokens 40\n\n";
@@ -128,7 +130,7 @@ inline std::string usage(const ModelCard& card) {
            card.name + "\")(\"...\"))\n";
   }
   return engine +
-         "With transformers (the tokenizer has no files that it reads, so ids go in and out):\n\n"
+         "With transformers (it cannot read this tokenizer, so input and output are ids):\n\n"
          "    import torch\n"
          "    from transformers import AutoModelForCausalLM\n"
          "    model = AutoModelForCausalLM.from_pretrained(\"" +
@@ -151,9 +153,8 @@ inline std::string model_card_text(const ModelCard& card) {
          card.name + "\n\nA GPT-2 language model, as it was after training step " +
          std::to_string(card.step) + ".\n\n## Model\n\n" + shape_table(card) + "## Training\n\n" +
          training_table(card) +
-         "The licence of the text it learned from is not recorded here, and its output has not "
-         "been\n"
-         "examined for what it may have taken over from that text.\n\n## Use\n\n" +
+         "The licence of the training text is not recorded here, and the output of the model has\n"
+         "not been examined for passages copied from that text.\n\n## Use\n\n" +
          usage(card);
 }
 

@@ -40,7 +40,7 @@ inline bool is_checkpoint_of_run(const std::filesystem::path& path, const Scalar
     const CheckpointReader reader(path);
     step = reader.step();
     return path.filename() == checkpoint_name(step) && reader.state("seed") == seed &&
-           reader.sizes_are_right();
+           reader.sizes_match();
   } catch (const Error&) {
     return false;
   }
@@ -52,12 +52,12 @@ inline bool is_checkpoint_of_run(const std::filesystem::path& path, const Scalar
 // partial checkpoint under a valid name, at worst a temporary directory, which the next save
 // removes.
 inline void remove_checkpoint(const std::filesystem::path& path) {
-  const std::filesystem::path doomed = temporary_name(path);
-  if (::rename(path.c_str(), doomed.c_str()) != 0) fail_file("rename", path, errno);
+  const std::filesystem::path temporary = temporary_name(path);
+  if (::rename(path.c_str(), temporary.c_str()) != 0) fail_file("rename", path, errno);
   sync_directory(parent_of(path));
   std::error_code error;
-  std::filesystem::remove_all(doomed, error);
-  if (error) fail_file("remove", doomed, error.value());
+  std::filesystem::remove_all(temporary, error);
+  if (error) fail_file("remove", temporary, error.value());
 }
 
 // Removes the checkpoints that are older than `newest`, from the same run and not kept by
@@ -67,18 +67,18 @@ inline void remove_checkpoint(const std::filesystem::path& path) {
 inline std::vector<std::string> remove_old_checkpoints(const std::filesystem::path& newest,
                                                        const Retention& retention) {
   if (retention.keep == 0) return {};
-  const CheckpointReader saved(newest);
+  const CheckpointReader reader(newest);
   std::vector<std::pair<std::int64_t, std::filesystem::path>> older;
   for (const std::filesystem::path& path : directories_in(parent_of(newest))) {
     std::int64_t step = 0;
-    if (!retention_detail::is_checkpoint_of_run(path, saved.state("seed"), step)) continue;
-    if (step < saved.step()) older.emplace_back(step, path);
+    if (!retention_detail::is_checkpoint_of_run(path, reader.state("seed"), step)) continue;
+    if (step < reader.step()) older.emplace_back(step, path);
   }
   std::sort(older.rbegin(), older.rend());
   std::vector<std::string> removed;
   for (std::size_t i = static_cast<std::size_t>(retention.keep) - 1; i < older.size(); ++i) {
     if (retention.is_milestone(older[i].first)) continue;
-    if (removed.empty()) saved.verify();
+    if (removed.empty()) reader.verify();
     remove_checkpoint(older[i].second);
     removed.push_back(older[i].second.filename().string());
   }

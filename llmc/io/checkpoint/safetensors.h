@@ -35,7 +35,7 @@ struct SafetensorsContent {
   std::map<std::string, std::string> metadata;  // free text, such as {"format": "pt"}
 };
 
-inline constexpr std::int64_t kSafetensorsLongestHeader = 100'000'000;  // the format's own limit
+inline constexpr std::int64_t kSafetensorsMaxHeader = 100'000'000;  // the format's own limit
 inline constexpr const char* kSafetensorsMetadata = "__metadata__";
 
 // ---- reading -------------------------------------------------------------------------------
@@ -43,13 +43,13 @@ inline constexpr const char* kSafetensorsMetadata = "__metadata__";
 namespace safetensors_detail {
 
 // "weights.safetensors: tensor wte.weight"
-inline std::string about(const std::string& file, const std::string& tensor) {
+inline std::string label(const std::string& file, const std::string& tensor) {
   return file + ": tensor " + printable(tensor);
 }
 
 inline TensorEntry parse_tensor(const std::string& name, const Json& json,
                                 std::span<const std::byte> data, const std::string& file) {
-  const std::string what = about(file, name);
+  const std::string what = label(file, name);
   if (!json.is_object()) fail(what + ": its description is not a JSON object");
   const auto member = [&](const char* key) -> const Json& {
     const Json* value = json_member(json, key);
@@ -59,17 +59,17 @@ inline TensorEntry parse_tensor(const std::string& name, const Json& json,
 
   TensorEntry tensor;
   tensor.name = name;
-  const std::string dtype = json_text(member("dtype"), what + ": dtype");
-  const auto known = find_tensor_dtype(dtype);
-  if (!known) {
-    std::string allowed = "known:";
+  const std::string dtype_name = json_text(member("dtype"), what + ": dtype");
+  const auto dtype = find_tensor_dtype(dtype_name);
+  if (!dtype) {
+    std::string allowed = "supported:";
     for (const TensorDtypeInfo& info : kTensorDtypes) allowed += " " + std::string(info.name);
-    fail(what + ": unknown dtype " + printable(dtype), allowed);
+    fail(what + ": unknown dtype " + printable(dtype_name), allowed);
   }
-  tensor.dtype = *known;
+  tensor.dtype = *dtype;
   tensor.shape = json_sizes(member("shape"), what + ": shape");
   const auto count = checked_count(tensor.shape);
-  const auto bytes = count ? checked_product(*count, tensor_dtype_bytes(*known)) : std::nullopt;
+  const auto bytes = count ? checked_product(*count, tensor_dtype_bytes(*dtype)) : std::nullopt;
   if (!bytes) fail(what + ": shape " + printable(shape_text(tensor.shape)) + " overflows 63 bits");
 
   const Shape range = json_sizes(member("data_offsets"), what + ": data_offsets");
@@ -80,11 +80,11 @@ inline TensorEntry parse_tensor(const std::string& name, const Json& json,
   if (begin > end || end > size) {
     fail(what + ": data_offsets " + shape_text(range) + " are outside the file, which holds " +
              std::to_string(size) + " bytes of tensors",
-         "the file may be cut short: copy or download it again");
+         "copy or download the file again: it may be truncated");
   }
   if (end - begin != *bytes) {
     fail(what + ": data_offsets span " + std::to_string(end - begin) + " bytes, but dtype " +
-         dtype + " and shape " + printable(shape_text(tensor.shape)) + " need " +
+         dtype_name + " and shape " + printable(shape_text(tensor.shape)) + " need " +
          std::to_string(*bytes));
   }
   tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(*bytes));
@@ -98,7 +98,7 @@ inline void check_cover(const std::vector<TensorEntry>& tensors, std::span<const
   for (const TensorEntry& tensor : tensors) {
     if (tensor.bytes.data() != at) {
       const bool gap = tensor.bytes.data() > at;
-      fail(about(file, tensor.name) +
+      fail(label(file, tensor.name) +
            (gap ? ": a gap before its bytes" : ": its bytes overlap those of another tensor"));
     }
     at += tensor.bytes.size();
@@ -116,21 +116,22 @@ inline void check_cover(const std::vector<TensorEntry>& tensors, std::span<const
 inline SafetensorsContent parse_safetensors(std::span<const std::byte> bytes,
                                             const std::string& file) {
   constexpr std::size_t kLength = 8;
-  const char* kHint = "is it a safetensors file, and complete?";
+  const char* kHint = "check that this is a safetensors file and that it is complete";
   if (bytes.size() < kLength) {
     fail(file + ": too short for a safetensors file (" + std::to_string(bytes.size()) + " bytes)",
          kHint);
   }
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLength);
-  if (length > static_cast<std::uint64_t>(kSafetensorsLongestHeader)) {
-    fail(file + ": a header of " + std::to_string(length) + " bytes, more than the format allows",
+  if (length > static_cast<std::uint64_t>(kSafetensorsMaxHeader)) {
+    fail(file + ": a header of " + std::to_string(length) +
+             " bytes is longer than the format allows",
          kHint);
   }
   if (length > bytes.size() - kLength) {
     fail(file + ": the header should have " + std::to_string(length) + " bytes, the file has " +
              std::to_string(bytes.size() - kLength) + " after the length",
-         "the file may be cut short: copy or download it again");
+         "copy or download the file again: it may be truncated");
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLength,
                               static_cast<std::size_t>(length));
@@ -183,8 +184,8 @@ class SafetensorsFile {
 
   // Returns null if there is no such tensor.
   const TensorEntry* find(const std::string& name) const {
-    const auto found = by_name_.find(name);
-    return found == by_name_.end() ? nullptr : &content_.tensors[found->second];
+    const auto entry = by_name_.find(name);
+    return entry == by_name_.end() ? nullptr : &content_.tensors[entry->second];
   }
 
   // Throws if there is no such tensor or it has another shape.
@@ -193,7 +194,7 @@ class SafetensorsFile {
     if (tensor == nullptr) fail(path_.string() + " has no tensor " + name);
     if (tensor->shape != shape) {
       fail(path_.string() + ": tensor " + name + " has shape " + shape_text(tensor->shape) +
-           ", wanted is " + shape_text(shape));
+           ", expected " + shape_text(shape));
     }
     return *tensor;
   }
@@ -204,7 +205,7 @@ class SafetensorsFile {
     if (convert_to_float(tensor.dtype, tensor.bytes, dst)) return;
     fail(path_.string() + ": tensor " + printable(tensor.name) + " has dtype " +
              tensor_dtype_name(tensor.dtype),
-         "wanted is one of F32 BF16 F16 F64");
+         "allowed: F32, BF16, F16 or F64");
   }
   void read_as_float(const std::string& name, const Shape& shape, float* dst) const {
     read_as_float(get(name, shape), dst);
@@ -234,7 +235,7 @@ inline std::string safetensors_header(const std::vector<TensorHeader>& tensors,
   std::int64_t at = 0;
   for (const TensorHeader& tensor : tensors) {
     const std::string what = "tensor " + tensor.name;
-    require(names.insert(tensor.name).second, what + " is given twice");
+    require(names.insert(tensor.name).second, what + " is listed twice");
     require(at % tensor_dtype_bytes(tensor.dtype) == 0, what + " would not be aligned",
             "put tensors of wider dtypes first");
     const std::int64_t end = at + tensor_bytes(tensor);
@@ -246,7 +247,7 @@ inline std::string safetensors_header(const std::vector<TensorHeader>& tensors,
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  require(static_cast<std::int64_t>(text.size()) <= kSafetensorsLongestHeader,
+  require(static_cast<std::int64_t>(text.size()) <= kSafetensorsMaxHeader,
           "too many tensors for one safetensors file");
   const std::uint64_t length = text.size();
   std::string prefix(sizeof length, '\0');
@@ -278,26 +279,27 @@ class SafetensorsWriter {
   void write(const std::string& name, const void* data, std::int64_t bytes) {
     if (bytes == 0) return;
     const std::string file = file_.path().string();
-    require(current_ < tensors_.size(), file + ": tensor " + name + " after the last one");
+    require(current_ < tensors_.size(),
+            file + ": tensor " + name + " is written after the last one");
     const TensorHeader& tensor = tensors_[current_];
     require(tensor.name == name,
-            file + ": tensor " + name + " is written where " + tensor.name + " must come");
-    require(bytes >= 0 && bytes <= tensor_bytes(tensor) - written_,
+            file + ": tensor " + name + " is written, but the next tensor is " + tensor.name);
+    require(bytes >= 0 && bytes <= tensor_bytes(tensor) - num_written_,
             file + ": too many bytes for tensor " + name);
     file_.write(std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes)));
-    written_ += bytes;
+    num_written_ += bytes;
     skip_finished();
   }
   void write(const std::string& name, std::span<const std::byte> bytes) {
     write(name, bytes.data(), static_cast<std::int64_t>(bytes.size()));
   }
 
-  // Throws if a tensor is not complete. `directory_too`: see AtomicFile::commit.
-  void finish(bool directory_too = true) {
+  // Throws if a tensor is not complete. `sync_parent`: see AtomicFile::commit.
+  void finish(bool sync_parent = true) {
     if (current_ != tensors_.size()) {
       fail(file_.path().string() + ": tensor " + tensors_[current_].name + " is not complete");
     }
-    file_.commit(directory_too);
+    file_.commit(sync_parent);
     finished_ = true;
   }
 
@@ -309,16 +311,16 @@ class SafetensorsWriter {
  private:
   // Skips complete tensors; those without elements need no write.
   void skip_finished() {
-    while (current_ < tensors_.size() && written_ == tensor_bytes(tensors_[current_])) {
+    while (current_ < tensors_.size() && num_written_ == tensor_bytes(tensors_[current_])) {
       ++current_;
-      written_ = 0;
+      num_written_ = 0;
     }
   }
 
   AtomicFile file_;
   std::vector<TensorHeader> tensors_;
-  std::size_t current_ = 0;   // index of the tensor to write
-  std::int64_t written_ = 0;  // bytes of this tensor so far
+  std::size_t current_ = 0;       // index of the tensor to write
+  std::int64_t num_written_ = 0;  // bytes of this tensor so far
   bool finished_ = false;
 };
 

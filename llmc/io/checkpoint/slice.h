@@ -59,7 +59,7 @@ struct Slice {
 
   const std::string& name_in_file() const { return stored_name.empty() ? name : stored_name; }
   // The header of the slice in a file: a box keeps its axes, a flat range has one.
-  TensorHeader stored() const {
+  TensorHeader stored_header() const {
     return {name_in_file(), dtype, is_whole_box() ? extent : Shape{count()}};
   }
 
@@ -98,7 +98,7 @@ inline bool slices_overlap(const Slice& a, const Slice& b) {
 // Throws unless the slices, all of one tensor, agree in shape and dtype and hold each element once.
 // Compares all pairs: fast enough for thousands of slices per tensor, not for millions.
 inline void check_slices_cover(const std::vector<Slice>& slices) {
-  require(!slices.empty(), "no slices to put together");
+  require(!slices.empty(), "no slices to assemble");
   const Slice& first = slices.front();
   const std::string what = "tensor " + first.name;
   std::int64_t count = 0;
@@ -111,9 +111,9 @@ inline void check_slices_cover(const std::vector<Slice>& slices) {
     }
     count += slice.count();
   }
-  const std::int64_t all = *checked_count(first.shape);
-  require(count == all, what + ": its slices hold " + std::to_string(count) + " of " +
-                            std::to_string(all) + " elements");
+  const std::int64_t num_elements = *checked_count(first.shape);
+  require(count == num_elements, what + ": its slices hold " + std::to_string(count) + " of " +
+                                     std::to_string(num_elements) + " elements");
 }
 
 // Copies the elements of the slice from `part`, where they are contiguous, to their positions in
@@ -130,14 +130,14 @@ inline void copy_slice_into(const Slice& slice, std::span<const std::byte> part,
     // Position in the tensor of element `at` of the box, from its index along each axis, last axis
     // first.
     std::int64_t rest = at;
-    std::int64_t place = 0;
+    std::int64_t position = 0;
     std::int64_t stride = 1;
     for (std::size_t axis = axes; axis-- > 0;) {
-      place += (slice.offset[axis] + rest % slice.extent[axis]) * stride;
+      position += (slice.offset[axis] + rest % slice.extent[axis]) * stride;
       rest /= slice.extent[axis];
       stride *= slice.shape[axis];
     }
-    std::memcpy(whole + place * width, part.data() + (at - slice.begin) * width,
+    std::memcpy(whole + position * width, part.data() + (at - slice.begin) * width,
                 static_cast<std::size_t>(run * width));
     at += run;
   }

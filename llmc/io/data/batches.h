@@ -54,7 +54,7 @@ class Permutation {
 
   std::int64_t operator[](std::int64_t i) const {
     do {
-      i = once(i);
+      i = apply_rounds(i);
     } while (i >= n_);
     return i;
   }
@@ -62,14 +62,14 @@ class Permutation {
  private:
   static constexpr std::uint64_t kRounds = 6;
 
-  std::int64_t once(std::int64_t i) const {
+  std::int64_t apply_rounds(std::int64_t i) const {
     const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
     std::uint64_t left = static_cast<std::uint64_t>(i) >> half_bits_;
     std::uint64_t right = static_cast<std::uint64_t>(i) & mask;
     for (const std::uint64_t key : keys_) {
-      const std::uint64_t mixed = left ^ (mix64(right ^ key) & mask);
+      const std::uint64_t next_right = left ^ (mix64(right ^ key) & mask);
       left = right;
-      right = mixed;
+      right = next_right;
     }
     return static_cast<std::int64_t>(left << half_bits_ | right);
   }
@@ -91,14 +91,14 @@ class Windows {
       if (count == 0) {
         fail(source.name() + " has " + std::to_string(source.size()) +
                  " tokens, too few for sequences of " + std::to_string(T),
-             source.size() > 1 ? hint + ", or " + quantity("sequence length") + " of at most " +
-                                     std::to_string(source.size() - 1)
+             source.size() > 1 ? hint + ", or reduce " + quantity("sequence length") +
+                                     " to at most " + std::to_string(source.size() - 1)
                                : hint);
       }
-      first_.push_back(count_);
+      first_window_.push_back(count_);
       count_ += count;
     }
-    require(count_ > 0, "windows of no text");
+    require(count_ > 0, "windows need at least one text");
   }
 
   std::int64_t count() const { return count_; }
@@ -116,9 +116,9 @@ class Windows {
 
   // Copies window w into row b of the batch.
   void copy(std::int64_t w, std::int64_t b, Batch& batch) const {
-    const auto after = std::upper_bound(first_.begin(), first_.end(), w);
-    const auto source = after - first_.begin() - 1;
-    copy(source, w - first_[static_cast<std::size_t>(source)], b, batch);
+    const auto next_source = std::upper_bound(first_window_.begin(), first_window_.end(), w);
+    const auto source = next_source - first_window_.begin() - 1;
+    copy(source, w - first_window_[static_cast<std::size_t>(source)], b, batch);
   }
 
   // Copies window w of one source into row b of the batch.
@@ -136,7 +136,7 @@ class Windows {
   std::vector<TokenSource> sources_;
   std::int64_t T_;
   bool documents_;
-  std::vector<std::int64_t> first_;  // first window of each source
+  std::vector<std::int64_t> first_window_;  // first window of each source
   std::int64_t count_ = 0;
 };
 
@@ -149,13 +149,13 @@ class ShuffledWindows {
                   std::optional<Interleave> weights = std::nullopt)
       : windows_(std::move(windows)), seed_(seed), weights_(std::move(weights)) {
     const auto sources = static_cast<std::int64_t>(windows_.sources().size());
-    require(!weights_ || weights_->sources() == sources, "one weight for each source");
+    require(!weights_ || weights_->sources() == sources, "each source needs one weight");
   }
 
   // Number of windows in all sources, which is the number of samples per epoch. Only without
   // weights does an epoch contain each window once.
   std::int64_t windows() const { return windows_.count(); }
-  const Windows& of_sources() const { return windows_; }
+  const Windows& windows_by_source() const { return windows_; }
   const std::optional<Interleave>& weights() const { return weights_; }
 
   // Returns samples first .. first + B - 1 of the run.
@@ -163,12 +163,13 @@ class ShuffledWindows {
     Batch batch = windows_.make_batch(B);
     for (std::int64_t b = 0; b < B; ++b) {
       if (weights_) {
-        const Interleave::Place place = (*weights_)[first + b];
-        const std::uint64_t seed = mix64(seed_, static_cast<std::uint64_t>(place.source));
-        const std::int64_t w = shuffled(place.sample, windows_.count(place.source), seed);
-        windows_.copy(place.source, w, b, batch);
+        const Interleave::Location location = (*weights_)[first + b];
+        const std::uint64_t seed = mix64(seed_, static_cast<std::uint64_t>(location.source));
+        const std::int64_t w =
+            shuffled_window(location.sample, windows_.count(location.source), seed);
+        windows_.copy(location.source, w, b, batch);
       } else {
-        windows_.copy(shuffled(first + b, windows_.count(), seed_), b, batch);
+        windows_.copy(shuffled_window(first + b, windows_.count(), seed_), b, batch);
       }
     }
     return batch;
@@ -176,7 +177,7 @@ class ShuffledWindows {
 
  private:
   // Returns the window of a sample. Each epoch takes the n windows in a new order.
-  static std::int64_t shuffled(std::int64_t sample, std::int64_t n, std::uint64_t seed) {
+  static std::int64_t shuffled_window(std::int64_t sample, std::int64_t n, std::uint64_t seed) {
     return Permutation(n, seed, static_cast<std::uint64_t>(sample / n))[sample % n];
   }
 
@@ -200,19 +201,19 @@ class ConsecutiveWindows {
   }
 
   std::int64_t windows() const { return windows_.count(); }
-  const Windows& of_sources() const { return windows_; }
+  const Windows& windows_by_source() const { return windows_; }
 
   // Returns windows first .. first + B - 1, or fewer if the windows end before that.
   Batch batch(std::int64_t first, std::int64_t B) const {
     Batch batch = windows_.make_batch(std::min(B, windows_.count() - first));
-    for (std::int64_t b = 0; b < batch.B; ++b) windows_.copy(place(first + b), b, batch);
+    for (std::int64_t b = 0; b < batch.B; ++b) windows_.copy(window_at(first + b), b, batch);
     return batch;
   }
 
  private:
   // step_ and the number of windows have no common factor, so each window occurs once. The product
   // may exceed 2^63.
-  std::int64_t place(std::int64_t i) const {
+  std::int64_t window_at(std::int64_t i) const {
     return static_cast<std::int64_t>(static_cast<__int128>(i) * step_ % windows_.count());
   }
 
@@ -229,15 +230,16 @@ inline TrainValidationSplit split_validation(const std::vector<TokenSource>& sou
                                              std::int64_t T) {
   TrainValidationSplit split;
   for (const TokenSource& source : sources) {
-    const std::int64_t size = source.size(), kept = std::max(size / 20, T + 1);
-    if (size < kept + T + 1) {
+    const std::int64_t size = source.size(), num_validation = std::max(size / 20, T + 1);
+    if (size < num_validation + T + 1) {
       fail(source.name() + " has " + std::to_string(size) +
                " tokens, too few for training and validation sequences of " + std::to_string(T),
-           "give " + quantity("validation text") + ", or " + quantity("sequence length") +
-               " of at most " + std::to_string(std::max<std::int64_t>(1, size / 2 - 1)));
+           "give " + quantity("validation text") + ", or reduce " + quantity("sequence length") +
+               " to at most " + std::to_string(std::max<std::int64_t>(1, size / 2 - 1)));
     }
-    split.train.push_back(source.slice(0, size - kept, source.name()));
-    split.validation.push_back(source.slice(size - kept, size, "the end of " + source.name()));
+    split.train.push_back(source.slice(0, size - num_validation, source.name()));
+    split.validation.push_back(
+        source.slice(size - num_validation, size, "the end of " + source.name()));
   }
   return split;
 }

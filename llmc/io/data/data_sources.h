@@ -61,41 +61,42 @@ class SourceReader {
   TokenSource read_source(const std::string& name, const std::string& flag) {
     TokenSource source(name, tokenizer_.vocabulary_size(), tokenizer_.end_of_text());
     std::set<std::string> prefixes;  // Megatron's: a pattern may match both .bin and .idx
-    bool after_text = false;
+    bool previous_is_text = false;
     for (const std::string& file : files_of_source(name, flag)) {
       if (const auto prefix = megatron_prefix(file)) {
         if (prefixes.insert(*prefix).second) add_megatron(source, *prefix);
-        after_text = false;
+        previous_is_text = false;
         continue;
       }
       const std::string kind = std::filesystem::path(file).extension().string();
       const bool text = kind != ".bin" && kind != ".jsonl";
-      if (text && after_text && tokenizer_.end_of_text()) {
+      if (text && previous_is_text && tokenizer_.end_of_text()) {
         source.add(file, TokenData({*tokenizer_.end_of_text()}));
       }
-      source.add(file, kind == ".bin" ? token_file(file) : tokenized(file, kind == ".jsonl"));
-      after_text = text;
+      source.add(file, kind == ".bin" ? token_file(file) : text_tokens(file, kind == ".jsonl"));
+      previous_is_text = text;
     }
     return source;
   }
 
   static std::optional<std::string> megatron_prefix(const std::string& file) {
     const std::filesystem::path path(file);
-    const bool named = path.extension() == ".bin" || path.extension() == ".idx";
-    const auto there = [](const std::string& name) { return source_list_detail::exists(name); };
-    const std::string prefix = named ? file.substr(0, file.size() - 4) : file;
+    const bool has_extension = path.extension() == ".bin" || path.extension() == ".idx";
+    using source_list_detail::exists;
+    const std::string prefix = has_extension ? file.substr(0, file.size() - 4) : file;
     if (path.extension() == ".idx") return prefix;
-    if (there(prefix + ".idx") && (named || !there(file))) return prefix;
+    if (exists(prefix + ".idx") && (has_extension || !exists(file))) return prefix;
     return std::nullopt;
   }
 
   void add_megatron(TokenSource& source, const std::string& prefix) const {
-    MegatronTokens found = read_megatron_file(prefix);
-    if (found.width == TokenWidth::bits16) {
+    MegatronTokens megatron = read_megatron_file(prefix);
+    if (megatron.width == TokenWidth::bits16) {
       check_token_file_vocabulary(tokenizer_.vocabulary_size(), prefix + ".bin");
     }
-    source.add(prefix + ".bin", std::move(found.tokens),
-               std::make_shared<const std::vector<std::int64_t>>(std::move(found.document_starts)));
+    source.add(
+        prefix + ".bin", std::move(megatron.tokens),
+        std::make_shared<const std::vector<std::int64_t>>(std::move(megatron.document_starts)));
   }
 
   TokenData token_file(const std::string& file) const {
@@ -103,19 +104,19 @@ class SourceReader {
     return read_token_file(file);
   }
 
-  DocumentFormat documents_in_lines() const {
+  DocumentFormat json_lines_format() const {
     return {.kind = DocumentFormat::Kind::json_lines, .field = text_field_, .separator = {}};
   }
 
-  TokenData tokenized(const std::string& file, bool documents) {
-    const std::string reading = documents ? "documents under " + text_field_ : "text";
-    TokenData tokens = cache_.tokens(file, reading, [&](std::string_view text) {
-      const std::string hint = "a text, JSON lines (.jsonl) or tokens (.bin)";
+  TokenData text_tokens(const std::string& file, bool documents) {
+    const std::string read_mode = documents ? "documents under " + text_field_ : "text";
+    TokenData tokens = cache_.tokens(file, read_mode, [&](std::string_view text) {
+      const std::string hint = "give a text, JSON lines (.jsonl) or tokens (.bin)";
       require(!text.empty(), file + " is empty", hint);
-      auto made = documents ? tokenize_documents(text, file, documents_in_lines(), tokenizer_)
-                            : tokenize_text(text, file, tokenizer_);
-      require(!made.empty(), file + " holds no tokens", hint);
-      return made;
+      auto ids = documents ? tokenize_documents(text, file, json_lines_format(), tokenizer_)
+                           : tokenize_text(text, file, tokenizer_);
+      require(!ids.empty(), file + " has no tokens", hint);
+      return ids;
     });
     return tokens;
   }

@@ -38,22 +38,22 @@ struct Document {
   bool is_json = false;
 };
 
-// Returns the text under format.field of the JSON object in a line. Errors call the line `where`.
-// Throws if the line is not a JSON object, or if the field is missing or not a string.
-inline std::string json_document(std::string_view line, const std::string& where,
+// Returns the text under format.field of the JSON object in a line. Errors call the line
+// `location`. Throws if the line is not a JSON object, or if the field is missing or not a string.
+inline std::string json_document(std::string_view line, const std::string& location,
                                  const DocumentFormat& format) {
-  const Json json = parse_json(line, where);
-  require(json.is_object(), where + " is not a JSON object",
-          "a .jsonl file has an object on each line");
+  const Json json = parse_json(line, location);
+  require(json.is_object(), location + " is not a JSON object",
+          "put one JSON object on each line of a .jsonl file");
   const Json* value = json_member(json, format.field);
   if (value == nullptr) {
     std::string names;
     for (const auto& [name, other] : json.items()) names += (names.empty() ? "" : ", ") + name;
-    fail(where + " has no field \"" + printable(format.field) + "\"" +
+    fail(location + " has no field \"" + printable(format.field) + "\"" +
              (names.empty() ? " (it is empty)" : " (it has: " + printable(names) + ")"),
-         quantity("text field") + " NAME says which one holds the text");
+         "set " + quantity("text field") + " to the field that holds the text");
   }
-  return json_text(*value, where + ": the field \"" + printable(format.field) + "\"");
+  return json_text(*value, location + ": the field \"" + printable(format.field) + "\"");
 }
 
 // The documents of several files, in order.
@@ -66,7 +66,7 @@ class DocumentReader {
       kinds_.push_back(kind_of(path));
       maps_.emplace_back(path);
       const auto bytes = maps_.back().bytes();
-      require(!bytes.empty(), path + " is empty", "a file with at least one document");
+      require(!bytes.empty(), path + " is empty", "give a file with at least one document");
       ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_SEQUENTIAL);
       total_ += static_cast<std::int64_t>(bytes.size());
       times_.push_back(time_of(path));
@@ -78,7 +78,7 @@ class DocumentReader {
   bool next(Document& document) {
     while (input_ < maps_.size()) {
       const std::string_view file = text_of_input(input_);
-      if (at_ < file.size()) {
+      if (position_ < file.size()) {
         document.input = input_;
         document.line = line_;
         document.is_json = kinds_[input_] == DocumentFormat::Kind::json_lines;
@@ -86,8 +86,8 @@ class DocumentReader {
         continue;
       }
       ++input_;
-      before_ += std::ssize(file);
-      at_ = 0;
+      earlier_bytes_ += std::ssize(file);
+      position_ = 0;
       line_ = 1;
     }
     return false;
@@ -115,15 +115,15 @@ class DocumentReader {
   std::int64_t total_bytes() const { return total_; }
 
   // Bytes of all files before the next document.
-  std::int64_t bytes_read() const { return before_ + static_cast<std::int64_t>(at_); }
+  std::int64_t bytes_read() const { return earlier_bytes_ + static_cast<std::int64_t>(position_); }
 
   // Releases the pages of all documents read so far; touching them again re-reads them from disk.
   void release_read() {
-    for (; released_input_ < input_; ++released_input_, released_ = 0) {
-      release(released_input_, released_, maps_[released_input_].bytes().size());
+    for (; released_input_ < input_; ++released_input_, released_bytes_ = 0) {
+      release(released_input_, released_bytes_, maps_[released_input_].bytes().size());
     }
-    if (input_ < maps_.size()) release(input_, released_, at_);
-    released_ = at_;
+    if (input_ < maps_.size()) release(input_, released_bytes_, position_);
+    released_bytes_ = position_;
   }
 
   // Throws if the modification time of a file has changed since the file was opened: it was written
@@ -144,9 +144,8 @@ class DocumentReader {
     if (extension == ".txt") return Kind::text;
     if (extension == ".jsonl") return Kind::json_lines;
     fail(path + " is neither .txt nor .jsonl",
-         extension == ".bin"
-             ? quantity("decoding") + " turns token files into text"
-             : quantity("document format") + " says what is in files of other names");
+         extension == ".bin" ? "turn token files into text with " + quantity("decoding")
+                             : "set " + quantity("document format") + " for files of other names");
   }
 
   // Releases the pages that contain bytes begin .. end - 1.
@@ -164,12 +163,13 @@ class DocumentReader {
     return time;
   }
 
-  // Returns the line at at_, without its line break, and moves at_ past it.
+  // Returns the line at position_, without its line break, and moves position_ past it.
   std::string_view take_line(std::string_view file) {
-    const auto* begin = file.data() + at_;
-    const auto* end = static_cast<const char*>(std::memchr(begin, '\n', file.size() - at_));
-    const auto length = end == nullptr ? file.size() - at_ : static_cast<std::size_t>(end - begin);
-    at_ += length + (end == nullptr ? 0 : 1);
+    const auto* begin = file.data() + position_;
+    const auto* end = static_cast<const char*>(std::memchr(begin, '\n', file.size() - position_));
+    const auto length =
+        end == nullptr ? file.size() - position_ : static_cast<std::size_t>(end - begin);
+    position_ += length + (end == nullptr ? 0 : 1);
     ++line_;
     std::string_view line(begin, length);
     if (line.ends_with('\r')) line.remove_suffix(1);
@@ -184,15 +184,15 @@ class DocumentReader {
 
   // Reads up to the next separator. Line breaks inside belong to the document.
   bool next_text(std::string_view file, Document& document) {
-    const std::size_t begin = at_;
+    const std::size_t begin = position_;
     std::size_t end = file.size();
     if (!format_.separator) {
-      at_ = file.size();
+      position_ = file.size();
     } else {
-      for (bool found = false; at_ < file.size() && !found;) {
-        const std::size_t line_begin = at_;
-        found = take_line(file) == *format_.separator;
-        if (found) end = line_begin;
+      for (bool is_separator = false; position_ < file.size() && !is_separator;) {
+        const std::size_t line_begin = position_;
+        is_separator = take_line(file) == *format_.separator;
+        if (is_separator) end = line_begin;
       }
     }
     document.bytes = file.substr(begin, end - begin);
@@ -206,12 +206,12 @@ class DocumentReader {
   std::vector<MappedFile> maps_;
   std::vector<std::filesystem::file_time_type> times_;  // last modification times
   std::int64_t total_ = 0;
-  std::size_t input_ = 0;    // file of the next document, which begins at byte at_
-  std::int64_t before_ = 0;  // bytes of earlier files
-  std::size_t at_ = 0;
+  std::size_t input_ = 0;           // file of the next document, which begins at byte position_
+  std::int64_t earlier_bytes_ = 0;  // bytes of earlier files
+  std::size_t position_ = 0;
   std::int64_t line_ = 1;
-  std::size_t released_input_ = 0;  // pages before byte released_ of this file are released
-  std::size_t released_ = 0;
+  std::size_t released_input_ = 0;  // pages before byte released_bytes_ of this file are released
+  std::size_t released_bytes_ = 0;
 };
 
 }  // namespace llmc

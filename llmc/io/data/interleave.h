@@ -24,43 +24,43 @@ namespace llmc {
 class Interleave {
  public:
   // Maximum period W. It limits the number of digits of the weights.
-  static constexpr std::int64_t kMost = 1'000'000;
+  static constexpr std::int64_t kMaxPeriod = 1'000'000;
 
-  struct Place {
+  struct Location {
     std::int64_t source;
     std::int64_t sample;  // index within this source, from 0
   };
 
   // Throws unless all weights are positive and their sum, after division by their greatest common
-  // divisor, is at most kMost.
+  // divisor, is at most kMaxPeriod.
   explicit Interleave(std::vector<std::int64_t> weights) : weights_(std::move(weights)) {
-    std::int64_t common = 0;
+    std::int64_t divisor = 0;
     for (const std::int64_t w : weights_) {
-      require(w > 0, "a weight that is not above 0");
-      common = std::gcd(common, w);
+      require(w > 0, "a weight that is not above 0", "give weights above 0");
+      divisor = std::gcd(divisor, w);
     }
     for (std::int64_t& w : weights_) {
-      w /= common;
-      if (w > kMost || (period_ += w) > kMost) {
-        fail("weights that add up to more than " + std::to_string(kMost) +
-                 " after division by what they have in common",
-             "weights of fewer digits");
+      w /= divisor;
+      if (w > kMaxPeriod || (period_ += w) > kMaxPeriod) {
+        fail("weights that add up to more than " + std::to_string(kMaxPeriod) +
+                 " after division by their greatest common divisor",
+             "give weights with fewer digits");
       }
     }
     arrange();
   }
 
   // Constant time.
-  Place operator[](std::int64_t g) const {
+  Location operator[](std::int64_t g) const {
     const Slot& slot = slots_[static_cast<std::size_t>(g % period_)];
-    const std::int64_t before = g / period_ * weights_[slot.source];
-    return {slot.source, before + slot.earlier};
+    const std::int64_t offset = g / period_ * weights_[slot.source];
+    return {slot.source, offset + slot.num_earlier};
   }
 
   std::int64_t sources() const { return static_cast<std::int64_t>(weights_.size()); }
 
   // The fraction of samples that come from this source.
-  double share(std::int64_t source) const {
+  double fraction(std::int64_t source) const {
     return static_cast<double>(weights_[static_cast<std::size_t>(source)]) /
            static_cast<double>(period_);
   }
@@ -68,30 +68,31 @@ class Interleave {
  private:
   struct Slot {
     std::uint32_t source;
-    std::uint32_t earlier;  // number of earlier samples of the source in this period
+    std::uint32_t num_earlier;  // number of earlier samples of the source in this period
   };
 
   // Assigns each place to the source whose next sample is due first, among the sources whose next
   // sample may be taken there. Takes O(period · log sources), which is fast even for hundreds of
   // sources.
   void arrange() {
-    using Next = std::pair<std::int64_t, std::size_t>;  // a place, and the source of the sample
-    using Earliest = std::priority_queue<Next, std::vector<Next>, std::greater<>>;
-    Earliest waiting;  // by the first place where the sample may be taken
-    Earliest ready;    // by the place before which the sample is due
-    std::vector<std::int64_t> taken(weights_.size());
-    for (std::size_t s = 0; s < weights_.size(); ++s) waiting.emplace(0, s);
+    using Candidate = std::pair<std::int64_t, std::size_t>;  // a place, and the sample's source
+    using MinQueue = std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>>;
+    MinQueue pending;  // by the first place where the sample may be taken
+    MinQueue ready;    // by the place before which the sample is due
+    std::vector<std::int64_t> num_assigned(weights_.size());
+    for (std::size_t s = 0; s < weights_.size(); ++s) pending.emplace(0, s);
     slots_.reserve(static_cast<std::size_t>(period_));
     for (std::int64_t place = 0; place < period_; ++place) {
-      for (; !waiting.empty() && waiting.top().first <= place; waiting.pop()) {
-        const std::size_t s = waiting.top().second;
-        ready.emplace(((taken[s] + 1) * period_ + weights_[s] - 1) / weights_[s], s);
+      for (; !pending.empty() && pending.top().first <= place; pending.pop()) {
+        const std::size_t s = pending.top().second;
+        ready.emplace(((num_assigned[s] + 1) * period_ + weights_[s] - 1) / weights_[s], s);
       }
-      const std::size_t next = ready.top().second;
+      const std::size_t source = ready.top().second;
       ready.pop();
-      slots_.push_back({static_cast<std::uint32_t>(next), static_cast<std::uint32_t>(taken[next])});
-      ++taken[next];
-      waiting.emplace(taken[next] * period_ / weights_[next], next);
+      slots_.push_back(
+          {static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(num_assigned[source])});
+      ++num_assigned[source];
+      pending.emplace(num_assigned[source] * period_ / weights_[source], source);
     }
   }
 

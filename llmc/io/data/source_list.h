@@ -37,20 +37,21 @@ inline bool exists(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Returns the position of the first `wanted`, from `from` on, that has no backslash before it; npos
-// if there is none.
-inline std::size_t find_plain(std::string_view text, char wanted, std::size_t from) {
+// Returns the position of the first `character`, from `from` on, that has no backslash before it;
+// npos if there is none.
+inline std::size_t find_plain(std::string_view text, char character, std::size_t from) {
   for (std::size_t at = from; at < text.size(); ++at) {
     if (text[at] == '\\') {
       ++at;
-    } else if (text[at] == wanted) {
+    } else if (text[at] == character) {
       return at;
     }
   }
   return text.npos;
 }
 
-inline std::string without_backslashes(std::string_view text) {
+// Removes each backslash that escapes a comma, a colon or a backslash.
+inline std::string unescape(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char next = at + 1 < text.size() ? text[at + 1] : '\0';
@@ -65,17 +66,17 @@ inline std::string without_backslashes(std::string_view text) {
 inline std::int64_t billionths(const std::string& text, const std::string& flag) {
   constexpr std::size_t kDigits = 9;
   const std::size_t point = std::min(text.find('.'), text.size());
-  const std::string whole = text.substr(0, point);
-  std::string part = text.substr(std::min(point + 1, text.size()));
-  const bool digits = (whole + part).find_first_not_of("0123456789") == text.npos;
-  if (!digits || whole.empty() || whole.size() > kDigits || part.size() > kDigits ||
-      (whole + part).find_first_not_of('0') == text.npos) {
+  const std::string integer_part = text.substr(0, point);
+  std::string fraction = text.substr(std::min(point + 1, text.size()));
+  const bool digits = (integer_part + fraction).find_first_not_of("0123456789") == text.npos;
+  if (!digits || integer_part.empty() || integer_part.size() > kDigits ||
+      fraction.size() > kDigits || (integer_part + fraction).find_first_not_of('0') == text.npos) {
     fail(flag + ": '" + text + "' is not a weight",
-         "a number above 0 with up to 9 digits on either side of the point, such as 0.7; a colon "
-         "of a name is written \\:");
+         "give a number above 0 with up to 9 digits on either side of the point, such as 0.7; "
+         "write a colon in a name as \\:");
   }
-  part.resize(kDigits, '0');
-  return std::stoll(whole + part);
+  fraction.resize(kDigits, '0');
+  return std::stoll(integer_part + fraction);
 }
 
 inline std::vector<std::string> split_list(const std::string& text) {
@@ -108,21 +109,23 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
       for (std::size_t at = 0; (at = find_plain(item, ':', at)) != item.npos; ++at) colon = at;
     }
     const std::string name =
-        exists(item) ? item : without_backslashes(std::string_view(item).substr(0, colon));
+        exists(item) ? item : unescape(std::string_view(item).substr(0, colon));
     if (name.empty()) {
-      fail(flag + " '" + text + "' has a source without a name", "NAME[:WEIGHT][,NAME...]");
+      fail(flag + " '" + text + "' has a source without a name",
+           "write NAME[:WEIGHT][,NAME[:WEIGHT]...]");
     }
     list.names.push_back(name);
     if (colon != item.npos) weights.push_back(billionths(item.substr(colon + 1), flag));
   }
   if (weights.empty()) return list;
   if (!weights_allowed) {
-    fail(flag + " takes no weights: each of its sources is measured whole", "NAME[,NAME...]");
+    fail(flag + " takes no weights: each of its sources is evaluated completely",
+         "write NAME[,NAME...]");
   }
   if (weights.size() != list.names.size()) {
-    fail(flag + " '" + text + "' gives " + std::to_string(weights.size()) + " weights for " +
+    fail(flag + " '" + text + "' has " + std::to_string(weights.size()) + " weights for " +
              std::to_string(list.names.size()) + " sources",
-         "a weight for each source, or none");
+         "give every source a weight, or none");
   }
   try {
     list.weights.emplace(std::move(weights));
@@ -137,10 +140,10 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
 inline std::vector<std::string> files_of_source(const std::string& name, const std::string& flag) {
   using namespace source_list_detail;
   if (exists(name) || !is_pattern(name)) return {name};
-  glob_t found{};
-  const int status = ::glob(name.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, nullptr, &found);
-  std::vector<std::string> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
+  glob_t matches{};
+  const int status = ::glob(name.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, nullptr, &matches);
+  std::vector<std::string> files(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  ::globfree(&matches);
   std::erase_if(files, [](const std::string& path) {
     std::error_code ignored;
     return std::filesystem::is_directory(path, ignored) || path.ends_with(kCacheEnding) ||
@@ -149,7 +152,7 @@ inline std::vector<std::string> files_of_source(const std::string& name, const s
   if (status != 0 && status != GLOB_NOMATCH) {
     fail(flag + ": the files of " + name + " cannot be listed");
   }
-  if (files.empty()) fail(flag + ": no file is named like " + name);
+  if (files.empty()) fail(flag + ": no file matches " + name);
   std::sort(files.begin(), files.end());
   return files;
 }

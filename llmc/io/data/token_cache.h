@@ -49,7 +49,7 @@ inline std::uint64_t tokenizer_checksum(const Tokenizer& tokenizer) {
   std::uint64_t sum = 0;
   const auto add = [&](std::string_view text) { sum = mix64(sum, checksum_of(text)); };
   const auto number = [&](std::int64_t n) { add(std::to_string(n)); };
-  const auto unless_refused = [&](const auto& action) {
+  const auto add_none_on_error = [&](const auto& action) {
     try {
       action();
     } catch (const Error&) {
@@ -64,9 +64,9 @@ inline std::uint64_t tokenizer_checksum(const Tokenizer& tokenizer) {
   }
   for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
     const auto token = static_cast<std::int32_t>(id);
-    unless_refused([&] { add(tokenizer.decode(std::span(&token, 1))); });
+    add_none_on_error([&] { add(tokenizer.decode(std::span(&token, 1))); });
   }
-  unless_refused([&] {
+  add_none_on_error([&] {
     constexpr std::string_view kSample =
         "The 2nd QUICK brown-fox didn't jump  over 31415 lazy dogs; they'll \tsee.\r\n\n  It's "
         "caf\u00e9 na\u00efve \u4f60\u597d, \u043f\u0440\u0438\u0432\u0435\u0442 \U0001f642!\n";
@@ -110,11 +110,11 @@ inline std::uint64_t checksum_of_file(const std::filesystem::path& path) {
 // Checksum of tokens as 16-bit integers. The vocabulary must fit into 16 bits.
 inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
   Checksum sum;
-  std::array<std::uint16_t, 4096> narrow;
-  for (; !tokens.empty(); tokens = tokens.subspan(std::min(narrow.size(), tokens.size()))) {
-    const std::size_t n = std::min(narrow.size(), tokens.size());
-    for (std::size_t i = 0; i < n; ++i) narrow[i] = static_cast<std::uint16_t>(tokens[i]);
-    sum.add(std::as_bytes(std::span(narrow).first(n)));
+  std::array<std::uint16_t, 4096> tokens16;
+  for (; !tokens.empty(); tokens = tokens.subspan(std::min(tokens16.size(), tokens.size()))) {
+    const std::size_t n = std::min(tokens16.size(), tokens.size());
+    for (std::size_t i = 0; i < n; ++i) tokens16[i] = static_cast<std::uint16_t>(tokens[i]);
+    sum.add(std::as_bytes(std::span(tokens16).first(n)));
   }
   return sum.value();
 }
@@ -124,28 +124,29 @@ inline std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// Returns the tokens of a cache if it matches `want` and is intact. Otherwise returns nothing and
-// sets `why`.
-inline std::optional<TokenData> read_cache(const std::filesystem::path& path, const Note& want,
-                                           std::string& why) {
+// Returns the tokens of a cache if it matches `expected` and is intact. Otherwise returns nothing
+// and sets `reason`.
+inline std::optional<TokenData> read_cache(const std::filesystem::path& path, const Note& expected,
+                                           std::string& reason) {
   try {
     MappedFile file(path);
     check_token_file(file.bytes(), path.string());
-    Note found;
-    std::memcpy(&found, file.bytes().data() + sizeof(std::int32_t) * kTokenFileNote, sizeof found);
+    Note actual;
+    std::memcpy(&actual, file.bytes().data() + sizeof(std::int32_t) * kTokenFileNote,
+                sizeof actual);
     Checksum sum;
     sum.add(file.bytes().subspan(sizeof(TokenFileHeader)));
-    if (found.version != want.version || found.key != want.key) {
-      why = "is not of this tokenizer";
-    } else if (found.input != want.input) {
-      why = "is of a text that has changed since";
-    } else if (found.tokens != sum.value()) {
-      why = "is damaged (its checksum does not agree)";
+    if (actual.version != expected.version || actual.key != expected.key) {
+      reason = "belongs to another tokenizer";
+    } else if (actual.input != expected.input) {
+      reason = "belongs to a text that has changed since";
+    } else if (actual.tokens != sum.value()) {
+      reason = "is damaged (its checksum differs)";
     } else {
       return TokenData(std::move(file), sizeof(TokenFileHeader));
     }
   } catch (const Error& error) {
-    why = "cannot be used (" + first_line(error.what()) + ")";
+    reason = "cannot be used (" + first_line(error.what()) + ")";
   }
   return std::nullopt;
 }
@@ -162,38 +163,38 @@ class TokenCache {
       : tokenizer_(tokenizer), options_(std::move(options)) {}
 
   // Returns the tokens of the file `path`, from its cache or newly tokenized and then cached.
-  // `reading` is how the text is read (plain, or as documents under which key). If the tokens
+  // `read_mode` is how the text is read (plain, or as documents under which key). If the tokens
   // cannot be cached, the reason is reported on stderr; this is not an error.
-  TokenData tokens(const std::filesystem::path& path, const std::string& reading,
-                   const Tokenize& make) {
+  TokenData tokens(const std::filesystem::path& path, const std::string& read_mode,
+                   const Tokenize& tokenize) {
     std::error_code ignored;
     if (!options_.enabled || !std::filesystem::is_regular_file(path, ignored)) {
-      return TokenData(make(read_file(path)));
+      return TokenData(tokenize(read_file(path)));
     }
     if (tokenizer_.vocabulary_size() > kTokenFileVocabulary) {
       std::cerr << path.string() << " is tokenized in memory: a vocabulary of "
                 << tokenizer_.vocabulary_size() << " does not fit into the 16 bits of a cache\n";
-      return TokenData(make(read_file(path)));
+      return TokenData(tokenize(read_file(path)));
     }
-    const std::uint64_t key = key_of(path, reading);
+    const std::uint64_t key = key_of(path, read_mode);
     const std::filesystem::path cache = cache_path(path, key);
     const Note note{.key = key, .input = token_cache_detail::checksum_of_file(path)};
     if (std::filesystem::exists(cache, ignored)) {
-      std::string why;
-      if (auto kept = token_cache_detail::read_cache(cache, note, why)) return *kept;
-      std::cerr << "the cache " << cache.string() << " " << why << ": tokenizing " << path.string()
-                << " anew\n";
+      std::string reason;
+      if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;
+      std::cerr << "the cache " << cache.string() << " " << reason << ": tokenizing "
+                << path.string() << " again\n";
     }
-    return make_and_keep(path, cache, note, make);
+    return tokenize_and_store(path, cache, note, tokenize);
   }
 
  private:
   using Note = token_cache_detail::Note;
 
-  std::uint64_t key_of(const std::filesystem::path& path, const std::string& reading) {
+  std::uint64_t key_of(const std::filesystem::path& path, const std::string& read_mode) {
     if (!tokenizer_checksum_) tokenizer_checksum_ = tokenizer_checksum(tokenizer_);
     std::string key = std::to_string(token_cache_detail::kVersion) + ' ' +
-                      checksum_text(*tokenizer_checksum_) + ' ' + reading;
+                      checksum_text(*tokenizer_checksum_) + ' ' + read_mode;
     // In a shared cache directory, texts of the same name must not replace each other's cache.
     if (!options_.directory.empty()) key += ' ' + std::filesystem::absolute(path).string();
     return checksum_of(key);
@@ -207,10 +208,11 @@ class TokenCache {
     return (directory.empty() ? path.parent_path() : directory) / name;
   }
 
-  TokenData make_and_keep(const std::filesystem::path& path, const std::filesystem::path& cache,
-                          Note note, const Tokenize& make) const {
+  TokenData tokenize_and_store(const std::filesystem::path& path,
+                               const std::filesystem::path& cache, Note note,
+                               const Tokenize& tokenize) const {
     const std::string text = read_file(path);
-    std::vector<std::int32_t> tokens = make(text);
+    std::vector<std::int32_t> tokens = tokenize(text);
     if (tokens.empty()) return TokenData();
     check_tokens(tokens, tokenizer_.vocabulary_size(), path.string());
     // Checksum of the tokenized text: the file may have changed since it was first read.
@@ -230,8 +232,8 @@ class TokenCache {
       return TokenData(std::move(tokens));
     }
     std::cerr << "cached the tokens of " << path.string() << " in " << cache.string() << "\n";
-    std::string why;
-    if (auto kept = token_cache_detail::read_cache(cache, note, why)) return *kept;
+    std::string reason;
+    if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;
     return TokenData(std::move(tokens));  // another run has replaced the cache
   }
 

@@ -26,12 +26,12 @@
 
 namespace llmc {
 
-static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 inline constexpr std::int32_t kTokenFileMagic = 20240520;
 inline constexpr std::int32_t kTokenFileVersion = 1;
 inline constexpr std::int64_t kTokenFileVocabulary = std::int64_t{1} << 16;
-inline constexpr std::int64_t kTokenFileMost = std::numeric_limits<std::int32_t>::max();  // tokens
+inline constexpr std::int64_t kTokenFileMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 using TokenFileHeader = std::array<std::int32_t, 256>;
 inline constexpr std::size_t kTokenFileNote = 3;  // index of the first unused header integer
@@ -52,7 +52,7 @@ class TokenData {
 
   explicit TokenData(std::vector<std::int32_t> tokens) {
     const auto shared = std::make_shared<const std::vector<std::int32_t>>(std::move(tokens));
-    wide_ = shared->data();
+    tokens32_ = shared->data();
     size_ = static_cast<std::int64_t>(shared->size());
     owner_ = shared;
   }
@@ -63,9 +63,9 @@ class TokenData {
     const auto shared = std::make_shared<const MappedFile>(std::move(file));
     const std::span bytes = shared->bytes().subspan(begin);
     if (width == TokenWidth::bits16) {
-      narrow_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
+      tokens16_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
     } else {
-      wide_ = reinterpret_cast<const std::int32_t*>(bytes.data());
+      tokens32_ = reinterpret_cast<const std::int32_t*>(bytes.data());
     }
     size_ = static_cast<std::int64_t>(bytes.size()) / token_bytes(width);
     owner_ = shared;
@@ -74,15 +74,15 @@ class TokenData {
   std::int64_t size() const { return size_; }
 
   std::int32_t operator[](std::int64_t i) const {
-    return narrow_ != nullptr ? std::int32_t{narrow_[i]} : wide_[i];
+    return tokens16_ != nullptr ? std::int32_t{tokens16_[i]} : tokens32_[i];
   }
 
   // Returns tokens begin .. end - 1 without copying them.
   TokenData slice(std::int64_t begin, std::int64_t end) const {
     check_range(begin, end);
     TokenData part = *this;
-    if (narrow_ != nullptr) part.narrow_ += begin;
-    if (wide_ != nullptr) part.wide_ += begin;
+    if (tokens16_ != nullptr) part.tokens16_ += begin;
+    if (tokens32_ != nullptr) part.tokens32_ += begin;
     part.size_ = end - begin;
     return part;
   }
@@ -90,10 +90,10 @@ class TokenData {
   // Copies tokens begin .. begin + count - 1 to `out`.
   void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
     check_range(begin, begin + count);
-    if (narrow_ != nullptr) {
-      std::copy_n(narrow_ + begin, count, out);
+    if (tokens16_ != nullptr) {
+      std::copy_n(tokens16_ + begin, count, out);
     } else if (count > 0) {
-      std::copy_n(wide_ + begin, count, out);
+      std::copy_n(tokens32_ + begin, count, out);
     }
   }
 
@@ -101,12 +101,13 @@ class TokenData {
   void check_range(std::int64_t begin, std::int64_t end) const {
     if (0 <= begin && begin <= end && end <= size_) return;
     fail("tokens " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
-         std::to_string(size_) + " were asked for");
+         std::to_string(size_) + " are out of range");
   }
 
   std::shared_ptr<const void> owner_;
-  const std::uint16_t* narrow_ = nullptr;  // one of the two is set; neither if there are no tokens
-  const std::int32_t* wide_ = nullptr;
+  // One of the two is set; neither if the tokens are empty.
+  const std::uint16_t* tokens16_ = nullptr;
+  const std::int32_t* tokens32_ = nullptr;
   std::int64_t size_ = 0;
 };
 
@@ -114,31 +115,31 @@ class TokenData {
 
 // Throws an error that names the file unless `bytes` are a complete token file.
 inline void check_token_file(std::span<const std::byte> bytes, const std::string& path) {
-  const std::string ours = "token files are llm.c's: a header of 1024 bytes, then 16-bit tokens";
-  require(!bytes.empty(), path + " is empty", ours);
+  const std::string hint = "give a token file of llm.c: a header of 1024 bytes, then 16-bit tokens";
+  require(!bytes.empty(), path + " is empty", hint);
   TokenFileHeader header{};
-  const bool whole = bytes.size() >= sizeof header;
+  const bool has_header = bytes.size() >= sizeof header;
   std::memcpy(header.data(), bytes.data(), std::min(bytes.size(), sizeof header));
   if (bytes.size() >= sizeof(std::int32_t) && header[0] != kTokenFileMagic) {
     fail(path + " is not a token file: it begins with " + std::to_string(header[0]) + ", not " +
              std::to_string(kTokenFileMagic),
-         ours + "; a text may have any name that does not end in .bin");
+         hint + "; give a text a name that does not end in .bin");
   }
-  if (!whole) {
+  if (!has_header) {
     fail(path + " is truncated: its " + byte_text(static_cast<std::int64_t>(bytes.size())) +
              " are less than the header",
-         ours);
+         hint);
   }
   if (header[1] != kTokenFileVersion) {
     fail(path + " is a token file of version " + std::to_string(header[1]),
-         "version 1 (16-bit tokens) can be read");
+         "supported version: 1 (16-bit tokens)");
   }
-  require(header[2] != 0, path + " holds no tokens");
-  const auto there = static_cast<std::int64_t>(bytes.size() - sizeof header);
-  if (header[2] < 0 || there != std::int64_t{header[2]} * 2) {
-    const bool less = there < std::int64_t{header[2]} * 2;
-    fail(path + (less ? " is truncated" : " is garbled") + ": its header says " +
-         std::to_string(header[2]) + " tokens of 2 bytes, and " + std::to_string(there) +
+  require(header[2] != 0, path + " has no tokens");
+  const auto data_bytes = static_cast<std::int64_t>(bytes.size() - sizeof header);
+  if (header[2] < 0 || data_bytes != std::int64_t{header[2]} * 2) {
+    const bool is_short = data_bytes < std::int64_t{header[2]} * 2;
+    fail(path + (is_short ? " is truncated" : " is damaged") + ": its header announces " +
+         std::to_string(header[2]) + " tokens of 2 bytes, but " + std::to_string(data_bytes) +
          " bytes follow");
   }
 }
@@ -155,9 +156,9 @@ inline TokenData read_token_file(const std::filesystem::path& path) {
 inline void check_token_file_vocabulary(std::int64_t vocabulary_size, const std::string& path) {
   if (vocabulary_size <= kTokenFileVocabulary) return;
   fail("the tokens of a vocabulary of " + std::to_string(vocabulary_size) +
-           " do not fit into the 16 bits they have in " + path,
-       "at most " + std::to_string(kTokenFileVocabulary) +
-           "; give the text itself, which is tokenized in memory");
+           " do not fit into the 16 bits per token of " + path,
+       "use a vocabulary of at most " + std::to_string(kTokenFileVocabulary) +
+           " tokens, or give the text itself, which is tokenized in memory");
 }
 
 // Throws if a token is not in 0 .. vocabulary_size - 1; the error names the position of the first
@@ -170,7 +171,7 @@ inline void check_tokens(std::span<const std::int32_t> tokens, std::int64_t voca
   if (bad == tokens.end()) return;
   fail(path + ": token " + std::to_string(offset + (bad - tokens.begin())) + " is " +
            std::to_string(*bad) + ", outside the vocabulary of " + std::to_string(vocabulary_size),
-       "tokens must come from the tokenizer that is used with them");
+       "give the tokenizer that the tokens were made with");
 }
 
 // Writes a token file piece by piece under a temporary name. `finish` gives the file its name and
@@ -185,50 +186,52 @@ class TokenFileWriter {
 
   // For a number of tokens that is not known in advance.
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size)
-      : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMost, {}) {}
+      : TokenFileWriter(path, vocabulary_size, 1, kTokenFileMaxTokens, {}) {}
 
   // Throws if a token is outside the vocabulary, or if there are more tokens than announced.
   void append(std::span<const std::int32_t> tokens) {
     const std::string path = file_.path().string();
-    check_tokens(tokens, vocabulary_size_, path, written_);
+    check_tokens(tokens, vocabulary_size_, path, num_written_);
     const auto n = static_cast<std::int64_t>(tokens.size());
-    if (n > most_ - written_) fail(path + ": more tokens than " + std::to_string(most_));
+    if (n > max_count_ - num_written_)
+      fail(path + ": more tokens than " + std::to_string(max_count_));
     constexpr std::size_t kPiece = std::size_t{1} << 16;
     for (; !tokens.empty(); tokens = tokens.subspan(std::min(kPiece, tokens.size()))) {
       const std::span piece = tokens.first(std::min(kPiece, tokens.size()));
-      narrow_.resize(piece.size());
-      std::transform(piece.begin(), piece.end(), narrow_.begin(),
+      buffer_.resize(piece.size());
+      std::transform(piece.begin(), piece.end(), buffer_.begin(),
                      [](std::int32_t token) { return static_cast<std::uint16_t>(token); });
-      file_.write(std::as_bytes(std::span(narrow_)));
+      file_.write(std::as_bytes(std::span(buffer_)));
     }
-    written_ += n;
+    num_written_ += n;
   }
 
   // Changes the name that `finish` gives the file. The directory must be the same.
   void rename(const std::filesystem::path& path) { file_.rename(path); }
 
-  std::int64_t written() const { return written_; }  // tokens
+  std::int64_t num_written() const { return num_written_; }  // tokens
 
   // Throws if fewer tokens were written than announced, or none; then nothing is replaced.
   void finish() {
-    if (written_ < least_) {
-      fail(file_.path().string() + ": " + std::to_string(written_) + " tokens of " +
-           std::to_string(least_) + " were written");
+    if (num_written_ < min_count_) {
+      fail(file_.path().string() + ": " + std::to_string(num_written_) + " tokens of " +
+           std::to_string(min_count_) + " were written");
     }
-    if (least_ != written_) write_header(written_);
+    if (min_count_ != num_written_) write_header(num_written_);
     file_.commit();
   }
 
  private:
   TokenFileWriter(const std::filesystem::path& path, std::int64_t vocabulary_size,
-                  std::int64_t least, std::int64_t most, std::span<const std::int32_t> note)
+                  std::int64_t min_count, std::int64_t max_count,
+                  std::span<const std::int32_t> note)
       : vocabulary_size_(vocabulary_size),
-        least_(least),
-        most_(most),
+        min_count_(min_count),
+        max_count_(max_count),
         note_(note.begin(), note.end()),
-        file_(checked(path, vocabulary_size, least)) {
-    if (least == most) file_.reserve(kHeaderBytes + 2 * most);
-    write_header(least);
+        file_(check_arguments(path, vocabulary_size, min_count)) {
+    if (min_count == max_count) file_.reserve(kHeaderBytes + 2 * max_count);
+    write_header(min_count);
   }
 
   static constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(TokenFileHeader));
@@ -249,20 +252,21 @@ class TokenFileWriter {
   }
 
   // Checks the arguments before the file is created.
-  static const std::filesystem::path& checked(const std::filesystem::path& path,
-                                              std::int64_t vocabulary_size, std::int64_t count) {
+  static const std::filesystem::path& check_arguments(const std::filesystem::path& path,
+                                                      std::int64_t vocabulary_size,
+                                                      std::int64_t count) {
     check_token_file_vocabulary(vocabulary_size, path.string());
-    if (count < 1 || count > kTokenFileMost) {
+    if (count < 1 || count > kTokenFileMaxTokens) {
       fail(path.string() + ": " + std::to_string(count) + " tokens cannot be in one token file",
-           "1 to " + std::to_string(kTokenFileMost));
+           "write 1 to " + std::to_string(kTokenFileMaxTokens) + " tokens");
     }
     return path;
   }
 
-  std::int64_t vocabulary_size_, least_, most_;
+  std::int64_t vocabulary_size_, min_count_, max_count_;
   std::vector<std::int32_t> note_;
-  std::int64_t written_ = 0;
-  std::vector<std::uint16_t> narrow_;
+  std::int64_t num_written_ = 0;
+  std::vector<std::uint16_t> buffer_;
   AtomicFile file_;
 };
 

@@ -82,9 +82,9 @@ class TokenSource {
       auto next = piece.starts ? std::ranges::lower_bound(*piece.starts, first) : kNoStarts.begin();
       const auto end = piece.starts ? piece.starts->end() : kNoStarts.end();
       for (std::int64_t k = 0; k < n; ++k, ++i) {
-        const bool listed = next != end && *next == first + k;
-        if (listed) ++next;
-        if (listed || (!piece.starts && end_of_text_ && tokens[i] == *end_of_text_)) start = i;
+        const bool is_listed = next != end && *next == first + k;
+        if (is_listed) ++next;
+        if (is_listed || (!piece.starts && end_of_text_ && tokens[i] == *end_of_text_)) start = i;
         out[i] = start;
       }
     });
@@ -106,9 +106,9 @@ class TokenSource {
     return false;
   }
 
-  // Runs the check of `copy` on the first and the last `most` tokens of each file. So tokens of
+  // Runs the check of `copy` on the first and the last `count` tokens of each file. So tokens of
   // another tokenizer are detected before a run begins, not in the middle of it.
-  void check_ends(std::int64_t most) const {
+  void check_ends(std::int64_t count) const {
     constexpr std::int64_t kPiece = 1 << 16;
     std::vector<std::int32_t> tokens(kPiece);
     const auto check = [&](std::int64_t begin, std::int64_t end) {
@@ -118,8 +118,8 @@ class TokenSource {
     };
     for (const Piece& piece : pieces_) {
       const std::int64_t end = piece.begin + piece.tokens.size();
-      check(piece.begin, std::min(end, piece.begin + most));
-      check(std::max(piece.begin + most, end - most), end);
+      check(piece.begin, std::min(end, piece.begin + count));
+      check(std::max(piece.begin + count, end - count), end);
     }
   }
 
@@ -139,7 +139,7 @@ class TokenSource {
   void for_each_part(std::int64_t begin, std::int64_t count, Each&& each) const {
     if (begin < 0 || count < 0 || count > size_ - begin) {
       fail(name_ + ": tokens " + std::to_string(begin) + " to " + std::to_string(begin + count) +
-           " of " + std::to_string(size_) + " were asked for");
+           " of " + std::to_string(size_) + " are out of range");
     }
     auto piece = std::ranges::upper_bound(pieces_, begin, {}, &Piece::begin);
     if (piece != pieces_.begin()) --piece;

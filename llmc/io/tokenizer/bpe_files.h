@@ -30,12 +30,12 @@ inline BpeListing::NamedIds named_ids(const Json& json, const std::string& what)
   return ids;
 }
 
-// Parses "a b"; `where` names the place of the line in errors.
+// Parses "a b"; `location` names the place of the line in errors.
 inline std::pair<std::string, std::string> two_names(std::string_view line,
-                                                     const std::string& where) {
+                                                     const std::string& location) {
   const std::size_t space = line.find(' ');
   if (space == line.npos || space != line.rfind(' ')) {
-    fail(where + in_quotes(line) + " is not two tokens with a space between them");
+    fail(location + in_quotes(line) + " is not two tokens with a space between them");
   }
   return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
@@ -43,15 +43,15 @@ inline std::pair<std::string, std::string> two_names(std::string_view line,
 // Reads one merge per line. The first line may be a version.
 inline void list_merges(const std::filesystem::path& path, BpeListing& listing) {
   const std::string list = read_file(path);
-  listing.merges_are = path.string();
-  listing.merge_number = ", line ";
+  listing.merges_source = path.string();
+  listing.merge_label = ", line ";
   for (Lines lines(list); lines.next();) {
     if (lines.number() == 1 && lines.line().starts_with("#version")) {
       listing.first_merge = 2;
       continue;
     }
-    const std::string where = path.string() + ", line " + std::to_string(lines.number()) + ": ";
-    listing.merges.push_back(two_names(lines.line(), where));
+    const std::string location = path.string() + ", line " + std::to_string(lines.number()) + ": ";
+    listing.merges.push_back(two_names(lines.line(), location));
   }
 }
 
@@ -59,21 +59,21 @@ inline void list_merges(const std::filesystem::path& path, BpeListing& listing) 
 inline std::pair<std::filesystem::path, std::filesystem::path> find_pair(
     const std::filesystem::path& directory) {
   constexpr const char* kFiles =
-      "a tokenizer's directory holds tokenizer.json, encoder.json and vocab.bpe, or vocab.json and "
-      "merges.txt";
+      "give a directory with tokenizer.json, with encoder.json and vocab.bpe, or with "
+      "vocab.json and merges.txt";
   for (const auto& [vocabulary, merges] :
        {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")}) {
-    const bool has_vocabulary = is_there(directory / vocabulary);
-    const bool has_merges = is_there(directory / merges);
+    const bool has_vocabulary = path_exists(directory / vocabulary);
+    const bool has_merges = path_exists(directory / merges);
     if (has_vocabulary && has_merges) return {directory / vocabulary, directory / merges};
     if (has_vocabulary || has_merges) {
-      const std::string here = has_vocabulary ? vocabulary : merges;
-      fail(
-          directory.string() + " has " + here + " but no " + (has_vocabulary ? merges : vocabulary),
-          kFiles);
+      const std::string existing = has_vocabulary ? vocabulary : merges;
+      fail(directory.string() + " has " + existing + " but no " +
+               (has_vocabulary ? merges : vocabulary),
+           kFiles);
     }
   }
-  fail(directory.string() + " has no files of a tokenizer", kFiles);
+  fail(directory.string() + " has no tokenizer files", kFiles);
 }
 
 }  // namespace bpe
@@ -82,15 +82,16 @@ inline std::pair<std::filesystem::path, std::filesystem::path> find_pair(
 inline BpeVocabulary read_bpe_pair(const std::filesystem::path& directory) {
   const auto [vocabulary, merges] = bpe::find_pair(directory);
   BpeListing listing;
-  listing.special_by_look = true;
-  listing.ids_are = vocabulary.string();
-  listing.ids = bpe::named_ids(parse_json(read_file(vocabulary), listing.ids_are), listing.ids_are);
+  listing.infer_special = true;
+  listing.ids_source = vocabulary.string();
+  listing.ids =
+      bpe::named_ids(parse_json(read_file(vocabulary), listing.ids_source), listing.ids_source);
   bpe::list_merges(merges, listing);
   const std::filesystem::path added = directory / "added_tokens.json";
-  if (is_there(added)) {
-    listing.special_are = added.string();
-    listing.special =
-        bpe::named_ids(parse_json(read_file(added), listing.special_are), listing.special_are);
+  if (path_exists(added)) {
+    listing.special_source = added.string();
+    listing.special = bpe::named_ids(parse_json(read_file(added), listing.special_source),
+                                     listing.special_source);
   }
   return make_bpe_vocabulary(listing);
 }

@@ -52,17 +52,17 @@ class BpeTokenizer : public Tokenizer {
     tokens.reserve(text.size() / 4);
     // Most pieces of a long text occur in it several times. Maps a piece to the range [from, to) of
     // its tokens in `tokens`.
-    std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;
+    std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> cache;
     Workspace workspace;
     splitter_.split(text, [&](std::string_view piece) {
       const std::size_t begin = tokens.size();
-      const auto found = seen.find(piece);
-      if (found == seen.end()) {
+      const auto entry = cache.find(piece);
+      if (entry == cache.end()) {
         merge(piece, tokens, workspace);
-        if (seen.size() < kMostSeen) seen.emplace(piece, std::pair(begin, tokens.size()));
+        if (cache.size() < kMaxCachedPieces) cache.emplace(piece, std::pair(begin, tokens.size()));
         return;
       }
-      const auto [from, to] = found->second;
+      const auto [from, to] = entry->second;
       for (std::size_t i = from; i < to; ++i) tokens.push_back(tokens[i]);
     });
     return tokens;
@@ -70,7 +70,7 @@ class BpeTokenizer : public Tokenizer {
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
     std::string text;
-    for (const std::int32_t token : tokens) text += vocabulary_.bytes[checked(token)];
+    for (const std::int32_t token : tokens) text += vocabulary_.bytes[checked_index(token)];
     return text;
   }
 
@@ -80,7 +80,7 @@ class BpeTokenizer : public Tokenizer {
   std::vector<TextFile> files() const override { return bpe_files(vocabulary_); }
 
  private:
-  static constexpr std::size_t kMostSeen = std::size_t{1} << 20;  // about 100 MB
+  static constexpr std::size_t kMaxCachedPieces = std::size_t{1} << 20;  // about 100 MB
 
   // A token of an unfinished piece, in a list that is linked by index.
   struct Link {
@@ -122,10 +122,11 @@ class BpeTokenizer : public Tokenizer {
     while (!work.candidates.empty()) {
       const auto [rank, i] = work.candidates.top();
       work.candidates.pop();
-      const BpeMerge& wanted = vocabulary_.merges[static_cast<std::size_t>(rank)];
+      const BpeMerge& expected = vocabulary_.merges[static_cast<std::size_t>(rank)];
       const std::int64_t right = link(i).next;
-      if (link(i).token != wanted.left || right == n || link(right).token != wanted.right) continue;
-      link(i) = {wanted.merged, link(i).previous, link(right).next};
+      if (link(i).token != expected.left || right == n || link(right).token != expected.right)
+        continue;
+      link(i) = {expected.merged, link(i).previous, link(right).next};
       if (link(right).next < n) link(link(right).next).previous = i;
       link(right).token = kGone;
       consider(link(i).previous);

@@ -23,19 +23,19 @@ inline constexpr std::array<std::uint8_t, 256> kByteOrder = [] {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
   };
   std::array<std::uint8_t, 256> order{};
-  std::size_t printables = 0;
-  std::size_t others = kPrintableBytes;
+  std::size_t num_printable = 0;
+  std::size_t next_other = kPrintableBytes;
   for (int byte = 0; byte < 256; ++byte) {
-    order[printable(byte) ? printables++ : others++] = static_cast<std::uint8_t>(byte);
+    order[printable(byte) ? num_printable++ : next_other++] = static_cast<std::uint8_t>(byte);
   }
   return order;
 }();
 
 // The inverse of kByteOrder: the id of each byte.
-inline constexpr std::array<std::int32_t, 256> kPlaceOfByte = [] {
-  std::array<std::int32_t, 256> place{};
-  for (std::size_t id = 0; id < 256; ++id) place[kByteOrder[id]] = static_cast<std::int32_t>(id);
-  return place;
+inline constexpr std::array<std::int32_t, 256> kIdOfByte = [] {
+  std::array<std::int32_t, 256> ids{};
+  for (std::size_t id = 0; id < 256; ++id) ids[kByteOrder[id]] = static_cast<std::int32_t>(id);
+  return ids;
 }();
 
 // Returns the name of these bytes in the files: one character per byte.
@@ -43,8 +43,8 @@ inline std::string name_of_bytes(std::string_view bytes) {
   std::string name;
   for (const char c : bytes) {
     const int byte = static_cast<std::uint8_t>(c);
-    const int place = kPlaceOfByte[static_cast<std::size_t>(byte)];
-    const int character = place < kPrintableBytes ? byte : 256 + place - kPrintableBytes;
+    const int id = kIdOfByte[static_cast<std::size_t>(byte)];
+    const int character = id < kPrintableBytes ? byte : 256 + id - kPrintableBytes;
     if (character >= 0x80) name += static_cast<char>(0xc0 | character >> 6);
     name += static_cast<char>(character < 0x80 ? character : 0x80 | (character & 0x3f));
   }
@@ -62,11 +62,11 @@ inline std::optional<std::string> bytes_of_name(std::string_view name) {
     if (length == 2) {
       character = (character & 0x1f) << 6 | (static_cast<std::uint8_t>(name[1]) & 0x3f);
     }
-    const std::size_t place = character < 256 ? static_cast<std::size_t>(kPlaceOfByte[character])
-                                              : character - 256 + kPrintableBytes;
-    const bool stands = character < 256 ? place < kPrintableBytes : place < kByteOrder.size();
-    if (!stands) return std::nullopt;
-    bytes += static_cast<char>(kByteOrder[place]);
+    const std::size_t id = character < 256 ? static_cast<std::size_t>(kIdOfByte[character])
+                                           : character - 256 + kPrintableBytes;
+    const bool is_valid = character < 256 ? id < kPrintableBytes : id < kByteOrder.size();
+    if (!is_valid) return std::nullopt;
+    bytes += static_cast<char>(kByteOrder[id]);
     name.remove_prefix(length);
   }
   return bytes;

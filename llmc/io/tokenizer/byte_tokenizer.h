@@ -22,7 +22,7 @@ class ByteTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> tokens;
     tokens.reserve(text.size());
-    for (const char c : text) tokens.push_back(kPlaceOfByte[static_cast<std::uint8_t>(c)]);
+    for (const char c : text) tokens.push_back(kIdOfByte[static_cast<std::uint8_t>(c)]);
     return tokens;
   }
 
@@ -30,7 +30,7 @@ class ByteTokenizer : public Tokenizer {
     std::string text;
     text.reserve(tokens.size());
     for (const std::int32_t token : tokens) {
-      const std::size_t id = checked(token);
+      const std::size_t id = checked_index(token);
       if (id < kByteOrder.size()) {
         text += static_cast<char>(kByteOrder[id]);
       } else {
@@ -49,7 +49,7 @@ class ByteTokenizer : public Tokenizer {
   // The files of a byte pair encoding without merges.
   std::vector<TextFile> files() const override {
     BpeVocabulary vocabulary{
-        .bytes = {}, .merges = {}, .special = special_tokens(), .byte_ids = kPlaceOfByte};
+        .bytes = {}, .merges = {}, .special = special_tokens(), .byte_ids = kIdOfByte};
     for (const std::uint8_t byte : kByteOrder) {
       vocabulary.bytes.emplace_back(1, static_cast<char>(byte));
     }

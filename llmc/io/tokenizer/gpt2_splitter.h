@@ -32,7 +32,7 @@ class Gpt2Splitter {
     const std::string pattern = gpt2_pattern();
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                               PCRE2_UTF | PCRE2_ANCHORED, &error, &at, nullptr));
-    if (!code_) fail_pcre2(error, "a PCRE2 library with Unicode (libpcre2-8) is needed");
+    if (!code_) fail_pcre2(error, "install a PCRE2 library with Unicode (libpcre2-8)");
     // If the library cannot compile to machine code, it interprets the pattern: slower, but no
     // error.
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
@@ -49,9 +49,9 @@ class Gpt2Splitter {
     require(match != nullptr, "out of memory");
     const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(match.get());
     for (std::size_t at = 0; at < text.size(); at = ends[1]) {
-      const int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
-                                    subject.size(), at, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
-      if (found < 0) fail_pcre2(found, "byte " + std::to_string(at) + " of the text");
+      const int status = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
+                                     subject.size(), at, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
+      if (status < 0) fail_pcre2(status, "byte " + std::to_string(at) + " of the text");
       each(text.substr(at, ends[1] - at));
     }
   }

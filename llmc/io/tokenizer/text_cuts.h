@@ -35,17 +35,17 @@ inline bool cuts_are_exact(const Tokenizer& tokenizer) {
          dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
 }
 
-// Returns the parts of a text, as views into it. Each part except the last has at least `least`
+// Returns the parts of a text, as views into it. Each part except the last has at least `min_bytes`
 // bytes and ends at the next place where an ASCII letter, a space and an ASCII letter meet. The
 // space begins the next part. Returns one part if there is no such place.
-inline std::vector<std::string_view> cut_text(std::string_view text, std::size_t least) {
+inline std::vector<std::string_view> cut_text(std::string_view text, std::size_t min_bytes) {
   const auto letter = [&](std::size_t i) {
     const char lower = static_cast<char>(text[i] | 0x20);
     return lower >= 'a' && lower <= 'z';
   };
   std::vector<std::string_view> parts;
   while (true) {
-    std::size_t at = text.find(' ', std::max<std::size_t>(least, 1));
+    std::size_t at = text.find(' ', std::max<std::size_t>(min_bytes, 1));
     while (at < text.size() && !(at + 1 < text.size() && letter(at - 1) && letter(at + 1))) {
       at = text.find(' ', at + 1);
     }

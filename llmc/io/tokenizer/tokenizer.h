@@ -41,15 +41,15 @@ inline std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     check_tokenizer_config(path);
-    const std::filesystem::path whole = path / "tokenizer.json";
-    if (std::filesystem::exists(whole, ignored)) return read_tokenizer_json(whole, spec);
+    const std::filesystem::path json_path = path / "tokenizer.json";
+    if (std::filesystem::exists(json_path, ignored)) return read_tokenizer_json(json_path, spec);
     return std::make_unique<BpeTokenizer>(path);
   }
   const bool exists = std::filesystem::exists(path, ignored);
   if (exists && path.extension() == ".json") return read_tokenizer_json(path, spec);
-  fail(exists ? spec + " is a file, not a tokenizer's directory"
+  fail(exists ? spec + " is a file, not the directory of a tokenizer"
               : "there is no tokenizer \"" + spec + "\"",
-       "bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json and "
+       "give bytes, words:FILE, a tokenizer.json, or a directory with that, with encoder.json and "
        "vocab.bpe, or with vocab.json and merges.txt");
 }
 

@@ -36,6 +36,9 @@ class Tokenizer {
   // Ids are 0 .. vocabulary_size() - 1.
   virtual std::int64_t vocabulary_size() const = 0;
 
+  // Whether encode() and decode() work. They throw if only the number of tokens is known.
+  virtual bool has_text() const { return true; }
+
   // Returns the tokens of a text, which may contain any bytes. Never returns end_of_text(), even if
   // the text spells it out: a document cannot end itself. The exception is a word list, in which
   // end-of-text is a word like any other.
@@ -66,7 +69,7 @@ class Tokenizer {
 
  protected:
   // Returns `token` as an index. Throws if it is outside the vocabulary.
-  std::size_t checked(std::int32_t token) const {
+  std::size_t checked_index(std::int32_t token) const {
     if (token < 0 || token >= vocabulary_size()) {
       fail("token " + std::to_string(token) + " is outside the vocabulary of " +
            std::to_string(vocabulary_size()) + " tokens of the tokenizer " + name());
@@ -77,32 +80,32 @@ class Tokenizer {
 
 inline std::vector<std::int32_t> Tokenizer::encode_with_special(std::string_view text) const {
   const std::vector<SpecialToken> special = special_tokens();
-  std::array<bool, 256> begins{};
+  std::array<bool, 256> can_begin{};
   for (const SpecialToken& token : special)
-    begins[static_cast<unsigned char>(token.text[0])] = true;
+    can_begin[static_cast<unsigned char>(token.text[0])] = true;
   std::vector<std::int32_t> tokens;
   const auto add_plain = [&](std::string_view part) {
     const std::vector<std::int32_t> ids = encode(part);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   };
-  std::size_t plain = 0;  // start of the text that is not encoded yet
+  std::size_t plain_begin = 0;  // start of the text that is not encoded yet
   for (std::size_t at = 0; at < text.size();) {
-    const SpecialToken* found = nullptr;
-    if (begins[static_cast<unsigned char>(text[at])]) {
+    const SpecialToken* match = nullptr;
+    if (can_begin[static_cast<unsigned char>(text[at])]) {
       for (const SpecialToken& token : special) {
-        const bool longer = found == nullptr || token.text.size() > found->text.size();
-        if (longer && text.substr(at).starts_with(token.text)) found = &token;
+        const bool is_longer = match == nullptr || token.text.size() > match->text.size();
+        if (is_longer && text.substr(at).starts_with(token.text)) match = &token;
       }
     }
-    if (found == nullptr) {
+    if (match == nullptr) {
       ++at;
       continue;
     }
-    add_plain(text.substr(plain, at - plain));
-    tokens.push_back(found->id);
-    plain = at += found->text.size();
+    add_plain(text.substr(plain_begin, at - plain_begin));
+    tokens.push_back(match->id);
+    plain_begin = at += match->text.size();
   }
-  add_plain(text.substr(plain));
+  add_plain(text.substr(plain_begin));
   return tokens;
 }
 

@@ -50,12 +50,12 @@ class Section {
     return name_ + (name_.ends_with(".json") ? ": " : ".") + key;
   }
 
-  // Throws if the object has a key that is not in `known`.
-  void only(std::initializer_list<std::string_view> known) const {
+  // Throws if the object has a key that is not in `allowed`.
+  void allow_only(std::initializer_list<std::string_view> allowed) const {
     for (const auto& [key, value] : json_.items()) {
-      if (std::find(known.begin(), known.end(), key) == known.end()) {
-        fail(place(printable(key)) + " is " + text(&value) + ": this key is not known",
-             "only what GPT-2's tokenizer does is done here");
+      if (std::find(allowed.begin(), allowed.end(), key) == allowed.end()) {
+        fail(place(printable(key)) + " is " + text(&value) + ": this key is not supported",
+             "remove the key; only the settings of GPT-2's tokenizer are supported");
       }
     }
   }
@@ -63,11 +63,11 @@ class Section {
   // Throws unless the value of `key` is one of `allowed`; an absent value counts as null.
   void expect(const std::string& key, const std::vector<Json>& allowed) const {
     const Json* value = json_member(json_, key);
-    const Json given = value == nullptr ? Json() : *value;
-    if (std::find(allowed.begin(), allowed.end(), given) != allowed.end()) return;
+    const Json actual = value == nullptr ? Json() : *value;
+    if (std::find(allowed.begin(), allowed.end(), actual) != allowed.end()) return;
     std::string list;
-    for (const Json& one : allowed) list += (list.empty() ? "" : " or ") + text(&one);
-    fail(place(key) + " is " + text(value) + ", which is not done here", "allowed: " + list);
+    for (const Json& item : allowed) list += (list.empty() ? "" : " or ") + text(&item);
+    fail(place(key) + " is " + text(value) + ", which is not supported", "allowed: " + list);
   }
 
  private:
@@ -81,14 +81,14 @@ class Section {
 
 // Reads added_tokens, which `tokenizers` searches for in a text before any other step.
 inline void list_added(const Section& file, BpeListing& listing) {
-  listing.special_are = file.place("added_tokens");
+  listing.special_source = file.place("added_tokens");
   const Json* added = file.find("added_tokens");
   if (added == nullptr) return;
-  if (!added->is_array()) fail(listing.special_are + " is not a list");
+  if (!added->is_array()) fail(listing.special_source + " is not a list");
   for (const Json& item : *added) {
-    const Section token(item,
-                        listing.special_are + "[" + std::to_string(listing.special.size()) + "]");
-    token.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+    const Section token(
+        item, listing.special_source + "[" + std::to_string(listing.special.size()) + "]");
+    token.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     for (const char* key : {"single_word", "lstrip", "rstrip"}) {
       token.expect(key, {false, nullptr});
     }
@@ -100,21 +100,21 @@ inline void list_added(const Section& file, BpeListing& listing) {
 
 // Reads merges, each written as "a b" or ["a", "b"].
 inline void list_merges(const Section& model, BpeListing& listing) {
-  listing.merges_are = model.place("merges");
+  listing.merges_source = model.place("merges");
   listing.first_merge = 0;
   const Json& merges = model.at("merges");
-  if (!merges.is_array()) fail(listing.merges_are + " is not a list");
+  if (!merges.is_array()) fail(listing.merges_source + " is not a list");
   for (const Json& merge : merges) {
-    const std::string where =
-        listing.merges_are + ", merge " + std::to_string(listing.merges.size()) + ": ";
+    const std::string location =
+        listing.merges_source + ", merge " + std::to_string(listing.merges.size()) + ": ";
     if (merge.is_string()) {
-      listing.merges.push_back(bpe::two_names(merge.get_ref<const std::string&>(), where));
+      listing.merges.push_back(bpe::two_names(merge.get_ref<const std::string&>(), location));
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
                merge[1].is_string()) {
       listing.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
     } else {
-      fail(where + printable(merge.dump(-1, ' ', true)) + " is not two tokens",
-           "\"a b\" or [\"a\", \"b\"]");
+      fail(location + printable(merge.dump(-1, ' ', true)) + " is not two tokens",
+           "write a merge as \"a b\" or [\"a\", \"b\"]");
     }
   }
 }
@@ -123,27 +123,28 @@ inline void list_merges(const Section& model, BpeListing& listing) {
 // changes only offsets, which this engine does not use.
 inline void check_post_processor(const Section& file) {
   if (file.find("post_processor") == nullptr) return;
-  const Section after = file.section("post_processor");
-  after.expect("type", {"ByteLevel", "TemplateProcessing"});
-  if (after.at("type") == "TemplateProcessing") after.expect("special_tokens", {Json::object()});
+  const Section post_processor = file.section("post_processor");
+  post_processor.expect("type", {"ByteLevel", "TemplateProcessing"});
+  if (post_processor.at("type") == "TemplateProcessing")
+    post_processor.expect("special_tokens", {Json::object()});
 }
 
 // Checks the pre-tokenizer, which splits a text before the merges, and the decoder, which turns
 // byte names back into bytes.
 inline void check_byte_level(const Section& file) {
-  const Section cut = file.section("pre_tokenizer");
-  cut.expect("type", {"ByteLevel"});
-  cut.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
-  cut.expect("add_prefix_space", {false});
-  cut.expect("use_regex", {true, nullptr});
+  const Section pre_tokenizer = file.section("pre_tokenizer");
+  pre_tokenizer.expect("type", {"ByteLevel"});
+  pre_tokenizer.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  pre_tokenizer.expect("add_prefix_space", {false});
+  pre_tokenizer.expect("use_regex", {true, nullptr});
   file.section("decoder").expect("type", {"ByteLevel"});
 }
 
 inline std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name) {
   check_byte_level(file);
   const Section model = file.section("model");
-  model.only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
-              "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
+  model.allow_only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
+                    "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
   model.expect("dropout", {nullptr, 0.0});
   model.expect("continuing_subword_prefix", {nullptr, ""});
   model.expect("end_of_word_suffix", {nullptr, ""});
@@ -151,8 +152,8 @@ inline std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::strin
   // Every byte has a token, so no text is unknown: unk_token, fuse_unk and byte_fallback have no
   // effect.
   BpeListing listing;
-  listing.ids_are = model.place("vocab");
-  listing.ids = bpe::named_ids(model.at("vocab"), listing.ids_are);
+  listing.ids_source = model.place("vocab");
+  listing.ids = bpe::named_ids(model.at("vocab"), listing.ids_source);
   list_merges(model, listing);
   list_added(file, listing);
   return std::make_unique<BpeTokenizer>(make_bpe_vocabulary(listing), name);
@@ -168,7 +169,7 @@ inline std::unique_ptr<Tokenizer> read_words(const Section& file, const std::str
   file.expect("decoder", {nullptr});
   file.expect("added_tokens", {nullptr, Json::array()});
   const Section model = file.section("model");
-  model.only({"type", "vocab", "unk_token"});
+  model.allow_only({"type", "vocab", "unk_token"});
   const std::string source = model.place("vocab");
   const BpeListing::NamedIds ids = bpe::named_ids(model.at("vocab"), source);
   std::vector<std::string> words(ids.size());
@@ -176,20 +177,20 @@ inline std::unique_ptr<Tokenizer> read_words(const Section& file, const std::str
     const std::string what = source + ": the id of " + bpe::in_quotes(word);
     if (word.empty()) fail(what + " belongs to an empty word");
     if (id >= std::ssize(words)) {
-      fail(what + " is " + std::to_string(id) + ", and there are only " +
-           std::to_string(words.size()));
+      fail(what + " is " + std::to_string(id) + ", but there are only " +
+           std::to_string(words.size()) + " words");
     }
     std::string& place = words[static_cast<std::size_t>(id)];
     if (!place.empty()) {
-      fail(what + " is " + std::to_string(id) + ", which another word has too");
+      fail(what + " is " + std::to_string(id) + ", which is also the id of another word");
     }
     place = word;
   }
-  const std::string unknown = json_text(model.at("unk_token"), model.place("unk_token"));
-  if (std::find(words.begin(), words.end(), unknown) != words.end()) {
-    fail(model.place("unk_token") + " is the word " + bpe::in_quotes(unknown) +
-             ", which unknown words would be read as",
-         "words that are not in the list are an error here");
+  const std::string unknown_token = json_text(model.at("unk_token"), model.place("unk_token"));
+  if (std::find(words.begin(), words.end(), unknown_token) != words.end()) {
+    fail(model.place("unk_token") + " is the word " + bpe::in_quotes(unknown_token) +
+             ", which would hide unknown words",
+         "give an unk_token that is not in the list; an unknown word is an error");
   }
   return std::make_unique<WordTokenizer>(words, path, name);
 }
@@ -203,10 +204,10 @@ inline std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::pat
   const tokenizer_json::Section file(json, path.string());
   if (file.find("model") == nullptr) {
     fail(path.string() + " is not a tokenizer.json: it has no \"model\"",
-         "for encoder.json and vocab.bpe, or vocab.json and merges.txt, give their directory");
+         "give the directory of encoder.json and vocab.bpe, or of vocab.json and merges.txt");
   }
-  file.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-             "post_processor", "decoder", "model"});
+  file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
+                   "pre_tokenizer", "post_processor", "decoder", "model"});
   for (const char* key : {"truncation", "padding", "normalizer"}) file.expect(key, {nullptr});
   tokenizer_json::check_post_processor(file);
   const tokenizer_json::Section model = file.section("model");
@@ -221,7 +222,7 @@ inline std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::pat
 // the text, or a token before or after it.
 inline void check_tokenizer_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer_config.json";
-  if (!is_there(path)) return;
+  if (!path_exists(path)) return;
   const Json json = parse_json(read_file(path), path.string());
   const tokenizer_json::Section config(json, path.string());
   for (const char* key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {

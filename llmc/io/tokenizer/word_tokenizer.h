@@ -50,9 +50,9 @@ class WordTokenizer : public Tokenizer {
     std::size_t begin = text.find_first_not_of(kSpace);
     while (begin < text.size()) {
       const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
-      const auto found = ids_.find(text.substr(begin, end - begin));
-      if (found == ids_.end()) unknown(text, begin, end);
-      tokens.push_back(found->second);
+      const auto entry = ids_.find(text.substr(begin, end - begin));
+      if (entry == ids_.end()) fail_unknown(text, begin, end);
+      tokens.push_back(entry->second);
       begin = text.find_first_not_of(kSpace, end);
     }
     return tokens;
@@ -62,7 +62,7 @@ class WordTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> tokens) const override {
     std::string text;
     for (const std::int32_t token : tokens) {
-      const std::string& word = words_[checked(token)];
+      const std::string& word = words_[checked_index(token)];
       if (!text.empty()) text += ' ';
       text += word;
     }
@@ -71,9 +71,9 @@ class WordTokenizer : public Tokenizer {
 
   // The id of the word "<|endoftext|>", if the list has it.
   std::optional<std::int32_t> end_of_text() const override {
-    const auto found = ids_.find(kEndOfText);
-    if (found == ids_.end()) return std::nullopt;
-    return found->second;
+    const auto entry = ids_.find(kEndOfText);
+    if (entry == ids_.end()) return std::nullopt;
+    return entry->second;
   }
 
   std::string name() const override { return name_; }
@@ -82,7 +82,7 @@ class WordTokenizer : public Tokenizer {
  private:
   static constexpr std::string_view kSpace = kWordSpace;
   static constexpr std::string_view kWordList =
-      "a word list has one word on each line, in UTF-8, without white space or repetition";
+      "write one word on each line, in UTF-8, without white space or repetition";
 
   // Transparent hash: a view of a text can be looked up without a copy.
   struct Hash {
@@ -94,25 +94,25 @@ class WordTokenizer : public Tokenizer {
 
   void add(std::string_view word) {
     const std::string line = source_ + ", line " + std::to_string(words_.size() + 1) + ": ";
-    require(!word.empty(), line + "empty", kWordList);
+    require(!word.empty(), line + "the line is empty", kWordList);
     if (word.find_first_of(kSpace) != word.npos) {
-      fail(line + "white space in \"" + printable(word) + "\"", std::string(kWordList));
+      fail(line + "\"" + printable(word) + "\" contains white space", std::string(kWordList));
     }
     if (!is_utf8(word)) {
       fail(line + "\"" + printable(word) + "\" is not UTF-8", std::string(kWordList));
     }
     if (!ids_.emplace(word, static_cast<std::int32_t>(words_.size())).second) {
-      fail(line + "the word \"" + printable(word) + "\" again", std::string(kWordList));
+      fail(line + "the word \"" + printable(word) + "\" is repeated", std::string(kWordList));
     }
     words_.emplace_back(word);
   }
 
-  [[noreturn]] void unknown(std::string_view text, std::size_t begin, std::size_t end) const {
+  [[noreturn]] void fail_unknown(std::string_view text, std::size_t begin, std::size_t end) const {
     const auto line =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n') + 1;
     fail("line " + std::to_string(line) + ": the word \"" +
              printable(text.substr(begin, end - begin)) + "\" is not in the word list " + source_,
-         "words are separated by white space, punctuation too");
+         "separate all words by white space, and punctuation too");
   }
 
   std::string source_;

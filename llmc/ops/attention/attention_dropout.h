@@ -2,8 +2,8 @@
 // memory.
 //
 // With m_ij in {0, 1} the mask and s = 1 / (1 - p), the forward pass is
-//     out_i = sum_j m_ij s P_ij v_j,
-// where P is the softmax without dropout: its row sums include all keys. The backward pass is
+//     out_i = sum_j m_ij s P_ij v_j.
+// P is the softmax without dropout: its row sums include all keys. The backward pass is
 //     dV_j = sum_i m_ij s P_ij dO_i,   dP_ij = m_ij s dO_i . v_j,
 // and through the softmax dS_ij = P_ij (dP_ij - D_i) with
 //     D_i = sum_j P_ij dP_ij = dO_i . sum_j m_ij s P_ij v_j = dO_i . out_i.
@@ -33,22 +33,22 @@ __device__ __forceinline__ std::uint32_t kept_elements(const DropoutMask& mask, 
   static_assert(N <= 8, "a bit for each element");
   const bool odd = lane_part(1, 2) != 0;
   const int row = first_query + tile_row() + (odd ? 8 : 0);
-  std::uint32_t kept = 0;
+  std::uint32_t keep_bits = 0;
   for (int n = 0; n < N; ++n) {
-    const PhiloxBits drawn = mask.bits(row, (first_key + 8 * n + tile_column()) / 4, head);
-    std::uint32_t mine[2], other[2];  // words of the row drawn here, and of the partner's row
+    const PhiloxBits draw = mask.bits(row, (first_key + 8 * n + tile_column()) / 4, head);
+    std::uint32_t own_words[2], partner_words[2];  // of this lane's row and the partner's row
     for (int i = 0; i < 2; ++i) {
-      mine[i] = odd ? drawn.words[2 + i] : drawn.words[i];
-      other[i] = shuffle_xor(odd ? drawn.words[i] : drawn.words[2 + i], 1);
+      own_words[i] = odd ? draw.words[2 + i] : draw.words[i];
+      partner_words[i] = shuffle_xor(odd ? draw.words[i] : draw.words[2 + i], 1);
     }
     for (int i = 0; i < 2; ++i) {
-      const std::uint32_t upper = odd ? other[i] : mine[i];
-      const std::uint32_t lower = odd ? mine[i] : other[i];
-      kept |= (mask.keeps(upper) ? 1u : 0u) << (4 * n + i);
-      kept |= (mask.keeps(lower) ? 1u : 0u) << (4 * n + 2 + i);
+      const std::uint32_t upper = odd ? partner_words[i] : own_words[i];
+      const std::uint32_t lower = odd ? own_words[i] : partner_words[i];
+      keep_bits |= (mask.keeps(upper) ? 1u : 0u) << (4 * n + i);
+      keep_bits |= (mask.keeps(lower) ? 1u : 0u) << (4 * n + 2 + i);
     }
   }
-  return kept;
+  return keep_bits;
 }
 
 // The same for a tile whose rows are keys and whose columns are queries. The four lanes with
@@ -61,28 +61,28 @@ __device__ __forceinline__ std::uint32_t kept_elements_transposed(const DropoutM
   static_assert(N <= 8, "a bit for each element");
   const int j = lane_part(4, 4);
   const int group = (first_key + 8 * (j / 2) + tile_row()) / 4;
-  std::uint32_t kept = 0;
+  std::uint32_t keep_bits = 0;
   for (int n = 0; n < N; ++n) {
-    const PhiloxBits drawn = mask.bits(first_query + 8 * n + tile_column() + j % 2, group, head);
+    const PhiloxBits draw = mask.bits(first_query + 8 * n + tile_column() + j % 2, group, head);
     for (int d = 0; d < 4; ++d) {
       const int partner = j ^ d;
-      const std::uint32_t low = (partner & 1) != 0 ? drawn.words[1] : drawn.words[0];
-      const std::uint32_t high = (partner & 1) != 0 ? drawn.words[3] : drawn.words[2];
+      const std::uint32_t low = (partner & 1) != 0 ? draw.words[1] : draw.words[0];
+      const std::uint32_t high = (partner & 1) != 0 ? draw.words[3] : draw.words[2];
       std::uint32_t word = (partner & 2) != 0 ? high : low;
       if (d != 0) word = shuffle_xor(word, 4 * d);
-      kept |= (mask.keeps(word) ? 1u : 0u) << (4 * n + partner);
+      keep_bits |= (mask.keeps(word) ? 1u : 0u) << (4 * n + partner);
     }
   }
-  return kept;
+  return keep_bits;
 }
 
 // Multiplies kept elements by `factor` and sets the others to zero.
 template <int N>
-__device__ __forceinline__ void drop_elements(Accumulator (&c)[N], std::uint32_t kept,
+__device__ __forceinline__ void drop_elements(Accumulator (&c)[N], std::uint32_t keep_bits,
                                               float factor) {
   for (int n = 0; n < N; ++n) {
     for (int i = 0; i < 4; ++i) {
-      c[n].v[i] = (kept >> (4 * n + i) & 1u) != 0 ? c[n].v[i] * factor : 0.0f;
+      c[n].v[i] = (keep_bits >> (4 * n + i) & 1u) != 0 ? c[n].v[i] * factor : 0.0f;
     }
   }
 }

@@ -78,19 +78,20 @@ template <class T>
 AttentionShape check_attention(const char* name, const Tensor<T, 3>& out, std::int64_t NH) {
   const auto [B, time, C] = out.shape;
   if (NH < 1 || C % NH != 0) {
-    fail("attention: " + std::to_string(C) + " channels and " + std::to_string(NH) + " heads",
-         "the number of channels is a multiple of the number of heads");
+    fail("attention: " + std::to_string(C) + " channels are not a multiple of " +
+             std::to_string(NH) + " heads",
+         "use a number of channels that is a multiple of the number of heads");
   }
   const std::int64_t HS = C / NH;
   if (HS < 8 || HS > kMaxHeadSize || HS % 8 != 0) {
     fail("attention: head size " + std::to_string(HS) + " (" + std::to_string(C) + " channels / " +
-             std::to_string(NH) + " heads)",
-         "head sizes are multiples of 8 from 8 to 128");
+             std::to_string(NH) + " heads) is not supported",
+         "use a head size that is a multiple of 8, from 8 to 128");
   }
   if (time < 1 || time > kMaxAttentionTime || B > 65535 || NH > 65535) {
     fail("attention: B = " + std::to_string(B) + ", T = " + std::to_string(time) +
-             ", heads = " + std::to_string(NH),
-         "T is from 1 to 2^24, batch rows and heads are at most 65535");
+             ", heads = " + std::to_string(NH) + " is out of range",
+         "use T from 1 to 2^24, and at most 65535 batch rows and heads");
   }
   check_shape(name, out, {B, time, C});
   check_alignment(name, out.data);

@@ -66,8 +66,8 @@ inline std::int64_t row_terms_floats(std::int64_t B, std::int64_t T, std::int64_
 inline void check_row_terms_scratch(const Tensor<float, 1>& scratch, const AttentionShape& shape) {
   const std::int64_t floats = row_terms_floats(shape.B, shape.T, shape.NH);
   if (scratch.size() < floats) {
-    fail("attention backward: scratch of " + std::to_string(scratch.size()) + " floats, needs " +
-         std::to_string(floats));
+    fail("attention backward: scratch holds " + std::to_string(scratch.size()) + " floats, " +
+         std::to_string(floats) + " are needed");
   }
   check_alignment("scratch", scratch.data);
 }

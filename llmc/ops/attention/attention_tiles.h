@@ -35,7 +35,7 @@ __device__ __forceinline__ int warp_in_block() {
 // kRows x kColumns half-precision numbers in shared memory, in chunks of 8 (16 bytes). ldmatrix
 // reads the same chunk of 8 neighbouring rows at once. Rows that are a multiple of 128 bytes apart
 // would use the same banks, so a chunk's place is its number xor the row's. Two rows of 64 bytes
-// (4 chunks) share a 128-byte line, so there the number of the row pair is used.
+// (4 chunks) share a 128-byte line; tiles with such rows use the number of the row pair.
 template <class Element, int kRows_, int kColumns_>
 struct SharedTile {
   static constexpr int kRows = kRows_;
@@ -134,8 +134,8 @@ struct SharedOperands {
   }
 };
 
-// c += A * R^T, where R is rows first_row .. first_row + 8N - 1 of the tile. These are scores of
-// 16M rows against 8N rows, summed over the 16K columns.
+// c += A * R^T; R is rows first_row .. first_row + 8N - 1 of the tile. These are scores of 16M rows
+// against 8N rows, summed over the 16K columns.
 template <class Element, int K, int M, int N, class A, class Tile>
 __device__ __forceinline__ void multiply_by_rows(Accumulator (&c)[M][N], const A& a,
                                                  const Tile& tile, int first_row) {
@@ -154,8 +154,8 @@ __device__ __forceinline__ void multiply_by_rows(Accumulator (&c)[M][N], const A
   }
 }
 
-// c += A * R, where R is rows first_row .. first_row + 16K - 1 of the tile. The result is weighted
-// sums of rows, 8N columns wide.
+// c += A * R; R is rows first_row .. first_row + 16K - 1 of the tile. The result is weighted sums
+// of rows, 8N columns wide.
 template <class Element, int M, int N, int K, class Tile>
 __device__ __forceinline__ void multiply_by_columns(Accumulator (&c)[M][N],
                                                     const OperandA (&a)[M][K], const Tile& tile,
@@ -204,11 +204,11 @@ __device__ __forceinline__ void mask_scores(Accumulator (&s)[M][N], const Visibi
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < 2; ++r) {
       const int query = first_query + 16 * m + 8 * r + tile_row();
-      const int lowest = visibility.first_key(query);
+      const int min_key = visibility.first_key(query);
       for (int n = 0; n < N; ++n) {
         for (int i = 0; i < 2; ++i) {
           const int key = first_key + 8 * n + tile_column() + i;
-          if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
+          if (key > query || key < min_key) s[m][n].v[2 * r + i] = kMinusInfinity;
         }
       }
     }

@@ -70,16 +70,18 @@ __device__ __forceinline__ void load_tile_transposed(const Tile& tile, const flo
 // groups that are 64 columns apart.
 template <int kRows, int kColumns>
 struct FmaBlock {
-  static constexpr int kAcross = kColumns / 4 < 16 ? kColumns / 4 : 16;
-  static constexpr int kDown = kFmaThreads / kAcross;
-  static constexpr int R = kRows / kDown;
-  static constexpr int G = kColumns / (4 * kAcross);
-  static_assert(R * kDown == kRows && 4 * kAcross * G == kColumns);
+  static constexpr int kThreadColumns = kColumns / 4 < 16 ? kColumns / 4 : 16;
+  static constexpr int kThreadRows = kFmaThreads / kThreadColumns;
+  static constexpr int R = kRows / kThreadRows;
+  static constexpr int G = kColumns / (4 * kThreadColumns);
+  static_assert(R * kThreadRows == kRows && 4 * kThreadColumns * G == kColumns);
 
   Vec<float, 4> v[R][G];
 
-  __device__ static int row(int r) { return thread_index() / kAcross * R + r; }
-  __device__ static int column(int g) { return thread_index() % kAcross * 4 + 4 * kAcross * g; }
+  __device__ static int row(int r) { return thread_index() / kThreadColumns * R + r; }
+  __device__ static int column(int g) {
+    return thread_index() % kThreadColumns * 4 + 4 * kThreadColumns * g;
+  }
 };
 
 // c += a * b summed over k = 0 .. depth - 1 (a multiple of 4), a[row][k] and b[k][column]. The
@@ -132,9 +134,9 @@ __device__ __forceinline__ void store_block(float* rows, std::int64_t row_stride
   for (int r = 0; r < c.R; ++r) {
     for (int g = 0; g < c.G; ++g) {
       if (c.row(r) >= valid_rows || c.column(g) >= valid_columns) continue;
-      Vec<float, 4> scaled;
-      for (int j = 0; j < 4; ++j) scaled[j] = c.v[r][g][j] * factor;
-      store_vec(rows + c.row(r) * row_stride + c.column(g), scaled);
+      Vec<float, 4> product;
+      for (int j = 0; j < 4; ++j) product[j] = c.v[r][g][j] * factor;
+      store_vec(rows + c.row(r) * row_stride + c.column(g), product);
     }
   }
 }

@@ -54,16 +54,16 @@ template <class T>
 __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights, const float* q,
                                                 const T* keys, const T* values, int count,
                                                 std::int64_t stride, int HS, float scale_log2) {
-  const bool mine = lane() < count;
+  const bool has_key = lane() < count;
   const float score =
-      mine ? cached_score(q, keys + lane() * stride, HS) * scale_log2 : kMinusInfinity;
+      has_key ? cached_score(q, keys + lane() * stride, HS) * scale_log2 : kMinusInfinity;
   const float max = std::fmax(sums.max, warp_max(score));
-  const float shrink = cached_exp2<T>(sums.max - max);
+  const float correction = cached_exp2<T>(sums.max - max);
   const float weight = cached_exp2<T>(score - max);
   weights[lane()] = weight;
-  sums.weight = sums.weight * shrink + warp_sum(weight);
+  sums.weight = sums.weight * correction + warp_sum(weight);
   sums.max = max;
-  for (int i = 0; i < 4; ++i) sums.value[i] *= shrink;
+  for (int i = 0; i < 4; ++i) sums.value[i] *= correction;
   warp_barrier();  // all weights are written
   const int column = lane() * 4;
   if (column < HS) {
@@ -90,8 +90,8 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
 
   const std::int64_t b = block_y();
   const std::int64_t head = block_x() * HS;
-  const std::int64_t first = b * T_max * C + head;  // the head's first element in the cache
-  const int count = position[b] + 1;                // a token sees itself
+  const std::int64_t first_offset = b * T_max * C + head;  // the head's first element in the cache
+  const int count = position[b] + 1;                       // a token sees itself
   for (int c = thread_index(); c < HS; c += block_size()) {
     q[c] = to_float(qkv[b * 3 * C + head + c]);
   }
@@ -100,10 +100,10 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
   constexpr int kWarpKeys = static_cast<int>(kWarp);
   CachedSums sums;
   for (int key = warp_index() * kWarpKeys; key < count; key += kCachedThreads) {
-    const std::int64_t at = first + key * C;
-    const int left = count - key < kWarpKeys ? count - key : kWarpKeys;
-    add_cached_keys(sums, weights + warp_index() * kWarpKeys, q, keys + at, values + at, left, C,
-                    HS, scale * kLog2E);
+    const std::int64_t offset = first_offset + key * C;
+    const int key_count = count - key < kWarpKeys ? count - key : kWarpKeys;
+    add_cached_keys(sums, weights + warp_index() * kWarpKeys, q, keys + offset, values + offset,
+                    key_count, C, HS, scale * kLog2E);
   }
 
   if (lane() == 0) {
@@ -147,7 +147,8 @@ void cached_attention(Tensor<T, 3> out, In<T, 3> qkv, In<T, 3> keys, In<T, 3> va
   check_shape("position", position, {B});
   check_alignment("keys", keys.data);
   check_alignment("values", values.data);
-  require(T_max <= kMaxAttentionTime, "cached_attention: a cache of more than 2^24 rows");
+  require(T_max <= kMaxAttentionTime,
+          "cached_attention: the cache has more than 2^24 rows per sequence");
   constexpr std::size_t kBytes = SharedLayout()
                                      .add<float>(kMaxHeadSize)
                                      .add<float>(kCachedThreads)

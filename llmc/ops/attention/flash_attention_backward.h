@@ -32,15 +32,16 @@ void launch_flash_backward(Element* d_qkv, const Element* d_out, const Element* 
                            const AttentionShape& shape, const Dropout& dropout, Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
-    using ByKey = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
+    using KeyTiling = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
     launch(flash_attention_backward_key_kernel<Element, kHeadTile, kDropout>,
-           Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, ByKey::kThreads,
-           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale, dropout);
+           Grid{ceil_div(shape.T, KeyTiling::kKeys), shape.NH, shape.B}, KeyTiling::kThreads,
+           KeyTiling::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
+           dropout);
 
-    using ByQuery = FlashBackwardQueryTiling<Element, kHeadTile>;
+    using QueryTiling = FlashBackwardQueryTiling<Element, kHeadTile>;
     launch(flash_attention_backward_query_kernel<Element, kHeadTile, kDropout>,
-           Grid{ceil_div(shape.T, ByQuery::kQueries), shape.NH, shape.B}, ByQuery::kThreads,
-           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
+           Grid{ceil_div(shape.T, QueryTiling::kQueries), shape.NH, shape.B}, QueryTiling::kThreads,
+           QueryTiling::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
            dropout);
   });
 }

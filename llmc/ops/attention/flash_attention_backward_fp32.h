@@ -19,14 +19,12 @@ namespace llmc {
 // P = 0 there. With dropout, dP is that of the kept probabilities, and s ends as the terms of dV:
 // kept P times the scale.
 template <bool kDropout, int kRows, int kColumns>
-__device__ __forceinline__ void score_gradients_fp32(FmaBlock<kRows, kColumns>& s,
-                                                     FmaBlock<kRows, kColumns>& dp,
-                                                     const BackwardHead<float>& head,
-                                                     float scale_log2, bool masked, int first_query,
-                                                     int first_key, const DropoutMask& mask) {
+__device__ __forceinline__ void score_gradients_fp32(
+    FmaBlock<kRows, kColumns>& s, FmaBlock<kRows, kColumns>& dp, const BackwardHead<float>& head,
+    float scale_log2, bool needs_mask, int first_query, int first_key, const DropoutMask& mask) {
   for (int r = 0; r < s.R; ++r) {
     const int query = first_query + s.row(r);
-    const int lowest = masked ? head.visibility.first_key(query) : 0;
+    const int min_key = needs_mask ? head.visibility.first_key(query) : 0;
     const float lse = head.lse_log2[query];
     const float dot = head.dot[query];
     for (int g = 0; g < s.G; ++g) {
@@ -37,12 +35,12 @@ __device__ __forceinline__ void score_gradients_fp32(FmaBlock<kRows, kColumns>& 
       }
       for (int j = 0; j < 4; ++j) {
         const int key = first_key + s.column(g) + j;
-        const bool hidden = masked && (key > query || key < lowest);
+        const bool is_masked = needs_mask && (key > query || key < min_key);
         float& p = s.v[r][g][j];
-        p = hidden ? 0.0f : std::exp2(p * scale_log2 - lse);
-        const float kept = kDropout ? mask.factor(bits.words[j]) : 1.0f;
-        dp.v[r][g][j] = p * (kept * dp.v[r][g][j] - dot);
-        p *= kept;
+        p = is_masked ? 0.0f : std::exp2(p * scale_log2 - lse);
+        const float dropout_factor = kDropout ? mask.factor(bits.words[j]) : 1.0f;
+        dp.v[r][g][j] = p * (dropout_factor * dp.v[r][g][j] - dot);
+        p *= dropout_factor;
       }
     }
   }
@@ -102,7 +100,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
   FmaBlock<kKeys, kHeadTile> dk = {};
   FmaBlock<kKeys, kHeadTile> dv = {};
   DropoutMask mask{};
-  if constexpr (kDropout) mask = dropout.of_row(block_z());
+  if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
   // Queries before k0 and documents that begin after last_key do not see the keys.
   for (int q0 = k0; q0 < T && visibility.first_key(q0) <= last_key; q0 += kQueries) {
@@ -114,8 +112,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
     FmaBlock<kQueries, kKeys> ds = {};
     multiply_add(p, queries, keys, kHeadTile);
     multiply_add(ds, d_outs, values, kHeadTile);
-    const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, masked, q0, k0, mask);
+    const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
+    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
     store_block(probabilities, p);
     store_block(d_scores, ds);
     block_barrier();
@@ -184,7 +182,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
   FmaBlock<kQueries, kHeadTile> dq = {};
   DropoutMask mask{};
-  if constexpr (kDropout) mask = dropout.of_row(block_z());
+  if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int k0 = first_tile * kKeys; k0 <= last_query; k0 += kKeys) {
@@ -198,8 +196,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
     FmaBlock<kQueries, kKeys> ds = {};
     multiply_add(p, queries, keys_transposed, kHeadTile);
     multiply_add(ds, d_outs, values_transposed, kHeadTile);
-    const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, masked, q0, k0, mask);
+    const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
+    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
     store_block(d_scores, ds);
     block_barrier();
     multiply_add(dq, d_scores, keys, kKeys);
@@ -214,14 +212,15 @@ void launch_flash_backward_fp32(float* d_qkv, const float* d_out, const float* q
                                 Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
-    using ByKey = FlashBackwardKeyFp32Tiling<kHeadTile>;
+    using KeyTiling = FlashBackwardKeyFp32Tiling<kHeadTile>;
     launch(flash_attention_backward_key_fp32_kernel<kHeadTile, kDropout>,
-           Grid{ceil_div(shape.T, ByKey::kKeys), shape.NH, shape.B}, kFmaThreads,
-           ByKey::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale, dropout);
-    using ByQuery = FlashBackwardQueryFp32Tiling<kHeadTile>;
+           Grid{ceil_div(shape.T, KeyTiling::kKeys), shape.NH, shape.B}, kFmaThreads,
+           KeyTiling::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
+           dropout);
+    using QueryTiling = FlashBackwardQueryFp32Tiling<kHeadTile>;
     launch(flash_attention_backward_query_fp32_kernel<kHeadTile, kDropout>,
-           Grid{ceil_div(shape.T, ByQuery::kQueries), shape.NH, shape.B}, kFmaThreads,
-           ByQuery::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
+           Grid{ceil_div(shape.T, QueryTiling::kQueries), shape.NH, shape.B}, kFmaThreads,
+           QueryTiling::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
            dropout);
   });
 }

@@ -50,11 +50,11 @@ __device__ __forceinline__ void mask_scores_transposed(Accumulator (&s)[M][N],
   for (int n = 0; n < N; ++n) {
     for (int i = 0; i < 2; ++i) {
       const int query = first_query + 8 * n + tile_column() + i;
-      const int lowest = visibility.first_key(query);
+      const int min_key = visibility.first_key(query);
       for (int m = 0; m < M; ++m) {
         for (int r = 0; r < 2; ++r) {
           const int key = first_key + 16 * m + 8 * r + tile_row();
-          if (key > query || key < lowest) s[m][n].v[2 * r + i] = kMinusInfinity;
+          if (key > query || key < min_key) s[m][n].v[2 * r + i] = kMinusInfinity;
         }
       }
     }
@@ -160,23 +160,23 @@ __device__ __forceinline__ void step_probabilities(
 }
 
 // Rounds P^T to the operand of the product with dO. With dropout it rounds only the kept
-// probabilities. `kept` receives the mask bits, `dropped` the probabilities after dropout.
+// probabilities. `keep_bits` receives the mask bits, `p_dropout` the probabilities after dropout.
 template <class Element, bool kDropout, int M, int N>
-__device__ __forceinline__ void round_probabilities(OperandA (&rounded)[M][N / 2],
-                                                    std::uint32_t (&kept)[M],
-                                                    Accumulator (&dropped)[M][N],
+__device__ __forceinline__ void round_probabilities(OperandA (&operands)[M][N / 2],
+                                                    std::uint32_t (&keep_bits)[M],
+                                                    Accumulator (&p_dropout)[M][N],
                                                     const Accumulator (&p)[M][N],
                                                     const DropoutMask& mask, int q0, int k0) {
   if constexpr (kDropout) {
     const int head_index = static_cast<int>(block_y());
     for (int m = 0; m < M; ++m) {
-      kept[m] = kept_elements_transposed<N>(mask, q0, k0 + 16 * m, head_index);
-      for (int n = 0; n < N; ++n) dropped[m][n] = p[m][n];
-      drop_elements(dropped[m], kept[m], 1.0f);
+      keep_bits[m] = kept_elements_transposed<N>(mask, q0, k0 + 16 * m, head_index);
+      for (int n = 0; n < N; ++n) p_dropout[m][n] = p[m][n];
+      drop_elements(p_dropout[m], keep_bits[m], 1.0f);
     }
-    as_operands<Element>(rounded, dropped);
+    as_operands<Element>(operands, p_dropout);
   } else {
-    as_operands<Element>(rounded, p);
+    as_operands<Element>(operands, p);
   }
 }
 
@@ -185,12 +185,12 @@ template <class Element, bool kDropout, class Tiling, int M, int N>
 __device__ __forceinline__ void step_score_gradients(
     Accumulator (&ds)[M][N], const Accumulator (&p)[M][N],
     const SharedOperands<typename Tiling::KeyTile>& value_rows,
-    const QueryStages<Element, Tiling>& stages, int stage, int step, const std::uint32_t (&kept)[M],
-    const DropoutMask& mask) {
+    const QueryStages<Element, Tiling>& stages, int stage, int step,
+    const std::uint32_t (&keep_bits)[M], const DropoutMask& mask) {
   multiply_by_rows<Element, Tiling::QueryTile::kColumns / 16>(ds, value_rows, stages.d_outs(stage),
                                                               step);
   if constexpr (kDropout) {
-    for (int m = 0; m < M; ++m) drop_elements(ds[m], kept[m], mask.scale);
+    for (int m = 0; m < M; ++m) drop_elements(ds[m], keep_bits[m], mask.scale);
   }
   score_gradients_transposed(ds, p, stages.dot(stage) + step);
 }
@@ -222,7 +222,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
 
   // True if the query tile begins below T and its first query's document begins at or before
   // last_key. Documents that begin later do not see the keys, so the loop ends there.
-  const auto needed = [&](int tile) {
+  const auto is_needed = [&](int tile) {
     return tile * kQueries < T && visibility.first_key(tile * kQueries) <= last_key;
   };
   const Element* k = head.qkv + k0 * stride + C;
@@ -239,30 +239,31 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_key_kernel(
   Accumulator dk[M][kHeadTile / 8] = {};
   Accumulator dv[M][kHeadTile / 8] = {};
   DropoutMask mask{};
-  if constexpr (kDropout) mask = dropout.of_row(block_z());
+  if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
-  for (int tile = first_tile; needed(tile); ++tile) {
+  for (int tile = first_tile; is_needed(tile); ++tile) {
     const int stage = tile & 1;
     copy_async_wait<0>();
     block_barrier();
-    if (needed(tile + 1)) stages.load(tile + 1, head, stride, C, T, HS);
+    if (is_needed(tile + 1)) stages.load(tile + 1, head, stride, C, T, HS);
 
     for (int step = 0; step < kQueries; step += Tiling::kStep) {
       const int q0 = tile * kQueries + step;
       if (visibility.none_visible(q0, q0 + Tiling::kStep - 1, warp_k0, warp_k1)) continue;
-      OperandA rounded[M][N / 2];
+      OperandA operands[M][N / 2];
 
       Accumulator p[M][N] = {};
       step_probabilities(p, key_rows, stages, stage, step, visibility, q0, warp_k0, scale);
-      std::uint32_t kept[M] = {};
-      Accumulator dropped[M][N];
-      round_probabilities<Element, kDropout>(rounded, kept, dropped, p, mask, q0, warp_k0);
-      multiply_by_columns<Element>(dv, rounded, stages.d_outs(stage), step);
+      std::uint32_t keep_bits[M] = {};
+      Accumulator p_dropout[M][N];
+      round_probabilities<Element, kDropout>(operands, keep_bits, p_dropout, p, mask, q0, warp_k0);
+      multiply_by_columns<Element>(dv, operands, stages.d_outs(stage), step);
 
       Accumulator ds[M][N] = {};
-      step_score_gradients<Element, kDropout>(ds, p, value_rows, stages, stage, step, kept, mask);
-      as_operands<Element>(rounded, ds);
-      multiply_by_columns<Element>(dk, rounded, stages.queries(stage), step);
+      step_score_gradients<Element, kDropout>(ds, p, value_rows, stages, stage, step, keep_bits,
+                                              mask);
+      as_operands<Element>(operands, ds);
+      multiply_by_columns<Element>(dk, operands, stages.queries(stage), step);
     }
   }
 

@@ -13,8 +13,8 @@
 
 namespace llmc {
 
-// As in the forward kernel, but with 32 keys at a time in registers, because S and dP are both
-// there.
+// As in the forward kernel, but with 32 keys at a time in registers, because the registers hold
+// both S and dP.
 template <class Element, int kHeadTile>
 struct FlashBackwardQueryTiling {
   static constexpr int kThreads = 128;
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
   load_row_terms(lse, dot, head, warp_q0);
   Accumulator dq[M][kHeadTile / 8] = {};
   DropoutMask mask{};
-  if constexpr (kDropout) mask = dropout.of_row(block_z());
+  if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
   for (int tile = last_tile; tile >= first_tile; --tile) {
     const int stage = tile & 1;
@@ -165,9 +165,9 @@ __global__ __launch_bounds__(128, 2) void flash_attention_backward_query_kernel(
       }
       if constexpr (kDropout) drop_tiles(ds, mask, warp_q0, k0, mask.scale);
       score_gradients(ds, s, lse, dot, scale * kLog2E);
-      OperandA rounded[M][N / 2];
-      as_operands<Element>(rounded, ds);
-      multiply_by_columns<Element>(dq, rounded, stages.keys(stage), step);
+      OperandA operands[M][N / 2];
+      as_operands<Element>(operands, ds);
+      multiply_by_columns<Element>(dq, operands, stages.keys(stage), step);
     }
   }
 

@@ -62,13 +62,13 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
                                              Accumulator (&o)[kHeadTiles], SoftmaxRow (&rows)[2],
                                              float scale_log2) {
   for (int r = 0; r < 2; ++r) {
-    float highest = rows[r].max;
+    float row_max = rows[r].max;
     for (int n = 0; n < kKeyTiles; ++n) {
-      highest = std::fmax(highest, std::fmax(s[n].v[2 * r], s[n].v[2 * r + 1]));
+      row_max = std::fmax(row_max, std::fmax(s[n].v[2 * r], s[n].v[2 * r + 1]));
     }
-    highest = quad_max(highest);
-    const float shrink = fast_exp2((rows[r].max - highest) * scale_log2);
-    const float offset = highest * scale_log2;
+    row_max = quad_max(row_max);
+    const float correction = fast_exp2((rows[r].max - row_max) * scale_log2);
+    const float offset = row_max * scale_log2;
     float sum = 0.0f;
     for (int n = 0; n < kKeyTiles; ++n) {
       for (int i = 2 * r; i < 2 * r + 2; ++i) {
@@ -76,11 +76,11 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
         sum += s[n].v[i];
       }
     }
-    rows[r].max = highest;
-    rows[r].sum = rows[r].sum * shrink + sum;
+    rows[r].max = row_max;
+    rows[r].sum = rows[r].sum * correction + sum;
     for (int n = 0; n < kHeadTiles; ++n) {
-      o[n].v[2 * r] *= shrink;
-      o[n].v[2 * r + 1] *= shrink;
+      o[n].v[2 * r] *= correction;
+      o[n].v[2 * r + 1] *= correction;
     }
   }
 }
@@ -157,7 +157,7 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
   Accumulator o[M][kHeadTile / 8] = {};
   SoftmaxRow rows[M][2];
   DropoutMask mask{};
-  if constexpr (kDropout) mask = dropout.of_row(b);
+  if constexpr (kDropout) mask = dropout.row_mask(b);
 
   for (int tile = last_tile; tile >= first_tile; --tile) {
     const int stage = tile & 1;

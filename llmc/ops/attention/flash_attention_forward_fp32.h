@@ -51,27 +51,27 @@ struct RowSoftmax {
     }
   }
 
-  // Replaces the scores (in units of log2, -inf if masked) by p, and writes to shrink[row] the
+  // Replaces the scores (in units of log2, -inf if masked) by p, and writes to corrections[row] the
   // factor of the row's earlier sums. A row that has seen no key yet keeps max = -inf and p = 0:
   // the offset is 0 then.
   template <class Tile>
-  __device__ void step(const Tile& scores, float* shrink) {
+  __device__ void step(const Tile& scores, float* corrections) {
     for (int i = 0; i < kPasses; ++i) {
       float* s = scores.row(row(i));
       const int part = thread_index() % 4;
-      float highest = max[i];
-      for (int j = part; j < Tile::kColumns; j += 4) highest = std::fmax(highest, s[j]);
-      highest = quad_max(highest);
-      const float offset = highest == kMinusInfinity ? 0.0f : highest;
-      const float factor = std::exp2(max[i] - offset);
-      float added = 0.0f;
+      float row_max = max[i];
+      for (int j = part; j < Tile::kColumns; j += 4) row_max = std::fmax(row_max, s[j]);
+      row_max = quad_max(row_max);
+      const float offset = row_max == kMinusInfinity ? 0.0f : row_max;
+      const float correction = std::exp2(max[i] - offset);
+      float tile_sum = 0.0f;
       for (int j = part; j < Tile::kColumns; j += 4) {
         s[j] = std::exp2(s[j] - offset);
-        added += s[j];
+        tile_sum += s[j];
       }
-      max[i] = highest;
-      sum[i] = sum[i] * factor + quad_sum(added);
-      if (part == 0) shrink[row(i)] = factor;
+      max[i] = row_max;
+      sum[i] = sum[i] * correction + quad_sum(tile_sum);
+      if (part == 0) corrections[row(i)] = correction;
     }
   }
 };
@@ -80,16 +80,16 @@ struct RowSoftmax {
 // are queries from q0, columns are keys from k0.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void scale_and_mask(FmaBlock<kRows, kColumns>& s, float scale_log2,
-                                               const Visibility& visibility, bool masked, int q0,
-                                               int k0) {
+                                               const Visibility& visibility, bool needs_mask,
+                                               int q0, int k0) {
   for (int r = 0; r < s.R; ++r) {
     const int query = q0 + s.row(r);
-    const int lowest = masked ? visibility.first_key(query) : 0;
+    const int min_key = needs_mask ? visibility.first_key(query) : 0;
     for (int g = 0; g < s.G; ++g) {
       for (int j = 0; j < 4; ++j) {
         const int key = k0 + s.column(g) + j;
-        const bool hidden = masked && (key > query || key < lowest);
-        s.v[r][g][j] = hidden ? kMinusInfinity : s.v[r][g][j] * scale_log2;
+        const bool is_masked = needs_mask && (key > query || key < min_key);
+        s.v[r][g][j] = is_masked ? kMinusInfinity : s.v[r][g][j] * scale_log2;
       }
     }
   }
@@ -137,7 +137,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   RowSoftmax<kQueries> softmax;
   softmax.clear();
   DropoutMask mask{};
-  if constexpr (kDropout) mask = dropout.of_row(b);
+  if constexpr (kDropout) mask = dropout.row_mask(b);
 
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int tile = first_tile; tile <= last_query / kKeys; ++tile) {
@@ -150,8 +150,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
 
     FmaBlock<kQueries, kKeys> s = {};
     multiply_add(s, queries, keys, kHeadTile);
-    const bool masked = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    scale_and_mask(s, scale_log2, visibility, masked, q0, k0);
+    const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
+    scale_and_mask(s, scale_log2, visibility, needs_mask, q0, k0);
     store_block(scores, s);
     block_barrier();
     softmax.step(scores, row_factor);

@@ -43,7 +43,8 @@ void store_keys_values(Tensor<T, 3> keys, Tensor<T, 3> values, In<T, 3> qkv,
   check_shape("values", values, {B, T_max, C});
   check_shape("qkv", qkv, {B, T_new, 3 * C});
   check_shape("first_position", first_position, {B});
-  require(T_new <= T_max, "store_keys_values: more tokens than the cache has rows");
+  require(T_new <= T_max,
+          "store_keys_values: more new tokens per sequence than the cache has rows");
   const auto threads = std::min<std::int64_t>(256, round_up(ceil_div(C, kVecSize<T>), 32));
   launch(store_keys_values_kernel<T>, Grid{T_new, B, 1}, static_cast<int>(threads), 0, stream,
          keys.data, values.data, qkv.data, first_position.data, T_max, C);

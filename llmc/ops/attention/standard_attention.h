@@ -7,7 +7,7 @@
 //
 // D_i = dO_i . O_i (attention_row_terms.h). Dropout acts on P in the products with V and dO, and on
 // dO V^T (attention_dropout.h). Scores and probabilities are stored in the dtype of qkv, so in half
-// precision the scores are rounded once more than in flash attention. All sums are fp32.
+// precision the scores are rounded one time more than in flash attention. All sums are fp32.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct HeadMatrix {
   std::int64_t batch, head, row, column;
 
   __host__ __device__ HeadMatrix transposed() const { return {data, batch, head, column, row}; }
-  __device__ T* of_head(std::int64_t b, std::int64_t h) const {
+  __device__ T* head_data(std::int64_t b, std::int64_t h) const {
     return data + b * batch + h * head;
   }
 };
@@ -41,14 +41,15 @@ __device__ __forceinline__ void load_matrix(const Tile& tile, const T* data,
                                             const HeadMatrix<const T>& matrix, std::int64_t i0,
                                             std::int64_t j0, std::int64_t I, std::int64_t J,
                                             const Factor& factor) {
-  const bool down = matrix.row == 1;
+  const bool column_major = matrix.row == 1;
   for (int n = thread_index(); n < Tile::kRows * Tile::kColumns; n += kFmaThreads) {
-    const int r = down ? n % Tile::kRows : n / Tile::kColumns;
-    const int c = down ? n / Tile::kRows : n % Tile::kColumns;
-    const bool inside = i0 + r < I && j0 + c < J;
-    tile.row(r)[c] = inside ? factor(i0 + r, j0 + c) *
-                                  to_float(data[(i0 + r) * matrix.row + (j0 + c) * matrix.column])
-                            : 0.0f;
+    const int r = column_major ? n % Tile::kRows : n / Tile::kColumns;
+    const int c = column_major ? n / Tile::kRows : n % Tile::kColumns;
+    const bool in_bounds = i0 + r < I && j0 + c < J;
+    tile.row(r)[c] = in_bounds
+                         ? factor(i0 + r, j0 + c) *
+                               to_float(data[(i0 + r) * matrix.row + (j0 + c) * matrix.column])
+                         : 0.0f;
   }
 }
 
@@ -59,12 +60,12 @@ using HeadMatmulRight = PaddedTile<kHeadMatmulDepth, kHeadMatmulTile>;
 
 // The part of a product a b that dropout acts on: nothing, a as (query, key), a as (key, query), or
 // the product as (query, key).
-enum class DropoutOn { nothing, left, left_transposed, product };
+enum class DropoutOperand { none, left, left_transposed, product };
 
 // c (I, J) = factor * a (I, K) b (K, J) for each head. With row_dot (B, NH, padded I), instead
 // c_ij = factor * c_ij * ((a b)_ij - row_dot_i), which replaces probabilities by score gradients in
 // place. Grid (column tiles, row tiles, B * NH).
-template <class T, DropoutOn kDropout>
+template <class T, DropoutOperand kDropout>
 __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadMatrix<const T> b,
                                    const float* row_dot, std::int64_t NH, std::int64_t I,
                                    std::int64_t J, std::int64_t K, float factor, Dropout dropout) {
@@ -77,41 +78,42 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   const std::int64_t i0 = block_y() * kHeadMatmulTile;
   const std::int64_t j0 = block_x() * kHeadMatmulTile;
   DropoutMask mask{};
-  if constexpr (kDropout != DropoutOn::nothing) mask = dropout.of_row(batch);
+  if constexpr (kDropout != DropoutOperand::none) mask = dropout.row_mask(batch);
   const auto left_factor = [=](std::int64_t i, std::int64_t j) {
-    if constexpr (kDropout == DropoutOn::left) return mask.factor_at(i, j, head);
-    if constexpr (kDropout == DropoutOn::left_transposed) return mask.factor_at(j, i, head);
+    if constexpr (kDropout == DropoutOperand::left) return mask.factor_at(i, j, head);
+    if constexpr (kDropout == DropoutOperand::left_transposed) return mask.factor_at(j, i, head);
     return 1.0f;
   };
   const auto one = [](std::int64_t, std::int64_t) { return 1.0f; };
   FmaBlock<kHeadMatmulTile, kHeadMatmulTile> sum = {};
   for (std::int64_t k0 = 0; k0 < K; k0 += kHeadMatmulDepth) {
     block_barrier();  // the previous tiles have been read
-    load_matrix(left, a.of_head(batch, head), a, i0, k0, I, K, left_factor);
-    load_matrix(right, b.of_head(batch, head), b, k0, j0, K, J, one);
+    load_matrix(left, a.head_data(batch, head), a, i0, k0, I, K, left_factor);
+    load_matrix(right, b.head_data(batch, head), b, k0, j0, K, J, one);
     block_barrier();
     multiply_add(sum, left, right, kHeadMatmulDepth);
   }
 
-  T* out = c.of_head(batch, head);
+  T* out = c.head_data(batch, head);
   for (int r = 0; r < sum.R; ++r) {
     const std::int64_t i = i0 + sum.row(r);
     for (int g = 0; g < sum.G; ++g) {
-      PhiloxBits drawn{};
-      if constexpr (kDropout == DropoutOn::product) {
-        drawn = mask.bits(i, (j0 + sum.column(g)) / 4, head);
+      PhiloxBits draw{};
+      if constexpr (kDropout == DropoutOperand::product) {
+        draw = mask.bits(i, (j0 + sum.column(g)) / 4, head);
       }
       for (int n = 0; n < 4; ++n) {
         const std::int64_t j = j0 + sum.column(g) + n;
         if (i >= I || j >= J) continue;
-        T* place = out + i * c.row + j * c.column;
-        const float kept = kDropout == DropoutOn::product ? mask.factor(drawn.words[n]) : 1.0f;
+        T* element = out + i * c.row + j * c.column;
+        const float dropout_factor =
+            kDropout == DropoutOperand::product ? mask.factor(draw.words[n]) : 1.0f;
         float value = factor * sum.v[r][g][n];
         if (row_dot != nullptr) {
           const float dot = row_dot[block_z() * padded_rows(I) + i];
-          value = factor * to_float(*place) * (kept * sum.v[r][g][n] - dot);
+          value = factor * to_float(*element) * (dropout_factor * sum.v[r][g][n] - dot);
         }
-        *place = from_float<T>(value);
+        *element = from_float<T>(value);
       }
     }
   }
@@ -130,24 +132,24 @@ __global__ void causal_softmax_kernel(T* scores, float* lse, const std::int32_t*
   const std::int64_t first = doc_start == nullptr ? 0 : doc_start[b * shape.T + query];
   T* s = scores + row * shape.T;
 
-  float highest = kMinusInfinity;
+  float max_score = kMinusInfinity;
   for (std::int64_t j = lane(); j <= query; j += kWarp) {
-    if (j >= first) highest = std::fmax(highest, to_float(s[j]));
+    if (j >= first) max_score = std::fmax(max_score, to_float(s[j]));
   }
-  highest = warp_max(highest);
+  max_score = warp_max(max_score);
   float sum = 0.0f;
   for (std::int64_t j = lane(); j <= query; j += kWarp) {
-    if (j >= first) sum += std::exp(to_float(s[j]) - highest);
+    if (j >= first) sum += std::exp(to_float(s[j]) - max_score);
   }
   sum = warp_sum(sum);
   for (std::int64_t j = lane(); j < shape.T; j += kWarp) {
     const bool visible = j >= first && j <= query;
-    s[j] = from_float<T>(visible ? std::exp(to_float(s[j]) - highest) / sum : 0.0f);
+    s[j] = from_float<T>(visible ? std::exp(to_float(s[j]) - max_score) / sum : 0.0f);
   }
-  if (lane() == 0) lse[row] = highest + std::log(sum);
+  if (lane() == 0) lse[row] = max_score + std::log(sum);
 }
 
-template <DropoutOn kDropout, class T>
+template <DropoutOperand kDropout, class T>
 void launch_head_matmul(HeadMatrix<T> c, std::type_identity_t<HeadMatrix<const T>> a,
                         std::type_identity_t<HeadMatrix<const T>> b, const float* row_dot,
                         const AttentionShape& shape, std::int64_t I, std::int64_t J, std::int64_t K,
@@ -177,10 +179,10 @@ HeadMatrix<T> square_heads(T* matrix, const AttentionShape& shape) {
 }
 
 // launch_head_matmul, with dropout if it is on.
-template <DropoutOn kDropout, class T, class... Arguments>
-void launch_dropped_matmul(const Dropout& dropout, HeadMatrix<T> c, Arguments&&... arguments) {
-  dispatch_dropout(dropout, [&]<bool kOn>() {
-    launch_head_matmul<kOn ? kDropout : DropoutOn::nothing>(c, arguments...);
+template <DropoutOperand kDropout, class T, class... Arguments>
+void launch_dropout_matmul(const Dropout& dropout, HeadMatrix<T> c, Arguments&&... arguments) {
+  dispatch_dropout(dropout, [&]<bool kEnabled>() {
+    launch_head_matmul<kEnabled ? kDropout : DropoutOperand::none>(c, arguments...);
   });
 }
 
@@ -200,15 +202,15 @@ void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4
 
   const auto p = square_heads(probabilities.data, shape);
   const auto p_read = square_heads<const T>(probabilities.data, shape);
-  launch_head_matmul<DropoutOn::nothing>(
+  launch_head_matmul<DropoutOperand::none>(
       p, packed_heads(qkv.data, shape, 0), packed_heads(qkv.data, shape, 1).transposed(), nullptr,
       shape, T_, T_, shape.HS, attention_scale(shape.HS), Dropout{}, stream);
   constexpr int kThreads = 128;
   launch(causal_softmax_kernel<T>, Grid{ceil_div(shape.B * NH * T_, kThreads / kWarp), 1, 1},
          kThreads, 0, stream, probabilities.data, lse.data, doc_start, shape);
-  launch_dropped_matmul<DropoutOn::left>(dropout, out_heads(out.data, shape), p_read,
-                                         packed_heads(qkv.data, shape, 2), nullptr, shape, T_,
-                                         shape.HS, T_, 1.0f, dropout, stream);
+  launch_dropout_matmul<DropoutOperand::left>(dropout, out_heads(out.data, shape), p_read,
+                                              packed_heads(qkv.data, shape, 2), nullptr, shape, T_,
+                                              shape.HS, T_, 1.0f, dropout, stream);
 }
 
 // Floats of scratch that standard_attention_backward needs.
@@ -242,18 +244,18 @@ void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In
   const auto p_read = square_heads<const T>(probabilities.data, shape);
   const auto g = out_heads(d_out.data, shape);
   constexpr const float* kNoRowDot = nullptr;
-  launch_dropped_matmul<DropoutOn::left_transposed>(dropout, packed_heads(d_qkv.data, shape, 2),
-                                                    p_read.transposed(), g, kNoRowDot, shape, T_,
-                                                    shape.HS, T_, 1.0f, dropout, stream);
-  launch_dropped_matmul<DropoutOn::product>(
+  launch_dropout_matmul<DropoutOperand::left_transposed>(
+      dropout, packed_heads(d_qkv.data, shape, 2), p_read.transposed(), g, kNoRowDot, shape, T_,
+      shape.HS, T_, 1.0f, dropout, stream);
+  launch_dropout_matmul<DropoutOperand::product>(
       dropout, p, g, packed_heads(qkv.data, shape, 2).transposed(), terms.dot, shape, T_, T_,
       shape.HS, attention_scale(shape.HS), dropout, stream);
-  launch_head_matmul<DropoutOn::nothing>(packed_heads(d_qkv.data, shape, 0), p_read,
-                                         packed_heads(qkv.data, shape, 1), kNoRowDot, shape, T_,
-                                         shape.HS, T_, 1.0f, Dropout{}, stream);
-  launch_head_matmul<DropoutOn::nothing>(packed_heads(d_qkv.data, shape, 1), p_read.transposed(),
-                                         packed_heads(qkv.data, shape, 0), kNoRowDot, shape, T_,
-                                         shape.HS, T_, 1.0f, Dropout{}, stream);
+  launch_head_matmul<DropoutOperand::none>(packed_heads(d_qkv.data, shape, 0), p_read,
+                                           packed_heads(qkv.data, shape, 1), kNoRowDot, shape, T_,
+                                           shape.HS, T_, 1.0f, Dropout{}, stream);
+  launch_head_matmul<DropoutOperand::none>(packed_heads(d_qkv.data, shape, 1), p_read.transposed(),
+                                           packed_heads(qkv.data, shape, 0), kNoRowDot, shape, T_,
+                                           shape.HS, T_, 1.0f, Dropout{}, stream);
 }
 
 }  // namespace llmc

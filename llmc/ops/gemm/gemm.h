@@ -43,7 +43,7 @@ struct GemmCall {
   Epilogue epilogue = Epilogue::none;
   TO* aux = nullptr;  // (m, n), the input of GELU: written by gelu, read by gelu_backward
 
-  const TO* added() const { return addend != nullptr ? addend : c; }
+  const TO* addend_or_c() const { return addend != nullptr ? addend : c; }
 };
 
 // "131 x 768 by 768 x 3072"
@@ -55,21 +55,23 @@ std::string sizes_text(const GemmCall<TO, TI>& call) {
 
 template <class TO, class TI>
 void check_gemm(const GemmCall<TO, TI>& call) {
-  constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
-  const bool fits = call.m > 0 && call.n > 0 && call.k > 0 && call.m <= kLargest &&
-                    call.n <= kLargest && call.k <= kLargest;
+  constexpr std::int64_t kMaxSize = std::numeric_limits<int>::max();
+  const bool fits = call.m > 0 && call.n > 0 && call.k > 0 && call.m <= kMaxSize &&
+                    call.n <= kMaxSize && call.k <= kMaxSize;
   if (!fits) {
-    fail("a matrix product of " + sizes_text(call), "each size between 1 and 2147483647");
+    fail("matrix product of " + sizes_text(call) + ": a size is out of range",
+         "use sizes from 1 to 2147483647");
   }
   require(call.bias == nullptr || std::is_same_v<TO, TI>,
-          "a matrix product with a bias of another type than its result's");
+          "matrix product: the bias has another type than the result");
   if (call.epilogue == Epilogue::none) return;
-  require(call.aux != nullptr, "a matrix product with GELU but without room for its input");
+  require(call.aux != nullptr,
+          "matrix product with GELU: aux, which stores the input of GELU, is null");
   // Required by cuBLASLt, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
-  require(call.n % 8 == 0, "a matrix product with GELU whose rows have " + std::to_string(call.n) +
+  require(call.n % 8 == 0, "matrix product with GELU: rows of " + std::to_string(call.n) +
                                " numbers, not a multiple of 8");
   require(call.epilogue == Epilogue::gelu || call.bias == nullptr,
-          "a matrix product with a bias and the gradient of GELU");
+          "matrix product with the gradient of GELU: a bias is not supported");
 }
 
 // Split-K computes slices of K in separate blocks and adds the partial sums in a second kernel. It

@@ -24,12 +24,13 @@ class Gemm {
   void run(const GemmCall<TO, TI>& call, Stream& stream) {
     check_gemm(call);
     cublas::Plan& plan = plan_for(call);
-    plan.run(call, chosen(call, plan).algo, workspace_.data(), workspace_bytes(), library_, stream);
+    plan.run(call, selected_proposal(call, plan).algo, workspace_.data(), workspace_bytes(),
+             library_, stream);
   }
 
   // Number of usable algorithms that the library proposes for this product.
   template <class TO, class TI>
-  int proposals(const GemmCall<TO, TI>& call) {
+  int num_proposals(const GemmCall<TO, TI>& call) {
     check_gemm(call);
     return static_cast<int>(plan_for(call).proposals().size());
   }
@@ -38,7 +39,7 @@ class Gemm {
   template <class TO, class TI>
   std::string algorithm_text(const GemmCall<TO, TI>& call) {
     check_gemm(call);
-    return cublas::proposal_text(chosen(call, plan_for(call)));
+    return cublas::proposal_text(selected_proposal(call, plan_for(call)));
   }
 
  private:
@@ -48,13 +49,14 @@ class Gemm {
   using Key = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t, bool, int, int, int>;
 
   template <class Call>
-  const cublasLtMatmulHeuristicResult_t& chosen(const Call& call, const cublas::Plan& plan) const {
+  const cublasLtMatmulHeuristicResult_t& selected_proposal(const Call& call,
+                                                           const cublas::Plan& plan) const {
     const auto count = static_cast<int>(plan.proposals().size());
     if (count == 0) fail("cuBLASLt has no algorithm for a matrix product of " + sizes_text(call));
     if (options_.proposal >= count) {
-      fail("algorithm " + std::to_string(options_.proposal) + " for a matrix product of " +
-               sizes_text(call),
-           "cuBLASLt proposes " + std::to_string(count) + ", counted from 0");
+      fail("cuBLASLt proposes no algorithm " + std::to_string(options_.proposal) +
+               " for a matrix product of " + sizes_text(call),
+           "use a number from 0 to " + std::to_string(count - 1));
     }
     return plan.proposals()[static_cast<std::size_t>(options_.proposal)];
   }

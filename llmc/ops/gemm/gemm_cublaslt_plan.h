@@ -25,16 +25,16 @@ inline void check_cublas(cublasStatus_t status, const char* call) {
 namespace cublas {
 
 template <class Handle, cublasStatus_t (*Destroy)(Handle)>
-struct Owned {
+struct UniqueHandle {
   Handle handle = nullptr;
-  Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
+  UniqueHandle() = default;
+  UniqueHandle(const UniqueHandle&) = delete;
+  UniqueHandle& operator=(const UniqueHandle&) = delete;
+  ~UniqueHandle() {
     if (handle != nullptr) Destroy(handle);
   }
 };
-using Library = Owned<cublasLtHandle_t, &cublasLtDestroy>;
+using Library = UniqueHandle<cublasLtHandle_t, &cublasLtDestroy>;
 
 template <class T>
 inline constexpr cudaDataType_t kDataType = CUDA_R_32F;
@@ -51,14 +51,14 @@ template <class Value>
 Value algorithm_attribute(const cublasLtMatmulAlgo_t& algorithm,
                           cublasLtMatmulAlgoConfigAttributes_t attribute) {
   Value value{};
-  std::size_t written = 0;
+  std::size_t num_bytes = 0;
   check_cublas(
-      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written),
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &num_bytes),
       "cublasLtMatmulAlgoConfigGetAttribute");
   return value;
 }
 
-inline std::int32_t splits_of(const cublasLtMatmulAlgo_t& algorithm) {
+inline std::int32_t num_splits(const cublasLtMatmulAlgo_t& algorithm) {
   return algorithm_attribute<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
@@ -66,7 +66,7 @@ inline std::int32_t splits_of(const cublasLtMatmulAlgo_t& algorithm) {
 // most kMaxSplits slices whose fp32 partial sums a second kernel adds in a fixed order.
 inline bool is_usable(const cublasLtMatmulHeuristicResult_t& proposal, bool may_split) {
   if (proposal.state != CUBLAS_STATUS_SUCCESS) return false;  // its other fields are undefined
-  const std::int32_t splits = splits_of(proposal.algo);
+  const std::int32_t splits = num_splits(proposal.algo);
   if (splits <= 1) return true;
   const auto scheme =
       algorithm_attribute<std::uint32_t>(proposal.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
@@ -85,7 +85,7 @@ class Plan {
 
   // The usable proposals, in the library's order.
   std::span<const cublasLtMatmulHeuristicResult_t> proposals() const {
-    return {proposals_.data(), static_cast<std::size_t>(usable_)};
+    return {proposals_.data(), static_cast<std::size_t>(num_usable_)};
   }
 
   template <class TO, class TI>
@@ -95,15 +95,15 @@ class Plan {
     if (call.epilogue != Epilogue::none) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
     }
-    check_cublas(
-        cublasLtMatmul(library.handle, operation_.handle, &call.alpha, call.b, first_.handle,
-                       call.a, second_.handle, &call.beta, call.added(), output_.handle, call.c,
-                       output_.handle, &algorithm, workspace, workspace_bytes, stream.handle()),
-        "cublasLtMatmul");
+    check_cublas(cublasLtMatmul(library.handle, operation_.handle, &call.alpha, call.b,
+                                first_.handle, call.a, second_.handle, &call.beta,
+                                call.addend_or_c(), output_.handle, call.c, output_.handle,
+                                &algorithm, workspace, workspace_bytes, stream.handle()),
+                 "cublasLtMatmul");
   }
 
  private:
-  using Layout = Owned<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
+  using Layout = UniqueHandle<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
 
   template <class TO, class TI>
   void describe(const GemmCall<TO, TI>& call, bool tf32) {
@@ -113,18 +113,18 @@ class Plan {
                  "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, call.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(call));
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, cublaslt_epilogue(call));
     // The heuristic derives the alignment of bias and aux from an address; run() sets the real
     // ones.
-    const auto aligned = reinterpret_cast<const void*>(std::uintptr_t{kAlignment});
+    const auto aligned_address = reinterpret_cast<const void*>(std::uintptr_t{kAlignment});
     if (call.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, kDataType<TO>);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_address);
     }
     if (call.epilogue != Epilogue::none) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, kDataType<TO>);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.n);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned_address);
     }
     make_layout(first_, kDataType<TI>, call.transpose_b ? call.k : call.n,
                 call.transpose_b ? call.n : call.k);
@@ -134,7 +134,7 @@ class Plan {
   }
 
   template <class Call>
-  static cublasLtEpilogue_t epilogue_of(const Call& call) {
+  static cublasLtEpilogue_t cublaslt_epilogue(const Call& call) {
     const bool bias = call.bias != nullptr;
     switch (call.epilogue) {
       case Epilogue::gelu:
@@ -163,7 +163,7 @@ class Plan {
 
   void find_proposals(bool may_split, bool has_epilogue, std::size_t workspace_bytes,
                       const Library& library) {
-    Owned<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy> preference;
+    UniqueHandle<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy> preference;
     check_cublas(cublasLtMatmulPreferenceCreate(&preference.handle),
                  "cublasLtMatmulPreferenceCreate");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -189,15 +189,15 @@ class Plan {
     if (status == CUBLAS_STATUS_INVALID_VALUE && has_epilogue) return;
     check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
     for (int i = 0; i < count; ++i) {
-      if (is_usable(proposals_[i], may_split)) proposals_[usable_++] = proposals_[i];
+      if (is_usable(proposals_[i], may_split)) proposals_[num_usable_++] = proposals_[i];
     }
   }
 
-  Owned<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy> operation_;
+  UniqueHandle<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy> operation_;
   Layout first_, second_, output_;
   // An array, because the front end of nvcc 13.0 fails on a std::vector of this struct.
   std::array<cublasLtMatmulHeuristicResult_t, kMaxProposals> proposals_{};
-  int usable_ = 0;
+  int num_usable_ = 0;
 };
 
 // Example: "algorithm 66, tile 20, stages 36, split-K 4, waves 0.98, workspace 12.0 MiB". The
@@ -210,7 +210,7 @@ inline std::string proposal_text(const cublasLtMatmulHeuristicResult_t& proposal
   std::snprintf(text, sizeof text,
                 "algorithm %d, tile %d, stages %d, split-K %d, waves %.2f, workspace %.1f MiB",
                 number(CUBLASLT_ALGO_CONFIG_ID), number(CUBLASLT_ALGO_CONFIG_TILE_ID),
-                number(CUBLASLT_ALGO_CONFIG_STAGES_ID), splits_of(proposal.algo),
+                number(CUBLASLT_ALGO_CONFIG_STAGES_ID), num_splits(proposal.algo),
                 static_cast<double>(proposal.wavesCount),
                 static_cast<double>(proposal.workspaceSize) / (1 << 20));
   return text;

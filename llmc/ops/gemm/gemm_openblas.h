@@ -38,7 +38,7 @@ class Gemm {
 
   // OpenBLAS has one algorithm for a product and does not report its name.
   template <class TO, class TI>
-  int proposals(const GemmCall<TO, TI>& call) const {
+  int num_proposals(const GemmCall<TO, TI>& call) const {
     check_gemm(call);
     return 1;
   }
@@ -49,7 +49,7 @@ class Gemm {
   }
 
  private:
-  static constexpr std::int64_t kPiece = 1 << 16;  // elements that a thread processes at once
+  static constexpr std::int64_t kChunk = 1 << 16;  // elements that a thread processes at once
 
   struct Scratch {
     std::vector<float> a, b, c, bias;
@@ -57,34 +57,34 @@ class Gemm {
 
   template <class TO, class TI>
   static void compute(const GemmCall<TO, TI>& call, Scratch& scratch) {
-    observe(call);
-    const float* a = widened(call.a, call.m * call.k, scratch.a);
-    const float* b = widened(call.b, call.k * call.n, scratch.b);
+    report_to_tsan(call);
+    const float* a = widen_to_fp32(call.a, call.m * call.k, scratch.a);
+    const float* b = widen_to_fp32(call.b, call.k * call.n, scratch.b);
     float beta = call.beta;
-    float* c = start_of_output(call, scratch, beta);
-    const Tiling tiling = tile(call.m, call.n, call.k);
+    float* c = prepare_sums(call, scratch, beta);
+    const Tiling tiling = choose_tiling(call.m, call.n, call.k);
     host::WorkerPool::instance().run(tiling.rows * tiling.columns, [&](std::int64_t i) {
-      multiply_tile(call, a, b, beta, c, piece(call.m, tiling.rows, i / tiling.columns),
-                    piece(call.n, tiling.columns, i % tiling.columns));
+      multiply_tile(call, a, b, beta, c, part_range(call.m, tiling.rows, i / tiling.columns),
+                    part_range(call.n, tiling.columns, i % tiling.columns));
     });
-    finish(call, c);
+    apply_epilogue(call, c);
   }
 
   struct Tiling {
     std::int64_t rows = 1, columns = 1;  // numbers of tiles
   };
-  struct Piece {
+  struct IndexRange {
     std::int64_t first, count;
   };
 
   // One tile per thread, as square as possible, because a tile packs its share of both operands.
   // Small products have fewer tiles, because waking a thread costs time.
-  static Tiling tile(std::int64_t m, std::int64_t n, std::int64_t k) {
-    constexpr double kWorthAThread = 1 << 20;  // multiply-adds: about 20 us
+  static Tiling choose_tiling(std::int64_t m, std::int64_t n, std::int64_t k) {
+    constexpr double kMinWorkPerThread = 1 << 20;  // multiply-adds: about 20 us
     const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     const std::int64_t threads = std::min<std::int64_t>(
         host::WorkerPool::instance().threads(),
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(work / kWorthAThread)));
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(work / kMinWorkPerThread)));
     Tiling best{threads, 1};
     for (std::int64_t rows = 1; rows <= threads; ++rows) {
       if (threads % rows != 0) continue;
@@ -94,8 +94,8 @@ class Gemm {
     return best;
   }
 
-  // Piece i of `size` elements cut into `parts` pieces, at multiples of the vector length.
-  static Piece piece(std::int64_t size, std::int64_t parts, std::int64_t i) {
+  // Range i of `size` elements cut into `parts` ranges, at multiples of the vector length.
+  static IndexRange part_range(std::int64_t size, std::int64_t parts, std::int64_t i) {
     const std::int64_t length = round_up(ceil_div(size, parts), 16);
     const std::int64_t first = std::min(size, i * length);
     return {first, std::min(length, size - first)};
@@ -103,7 +103,7 @@ class Gemm {
 
   template <class Call>
   static void multiply_tile(const Call& call, const float* a, const float* b, float beta, float* c,
-                            Piece rows, Piece columns) {
+                            IndexRange rows, IndexRange columns) {
     if (rows.count == 0 || columns.count == 0) return;
     const auto size = [](std::int64_t n) { return static_cast<int>(n); };
     const std::int64_t lda = call.transpose_a ? call.m : call.k;
@@ -126,11 +126,11 @@ class Gemm {
   // Returns the fp32 buffer of the results. Stores the bias and beta · addend in it first and sets
   // beta to 1, unless there are none or the library can add beta · c itself.
   template <class TO, class TI>
-  static float* start_of_output(const GemmCall<TO, TI>& call, Scratch& scratch, float& beta) {
+  static float* prepare_sums(const GemmCall<TO, TI>& call, Scratch& scratch, float& beta) {
     float* c = nullptr;
     if constexpr (std::is_same_v<TO, float>) {
       c = call.c;
-      if (call.bias == nullptr && (beta == 0 || call.added() == c)) return c;
+      if (call.bias == nullptr && (beta == 0 || call.addend_or_c() == c)) return c;
     } else {
       scratch.c.resize(static_cast<std::size_t>(call.m * call.n));
       c = scratch.c.data();
@@ -141,16 +141,17 @@ class Gemm {
       for (std::int64_t j = 0; j < call.n; ++j) scratch.bias[j] = to_float(call.bias[j]);
     }
     const float* bias = scratch.bias.data();
-    const std::int64_t rows = ceil_div(kPiece, call.n);  // rows per piece of work
-    host::WorkerPool::instance().run(ceil_div(call.m, rows), [&](std::int64_t piece) {
-      for (std::int64_t r = piece * rows; r < std::min(call.m, (piece + 1) * rows); ++r) {
-        float* to = c + r * call.n;
+    const std::int64_t rows = ceil_div(kChunk, call.n);  // rows per chunk
+    host::WorkerPool::instance().run(ceil_div(call.m, rows), [&](std::int64_t chunk) {
+      for (std::int64_t r = chunk * rows; r < std::min(call.m, (chunk + 1) * rows); ++r) {
+        float* row = c + r * call.n;
         if (call.beta == 0) {
-          std::copy(bias, bias + call.n, to);
+          std::copy(bias, bias + call.n, row);
           continue;
         }
-        const TO* added = call.added() + r * call.n;  // may be the same memory as `to`
-        for (std::int64_t j = 0; j < call.n; ++j) to[j] = call.beta * to_float(added[j]) + bias[j];
+        const TO* addend = call.addend_or_c() + r * call.n;  // may be the same memory as `row`
+        for (std::int64_t j = 0; j < call.n; ++j)
+          row[j] = call.beta * to_float(addend[j]) + bias[j];
       }
     });
     beta = 1;
@@ -159,47 +160,48 @@ class Gemm {
 
   // Applies the epilogue to the fp32 sums and rounds the result to TO.
   template <class TO, class TI>
-  static void finish(const GemmCall<TO, TI>& call, float* c) {
+  static void apply_epilogue(const GemmCall<TO, TI>& call, float* c) {
     if (std::is_same_v<TO, float> && call.epilogue == Epilogue::none) return;
-    in_parallel(call.m * call.n, [&](std::int64_t i) {
+    parallel_for(call.m * call.n, [&](std::int64_t i) {
       float value = c[i];
       if (call.epilogue == Epilogue::gelu) {
         call.aux[i] = from_float<TO>(value);
         value *= gelu_gate<TO>(value);
       } else if (call.epilogue == Epilogue::gelu_backward) {
-        value *= gelu_slope<TO>(to_float(call.aux[i]));
+        value *= gelu_derivative<TO>(to_float(call.aux[i]));
       }
       call.c[i] = from_float<TO>(value);
     });
   }
 
   template <class T>
-  static const float* widened(const T* values, std::int64_t count, std::vector<float>& scratch) {
+  static const float* widen_to_fp32(const T* values, std::int64_t count,
+                                    std::vector<float>& scratch) {
     if constexpr (std::is_same_v<T, float>) {
       return values;
     } else {
       scratch.resize(static_cast<std::size_t>(
           std::max<std::int64_t>(count, static_cast<std::int64_t>(scratch.size()))));
-      in_parallel(count, [&](std::int64_t i) { scratch[i] = to_float(values[i]); });
+      parallel_for(count, [&](std::int64_t i) { scratch[i] = to_float(values[i]); });
       return scratch.data();
     }
   }
 
   template <class Element>
-  static void in_parallel(std::int64_t count, Element&& element) {
-    host::WorkerPool::instance().run(ceil_div(count, kPiece), [&](std::int64_t piece) {
-      const std::int64_t end = std::min(count, (piece + 1) * kPiece);
-      for (std::int64_t i = piece * kPiece; i < end; ++i) element(i);
+  static void parallel_for(std::int64_t count, Element&& element) {
+    host::WorkerPool::instance().run(ceil_div(count, kChunk), [&](std::int64_t chunk) {
+      const std::int64_t end = std::min(count, (chunk + 1) * kChunk);
+      for (std::int64_t i = chunk * kChunk; i < end; ++i) element(i);
     });
   }
 
   // The library is not instrumented, so this reports its reads and writes to ThreadSanitizer.
   template <class TO, class TI>
-  static void observe(const GemmCall<TO, TI>& call) {
+  static void report_to_tsan(const GemmCall<TO, TI>& call) {
     host::tsan_reads(call.a, static_cast<std::size_t>(call.m * call.k) * sizeof(TI));
     host::tsan_reads(call.b, static_cast<std::size_t>(call.k * call.n) * sizeof(TI));
     const std::size_t result_bytes = static_cast<std::size_t>(call.m * call.n) * sizeof(TO);
-    if (call.beta != 0) host::tsan_reads(call.added(), result_bytes);
+    if (call.beta != 0) host::tsan_reads(call.addend_or_c(), result_bytes);
     if (call.bias != nullptr) {
       host::tsan_reads(call.bias, static_cast<std::size_t>(call.n) * sizeof(TI));
     }

@@ -18,15 +18,15 @@ namespace llmc {
 
 // Counts a skipped update. Only an overflow of the gradients indicates a loss scale that is too
 // large; if the loss itself is not finite, no scale helps. A skip that a smaller scale may cure is
-// no sign of a failing run, so it does not count in skipped_in_row. At the smallest scale, or if
+// no sign of a failing run, so it does not count in consecutive_skips. At the smallest scale, or if
 // gradients are not scaled, every skip counts.
-__device__ __forceinline__ void count_skipped(OptimizerState* state) {
-  ++state->skipped;
+__device__ __forceinline__ void count_skip(OptimizerState* state) {
+  ++state->skipped_updates;
   state->loss_scale_good_steps = 0;
   if (state->overflowed != 0 && state->loss_scale > kMinLossScale) {
     state->loss_scale = std::fmax(kMinLossScale, 0.5f * state->loss_scale);
   } else {
-    ++state->skipped_in_row;
+    ++state->consecutive_skips;
   }
 }
 
@@ -41,10 +41,10 @@ inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, d
                                           std::int32_t loss_scale_window) {
   if (global_thread() > 0) return;
   if (state->finite == 0) {
-    count_skipped(state);
+    count_skip(state);
     return;
   }
-  state->skipped_in_row = 0;
+  state->consecutive_skips = 0;
   count_good_step(state, loss_scale_window);
   const double updates = ++state->updates;
   state->bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, updates));
@@ -61,7 +61,7 @@ inline void begin_adamw(OptimizerState* state, const OptimizerOptions& options, 
 
 // Constants of one update, computed once for all elements.
 struct AdamWStep {
-  float keep;  // 1 - lr * weight_decay
+  float decay_factor;  // 1 - lr * weight_decay
   float learning_rate;
   float beta2, one_minus_beta1, one_minus_beta2;
   float eps;
@@ -69,11 +69,11 @@ struct AdamWStep {
 
 // The learning rate, the weight decay and eps are rounded to fp32.
 inline AdamWStep make_adamw_step(const OptimizerOptions& options, double learning_rate,
-                                 bool decayed) {
+                                 bool use_weight_decay) {
   const float rate = static_cast<float>(learning_rate);
-  const float weight_decay = decayed ? static_cast<float>(options.weight_decay) : 0;
-  return {.keep = static_cast<float>(1.0 -
-                                     static_cast<double>(rate) * static_cast<double>(weight_decay)),
+  const float weight_decay = use_weight_decay ? static_cast<float>(options.weight_decay) : 0;
+  return {.decay_factor = static_cast<float>(1.0 - static_cast<double>(rate) *
+                                                       static_cast<double>(weight_decay)),
           .learning_rate = rate,
           .beta2 = static_cast<float>(options.beta2),
           .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
@@ -82,7 +82,7 @@ inline AdamWStep make_adamw_step(const OptimizerOptions& options, double learnin
 }
 
 template <class T, class Rounding>
-__global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_inout,
+__global__ void adamw_kernel(float* param, T* working_weights, float* m_inout, float* v_inout,
                              const float* gradient, std::int64_t n, AdamWStep step,
                              const OptimizerState* state, Rounding rounding) {
   constexpr int N = kPerThread<T>;
@@ -101,27 +101,28 @@ __global__ void adamw_kernel(float* param, T* working, float* m_inout, float* v_
     const float g = scale * grad[k];
     m[k] += step.one_minus_beta1 * (g - m[k]);
     v[k] = step.beta2 * v[k] + step.one_minus_beta2 * (g * g);
-    p[k] = step.keep * p[k] - rate * m[k] / (std::sqrt(v[k]) / root + step.eps);
+    p[k] = step.decay_factor * p[k] - rate * m[k] / (std::sqrt(v[k]) / root + step.eps);
   }
   rounding.template round<T, N>(w, p, i, state->updates);
   store_up_to(param + i, p, n - i);
   store_up_to(m_inout + i, m, n - i);
   store_up_to(v_inout + i, v, n - i);
-  if (working != nullptr) store_up_to(working + i, w, n - i);
+  if (working_weights != nullptr) store_up_to(working_weights + i, w, n - i);
 }
 
 // One AdamW update of n parameters. Updates param (fp32 master weights), m and v (fp32 moments).
-// Unless it is null, `working` receives the new parameters rounded to T by `rounding`
+// Unless it is null, `working_weights` receives the new parameters rounded to T by `rounding`
 // (NearestRounding or StochasticRounding, whose step is the number of the update). gradient is
 // fp32, before unscaling and clipping. Nothing changes if state->finite is 0. All pointers are
-// aligned to 16 bytes. `decayed` is true if weight decay applies to these n parameters.
+// aligned to 16 bytes. `use_weight_decay` is true if weight decay applies to these n parameters.
 template <class T, class Rounding = NearestRounding>
-void adamw(float* param, T* working, float* m, float* v, const float* gradient, std::int64_t n,
-           const OptimizerOptions& options, double learning_rate, bool decayed,
-           const OptimizerState* state, Stream& stream, const Rounding& rounding = {}) {
-  const AdamWStep step = make_adamw_step(options, learning_rate, decayed);
-  launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working, m, v,
-                                    gradient, n, step, state, rounding);
+void adamw(float* param, T* working_weights, float* m, float* v, const float* gradient,
+           std::int64_t n, const OptimizerOptions& options, double learning_rate,
+           bool use_weight_decay, const OptimizerState* state, Stream& stream,
+           const Rounding& rounding = {}) {
+  const AdamWStep step = make_adamw_step(options, learning_rate, use_weight_decay);
+  launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working_weights, m,
+                                    v, gradient, n, step, state, rounding);
 }
 
 }  // namespace llmc

@@ -64,7 +64,7 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
   if (thread_index() > 0) return;
   const float unscale = state->loss_scale > 0.0f ? 1.0f / state->loss_scale : 1.0f;
   const float norm = unscale * scaled_norm;
-  state->used_loss_scale = state->loss_scale;
+  state->step_loss_scale = state->loss_scale;
   state->gradient_norm = norm;
   // 1e-6 as in torch.nn.utils.clip_grad_norm_: runs are compared with PyTorch runs.
   const float clip = max_norm > 0.0f ? std::fmin(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
@@ -75,7 +75,7 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
 }
 
 // Adds `count` partial sums, those of all tensors in order, and writes gradient_norm,
-// gradient_scale, used_loss_scale, finite and overflowed of the state. The gradients are
+// gradient_scale, step_loss_scale, finite and overflowed of the state. The gradients are
 // state->loss_scale times the true ones (0: not scaled). gradient_norm is the norm of the true
 // ones. gradient_scale unscales the gradients and clips their norm to max_norm; 0 or less disables
 // clipping. loss is one unscaled number in device memory that must be finite too, or null.

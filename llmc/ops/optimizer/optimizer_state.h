@@ -19,15 +19,15 @@ struct OptimizerState {
   // The latest step; written by finish_global_norm.
   float gradient_norm = 0;      // unscaled, before clipping
   float gradient_scale = 0;     // AdamW's factor for gradients: clipping and unscaling
-  float used_loss_scale = 0;    // loss scale of this step's gradients
+  float step_loss_scale = 0;    // loss scale of this step's gradients
   std::int32_t finite = 0;      // 0: the loss or the norm is not finite; the update is skipped
   std::int32_t overflowed = 0;  // 1: the loss is finite, the norm is not
-  // The whole run; written by begin_adamw. A resumed run must restore updates, skipped,
-  // skipped_in_row, loss_scale and loss_scale_good_steps.
-  std::int32_t updates = 0;  // applied so far
-  std::int32_t skipped = 0;  // skipped so far
+  // The whole run; written by begin_adamw. A resumed run must restore updates, skipped_updates,
+  // consecutive_skips, loss_scale and loss_scale_good_steps.
+  std::int32_t updates = 0;          // applied so far
+  std::int32_t skipped_updates = 0;  // so far
   // Skipped since the last applied update, except skips that a smaller loss scale may cure.
-  std::int32_t skipped_in_row = 0;
+  std::int32_t consecutive_skips = 0;
   float bias_correction1 = 0;              // 1 - beta1^updates
   float bias_correction2_root = 0;         // sqrt(1 - beta2^updates)
   float loss_scale = 0;                    // scale of the next step; 0: gradients are not scaled

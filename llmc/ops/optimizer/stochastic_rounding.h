@@ -30,17 +30,17 @@ template <>
 __host__ __device__ __forceinline__ fp16 round_stochastically<fp16>(float x, std::uint32_t random) {
   const std::uint32_t magnitude = bits_of(x) & 0x7fffffffu;
   if (magnitude >= 0x7f800000u) return round_to_fp16(x);
-  std::uint32_t rounded = 0;
+  std::uint32_t result = 0;
   if (magnitude >= 0x38800000u) {  // 2^-14: normal numbers lose 13 bits
-    rounded = (magnitude - (112u << 23) + (random >> 19)) >> 13;
-    if (rounded > 0x7c00u) rounded = 0x7c00u;
+    result = (magnitude - (112u << 23) + (random >> 19)) >> 13;
+    if (result > 0x7c00u) result = 0x7c00u;
   } else {  // subnormal: multiples of 2^-24; the scaling is exact
     const float units = float_from_bits(magnitude) * 0x1p24f;
-    rounded = static_cast<std::uint32_t>(units);
-    const float rest = units - static_cast<float>(rounded);
-    if (static_cast<float>(random >> 8) * 0x1p-24f < rest) ++rounded;
+    result = static_cast<std::uint32_t>(units);
+    const float fraction = units - static_cast<float>(result);
+    if (static_cast<float>(random >> 8) * 0x1p-24f < fraction) ++result;
   }
-  return fp16{static_cast<std::uint16_t>((bits_of(x) >> 16 & 0x8000u) | rounded)};
+  return fp16{static_cast<std::uint16_t>((bits_of(x) >> 16 & 0x8000u) | result)};
 }
 
 struct NearestRounding {
@@ -90,7 +90,7 @@ __global__ void stochastic_convert_kernel(T* out, const float* inp, std::int64_t
 template <class T>
 void stochastic_convert(T* out, const float* inp, std::int64_t n,
                         const StochasticRounding& rounding, std::int32_t step, Stream& stream) {
-  require(rounding.first_index % 4 == 0, "stochastic rounding from the middle of four elements");
+  require(rounding.first_index % 4 == 0, "stochastic rounding: first_index is not a multiple of 4");
   launch_elementwise<8>(stochastic_convert_kernel<T>, n, stream, out, inp, n, rounding, step);
 }
 

@@ -22,14 +22,14 @@ namespace llmc {
 inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
                                  std::int64_t parameters, const RunPosition& position,
                                  std::optional<double> train_loss) {
-  const auto name_of = [](std::string path) {
+  const auto file_name = [](std::string path) {
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     return std::filesystem::path(path).filename().string();
   };
-  const auto names_of = [&](const std::string& sources) {
+  const auto source_names = [&](const std::string& sources) {
     std::string names;
     for (const std::string& path : parse_source_list(sources, "--val", false).names) {
-      names += (names.empty() ? "" : ",") + name_of(path);
+      names += (names.empty() ? "" : ",") + file_name(path);
     }
     return names;
   };
@@ -38,18 +38,18 @@ inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& 
   card.config = config;
   card.parameters = parameters;
   card.tokenizer =
-      run.data.train.empty() ? "words of the toy language" : name_of(run.data.tokenizer);
-  card.started_from = name_of(run.model.init_from);
+      run.data.train.empty() ? "words of the toy language" : file_name(run.data.tokenizer);
+  card.initial_weights = file_name(run.model.init_from);
   card.train = position.train;
   card.validation = "the end of " + position.train;
-  if (!run.data.val.empty()) card.validation = names_of(run.data.val);
-  if (run.data.train.empty()) card.validation = "the toy language, another seed";
+  if (!run.data.val.empty()) card.validation = source_names(run.data.val);
+  if (run.data.train.empty()) card.validation = "the toy language with another seed";
   card.step = position.step;
   card.tokens = position.tokens;
   card.tokens_per_step = run.tokens_per_step();
   card.arithmetic =
       choice_name(run.precision.dtype) +
-      std::string(run.precision.dtype == Dtype::fp32 ? "" : ", with fp32 masters and sums");
+      std::string(run.precision.dtype == Dtype::fp32 ? "" : ", with fp32 master weights and sums");
   card.optimizer = optimizer_text(run);
   if (train_loss) card.train_loss = {position.step, *train_loss};
   card.validation_loss = position.validation;

@@ -32,7 +32,7 @@ class Checkpointer {
   // into the engine and removes later steps from the log. Returns one note per setting that differs
   // from the checkpoint.
   std::vector<std::string> restore_or_start(RunPosition& position) {
-    position = start();
+    position = initial_position();
     if (!config_.output.resume) return {};
     const std::vector<std::string> changes = restore(position);
     if (!config_.output.log.empty()) trim_log(config_.output.log, position.step);
@@ -46,13 +46,13 @@ class Checkpointer {
     if (output.out.empty() || position.step == saved_step_ || position.step == 0) return;
     const HuggingFaceConfig model = huggingface_config();
     const ModelCard card = make_model_card(config_, model, engine_.table().count(), position, loss);
-    saved_ = save_checkpoint(output.out, model, position, config_.seed, engine_.state(),
-                             engine_.stream(), checkpoint_texts(card, *data_.tokenizer));
+    saved_path_ = save_checkpoint(output.out, model, position, config_.seed, engine_.state(),
+                                  engine_.stream(), checkpoint_texts(card, *data_.tokenizer));
     saved_step_ = position.step;
-    progress.note("saved " + saved_);
+    progress.note("saved " + saved_path_);
     try {
       const Retention retention{output.keep_checkpoints, output.milestone_every};
-      for (const std::string& name : remove_old_checkpoints(saved_, retention)) {
+      for (const std::string& name : remove_old_checkpoints(saved_path_, retention)) {
         progress.note("removed " + name);
       }
     } catch (const Error& error) {  // too many checkpoints must not end a run
@@ -62,18 +62,18 @@ class Checkpointer {
 
   // Reports whether the state is saved, for a run that a signal ended at this step.
   std::string interruption_text(std::int64_t step) const {
-    if (saved_step_ == step) return "saved " + saved_ + ", --resume goes on";
+    if (saved_step_ == step) return "saved " + saved_path_ + ", --resume continues";
     return config_.output.out.empty() ? "nothing is saved without --out" : "nothing to save yet";
   }
 
  private:
   // The position of this run at step 0.
-  RunPosition start() const {
+  RunPosition initial_position() const {
     RunPosition position;
     position.T = config_.batch.seq_len;
     position.train = training_text(*data_.train);
     position.train_tokens = 0;
-    for (const TokenSource& source : data_.train->of_sources().sources()) {
+    for (const TokenSource& source : data_.train->windows_by_source().sources()) {
       position.train_tokens += source.size();
     }
     position.vocabulary = vocabulary_checksum(*data_.tokenizer);
@@ -82,20 +82,22 @@ class Checkpointer {
   }
 
   std::vector<std::string> restore(RunPosition& position) {
-    const FoundCheckpoint found = find_newest_checkpoint(config_.output.out);
-    for (const std::string& warning : found.warnings) std::cerr << "warning: " << warning << "\n";
-    if (!found.path) {
-      std::cerr << "resume: no good checkpoint in " << config_.output.out << ", starting fresh\n";
+    const CheckpointSearchResult newest = find_newest_checkpoint(config_.output.out);
+    for (const std::string& warning : newest.warnings) std::cerr << "warning: " << warning << "\n";
+    if (!newest.path) {
+      std::cerr << "resume: no valid checkpoint in " << config_.output.out
+                << ", starting at step 0\n";
       return {};
     }
-    check_same_model(*found.path, huggingface_config());
-    const RunPosition now = position;
-    position = load_checkpoint(*found.path, config_.seed, engine_.state(), engine_.stream());
-    check_same_vocabulary(*found.path, position.vocabulary, now.vocabulary, config_.data.tokenizer);
-    saved_ = found.path->string();
+    check_same_model(*newest.path, huggingface_config());
+    const RunPosition current = position;
+    position = load_checkpoint(*newest.path, config_.seed, engine_.state(), engine_.stream());
+    check_same_vocabulary(*newest.path, position.vocabulary, current.vocabulary,
+                          config_.data.tokenizer);
+    saved_path_ = newest.path->string();
     saved_step_ = position.step;
-    std::cerr << "resume: from " << saved_ << "\n";
-    return adapt_position(position, now);
+    std::cerr << "resume: from " << saved_path_ << "\n";
+    return adapt_position(position, current);
   }
 
   HuggingFaceConfig huggingface_config() const {
@@ -109,7 +111,7 @@ class Checkpointer {
   const RunConfig& config_;
   const RunData& data_;
   TrainingEngine<T>& engine_;
-  std::string saved_;  // path of the newest checkpoint
+  std::string saved_path_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;
 };
 

@@ -38,21 +38,22 @@ struct RunPosition {
 
 namespace checkpointing_detail {
 
-inline std::vector<TensorHeader> headers(const ParameterTable& table, const std::string& prefix) {
-  std::vector<TensorHeader> all;
+inline std::vector<TensorHeader> tensor_headers(const ParameterTable& table,
+                                                const std::string& prefix) {
+  std::vector<TensorHeader> headers;
   for (const ParameterSpec& spec : table.specs()) {
-    all.push_back({prefix + spec.name, TensorDtype::f32, spec.shape});
+    headers.push_back({prefix + spec.name, TensorDtype::f32, spec.shape});
   }
-  return all;
+  return headers;
 }
 
 template <class T>
 void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream) {
   const ParameterTable& table = state.table();
-  std::vector<TensorHeader> all = headers(table, "first_moment.");
-  const std::vector<TensorHeader> second = headers(table, "second_moment.");
-  all.insert(all.end(), second.begin(), second.end());
-  SafetensorsWriter& file = writer.tensor_file(kMomentsName, all);
+  std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
+  const std::vector<TensorHeader> second = tensor_headers(table, "second_moment.");
+  headers.insert(headers.end(), second.begin(), second.end());
+  SafetensorsWriter& file = writer.tensor_file(kMomentsName, headers);
   std::vector<float> m, v;
   for (const bool first : {true, false}) {
     for (const ParameterSpec& spec : table.specs()) {
@@ -66,22 +67,22 @@ void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
   file.finish();
 }
 
-inline RunPosition position_in(const CheckpointReader& reader) {
-  const auto number = [&](const char* key) { return reader.state(key).integer(key); };
+inline RunPosition read_position(const CheckpointReader& reader) {
+  const auto integer = [&](const char* key) { return reader.state(key).integer(key); };
   RunPosition position;
   position.step = reader.step();
-  position.samples = number("samples");
-  position.tokens = number("tokens");
-  position.T = number("seq_len");
+  position.samples = integer("samples");
+  position.tokens = integer("tokens");
+  position.T = integer("seq_len");
   position.train = reader.state("train").text("train");
-  if (number("validation_step") >= 0) {
-    position.validation = {number("validation_step"),
+  if (integer("validation_step") >= 0) {
+    position.validation = {integer("validation_step"),
                            reader.state("validation_loss").number("validation_loss")};
   }
   for (const auto& [key, value] : reader.state()) {
     if (key == "train_tokens") position.train_tokens = value.integer(key);
     if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
-    if (key.starts_with("--")) position.flags[present_name(key)] = value;
+    if (key.starts_with("--")) position.flags[current_name(key)] = value;
   }
   return position;
 }
@@ -98,7 +99,7 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
   for (const TextFile& file : texts) writer.text_file(file.name, file.text);
   SafetensorsWriter& weights = writer.tensor_file(
-      kWeightsName, checkpointing_detail::headers(state.table(), "transformer."));
+      kWeightsName, checkpointing_detail::tensor_headers(state.table(), "transformer."));
   std::vector<float> values;
   for (const ParameterSpec& spec : state.table().specs()) {
     values.resize(static_cast<std::size_t>(spec.size()));
@@ -118,8 +119,8 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
                               {"seed", seed},
                               {"dtype", dtype_name(kDtypeOf<T>)},
                               {"updates", optimizer.updates},
-                              {"skipped", optimizer.skipped},
-                              {"skipped_in_row", optimizer.skipped_in_row}};
+                              {"skipped", optimizer.skipped_updates},
+                              {"skipped_in_row", optimizer.consecutive_skips}};
   if (optimizer.loss_scale > 0) {
     counters["loss_scale"] = optimizer.loss_scale;
     counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
@@ -136,9 +137,9 @@ template <class T>
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed,
                             TrainingState<T>& state, Stream& stream) {
   CheckpointReader reader(path);
-  const auto check = [&](const char* flag, const std::string& asked, const std::string& saved) {
-    if (asked == saved) return;
-    fail(path.string() + " was written with " + flag + " " + saved + ", not " + asked,
+  const auto check = [&](const char* flag, const std::string& current, const std::string& saved) {
+    if (current == saved) return;
+    fail(path.string() + " was written with " + flag + " " + saved + ", not " + current,
          "resume with the flags of the run");
   };
   check("--seed", std::to_string(seed),
@@ -159,19 +160,20 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
     return static_cast<std::int32_t>(reader.state(key).integer(key));
   };
   optimizer.updates = counter("updates");
-  optimizer.skipped = counter("skipped");
-  optimizer.skipped_in_row = counter("skipped_in_row");
+  optimizer.skipped_updates = counter("skipped");
+  optimizer.consecutive_skips = counter("skipped_in_row");
   if constexpr (std::is_same_v<T, fp16>) {
     optimizer.loss_scale = static_cast<float>(reader.state("loss_scale").number("loss_scale"));
     optimizer.loss_scale_good_steps = counter("loss_scale_good_steps");
     if (!(optimizer.loss_scale >= kMinLossScale && optimizer.loss_scale <= kMaxLossScale)) {
-      fail(path.string() + ": loss_scale is " + std::to_string(optimizer.loss_scale),
-           "a number from 1 to 16777216");
+      fail(path.string() + ": loss_scale is " + std::to_string(optimizer.loss_scale) +
+               ", not a number from 1 to 16777216",
+           "resume from another checkpoint");
     }
   }
   state.set_optimizer_state(optimizer, stream);
   state.restore_rounding(stream);
-  return checkpointing_detail::position_in(reader);
+  return checkpointing_detail::read_position(reader);
 }
 
 }  // namespace llmc

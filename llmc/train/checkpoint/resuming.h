@@ -1,4 +1,4 @@
-// What a resumed run must have in common with the run it continues, and what may change.
+// Compares a resumed run with its checkpoint: checks what must be equal, and notes what changed.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ namespace llmc {
 inline void check_same_model(const std::filesystem::path& checkpoint,
                              const HuggingFaceConfig& ours) {
   const HuggingFaceConfig saved = read_huggingface_config(checkpoint);
-  const auto check = [&](const char* what, const char* flag, std::int64_t asked,
-                         std::int64_t found) {
-    if (asked == found) return;
-    fail(checkpoint.string() + " holds a model with " + what + " " + std::to_string(found) +
-             ", not " + std::to_string(asked),
+  const auto check = [&](const char* what, const char* flag, std::int64_t current,
+                         std::int64_t stored) {
+    if (current == stored) return;
+    fail(checkpoint.string() + " contains a model with " + what + " " + std::to_string(stored) +
+             ", not " + std::to_string(current),
          std::string("resume with the run's own ") + flag);
   };
   check("layers", "--layers or --model", ours.n_layer, saved.n_layer);
@@ -58,44 +58,45 @@ inline std::string vocabulary_checksum(const Tokenizer& tokenizer) {
   return checksum_text(sum.value());
 }
 
-// Throws if the checkpoint's tokens stand for other texts than ours. Equal vocabulary sizes would
-// hide the difference. An empty `saved` (unknown) passes.
+// Throws if the vocabulary of the checkpoint is not ours. Equal vocabulary sizes would hide the
+// difference. An empty `saved` (unknown) passes.
 inline void check_same_vocabulary(const std::filesystem::path& checkpoint, const std::string& saved,
                                   const std::string& ours, const std::string& tokenizer) {
   if (saved.empty() || saved == ours) return;
-  fail(checkpoint.string() + " was trained with tokens that stand for other texts than those of " +
-           "--tokenizer " + tokenizer,
+  fail(checkpoint.string() + " was trained with another vocabulary than that of --tokenizer " +
+           tokenizer,
        "resume with the run's own --tokenizer");
 }
 
-// Converts the position of a run with another sequence length or another text. `now` is the
+// Converts the position of a run with another sequence length or another text. `current` is the
 // position at step 0 with the current data and settings. Returns notes about all changes. If the
-// sequence length changes, the new number of samples is the smallest that holds the tokens used so
-// far. (A new batch size changes nothing: the position counts sequences, not batches.)
-inline std::vector<std::string> adapt_position(RunPosition& position, const RunPosition& now) {
+// sequence length changes, the new number of samples is the smallest that covers the tokens used
+// so far. (A new batch size changes nothing: the position counts sequences, not batches.)
+inline std::vector<std::string> adapt_position(RunPosition& position, const RunPosition& current) {
   std::vector<std::string> notes;
-  const std::int64_t had = position.train_tokens;
-  if (position.train != now.train) {
-    notes.push_back("the run trained on " + position.train + " so far, it goes on with " +
-                    now.train);
-  } else if (had >= 0 && had != now.train_tokens) {
-    notes.push_back(now.train + " had " + std::to_string(had) + " tokens, now it has " +
-                    std::to_string(now.train_tokens) + ": other windows, in another order");
+  const std::int64_t old_tokens = position.train_tokens;
+  if (position.train != current.train) {
+    notes.push_back("the run trained on " + position.train + " so far and continues with " +
+                    current.train);
+  } else if (old_tokens >= 0 && old_tokens != current.train_tokens) {
+    notes.push_back(current.train + " had " + std::to_string(old_tokens) + " tokens and now has " +
+                    std::to_string(current.train_tokens) + ": the windows and their order change");
   }
-  if (position.T != now.T && position.T > 0) {
-    const std::int64_t samples = ceil_div(position.samples * position.T, now.T);
-    notes.push_back("sequences had " + std::to_string(position.T) + " tokens, now they have " +
-                    std::to_string(now.T) + ": other windows of the text, in another order, from " +
-                    "sequence " + std::to_string(samples) + " on");
+  if (position.T != current.T && position.T > 0) {
+    const std::int64_t samples = ceil_div(position.samples * position.T, current.T);
+    notes.push_back("sequences had " + std::to_string(position.T) + " tokens and now have " +
+                    std::to_string(current.T) +
+                    ": the windows and their order change, and the run " +
+                    "continues at sequence " + std::to_string(samples));
     position.samples = samples;
   }
-  const std::vector<std::string> flags = changed_settings(position.flags, now.flags);
+  const std::vector<std::string> flags = changed_settings(position.flags, current.flags);
   notes.insert(notes.end(), flags.begin(), flags.end());
-  position.T = now.T;
-  position.train = now.train;
-  position.train_tokens = now.train_tokens;
-  position.vocabulary = now.vocabulary;
-  position.flags = now.flags;
+  position.T = current.T;
+  position.train = current.train;
+  position.train_tokens = current.train_tokens;
+  position.vocabulary = current.vocabulary;
+  position.flags = current.flags;
   return notes;
 }
 

@@ -34,9 +34,9 @@ class TextSource final : public DataSource {
   // `default_shape`: the sizes of a model if neither flags nor weights define them.
   TextSource(const Request& request, const Gpt2Config& default_shape)
       : default_shape_(default_shape) {
-    if (!request.data.train && asks_for_training(request, {})) {
+    if (!request.data.train && requests_training(request, {})) {
       fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
-           "--train FILE, or --steps 0 to evaluate only");
+           "give --train FILE, or --steps 0 to evaluate only");
     }
     const InputConfig defaults = default_run_config();
     tokenizer_ = make_tokenizer(request.data.tokenizer.value_or(defaults.data.tokenizer));

@@ -1,4 +1,4 @@
-// Allocates the device memory of a run; if the run does not fit, suggests what would.
+// Allocates the device memory of a run; if the run does not fit, suggests settings that fit.
 #pragma once
 
 #include <cstdint>
@@ -25,33 +25,33 @@ std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context&
 // is smaller and fits, else the largest batch, else one sequence of half the length, a quarter and
 // so on.
 template <class T>
-std::string what_would_fit(const Gpt2Config& config, const RunShape& shape, Context& context,
-                           std::int64_t free_bytes) {
-  RunShape smaller = shape;
-  const auto fits = [&] { return memory_of<T>(config, smaller, context) <= free_bytes; };
-  smaller.logits_rows = RunShape{}.logits_rows;
-  if (smaller.chunk_rows() < shape.chunk_rows() && fits()) {
-    return "--logits-rows " + std::to_string(smaller.logits_rows) + " would fit";
+std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& context,
+                     std::int64_t free_bytes) {
+  RunShape candidate = shape;
+  const auto fits = [&] { return memory_of<T>(config, candidate, context) <= free_bytes; };
+  candidate.logits_rows = RunShape{}.logits_rows;
+  if (candidate.chunk_rows() < shape.chunk_rows() && fits()) {
+    return "use --logits-rows " + std::to_string(candidate.logits_rows) + ", which fits";
   }
-  smaller.logits_rows = shape.logits_rows;
-  std::int64_t largest = 0, too_many = shape.B;  // bisection: B may be as large as 65535
-  while (too_many - largest > 1) {
-    smaller.B = largest + (too_many - largest) / 2;
-    (fits() ? largest : too_many) = smaller.B;
+  candidate.logits_rows = shape.logits_rows;
+  std::int64_t max_batch = 0, upper_bound = shape.B;  // bisection: B may be as large as 65535
+  while (upper_bound - max_batch > 1) {
+    candidate.B = max_batch + (upper_bound - max_batch) / 2;
+    (fits() ? max_batch : upper_bound) = candidate.B;
   }
-  if (largest > 0) {
-    return "--batch-size " + std::to_string(largest) +
-           " would fit; --grad-accum keeps the batch large";
+  if (max_batch > 0) {
+    return "use --batch-size " + std::to_string(max_batch) +
+           ", which fits; --grad-accum keeps the global batch large";
   }
-  smaller.B = 1;
-  const std::int64_t sequence = smaller.T;
-  for (; smaller.T > 1; smaller.T = smaller.T / 2) {
+  candidate.B = 1;
+  const std::int64_t full_length = candidate.T;
+  for (; candidate.T > 1; candidate.T = candidate.T / 2) {
     if (fits()) break;
   }
-  if (smaller.T < sequence && fits()) {
-    return "--batch-size 1 --seq-len " + std::to_string(smaller.T) + " would fit";
+  if (candidate.T < full_length && fits()) {
+    return "use --batch-size 1 --seq-len " + std::to_string(candidate.T) + ", which fits";
   }
-  return "not even one short sequence would fit: a smaller model, or a device with more memory";
+  return "use a smaller model or a device with more memory: not even one short sequence fits";
 }
 
 // Reports the device and the memory of a run, then allocates it. Throws with a hint if it does not
@@ -66,7 +66,7 @@ void allocate(TrainingEngine<T>& engine) {
   if (memory.total() > device.free_memory) {
     fail("the run needs " + megabytes(memory.total()) + " of device memory, " +
              megabytes(device.free_memory) + " are free (" + memory.report() + ")",
-         what_would_fit<T>(engine.config(), engine.shape(), engine.context(), device.free_memory));
+         fit_hint<T>(engine.config(), engine.shape(), engine.context(), device.free_memory));
   }
   engine.allocate();
 }

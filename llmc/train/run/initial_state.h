@@ -19,8 +19,8 @@ void set_initial_state(TrainingEngine<T>& engine, const RunConfig& config) {
   }
   if (!config.training()) return;
   const auto loss_scale = static_cast<float>(config.precision.loss_scale);
-  state.set_optimizer_state(state.first_optimizer_state(loss_scale), stream);
-  if (config.precision.stochastic_rounding) state.round_stochastically(config.seed);
+  state.set_optimizer_state(state.initial_optimizer_state(loss_scale), stream);
+  if (config.precision.stochastic_rounding) state.enable_stochastic_rounding(config.seed);
 }
 
 }  // namespace llmc

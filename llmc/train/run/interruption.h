@@ -14,56 +14,57 @@ namespace llmc {
 class Interruption {
  public:
   Interruption() {
-    received_.store(0);
-    struct sigaction noting {};
-    noting.sa_handler = note;
-    noting.sa_flags = SA_RESTART;
-    sigemptyset(&noting.sa_mask);
-    for (Handled& handled : handled_) {
-      ::sigaction(handled.signal, nullptr, &handled.before);
-      if (!ignored(handled)) ::sigaction(handled.signal, &noting, nullptr);
+    last_signal_.store(0);
+    struct sigaction record_action {};
+    record_action.sa_handler = record;
+    record_action.sa_flags = SA_RESTART;
+    sigemptyset(&record_action.sa_mask);
+    for (SavedAction& saved : saved_actions_) {
+      ::sigaction(saved.signal, nullptr, &saved.action);
+      if (!is_ignored(saved)) ::sigaction(saved.signal, &record_action, nullptr);
     }
   }
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   ~Interruption() {
-    for (const Handled& handled : handled_) {
-      if (!ignored(handled)) ::sigaction(handled.signal, &handled.before, nullptr);
+    for (const SavedAction& saved : saved_actions_) {
+      if (!is_ignored(saved)) ::sigaction(saved.signal, &saved.action, nullptr);
     }
-    received_.store(0);
+    last_signal_.store(0);
   }
 
   // Whether a signal has arrived. Always false if no `Interruption` exists.
-  static bool requested() { return received_.load() != 0; }
+  static bool requested() { return last_signal_.load() != 0; }
 
   // "SIGINT" or "SIGTERM", the signal that arrived.
-  static const char* name() { return received_.load() == SIGINT ? "SIGINT" : "SIGTERM"; }
+  static const char* name() { return last_signal_.load() == SIGINT ? "SIGINT" : "SIGTERM"; }
 
  private:
-  struct Handled {
+  // The action of a signal before the object existed.
+  struct SavedAction {
     int signal;
-    struct sigaction before;
+    struct sigaction action;
   };
 
-  static bool ignored(const Handled& handled) { return handled.before.sa_handler == SIG_IGN; }
+  static bool is_ignored(const SavedAction& saved) { return saved.action.sa_handler == SIG_IGN; }
 
   // Signal handler: calls only functions that POSIX lists as async-signal-safe. It restores the
   // default actions, so the second signal ends the process.
-  static void note(int signal) {
-    received_.store(signal);
-    struct sigaction ending {};
-    ending.sa_handler = SIG_DFL;
-    for (const int each : {SIGINT, SIGTERM}) {
-      struct sigaction now {};
-      ::sigaction(each, nullptr, &now);
-      if (now.sa_handler == note) ::sigaction(each, &ending, nullptr);
+  static void record(int signal) {
+    last_signal_.store(signal);
+    struct sigaction default_action {};
+    default_action.sa_handler = SIG_DFL;
+    for (const int handled_signal : {SIGINT, SIGTERM}) {
+      struct sigaction current {};
+      ::sigaction(handled_signal, nullptr, &current);
+      if (current.sa_handler == record) ::sigaction(handled_signal, &default_action, nullptr);
     }
   }
 
   static_assert(std::atomic<int>::is_always_lock_free, "a handler must not wait for a lock");
-  static inline std::atomic<int> received_{0};  // the last signal; 0: none
+  static inline std::atomic<int> last_signal_{0};  // 0: none
 
-  Handled handled_[2] = {{SIGINT, {}}, {SIGTERM, {}}};
+  SavedAction saved_actions_[2] = {{SIGINT, {}}, {SIGTERM, {}}};
 };
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// Computes the configuration of a run from the flags that were given.
+// Computes the configuration of a run from its flags.
 #pragma once
 
 #include "llmc/config/train_rules.h"
@@ -8,7 +8,7 @@
 namespace llmc {
 
 // Whether the flags request training. --epochs always means at least one step.
-inline bool asks_for_training(const Request& request, const RunFacts& facts) {
+inline bool requests_training(const Request& request, const RunFacts& facts) {
   if (request.schedule.epochs) return true;
   return request.schedule.steps.value_or(facts.preset.schedule.steps.value_or(1)) > 0;
 }

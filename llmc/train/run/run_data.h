@@ -41,30 +41,31 @@ inline void check_documents(const std::vector<TokenSource>& sources, const Token
   for (const TokenSource& source : sources) {
     if (source.has_documents()) return;
   }
-  const std::string why = tokenizer.end_of_text()
-                              ? "no end-of-text token is in the data"
+  const std::string reason =
+      tokenizer.end_of_text() ? "no end-of-text token is in the data"
                               : "the tokenizer " + tokenizer.name() + " has no end-of-text token";
-  fail("--document-mask: it is not known where documents begin (" + why + ")",
-       "documents (.jsonl), tokens with end-of-text between them (.bin), or Megatron's .bin/.idx");
+  fail("--document-mask: the data have no document boundaries (" + reason + ")",
+       "use documents (.jsonl), tokens with end-of-text between documents (.bin), or Megatron's "
+       ".bin/.idx");
 }
 
 // Cuts tokenized sources into windows.
 inline void cut_windows(RunData& data, RunSources sources, const InputConfig& config,
                         bool training) {
   const std::int64_t T = config.batch.seq_len;
-  const bool documents = config.data.document_mask;
-  if (documents) {
+  const bool document_mask = config.data.document_mask;
+  if (document_mask) {
     check_documents(training ? sources.train : sources.validation, *data.tokenizer);
   }
   if (training) {
-    data.train.emplace(Windows(std::move(sources.train), T, documents, "a longer text"),
+    data.train.emplace(Windows(std::move(sources.train), T, document_mask, "give a longer text"),
                        config.seed, std::move(sources.weights));
   }
   data.validation.emplace(
-      Windows(std::move(sources.validation), T, documents, "a longer validation text"));
+      Windows(std::move(sources.validation), T, document_mask, "give a longer validation text"));
 }
 
-// Reads --eval, --train and --val. Without --val the end of each source of --train is kept for
+// Reads --eval, --train and --val. Without --val the end of each source of --train is reserved for
 // validation.
 inline RunData load_run_data(const InputConfig& config, bool training,
                              std::unique_ptr<Tokenizer> tokenizer) {
@@ -93,19 +94,19 @@ inline RunData load_run_data(const InputConfig& config, bool training,
   return data;
 }
 
-// Returns the file names of the sources, with their shares if they have weights:
+// Returns the file names of the sources, with their fractions if they have weights:
 // "a.bin:0.7,b.bin:0.3". Directories are omitted, so that data may move.
 inline std::string training_text(const ShuffledWindows& train) {
   std::string text;
-  const std::vector<TokenSource>& sources = train.of_sources().sources();
+  const std::vector<TokenSource>& sources = train.windows_by_source().sources();
   for (std::size_t s = 0; s < sources.size(); ++s) {
     if (s > 0) text += ',';
     text += std::filesystem::path(sources[s].name()).filename().string();
     if (!train.weights()) continue;
-    char share[32];
-    const auto end = std::to_chars(share, share + sizeof share,
-                                   train.weights()->share(static_cast<std::int64_t>(s)));
-    text += ':' + std::string(share, end.ptr);
+    char fraction[32];
+    const auto end = std::to_chars(fraction, fraction + sizeof fraction,
+                                   train.weights()->fraction(static_cast<std::int64_t>(s)));
+    text += ':' + std::string(fraction, end.ptr);
   }
   return readable_text(text);  // stored as JSON, which cannot hold other bytes
 }
@@ -113,16 +114,16 @@ inline std::string training_text(const ShuffledWindows& train) {
 // Prints one line per training source to stderr.
 inline void describe_data(const RunData& data) {
   if (!data.train) return;
-  const Windows& windows = data.train->of_sources();
+  const Windows& windows = data.train->windows_by_source();
   for (std::size_t s = 0; s < windows.sources().size(); ++s) {
     const TokenSource& source = windows.sources()[s];
-    const auto number = static_cast<std::int64_t>(s);
-    const std::int64_t count = windows.count(number);
-    const double share = data.train->weights()
-                             ? data.train->weights()->share(number)
-                             : static_cast<double>(count) / static_cast<double>(windows.count());
+    const auto index = static_cast<std::int64_t>(s);
+    const std::int64_t count = windows.count(index);
+    const double fraction = data.train->weights()
+                                ? data.train->weights()->fraction(index)
+                                : static_cast<double>(count) / static_cast<double>(windows.count());
     char percent[32];
-    std::snprintf(percent, sizeof percent, "%.4g%%", 100 * share);
+    std::snprintf(percent, sizeof percent, "%.4g%%", 100 * fraction);
     std::cerr << "data: " << source.name() << ": " << source.size() << " tokens";
     if (source.files() > 1) std::cerr << " in " << source.files() << " files";
     std::cerr << ", " << count << " windows";

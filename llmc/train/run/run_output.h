@@ -18,44 +18,44 @@
 
 namespace llmc {
 
-// Makes the checkpoint directory if it is missing, and locks out other runs while the returned
+// Creates the checkpoint directory if it is missing, and locks out other runs while the returned
 // descriptor is open. Throws if the directory is not writable or another run holds the lock.
-inline FileDescriptor hold_output_directory(const std::filesystem::path& path) {
+inline FileDescriptor lock_output_directory(const std::filesystem::path& path) {
   make_directory(path);
   if (::access(path.c_str(), W_OK | X_OK) != 0) fail_file("write into --out", path, errno);
-  FileDescriptor held(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  FileDescriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // File systems without locks, such as some network file systems, do not keep runs apart.
-  if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     fail("another run is writing into --out " + path.string(),
-         "wait until it has ended, or give another --out");
+         "wait until that run ends, or give another --out");
   }
-  return held;
+  return lock;
 }
 
 // For a new run: throws if the directory has checkpoints of another run.
 inline void refuse_used_output(const std::filesystem::path& path) {
-  const FoundCheckpoint found = find_newest_checkpoint(path);
-  if (!found.path) return;
-  fail(
-      "--out " + path.string() + " holds checkpoints of another run (" + found.path->string() + ")",
-      "--resume goes on from there; or give another --out");
+  const CheckpointSearchResult newest = find_newest_checkpoint(path);
+  if (!newest.path) return;
+  fail("--out " + path.string() + " contains checkpoints of another run (" + newest.path->string() +
+           ")",
+       "give --resume to continue that run, or another --out");
 }
 
 // For a new run: throws if the log exists and is not empty, because it belongs to another run.
 inline void refuse_used_log(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
-  if (std::filesystem::file_size(path, ignored) == 0) return;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  if (std::filesystem::file_size(path, error) == 0) return;
   fail("--log " + path.string() + " exists",
-       "give another name, or --resume the run it belongs to");
+       "give another --log, or --resume to continue the run that it belongs to");
 }
 
 // A resumed run cuts its log to the steps it has (trim_log), so the file must be a run log. Throws
 // unless its first line has a step. An empty file, a single incomplete line (the run was killed)
 // and a line of zeros (power failure) are accepted.
 inline void require_run_log(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
   const std::string text = read_file(path);
   const std::string line = text.substr(0, text.find('\n'));
   if (text.empty() || line.starts_with('\0')) return;
@@ -65,7 +65,7 @@ inline void require_run_log(const std::filesystem::path& path) {
   } catch (const Error&) {
   }
   fail("--log " + path.string() + " is not the log of a run: its first line has no step",
-       "the log of the run that goes on, or another name");
+       "give the log of the resumed run, or a new file name");
 }
 
 // Throws if the file cannot be written now. An empty path is accepted.
@@ -82,7 +82,7 @@ inline FileDescriptor check_run_output(const OutputSettings<Resolved>& settings,
   if (settings.resume && !settings.log.empty()) require_run_log(settings.log);
   if (!settings.resume && !settings.log.empty()) refuse_used_log(settings.log);
   if (settings.out.empty()) return FileDescriptor();
-  FileDescriptor lock = hold_output_directory(settings.out);
+  FileDescriptor lock = lock_output_directory(settings.out);
   if (!settings.resume) refuse_used_output(settings.out);
   return lock;
 }

@@ -21,7 +21,7 @@ struct ProfileRow {
   int depth = 0;     // 0: the step
   double calls = 0;  // 0: time between or outside operations
   double milliseconds = 0;
-  double share = 0;  // fraction of the step's time
+  double fraction = 0;  // of the step's time
   Work work;
 
   std::string name() const { return path.substr(path.rfind('/') + 1); }
@@ -41,22 +41,23 @@ inline std::vector<ProfileRow> profile_rows(const Profiler& profiler) {
                     milliseconds / entries[0].milliseconds,
                     {work.flops / steps, work.bytes / steps}});
   };
-  // Adds the parts of entry `of`, then the time of `of` that is in none of them.
-  const auto add_parts = [&](const auto& self, std::size_t of, const std::string& path) -> void {
-    double left = entries[of].milliseconds;
-    bool parts = false;
-    for (std::size_t i = of + 1; i < entries.size(); ++i) {
+  // Adds the parts of entry `parent`, then the time of `parent` that is in none of them.
+  const auto add_parts = [&](const auto& self, std::size_t parent,
+                             const std::string& path) -> void {
+    double remaining = entries[parent].milliseconds;
+    bool has_parts = false;
+    for (std::size_t i = parent + 1; i < entries.size(); ++i) {
       const Profiler::Entry& entry = entries[i];
-      if (entry.parent != of) continue;
-      parts = true;
-      left -= entry.milliseconds;
+      if (entry.parent != parent) continue;
+      has_parts = true;
+      remaining -= entry.milliseconds;
       add(path + entry.name, entry.depth, static_cast<double>(entry.calls), entry.milliseconds,
           entry.work);
       self(self, i, path + entry.name + "/");
     }
-    if (parts) {
-      add(path + (of == 0 ? "outside operations" : "between operations"), entries[of].depth + 1, 0,
-          left, {});
+    if (has_parts) {
+      add(path + (parent == 0 ? "outside operations" : "between operations"),
+          entries[parent].depth + 1, 0, remaining, {});
     }
   };
   const Profiler::Entry& step = entries[0];
@@ -67,14 +68,14 @@ inline std::vector<ProfileRow> profile_rows(const Profiler& profiler) {
 
 // "12.3 GFLOP/s" or "1.23 TB/s"; empty if the work is unknown.
 inline std::string rate_text(const ProfileRow& row) {
-  const bool arithmetic = row.work.flops > 0;
-  const double amount = arithmetic ? row.work.flops : row.work.bytes;
+  const bool has_flops = row.work.flops > 0;
+  const double amount = has_flops ? row.work.flops : row.work.bytes;
   if (amount <= 0 || row.milliseconds <= 0) return {};
   const double giga = amount / row.milliseconds / 1e6;
   char text[48];
   std::snprintf(text, sizeof text, "%.*f %s%s/s", giga < 100 || giga >= 1000 ? 1 : 0,
                 giga < 1000 ? giga : giga / 1000, giga < 1000 ? "G" : "T",
-                arithmetic ? "FLOP" : "B");
+                has_flops ? "FLOP" : "B");
   return text;
 }
 
@@ -95,10 +96,10 @@ inline std::string profile_table(const Profiler& profiler) {
         std::string(2 * static_cast<std::size_t>(row.depth - 1), ' ') + row.name();
     if (row.calls > 0) {
       std::snprintf(line, sizeof line, "\n%-34s %8.4g %10.3f %10.4f %7.2f", name.c_str(), row.calls,
-                    row.milliseconds, row.milliseconds / row.calls, 100 * row.share);
+                    row.milliseconds, row.milliseconds / row.calls, 100 * row.fraction);
     } else {
       std::snprintf(line, sizeof line, "\n%-34s %8s %10.3f %10s %7.2f", name.c_str(), "",
-                    row.milliseconds, "", 100 * row.share);
+                    row.milliseconds, "", 100 * row.fraction);
     }
     table += line;
     if (const std::string rate = rate_text(row); !rate.empty()) table += "  " + rate;
@@ -116,7 +117,7 @@ inline std::string profile_json_lines(const Profiler& profiler) {
     if (row.depth == 0) record.emplace_back("steps", profiler.steps());
     record.emplace_back("calls_per_step", row.calls);
     record.emplace_back("ms_per_step", row.milliseconds);
-    record.emplace_back("percent", 100 * row.share);
+    record.emplace_back("percent", 100 * row.fraction);
     const double seconds = 1e-3 * row.milliseconds;
     if (row.work.flops > 0 && seconds > 0) {
       record.emplace_back("flop_per_s", row.work.flops / seconds);
@@ -130,30 +131,30 @@ inline std::string profile_json_lines(const Profiler& profiler) {
 
 // Profiles steps 2 to N+1. Step 1 is skipped because libraries allocate memory and choose
 // algorithms in it.
-class Profiling {
+class StepProfiler {
  public:
   // If `steps` is 0, nothing is profiled. `out` is a file for the JSON lines, or empty.
-  Profiling(std::int64_t steps, std::string out) : wanted_(steps), out_(std::move(out)) {}
+  StepProfiler(std::int64_t steps, std::string out) : num_steps_(steps), out_(std::move(out)) {}
 
   void begin_step(Stream& stream) {
-    under_way_ = seen_ > 0 && seen_ <= wanted_;
-    if (under_way_) profiler_.begin_step(stream);
-    ++seen_;
+    is_profiling_ = step_count_ > 0 && step_count_ <= num_steps_;
+    if (is_profiling_) profiler_.begin_step(stream);
+    ++step_count_;
   }
   // Returns the table after the last profiled step.
   std::optional<std::string> end_step(Stream& stream) {
-    if (!under_way_) return {};
+    if (!is_profiling_) return {};
     profiler_.end_step(stream);
-    if (profiler_.steps() < wanted_) return {};
+    if (profiler_.steps() < num_steps_) return {};
     return report();
   }
   // For a run that ended earlier: returns the table of the profiled steps, or a note that there are
   // none.
   std::optional<std::string> end_run() {
-    if (profiler_.steps() == wanted_) return {};
+    if (profiler_.steps() == num_steps_) return {};
     if (profiler_.steps() > 0) return report();
-    return "--profile: this run had no second step, so nothing was profiled (the first one warms "
-           "up)";
+    return "--profile: this run had no second step, so nothing was profiled (the first step is "
+           "skipped)";
   }
 
  private:
@@ -162,10 +163,10 @@ class Profiling {
     return profile_table(profiler_);
   }
 
-  std::int64_t wanted_;
+  std::int64_t num_steps_;
   std::string out_;
-  std::int64_t seen_ = 0;  // steps of this run so far
-  bool under_way_ = false;
+  std::int64_t step_count_ = 0;  // steps of this run so far
+  bool is_profiling_ = false;
   Profiler profiler_;
 };
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
@@ -61,12 +62,12 @@ inline std::string duration_text(double seconds) {
 // The message for a skipped update.
 inline std::string skipped_update_text(std::int64_t step, double loss,
                                        const OptimizerState& optimizer) {
-  std::string text = "step " + std::to_string(step) + ": loss " + std::to_string(loss) +
-                     ", gradient norm " + std::to_string(optimizer.gradient_norm) +
-                     ": not finite, update skipped (" + std::to_string(optimizer.skipped) +
-                     " in all)";
-  if (optimizer.loss_scale != optimizer.used_loss_scale) {
-    text += ", loss scale " + std::to_string(std::lround(optimizer.used_loss_scale)) + " -> " +
+  std::string text = "step " + std::to_string(step) + number_text(": loss %f", loss) +
+                     number_text(", gradient norm %f", optimizer.gradient_norm) +
+                     ": not finite, update skipped (" + std::to_string(optimizer.skipped_updates) +
+                     " in total)";
+  if (optimizer.loss_scale != optimizer.step_loss_scale) {
+    text += ", loss scale " + std::to_string(std::lround(optimizer.step_loss_scale)) + " -> " +
             std::to_string(std::lround(optimizer.loss_scale));
   }
   return text;
@@ -91,36 +92,36 @@ class Progress {
       log_->write(line);
     }
     if (first_step_ == 0) first_step_ = r.step;
-    const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();
-    const bool ends = r.step == first_step_ || r.step == last_step_;
-    if (ends || waited > (terminal_ ? 0.2 : 5.0)) show(r);
+    const bool first_or_last = r.step == first_step_ || r.step == last_step_;
+    if (first_or_last || seconds_since_shown() > (terminal_ ? 0.2 : 5.0)) show(r);
   }
 
   void validation(std::int64_t step, double loss) {
-    if (log_) log_->write({{"step", step}, {"val_loss", loss}});
-    char text[64];
-    std::snprintf(text, sizeof text, "step %lld: validation loss %.4f",
-                  static_cast<long long>(step), loss);
-    note(text);
+    log({{"step", step}, {"val_loss", loss}});
+    note("step " + std::to_string(step) + number_text(": validation loss %.4f", loss));
   }
 
-  // Shows the progress of a long task: `done` of `total` parts after `seconds`.
-  void part(const std::string& what, std::int64_t done, std::int64_t total, double seconds) {
-    const double waited = std::chrono::duration<double>(Clock::now() - shown_).count();
-    if (waited < (terminal_ ? 0.2 : 5.0)) return;
-    shown_ = Clock::now();
-    const double share = static_cast<double>(done) / static_cast<double>(total);
+  // Shows the progress of a long task: `num_done` of `total` parts after `seconds`.
+  void task(const std::string& name, std::int64_t num_done, std::int64_t total, double seconds) {
+    if (seconds_since_shown() < (terminal_ ? 0.2 : 5.0)) return;
+    last_shown_ = Clock::now();
+    const double fraction = static_cast<double>(num_done) / static_cast<double>(total);
     char text[128];
-    std::snprintf(text, sizeof text, "%s: %.0f%% | ETA %s", what.c_str(), 100 * share,
-                  duration_text(seconds / share - seconds).c_str());
+    std::snprintf(text, sizeof text, "%s: %.0f%% | ETA %s", name.c_str(), 100 * fraction,
+                  duration_text(seconds / fraction - seconds).c_str());
     if (!terminal_) return note(text);
     std::cerr << live_line(text) << std::flush;
     line_open_ = true;
   }
 
+  // Writes a line to the log.
+  void log(const LogRecord& line) {
+    if (log_) log_->write(line);
+  }
+
   // Writes a line to the log and prints `text`.
   void record(const LogRecord& line, const std::string& text) {
-    if (log_) log_->write(line);
+    log(line);
     note(text);
   }
 
@@ -139,49 +140,46 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   struct Part {
-    int goes;  // drop priority if the line is too wide: highest first; 0: never
+    int drop_priority;  // if the line is too wide: highest first; 0: never
     std::string text;
   };
 
+  double seconds_since_shown() const {
+    return std::chrono::duration<double>(Clock::now() - last_shown_).count();
+  }
+
   void show(const StepRecord& r) {
-    shown_ = Clock::now();
-    const double elapsed = std::chrono::duration<double>(shown_ - start_).count();
-    const auto done = static_cast<double>(r.step - first_step_ + 1);
-    const double left = elapsed / done * static_cast<double>(last_step_ - r.step);
-    const auto steps = [](std::int64_t step) { return std::to_string(step); };
+    last_shown_ = Clock::now();
+    const double elapsed = std::chrono::duration<double>(last_shown_ - start_).count();
+    const auto num_done = static_cast<double>(r.step - first_step_ + 1);
+    const double remaining = elapsed / num_done * static_cast<double>(last_step_ - r.step);
     // Drop priority: on a narrow terminal the part with the highest number is dropped first; 0 is
     // never dropped.
     const Part parts[] = {{9, bar(r.step)},
-                          {0, "step " + steps(r.step) + "/" + steps(last_step_)},
-                          {0, formatted(" | loss %.4f", r.loss)},
-                          {6, formatted(" | grad norm %.3f", r.grad_norm)},
-                          {5, formatted(" | lr %.2e", r.lr)},
-                          {8, formatted(" | %.0f ms", r.step_ms)},
-                          {4, formatted(" | %.0f tok/s", r.tok_per_s)},
-                          {7, formatted(" | MFU %.1f%%", 100 * r.mfu) +
-                                  formatted(" (%.1f%% full)", 100 * r.mfu_full)},
-                          {3, " | ETA " + duration_text(left)}};
-    if (!terminal_) return note(joined(parts, 8));
+                          {0, "step " + std::to_string(r.step) + "/" + std::to_string(last_step_)},
+                          {0, number_text(" | loss %.4f", r.loss)},
+                          {6, number_text(" | grad norm %.3f", r.grad_norm)},
+                          {5, number_text(" | lr %.2e", r.lr)},
+                          {8, number_text(" | %.0f ms", r.step_ms)},
+                          {4, number_text(" | %.0f tok/s", r.tok_per_s)},
+                          {7, number_text(" | MFU %.1f%%", 100 * r.mfu) +
+                                  number_text(" (%.1f%% full)", 100 * r.mfu_full)},
+                          {3, " | ETA " + duration_text(remaining)}};
+    if (!terminal_) return note(join_parts(parts, 8));
     const std::size_t width = live_line_width();
-    int most = 9;
-    while (most > 0 && joined(parts, most).size() > width) --most;
-    std::cerr << live_line(joined(parts, most)) << std::flush;
+    int max_priority = 9;
+    while (max_priority > 0 && join_parts(parts, max_priority).size() > width) --max_priority;
+    std::cerr << live_line(join_parts(parts, max_priority)) << std::flush;
     line_open_ = true;
   }
 
-  // Joins the parts with a drop priority of at most `most`.
-  static std::string joined(std::span<const Part> parts, int most) {
+  // Joins the parts with a drop priority of at most `max_priority`.
+  static std::string join_parts(std::span<const Part> parts, int max_priority) {
     std::string line;
     for (const Part& part : parts) {
-      if (part.goes <= most) line += part.text;
+      if (part.drop_priority <= max_priority) line += part.text;
     }
     return line;
-  }
-
-  static std::string formatted(const char* format, double value) {
-    char text[64];
-    std::snprintf(text, sizeof text, format, value);
-    return text;
   }
 
   std::string bar(std::int64_t step) const {
@@ -193,7 +191,7 @@ class Progress {
 
   bool terminal_;
   std::int64_t last_step_, first_step_ = 0;
-  Clock::time_point start_, shown_{};
+  Clock::time_point start_, last_shown_{};
   bool line_open_ = false;
   std::unique_ptr<RunLog> log_;
   ResourceMeter meter_;

@@ -22,7 +22,7 @@ class Reporter {
         flops_(flops),
         peak_(peak),
         progress_(config.output.log, config.output.resume, last_step),
-        profiling_(config.output.profile, config.output.profile_out) {}
+        profiler_(config.output.profile, config.output.profile_out) {}
 
   Progress& progress() { return progress_; }
 
@@ -30,18 +30,18 @@ class Reporter {
   // step. Throws if too many updates in a row were skipped.
   template <class Run>
   void step(const RunPosition& position, Stream& stream, Run&& run) {
-    profiling_.begin_step(stream);
+    profiler_.begin_step(stream);
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = run();
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_skipped(position.step, result);
     progress_.step(record(position, result, seconds));
-    if (const auto profile = profiling_.end_step(stream)) progress_.note(*profile);
+    if (const auto profile = profiler_.end_step(stream)) progress_.note(*profile);
   }
 
   void end_run() {
-    if (const auto profile = profiling_.end_run()) progress_.note(*profile);
+    if (const auto profile = profiler_.end_run()) progress_.note(*profile);
     progress_.end_line();
   }
 
@@ -57,17 +57,17 @@ class Reporter {
             .mfu = tok_per_s * flops_.causal / peak_.flops,
             .mfu_full = tok_per_s * flops_.full / peak_.flops,
             .step_ms = 1e3 * seconds,
-            .loss_scale = static_cast<double>(result.optimizer.used_loss_scale)};
+            .loss_scale = static_cast<double>(result.optimizer.step_loss_scale)};
   }
 
   void report_skipped(std::int64_t step, const StepResult& result) {
     const OptimizerState& optimizer = result.optimizer;
     if (optimizer.finite != 0) return;
     progress_.note(skipped_update_text(step, result.loss, optimizer));
-    if (optimizer.skipped_in_row < config_.output.max_skipped) return;
-    fail(std::to_string(optimizer.skipped_in_row) +
+    if (optimizer.consecutive_skips < config_.output.max_skipped) return;
+    fail(std::to_string(optimizer.consecutive_skips) +
              " updates in a row were skipped: the loss or the gradient is not finite",
-         "a lower --lr, a longer --warmup or --dtype fp32; --max-skipped sets how many are "
+         "lower --lr, raise --warmup or use --dtype fp32; --max-skipped sets how many are "
          "tolerated");
   }
 
@@ -75,7 +75,7 @@ class Reporter {
   FlopsPerToken flops_;
   Peak peak_;
   Progress progress_;
-  Profiling profiling_;
+  StepProfiler profiler_;
 };
 
 }  // namespace llmc

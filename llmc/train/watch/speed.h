@@ -41,7 +41,7 @@ double measured_peak_flops(Gemm& gemm, Stream& stream) {
   Buffer<T> a(n * n), c(n * n);
   convert(a.data(), static_cast<const float*>(random.data()), n * n, stream);
   const auto operand = make_tensor(static_cast<const T*>(a.data()), n, n);
-  double best = 0;
+  double max_flops = 0;
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     Event start, end;
     start.record(stream);
@@ -51,9 +51,9 @@ double measured_peak_flops(Gemm& gemm, Stream& stream) {
     end.synchronize();
     const double seconds = 1e-3 * milliseconds_between(start, end);
     const auto size = static_cast<double>(n);
-    best = std::max(best, 2 * size * size * size / seconds);
+    max_flops = std::max(max_flops, 2 * size * size * size / seconds);
   }
-  return best;
+  return max_flops;
 }
 
 // The peak that MFU is relative to, and its origin. MFU is the fraction of the peak that a run
@@ -63,15 +63,17 @@ struct Peak {
   std::string origin;
 };
 
-// Returns `given` TFLOP/s unless it is 0, else the peak of the data sheet. If the table lacks the
+// Returns `override_tflops` unless it is 0, else the peak of the data sheet. If the table lacks the
 // architecture, the peak is measured, which temporarily needs three matrices of 8192 x 8192 on a
 // GPU (1024 x 1024 on a CPU).
 template <class T>
-Peak peak_of(double given, const DeviceProperties& properties, bool tf32, Gemm& gemm,
+Peak peak_of(double override_tflops, const DeviceProperties& properties, bool tf32, Gemm& gemm,
              Stream& stream) {
-  if (given > 0) return {1e12 * given, "--peak-tflops"};
-  const DataSheetPeak known = data_sheet_peak(properties, kDtypeOf<T>, tf32);
-  if (known.flops() > 0) return {known.flops(), "data sheet: " + known.text()};
+  if (override_tflops > 0) return {1e12 * override_tflops, "--peak-tflops"};
+  const DataSheetPeak data_sheet = data_sheet_peak(properties, kDtypeOf<T>, tf32);
+  if (data_sheet.flops() > 0) {
+    return {data_sheet.flops(), "data sheet: " + data_sheet.text()};
+  }
   return {measured_peak_flops<T>(gemm, stream), "measured: the fastest matrix product"};
 }
 
@@ -83,7 +85,7 @@ inline std::string teraflops(double flops) {
 
 // The definition of MFU in this run, for stderr.
 inline std::string mfu_text(const Peak& peak) {
-  return "MFU: 6N + 6LTC FLOP per token (causal attention); with 'full', 6N + 12LTC; against " +
+  return "MFU: 6N + 6LTC FLOP per token (causal attention); with 'full', 6N + 12LTC; relative to " +
          teraflops(peak.flops) + " (" + peak.origin + ")";
 }
 
