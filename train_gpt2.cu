@@ -7,16 +7,17 @@
 #include <string>
 #include <utility>
 
-#include "data/toy_run.h"                // ToySource: the data of a run without --train
-#include "llmc/comm/launcher.h"          // process_info_from_environment: rank and ranks
-#include "llmc/config/command_line.h"    // parse_command_line
-#include "llmc/config/quantities.h"      // error_text
-#include "llmc/config/train_table.h"     // the flags
-#include "llmc/device/select.h"          // select_device: GPU or host
-#include "llmc/model/pretrained.h"       // read_pretrained_config
-#include "llmc/train/run/data_source.h"  // TextSource: the data of all other runs
-#include "llmc/train/run/resolve.h"      // resolve: defaults filled in, everything checked
-#include "llmc/train/trainer.h"          // Trainer: memory, steps, evaluation, checkpoints
+#include "data/toy_run.h"                  // ToySource: the data of a run without --train
+#include "llmc/comm/launcher.h"            // process_info_from_environment: rank and ranks
+#include "llmc/config/command_line.h"      // parse_command_line
+#include "llmc/config/quantities.h"        // error_text
+#include "llmc/config/train_table.h"       // the flags
+#include "llmc/device/select.h"            // select_device: GPU or host
+#include "llmc/model/pretrained.h"         // read_pretrained_config
+#include "llmc/train/run/data_source.h"    // TextSource: the data of all other runs
+#include "llmc/train/run/default_batch.h"  // the default batch on a GPU
+#include "llmc/train/run/resolve.h"        // resolve: defaults filled in, everything checked
+#include "llmc/train/trainer.h"            // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 
@@ -37,22 +38,44 @@ Gpt2Config default_text_shape() {
   return {};
 }
 
-std::unique_ptr<DataSource> choose_source(const Request& request) {
-  if (request.data.train || request.data.val || request.evaluation.tasks) {
-    return std::make_unique<TextSource>(request, default_text_shape());
+// The shape of --init-from, if that is given.
+std::optional<Gpt2Config> shape_of_weights(const Request& request) {
+  if (!request.model.init_from) return std::nullopt;
+  const std::string& path = *request.model.init_from;
+  check_pretrained_path("--init-from", path);
+  return from_huggingface(read_pretrained_config(path), path);
+}
+
+// Texts if the flags name data, else the toy language. --eval alone scores texts by a model that
+// learns the toy language; with --steps 0 or weights it evaluates that model.
+std::unique_ptr<DataSource> choose_source(const Request& request,
+                                          const std::optional<Gpt2Config>& weights) {
+  const bool has_model = weights || !requests_training(request, {});
+  if (request.data.train || request.data.val || (request.evaluation.tasks && has_model)) {
+    return std::make_unique<TextSource>(request, default_text_shape(), weights);
+  }
+  if (request.data.vocab_size) {
+    fail("--vocab-size has no effect on the toy language", "give token files with --train");
   }
   return std::make_unique<toy::ToySource>();
 }
 
 // Facts that are known before the data are read.
-RunFacts facts_of(const Request& request, const DataSource& source) {
-  RunFacts facts{.default_shape = source.default_shape(), .preset = source.preset()};
+RunFacts facts_of(const Request& request, const DataSource& source,
+                  const std::optional<Gpt2Config>& weights) {
+  RunFacts facts{.default_shape = source.default_shape(),
+                 .weights = weights,
+                 .tokenizer = source.tokenizer().name(),
+                 .preset = source.preset()};
   facts.default_shape.vocabulary = source.tokenizer().vocabulary_size();
-  if (!request.model.init_from) return facts;
-  const std::string& path = *request.model.init_from;
-  check_pretrained_path("--init-from", path);
-  facts.weights = from_huggingface(read_pretrained_config(path), path);
-  check_vocabulary("--init-from " + path, facts.weights->vocabulary, source.tokenizer());
+  if (weights) {
+    check_vocabulary("--init-from " + *request.model.init_from, weights->vocabulary,
+                     source.tokenizer());
+  }
+  set_resumed_batch(facts, request);
+  if (kCudaTarget && source.fills_memory()) {
+    set_gpu_batch(facts, request, device_properties().total_memory);
+  }
   return facts;
 }
 
@@ -74,8 +97,9 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
 }
 
 void run(const Request& request) {
-  const std::unique_ptr<DataSource> source = choose_source(request);
-  RunFacts facts = facts_of(request, *source);
+  const std::optional<Gpt2Config> weights = shape_of_weights(request);
+  const std::unique_ptr<DataSource> source = choose_source(request, weights);
+  RunFacts facts = facts_of(request, *source, weights);
   RunData data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
   if (data.train) facts.windows = data.train->windows();
   const RunConfig config = resolve(request, facts);

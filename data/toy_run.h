@@ -42,10 +42,13 @@ class ToySource final : public DataSource {
     return request;
   }
 
+  bool fills_memory() const override { return false; }
+
   // Training and validation text come from different seeds of one language.
   RunData load(const InputConfig& config, bool training) override {
     RunData data;
     data.tokenizer = std::move(tokenizer_);
+    data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
     RunSources sources;
     sources.train = text("the toy language", 2 * config.seed, kTrainTokens);
     sources.validation =

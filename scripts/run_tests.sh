@@ -195,9 +195,11 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_program test/test_tokenize_program.py "$out" ${case_filter:+"$case_filter"}
+    script tokenize_pipes test/test_tokenize_pipes.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_resume test/test_tokenize_resume.py "$out" ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
+  script first_run_programs test/test_first_run_programs.py "$out" ${case_filter:+"$case_filter"}
   script checkpoint_programs test/test_checkpoint_programs.py "$out" ${case_filter:+"$case_filter"}
   script exchange_programs test/test_exchange_programs.py "$out" ${case_filter:+"$case_filter"}
   script resume_programs test/test_resume_programs.py "$out" ${case_filter:+"$case_filter"}

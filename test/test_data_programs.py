@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from runner import expect  # noqa: E402
+from runner import expect, run_unprivileged  # noqa: E402
 from test_programs import SMALL, TEXT, run_program_tests, same_state, write_bin  # noqa: E402
 
 QUIET = ["--eval-every", 0, "--sample-every", 0]
@@ -155,13 +155,32 @@ def test_errors_name_the_bad_source(program):
     program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, phrases=["d.jsonl", "end-of-text"])
 
 
+def test_unreadable_files_and_directories_are_errors(program):
+    (program.folder / "shut").mkdir()
+    for name in ("shut/a.txt", "shut.txt", "shut.bin", "shut.jsonl"):
+        (program.folder / name).write_text(TEXT)
+        (program.folder / name).chmod(0)
+    (program.folder / "shut").chmod(0)
+    for train, phrase in (("shut/*", "--train: cannot read shut: Permission denied"),
+                          ("text.txt,shu*/*.txt", "--train: cannot read shut: Permission denied"),
+                          ("shut/a.txt", "cannot open shut/a.txt: Permission denied"),
+                          ("shut.txt", "cannot open shut.txt: Permission denied"),
+                          ("shut.bin", "cannot open shut.bin: Permission denied"),
+                          ("text.txt,*.jsonl", "cannot open shut.jsonl: Permission denied")):
+        done = run_unprivileged([program.binary, "--train", train, *SMALL, "--steps", 1], program.folder)
+        expect(done.returncode == 1 and phrase in done.stderr, f"{train}: {done.stderr}")
+    done = run_unprivileged([program.binary, "--train", "text.txt", "--val", "shut/*", *SMALL], program.folder)
+    expect("--val: cannot read shut: Permission denied" in done.stderr, done.stderr)
+    (program.folder / "shut").chmod(0o755)
+
+
 def test_a_bad_token_inside_a_file_ends_the_run_with_its_position(program):
     """The token is outside the two ends that are checked at the start, so the read-ahead thread finds it."""
     num_checked, num_unchecked = 1 << 22, 1 << 23
     with open(program.folder / "t.bin", "wb") as file:
         file.write(struct.pack("<256i", 20240520, 1, 2 * num_checked + num_unchecked, *[0] * 253))
         file.write(bytes(2 * num_checked) + struct.pack("<H", 300) * num_unchecked + bytes(2 * num_checked))
-    program.fails("--train", "t.bin", *SMALL, *QUIET, "--steps", 100,
+    program.fails("--train", "t.bin", "--tokenizer", "bytes", *SMALL, *QUIET, "--steps", 100,
                   phrases=["t.bin: token ", "is 300, outside the vocabulary of 257"])
 
 

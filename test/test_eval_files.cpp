@@ -14,7 +14,9 @@
 #include "llmc/eval/perplexity.h"
 #include "llmc/eval/report.h"
 #include "llmc/eval/wikitext.h"
+#include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/id_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/support.h"
 
@@ -218,11 +220,44 @@ TEST_SUITE("eval_files") {
     check_message(error_of(Sample("").path(), ByteTokenizer()), {"data"});
     const Sample empty(""), words("the\nking\n"), one("the"), unknown("the queen");
     check_message(error_of(empty.path(), ByteTokenizer()), {"data", "empty"});
-    check_message(error_of("/nowhere.bin", ByteTokenizer()), {"nowhere.bin", "token file"});
+    check_message(error_of("/nowhere.bin", ByteTokenizer()), {"nowhere.bin"});
     const WordTokenizer tokenizer(words.path());
     check_message(error_of(one.path(), tokenizer), {"data", "too few tokens"});
     check_message(error_of(unknown.path(), tokenizer), {"data", "queen"});
     CHECK(error_of(words.path(), tokenizer).empty());
+  }
+
+  TEST_CASE("the perplexity of a token file is that of its text") {
+    const llmc_test::TemporaryDirectory folder;
+    const std::string text = "a few words\nand more";
+    write_file(folder.file("a.txt"), text);
+    const ByteTokenizer bytes;
+    std::vector<std::int32_t> ids = bytes.encode(text);
+    const auto write_tokens = [&](const std::string& name) {
+      TokenFileWriter writer(folder.file(name), bytes.vocabulary_size(), std::ssize(ids));
+      writer.append(ids);
+      writer.finish();
+    };
+    write_tokens("a.bin");
+    ids.insert(ids.begin(), *bytes.end_of_text());
+    write_tokens("b.bin");  // with an end-of-text, which must not be doubled
+    const PerplexityTask::Options options{.T = 6, .stride = 4};
+    const PerplexityTask plain("x", folder.file("a.txt"), bytes, options);
+    const std::vector<RowScore> scores(static_cast<std::size_t>(plain.rows()), RowScore{.nll = 2});
+    for (const char* name : {"a.bin", "b.bin"}) {
+      const PerplexityTask tokens("x", folder.file(name), bytes, options);
+      REQUIRE(tokens.rows() == plain.rows());
+      for (std::int64_t i = 0; i < plain.rows(); ++i) {
+        CHECK(tokens.row(i).tokens == plain.row(i).tokens);
+        CHECK(tokens.row(i).num_scored == plain.row(i).num_scored);
+      }
+      CHECK(metric(tokens.metrics(scores), "bits_per_byte") ==
+            metric(plain.metrics(scores), "bits_per_byte"));
+      CHECK(std::isnan(metric(tokens.metrics(scores), "word_perplexity")));
+    }
+    const PerplexityTask ids_only("x", folder.file("b.bin"), IdTokenizer(257), options);
+    CHECK(ids_only.examples() == plain.examples());
+    CHECK(std::isnan(metric(ids_only.metrics(scores), "bits_per_byte")));
   }
 
   TEST_CASE("contexts that are too long are truncated at their beginning") {

@@ -223,8 +223,8 @@ def test_errors_name_the_flag(program):
     program.fails("--steps", 0, "--eval-limit", 3, phrases=["--eval-limit", "--eval"], code=2)
     for flag, value in (("--eval-limit", "-1"), ("--eval-stride", "0"), ("--eval-task-every", "x")):
         program.fails("--eval", "lambada:lambada.jsonl", flag, value, phrases=[flag, value], code=2)
-    program.fails("--eval", "lambada:lambada.jsonl", phrases=["--eval without --train", "--steps 0"])
     model = greedy.write_model(program.folder / "model", **SHAPE)
+    program.fails("--eval", "lambada:lambada.jsonl", "--init-from", model, phrases=["--eval without --train", "--steps 0"])
     evaluate_only = ["--steps", 0, "--init-from", model, "--eval"]
     program.fails(*evaluate_only, "perplexity:wiki.txt", "--eval-stride", 41, phrases=["--eval-stride 41", "40"])
     (program.folder / "used.jsonl").write_text("{}\n")
@@ -247,7 +247,7 @@ def test_errors_name_the_bad_file_before_training(program):
             (program.folder / "bad").write_text(text)
             done = program.train("--steps", 1, "--eval", f"lambada:good.jsonl,{task}:bad", code=1)
             expect("bad" + phrase in done.stderr and "step 1/" not in done.stderr, done.stderr[-500:])
-    program.fails("--train", "text.txt", "--eval", "perplexity:tokens.bin", phrases=["tokens.bin", "token file"])
+    program.fails("--train", "text.txt", "--eval", "perplexity:tokens.bin", phrases=["tokens.bin"])
 
 
 def test_a_full_disk_is_an_error(program):

@@ -320,9 +320,9 @@ def write_bin(path, tokens, magic=20240520, version=1, count=None):
 def test_invalid_token_files_are_named(program):
     good = [i % 250 for i in range(400)]
     write_bin(program.folder / "good.bin", good)
-    program.run("--train", "good.bin", *SMALL, "--steps", 1, "--eval-every", 0, "--sample-every", 0)
+    program.run("--train", "good.bin", "--tokenizer", "bytes", *SMALL, "--steps", 1, "--eval-every", 0)
     write_bin(program.folder / "large.bin", good + [300])
-    program.fails("--train", "large.bin", *SMALL, phrases=["large.bin", "300", "257"])
+    program.fails("--train", "large.bin", "--tokenizer", "bytes", *SMALL, phrases=["large.bin", "300", "257"])
     write_bin(program.folder / "magic.bin", good, magic=7)
     program.fails("--train", "magic.bin", *SMALL, phrases=["magic.bin"])
     write_bin(program.folder / "short.bin", good, count=500)

@@ -2,11 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "llmc/train/run/default_batch.h"
 #include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/run_tokenizer.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -56,5 +59,89 @@ TEST_SUITE("run_data") {
                    "no end-of-text token is in the data"));
     CHECK(contains(complaint([&] { check_documents({plain}, WordTokenizer({"a"}, "two")); }),
                    "has no end-of-text token"));
+  }
+
+  TEST_CASE("the default micro-batch is the largest power of two that fits") {
+    const std::int64_t GiB = std::int64_t{1} << 30;
+    const auto batch = [&](std::int64_t memory, std::optional<std::int64_t> step_tokens = {}) {
+      return default_batch_size(memory, 1024, step_tokens, [&](std::int64_t B) { return B * GiB; });
+    };
+    CHECK(batch(80 * GiB) == 64);
+    CHECK(batch(64 * GiB + kMemoryReserve) == 64);
+    CHECK(batch(64 * GiB + kMemoryReserve - 1) == 32);
+    CHECK(batch(6 * GiB) == 4);
+    CHECK(batch(1 * GiB) == 1);
+    CHECK(batch(80 * GiB, 12 * 1024) == 4);
+    CHECK(batch(80 * GiB, 1000) == 1);
+  }
+
+  TEST_CASE("the default batch on a GPU fits into its memory and makes 524288 tokens per step") {
+    Request request;
+    request.model.layers = request.model.heads = 2;
+    request.model.channels = 64;
+    request.model.context = 256;
+    RunFacts facts;
+    facts.default_shape.vocabulary = 257;
+    const auto bytes_of = [&](std::int64_t B) {
+      Context context;
+      const Gpt2Config shape{
+          .vocabulary = 257, .context = 256, .layers = 2, .heads = 2, .channels = 64};
+      return memory_of<bf16>(shape, {.B = B, .T = 256}, context);
+    };
+    request.precision.dtype = Dtype::bf16;
+    set_gpu_batch(facts, request, bytes_of(16) + kMemoryReserve);
+    RunConfig config = resolve(request, facts);
+    CHECK(config.batch.batch_size == 16);
+    CHECK(config.tokens_per_step() == 524288);
+    set_gpu_batch(facts, request, bytes_of(16) + kMemoryReserve - 1);
+    config = resolve(request, facts);
+    CHECK(config.batch.batch_size == 8);
+    CHECK(config.tokens_per_step() == 524288);
+
+    request.batch.batch_size = 6;  // 341.3 micro-batches of 1536 tokens
+    config = resolve(request, facts);
+    CHECK(config.batch.grad_accum == 341);
+    request.batch.grad_accum = 3;
+    CHECK(resolve(request, facts).batch.grad_accum == 3);
+    request.batch.grad_accum = {};
+    request.batch.total_batch_tokens = 3 * 6 * 256;
+    CHECK(resolve(request, facts).batch.grad_accum == 3);
+    request.batch.total_batch_tokens = 1000;
+    CHECK(contains(complaint([&] { resolve(request, facts); }), "is not a multiple"));
+  }
+
+  TEST_CASE("a resumed run takes the batch of its checkpoint unless flags set it") {
+    RunFacts facts{.default_batch_size = 64, .default_step_tokens = kGpuStepTokens};
+    facts.resumed_batch_size = 3;
+    facts.resumed_grad_accum = 5;
+    Request request;
+    CHECK(resolve(request, facts).batch.batch_size == 3);
+    CHECK(resolve(request, facts).batch.grad_accum == 5);
+    request.batch.batch_size = 2;
+    CHECK(resolve(request, facts).batch.batch_size == 2);
+    CHECK(resolve(request, facts).batch.grad_accum == 5);
+    request.batch.total_batch_tokens = 4 * 2 * resolve(request, facts).batch.seq_len;
+    CHECK(resolve(request, facts).batch.grad_accum == 4);
+  }
+
+  TEST_CASE("only token files are used without a tokenizer") {
+    const llmc_test::TemporaryDirectory folder;
+    write_file(folder.file("a.txt"), "a text");
+    write_file(folder.file("b.bin"), "tokens");
+    const auto name = [&](const std::string& train, const std::optional<std::string>& val = {},
+                          const std::optional<Gpt2Config>& weights = {}) {
+      Request request;
+      request.data.train = folder.file(train);
+      if (val) request.data.val = folder.file(*val);
+      if (weights) request.model.init_from = folder.path().string();
+      const auto tokenizer = make_run_tokenizer(request, weights);
+      return tokenizer->name() + " " + std::to_string(tokenizer->vocabulary_size());
+    };
+    CHECK(name("a.txt") == "bytes 257");
+    CHECK(name("b.bin") == "token ids 50257");
+    CHECK(name("*.bin") == "token ids 50257");
+    CHECK(name("*") == "bytes 257");
+    CHECK(name("b.bin", "a.txt") == "bytes 257");
+    CHECK(name("b.bin", {}, Gpt2Config{.vocabulary = 61}) == "token ids 61");
   }
 }

@@ -91,6 +91,19 @@ TEST_CASE("a text is tokenized once, and its cache is used afterwards") {
         tokenizer_checksum(WordTokenizer({"a", "b"}, "y")));
 }
 
+TEST_CASE("the same tokenizer from another directory uses the same cache") {
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("text.txt"), text = "some words";
+  write_file(path, text);
+  const Ids expected = ByteTokenizer().encode(text);
+  CHECK(contains(read_cached(path, expected), "cached the tokens"));
+  class SavedBytes : public ByteTokenizer {
+    std::string name() const override { return "runs/step_000003"; }
+  };
+  CHECK(read_cached(path, expected, {}, SavedBytes()).empty());
+  CHECK(caches_in(folder.path()).size() == 1);
+}
+
 TEST_CASE("a stale or damaged cache is reported and written again") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("text.txt");

@@ -24,8 +24,9 @@ struct DataSettings {
   Value<std::string> train,
       val;  // source lists (source_list.h); no val: the end of train; no train: a toy language
   Value<std::string> tokenizer;
-  Value<std::string> text_field;  // key of the text in JSON lines
-  Value<std::string> cache_dir;   // directory for tokens of texts; empty: next to each text
+  Value<std::int64_t> vocab_size;  // number of tokens
+  Value<std::string> text_field;   // key of the text in JSON lines
+  Value<std::string> cache_dir;    // directory for tokens of texts; empty: next to each text
   Value<bool> no_cache;
   Value<bool> document_mask;  // attention stays inside documents
 };
@@ -102,11 +103,23 @@ Settings<P> data_rows() {
        .unit = "NAME|DIR",
        .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
                "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
-       .fallback = SettingValue("bytes"),
+       .fallback = {"the files next to --init-from, none for token files alone, else bytes",
+                    [](const Resolution<P>& r) { return r.facts.tokenizer; }},
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .resume_text = "every token must stand for the same text; the files may differ",
        .quantity = "tokenizer"},
+      {.flag = "--vocab-size",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.vocab_size); },
+       .unit = "TOKENS",
+       .help = "number of different tokens in token files that are used without a tokenizer",
+       .fallback = {"that of --init-from, else 50257 (GPT-2)",
+                    [](const Resolution<P>& r) { return r.facts.default_shape.vocabulary; }},
+       .range = at_least(1),
+       .excluded_flags = {"--tokenizer"},
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .quantity = "vocabulary size"},
   };
 }
 
@@ -185,11 +198,14 @@ Settings<P> batch_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.batch.batch_size); },
        .unit = "SEQUENCES",
        .help = "sequences per micro-batch",
-       .fallback = 8,
+       .fallback = {"8 on a CPU; on a GPU the largest power of two up to 64 that fits into its "
+                    "memory minus 2 GiB; that of the checkpoint with --resume",
+                    [](const Resolution<P>& r) { return r.facts.default_batch_size; }},
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .resume_text = "the position in the data counts sequences, so none is skipped or repeated"},
+       .resume_text = "the position in the data counts sequences, so none is skipped or repeated",
+       .implied_value = [](const Resolution<P>& r) { return resumed_batch_size(r); }},
       {.flag = "--seq-len",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.seq_len); },
        .unit = "TOKENS",
@@ -206,7 +222,9 @@ Settings<P> batch_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.batch.grad_accum); },
        .unit = "MICRO-BATCHES",
        .help = "micro-batches per step",
-       .fallback = 1,
+       .fallback = {"1 on a CPU; on a GPU as many as come closest to 524288 tokens per step; that "
+                    "of the checkpoint with --resume",
+                    [](const Resolution<P>& r) { return default_grad_accum(r); }},
        .range = at_least(1),
        .excluded_flags = {"--total-batch-tokens"},
        .changes_results = true,
@@ -253,8 +271,9 @@ Settings<P> evaluation_rows() {
       {.flag = "--eval",
        .field = [](auto& s) -> decltype(auto) { return (s.evaluation.tasks); },
        .unit = "TASK:FILE",
-       .help = "evaluation tasks, separated by commas: perplexity (any text), wikitext (the same, "
-               "detokenized), lambada or hellaswag (.jsonl); --steps 0 evaluates without training",
+       .help = "evaluation tasks, separated by commas: perplexity (a text or token file), wikitext "
+               "(a text, detokenized), lambada or hellaswag (.jsonl); --steps 0 evaluates without "
+               "training",
        .check = eval_spec_error},
       {.flag = "--eval-task-every",
        .field = [](auto& s) -> decltype(auto) { return (s.evaluation.every); },

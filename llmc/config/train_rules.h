@@ -81,9 +81,28 @@ inline void check_sequences(const TrainResolution& r) {
        "use at most " + std::to_string(kMaxRows / T) + "; --grad-accum makes steps larger");
 }
 
-// The --grad-accum that --total-batch-tokens implies, if that is given.
+// Default tokens per step on a GPU: the batch of 0.5M tokens of GPT-3 Small (Brown et al., 2020).
+inline constexpr std::int64_t kGpuStepTokens = 524288;
+
+// The default of --grad-accum: as many micro-batches as come closest to the default tokens per
+// step.
+inline std::int64_t default_grad_accum(const TrainResolution& r) {
+  if (!r.facts.default_step_tokens) return 1;
+  const std::int64_t micro = r.config.batch.batch_size * r.config.batch.seq_len;
+  return std::max<std::int64_t>(1, (*r.facts.default_step_tokens + micro / 2) / micro);
+}
+
+// The --batch-size of the resumed checkpoint, if any.
+inline std::optional<SettingValue> resumed_batch_size(const TrainResolution& r) {
+  if (!r.facts.resumed_batch_size) return std::nullopt;
+  return *r.facts.resumed_batch_size;
+}
+
+// The --grad-accum that --total-batch-tokens implies, if that is given; else that of the resumed
+// checkpoint, if any.
 inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
   const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
+  if (!total && r.facts.resumed_grad_accum) return *r.facts.resumed_grad_accum;
   if (!total) return std::nullopt;
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len, micro = B * T;
   if (*total % micro == 0) return *total / micro;

@@ -72,8 +72,13 @@ struct RunFacts {
   // Sizes if neither --model nor --init-from is given, and the vocabulary of the tokenizer.
   Gpt2Config default_shape = {};
   std::optional<Gpt2Config> weights = {};    // the shape of --init-from
+  std::string tokenizer = "bytes";           // name of the tokenizer
   std::optional<std::int64_t> windows = {};  // number of training windows, once the data are read
-  Request preset = {};                       // defaults of this kind of run
+  std::int64_t default_batch_size = 8;
+  std::optional<std::int64_t> default_step_tokens = {};  // empty: one micro-batch per step
+  // From the checkpoint of --resume.
+  std::optional<std::int64_t> resumed_batch_size = {}, resumed_grad_accum = {};
+  Request preset = {};  // defaults of this kind of run
 };
 
 // train_gpt2 as a program P of setting.h and command_line.h.

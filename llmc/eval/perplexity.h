@@ -10,15 +10,16 @@
 // Perplexities per token of models with different tokens are not comparable. Perplexities per word,
 // exp(total nll / words), are, because a text's words do not depend on the model: they are
 // separated by white space in the file before any change. Bits per byte of that file are comparable
-// too. WikiText's authors count a line's end as a word too (241211 words and 4358 lines are the
-// 245569 tokens of WikiText-2's test set), and so do perplexities published for it;
+// too. Of a token file only the tokens are known, and the bytes if the tokenizer has a text for
+// each token. WikiText's authors count a line's end as a word too (241211 words and 4358 lines are
+// the 245569 tokens of WikiText-2's test set), and so do perplexities published for it;
 // lm-evaluation-harness does not. Both are reported.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "llmc/base/file.h"
 #include "llmc/eval/task.h"
 #include "llmc/eval/wikitext.h"
+#include "llmc/io/data/data_sources.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -46,32 +48,18 @@ class PerplexityTask : public EvalTask {
     require(options.stride >= 1 && options.stride <= options.T,
             "a stride of " + std::to_string(options.stride) + " does not fit windows of " +
                 std::to_string(options.T) + " tokens");
-    if (std::filesystem::path(file).extension() == ".bin") {
-      fail(file + ": perplexity is scored on a text, not on a token file",
-           "give the text it was made from; " + quantity("validation text") +
-               " accepts token files");
-    }
-    std::string text = read_file(file);
-    require(!text.empty(), file + " is empty", "give a text that is not empty");
-    words_ = count_words(text);
-    bytes_ = static_cast<std::int64_t>(text.size());
-    lines_ = std::count(text.begin(), text.end(), '\n');
-    if (options.detokenize) text = detokenize_wikitext(text);
-    tokenize(text, tokenizer);
+    options.detokenize || !is_token_file(file) ? read_text(tokenizer) : read_tokens(tokenizer);
+    require(size() > 1, file + " has too few tokens to score", "give a longer text");
   }
 
   std::string protocol() const override {
-    const auto number = [](std::int64_t n) { return std::to_string(n); };
-    return std::string(options_.detokenize ? "WikiText reassembled (detokenized)"
-                                           : "the text as it is") +
-           ", as one stream, " +
+    return content_ + ", as one stream, " +
            (has_start_token_ ? "after one <|endoftext|>"
                              : "its first token not scored (no <|endoftext|>)") +
-           ": " + number(examples()) + " tokens, " + number(words_) + " words, " + number(lines_) +
-           " line ends, " + number(bytes_) + " bytes of the file; windows of " +
-           number(options_.T) + " tokens, stride " + number(options_.stride) +
+           ": " + counts_text() + "; windows of " + std::to_string(options_.T) +
+           " tokens, stride " + std::to_string(options_.stride) +
            ": each token is scored once, after at least " +
-           number(options_.T - options_.stride + 1) + " others except at the start";
+           std::to_string(options_.T - options_.stride + 1) + " others except at the start";
   }
 
   std::int64_t examples() const override { return size() - 1; }
@@ -101,12 +89,25 @@ class PerplexityTask : public EvalTask {
     if (options_.detokenize && words_ + lines_ > 0) {
       all.push_back({"word_and_line_end_perplexity", perplexity_per(words_ + lines_)});
     }
-    all.push_back({"bits_per_byte", nll / std::log(2.0) / static_cast<double>(bytes_)});
+    if (bytes_ > 0) {
+      all.push_back({"bits_per_byte", nll / std::log(2.0) / static_cast<double>(bytes_)});
+    }
     return all;
   }
 
  private:
-  void tokenize(const std::string& text, const Tokenizer& tokenizer) {
+  void read_text(const Tokenizer& tokenizer) {
+    std::string text = read_file(file());
+    require(!text.empty(), file() + " is empty", "give a text that is not empty");
+    if (options_.detokenize && is_token_file(file())) {
+      fail(file() + " is a token file: WikiText's words are unknown",
+           "give the text, or score the tokens as perplexity:" + file());
+    }
+    words_ = count_words(text);
+    bytes_ = static_cast<std::int64_t>(text.size());
+    lines_ = std::count(text.begin(), text.end(), '\n');
+    content_ = options_.detokenize ? "WikiText reassembled (detokenized)" : "the text as it is";
+    if (options_.detokenize) text = detokenize_wikitext(text);
     has_start_token_ = tokenizer.end_of_text().has_value();
     if (has_start_token_) tokens_.push_back(*tokenizer.end_of_text());
     try {
@@ -115,7 +116,38 @@ class PerplexityTask : public EvalTask {
     } catch (const Error& error) {
       fail(file() + ": " + error.marked_text());
     }
-    require(size() > 1, file() + " has too few tokens to score", "give a longer text");
+  }
+
+  void read_tokens(const Tokenizer& tokenizer) {
+    content_ = "the tokens of the file";
+    const std::optional<std::int32_t> end_of_text = tokenizer.end_of_text();
+    const TokenSource source = SourceReader(tokenizer, {}).read({{file()}, {}}, "--eval").front();
+    std::int32_t first = -1;
+    if (source.size() > 0) source.copy(0, 1, &first);
+    has_start_token_ = end_of_text.has_value();
+    if (has_start_token_ && first != *end_of_text) tokens_.push_back(*end_of_text);
+    const std::size_t begin = tokens_.size();
+    tokens_.resize(begin + static_cast<std::size_t>(source.size()));
+    source.copy(0, source.size(), tokens_.data() + begin);
+    if (tokenizer.has_text()) bytes_ = text_bytes(tokenizer);
+  }
+
+  // Bytes of the text of the tokens, without end-of-text.
+  std::int64_t text_bytes(const Tokenizer& tokenizer) const {
+    std::int64_t bytes = 0;
+    for (const std::int32_t& token : tokens_) {
+      if (token == tokenizer.end_of_text()) continue;
+      bytes += std::ssize(tokenizer.decode(std::span(&token, 1)));
+    }
+    return bytes;
+  }
+
+  std::string counts_text() const {
+    const auto number = [](std::int64_t n) { return std::to_string(n); };
+    std::string text = number(examples()) + " tokens";
+    if (words_ > 0) text += ", " + number(words_) + " words, " + number(lines_) + " line ends";
+    if (bytes_ > 0) text += ", " + number(bytes_) + (words_ > 0 ? " bytes of the file" : " bytes");
+    return text;
   }
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
@@ -126,7 +158,8 @@ class PerplexityTask : public EvalTask {
 
   Options options_;
   std::vector<std::int32_t> tokens_;                // including the <|endoftext|>
-  std::int64_t words_ = 0, lines_ = 0, bytes_ = 0;  // counts of the file
+  std::string content_;                             // what is scored, for the protocol
+  std::int64_t words_ = 0, lines_ = 0, bytes_ = 0;  // counts of the text; 0: unknown
   bool has_start_token_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/terminal.h"
 #include "llmc/config/train_settings.h"
@@ -27,7 +28,9 @@ class Evaluator {
   Evaluator(const RunConfig& config, const RunData& data, ModelRunner<T>& runner)
       : config_(config), data_(data), runner_(runner) {
     if (!config.training()) return;
-    if (config.samples.every > 0 || !config.samples.final_out.empty()) {
+    if (!data.tokenizer->has_text()) {
+      skip_samples();
+    } else if (config.samples.every > 0 || !config.samples.final_out.empty()) {
       prompt_ = sample_prompt(config.samples.prompt, *data.tokenizer, config.batch.seq_len);
     }
   }
@@ -77,8 +80,9 @@ class Evaluator {
     return run_eval_tasks(data_.tasks, RowScorer<T>(runner_), callbacks);
   }
 
-  // Prints one short sample.
+  // Prints one short sample. Does nothing if tokens have no text.
   void show_sample(std::int64_t step, Progress& progress) {
+    if (!data_.tokenizer->has_text()) return;
     const std::int64_t tokens = std::min(config_.samples.length, max_new_tokens());
     const Prompts samples = sample(1, tokens, config_.seed, step);
     if (Interruption::requested()) return;
@@ -106,6 +110,16 @@ class Evaluator {
   }
 
  private:
+  // For token files without a tokenizer.
+  void skip_samples() const {
+    if (!config_.samples.final_out.empty()) {
+      fail("--final-samples-out needs a tokenizer: the text of the tokens is not known",
+           "give the --tokenizer that the token files were made with");
+    }
+    if (config_.samples.every == 0) return;
+    std::cerr << "samples are skipped: without --tokenizer the text of the tokens is not known\n";
+  }
+
   // Number of tokens that fit after the prompt of a sample.
   std::int64_t max_new_tokens() const { return config_.batch.seq_len - std::ssize(prompt_); }
 

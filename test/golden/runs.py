@@ -60,7 +60,7 @@ TRAINING = [
     Run("document-mask", "--document-mask with .jsonl and Megatron files, in every dtype", [
         train(name, f"--steps 3 --document-mask {flags}", data=f"--train {data}") for name, flags, data in (
             ("flash", "", "in/docs.jsonl"), ("standard", "--attention standard", "in/docs.jsonl"),
-            ("megatron", "", "in/megatron"), ("bf16", "--dtype bf16 --dropout 0.1", "in/docs.jsonl"),
+            ("megatron", "--tokenizer bytes", "in/megatron"), ("bf16", "--dtype bf16 --dropout 0.1", "in/docs.jsonl"),
             ("fp16", "--dtype fp16", "in/docs.jsonl,in/megatron"))]),
     Run("loss-scale", "fp16: dynamic loss scaling, with overflows", [
         train("high", "--steps 9 --dtype fp16 --loss-scale 16777216 --loss-scale-window 2"),
@@ -120,7 +120,7 @@ CHECKPOINTS = [
               "--warmup 9 --schedule wsd --decay-fraction 0.3 --final-lr 0.5 --weight-decay 0.25 --beta1 0.5 --beta2 0.75 "
               "--eps 1e-7 --clip 2 --dropout 0.125 --attention standard --stochastic-rounding --tf32",
               shape=TINY.replace("--batch-size 1", "")),
-        train("run", "--steps 50 --dtype bf16 --stop-after 1 --resume --seq-len 5", shape=TINY)]),
+        train("run", "--steps 50 --dtype bf16 --stop-after 1 --resume --seq-len 5 --grad-accum 1", shape=TINY)]),
     Run("resume-other-data", "notes on data that differ from the checkpoint's", [
         train("run", f"--steps 9 --stop-after 1 --resume {flags}", data=f"--train {data}", shape=TINY)
         for flags, data in (("", "in/text.txt:0.7,in/other.txt:0.3"), ("", "in/text.txt:0.6,in/other.txt:0.4"),
@@ -221,7 +221,7 @@ TOKENS = [
             ("exact", "exact"), ("near", "near"), ("nearest", "near --dedup-threshold 0.99"))]),
     Run("tokenize-shards", "shards and held-out documents, then training on them", [
         "tokenize --tokenizer bytes in/invented.jsonl -o a.bin --shard-tokens 20000 --val v.bin --val-fraction 0.2",
-        train("run", "--steps 2 --val v.bin", data="--train a_*.bin")]),
+        train("run", "--steps 2 --val v.bin", data="--train a_*.bin --tokenizer bytes")]),
     Run("tokenize-bpe", "byte pair encoding and words", [
         "tokenize --tokenizer in/bpe in/text.txt in/docs.jsonl -o bpe.bin",
         "tokenize --tokenizer in/bpe --decode bpe.bin -o bpe.txt",

@@ -253,4 +253,24 @@ inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path
   return result;
 }
 
+// Returns the state of the checkpoint in `root` with the highest step, without reading its tensors:
+// the manifest must be valid and the files must have their sizes. Empty if there is none.
+inline std::optional<CheckpointState> newest_state(const std::filesystem::path& root) {
+  std::optional<CheckpointState> state;
+  std::int64_t newest = -1;
+  for (const std::filesystem::path& path : directories_in(root)) {
+    if (is_temporary_name(path.filename().string())) continue;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path / kManifestName, ignored)) continue;
+    try {
+      const CheckpointReader reader(path);
+      if (reader.step() <= newest || !reader.sizes_match()) continue;
+      newest = reader.step();
+      state = reader.state();
+    } catch (const Error&) {  // find_newest_checkpoint() reports it
+    }
+  }
+  return state;
+}
+
 }  // namespace llmc

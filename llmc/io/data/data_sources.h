@@ -29,6 +29,23 @@
 
 namespace llmc {
 
+// Returns the common prefix of Megatron's X.bin and X.idx if `file` names one of them or X, else
+// nothing.
+inline std::optional<std::string> megatron_prefix(const std::string& file) {
+  using source_list_detail::exists;
+  const std::filesystem::path path(file);
+  const bool has_extension = path.extension() == ".bin" || path.extension() == ".idx";
+  const std::string prefix = has_extension ? file.substr(0, file.size() - 4) : file;
+  if (path.extension() == ".idx") return prefix;
+  if (exists(prefix + ".idx") && (has_extension || !exists(file))) return prefix;
+  return std::nullopt;
+}
+
+// Whether a file has tokens, so that no text needs to be tokenized.
+inline bool is_token_file(const std::string& file) {
+  return std::filesystem::path(file).extension() == ".bin" || megatron_prefix(file).has_value();
+}
+
 struct SourceOptions {
   std::string text_field = "text";  // the key of the text in JSON lines
   CacheOptions cache{};
@@ -77,16 +94,6 @@ class SourceReader {
       previous_is_text = text;
     }
     return source;
-  }
-
-  static std::optional<std::string> megatron_prefix(const std::string& file) {
-    const std::filesystem::path path(file);
-    const bool has_extension = path.extension() == ".bin" || path.extension() == ".idx";
-    using source_list_detail::exists;
-    const std::string prefix = has_extension ? file.substr(0, file.size() - 4) : file;
-    if (path.extension() == ".idx") return prefix;
-    if (exists(prefix + ".idx") && (has_extension || !exists(file))) return prefix;
-    return std::nullopt;
   }
 
   void add_megatron(TokenSource& source, const std::string& prefix) const {

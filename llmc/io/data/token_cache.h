@@ -200,12 +200,22 @@ class TokenCache {
     return checksum_of(key);
   }
 
+  // The path of the cache of a text. A cache with the same key and another tag counts too: the same
+  // tokenizer may have been read from another directory, such as a checkpoint.
   std::filesystem::path cache_path(const std::filesystem::path& path, std::uint64_t key) const {
-    std::filesystem::path name = path.filename();
-    name += "." + token_cache_detail::tag_of(tokenizer_) + "-" + checksum_text(key) +
-            std::string(kCacheEnding);
-    const std::filesystem::path directory = options_.directory;
-    return (directory.empty() ? path.parent_path() : directory) / name;
+    const std::string begin = path.filename().string() + ".";
+    const std::string end = "-" + checksum_text(key) + std::string(kCacheEnding);
+    const std::filesystem::path directory =
+        options_.directory.empty() ? path.parent_path() : std::filesystem::path(options_.directory);
+    const std::filesystem::path named =
+        directory / (begin + token_cache_detail::tag_of(tokenizer_) + end);
+    std::error_code ignored;
+    if (std::filesystem::exists(named, ignored)) return named;
+    for (const auto& entry : std::filesystem::directory_iterator(parent_of(named), ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(begin) && name.ends_with(end)) return directory / name;
+    }
+    return named;
   }
 
   TokenData tokenize_and_store(const std::filesystem::path& path,

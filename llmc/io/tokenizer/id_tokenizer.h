@@ -35,7 +35,7 @@ class IdTokenizer final : public Tokenizer {
     if (vocabulary_size_ != kGpt2Vocabulary) return std::nullopt;
     return static_cast<std::int32_t>(kGpt2Vocabulary - 1);
   }
-  std::string name() const override { return "ids:" + std::to_string(vocabulary_size_); }
+  std::string name() const override { return "token ids"; }
 
  private:
   [[noreturn]] static void fail_without_text() {

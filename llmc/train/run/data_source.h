@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/run_tokenizer.h"
 
 namespace llmc {
 
@@ -24,6 +26,8 @@ class DataSource {
   virtual Gpt2Config default_shape() const = 0;
   // Defaults that are specific to this kind of run.
   virtual Request preset() const = 0;
+  // Whether the default batch on a GPU is as large as its memory allows.
+  virtual bool fills_memory() const = 0;
   // Returns the data, cut into windows. They include training text only if `training` is true.
   virtual RunData load(const InputConfig& config, bool training) = 0;
 };
@@ -31,20 +35,22 @@ class DataSource {
 // Texts and token files: --train, --val, --eval.
 class TextSource final : public DataSource {
  public:
-  // `default_shape`: the sizes of a model if neither flags nor weights define them.
-  TextSource(const Request& request, const Gpt2Config& default_shape)
+  // `default_shape`: the sizes of a model if neither flags nor weights define them. `weights`: the
+  // shape of --init-from.
+  TextSource(const Request& request, const Gpt2Config& default_shape,
+             const std::optional<Gpt2Config>& weights)
       : default_shape_(default_shape) {
     if (!request.data.train && requests_training(request, {})) {
       fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
            "give --train FILE, or --steps 0 to evaluate only");
     }
-    const InputConfig defaults = default_run_config();
-    tokenizer_ = make_tokenizer(request.data.tokenizer.value_or(defaults.data.tokenizer));
+    tokenizer_ = make_run_tokenizer(request, weights);
   }
 
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   Gpt2Config default_shape() const override { return default_shape_; }
   Request preset() const override { return {}; }
+  bool fills_memory() const override { return true; }
   RunData load(const InputConfig& config, bool training) override {
     RunData data = load_run_data(config, training, std::move(tokenizer_));
     describe_data(data);

@@ -1,0 +1,69 @@
+// The default batch of a run on a GPU: a micro-batch that fills the memory, and steps whose number
+// of tokens does not depend on the GPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "llmc/config/fill_settings.h"
+#include "llmc/config/train_rules.h"
+#include "llmc/config/train_table.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/model/context.h"
+#include "llmc/train/run/fitting.h"
+
+namespace llmc {
+
+inline constexpr std::int64_t kMaxDefaultBatch = 64;  // sequences
+// Memory that a default micro-batch leaves free: the CUDA context, the workspace of cuBLASLt, and
+// what other programs on the GPU use.
+inline constexpr std::int64_t kMemoryReserve = std::int64_t{2} << 30;
+
+// The largest power of two up to 64 for which bytes_of(B) is at most `total_memory` minus the
+// reserve; at least 1. If the tokens of a step are given, B * T divides them if any B does.
+inline std::int64_t default_batch_size(
+    std::int64_t total_memory, std::int64_t T, std::optional<std::int64_t> step_tokens,
+    const std::function<std::int64_t(std::int64_t B)>& bytes_of) {
+  for (std::int64_t B = kMaxDefaultBatch; B > 1; B /= 2) {
+    if (step_tokens && *step_tokens % (B * T) != 0) continue;
+    if (bytes_of(B) <= total_memory - kMemoryReserve) return B;
+  }
+  return 1;
+}
+
+// Sets the defaults of --batch-size and of the tokens of a step for a GPU with `total_memory`
+// bytes.
+inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_memory) {
+  facts.default_step_tokens = kGpuStepTokens;
+  if (request.batch.batch_size || facts.resumed_batch_size) return;
+  facts.default_batch_size = 1;
+  const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
+  const Gpt2Config model = model_shape(config, facts);
+  Context context;
+  facts.default_batch_size = dispatch_dtype(config.precision.dtype, [&]<class T>() {
+    return default_batch_size(total_memory, config.batch.seq_len, request.batch.total_batch_tokens,
+                              [&](std::int64_t B) {
+                                RunShape shape = config.run_shape();
+                                shape.B = B;
+                                return memory_of<T>(model, shape, context);
+                              });
+  });
+}
+
+// With --resume, takes the batch from the newest checkpoint in --out, if it has one. Its checksums
+// are not verified here.
+inline void set_resumed_batch(RunFacts& facts, const Request& request) {
+  if (!request.output.resume.value_or(false) || !request.output.out) return;
+  const std::optional<CheckpointState> saved = newest_state(*request.output.out);
+  if (!saved) return;
+  const auto integer = [&](const char* flag) -> std::optional<std::int64_t> {
+    const auto value = saved->find(flag);
+    if (value == saved->end() || !value->second.is_integer()) return std::nullopt;
+    return value->second.integer(flag);
+  };
+  facts.resumed_batch_size = integer("--batch-size");
+  facts.resumed_grad_accum = integer("--grad-accum");
+}
+
+}  // namespace llmc

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Tests what a first user of train_gpt2 does: token files without a tokenizer, evaluation with few flags,
+little memory, runs that diverge.
+
+    python3 test/test_first_run_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import json
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from runner import Skip, expect  # noqa: E402
+from test_programs import SMALL, TEXT, run_program_tests, write_bin  # noqa: E402
+
+IDS = [(7 * i + i // 50) % 250 for i in range(1500)]
+
+
+def train_on_tokens(program, *arguments, code=0):
+    write_bin(program.folder / "tokens.bin", IDS)
+    return program.run("--train", "tokens.bin", *SMALL, "--steps", 2, *arguments, code=code)
+
+
+def test_token_files_need_no_tokenizer(program):
+    result = train_on_tokens(program, "--log", "run.jsonl", "--out", "run")
+    expect("vocabulary 50257" in result.stderr and "samples are skipped" in result.stderr, result.stderr)
+    config = json.loads((program.folder / "run/step_000002/config.json").read_text())
+    expect(config["vocab_size"] == 50257 and config["eos_token_id"] == 50256, config)
+    result = train_on_tokens(program, "--vocab-size", 300)
+    expect("vocabulary 300" in result.stderr, result.stderr)
+    result = train_on_tokens(program, "--vocab-size", 200, code=1)
+    expect("tokens.bin" in result.stderr and "200" in result.stderr, result.stderr)
+
+
+def test_without_a_tokenizer_the_losses_are_the_same(program):
+    common = ["--eval-every", 0, "--sample-every", 0, "--log"]
+    train_on_tokens(program, "--tokenizer", "bytes", *common, "bytes.jsonl")
+    train_on_tokens(program, "--vocab-size", 257, *common, "ids.jsonl")
+    losses = [[line["loss"] for line in program.log(name)] for name in ("bytes.jsonl", "ids.jsonl")]
+    expect(losses[0] == losses[1] and len(losses[0]) == 2, losses)
+
+
+def test_vocab_size_is_for_token_files_only(program):
+    program.fails("--train", "text.txt", "--vocab-size", 300, phrases=["--vocab-size", "text.txt is a text", "--tokenizer"])
+    program.fails("--vocab-size", 300, phrases=["--vocab-size", "toy language"])
+    program.fails("--train", "text.txt", "--vocab-size", 300, "--tokenizer", "bytes", phrases=["--vocab-size", "--tokenizer"],
+                  code=2)
+    result = train_on_tokens(program, "--final-samples-out", "samples.txt", code=1)
+    expect("--final-samples-out" in result.stderr and "--tokenizer" in result.stderr, result.stderr)
+    result = train_on_tokens(program, "--eval", "perplexity:text.txt", code=1)
+    expect("text.txt" in result.stderr and "--tokenizer" in result.stderr, result.stderr)
+
+
+def test_weights_bring_their_tokenizer(program):
+    program.train("--steps", 1, "--out", "run", "--eval-every", 0, "--sample-every", 0)
+    model = "run/step_000001"
+    write_bin(program.folder / "val.bin", IDS)
+    result = program.run("--init-from", model, "--val", "val.bin", "--steps", 0)
+    expect(result.stdout.startswith("val_loss "), result.stdout)
+    (program.folder / "words.txt").write_text(TEXT[:500])
+    with_tokenizer = program.run("--init-from", model, "--val", "words.txt", "--steps", 0, "--tokenizer", "bytes")
+    without = program.run("--init-from", model, "--val", "words.txt", "--steps", 0)
+    expect(with_tokenizer.stdout == without.stdout, without.stdout)
+    for file in ("tokenizer.json", "vocab.json", "merges.txt"):  # without them, the vocabulary of the weights
+        (program.folder / model / file).unlink(missing_ok=True)
+    bare = program.run("--init-from", model, "--val", "val.bin", "--steps", 0)
+    expect(bare.stdout == result.stdout, bare.stdout)
+
+
+def test_the_log_receives_val_loss_without_training(program):
+    program.train("--steps", 1, "--out", "run", "--eval-every", 0, "--sample-every", 0)
+    result = program.run("--init-from", "run/step_000001", "--val", "text.txt", "--steps", 0, "--log", "eval.jsonl")
+    lines = program.log("eval.jsonl")
+    expect(len(lines) == 1 and lines[0]["step"] == 0, lines)
+    expect(f"val_loss {lines[0]['val_loss']:.6f}\n" == result.stdout, (lines, result.stdout))
+
+
+def test_evaluation_tasks_work_with_the_toy_language(program):
+    (program.folder / "toy.txt").write_text("the king rules . " * 20)
+    result = program.run("--steps", 2, "--batch-size", 2, "--eval-every", 0, "--sample-every", 0, "--eval",
+                         "perplexity:toy.txt")
+    expect("token_perplexity" in result.stdout and "word_perplexity" in result.stdout, result.stdout)
+    (program.folder / "other.txt").write_text("the zebra .")
+    program.fails("--steps", 2, "--eval", "perplexity:other.txt", phrases=["other.txt", "zebra"])
+
+
+def test_perplexity_of_a_token_file_is_that_of_its_text(program):
+    program.train("--steps", 2, "--out", "run", "--eval-every", 0, "--sample-every", 0)
+    subprocess.run([str(program.binary.parent / "tokenize"), "--tokenizer", "bytes", "text.txt", "--split-on", "", "-o",
+                    "text.bin"], cwd=program.folder, check=True, capture_output=True)
+    result = program.run("--init-from", "run/step_000002", "--steps", 0, "--eval", "perplexity:text.txt,perplexity:text.bin")
+    values = {}
+    for line in result.stdout.splitlines():
+        fields = line.split()
+        if fields[0] == "perplexity":
+            values.setdefault(fields[-1], {})[fields[1]] = fields[2]
+    text, tokens = values["text.txt"], values["text.bin"]
+    expect(tokens == {key: text[key] for key in ("token_nll", "token_perplexity", "bits_per_byte")}, values)
+    program.fails("--init-from", "run/step_000002", "--steps", 0, "--eval", "wikitext:text.bin",
+                  phrases=["text.bin is a token file", "perplexity:text.bin"])
+
+
+def test_resume_uses_the_batch_of_the_checkpoint(program):
+    def train(*arguments):
+        return program.run("--train", "text.txt", *SMALL[:-2], "--eval-every", 0, "--sample-every", 0, "--out", "run",
+                           *arguments).stderr
+    train("--batch-size", 3, "--grad-accum", 2, "--steps", 2, "--stop-after", 1)
+    resumed = train("--resume", "--steps", 2, "--stop-after", 1)
+    expect("(3 sequences x 16 tokens x 2 micro-batches)" in resumed and "was" not in resumed.partition("resume:")[2], resumed)
+    changed = train("--resume", "--steps", 4, "--batch-size", 2)
+    expect("(2 sequences x 16 tokens x 2 micro-batches)" in changed and "--batch-size was 3, it is 2 now" in changed, changed)
+
+
+def test_a_batch_that_the_hint_names_fits(program):
+    """Under `ulimit -v` the run must name a batch that fits, and that batch must run."""
+    if program.binary.parent.name != "host":
+        raise Skip("the memory is that of a GPU")
+    limit = 3 << 30
+
+    def run(*arguments):
+        return subprocess.run([str(program.binary), "--train", "text.txt", "--steps", "1", "--layers", "4", "--heads", "4",
+                               "--channels", "256", "--context", "512", "--eval-every", "0", "--sample-every", "0", *arguments],
+                              cwd=program.folder, capture_output=True, text=True, timeout=300,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    result = run("--batch-size", "4096")
+    match = re.search(r"use --batch-size (\d+), which fits", result.stderr)
+    expect(result.returncode == 1 and match, result.stderr[-600:])
+    result = run("--batch-size", match[1])
+    expect(result.returncode == 0, f"--batch-size {match[1]}: {result.stderr[-600:]}")
+
+
+def test_a_diverged_loss_is_printed_without_a_sign(program):
+    result = program.train("--steps", 6, "--lr", "1e30", "--warmup", 0, "--grad-clip", 0, "--eval-every", 2,
+                           "--sample-every", 0)
+    expect("loss nan" in result.stderr and "-nan" not in result.stderr, result.stderr[-800:])
+
+
+def test_a_device_is_no_training_text(program):
+    program.fails("--train", "/dev/zero", *SMALL, "--steps", 1, phrases=["/dev/zero is a device"])
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "train_gpt2"))
