@@ -1,4 +1,7 @@
 // Sources that --train accepts: lists with weights, patterns, shards, JSON lines, texts.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -76,6 +79,48 @@ TEST_CASE("a pattern matches its files in order, without caches, directories and
                  "--val: no file matches " + directory.file("t_*.bin")));
   write(directory.file("[a].txt"), "x");  // a file with exactly this name is not a pattern
   CHECK(files_of_source(directory.file("[a].txt"), "--train").size() == 1);
+}
+
+// Within a scope the process is a user for whom file permissions count: root ignores them.
+class Unprivileged {
+ public:
+  Unprivileged() : user_(geteuid()) {
+    if (user_ == 0 && seteuid(65534) != 0) possible_ = false;
+  }
+  ~Unprivileged() {
+    if (seteuid(user_) != 0) std::abort();
+  }
+  bool possible() const { return possible_; }
+
+ private:
+  uid_t user_;
+  bool possible_ = true;
+};
+
+TEST_CASE("a directory of a pattern that cannot be read is an error") {
+  const TemporaryDirectory directory;
+  const std::string open = directory.file("open"), shut = directory.file("shut");
+  for (const std::string& path : {open, shut}) {
+    fs::create_directory(path);
+    write(path + "/a.txt", "x");
+  }
+  const auto error_of = [&](const std::string& pattern) {
+    return complaint([&] { files_of_source(pattern, "--train"); });
+  };
+  fs::permissions(directory.path(), fs::perms::all);
+  fs::permissions(shut, fs::perms::none);
+  {
+    const Unprivileged scope;
+    if (!scope.possible()) return skip("the test cannot give up root's rights");
+    const std::string expected = "--train: cannot read " + shut + ": Permission denied";
+    CHECK(error_of(shut + "/*") == expected);
+    CHECK(error_of(shut + "/*") == expected);  // the error does not change the next call
+    CHECK(error_of(directory.file("*/*.txt")) == expected);
+    CHECK(contains(error_of(directory.file("none/*")), "no file matches"));
+    CHECK(files_of_source(open + "/*", "--train").size() == 1);
+  }
+  fs::permissions(shut, fs::perms::owner_all);
+  CHECK(files_of_source(directory.file("*/*.txt"), "--train").size() == 2);
 }
 
 // ---- kinds of files --------------------------------------------------------------------------

@@ -142,6 +142,21 @@ TEST_CASE("the error for an invalid input names file, line and field") {
   CHECK(contains(complaint([&] { texts_of({folder.file("d.txt")}); }), "d.txt"));
 }
 
+TEST_CASE("empty inputs are skipped unless all are empty") {
+  const TemporaryDirectory folder;
+  const std::string empty = write(folder.file("e.txt"), ""),
+                    blank = write(folder.file("b.jsonl"), "\n \t\r\n"),
+                    text = write(folder.file("a.txt"), "one");
+  DocumentReader reader({empty, text, blank, empty}, {});
+  CHECK(reader.empty_reason(0) == empty + " is empty");
+  CHECK(reader.empty_reason(1).empty());
+  CHECK(reader.empty_reason(2) == blank + " has no documents");
+  CHECK(read_all(reader) == Strings{"one"});
+  reader.release_read();
+  CHECK(contains(complaint([&] { texts_of({blank, empty}); }), "all 2 inputs are empty"));
+  CHECK(contains(complaint([&] { texts_of({blank}); }), "b.jsonl has no documents"));
+}
+
 TEST_CASE("a file that changes while it is read is an error") {
   const TemporaryDirectory folder;
   const std::string path = write(folder.file("a.txt"), "one");

@@ -76,7 +76,8 @@ TEST_SUITE("host_memory_limits") {
     const Tree tree("5:cpu,cpuacct:/a\n4:memory:/job\n0::/\n");
     tree.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "2000\n");
     tree.write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "900\n");
-    tree.write("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 7\ntotal_inactive_file 100\n");
+    tree.write("sys/fs/cgroup/memory/job/memory.stat",
+               "inactive_file 7\ntotal_inactive_file 100\n");
     CHECK(tree.free() == 1200);
   }
 

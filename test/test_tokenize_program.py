@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runner import Skip, expect
+from runner import Skip, expect, run_unprivileged
 from test_programs import DATA, check_help, run_program_tests
 
 END = 256  # the id of <|endoftext|> in the tokenizer "bytes"
@@ -229,6 +229,29 @@ def test_errors_name_the_input_and_leave_no_file(program):
         expect(output_files(program, "o") == {}, f"{inputs}: left {list(output_files(program, 'o'))}")
     program.fails("--tokenizer", "bytes", "text.txt", "-o", "o.bin", "--split-on", "a\nb",
                   phrases=["--split-on", "one line"], code=2)
+
+
+def test_empty_inputs_are_skipped_with_a_warning(program):
+    for name, content in (("e.txt", ""), ("e.jsonl", ""), ("blank.jsonl", "\n \r\n"), ("one.txt", "one"),
+                          ("two.jsonl", '{"text": "two"}\n')):
+        (program.folder / name).write_text(content)
+    done = run_bytes(program, "e.txt", "one.txt", "e.jsonl", "blank.jsonl", "two.jsonl", "e.txt", "-o", "a.bin")
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    expect(warnings == ["warning: e.txt is empty, skipped", "warning: e.jsonl is empty, skipped",
+                        "warning: blank.jsonl has no documents, skipped", "warning: e.txt is empty, skipped"], done.stderr)
+    expect(documents_of(tokens(program.folder / "a.bin")) == [b"one", b"two"], "other documents")
+    program.fails("--tokenizer", "bytes", "e.txt", "blank.jsonl", "-o", "b.bin", phrases=["all 2 inputs are empty"])
+    program.fails("--tokenizer", "bytes", "blank.jsonl", "-o", "b.bin", phrases=["blank.jsonl has no documents"])
+    expect(output_files(program, "b.") == {}, "something was left")
+
+
+def test_an_unreadable_input_is_an_error(program):
+    (program.folder / "shut.txt").write_text("x")
+    (program.folder / "shut.txt").chmod(0)
+    (program.folder / "out").mkdir()
+    (program.folder / "out").chmod(0o777)
+    done = run_unprivileged([program.binary, *"--tokenizer bytes text.txt shut.txt -o out/a.bin".split()], program.folder)
+    expect(done.returncode == 1 and "cannot open shut.txt: Permission denied" in done.stderr, done.stderr)
 
 
 def test_errors_name_the_output(program):

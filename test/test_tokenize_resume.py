@@ -57,21 +57,25 @@ def files_done(program):
         return 0
 
 
-def kill_after(program, files):
-    """Runs JOB and kills it once `files` files are complete. Returns False if it ended before that."""
-    running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *JOB], cwd=program.folder,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def kill_after(program, files, job, piped):
+    """Runs a job with the bytes `piped` on stdin, and kills it once `files` files are complete. Returns False if it
+    ended before that.
+    """
+    running = subprocess.Popen([str(program.binary), "--tokenizer", "bytes", *job], cwd=program.folder,
+                               stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running.stdin.write(piped)
+    running.stdin.close()
     while running.poll() is None and files_done(program) < files:
         pass
     running.send_signal(signal.SIGKILL)
     return running.wait() == -signal.SIGKILL and not (program.folder / "a.json").exists()
 
 
-def leave_unfinished(program, kills):
-    """Runs JOB and kills it `kills` times, each time some files later."""
+def leave_unfinished(program, kills, job=JOB, piped=b""):
+    """Runs a job and kills it `kills` times, each time some files later."""
     for _ in range(20 * kills):
         done = files_done(program)
-        if kill_after(program, done + 1 + done // 2) and files_done(program) > done:
+        if kill_after(program, done + 1 + done // 2, job, piped) and files_done(program) > done:
             kills -= 1
         if kills == 0:
             return
@@ -135,6 +139,27 @@ def test_only_the_same_job_resumes(program):
     program.fails("--tokenizer", "bytes", *JOB, phrases=["a.bin.progress", "--force"])
     run_bytes(program, *JOB, "--force")
     expect(output_files(program, "a") == expected, "--force does not start from the beginning")
+
+
+def test_only_a_pipe_of_the_same_bytes_resumes(program):
+    expected = uninterrupted(program)
+    content = (program.folder / "x.jsonl").read_bytes()
+    job = ["--format", "jsonl", *JOB[1:]]
+    leave_unfinished(program, 2, ["-", *job], content)
+    command = [str(program.binary), "--tokenizer", "bytes", *job]
+    other = subprocess.run(command + ["-"], input=content.replace(b"changed", b"CHANGED", 1), cwd=program.folder,
+                           capture_output=True, timeout=300)
+    expect(other.returncode == 1 and b"inputs[0].xxh64" in other.stderr, other.stderr)
+    with subprocess.Popen(["cat", "x.jsonl"], cwd=program.folder, stdout=subprocess.PIPE) as cat:
+        pipe = cat.stdout.fileno()  # as <(cat x.jsonl) in a shell: not the descriptor of the killed run
+        done = subprocess.run(command + [f"/dev/fd/{pipe}"], cwd=program.folder, pass_fds=[pipe], capture_output=True,
+                              timeout=300)
+    expect(done.returncode == 0 and b"resuming after" in done.stderr, done.stderr)
+    note = json.loads((program.folder / "a.json").read_text())
+    expect(note["inputs"][0]["file"] == "pipe" and note["inputs"][0]["bytes"] == len(content), note["inputs"])
+    files = output_files(program, "a")
+    expect(set(files) == set(expected), set(files) ^ set(expected))
+    expect(all(files[name] == expected[name] for name in expected if name != "a.json"), "another result")
 
 
 def test_two_processes_cannot_write_the_same_files(program):

@@ -111,17 +111,22 @@ inline struct stat status_of(const FileDescriptor& fd, const std::filesystem::pa
   return status;
 }
 
-// Opens a file or a pipe. Devices such as /dev/zero, whose bytes may never end, are refused, except
-// /dev/null.
-inline FileDescriptor open_for_reading(const std::filesystem::path& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) fail_file("open", path, errno);
+// Throws if a descriptor is a device such as /dev/zero, whose bytes may never end. /dev/null is
+// allowed.
+inline void refuse_device(const FileDescriptor& fd, const std::filesystem::path& path) {
   const struct stat status = status_of(fd, path);
   const bool device = S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
   struct stat null {};
   if (device && (::stat("/dev/null", &null) != 0 || null.st_rdev != status.st_rdev)) {
     fail(path.string() + " is a device", "pass a file or a pipe");
   }
+}
+
+// Opens a file or a pipe. Devices are refused, except /dev/null.
+inline FileDescriptor open_for_reading(const std::filesystem::path& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) fail_file("open", path, errno);
+  refuse_device(fd, path);
   return fd;
 }
 
@@ -136,15 +141,20 @@ inline std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> byte
   }
 }
 
-// Calls `each(std::span<const std::byte>)` for consecutive pieces of the file. Slower than a map,
-// but a failing disk causes an `Error` instead of a SIGBUS.
+// Calls `each(std::span<const std::byte>)` for consecutive pieces of a file or pipe, from the
+// descriptor's position on. Slower than a map, but a failing disk causes an `Error` instead of a
+// SIGBUS.
 template <class Each>
-void for_each_piece(const std::filesystem::path& path, Each&& each) {
-  const FileDescriptor fd = open_for_reading(path);
+void for_each_piece(const FileDescriptor& fd, const std::filesystem::path& path, Each&& each) {
   constexpr std::size_t kPiece = std::size_t{1} << 18;
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPiece);
   const std::span bytes(buffer.get(), kPiece);
   while (const std::size_t n = read_some(fd, bytes, path)) each(bytes.first(n));
+}
+
+template <class Each>
+void for_each_piece(const std::filesystem::path& path, Each&& each) {
+  for_each_piece(open_for_reading(path), path, each);
 }
 
 inline std::string read_file(const std::filesystem::path& path) {
@@ -161,8 +171,10 @@ inline std::string read_file(const std::filesystem::path& path) {
 class MappedFile {
  public:
   MappedFile() = default;
-  explicit MappedFile(const std::filesystem::path& path) {
-    const FileDescriptor fd = open_for_reading(path);
+  explicit MappedFile(const std::filesystem::path& path)
+      : MappedFile(open_for_reading(path), path) {}
+  // Maps an open file, which errors call `path`. The map stays valid if `fd` is closed.
+  MappedFile(const FileDescriptor& fd, const std::filesystem::path& path) {
     const struct stat status = status_of(fd, path);
     require(S_ISREG(status.st_mode), path.string() + " is not a regular file");
     size_ = static_cast<std::size_t>(status.st_size);

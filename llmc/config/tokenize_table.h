@@ -52,7 +52,8 @@ inline Settings<TokenizeProgram> file_rows() {
       {.flag = "inputs",
        .field = [](auto& s) -> decltype(auto) { return (s.inputs); },
        .unit = "IN",
-       .help = "text files (.txt) and JSON lines (.jsonl); token files (.bin) with --decode",
+       .help = "text files (.txt), JSON lines (.jsonl), and pipes (- is stdin); token files "
+               "(.bin) with --decode",
        .required = true},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
@@ -83,7 +84,7 @@ inline Settings<TokenizeProgram> document_rows() {
   return {
       {.flag = "--format",
        .field = [](auto& s) -> decltype(auto) { return (s.format); },
-       .help = "format of the inputs; auto selects it by file name",
+       .help = "format of the inputs; auto selects it by file name, and is txt for a pipe",
        .fallback = SettingValue("auto"),
        .excluded_flags = {"--decode"},
        .quantity = "document format"},

@@ -19,6 +19,7 @@
 #include "llmc/base/threads.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/documents.h"
+#include "llmc/io/data/input_file.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/tokenize/token_shards.h"
@@ -79,7 +80,7 @@ inline void check_names(const Paths& outputs, const std::vector<std::string>& in
   }
   for (const std::string& input : inputs) {
     for (const auto& result : existing_results(outputs)) {
-      if (std::filesystem::equivalent(input, result, ignored)) {
+      if (std::filesystem::equivalent(input_path(input), result, ignored)) {
         fail(input + " is an input and also a possible file name of the output " +
              outputs.front().string());
       }
@@ -99,6 +100,23 @@ inline void prepare_progress(TokenizeProgress& progress, const std::string& job,
   }
   for (const auto& path : existing_results(outputs)) remove_file(path);
   progress.begin(job);
+}
+
+// Warns about inputs that are skipped, and about a text without a file name that looks like JSON
+// lines.
+inline void print_warnings(const DocumentReader& reader, const TokenizeConfig& settings) {
+  for (std::size_t i = 0; i < reader.inputs().size(); ++i) {
+    const std::string& path = reader.inputs()[i].path();
+    const std::string reason = reader.empty_reason(i);
+    const std::string extension = std::filesystem::path(path).extension().string();
+    if (!reason.empty()) {
+      std::fprintf(stderr, "warning: %s, skipped\n", reason.c_str());
+    } else if (settings.format == DocumentFormat::Kind::by_name && extension != ".txt" &&
+               extension != ".jsonl" && reader.text_of_input(i).starts_with('{')) {
+      std::fprintf(stderr, "warning: %s is read as a text; use --format jsonl for JSON lines\n",
+                   path.c_str());
+    }
+  }
 }
 
 inline void print_finished_files(const TokenizeProgress& progress, const Paths& outputs) {
@@ -156,9 +174,9 @@ inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeConf
 // if inputs or settings are wrong; finished files then stay, and the same call resumes after them.
 inline void tokenize_files(const TokenizeConfig& settings) {
   using namespace tokenize_detail;
+  check_pipes(settings.inputs);
   const auto tokenizer = make_tokenizer(settings.tokenizer);
   check_tokenizer(*tokenizer, settings);
-  DocumentReader reader(settings.inputs, settings.document_format());
   const Paths outputs = outputs_of(settings);
   check_names(outputs, settings.inputs);
 
@@ -167,6 +185,8 @@ inline void tokenize_files(const TokenizeConfig& settings) {
   if (!progress.has_finished_files() && !results.empty() && !settings.force) {
     fail(results.front().string() + " already exists", "use --force to replace it");
   }
+  DocumentReader reader(settings.inputs, settings.document_format(), parent_of(settings.out));
+  print_warnings(reader, settings);
   std::fprintf(stderr, "computing checksums of %s of inputs\n",
                byte_text(reader.total_bytes()).c_str());
   const std::string job = job_text(settings, *tokenizer, reader);

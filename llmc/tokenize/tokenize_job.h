@@ -17,6 +17,7 @@
 #include "llmc/base/threads.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/documents.h"
+#include "llmc/io/data/input_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/tokenize/token_shards.h"
 #include "llmc/tokenize/tokenize_progress.h"
@@ -56,6 +57,12 @@ inline std::string tokenizer_checksum(const Tokenizer& tokenizer) {
     checksum.add(std::as_bytes(std::span(bytes)));
   }
   return checksum_text(checksum.value());
+}
+
+// The name of an input in the job. The number in the name of a pipe, such as /dev/fd/63, can differ
+// in the run that resumes, so each pipe without a name of its own is called "pipe".
+inline std::string job_name(const InputFile& input) {
+  return input.is_pipe() && is_descriptor_path(input.path()) ? "pipe" : input.path();
 }
 
 inline OrderedJson settings_json(const TokenizeConfig& s) {
@@ -112,14 +119,15 @@ inline std::string difference(const OrderedJson& old_json, const OrderedJson& ne
 // these takes one pass through the inputs.
 inline std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
                             const DocumentReader& reader) {
-  std::vector<std::string> checksums(reader.paths().size());
+  const std::vector<InputFile>& files = reader.inputs();
+  std::vector<std::uint64_t> checksums(files.size());
   for_each_parallel(checksums.size(), settings.threads,
-                    [&](std::size_t i) { checksums[i] = checksum_of_file(reader.paths()[i]); });
+                    [&](std::size_t i) { checksums[i] = files[i].checksum(); });
   OrderedJson inputs = OrderedJson::array();
   for (std::size_t i = 0; i < checksums.size(); ++i) {
-    inputs.push_back({{"file", reader.paths()[i]},
-                      {"bytes", reader.text_of_input(i).size()},
-                      {"xxh64", checksums[i]}});
+    inputs.push_back({{"file", tokenize_detail::job_name(files[i])},
+                      {"bytes", files[i].bytes().size()},
+                      {"xxh64", checksum_text(checksums[i])}});
   }
   const OrderedJson job = {{"tokenizer",
                             {{"name", tokenizer.name()},

@@ -1,7 +1,7 @@
-// Reads documents, one after another, from text files and JSON lines.
+// Reads documents, one after another, from text files, JSON lines and pipes.
 //
-// Files are mapped and documents are views of them, so no whole file needs to be in memory. An
-// input must not be truncated while it is read.
+// Files and copies of pipes are mapped and documents are views of them, so no whole file needs to
+// be in memory. A file must not be truncated while it is read.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,19 +13,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/io/data/input_file.h"
 
 namespace llmc {
 
 struct DocumentFormat {
   enum class Kind { by_name, text, json_lines };
-  Kind kind = Kind::by_name;             // by_name: .txt is a text, .jsonl are JSON lines
+  // by_name: .txt is a text, .jsonl are JSON lines; a pipe with another name is a text
+  Kind kind = Kind::by_name;
   std::string field = "text";            // key of the text in each JSON object
   std::optional<std::string> separator;  // line between two documents of a text; none: one document
 };
@@ -56,27 +57,36 @@ inline std::string json_document(std::string_view line, const std::string& locat
   return json_text(*value, location + ": the field \"" + printable(format.field) + "\"");
 }
 
-// The documents of several files, in order.
+// The documents of several inputs, in order.
 class DocumentReader {
  public:
-  // Throws an error that names the file if a file is missing, empty or of an unknown kind.
-  DocumentReader(std::vector<std::string> paths, DocumentFormat format)
-      : paths_(std::move(paths)), format_(std::move(format)) {
-    for (const std::string& path : paths_) {
-      kinds_.push_back(kind_of(path));
-      maps_.emplace_back(path);
-      const auto bytes = maps_.back().bytes();
-      require(!bytes.empty(), path + " is empty", "give a file with at least one document");
+  // `names` are files and pipes that check_pipes accepts; "-" is stdin. Pipes are copied to
+  // `copy_directory`. Throws an error that names the input if an input is missing or of an unknown
+  // kind, or if all inputs are empty.
+  DocumentReader(const std::vector<std::string>& names, DocumentFormat format,
+                 const std::filesystem::path& copy_directory = ".")
+      : format_(std::move(format)) {
+    for (const std::string& name : names) paths_.push_back(input_path(name));
+    for (const std::string& path : paths_) kinds_.push_back(kind_of(path));
+    open_inputs(copy_directory);
+    for (const InputFile& input : inputs_) {
+      const auto bytes = input.bytes();
+      if (bytes.empty()) continue;
       ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_SEQUENTIAL);
       total_ += static_cast<std::int64_t>(bytes.size());
-      times_.push_back(time_of(path));
     }
+    std::size_t num_empty = 0;
+    while (num_empty < inputs_.size() && !empty_reason(num_empty).empty()) ++num_empty;
+    if (num_empty < inputs_.size()) return;
+    fail(
+        num_empty == 1 ? empty_reason(0) : "all " + std::to_string(num_empty) + " inputs are empty",
+        "give a file with at least one document");
   }
 
   // Sets `document` to the next document, which may be empty (JSON only). Returns false at the end
   // of the last file.
   bool next(Document& document) {
-    while (input_ < maps_.size()) {
+    while (input_ < inputs_.size()) {
       const std::string_view file = text_of_input(input_);
       if (position_ < file.size()) {
         document.input = input_;
@@ -107,9 +117,19 @@ class DocumentReader {
     return paths_[document.input] + ":" + std::to_string(document.line);
   }
 
-  const std::vector<std::string>& paths() const { return paths_; }
+  const std::vector<InputFile>& inputs() const { return inputs_; }
+
+  // "FILE is empty", or "FILE has no documents" if it has only blank JSON lines. Otherwise "".
+  std::string empty_reason(std::size_t input) const {
+    const std::string_view text = text_of_input(input);
+    if (text.empty()) return paths_[input] + " is empty";
+    if (kinds_[input] != Kind::json_lines || text.find_first_not_of(" \t\r\n") != text.npos)
+      return {};
+    return paths_[input] + " has no documents";
+  }
+
   std::string_view text_of_input(std::size_t input) const {
-    const auto bytes = maps_[input].bytes();
+    const auto bytes = inputs_[input].bytes();
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   std::int64_t total_bytes() const { return total_; }
@@ -120,19 +140,15 @@ class DocumentReader {
   // Releases the pages of all documents read so far; touching them again re-reads them from disk.
   void release_read() {
     for (; released_input_ < input_; ++released_input_, released_bytes_ = 0) {
-      release(released_input_, released_bytes_, maps_[released_input_].bytes().size());
+      release(released_input_, released_bytes_, inputs_[released_input_].bytes().size());
     }
-    if (input_ < maps_.size()) release(input_, released_bytes_, position_);
+    if (input_ < inputs_.size()) release(input_, released_bytes_, position_);
     released_bytes_ = position_;
   }
 
-  // Throws if the modification time of a file has changed since the file was opened: it was written
-  // or replaced.
+  // Throws if a file was written or replaced since it was opened.
   void check_unchanged() const {
-    for (std::size_t i = 0; i < paths_.size(); ++i) {
-      require(time_of(paths_[i]) == times_[i], paths_[i] + " was changed while it was read",
-              "start again with " + quantity("overwriting"));
-    }
+    for (const InputFile& input : inputs_) input.check_unchanged();
   }
 
  private:
@@ -143,24 +159,28 @@ class DocumentReader {
     const std::string extension = std::filesystem::path(path).extension().string();
     if (extension == ".txt") return Kind::text;
     if (extension == ".jsonl") return Kind::json_lines;
+    if (is_pipe(path) || is_descriptor_path(path)) return Kind::text;
     fail(path + " is neither .txt nor .jsonl",
          extension == ".bin" ? "turn token files into text with " + quantity("decoding")
                              : "set " + quantity("document format") + " for files of other names");
+  }
+
+  // Opens the pipes last, so that an error in a file's name is reported before a long copy.
+  void open_inputs(const std::filesystem::path& copy_directory) {
+    inputs_.resize(paths_.size());
+    for (const bool pipes : {false, true}) {
+      for (std::size_t i = 0; i < paths_.size(); ++i) {
+        if (is_pipe(paths_[i]) == pipes) inputs_[i] = InputFile(paths_[i], copy_directory);
+      }
+    }
   }
 
   // Releases the pages that contain bytes begin .. end - 1.
   void release(std::size_t input, std::size_t begin, std::size_t end) const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t from = begin / page * page;
-    auto* data = const_cast<std::byte*>(maps_[input].bytes().data());
+    auto* data = const_cast<std::byte*>(inputs_[input].bytes().data());
     if (end > from) ::madvise(data + from, end - from, MADV_DONTNEED);
-  }
-
-  static std::filesystem::file_time_type time_of(const std::string& path) {
-    std::error_code error;
-    const auto time = std::filesystem::last_write_time(path, error);
-    if (error) fail_file("examine", path, error.value());
-    return time;
   }
 
   // Returns the line at position_, without its line break, and moves position_ past it.
@@ -203,8 +223,7 @@ class DocumentReader {
   std::vector<std::string> paths_;
   DocumentFormat format_;
   std::vector<Kind> kinds_;
-  std::vector<MappedFile> maps_;
-  std::vector<std::filesystem::file_time_type> times_;  // last modification times
+  std::vector<InputFile> inputs_;
   std::int64_t total_ = 0;
   std::size_t input_ = 0;           // file of the next document, which begins at byte position_
   std::int64_t earlier_bytes_ = 0;  // bytes of earlier files

@@ -10,12 +10,14 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "llmc/base/error.h"
@@ -136,12 +138,23 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
 }
 
 // Returns the files of a source, sorted by name: the files that match a pattern (* ? []), or the
-// one file of that name. A pattern skips directories, token caches and temporary files.
+// one file of that name. A pattern skips directories, token caches and temporary files. Throws if
+// no file matches, or if a directory in which files could match cannot be read.
 inline std::vector<std::string> files_of_source(const std::string& name, const std::string& flag) {
   using namespace source_list_detail;
   if (exists(name) || !is_pattern(name)) return {name};
+  // The first directory that glob() cannot read. Not on the stack: glob() passes no context to its
+  // callback.
+  thread_local std::pair<std::string, int> unreadable;
+  unreadable = {};
+  const auto stop_at_unreadable = [](const char* path, int error) {
+    if (error == ENOENT) return 0;  // a directory that does not exist contains no match
+    unreadable = {path, error};
+    return 1;
+  };
   glob_t matches{};
-  const int status = ::glob(name.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, nullptr, &matches);
+  const int status =
+      ::glob(name.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, stop_at_unreadable, &matches);
   std::vector<std::string> files(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
   ::globfree(&matches);
   std::erase_if(files, [](const std::string& path) {
@@ -149,6 +162,9 @@ inline std::vector<std::string> files_of_source(const std::string& name, const s
     return std::filesystem::is_directory(path, ignored) || path.ends_with(kCacheEnding) ||
            is_temporary_name(path);
   });
+  if (const auto& [directory, error] = unreadable; error != 0) {
+    fail(flag + ": cannot read " + directory + ": " + system_reason(error));
+  }
   if (status != 0 && status != GLOB_NOMATCH) {
     fail(flag + ": the files of " + name + " cannot be listed");
   }
