@@ -69,17 +69,17 @@ void forward(Bench& bench, Shape s) {
 template <class T>
 void backward(Bench& bench, Shape s) {
   const auto tokens = zipf_tokens(s);
-  const llmc::TokenBuckets buckets = llmc::make_token_buckets(tokens);
-  const auto distinct = static_cast<std::int64_t>(buckets.token.size());
+  const llmc::TokenBuckets host_buckets = llmc::make_token_buckets(tokens);
+  const auto distinct = static_cast<std::int64_t>(host_buckets.token.size());
   const double read = sizeof(T) * static_cast<double>(s.rows() * s.C);
   Case c(bench, {.op = "embedding_backward",
                  .shape = s.text(),
                  .dtype = kDtypeOf<T>,
                  .bytes = read + 8.0 * static_cast<double>((distinct + s.T) * s.C)});
   if (!c.is_selected()) return;
-  const auto token = upload(buckets.token, bench.stream());
-  const auto start = upload(buckets.start, bench.stream());
-  const auto position = upload(buckets.position, bench.stream());
+  const auto token = upload(host_buckets.token, bench.stream());
+  const auto start = upload(host_buckets.start, bench.stream());
+  const auto position = upload(host_buckets.position, bench.stream());
   const llmc::TokenBucketsView buckets{token.data(), start.data(), position.data(), distinct};
   auto& d_out = c.input<T>(s.rows() * s.C, normal(1));
   auto& d_wte = c.output<float>(s.V * s.C, normal(2));

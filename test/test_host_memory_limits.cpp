@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "llmc/device/device.h"
 #include "llmc/device/host/memory_limits.h"
 #include "llmc/device/host/properties.h"
 #include "test/support.h"
@@ -37,6 +38,10 @@ class Tree {
  private:
   llmc_test::TemporaryDirectory folder_;
 };
+
+__global__ void barrier_kernel() {
+  block_barrier();
+}
 
 TEST_SUITE("host_memory_limits") {
   TEST_CASE("the limit of a cgroup bounds the free memory") {
@@ -95,6 +100,26 @@ TEST_SUITE("host_memory_limits") {
     CHECK(free <= std::int64_t{100} << 20);
     CHECK(free > std::int64_t{50} << 20);
     CHECK(device <= free);
+  }
+
+  TEST_CASE("a launch without memory for the stacks of its threads throws an error") {
+    if (kAddressSanitizer || kThreadSanitizer) {
+      return llmc_test::skip("sanitizers need address space of their own");
+    }
+    Stream stream;
+    launch(barrier_kernel, {1, 1, 1}, 32, 0, stream);  // starts the threads of the executor
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+    rlimit lower = before;
+    const std::int64_t used = *integer_in("/proc/self/statm") * sysconf(_SC_PAGESIZE);
+    lower.rlim_cur = static_cast<rlim_t>(used + (std::int64_t{8} << 20));
+    REQUIRE(setrlimit(RLIMIT_AS, &lower) == 0);
+    const std::string error = llmc_test::complaint([&] {
+      launch(barrier_kernel, {1, 1, 1}, 1024, 0, stream);
+    });
+    REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK(llmc_test::contains(error, "no memory for the stack of a thread, in block (0, 0, 0)"));
+    launch(barrier_kernel, {1, 1, 1}, 1024, 0, stream);  // the executor still works
   }
 }
 

@@ -235,13 +235,24 @@ class Block {
     return slot;
   }
 
+  // For a fiber, which an exception must not leave. Without memory for the next thread's stack,
+  // returns null, so that the executor reports the error.
+  ThreadSlot* start_next_or_fail() {
+    try {
+      return start_next();
+    } catch (const Error& error) {
+      fault_ = error.what();
+      return nullptr;
+    }
+  }
+
   // Switches to another thread: first to a ready one, then to one that has not started. If there is
   // neither, reports a stuck block or returns to the executor.
   void leave(Fiber& from, bool others_wait) {
     if (ready_count_ > 0) {
       resume(from, pop_ready());
     } else if (next_to_start_ < threads()) {
-      resume(from, start_next());
+      resume(from, start_next_or_fail());
     } else if (others_wait) {
       report_stuck();
     } else {
