@@ -165,7 +165,8 @@ GROUP_text.cpp       := batches data_sources documents eval_files infer_text inp
                         token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := file fuzz_corpus host_executor host_memory_limits interruption oracle peak readable_text resource_usage run_log schedule \
                         settings toy_language
-GROUPS := $(if $(FILE),,train.cu model.cu ops.cu checkpoint.cpp text.cpp rest.cpp)
+# The one that compiles longest comes first.
+GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
 # objects_of FILES: the objects of groups that have one of the files, and of files in no group.
 objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o)) \
@@ -377,11 +378,12 @@ bench: ## check every kernel against its oracle; on a GPU, also time it and its 
 	  $(if $(BENCH_REPORT),$(MAKE) --no-print-directory resources || code=1;) exit $$code
 
 # One build at a time would leave cores idle while its last file compiles.
-.PHONY: every-build checked-tests
+.PHONY: every-build asan-tests tsan-tests
 every-build: all test-programs $(BENCHES:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
-             checked-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
-checked-tests: | faults
+             asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
+asan-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
+tsan-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
 
 # ---- checks and maintenance -----------------------------------------------------------------

@@ -7,6 +7,7 @@ little memory, runs that diverge.
 Prints and exits as test_programs.py does.
 """
 import json
+import os
 import re
 import resource
 import subprocess
@@ -119,12 +120,14 @@ def test_a_batch_that_the_hint_names_fits(program):
     """Under `ulimit -v` the run must name a batch that fits, and that batch must run."""
     if program.binary.parent.name != "host":
         raise Skip("the memory is that of a GPU")
-    limit = 3 << 30
+    limit = 3 << 29
+    threads = {"LLMC_HOST_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}  # stacks need address space too
 
     def run(*arguments):
         return subprocess.run([str(program.binary), "--train", "text.txt", "--steps", "1", "--layers", "4", "--heads", "4",
                                "--channels", "256", "--context", "512", "--eval-every", "0", "--sample-every", "0", *arguments],
                               cwd=program.folder, capture_output=True, text=True, timeout=300,
+                              env={**os.environ, **threads},
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
     result = run("--batch-size", "4096")
     match = re.search(r"use --batch-size (\d+), which fits", result.stderr)
