@@ -157,6 +157,12 @@ void for_each_piece(const std::filesystem::path& path, Each&& each) {
   for_each_piece(open_for_reading(path), path, each);
 }
 
+inline std::uint64_t checksum_of_file(const std::filesystem::path& path) {
+  Checksum sum;
+  for_each_piece(path, [&](std::span<const std::byte> piece) { sum.add(piece); });
+  return sum.value();
+}
+
 inline std::string read_file(const std::filesystem::path& path) {
   std::string text;
   for_each_piece(path, [&](std::span<const std::byte> piece) {

@@ -34,12 +34,6 @@ struct Shard {
   std::int64_t document_tokens = 0;  // number of its tokens in these files
 };
 
-inline std::string checksum_of_file(const std::filesystem::path& path) {
-  Checksum checksum;
-  for_each_piece(path, [&](std::span<const std::byte> piece) { checksum.add(piece); });
-  return checksum_text(checksum.value());
-}
-
 // "DIR/OUT.bin", number 3: "DIR/OUT_000003.bin".
 inline std::filesystem::path shard_path(const std::filesystem::path& output, std::int64_t number) {
   char digits[32];
@@ -135,8 +129,8 @@ class TokenShards {
   void finish_file(const std::filesystem::path& path) {
     writer_->rename(path);
     writer_->finish();
-    shards_.push_back({path.filename().string(), writer_->num_written(), checksum_of_file(path),
-                       document_, document_tokens_});
+    shards_.push_back({path.filename().string(), writer_->num_written(),
+                       checksum_text(checksum_of_file(path)), document_, document_tokens_});
     writer_.reset();
     on_finish_(shards_.back());
   }

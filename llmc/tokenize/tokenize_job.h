@@ -151,7 +151,7 @@ inline std::string obstacle(const TokenizeProgress& progress, const std::string&
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       for (const Shard& shard : progress.shards(static_cast<std::int64_t>(i))) {
         const std::filesystem::path file = parent_of(outputs[i]) / shard.file;
-        if (checksum_of_file(file) == shard.checksum) continue;
+        if (checksum_text(checksum_of_file(file)) == shard.checksum) continue;
         return file.string() + " has changed since " + path + " was written";
       }
     }

@@ -117,10 +117,7 @@ class InputFile {
 
   // Checksum of all bytes. A file is read again.
   std::uint64_t checksum() const {
-    if (is_pipe_) return pipe_checksum_.value();
-    Checksum sum;
-    for_each_piece(path_, [&](std::span<const std::byte> piece) { sum.add(piece); });
-    return sum.value();
+    return is_pipe_ ? pipe_checksum_.value() : checksum_of_file(path_);
   }
 
   // Throws if the modification time of a file has changed since the file was opened: it was written

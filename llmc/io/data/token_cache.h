@@ -101,12 +101,6 @@ inline std::string tag_of(const Tokenizer& tokenizer) {
   return tag.substr(0, 40);
 }
 
-inline std::uint64_t checksum_of_file(const std::filesystem::path& path) {
-  Checksum sum;
-  for_each_piece(path, [&](std::span<const std::byte> piece) { sum.add(piece); });
-  return sum.value();
-}
-
 // Checksum of tokens as 16-bit integers. The vocabulary must fit into 16 bits.
 inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
   Checksum sum;
@@ -178,7 +172,7 @@ class TokenCache {
     }
     const std::uint64_t key = key_of(path, read_mode);
     const std::filesystem::path cache = cache_path(path, key);
-    const Note note{.key = key, .input = token_cache_detail::checksum_of_file(path)};
+    const Note note{.key = key, .input = checksum_of_file(path)};
     if (std::filesystem::exists(cache, ignored)) {
       std::string reason;
       if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;
