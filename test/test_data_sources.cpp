@@ -77,6 +77,10 @@ TEST_CASE("a pattern matches its files in order, without caches, directories and
                                           directory.file("s_10.bin")});
   CHECK(contains(complaint([&] { files_of_source(directory.file("t_*.bin"), "--val"); }),
                  "--val: no file matches " + directory.file("t_*.bin")));
+  const std::string folder = directory.path().string();
+  const std::string error = complaint([&] { files_of_source(folder, "--train"); });
+  CHECK(contains(error, "--train: " + folder + " is a directory"));
+  CHECK(contains(error, "give a pattern such as '" + folder + "/*.txt'"));
   write(directory.file("[a].txt"), "x");  // a file with exactly this name is not a pattern
   CHECK(files_of_source(directory.file("[a].txt"), "--train").size() == 1);
 }

@@ -139,9 +139,14 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
 
 // Returns the files of a source, sorted by name: the files that match a pattern (* ? []), or the
 // one file of that name. A pattern skips directories, token caches and temporary files. Throws if
-// no file matches, or if a directory in which files could match cannot be read.
+// the name is a directory, if no file matches, or if a directory in which files could match cannot
+// be read.
 inline std::vector<std::string> files_of_source(const std::string& name, const std::string& flag) {
   using namespace source_list_detail;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(name, ignored)) {
+    fail(flag + ": " + name + " is a directory", "give a pattern such as '" + name + "/*.txt'");
+  }
   if (exists(name) || !is_pattern(name)) return {name};
   // The first directory that glob() cannot read. Not on the stack: glob() passes no context to its
   // callback.
