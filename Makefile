@@ -14,6 +14,7 @@ DEVICE ?= host## host or cuda: target that `make test` builds and runs
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
 FILE ?=## build and run only this test file, such as test/test_gelu.cu
+OP ?=## test or benchmark only these ops of dev/ops, such as "gelu adamw"
 UPDATE ?= 0## 1: `make resources` rewrites its table of budgets
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
 NORES ?=## 1: `make bench` without a GPU omits the report of `make resources`
@@ -137,6 +138,19 @@ $(error HOST_BUILD=0 leaves nothing to build: nvcc or cublasLt.h is missing, or 
 endif
 endif
 
+# ---- ops ------------------------------------------------------------------------------------
+# An op is described once, by the cases in dev/ops/NAME.h: tests check them, bench_NAME times them,
+# and `make resources` compiles and launches them.
+ALL_OPS := $(basename $(notdir $(wildcard dev/ops/*.h)))
+OPS     := $(or $(OP),$(ALL_OPS))
+ifneq ($(filter-out $(ALL_OPS),$(OPS)),)
+$(error OP=$(OP): there is no dev/ops/$(firstword $(filter-out $(ALL_OPS),$(OPS))).h; allowed: $(ALL_OPS))
+endif
+# Their tests are one file.
+ifneq ($(OP),)
+override FILE := $(or $(FILE),test/test_ops.cu)
+endif
+
 # ---- targets to build -----------------------------------------------------------------------
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
 HOST_BINS  := $(if $(CUDA_ONLY),,$(addprefix $(HOST)/,$(MAINS) $(basename $(notdir $(wildcard $(patsubst %,data/%.cpp,$(TOOLS) $(TOP_TOOLS)))))))
@@ -206,6 +220,25 @@ $(CUDA_OUT)/commands: FORCE
 $(CUDA_OUT)/test-commands: FORCE
 	$(call record,$(NVCC_CXX) $(TEST_NVCC_OPT) $(TEST_ARCHS) $(CUDA_LIBS))
 
+# $(call list_ops,NAMES) writes a header that includes the cases of ops and lists the ops: LLMC_OPS(X)
+# is X(NAME) for each. The file changes only if the list does.
+define list_ops
+	@mkdir -p $(@D)
+	@{ printf '\043include "dev/ops/%s.h"\n' $(1); printf '\043define LLMC_OPS(X)'; printf ' X(%s)' $(1); echo; } > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+endef
+
+$(HOST)/$(TEST_FOLDER)/ops.h $(CUDA_OUT)/$(TEST_FOLDER)/ops.h: FORCE
+	$(call list_ops,$(OPS))
+$(HOST)/ops.h: FORCE
+	$(call list_ops,$(ALL_OPS))
+$(ALL_OPS:%=build/ops/%.h): build/ops/%.h: dev/ops/%.h
+	$(call list_ops,$*)
+# The file that reads such a list gets it by this flag.
+with_ops = $(if $(filter %/test_ops.cu.o,$@),-include $(@D)/ops.h)
+$(HOST)/$(TEST_FOLDER)/test_ops.cu.o: $(HOST)/$(TEST_FOLDER)/ops.h
+$(CUDA_OUT)/$(TEST_FOLDER)/test_ops.cu.o: $(CUDA_OUT)/$(TEST_FOLDER)/ops.h
+
 # All missing packages are reported together, before the first compilation.
 CHECKED_WITH := $(if $(CUDA_ONLY),-gpu)$(subst /,_,$(ROOT))
 CHECKED      := build/checked-build$(CHECKED_WITH)
@@ -226,7 +259,14 @@ $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED)
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
-# Microbenchmarks: `make build/host/bench_gelu` or build/cuda/bench_gelu from dev/bench_gelu.cu.
+# Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
+# checks them.
+$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+
+$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OUT)/commands | $(CHECKED)
+	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+
 $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
@@ -234,7 +274,8 @@ $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 # commands, which all host builds share.
 $(HOST)/launches: private HOST_LIBS += -rdynamic
 # Its speed does not matter: it counts launches.
-$(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH)
+$(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH) -include $(HOST)/ops.h
+$(HOST)/launches: $(HOST)/ops.h
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
@@ -254,7 +295,7 @@ $(addprefix $(HOST)/test/group_,$(GROUPS)) $(addprefix $(CUDA_OUT)/test/group_,$
 	@awk '/^#include/ && !seen[$$0]++' $(filter test/%,$^) > $@
 	@printf '\nnamespace %s {\n#include "%s"\n}\n' $(foreach f,$(filter test/%,$^),$(basename $(notdir $(f))) $(f)) >> $@
 
-compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(if $(filter %.cu,$<),-include test/instantiations.h) -MMD -MP -c -x c++ $< -o $@
+compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(if $(filter %.cu,$<),-include test/instantiations.h) $(with_ops) -MMD -MP -c -x c++ $< -o $@
 
 $(HOST)/test/group_%.o: $(HOST)/test/group_% $(HOST)/commands | $(CHECKED_TEST)
 	$(compile_test)
@@ -265,12 +306,12 @@ $(HOST)/test/test_%.o: test/test_% $(HOST)/commands | $(CHECKED_TEST)
 
 $(HOST)/test/%.o $(HOST)/test-alone/%.o: test/% $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
-	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -c -x c++ $< -o $@
+	$(HOST_CXX) $(TEST_OPTIMIZE) $(with_ops) -MMD -MP -c -x c++ $< -o $@
 
 $(HOST)/tests: $(HOST_TESTS)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
 
-compile_cuda_test = $(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
+compile_cuda_test = $(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(with_ops) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
 
 $(CUDA_OUT)/test/group_%.o: $(CUDA_OUT)/test/group_% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	$(compile_cuda_test) -include test/instantiations.h
@@ -363,7 +404,7 @@ demo: ## train a GPT-2 on the built-in toy language, sample from it, plot its lo
 	@scripts/demo.sh
 
 # Timing needs a GPU; without one the benchmarks only check results. DEVICE overrides the choice.
-BENCHES      := $(basename $(notdir $(wildcard dev/bench_*.cu))) planted_faults
+BENCHES      := $(OPS:%=bench_%) planted_faults
 BENCH_DEVICE = $(if $(filter file,$(origin DEVICE)),$(if $(and $(NVCC),$(shell nvidia-smi -L 2>/dev/null)),cuda,host),$(DEVICE))
 BENCH_REPORT = $(if $(filter 1,$(NORES)),,$(and $(NVCC),$(filter host,$(BENCH_DEVICE))))
 
@@ -374,12 +415,14 @@ endif
 bench: ## check every kernel against its oracle; on a GPU, also time it and its alternatives
 	$(ready)
 	+@$(MAKE) --no-print-directory $(BENCHES:%=build/$(BENCH_DEVICE)/%)
-	+@dev/run.sh build/$(BENCH_DEVICE) $(BENCH_FLAGS); code=$$?; \
+	+@OPS="$(OPS)" dev/run.sh build/$(BENCH_DEVICE) $(BENCH_FLAGS); code=$$?; \
 	  $(if $(BENCH_REPORT),$(MAKE) --no-print-directory resources || code=1;) exit $$code
 
-# One build at a time would leave cores idle while its last file compiles.
+# One build at a time would leave cores idle while its last file compiles. The tests check every case,
+# so only some of the benchmarks are built.
+BENCHES_HERE := planted_faults bench_gelu bench_random_fill
 .PHONY: every-build asan-tests tsan-tests
-every-build: all test-programs $(BENCHES:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
+every-build: all test-programs $(BENCHES_HERE:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
              asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
 asan-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
@@ -391,7 +434,7 @@ host-only: ## list every function outside llmc/device that exists only for the h
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
 resources: $(HOST)/launches ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
-	@LAUNCHES="$(HOST)/launches" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+	@LAUNCHES="$(HOST)/launches" OPS_LIST="$(HOST)/ops.h" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: also clang-tidy)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

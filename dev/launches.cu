@@ -1,8 +1,9 @@
 // Prints what each kernel requests at launch: threads per block and dynamic shared memory. Training
-// and generation run at the published widths and at widths that lead to the other instances.
-// Compilers know neither value, so `make resources` reads them from this program. The host
-// executor's launches equal the GPU's, except for elementwise kernels: a thread there handles more
-// numbers, but blocks have the same size.
+// and generation run at the published widths and at widths that lead to the other instances; then
+// the cases of all ops run (LLMC_OPS, see the Makefile). Compilers know neither value, so `make
+// resources` reads them from this program, and it compiles this file for its report, because it
+// uses every kernel. The host executor's launches equal the GPU's, except for elementwise kernels:
+// a thread there handles more numbers, but blocks have the same size.
 //
 // The output has one line per different launch of a kernel: threads, bytes, the kernel's mangled
 // name.
@@ -16,11 +17,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "dev/harness/op_case.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
-#include "llmc/ops/classifier.h"
-#include "llmc/ops/convert.h"
 #include "llmc/train/training_state.h"
 
 namespace {
@@ -104,45 +104,25 @@ void generate(const Gpt2Config& config, Printer& printer) {
   engine.stream().synchronize();
 }
 
-// Runs the fp32-to-fp32 conversion that measuring the peak of fp32 uses.
-void copy_numbers(Printer& printer) {
-  Stream stream;
-  stream.observe(&printer);
-  constexpr std::int64_t kCount = 1 << 16;
-  Buffer<float> from(kCount), to(kCount);
-  fill_zero(from.data(), kCount, stream);
-  convert(to.data(), static_cast<const float*>(from.data()), kCount, stream);
-  stream.synchronize();
-}
+// Launches every variant of every op case once, without checking results. This includes ops that no
+// model uses.
+class CaseLauncher final : public llmc_dev::OpRunner {
+ public:
+  explicit CaseLauncher(Printer& printer) { stream().observe(&printer); }
 
-// Merges the statistics of a vocabulary that is split across ranks. No model uses this yet.
-void merge_statistics(Printer& printer) {
-  Stream stream;
-  stream.observe(&printer);
-  MemoryPlan memory;
-  Tensor<float, 1> row_max, row_sum, target_logit;
-  Tensor<float, 1> slices[3];
-  constexpr std::int64_t kSlices = 2, kRows = 4;
-  for (auto* merged : {&row_max, &row_sum, &target_logit}) memory.reserve("merged", *merged, kRows);
-  for (auto& all : slices) memory.reserve("slices", all, kSlices * kRows);
-  memory.allocate();
-  for (auto& all : slices) fill_zero(all.data, all.size(), stream);
-  const auto of = [&](int i) { return make_tensor<const float>(slices[i].data, kSlices, kRows); };
-  merge_classifier_statistics(row_max, row_sum, target_logit, of(0), of(1), of(2), stream);
-  stream.synchronize();
-}
-
-// Fills a tensor-parallel rank's columns of a matrix with initial values. No model uses this yet.
-void fill_box(Printer& printer) {
-  Stream stream;
-  stream.observe(&printer);
-  constexpr std::int64_t kRows = 64, kColumns = 64;
-  Buffer<float> values(kRows * kColumns);
-  const ElementBox box = {
-      .rows = kRows, .columns = kColumns, .local_stride = kColumns, .global_stride = 2 * kColumns};
-  normal_fill(values.data(), box, 1, 0, 0.0f, 1.0f, stream);
-  stream.synchronize();
-}
+  bool includes(llmc_dev::ShapeSet set) const override { return set == llmc_dev::ShapeSet::tiny; }
+  bool includes(Dtype) const override { return true; }
+  bool includes(const std::string&) override { return true; }
+  int num_sets(double) const override { return 1; }
+  void skipped(const std::string&, const std::string&) override {}
+  void run(llmc_dev::OpCase& op_case) override {
+    for (const llmc_dev::Variant& variant : op_case.variants()) {
+      op_case.prepare(variant, 0, true);
+      variant.run(0);
+    }
+    stream().synchronize();
+  }
+};
 
 // One block of a width, with a small vocabulary: beyond some thousands of ids, no launch depends on
 // its size.
@@ -175,9 +155,10 @@ int main() {
     run_all<float>(printer);
     run_all<bf16>(printer);
     run_all<fp16>(printer);
-    copy_numbers(printer);
-    merge_statistics(printer);
-    fill_box(printer);
+    CaseLauncher launcher(printer);
+#define LLMC_LAUNCH_CASES(op) llmc_dev::op::cases(launcher);
+    LLMC_OPS(LLMC_LAUNCH_CASES)
+#undef LLMC_LAUNCH_CASES
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "launches: %s\n", error.what());

@@ -267,7 +267,7 @@ phase_train() {
 phase_bench() {
   local source filter names=() flags=(--shapes gpt2) peers=(--json "$out/pytorch.jsonl")
   if [ $dry -eq 1 ]; then flags=(--verify) peers=(--dry); fi
-  for source in dev/bench_*.cu; do names+=("$(basename "$source" .cu)"); done
+  for source in dev/ops/*.h; do names+=("bench_$(basename "$source" .h)"); done
   step build 240 build.log "${make[@]}" "${names[@]/#/$build/}" "$build/planted_faults"
   # The checks must find the planted faults before their OK means anything.
   step planted-faults 60 bench.log bash -c '"$0" --verify; [ $? -eq 1 ]' "$build/planted_faults"

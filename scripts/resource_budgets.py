@@ -2,10 +2,11 @@
 """Compares the resources of kernels, as ptxas reports them, with a table of budgets.
 
     scripts/resource_budgets.py --arch sm_80 --toolkit 13.0.88 --table dev/resources/sm_80.txt \\
-        --launches LAUNCHES [--update] PTXAS_OUTPUT...
+        --launches LAUNCHES [--update] [--complete FOLDER] PTXAS_OUTPUT...
 
-Each PTXAS_OUTPUT is the output of `nvcc -Xptxas -v` and has the name of its program. LAUNCHES is the output
-of dev/launches.cu: the largest block and the most shared memory of each kernel's launches. The rules:
+Each PTXAS_OUTPUT is the output of `nvcc -Xptxas -v` and has the name of its source. LAUNCHES is the output
+of dev/launches.cu: the largest block and the most shared memory of each kernel's launches. Kernels of
+benchmarks (namespace llmc_dev) are not reported. The rules:
 
 - No kernel spills, whatever the table allows.
 - Registers may grow if that costs no warps. Each of a multiprocessor's four schedulers has 16384
@@ -15,6 +16,7 @@ of dev/launches.cu: the largest block and the most shared memory of each kernel'
 - Stack and shared memory do not grow.
 - A kernel that is not in the table has no budget yet, which is an error too. So is a kernel that is never
   launched, because its block size and its dynamic shared memory are unknown.
+- With --complete, every kernel in the headers of FOLDER must have been compiled.
 
 The report also shows how many warps of such blocks fit on a multiprocessor at the same time, of 64.
 
@@ -32,6 +34,8 @@ from typing import NamedTuple
 
 HOW_TO_UPDATE = "make resources UPDATE=1 rewrites the table"
 MAX_REGISTERS = 255
+BENCHMARK_PREFIX = "_ZN8llmc_dev"  # of mangled names
+KERNEL = re.compile(r"__global__\s+(?:\w+\s+)*?(\w+)\s*\(")
 
 
 class Usage(NamedTuple):
@@ -76,7 +80,7 @@ def parse_ptxas(text):
             shared = re.search(r"(\d+) bytes smem", line)
             usages[kernel] = Usage(int(match[1]), spill, stack, int(shared[1]) if shared else 0, 0)
             kernel = None
-    return usages
+    return {kernel: usage for kernel, usage in usages.items() if not kernel.startswith(BENCHMARK_PREFIX)}
 
 
 def parse_launches(text, path):
@@ -197,7 +201,7 @@ def judge(usages, table, same_toolkit):
         if usage.spill > 0:
             errors.append(f"{name} spills {usage.spill} bytes")
         if usage.threads == 0:
-            errors.append(f"{name} is never launched by dev/launches.cu; add a launch there")
+            errors.append(f"{name} is never launched by dev/launches.cu; add a case to dev/ops")
         for message in violations(usage, table.get((program, kernel))):
             (errors if same_toolkit else warnings).append(f"{name} {message}")
     for program, kernel in sorted(set(table) - set(usages)):
@@ -206,12 +210,19 @@ def judge(usages, table, same_toolkit):
     return errors, warnings
 
 
+def kernels_in(folder):
+    """{name: file} of the kernels defined in the headers of a folder."""
+    return {name: path for path in sorted(folder.rglob("*.h"))
+            for name in KERNEL.findall(re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)", "", path.read_text()))}
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--arch", required=True, help="GPU architecture, such as sm_80")
     parser.add_argument("--toolkit", required=True, help="version of nvcc")
     parser.add_argument("--table", required=True, type=Path, help="table of budgets")
     parser.add_argument("--launches", required=True, type=Path, help="output of dev/launches.cu")
+    parser.add_argument("--complete", type=Path, metavar="FOLDER", help="every kernel in FOLDER must have been compiled")
     parser.add_argument("--update", action="store_true", help="write the table")
     parser.add_argument("reports", nargs="+", type=Path, help="output of ptxas, one file per program")
     arguments = parser.parse_args()
@@ -228,9 +239,7 @@ def main():
         print(f"{error}: its entries are discarded")
         table_toolkit, table = None, {}
     if arguments.update:
-        compiled = {program for program, _ in usages}
-        other_usages = {key: usage for key, usage in table.items() if key[0] not in compiled and Path(key[0]).exists()}
-        write_table(arguments.table, arguments.arch, arguments.toolkit, {**other_usages, **usages})
+        write_table(arguments.table, arguments.arch, arguments.toolkit, usages)
         table_toolkit, table = read_table(arguments.table)
     print_usages(arguments.arch, usages, table)
     if table_toolkit is None:
@@ -242,6 +251,10 @@ def main():
             print(f"{arguments.table} is of nvcc {table_toolkit}, but this is nvcc {arguments.toolkit}: differences are "
                   "only warnings")
         errors, warnings = judge(usages, table, same_toolkit)
+    if arguments.complete:
+        compiled = {re.split("<", kernel)[0] for _, kernel in usages}
+        errors += [f"{path}: {name} is not compiled by {', '.join(r.name for r in arguments.reports)}; add a case to dev/ops"
+                   for name, path in kernels_in(arguments.complete).items() if name not in compiled]
     for line in warnings:
         print(f"warning: {arguments.arch}: {line}")
     for line in errors:

@@ -1,31 +1,35 @@
 #!/usr/bin/env bash
-# Reports the GPU resources of each kernel of the programs, from ptxas and from its launches, next
-# to the budgets in dev/resources/sm_ARCH.txt. Exits 1 and names the kernel if one spills or exceeds
-# its budget; scripts/resource_budgets.py defines the rules.
+# Reports the GPU resources of each kernel of the engine, from ptxas and from its launches, next to
+# the budgets in dev/resources/sm_ARCH.txt. Exits 1 and names the kernel if one spills or exceeds its
+# budget; scripts/resource_budgets.py defines the rules.
 #
 #   make resources                        builds $LAUNCHES, which lists the launches, and calls this
-#   scripts/resources.sh "80 90a" [include flags] [-- SOURCE.cu ...]     (default: the mains)
-#   UPDATE=1 scripts/resources.sh ...     rewrite the tables from what was compiled
+#   scripts/resources.sh "80 90a" [include flags] [-- SOURCE.cu ...]
+#   UPDATE=1 scripts/resources.sh ...     rewrite the tables
+#
+# The default source is dev/launches.cu, which uses every kernel: a kernel in llmc that it does not
+# compile is an error. $OPS_LIST is the header with the list of ops that it reads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 [ -x "$NVCC" ] || { echo "resources.sh: nvcc is missing; put it on PATH, or set NVCC to its path" >&2; exit 2; }
 archs=${1:-80 90a}
 shift || true
-includes=() sources=()
+includes=() sources=() complete=()
 while [ $# -gt 0 ]; do
   if [ "$1" = -- ]; then shift; sources=("$@"); break; fi
   includes+=("$1"); shift
 done
 [ ${#includes[@]} -gt 0 ] || includes=(-I.)
 if [ ${#sources[@]} -eq 0 ]; then
-  shopt -s nullglob
-  sources=(*.cu)
+  OPS_LIST=${OPS_LIST:-build/host/ops.h}
+  [ -f "$OPS_LIST" ] || { echo "resources.sh: $OPS_LIST is missing; run make build/host/launches" >&2; exit 2; }
+  sources=(dev/launches.cu) includes+=(-include "$OPS_LIST") complete=(--complete llmc)
 fi
-[ ${#sources[@]} -gt 0 ] || { echo "resources.sh: no program to compile; give sources after --" >&2; exit 2; }
 case ${UPDATE:-0} in
   0) update=() ;;
-  1) update=(--update) ;;
+  1) update=(--update)
+    [ ${#complete[@]} -gt 0 ] || { echo "resources.sh: UPDATE=1 with other sources would lose budgets" >&2; exit 2; } ;;
   *) echo "resources.sh: UPDATE=$UPDATE; allowed: 0, 1" >&2; exit 2 ;;
 esac
 
@@ -36,7 +40,7 @@ toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 "$LAUNCHES" >"$reports/launches" || { echo "resources.sh: $LAUNCHES failed" >&2; exit 1; }
-# Compile every program for every architecture, as many at the same time as there are cores.
+# Compile every source for every architecture, as many at the same time as there are cores.
 compile() { # architecture, source: the report is $reports/ARCH/SOURCE
   local report=$reports/$1/$(basename "$2")
   "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$1" -cubin -Xptxas -v -x cu \
@@ -60,6 +64,6 @@ for arch in $archs; do
     exit 1
   done
   python3 scripts/resource_budgets.py --arch "sm_$arch" --toolkit "$toolkit" --table "dev/resources/sm_$arch.txt" \
-    --launches "$reports/launches" "${update[@]}" "$reports/$arch"/* || bad=1
+    --launches "$reports/launches" "${update[@]}" "${complete[@]}" "$reports/$arch"/* || bad=1
 done
 exit $bad

@@ -1,5 +1,5 @@
-// Helpers for all tests: random data that is the same on every machine, error measures that detect
-// NaN, copies to and from the device, and temporary files.
+// Helpers for all tests: random data that is the same on every machine, copies to and from the
+// device, and temporary files.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -18,8 +19,15 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "test/oracle/errors.h"
 
 namespace llmc_test {
+
+using llmc::oracle::as_double;
+using llmc::oracle::kRounding;
+using llmc::oracle::max_abs_error;
+using llmc::oracle::relative_l2;
+using llmc::oracle::tolerance;
 
 // ---- data ----------------------------------------------------------------------------------
 
@@ -64,54 +72,9 @@ std::vector<float> to_floats(const std::vector<T>& values) {
   return out;
 }
 
-// The spacing of T's numbers just below 1, which is also the largest relative error of rounding to
-// T.
 template <class T>
-inline constexpr double kSpacing = std::is_same_v<T, float>        ? 0x1p-24
-                                   : std::is_same_v<T, llmc::bf16> ? 0x1p-8
-                                                                   : 0x1p-11;
-
-// ---- errors --------------------------------------------------------------------------------
-
-// Any number, including bf16 and fp16, as double.
-template <class T>
-double as_double(const T& x) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return static_cast<double>(x);
-  } else {
-    return static_cast<double>(llmc::to_float(x));
-  }
-}
-
-// ||actual - expected|| / ||expected||. A NaN in either returns NaN, which fails each comparison
-// with a tolerance. If `expected` is all zero: 0 if `actual` is too, else infinity (use
-// max_abs_error for such tensors).
-template <class A, class B>
-double relative_l2(const std::vector<A>& actual, const std::vector<B>& expected) {
-  llmc::require(actual.size() == expected.size(), "relative_l2: the vectors differ in length");
-  double error = 0.0;
-  double norm = 0.0;
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    const double w = as_double(expected[i]);
-    const double d = as_double(actual[i]) - w;
-    error += d * d;
-    norm += w * w;
-  }
-  if (norm == 0.0) return error == 0.0 ? 0.0 : std::numeric_limits<double>::infinity();
-  return std::sqrt(error / norm);
-}
-
-// max |actual - expected|; NaN if any difference is NaN.
-template <class A, class B>
-double max_abs_error(const std::vector<A>& actual, const std::vector<B>& expected) {
-  llmc::require(actual.size() == expected.size(), "max_abs_error: the vectors differ in length");
-  double max_error = 0.0;
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    const double d = std::abs(as_double(actual[i]) - as_double(expected[i]));
-    if (std::isnan(d)) return d;
-    max_error = std::max(max_error, d);
-  }
-  return max_error;
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 // ---- device --------------------------------------------------------------------------------

@@ -9,7 +9,6 @@
 #include "llmc/infer/decoder.h"
 #include "llmc/infer/generate.h"
 #include "llmc/model/engine.h"
-#include "test/guarded.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
 

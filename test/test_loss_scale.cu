@@ -7,11 +7,12 @@
 
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/resolve.h"
-#include "test/guarded.h"
+#include "test/guarded_state.h"
 #include "test/model_rig.h"
 
 using namespace llmc;
 using namespace llmc_test;
+using llmc_dev::DeviceArray;
 using oracle::Fixture;
 using oracle::load_fixture;
 
@@ -21,14 +22,15 @@ namespace {
 OptimizerState after_step(const OptimizerState& before, float scaled_norm, float loss,
                           std::int32_t window = 3) {
   Stream stream;
-  const Guarded<OptimizerState> state({before}, stream);
-  const Guarded<float> partials({scaled_norm * scaled_norm}, stream), device_loss({loss}, stream);
+  const GuardedState state(before, stream);
+  const DeviceArray<float> partials({scaled_norm * scaled_norm}, stream);
+  const DeviceArray<float> device_loss({loss}, stream);
   finish_global_norm(state.data(), partials.data(), 1, 0.0f, device_loss.data(), stream);
   OptimizerOptions options = default_optimizer();
   options.loss_scale_window = window;
   begin_adamw(state.data(), options, stream);
-  CHECK(state.intact());
-  return state.values()[0];
+  CHECK(state.guards_intact());
+  return state.read();
 }
 
 OptimizerState state_with_scale(float scale, std::int32_t good_steps = 0) {
@@ -116,16 +118,16 @@ TEST_SUITE("loss_scale") {
     const auto update_with_scale = [&](float scale) {
       std::vector<float> scaled = random_floats(n, 3);
       for (float& x : scaled) x *= scale == 0 ? 1 : scale;
-      const Guarded<float> param(random_floats(n, 4), stream), gradient(scaled, stream);
-      const Guarded<float> m(std::vector<float>(n), stream), v(std::vector<float>(n), stream);
-      const Guarded<float> partials(std::vector<float>(squared_norm_count(n)), stream);
-      const Guarded<OptimizerState> state({state_with_scale(scale)}, stream);
+      const DeviceArray<float> param(random_floats(n, 4), stream), gradient(scaled, stream);
+      const DeviceArray<float> m(std::vector<float>(n), stream), v(std::vector<float>(n), stream);
+      const DeviceArray<float> partials(std::vector<float>(squared_norm_count(n)), stream);
+      const GuardedState state(state_with_scale(scale), stream);
       squared_norm_partials<float>(partials.data(), gradient.data(), n, stream);
       finish_global_norm(state.data(), partials.data(), partials.size(), 0.5f, nullptr, stream);
       begin_adamw(state.data(), options, stream);
       adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options, 1e-2,
                    true, state.data(), stream);
-      return param.values();
+      return param.stored();
     };
     const std::vector<float> unscaled = update_with_scale(0);
     CHECK(same_bits(update_with_scale(1), unscaled));

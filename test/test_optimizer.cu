@@ -1,75 +1,64 @@
-// Global norm, clipping, AdamW, conversions and initial values.
+// The optimizer and initial values in addition to their cases in dev/ops (global_norm.h, adamw.h,
+// random_fill.h): tensors in pieces, numbers that are not finite, several updates, and the
+// statistics of initial values.
 #include <doctest/doctest.h>
 
-#include "llmc/ops/convert.h"
+#include "dev/harness/arrays.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/ops/random_fill.h"
-#include "test/guarded.h"
+#include "test/guarded_state.h"
 #include "test/oracle/ops.h"
+#include "test/support.h"
 
 namespace {
 
 using namespace llmc;
 using namespace llmc_test;
-
-OptimizerState read(const Guarded<OptimizerState>& state) {
-  return state.values()[0];
-}
-
-std::vector<std::int64_t> sizes(std::vector<std::int64_t> always,
-                                std::vector<std::int64_t> unless_tiny) {
-  if (!tiny_shapes()) always.insert(always.end(), unless_tiny.begin(), unless_tiny.end());
-  return always;
-}
+using llmc_dev::DeviceArray;
+using llmc_dev::Digest;
 
 // Partial sums of x, computed in one call or in pieces cut at `cuts`.
 template <class T>
-std::vector<float> partial_sums(const std::vector<T>& x, std::vector<std::int64_t> cuts,
-                                Stream& stream) {
-  const std::int64_t n = static_cast<std::int64_t>(x.size());
-  const Guarded<T> device(x, stream);
-  const Guarded<float> partials(std::vector<float>(squared_norm_count(n), NAN), stream);
-  cuts.push_back(n);
+Digest partial_sums(const DeviceArray<T>& x, std::vector<std::int64_t> cuts, Stream& stream) {
+  const std::vector<float> unwritten(squared_norm_count(x.size()), NAN);
+  const DeviceArray<float> partials(unwritten, stream);
+  cuts.push_back(x.size());
   std::int64_t first = 0;
   for (const std::int64_t end : cuts) {
-    squared_norm_partials<T>(partials.data() + first / kNormPiece, device.data() + first,
-                             end - first, stream);
+    squared_norm_partials<T>(partials.data() + first / kNormPiece, x.data() + first, end - first,
+                             stream);
     first = end;
   }
-  CHECK(partials.intact());
-  return partials.values();
+  CHECK(partials.guards_intact());
+  return partials.digest(0);
 }
 
 TEST_SUITE("global_norm") {
   TEST_CASE_TEMPLATE("partial sums do not depend on how the tensor is split", T, float, bf16,
                      fp16) {
     Stream stream;
-    for (const std::int64_t n : sizes({1, 7, 1024, 5000}, {1023, 1025, 20480 + 9})) {
-      const Data<T> x(n, 71);
-      const std::vector<float> got = partial_sums(x.stored, {}, stream);
-      std::vector<double> expected(squared_norm_count(n));
-      for (std::int64_t i = 0; i < n; ++i) expected[i / kNormPiece] += x.exact[i] * x.exact[i];
-      CHECK(relative_l2(got, expected) < 1e-6);
-      if (n > 3 * kNormPiece) {
-        CHECK(same_bits(partial_sums(x.stored, {kNormPiece, 3 * kNormPiece}, stream), got));
-      }
+    for (const std::int64_t n : {5000, 20 * 1024 + 9}) {
+      const DeviceArray<T> x(convert<T>(random_floats(n, 71)), stream);
+      const Digest expected = partial_sums(x, {}, stream);
+      CHECK(expected.not_finite == 0);
+      CHECK(partial_sums(x, {kNormPiece, 3 * kNormPiece}, stream) == expected);
     }
   }
 
   TEST_CASE("the global norm, the clipping factor and the check for finite numbers") {
     Stream stream;
-    for (const std::int64_t count : sizes({5, 601}, {1, 20001})) {
+    for (const std::int64_t count : {5, 601}) {
       std::vector<float> partials = random_floats(count, 72);
       double sum = 0.0;
       for (float& x : partials) sum += x = x * x;
       const double norm = std::sqrt(sum);
       const auto finish = [&](float max_norm, const float* loss) {
-        const Guarded<float> device(partials, stream);
-        const Guarded<OptimizerState> state(std::vector<OptimizerState>(1), stream);
+        const DeviceArray<float> device(partials, stream);
+        const GuardedState state({}, stream);
         finish_global_norm(state.data(), device.data(), count, max_norm, loss, stream);
-        CHECK(state.intact());
-        return read(state);
+        CHECK(state.guards_intact());
+        return state.read();
       };
       for (const double max_norm : {0.0, 0.5 * norm, 2.0 * norm, -1.0}) {
         const OptimizerState state = finish(static_cast<float>(max_norm), nullptr);
@@ -79,7 +68,7 @@ TEST_SUITE("global_norm") {
         CHECK(state.finite == 1);
       }
       for (const float loss : {3.0f, NAN, INFINITY}) {
-        const Guarded<float> device({loss}, stream);
+        const DeviceArray<float> device({loss}, stream);
         CHECK(finish(1.0f, device.data()).finite == (std::isfinite(loss) ? 1 : 0));
       }
       for (const float bad : {NAN, INFINITY}) {
@@ -90,6 +79,22 @@ TEST_SUITE("global_norm") {
   }
 }
 
+constexpr OptimizerOptions kOptions{.beta1 = 0.9,
+                                    .beta2 = 0.999,
+                                    .eps = 1e-8,
+                                    .weight_decay = 0.1,
+                                    .grad_clip = 0,
+                                    .loss_scale_window = 2000};
+
+// An oracle's step with these options.
+oracle::AdamW oracle_options(const OptimizerOptions& options, double learning_rate) {
+  return {.lr = learning_rate,
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .eps = options.eps,
+          .weight_decay = options.weight_decay};
+}
+
 TEST_SUITE("adamw") {
   // Several steps with clipping, two of them with a gradient that is not finite; n is not a
   // multiple of the vector length.
@@ -97,120 +102,89 @@ TEST_SUITE("adamw") {
                      bf16, fp16) {
     Stream stream;
     const std::int64_t n = tiny_shapes() ? 37 : 2 * kNormPiece + 5;
-    const OptimizerOptions options{.beta1 = 0.9,
-                                   .beta2 = 0.999,
-                                   .eps = 1e-8,
-                                   .weight_decay = 0.1,
-                                   .grad_clip = 0,
-                                   .loss_scale_window = 2000};
     const double learning_rate = 1e-2;
     const float clip = 0.6f * std::sqrt(static_cast<float>(n));
-    const Data<float> start(n, 73);
-    oracle::Vec p = start.exact, m(n), v(n);
-
-    const Guarded<float> param(start.stored, stream);
-    const Guarded<float> first(std::vector<float>(n), stream), second(first.values(), stream);
-    const Guarded<T> working(std::vector<T>(n), stream);
-    const Guarded<float> partials(std::vector<float>(squared_norm_count(n)), stream);
-    const Guarded<OptimizerState> state(std::vector<OptimizerState>(1), stream);
+    const std::vector<float> zeros(n);
+    const DeviceArray<float> param(random_floats(n, 73), stream);
+    const DeviceArray<float> m(zeros, stream), v(zeros, stream);
+    const DeviceArray<T> working(convert<T>(zeros), stream);
+    const DeviceArray<float> partials(std::vector<float>(squared_norm_count(n)), stream);
+    const GuardedState state({}, stream);
+    oracle::Vec expected_param = param.values(), expected_m(n), expected_v(n);
     int updates = 0;
     for (int step = 0; step < 6; ++step) {
       const bool bad = step == 2 || step == 3;
-      Data<float> grad(n, 100 + step, step == 1 ? 0.1 : 1.0);  // clipped in all steps except 1
-      if (bad) grad.stored[n - 1] = step == 2 ? NAN : INFINITY;
-      const Guarded<float> gradient(grad.stored, stream);
-      const std::vector<float> before = param.values();
-      const std::vector<T> working_before = working.values();
+      // Clipped in all steps except 1.
+      std::vector<float> gradients = random_floats(n, 100 + step, step == 1 ? 0.1 : 1.0);
+      if (bad) gradients[n - 1] = step == 2 ? NAN : INFINITY;
+      const DeviceArray<float> gradient(gradients, stream);
+      const Digest param_before = param.digest(0), working_before = working.digest(0);
 
       squared_norm_partials<float>(partials.data(), gradient.data(), n, stream);
       finish_global_norm(state.data(), partials.data(), partials.size(), clip, nullptr, stream);
-      begin_adamw(state.data(), options, stream);
-      adamw<T>(param.data(), working.data(), first.data(), second.data(), gradient.data(), n,
-               options, learning_rate, true, state.data(), stream);
+      begin_adamw(state.data(), kOptions, stream);
+      adamw<T>(param.data(), working.data(), m.data(), v.data(), gradient.data(), n, kOptions,
+               learning_rate, true, state.data(), stream);
 
       if (bad) {
-        CHECK(same_bits(param.values(), before));
-        CHECK(same_bits(working.values(), working_before));
+        CHECK(param.digest(0) == param_before);
+        CHECK(working.digest(0) == working_before);
       } else {
-        const double factor = oracle::clip_factor(oracle::global_norm({grad.exact}), clip);
+        oracle::Vec clipped = gradient.values();
+        const double factor = oracle::clip_factor(oracle::global_norm({clipped}), clip);
         CHECK((factor < 1.0) == (step != 1));
-        for (double& g : grad.exact) g *= factor;
-        oracle::adamw_step(p, m, v, grad.exact, ++updates,
-                           {.lr = learning_rate,
-                            .beta1 = options.beta1,
-                            .beta2 = options.beta2,
-                            .eps = options.eps,
-                            .weight_decay = options.weight_decay});
-        CHECK(same_bits(working.values(), convert<T>(param.values())));
+        for (double& g : clipped) g *= factor;
+        oracle::adamw_step(expected_param, expected_m, expected_v, clipped, ++updates,
+                           oracle_options(kOptions, learning_rate));
+        const DeviceArray<T> rounded(convert<T>(param.stored()), stream);
+        CHECK(working.digest(0) == rounded.digest(0));
       }
-      CHECK(relative_l2(param.values(), p) < 1e-6);
-      CHECK(relative_l2(first.values(), m) < 1e-6);
-      CHECK(relative_l2(second.values(), v) < 1e-6);
-      CHECK(read(state).updates == updates);
-      CHECK(read(state).skipped_updates == step + 1 - updates);
-      CHECK(read(state).consecutive_skips == (step == 2 ? 1 : step == 3 ? 2 : 0));
+      CHECK(relative_l2(param.values(), expected_param) < 1e-6);
+      CHECK(relative_l2(m.values(), expected_m) < 1e-6);
+      CHECK(relative_l2(v.values(), expected_v) < 1e-6);
+      const OptimizerState after = state.read();
+      CHECK(after.updates == updates);
+      CHECK(after.skipped_updates == step + 1 - updates);
+      CHECK(after.consecutive_skips == (step == 2 ? 1 : step == 3 ? 2 : 0));
     }
-    for (const Guarded<float>* a : {&param, &first, &second}) CHECK(a->intact());
-    CHECK(working.intact());
-    CHECK(state.intact());
+    for (const DeviceArray<float>* array : {&param, &m, &v}) CHECK(array->guards_intact());
+    CHECK(working.guards_intact());
+    CHECK(state.guards_intact());
   }
 
   TEST_CASE("bias corrections are exact in the first step with beta2 = 0.9999") {
     Stream stream;
-    const Guarded<OptimizerState> state({OptimizerState{.finite = 1, .updates = 0}}, stream);
-    begin_adamw(state.data(),
-                {.beta1 = 0.9,
-                 .beta2 = 0.9999,
-                 .eps = 1e-8,
-                 .weight_decay = 0,
-                 .grad_clip = 0,
-                 .loss_scale_window = 2000},
-                stream);
-    CHECK(read(state).bias_correction1 == doctest::Approx(0.1).epsilon(1e-7));
-    CHECK(read(state).bias_correction2_root == doctest::Approx(0.01).epsilon(1e-7));
+    const GuardedState state({.finite = 1, .updates = 0}, stream);
+    OptimizerOptions options = kOptions;
+    options.beta2 = 0.9999;
+    begin_adamw(state.data(), options, stream);
+    const OptimizerState after = state.read();
+    CHECK(after.bias_correction1 == doctest::Approx(0.1).epsilon(1e-7));
+    CHECK(after.bias_correction2_root == doctest::Approx(0.01).epsilon(1e-7));
   }
 
   TEST_CASE("AdamW continues a resumed count of updates, without working weights") {
     Stream stream;
-    // eps is as large as the moments, so that its place in the formula matters.
-    const OptimizerOptions options{.beta1 = 0.9,
-                                   .beta2 = 0.95,
-                                   .eps = 0.5,
-                                   .weight_decay = 0.1,
-                                   .grad_clip = 0,
-                                   .loss_scale_window = 2000};
+    OptimizerOptions options = kOptions;
+    options.beta2 = 0.95;
+    options.eps = 0.5;  // as large as the moments, so that its place in the formula matters
+    const double learning_rate = 1e-3;
     const std::int64_t n = 11;
-    const Data<float> start(n, 74), grad(n, 75), m0(n, 76);
-    Data<float> v0(n, 77);
-    for (std::int64_t i = 0; i < n; ++i) v0.exact[i] = v0.stored[i] = std::abs(v0.stored[i]);
-    const Guarded<float> param(start.stored, stream), m(m0.stored, stream), v(v0.stored, stream);
-    const Guarded<float> gradient(grad.stored, stream);
-    const Guarded<OptimizerState> state(
-        {OptimizerState{.gradient_scale = 1.0f, .finite = 1, .updates = 41}}, stream);
+    std::vector<float> squares = random_floats(n, 77);
+    for (float& x : squares) x = std::abs(x);
+    const DeviceArray<float> param(random_floats(n, 74), stream);
+    const DeviceArray<float> gradient(random_floats(n, 75), stream);
+    const DeviceArray<float> m(random_floats(n, 76), stream), v(squares, stream);
+    const GuardedState state({.gradient_scale = 1.0f, .finite = 1, .updates = 41}, stream);
+    oracle::Vec expected = param.values(), expected_m = m.values(), expected_v = v.values();
     begin_adamw(state.data(), options, stream);
-    adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options, 1e-3,
-                 false, state.data(), stream);
-    oracle::Vec p = start.exact, m1 = m0.exact, v1 = v0.exact;
-    oracle::adamw_step(p, m1, v1, grad.exact, 42, {.eps = 0.5, .weight_decay = 0.0});
-    CHECK(relative_l2(param.values(), p) < 1e-6);
-    CHECK(read(state).updates == 42);
-  }
-}
-
-TEST_SUITE("convert") {
-  TEST_CASE("arrays of any length convert to bf16 and back") {
-    Stream stream;
-    for (const std::int64_t n : {1, 8, 203}) {
-      const std::vector<float> x = random_floats(n, 78);
-      const Guarded<float> wide(x, stream), back(std::vector<float>(n), stream);
-      const Guarded<bf16> narrow(std::vector<bf16>(n), stream);
-      llmc::convert(narrow.data(), wide.data(), n, stream);
-      llmc::convert(back.data(), narrow.data(), n, stream);
-      CHECK(same_bits(narrow.values(), llmc_test::convert<bf16>(x)));
-      CHECK(same_bits(back.values(), to_floats(narrow.values())));
-      CHECK(narrow.intact());
-      CHECK(back.intact());
-    }
+    adamw<float>(param.data(), nullptr, m.data(), v.data(), gradient.data(), n, options,
+                 learning_rate, false, state.data(), stream);
+    options.weight_decay = 0;  // these parameters have none
+    oracle::adamw_step(expected, expected_m, expected_v, gradient.values(), 42,
+                       oracle_options(options, learning_rate));
+    CHECK(relative_l2(param.values(), expected) < 1e-6);
+    CHECK(state.read().updates == 42);
   }
 }
 
@@ -220,18 +194,18 @@ TEST_SUITE("random_fill") {
     const std::int64_t n = tiny_shapes() ? 803 : 40003;
     const auto fill = [&](std::uint64_t seed, std::uint32_t tensor,
                           std::vector<std::int64_t> cuts) {
-      const Guarded<float> p(std::vector<float>(n, NAN), stream);
+      const DeviceArray<float> p(std::vector<float>(n, NAN), stream);
       cuts.push_back(n);
       std::int64_t first = 0;
       for (const std::int64_t end : cuts) {
         normal_fill(p.data() + first, end - first, first, seed, tensor, 0.5f, 0.02f, stream);
         first = end;
       }
-      CHECK(p.intact());
-      return p.values();
+      CHECK(p.guards_intact());
+      return p.stored();
     };
     const std::vector<float> whole = fill(7, 3, {});
-    CHECK(same_bits(fill(7, 3, {1, 2, 427, 428, 430, 430, 701}), whole));
+    CHECK(fill(7, 3, {1, 2, 427, 428, 430, 430, 701}) == whole);
 
     double sum = 0.0, squares = 0.0, fourth = 0.0, lagged[4] = {};
     for (std::int64_t i = 0; i < n; ++i) {
@@ -257,16 +231,6 @@ TEST_SUITE("random_fill") {
     };
     CHECK(differs(fill(8, 3, {})));
     CHECK(differs(fill(7, 4, {})));
-  }
-
-  TEST_CASE_TEMPLATE("constant_fill writes every element", T, float, bf16, fp16) {
-    Stream stream;
-    for (const std::int64_t n : {1, 16, 203}) {
-      const Guarded<T> p(std::vector<T>(n), stream);
-      constant_fill<T>(p.data(), n, 1.5f, stream);
-      CHECK(to_floats(p.values()) == std::vector<float>(n, 1.5f));
-      CHECK(p.intact());
-    }
   }
 }
 

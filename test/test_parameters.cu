@@ -5,15 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "dev/harness/arrays.h"
 #include "llmc/model/parameter_slices.h"
 #include "llmc/model/parameters.h"
 #include "llmc/ops/random_fill.h"
-#include "test/guarded.h"
+#include "test/support.h"
 
 namespace {
 
 using namespace llmc;
 using namespace llmc_test;
+using llmc_dev::DeviceArray;
 using Sizes = std::vector<std::int64_t>;
 
 Gpt2Config small_config(std::int64_t heads, std::int64_t head_size, std::int64_t vocabulary) {
@@ -262,21 +264,21 @@ TEST_SUITE("parameters") {
       CAPTURE(spec.name);
       CAPTURE(ranks);
       const std::int64_t n = spec.size();
-      const Guarded<float> whole(std::vector<float>(n, NAN), stream);
+      const DeviceArray<float> whole(std::vector<float>(n, NAN), stream);
       normal_fill(whole.data(), n, 0, 7, 3, 0.5f, 0.02f, stream);
-      const std::vector<float> expected = whole.values();
+      const std::vector<float> expected = whole.stored();
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         const LocalParameter local = spec.local({rank, ranks});
-        const Guarded<float> part(std::vector<float>(local.stored_size(), -1.0f), stream);
+        const DeviceArray<float> part(std::vector<float>(local.stored_size(), -1.0f), stream);
         for (const ElementBox& box : local.boxes) {
           normal_fill(part.data(), box, 7, 3, 0.5f, 0.02f, stream);
         }
-        CHECK(part.intact());
+        CHECK(part.guards_intact());
         std::vector<float> by_index(local.stored_size(), -1.0f);  // the padding keeps its values
         for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
           by_index[local_index] = expected[global_index];
         });
-        CHECK(same_bits(part.values(), by_index));
+        CHECK(part.stored() == by_index);
       }
     }
   }

@@ -1,7 +1,8 @@
-// Device arrays for benchmarks. Each array has several copies (sets), so that a run reads its data
-// from memory and not from the L2 cache. Guard bands around each copy must stay unchanged. Arrays
-// are filled on the device from a seed, so that any of them can be restored and any part compared
-// with the oracle.
+// Device arrays of op cases and of kernel tests. Each array can have several copies (sets), so that
+// a timed run reads its data from memory and not from the L2 cache. Guard bands around each copy
+// must stay unchanged: they detect writes outside an array, on a GPU and on the host. Arrays of
+// cases are filled on the device from a seed, so that any of them can be restored and any part
+// compared with the oracle.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/ops/elementwise.h"
 
-namespace llmc_bench {
+namespace llmc_dev {
 
 using llmc::Buffer;
 using llmc::Stream;
@@ -149,6 +150,14 @@ class DeviceArray : public AnyArray {
     }
   }
 
+  // One copy with these values.
+  DeviceArray(const std::vector<T>& values, Stream& stream)
+      : DeviceArray(static_cast<std::int64_t>(values.size()), 1, Role::input, kComputed, stream) {
+    llmc::copy_to_device(data(), values.data(), n_, stream);
+    stream.synchronize();
+  }
+
+  T* data() const { return at(0); }
   T* at(int set) const { return memory_.data() + kGuard + set * pitch_; }
   std::int64_t size() const { return n_; }
   int sets() const { return sets_; }
@@ -158,6 +167,24 @@ class DeviceArray : public AnyArray {
     if (fill_.kind == Fill::Kind::computed) return;
     llmc::launch_elementwise<1>(fill_kernel<T>, llmc::ceil_div(n_, 4), *stream_, at(set), n_,
                                 fill_);
+    if (first_values_.empty()) return;
+    llmc::copy_to_device(at(set), first_values_.data(),
+                         static_cast<std::int64_t>(first_values_.size()), *stream_);
+    stream_->synchronize();
+  }
+
+  // Numbers with which the array begins instead of its fill, such as inputs at which a formula may
+  // fail. As many as fit are used.
+  void begin_with(const std::vector<float>& values) {
+    const auto count = std::min<std::size_t>(values.size(), static_cast<std::size_t>(n_));
+    for (std::size_t i = 0; i < count; ++i) {
+      if constexpr (std::is_integral_v<T>) {
+        first_values_.push_back(static_cast<T>(values[i]));
+      } else {
+        first_values_.push_back(llmc::from_float<T>(values[i]));
+      }
+    }
+    for (int set = 0; set < sets_; ++set) reset(set);
   }
 
   void restore_guards(int set) override {
@@ -168,6 +195,7 @@ class DeviceArray : public AnyArray {
     stream_->synchronize();  // `guard` is freed on return
   }
 
+  bool guards_intact() const { return guards_intact(0); }
   bool guards_intact(int set) const override {
     const T expected = guard_value();
     std::vector<T> stored(kGuard);
@@ -248,17 +276,8 @@ class DeviceArray : public AnyArray {
   Fill fill_;
   Stream* stream_;
   Buffer<T> memory_;
+  std::vector<T> first_values_;
 };
-
-// Copies data that a case computes on the host to device memory: one copy for all sets.
-template <class T>
-Buffer<T> upload(const std::vector<T>& values, Stream& stream) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  Buffer<T> array(n);
-  llmc::copy_to_device(array.data(), values.data(), n, stream);
-  stream.synchronize();
-  return array;
-}
 
 // The rows to compare: all rows of a small matrix; the first, the last and some between of a large
 // one. They are the same for every variant.
@@ -276,4 +295,4 @@ inline std::vector<std::int64_t> sample(std::int64_t rows, std::int64_t most) {
   return which;
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-namespace llmc_bench {
+namespace llmc_dev {
 
-enum class ShapeSet { small, gpt2, all };
+// The values of --shapes.
+enum class BenchShapes { small, gpt2, all };
 
 struct Options {
   bool help = false;
@@ -16,7 +17,7 @@ struct Options {
   bool list = false;                 // print the names of the lines, run nothing
   bool verify_only = false;          // no timing
   std::vector<std::string> filters;  // a line runs if its "op/variant shape dtype" contains all
-  ShapeSet shapes = ShapeSet::small;
+  BenchShapes shapes = BenchShapes::small;
 
   bool keeps(const std::string& line_name) const {
     return std::ranges::all_of(filters, [&](const std::string& text) {
@@ -42,14 +43,14 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-inline ShapeSet parse_shape_set(const std::string& name) {
-  if (name == "small") return ShapeSet::small;
-  if (name == "gpt2") return ShapeSet::gpt2;
-  if (name == "all") return ShapeSet::all;
+inline BenchShapes parse_shape_set(const std::string& name) {
+  if (name == "small") return BenchShapes::small;
+  if (name == "gpt2") return BenchShapes::gpt2;
+  if (name == "all") return BenchShapes::all;
   throw UsageError("--shapes " + name + ": allowed are small, gpt2 and all");
 }
 
-inline Options parse_options(int argc, char** argv, ShapeSet default_shapes) {
+inline Options parse_options(int argc, char** argv, BenchShapes default_shapes) {
   Options options;
   options.shapes = default_shapes;
   const auto value_of = [&](int& i) -> std::string {
@@ -77,4 +78,4 @@ inline Options parse_options(int argc, char** argv, ShapeSet default_shapes) {
   return options;
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

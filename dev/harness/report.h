@@ -10,48 +10,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "dev/harness/op_case.h"
 #include "dev/harness/roofs.h"
 
-namespace llmc_bench {
-
-// One output compared with the oracle.
-struct Comparison {
-  std::string name;
-  double rel_l2 = 0, max_abs = 0;
-  double allowed = 0;                            // limit of rel_l2
-  bool ok() const { return rel_l2 <= allowed; }  // false for NaN
-};
-
-// ||got - want|| / ||want|| (0 if both are zero), and max |got - want|.
-inline Comparison compare(std::string name, const std::vector<double>& got,
-                          const std::vector<double>& expected, double allowed) {
-  llmc::require(got.size() == expected.size(), name + ": the oracle's result has another length");
-  double error = 0, norm = 0, largest = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(got[i] - expected[i]);
-    error += d * d;
-    norm += expected[i] * expected[i];
-    if (!(d <= largest)) largest = d;  // a NaN shows in rel below
-  }
-  const double rel = error == 0 ? 0 : std::sqrt(error / norm);
-  return {std::move(name), rel, std::isnan(rel) ? rel : largest, allowed};
-}
-
-// Largest relative error of rounding to T: bf16 has 8 significant bits, fp16 11, fp32 24.
-template <class T>
-inline constexpr double kRounding = std::is_same_v<T, float>        ? 0x1p-24
-                                    : std::is_same_v<T, llmc::bf16> ? 0x1p-8
-                                                                    : 0x1p-11;
-
-// Tolerance of a result whose arithmetic is fp32 and which is stored as T. One rounding to half
-// precision costs 0.72 kRounding / sqrt(3) of a tensor's norm. kRounding is allowed, which leaves
-// at least as much again for the arithmetic before it. A sum of n terms of either sign has a
-// rounding error of about sqrt(n)/2 units of 2^-24; twice that is allowed.
-template <class T>
-double tolerance(std::int64_t terms = 1) {
-  const double sum = (4 + std::sqrt(static_cast<double>(terms))) * kRounding<float>;
-  return sizeof(T) < 4 ? kRounding<T> + sum : std::max(1e-6, sum);
-}
+namespace llmc_dev {
 
 struct Timing {
   double median = 0, p10 = 0, p90 = 0;  // microseconds
@@ -228,4 +190,4 @@ class Report {
   int ok_ = 0, failed_ = 0, skipped_ = 0;
 };
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

@@ -9,7 +9,7 @@
 #include "dev/harness/arrays.h"
 #include "llmc/ops/gemm/matmul.h"
 
-namespace llmc_bench {
+namespace llmc_dev {
 
 using llmc::bf16;
 using llmc::fp16;
@@ -87,4 +87,4 @@ inline Roofs measure_roofs(Stream& stream) {
           gemm_roof<fp16>(8192, stream)};
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

@@ -10,7 +10,7 @@
 #include "llmc/device/device.h"
 #include "llmc/ops/classifier.h"
 
-namespace llmc_bench {
+namespace llmc_dev {
 
 // One block per row.
 template <class T>
@@ -45,4 +45,4 @@ __global__ __launch_bounds__(1024) void classifier_three_pass_kernel(T* logits, 
   }
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

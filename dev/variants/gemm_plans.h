@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "dev/bench.h"
+#include "dev/harness/op_case.h"
 #include "llmc/ops/gemm/matmul.h"
 
-namespace llmc_bench {
+namespace llmc_dev {
 
 struct GemmPlan {
   std::string variant;
@@ -37,7 +37,7 @@ inline std::vector<std::string> variant_names(bool plans, bool split_k) {
 
 // Adds a variant if the library has such a plan; call_of(set) describes the product.
 template <class CallOf>
-void add_plan(Bench& bench, Case& c, const GemmPlan& plan, const CallOf& call_of) {
+void add_plan(OpRunner& runner, OpCase& c, const GemmPlan& plan, const CallOf& call_of) {
   if (!c.is_selected(plan.variant)) return;
   const auto gemm = std::make_shared<llmc::Gemm>(plan.options);
   const int num_proposals = gemm->num_proposals(call_of(0));
@@ -46,25 +46,26 @@ void add_plan(Bench& bench, Case& c, const GemmPlan& plan, const CallOf& call_of
                 "cuBLASLt proposes " + std::to_string(num_proposals) + " algorithms");
     return;
   }
-  c.variant(plan.variant, [gemm, call_of, &bench](int i) { gemm->run(call_of(i), bench.stream()); },
+  c.variant(plan.variant,
+            [gemm, call_of, &runner](int i) { gemm->run(call_of(i), runner.stream()); },
             {.note = gemm->algorithm_text(call_of(0))});
 }
 
 template <class CallOf>
-void add_other_plans(Bench& bench, Case& c, bool split_k, const CallOf& call_of) {
+void add_other_plans(OpRunner& runner, OpCase& c, bool split_k, const CallOf& call_of) {
   const std::vector<GemmPlan> plans = other_plans(split_k);
   if (!llmc::kCudaTarget) {
     std::vector<std::string> names;
     for (const GemmPlan& plan : plans) names.push_back(plan.variant);
     return c.leave_out(names, "needs a GPU: the host's library has one plan per product");
   }
-  for (const GemmPlan& plan : plans) add_plan(bench, c, plan, call_of);
+  for (const GemmPlan& plan : plans) add_plan(runner, c, plan, call_of);
 }
 
 // The variant "used": `run` is the model's own op, `call_of` describes the product inside it.
 template <class CallOf, class Run>
-void add_used(Case& c, llmc::Gemm& gemm, const CallOf& call_of, const Run& run) {
+void add_used(OpCase& c, llmc::Gemm& gemm, const CallOf& call_of, const Run& run) {
   if (c.is_selected("used")) c.variant("used", run, {.note = gemm.algorithm_text(call_of(0))});
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

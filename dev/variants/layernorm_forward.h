@@ -7,7 +7,7 @@
 
 #include "llmc/device/device.h"
 
-namespace llmc_bench {
+namespace llmc_dev {
 
 // One thread per row, as the definition reads. Each load of a warp touches 32 rows, C elements
 // apart, and uses 2 or 4 bytes of every 32 that memory sends. Three passes over the row.
@@ -63,4 +63,4 @@ __global__ void layernorm_warp_per_row_kernel(T* out, float* mean_out, float* rs
   }
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

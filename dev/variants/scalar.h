@@ -11,7 +11,7 @@
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/optimizer/adamw.h"
 
-namespace llmc_bench {
+namespace llmc_dev {
 
 template <class T>
 __global__ void gelu_forward_scalar_kernel(T* out, const T* inp, std::int64_t n) {
@@ -56,4 +56,4 @@ __global__ void dropout_scalar_kernel(T* out, const T* inp, std::int64_t n, std:
   out[i] = llmc::from_float<T>(factor == 0.0f ? 0.0f : llmc::to_float(inp[i]) * factor);
 }
 
-}  // namespace llmc_bench
+}  // namespace llmc_dev

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "llmc/device/dtype.h"
+#include "test/oracle/errors.h"
 #include "test/oracle/fixture.h"
 
 namespace llmc::oracle {
@@ -64,12 +65,6 @@ inline Vec difference(const Vec& a, const Vec& b) {
   return d;
 }
 
-// ||actual - expected|| / ||expected||; NaN stays NaN; 0 if both are all zero.
-inline double relative_error(const Vec& actual, const Vec& expected) {
-  const double error = norm(difference(actual, expected));
-  return error == 0 ? 0 : error / norm(expected);
-}
-
 // L2 norm of each block of 256 rows of a (rows, columns) matrix.
 inline Vec block_norms(const Vec& matrix, Index rows, Index columns) {
   expect_size("matrix", matrix.size(), rows * columns);
@@ -114,7 +109,7 @@ inline std::vector<Comparison> compare_qkv_bias(const std::string& name, Vec act
   const double key_error = std::sqrt(3.0) * norm(key) / norm(expected);
   actual.erase(actual.begin() + third, actual.begin() + 2 * third);
   expected.erase(expected.begin() + third, expected.begin() + 2 * third);
-  return {{name, relative_error(actual, expected), 0}, {name + ".key", key_error, 0}};
+  return {{name, relative_l2(actual, expected), 0}, {name + ".key", key_error, 0}};
 }
 
 // Compares wte.weight's gradient (V, C) of a wide vocabulary: the stored rows, the column sums
@@ -129,8 +124,7 @@ inline std::vector<Comparison> compare_sampled(const Fixture& fixture, const std
   const Vec columns = bias_backward(actual, V, C);
   const Vec blocks = fixture.doubles(key + ".blocks");
   return {
-      {name, relative_error(rows_of(actual, fixture.ints(key + ".rows"), C), fixture.doubles(key)),
-       0},
+      {name, relative_l2(rows_of(actual, fixture.ints(key + ".rows"), C), fixture.doubles(key)), 0},
       {name + ".column_sums",
        norm(difference(columns, fixture.doubles(key + ".column_sums"))) / norm(blocks), 0},
       {name + ".blocks", rms_ratio_error(block_norms(actual, V, C), blocks), 0}};
@@ -152,7 +146,7 @@ std::vector<Comparison> compare_gradients(const Fixture& fixture,
     } else if (p.name.ends_with("c_attn.bias")) {
       comparisons = compare_qkv_bias(p.name, actual, fixture.doubles("grad." + p.name));
     } else {
-      comparisons = {{p.name, relative_error(actual, fixture.doubles("grad." + p.name)), 0}};
+      comparisons = {{p.name, relative_l2(actual, fixture.doubles("grad." + p.name)), 0}};
     }
     all.insert(all.end(), comparisons.begin(), comparisons.end());
   }
@@ -176,14 +170,14 @@ inline std::vector<Comparison> compare_logits(const Fixture& fixture, const Vec&
     // A row's log-sum-exp is the loss of target 0 plus the logit of target 0.
     Vec log_sum_exp = classifier(logits, Ints(N, 0), N, V).row_loss;
     for (Index n = 0; n < N; ++n) log_sum_exp[n] += logits[n * V];
-    all = {{"logits", relative_error(stored_columns, fixture.doubles("logits")), 0},
-           {"logits.blocks",
-            rms_ratio_error(block_norms(columns_of_logits, V, N), fixture.doubles("logits.blocks")),
-            0},
-           {"logits.log_sum_exp",
-            relative_error(log_sum_exp, fixture.doubles("logits.log_sum_exp")), 0}};
+    all = {
+        {"logits", relative_l2(stored_columns, fixture.doubles("logits")), 0},
+        {"logits.blocks",
+         rms_ratio_error(block_norms(columns_of_logits, V, N), fixture.doubles("logits.blocks")),
+         0},
+        {"logits.log_sum_exp", relative_l2(log_sum_exp, fixture.doubles("logits.log_sum_exp")), 0}};
   } else {
-    all = {{"logits", relative_error(logits, fixture.doubles("logits")), 0}};
+    all = {{"logits", relative_l2(logits, fixture.doubles("logits")), 0}};
   }
   for (Comparison& c : all) c.allowed_error = allowed_error(fixture, c.name, dtype);
   return all;

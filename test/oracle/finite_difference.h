@@ -45,7 +45,7 @@ inline constexpr double kDifferenceTolerance = 1e-9;
 // The relative error of `gradient`, which should be the gradient of f(), a function that reads x.
 template <class F>
 double gradient_error(const Vec& gradient, Vec& x, const F& f) {
-  return relative_error(gradient, finite_difference(x, f));
+  return relative_l2(gradient, finite_difference(x, f));
 }
 
 }  // namespace llmc::oracle

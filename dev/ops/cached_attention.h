@@ -1,15 +1,16 @@
 // One step of generation in each layer: storing the newest token's k and v in the cache, and its
 // attention over the cache. Also storing the k and v of a whole prompt.
+#pragma once
+
 #include <cmath>
 
-#include "dev/bench.h"
+#include "dev/harness/op_case.h"
 #include "llmc/ops/attention/cached_attention.h"
 #include "llmc/ops/attention/key_value_cache.h"
 #include "test/oracle/ops.h"
 
-namespace {
+namespace llmc_dev::cached_attention {
 
-using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 using Positions = llmc::Tensor<const std::int32_t, 1>;
 
@@ -17,9 +18,10 @@ using Positions = llmc::Tensor<const std::int32_t, 1>;
 // T rows per sequence.
 struct Shape {
   std::int64_t B, T, NH, HS;
+  float sharpness = 1;  // standard deviation of the scores
   bool fp16 = true;
   std::int64_t C() const { return NH * HS; }
-  // Sequences of a batch differ in length; cache rows from length(b) on are not part of b.
+  // Sequences of a batch differ in length; cache rows from length(b) on are undefined.
   std::int64_t length(std::int64_t b) const { return std::max<std::int64_t>(1, T - 7 * b); }
   std::int64_t tokens() const {
     std::int64_t sum = 0;
@@ -27,14 +29,16 @@ struct Shape {
     return sum;
   }
   std::string text() const {
-    return "B " + std::to_string(B) + " T " + std::to_string(T) + " " + by(NH, HS);
+    return "B " + std::to_string(B) + " T " + std::to_string(T) + " " + by(NH, HS) +
+           (sharpness > 1 ? " sharp" : "");
   }
 };
 
-// Derived as in bench_attention; out sees one rounding, its own.
+// Derived as in harness/attention_case.h; out sees one rounding, its own.
 template <class T>
 double attention_tolerance(Shape s) {
   const double fp32 =
+      static_cast<double>(s.sharpness) *
       (4 + std::sqrt(static_cast<double>(s.HS)) + std::sqrt(static_cast<double>(s.T))) *
       kRounding<float>;
   if (sizeof(T) == 4) return fp32;
@@ -66,30 +70,46 @@ oracle::Vec newest_row(Shape s, const DeviceArray<T>& qkv, const DeviceArray<T>&
   return out;
 }
 
+// Overwrites the undefined rows of a cache (B, T, C) with NaN, which shows if one is used.
 template <class T>
-void attention(Bench& bench, Shape s) {
+void undefine_rows(Shape s, const DeviceArray<T>& cache, llmc::Stream& stream) {
+  const std::vector<T> nan(static_cast<std::size_t>(s.T * s.C()), llmc::from_float<T>(NAN));
+  for (int i = 0; i < cache.sets(); ++i) {
+    for (std::int64_t b = 0; b < s.B; ++b) {
+      const std::int64_t defined = s.length(b) * s.C();
+      llmc::copy_to_device(cache.at(i) + b * s.T * s.C() + defined, nan.data(),
+                           s.T * s.C() - defined, stream);
+    }
+  }
+  stream.synchronize();
+}
+
+template <class T>
+void attention(OpRunner& runner, Shape s) {
   const std::int64_t C = s.C();
   const auto numbers = static_cast<double>(2 * (s.tokens() + s.B) * C);  // k, v; q, out
-  Case c(bench, {.op = "cached_attention",
-                 .shape = s.text(),
-                 .dtype = kDtypeOf<T>,
-                 .bytes = sizeof(T) * numbers,
-                 .flops = 4.0 * static_cast<double>(s.tokens() * C)});
+  OpCase c(runner, {.op = "cached_attention",
+                    .shape = s.text(),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = sizeof(T) * numbers,
+                    .flops = 4.0 * static_cast<double>(s.tokens() * C)});
   if (!c.is_selected()) return;
   std::vector<std::int32_t> newest;
   for (std::int64_t b = 0; b < s.B; ++b) {
     newest.push_back(static_cast<std::int32_t>(s.length(b) - 1));
   }
-  const auto position = upload(newest, bench.stream());
-  auto& qkv = c.input<T>(s.B * 3 * C, normal(1));
+  const DeviceArray<std::int32_t> position(newest, runner.stream());
+  auto& qkv = c.input<T>(s.B * 3 * C, normal(1, s.sharpness));
   auto& keys = c.input<T>(s.B * s.T * C, normal(2));
   auto& values = c.input<T>(s.B * s.T * C, normal(3));
   auto& out = c.output<T>(s.B * C);
+  undefine_rows(s, keys, runner.stream());
+  undefine_rows(s, values, runner.stream());
   c.variant("used", [&](int i) {
     llmc::cached_attention<T>(
         make_tensor(out.at(i), s.B, 1, C), make_tensor(qkv.at(i), s.B, 1, 3 * C),
         make_tensor(keys.at(i), s.B, s.T, C), make_tensor(values.at(i), s.B, s.T, C),
-        Positions{position.data(), {s.B}}, s.NH, bench.stream());
+        Positions{position.data(), {s.B}}, s.NH, runner.stream());
   });
   const auto heads = sample(s.B * s.NH, 16);
   oracle::Vec expected;
@@ -113,16 +133,16 @@ struct StoreShape {
 };
 
 template <class T>
-void store(Bench& bench, StoreShape s) {
+void store(OpRunner& runner, StoreShape s) {
   const std::int64_t n = s.B * s.T_max * s.C;
-  Case c(bench, {.op = "store_keys_values",
-                 .shape = s.text(),
-                 .dtype = kDtypeOf<T>,
-                 .bytes = 4.0 * sizeof(T) * static_cast<double>(s.B * s.T_new * s.C)});
+  OpCase c(runner, {.op = "store_keys_values",
+                    .shape = s.text(),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = 4.0 * sizeof(T) * static_cast<double>(s.B * s.T_new * s.C)});
   if (!c.is_selected()) return;
   std::vector<std::int32_t> firsts;
   for (std::int64_t b = 0; b < s.B; ++b) firsts.push_back(static_cast<std::int32_t>(s.first(b)));
-  const auto first = upload(firsts, bench.stream());
+  const DeviceArray<std::int32_t> first(firsts, runner.stream());
   auto& qkv = c.input<T>(s.B * s.T_new * 3 * s.C, normal(1));
   auto& keys = c.output<T>(n, normal(2));
   auto& values = c.output<T>(n, normal(3));
@@ -130,7 +150,7 @@ void store(Bench& bench, StoreShape s) {
     llmc::store_keys_values<T>(make_tensor(keys.at(i), s.B, s.T_max, s.C),
                                make_tensor(values.at(i), s.B, s.T_max, s.C),
                                make_tensor(qkv.at(i), s.B, s.T_new, 3 * s.C),
-                               Positions{first.data(), {s.B}}, bench.stream());
+                               Positions{first.data(), {s.B}}, runner.stream());
   });
   // Samples rows that are written and rows that must stay unchanged.
   const auto rows = sample(s.B * s.T_max, 600);
@@ -150,34 +170,37 @@ void store(Bench& bench, StoreShape s) {
   });
 }
 
-void run(Bench& bench) {
-  std::vector<Shape> shapes;
-  std::vector<StoreShape> stores;
-  if (bench.includes(ShapeSet::small)) {
-    shapes = {{1, 1, 1, 8}, {3, 33, 5, 24}, {2, 257, 3, 64}, {1, 300, 1, 128}};
-    stores = {{3, 2, 7, 40}, {2, 5, 5, 264}};
-  }
-  if (bench.includes(ShapeSet::gpt2)) {
-    for (const std::int64_t NH : {12, 25}) {  // 124M, 1558M
-      for (const std::int64_t T : {64, 256, 1024}) {
-        for (const std::int64_t B : {1, 8, 32}) shapes.push_back({B, T, NH, 64, NH == 12});
-      }
-      // Shapes of one generation step and of one prompt. Only the cache rows that are written
-      // matter, so the step has a short cache.
-      stores.push_back({8, 1, 64, NH * 64, NH == 12});
-      stores.push_back({8, 1024, 1024, NH * 64, NH == 12});
+inline void cases(OpRunner& runner) {
+  // A tile has 32 keys; one round of all eight warps covers 256 keys.
+  Shapes<Shape> shapes = {
+      .tiny = {{1, 1, 1, 8}, {2, 33, 1, 24}, {1, 257, 1, 8}},
+      .small = {{3, 33, 5, 24}, {2, 257, 3, 64}, {1, 300, 1, 128}, {2, 100, 2, 64, 4}},
+      .gpt2 = {}};
+  for (const std::int64_t HS : {8, 24, 64, 80, 128}) {
+    for (const std::int64_t T : {1, 2, 63, 64, 65, 256, 257, 300}) {
+      const std::int64_t number = std::ssize(shapes.small);
+      shapes.small.push_back({1 + number % 3, T, 1 + number % 5, HS});
     }
   }
-  for (const Shape s : shapes) {
-    for_each_dtype(s.fp16, [&]<class T>() { attention<T>(bench, s); });
+  // The longest row takes a block more than one pass.
+  Shapes<StoreShape> stores = {.tiny = {{3, 2, 7, 8}, {3, 2, 7, 40}, {3, 2, 7, 2056}},
+                               .small = {{2, 5, 5, 264}},
+                               .gpt2 = {}};
+  for (const std::int64_t NH : {12, 25}) {  // 124M, 1558M
+    for (const std::int64_t T : {64, 256, 1024}) {
+      for (const std::int64_t B : {1, 8, 32}) shapes.gpt2.push_back({B, T, NH, 64, 1, NH == 12});
+    }
+    // Shapes of one generation step and of one prompt. Only the cache rows that are written matter,
+    // so the step has a short cache.
+    stores.gpt2.push_back({8, 1, 64, NH * 64, NH == 12});
+    stores.gpt2.push_back({8, 1024, 1024, NH * 64, NH == 12});
   }
-  for (const StoreShape s : stores) {
-    for_each_dtype(s.fp16, [&]<class T>() { store<T>(bench, s); });
+  for (const Shape s : runner.select(shapes)) {
+    for_each_dtype(runner, s.fp16, [&]<class T>() { attention<T>(runner, s); });
+  }
+  for (const StoreShape s : runner.select(stores)) {
+    for_each_dtype(runner, s.fp16, [&]<class T>() { store<T>(runner, s); });
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  return bench_main(argc, argv, "attention over a cache of keys and values", run);
-}
+}  // namespace llmc_dev::cached_attention

@@ -1,18 +1,19 @@
 // Dropout of activations, out of place (the gradient of a branch) and in place (the embedding, a
 // branch). One draw of four random words for four elements, against one draw per element.
-// bench_attention measures attention's dropout.
-#include "dev/bench.h"
+// dev/ops/attention.h has attention's dropout.
+#pragma once
+
+#include "dev/harness/op_case.h"
 #include "dev/variants/scalar.h"
 #include "llmc/ops/dropout.h"
 #include "test/oracle/dropout.h"
 
-namespace {
+namespace llmc_dev::dropout {
 
-using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 
 constexpr std::int64_t kSampledRows = 64;
-constexpr double kRate = 0.1;  // GPT-2's rate
+constexpr double kGpt2Rate = 0.1;
 constexpr std::uint64_t kSeed = 0xfedcba9876543210;
 constexpr std::int64_t kStep = 9, kSite = 300;
 // The sample number of the first batch row fits in 32 bits, those of later rows do not.
@@ -20,25 +21,34 @@ constexpr std::int64_t kFirstSample = (std::int64_t{1} << 32) - 1;
 
 struct Shape {
   std::int64_t B, T, C;
+  double rate = kGpt2Rate;
   bool fp16 = true;
   std::int64_t rows() const { return B * T; }
-  std::string text() const { return by(B, T) + "x" + std::to_string(C); }
+  std::string text() const {
+    char other_rate[32] = "";
+    if (rate != kGpt2Rate) std::snprintf(other_rate, sizeof other_rate, " rate %g", rate);
+    return by(B, T) + "x" + std::to_string(C) + other_rate;
+  }
 };
 
+inline llmc::Dropout mask_of(Shape s) {
+  return llmc::make_dropout(s.rate, kSeed, kStep, kSite, kFirstSample);
+}
+
 // The mask: 1 for each dropped (zero) element.
-oracle::Vec left_out(const oracle::Vec& x) {
+inline oracle::Vec left_out(const oracle::Vec& x) {
   oracle::Vec mask;
   for (const double value : x) mask.push_back(value == 0 ? 1 : 0);
   return mask;
 }
 
 // Applies the definition of dropout to `values`, the elements of rows `rows` of x.
-oracle::Vec dropped(Shape s, const std::vector<std::int64_t>& rows, oracle::Vec values) {
+inline oracle::Vec dropped(Shape s, const std::vector<std::int64_t>& rows, oracle::Vec values) {
   const oracle::Dropout definition{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
   auto x = values.begin();
   for (const std::int64_t row : rows) {
     for (std::int64_t c = 0; c < s.C; ++c) {
-      *x++ *= definition.factor(kRate, kSite, row / s.T, row % s.T, c, 0);
+      *x++ *= definition.factor(s.rate, kSite, row / s.T, row % s.T, c, 0);
     }
   }
   return values;
@@ -55,23 +65,23 @@ std::vector<Comparison> checked(Shape s, const DeviceArray<T>& out,
 }
 
 template <class T>
-void dropout(Bench& bench, Shape s) {
+void dropout(OpRunner& runner, Shape s) {
   const std::int64_t n = s.rows() * s.C;
-  Case c(bench, {.op = "dropout",
-                 .shape = s.text(),
-                 .dtype = kDtypeOf<T>,
-                 .variants = {"used", "scalar"},
-                 .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
+  OpCase c(runner, {.op = "dropout",
+                    .shape = s.text(),
+                    .dtype = kDtypeOf<T>,
+                    .variants = {"used", "scalar"},
+                    .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   auto& inp = c.input<T>(n, normal(1));
   auto& out = c.output<T>(n);
-  const llmc::Dropout mask = llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
+  const llmc::Dropout mask = mask_of(s);
   c.variant("used", [&](int i) {
     llmc::apply_dropout<T>(make_tensor(out.at(i), s.rows(), s.C),
-                           make_tensor(inp.at(i), s.rows(), s.C), s.T, mask, bench.stream());
+                           make_tensor(inp.at(i), s.rows(), s.C), s.T, mask, runner.stream());
   });
   c.variant("scalar", [&](int i) {
-    llmc::launch_elementwise<1>(dropout_scalar_kernel<T>, n, bench.stream(), out.at(i), inp.at(i),
+    llmc::launch_elementwise<1>(dropout_scalar_kernel<T>, n, runner.stream(), out.at(i), inp.at(i),
                                 n, s.T, s.C, mask);
   });
   const auto rows = sample(s.rows(), kSampledRows);
@@ -80,39 +90,35 @@ void dropout(Bench& bench, Shape s) {
 }
 
 template <class T>
-void in_place(Bench& bench, Shape s) {
+void in_place(OpRunner& runner, Shape s) {
   const std::int64_t n = s.rows() * s.C;
-  Case c(bench, {.op = "dropout_in_place",
-                 .shape = s.text(),
-                 .dtype = kDtypeOf<T>,
-                 .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
+  OpCase c(runner, {.op = "dropout_in_place",
+                    .shape = s.text(),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   auto& x = c.output<T>(n, normal(1));
-  const llmc::Dropout mask = llmc::make_dropout(kRate, kSeed, kStep, kSite, kFirstSample);
+  const llmc::Dropout mask = mask_of(s);
   c.restore_each_round();
   c.variant("used", [&](int i) {
     const auto view = make_tensor(x.at(i), s.rows(), s.C);
-    llmc::apply_dropout<T>(view, view, s.T, mask, bench.stream());
+    llmc::apply_dropout<T>(view, view, s.T, mask, runner.stream());
   });
   const auto rows = sample(s.rows(), kSampledRows);
   const oracle::Vec expected = dropped(s, rows, x.rows(rows, s.C));
   c.finish([&] { return checked(s, x, rows, expected); });
 }
 
-void run(Bench& bench) {
-  std::vector<Shape> shapes;
-  if (bench.includes(ShapeSet::small)) shapes.insert(shapes.end(), {{1, 1, 40}, {3, 7, 264}});
-  if (bench.includes(ShapeSet::gpt2)) {
-    shapes.insert(shapes.end(), {{32, 1024, 768}, {16, 1024, 1600, false}});
-  }
-  for (const Shape s : shapes) {
-    for_each_dtype(s.fp16, [&]<class T>() { dropout<T>(bench, s); });
-    for_each_dtype(s.fp16, [&]<class T>() { in_place<T>(bench, s); });
+inline void cases(OpRunner& runner) {
+  // The longest row takes a block more than one pass.
+  const Shapes<Shape> shapes = {
+      .tiny = {{1, 1, 40}, {4, 5, 16}, {4, 5, 16, 0.5}, {4, 5, 16, 1.0 / 3}},
+      .small = {{3, 7, 264}, {4, 5, 264}, {4, 5, 264, 0.5}, {4, 5, 264, 1.0 / 3}, {2, 3, 2056}},
+      .gpt2 = {{32, 1024, 768}, {16, 1024, 1600, kGpt2Rate, false}}};
+  for (const Shape s : runner.select(shapes)) {
+    for_each_dtype(runner, s.fp16, [&]<class T>() { dropout<T>(runner, s); });
+    for_each_dtype(runner, s.fp16, [&]<class T>() { in_place<T>(runner, s); });
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  return bench_main(argc, argv, "dropout of activations", run);
-}
+}  // namespace llmc_dev::dropout

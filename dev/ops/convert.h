@@ -1,14 +1,15 @@
 // Conversions between dtypes, with rounding to nearest and with stochastic rounding.
+#pragma once
+
 #include <cmath>
 
-#include "dev/bench.h"
+#include "dev/harness/op_case.h"
 #include "llmc/ops/convert.h"
 #include "llmc/ops/optimizer/stochastic_rounding.h"
 #include "test/oracle/rounding.h"
 
-namespace {
+namespace llmc_dev::convert {
 
-using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 
 constexpr std::int64_t kSampled = 4000;
@@ -26,15 +27,15 @@ double nearest(double x) {
 }
 
 template <class To, class From>
-void convert(Bench& bench, std::int64_t n) {
-  Case c(bench, {.op = std::string("convert_from_") + llmc::dtype_name(kDtypeOf<From>),
-                 .shape = std::to_string(n),
-                 .dtype = kDtypeOf<To>,
-                 .bytes = (sizeof(To) + sizeof(From)) * static_cast<double>(n)});
+void convert(OpRunner& runner, std::int64_t n) {
+  OpCase c(runner, {.op = std::string("convert_from_") + llmc::dtype_name(kDtypeOf<From>),
+                    .shape = std::to_string(n),
+                    .dtype = kDtypeOf<To>,
+                    .bytes = (sizeof(To) + sizeof(From)) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   auto& inp = c.input<From>(n, normal(1, kDeviation));
   auto& out = c.output<To>(n);
-  c.variant("used", [&](int i) { llmc::convert(out.at(i), inp.at(i), n, bench.stream()); });
+  c.variant("used", [&](int i) { llmc::convert(out.at(i), inp.at(i), n, runner.stream()); });
   const auto which = sample(n, kSampled);
   std::vector<double> expected = inp.rows(which, 1);
   if (sizeof(To) < sizeof(From)) {
@@ -46,11 +47,11 @@ void convert(Bench& bench, std::int64_t n) {
 // T: half precision. Each element has a fixed draw, so the result must equal the definition
 // exactly.
 template <class T>
-void stochastic(Bench& bench, std::int64_t n) {
-  Case c(bench, {.op = "stochastic_convert",
-                 .shape = std::to_string(n),
-                 .dtype = kDtypeOf<T>,
-                 .bytes = (sizeof(T) + sizeof(float)) * static_cast<double>(n)});
+void stochastic(OpRunner& runner, std::int64_t n) {
+  OpCase c(runner, {.op = "stochastic_convert",
+                    .shape = std::to_string(n),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = (sizeof(T) + sizeof(float)) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   constexpr std::uint64_t kSeed = 0xfedcba9876543210;
   constexpr std::uint32_t kTensor = 5, kStep = 11;
@@ -59,7 +60,7 @@ void stochastic(Bench& bench, std::int64_t n) {
   auto& out = c.output<T>(n);
   c.variant("used", [&](int i) {
     llmc::stochastic_convert(out.at(i), static_cast<const float*>(inp.at(i)), n,
-                             {.seed = kSeed, .tensor = kTensor}, kStep, bench.stream());
+                             {.seed = kSeed, .tensor = kTensor}, kStep, runner.stream());
   });
   const auto which = sample(n, kSampled);
   const oracle::StochasticRounding definition{kSeed, kTensor, kStep};
@@ -70,23 +71,19 @@ void stochastic(Bench& bench, std::int64_t n) {
   c.finish([&] { return std::vector{compare("out", out.rows(which, 1), expected, 0)}; });
 }
 
-void run(Bench& bench) {
-  std::vector<std::int64_t> sizes;
-  if (bench.includes(ShapeSet::small)) sizes.insert(sizes.end(), {1, 203, 20005});
-  if (bench.includes(ShapeSet::gpt2)) sizes.insert(sizes.end(), {k124M, 1557686400});
-  for (const std::int64_t n : sizes) {
-    convert<bf16, float>(bench, n);
-    convert<float, bf16>(bench, n);
-    stochastic<bf16>(bench, n);
+inline void cases(OpRunner& runner) {
+  const Shapes<std::int64_t> sizes = {
+      .tiny = {1, 8, 203, 20005}, .small = {}, .gpt2 = {k124M, 1557686400}};
+  for (const std::int64_t n : runner.select(sizes)) {
+    convert<bf16, float>(runner, n);
+    convert<float, bf16>(runner, n);
+    convert<float, float>(runner, n);  // measures the peak
+    stochastic<bf16>(runner, n);
     if (n > k124M) continue;  // fp16 runs at only one of GPT-2's sizes
-    convert<fp16, float>(bench, n);
-    convert<float, fp16>(bench, n);
-    stochastic<fp16>(bench, n);
+    convert<fp16, float>(runner, n);
+    convert<float, fp16>(runner, n);
+    stochastic<fp16>(runner, n);
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  return bench_main(argc, argv, "copies between dtypes", run);
-}
+}  // namespace llmc_dev::convert

@@ -1,32 +1,34 @@
 // AdamW over all parameters of a GPT-2: one launch for all tensors; one launch per tensor (as in
 // training, where weight decay differs between tensors); one number per thread; and stochastically
 // rounded weights. Also begin_adamw, which counts the update before them.
+#pragma once
+
 #include <numeric>
 
-#include "dev/bench.h"
+#include "dev/harness/op_case.h"
 #include "dev/variants/scalar.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "test/oracle/ops.h"
 #include "test/oracle/rounding.h"
 
-namespace {
+namespace llmc_dev::adamw {
 
-using namespace llmc_bench;
 namespace oracle = llmc::oracle;
 
 struct Shape {
   const char* name;
   std::int64_t L, C, V, T;
+  std::int64_t tail = 0;  // more elements of the last tensor, which then fills no vector
   bool fp16 = true;
 
-  // Elements of each tensor, all multiples of C.
+  // Elements of each tensor, all multiples of C except the last one.
   std::vector<std::int64_t> tensors() const {
     std::vector<std::int64_t> sizes = {V * C, T * C};
     for (std::int64_t l = 0; l < L; ++l) {
       sizes.insert(sizes.end(), {C, C, 3 * C * C, 3 * C, C * C, C});      // attention
       sizes.insert(sizes.end(), {C, C, 4 * C * C, 4 * C, 4 * C * C, C});  // MLP
     }
-    sizes.insert(sizes.end(), {C, C});
+    sizes.insert(sizes.end(), {C, C + tail});
     return sizes;
   }
 };
@@ -39,10 +41,11 @@ constexpr llmc::OptimizerOptions kOptions{.beta1 = 0.9,
                                           .loss_scale_window = 2000};
 constexpr double kLearningRate = 1e-3;
 constexpr int kUpdates = 10;
+constexpr std::int64_t kMaxCompared = 65536;
 constexpr float kGradientScale = 0.5f;
 constexpr llmc::StochasticRounding kRounded{.seed = 0xfedcba9876543210, .tensor = 5};
 
-llmc::OptimizerState state_after(int updates) {
+inline llmc::OptimizerState state_after(int updates) {
   const double t = updates;
   return {.gradient_scale = kGradientScale,
           .finite = 1,
@@ -51,15 +54,18 @@ llmc::OptimizerState state_after(int updates) {
           .bias_correction2_root = static_cast<float>(std::sqrt(1 - std::pow(kOptions.beta2, t)))};
 }
 
-// Working weights of these rows after stochastic rounding of the masters `p`. They are exact to the
-// bit, because each element has a fixed draw.
+// The working weights of these rows, each `columns` long, if the masters are `p`. They are exact to
+// the bit: a stochastically rounded element has a fixed draw.
 template <class T>
-oracle::Vec rounded(oracle::Vec p, const std::vector<std::int64_t>& rows, std::int64_t C) {
+oracle::Vec rounded(oracle::Vec p, bool is_stochastic, const std::vector<std::int64_t>& rows,
+                    std::int64_t columns) {
   const oracle::StochasticRounding definition{kRounded.seed, kRounded.tensor, kUpdates};
   constexpr auto kFormat = std::is_same_v<T, fp16> ? oracle::kFp16 : oracle::kBf16;
   for (std::size_t k = 0; k < p.size(); ++k) {
-    const auto place = static_cast<std::int64_t>(k);
-    p[k] = definition.round(p[k], rows[place / C] * C + place % C, kFormat);
+    const auto i = static_cast<std::int64_t>(k);
+    p[k] = is_stochastic
+               ? definition.round(p[k], rows[i / columns] * columns + i % columns, kFormat)
+               : static_cast<double>(llmc::to_float(llmc::from_float<T>(static_cast<float>(p[k]))));
   }
   return p;
 }
@@ -67,87 +73,87 @@ oracle::Vec rounded(oracle::Vec p, const std::vector<std::int64_t>& rows, std::i
 // T: the dtype of the working weights; everything else is fp32. As in training, fp32 has no working
 // copy and uses the masters directly.
 template <class T>
-void adamw(Bench& bench, const Shape& s) {
+void adamw(OpRunner& runner, const Shape& s) {
   constexpr bool kCopy = sizeof(T) < sizeof(float);
   std::vector<std::string> variants = {"one_launch", "per_tensor", "scalar"};
   if (kCopy) variants.push_back("stochastic");
   const std::vector<std::int64_t> tensors = s.tensors();
   const std::int64_t n = std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0});
-  Case c(bench,
-         {.op = "adamw",
-          .shape = std::string(s.name) + " " + std::to_string(n),
-          .dtype = kDtypeOf<T>,
-          .variants = variants,
-          .bytes = (7.0 * sizeof(float) + (kCopy ? sizeof(T) : 0)) * static_cast<double>(n)});
+  OpCase c(runner,
+           {.op = "adamw",
+            .shape = std::string(s.name) + " " + std::to_string(n),
+            .dtype = kDtypeOf<T>,
+            .variants = variants,
+            .bytes = (7.0 * sizeof(float) + (kCopy ? sizeof(T) : 0)) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   auto& param = c.output<float>(n, normal(1, 0.02f));
   auto& m = c.output<float>(n, normal(2, 0.1f));
   auto& v = c.output<float>(n, positive(3, 0.1f));
   DeviceArray<T>* working = kCopy ? &c.output<T>(n) : nullptr;
-  const auto copy_at = [=](int set, std::int64_t at) {
-    return working != nullptr ? working->at(set) + at : nullptr;
+  const auto copy_at = [=](int set, std::int64_t first) {
+    return working != nullptr ? working->at(set) + first : nullptr;
   };
   auto& gradient = c.input<float>(n, normal(4));
   const Buffer<llmc::OptimizerState> state(1);
   const llmc::OptimizerState now = state_after(kUpdates);
-  llmc::copy_to_device(state.data(), &now, 1, bench.stream());
-  bench.stream().synchronize();
+  llmc::copy_to_device(state.data(), &now, 1, runner.stream());
+  runner.stream().synchronize();
 
   c.variant("one_launch", [&](int i) {
     llmc::adamw<T>(param.at(i), copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n, kOptions,
-                   kLearningRate, true, state.data(), bench.stream());
+                   kLearningRate, true, state.data(), runner.stream());
   });
   c.variant("per_tensor", [&](int i) {
-    std::int64_t at = 0;
+    std::int64_t first = 0;
     for (const std::int64_t size : tensors) {
-      llmc::adamw<T>(param.at(i) + at, copy_at(i, at), m.at(i) + at, v.at(i) + at,
-                     gradient.at(i) + at, size, kOptions, kLearningRate, true, state.data(),
-                     bench.stream());
-      at += size;
+      llmc::adamw<T>(param.at(i) + first, copy_at(i, first), m.at(i) + first, v.at(i) + first,
+                     gradient.at(i) + first, size, kOptions, kLearningRate, true, state.data(),
+                     runner.stream());
+      first += size;
     }
   });
   c.variant("scalar", [&](int i) {
-    llmc::launch_elementwise<1>(adamw_scalar_kernel<T>, n, bench.stream(), param.at(i),
+    llmc::launch_elementwise<1>(adamw_scalar_kernel<T>, n, runner.stream(), param.at(i),
                                 copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n,
                                 llmc::make_adamw_step(kOptions, kLearningRate, true), state.data());
   });
   if constexpr (kCopy) {
     c.variant("stochastic", [&](int i) {
       llmc::adamw<T>(param.at(i), working->at(i), m.at(i), v.at(i), gradient.at(i), n, kOptions,
-                     kLearningRate, true, state.data(), bench.stream(), kRounded);
+                     kLearningRate, true, state.data(), runner.stream(), kRounded);
     });
   }
 
-  const auto rows = sample(n / s.C, 500);
-  oracle::Vec want_p = param.rows(rows, s.C), want_m = m.rows(rows, s.C),
-              want_v = v.rows(rows, s.C);
-  oracle::Vec g = gradient.rows(rows, s.C);
+  // A small array is one row, so that all of it is compared. A large one has no tail.
+  const std::int64_t columns = n <= kMaxCompared ? n : s.C;
+  const auto rows = sample(n / columns, 500);
+  oracle::Vec expected_param = param.rows(rows, columns), expected_m = m.rows(rows, columns),
+              expected_v = v.rows(rows, columns);
+  oracle::Vec g = gradient.rows(rows, columns);
   for (double& x : g) x *= static_cast<double>(kGradientScale);
-  oracle::adamw_step(want_p, want_m, want_v, g, kUpdates,
+  oracle::adamw_step(expected_param, expected_m, expected_v, g, kUpdates,
                      {.lr = kLearningRate,
                       .beta1 = kOptions.beta1,
                       .beta2 = kOptions.beta2,
                       .eps = kOptions.eps,
                       .weight_decay = kOptions.weight_decay});
   c.finish([&]([[maybe_unused]] const std::string& variant) {
-    std::vector all = {compare("param", param.rows(rows, s.C), want_p, tolerance<float>()),
-                       compare("m", m.rows(rows, s.C), want_m, tolerance<float>()),
-                       compare("v", v.rows(rows, s.C), want_v, tolerance<float>())};
+    const oracle::Vec actual = param.rows(rows, columns);
+    std::vector all = {compare("param", actual, expected_param, tolerance<float>()),
+                       compare("m", m.rows(rows, columns), expected_m, tolerance<float>()),
+                       compare("v", v.rows(rows, columns), expected_v, tolerance<float>())};
     if constexpr (kCopy) {
-      const oracle::Vec copy = working->rows(rows, s.C);
-      if (variant == "stochastic") {
-        all.push_back(compare("working", copy, rounded<T>(param.rows(rows, s.C), rows, s.C), 0));
-      } else {
-        all.push_back(compare("working", copy, want_p, tolerance<T>()));
-      }
+      all.push_back(compare("working", working->rows(rows, columns),
+                            rounded<T>(actual, variant == "stochastic", rows, columns), 0));
     }
     return all;
   });
 }
 
 // One thread does the work, so this measures the cost of a launch.
-void begin(Bench& bench) {
-  Case c(bench, {.op = "begin_adamw", .shape = "1", .bytes = 2.0 * sizeof(llmc::OptimizerState)});
+inline void begin(OpRunner& runner) {
+  OpCase c(runner,
+           {.op = "begin_adamw", .shape = "1", .bytes = 2.0 * sizeof(llmc::OptimizerState)});
   if (!c.is_selected()) return;
   auto& corrections = c.output<float>(2);
   const Buffer<llmc::OptimizerState> state(1);
@@ -155,11 +161,12 @@ void begin(Bench& bench) {
   c.variant(
       "used",
       [&](int i) {
-        llmc::begin_adamw(state.data(), kOptions, bench.stream());
+        llmc::begin_adamw(state.data(), kOptions, runner.stream());
         // The report compares arrays of numbers, so two fields of the state are copied into one.
-        llmc::copy_on_device(corrections.at(i), &state.data()->bias_correction1, 2, bench.stream());
+        llmc::copy_on_device(corrections.at(i), &state.data()->bias_correction1, 2,
+                             runner.stream());
       },
-      {.prepare = [&](int) { llmc::copy_to_device(state.data(), &before, 1, bench.stream()); }});
+      {.prepare = [&](int) { llmc::copy_to_device(state.data(), &before, 1, runner.stream()); }});
   c.finish([&] {
     return std::vector{compare("corrections", corrections.values(),
                                {static_cast<double>(after.bias_correction1),
@@ -168,23 +175,15 @@ void begin(Bench& bench) {
   });
 }
 
-void run(Bench& bench) {
-  std::vector<Shape> shapes;
-  if (bench.includes(ShapeSet::small)) {
-    shapes.insert(shapes.end(), {{"tiny", 1, 8, 11, 3}, {"small", 2, 40, 67, 9}});
-  }
-  if (bench.includes(ShapeSet::gpt2)) {
-    shapes.insert(shapes.end(),
-                  {{"124M", 12, 768, 50304, 1024}, {"1558M", 48, 1600, 50304, 1024, false}});
-  }
-  begin(bench);
-  for (const Shape& s : shapes) {
-    for_each_dtype(s.fp16, [&]<class T>() { adamw<T>(bench, s); });
+inline void cases(OpRunner& runner) {
+  begin(runner);
+  const Shapes<Shape> shapes = {
+      .tiny = {{"tiny", 1, 8, 11, 3}, {"odd", 0, 8, 1, 1, 5}},
+      .small = {{"small", 2, 40, 67, 9}, {"odd", 0, 8, 250, 3, 13}},
+      .gpt2 = {{"124M", 12, 768, 50304, 1024}, {"1558M", 48, 1600, 50304, 1024, 0, false}}};
+  for (const Shape& s : runner.select(shapes)) {
+    for_each_dtype(runner, s.fp16, [&]<class T>() { adamw<T>(runner, s); });
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  return bench_main(argc, argv, "AdamW", run);
-}
+}  // namespace llmc_dev::adamw

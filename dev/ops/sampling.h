@@ -1,15 +1,16 @@
 // Samples the next token of each sequence: copies a row of logits to the host, checks that it is
 // finite, and samples on the host in fp64. The times are therefore the host's; the roof covers only
 // reading the logits from GPU memory.
+#pragma once
+
 #include <cmath>
 #include <numeric>
 
-#include "dev/bench.h"
+#include "dev/harness/op_case.h"
 #include "llmc/ops/sampling.h"
 
-namespace {
+namespace llmc_dev::sampling {
 
-using namespace llmc_bench;
 using llmc::SamplingOptions;
 
 struct Shape {
@@ -34,8 +35,8 @@ struct Draw {
 // For row 0 the number is the middle of the interval of the least likely id whose share is at least
 // kLeast: the last of the top k. For other rows it is the middle of the interval at (row + 0.5) /
 // rows.
-Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t row,
-              std::int64_t rows) {
+inline Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options,
+                     std::int64_t row, std::int64_t rows) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   std::stable_sort(ids.begin(), ids.end(),
@@ -61,11 +62,11 @@ Draw draw_for(const std::vector<double>& logits, const SamplingOptions& options,
 }
 
 template <class T>
-void sampling(Bench& bench, Shape s, const Choice& choice) {
-  Case c(bench, {.op = choice.name,
-                 .shape = by(s.rows, s.V),
-                 .dtype = kDtypeOf<T>,
-                 .bytes = sizeof(T) * static_cast<double>(s.rows * s.V)});
+void sampling(OpRunner& runner, Shape s, const Choice& choice) {
+  OpCase c(runner, {.op = choice.name,
+                    .shape = by(s.rows, s.V),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = sizeof(T) * static_cast<double>(s.rows * s.V)});
   if (!c.is_selected()) return;
   // Around -100 half precision has few digits left, so several of the likeliest logits are equal.
   auto& logits = c.input<T>(s.rows * s.Vp, normal(1, 3, -100));
@@ -81,37 +82,29 @@ void sampling(Bench& bench, Shape s, const Choice& choice) {
     std::vector<std::int32_t> chosen;
     for (std::int64_t r = 0; r < s.rows; ++r) {
       const T* stored = logits.at(i) + r * s.Vp;
-      llmc::copy_to_host(row.data(), stored, s.V, bench.stream());
-      bench.stream().synchronize();
+      llmc::copy_to_host(row.data(), stored, s.V, runner.stream());
+      runner.stream().synchronize();
       llmc::require_finite(row);
       chosen.push_back(llmc::sample_token(row, choice.options, uniforms[r]));
     }
-    llmc::copy_to_device(tokens.at(i), chosen.data(), s.rows, bench.stream());
-    bench.stream().synchronize();  // `chosen` is freed on return
+    llmc::copy_to_device(tokens.at(i), chosen.data(), s.rows, runner.stream());
+    runner.stream().synchronize();  // `chosen` is freed on return
   });
-  c.finish([&] {
-    const std::vector<std::int32_t> got = tokens.stored();
-    return std::vector{compare("tokens", {got.begin(), got.end()}, expected, 0)};
-  });
+  c.finish([&] { return std::vector{compare("tokens", tokens.values(), expected, 0)}; });
 }
 
-void run(Bench& bench) {
+inline void cases(OpRunner& runner) {
   const std::vector<Choice> choices = {{"sample_greedy", {.temperature = 0}},
                                        {"sample_temperature", {.temperature = 0.7}},
                                        {"sample_top_k", {.temperature = 0.7, .top_k = 40}}};
-  std::vector<Shape> shapes;
-  if (bench.includes(ShapeSet::small)) shapes.insert(shapes.end(), {{3, 5, 8}, {7, 203, 208}});
-  // The full vocabulary runs on the host too, because sampling always runs there.
-  shapes.push_back({8, 50257, 50304});
-  for (const Shape s : shapes) {
+  const Shapes<Shape> shapes = {.tiny = {{3, 5, 8}, {7, 203, 208}},
+                                .small = {{2, 50257, 50304}},
+                                .gpt2 = {{8, 50257, 50304}}};
+  for (const Shape s : runner.select(shapes)) {
     for (const Choice& choice : choices) {
-      for_each_dtype(true, [&]<class T>() { sampling<T>(bench, s, choice); });
+      for_each_dtype(runner, true, [&]<class T>() { sampling<T>(runner, s, choice); });
     }
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  return bench_main(argc, argv, "the choice of the next token", run);
-}
+}  // namespace llmc_dev::sampling
