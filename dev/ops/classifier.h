@@ -13,6 +13,16 @@ namespace llmc_dev::classifier {
 
 using Targets = llmc::Tensor<const std::int32_t, 1>;
 
+// Compares the gradients, which an op writes over the logits, and the losses.
+template <class T>
+std::vector<Comparison> compared(Shape s, const Expected& expected, const DeviceArray<T>& logits,
+                                 const DeviceArray<float>& losses) {
+  std::vector<Comparison> all;
+  expected.template compare_gradients<T>(all, logits.rows(expected.rows, s.Vp), s.V, s.Vp);
+  expected.compare_losses(all, losses.rows(expected.rows, 1), sum_terms<T>(s.Vp));
+  return all;
+}
+
 template <class T>
 void fused(OpRunner& runner, Shape s) {
   OpCase c(runner, {.op = "fused_classifier",
@@ -44,12 +54,7 @@ void fused(OpRunner& runner, Shape s) {
                  llmc::classifier_threads<T>(s.Vp), llmc::classifier_shared(), runner.stream(),
                  logits.at(i), losses.at(i), targets.at(i), dloss, s.V, s.Vp);
   });
-  c.finish([&] {
-    std::vector<Comparison> all;
-    expected.template compare_gradients<T>(all, logits.rows(expected.rows, s.Vp), s.V, s.Vp);
-    expected.compare_losses(all, losses.rows(expected.rows, 1), sum_terms<T>(s.Vp));
-    return all;
-  });
+  c.finish([&] { return compared(s, expected, logits, losses); });
 }
 
 template <class T>
@@ -107,12 +112,7 @@ void two_phases(OpRunner& runner, Shape s) {
                                         of_rows(row_sum), of_rows(target_logit), dloss, 0, s.V,
                                         runner.stream());
   });
-  c.finish([&] {
-    std::vector<Comparison> all;
-    expected.template compare_gradients<T>(all, logits.rows(expected.rows, s.Vp), s.V, s.Vp);
-    expected.compare_losses(all, losses.rows(expected.rows, 1), sum_terms<T>(s.Vp));
-    return all;
-  });
+  c.finish([&] { return compared(s, expected, logits, losses); });
 }
 
 // A vocabulary in three slices, as on three ranks. The middle slice is one token.

@@ -90,15 +90,6 @@ inline Vec rows_of(const Vec& matrix, const Ints& rows, Index columns) {
   return out;
 }
 
-inline Vec transposed(const Vec& matrix, Index rows, Index columns) {
-  expect_size("matrix", matrix.size(), rows * columns);
-  Vec out(matrix.size());
-  for (Index r = 0; r < rows; ++r) {
-    for (Index c = 0; c < columns; ++c) out[c * rows + r] = matrix[r * columns + c];
-  }
-  return out;
-}
-
 // Compares a QKV bias (3C): q and v parts by relative L2. Adding a constant to all keys changes no
 // softmax, so the true gradient of the key part is zero and its value is only rounding. Its rms is
 // compared with that of the whole tensor.

@@ -35,4 +35,14 @@ inline void add_to(Vec& sum, const Vec& addend) {
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
 }
 
+// (rows, columns) to (columns, rows).
+inline Vec transposed(const Vec& matrix, Index rows, Index columns) {
+  expect_size("matrix", matrix.size(), rows * columns);
+  Vec out(matrix.size());
+  for (Index r = 0; r < rows; ++r) {
+    for (Index c = 0; c < columns; ++c) out[c * rows + r] = matrix[r * columns + c];
+  }
+  return out;
+}
+
 }  // namespace llmc::oracle

@@ -73,7 +73,7 @@ void product(OpRunner& runner, Shape s, CallOptions options, bool ta = false, bo
     add_plan(runner, c, {variant, {}}, call_of);
   }
 
-  const oracle::Vec left = ta ? transposed(a.values(), s.K, s.M) : a.values();
+  const oracle::Vec left = ta ? oracle::transposed(a.values(), s.K, s.M) : a.values();
   oracle::Vec sums = tb ? oracle::lm_head_forward(left, b.values(), s.M, s.K, s.N)
                         : oracle::linear_forward(left, b.values(), {}, s.M, s.K, s.N);
   if (options.beta != 0) add_repeated(sums, static_cast<double>(options.beta), added);

@@ -59,15 +59,6 @@ inline std::int64_t count_of(const std::vector<std::int64_t>& rows) {
   return static_cast<std::int64_t>(rows.size());
 }
 
-// The transpose of a matrix (rows, columns).
-inline oracle::Vec transposed(const oracle::Vec& matrix, std::int64_t rows, std::int64_t columns) {
-  oracle::Vec result(matrix.size());
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) result[c * rows + r] = matrix[r * columns + c];
-  }
-  return result;
-}
-
 // Rows `rows` of x^T d_y in fp64, for x (M, K) and d_y (M, N).
 template <class T>
 oracle::Vec weight_gradient_rows(const DeviceArray<T>& x, const DeviceArray<T>& dy, const Shape& s,
