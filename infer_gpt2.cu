@@ -95,7 +95,8 @@ int main(int argc, char** argv) {
     return *exit_code;
   }
   try {
-    const InferConfig settings = resolve(request);
+    InferConfig settings = resolve(request);
+    settings.model = find_pretrained("--model", settings.model);
     select_device(choice_name(settings.device), argv);
     const Job job = make_job(settings);
     dispatch_dtype(settings.dtype, [&]<class T>() { run<T>(job, settings); });

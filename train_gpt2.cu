@@ -7,17 +7,20 @@
 #include <string>
 #include <utility>
 
-#include "data/toy_run.h"                  // ToySource: the data of a run without --train
-#include "llmc/comm/launcher.h"            // process_info_from_environment: rank and ranks
-#include "llmc/config/command_line.h"      // parse_command_line
-#include "llmc/config/quantities.h"        // error_text
-#include "llmc/config/train_table.h"       // the flags
-#include "llmc/device/select.h"            // select_device: GPU or host
-#include "llmc/model/pretrained.h"         // read_pretrained_config
-#include "llmc/train/run/data_source.h"    // TextSource: the data of all other runs
-#include "llmc/train/run/default_batch.h"  // the default batch on a GPU
-#include "llmc/train/run/resolve.h"        // resolve: defaults filled in, everything checked
-#include "llmc/train/trainer.h"            // Trainer: memory, steps, evaluation, checkpoints
+#include "data/toy_run.h"                     // ToySource: the data of a run without --train
+#include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
+#include "llmc/config/command_line.h"         // parse_command_line
+#include "llmc/config/quantities.h"           // error_text
+#include "llmc/config/recorded_settings.h"    // with_recorded: typed flags, then recorded ones
+#include "llmc/config/train_table.h"          // the flags
+#include "llmc/device/select.h"               // select_device: GPU or host
+#include "llmc/model/pretrained.h"            // find_pretrained
+#include "llmc/train/run/data_source.h"       // TextSource: the data of all other runs
+#include "llmc/train/run/default_batch.h"     // the default batch on a GPU
+#include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
+#include "llmc/train/run/resolve.h"           // resolve: defaults filled in, everything checked
+#include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
+#include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 
@@ -38,41 +41,49 @@ Gpt2Config default_text_shape() {
   return {};
 }
 
-// The shape of --init-from, if that is given.
-std::optional<Gpt2Config> shape_of_weights(const Request& request) {
-  if (!request.model.init_from) return std::nullopt;
-  const std::string& path = *request.model.init_from;
-  check_pretrained_path("--init-from", path);
-  return from_huggingface(read_pretrained_config(path), path);
+// Throws if flags that are typed have no effect on the toy language.
+void require_toy_flags(const Request& typed) {
+  const std::string hint = "give --train FILE; or, with --steps 0, --val FILE or --eval TASK:FILE";
+  if (typed.model.init_from) {
+    fail("--init-from " + *typed.model.init_from + ": there is no text to train on or to evaluate",
+         hint);
+  }
+  const auto refuse = [&](const std::string& flag) {
+    fail(flag + " has no effect without --train: the toy language has words and sizes of its own",
+         hint);
+  };
+  if (typed.data.tokenizer) refuse("--tokenizer " + *typed.data.tokenizer);
+  if (typed.model.name) refuse("--model " + *typed.model.name);
+  if (typed.data.vocab_size) refuse("--vocab-size");
 }
 
 // Texts if the flags name data, else the toy language. --eval alone scores texts by a model that
-// learns the toy language; with --steps 0 or weights it evaluates that model.
-std::unique_ptr<DataSource> choose_source(const Request& request,
-                                          const std::optional<Gpt2Config>& weights) {
-  const bool has_model = weights || !requests_training(request, {});
-  if (request.data.train || request.data.val || (request.evaluation.tasks && has_model)) {
-    return std::make_unique<TextSource>(request, default_text_shape(), weights);
+// learns the toy language; with --steps 0 or weights it evaluates that model. `known`: flags that
+// are typed or recorded.
+std::unique_ptr<DataSource> choose_source(const Request& typed, const Request& known,
+                                          const std::optional<StartingWeights>& weights) {
+  const bool has_model = typed.model.init_from || !requests_training(known, {});
+  if (known.data.train || known.data.val || (known.evaluation.tasks && has_model)) {
+    return std::make_unique<TextSource>(known, typed.data.tokenizer, default_text_shape(), weights);
   }
-  if (request.data.vocab_size) {
-    fail("--vocab-size has no effect on the toy language", "give token files with --train");
-  }
+  require_toy_flags(typed);
   return std::make_unique<toy::ToySource>();
 }
 
 // Facts that are known before the data are read.
 RunFacts facts_of(const Request& request, const DataSource& source,
-                  const std::optional<Gpt2Config>& weights) {
+                  const std::optional<StartingWeights>& weights,
+                  const std::optional<RecordedRun>& resumed) {
   RunFacts facts{.default_shape = source.default_shape(),
-                 .weights = weights,
                  .tokenizer = source.tokenizer().name(),
                  .preset = source.preset()};
   facts.default_shape.vocabulary = source.tokenizer().vocabulary_size();
   if (weights) {
-    check_vocabulary("--init-from " + *request.model.init_from, weights->vocabulary,
-                     source.tokenizer());
+    facts.weights = weights->shape;
+    facts.weights_path = weights->path;
+    check_vocabulary(weights->name(), weights->shape.vocabulary, source.tokenizer());
   }
-  set_resumed_batch(facts, request);
+  if (resumed) facts.preset = with_recorded(resumed->settings, facts.preset);
   if (kCudaTarget && source.fills_memory()) {
     set_gpu_batch(facts, request, device_properties().total_memory);
   }
@@ -94,18 +105,30 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
   std::cerr << "run: " << run.schedule.steps << " steps of " << run.tokens_per_step() << " tokens ("
             << run.batch.batch_size << " sequences x " << run.batch.seq_len << " tokens x "
             << run.batch.grad_accum << " micro-batches)\n";
+  if (run.output.out.empty()) {
+    std::cerr << "without --out DIR nothing is saved: the model is gone when the run ends\n";
+  }
 }
 
-void run(const Request& request) {
-  const std::optional<Gpt2Config> weights = shape_of_weights(request);
-  const std::unique_ptr<DataSource> source = choose_source(request, weights);
-  RunFacts facts = facts_of(request, *source, weights);
+void run(Request request) {
+  const std::optional<RecordedRun> resumed = find_recorded_run(request);
+  if (resumed) {
+    request.model.init_from.reset();  // the checkpoint has weights of its own
+  } else if (request.model.init_from) {
+    request.model.init_from = find_pretrained("--init-from", *request.model.init_from);
+  }
+  const Request known = resumed ? with_recorded(request, resumed->settings) : request;
+  const std::string error = requirement_error(train_settings(), request, known);
+  if (!error.empty()) fail(error);
+  const std::optional<StartingWeights> weights = starting_weights(request, resumed);
+  const std::unique_ptr<DataSource> source = choose_source(request, known, weights);
+  RunFacts facts = facts_of(request, *source, weights, resumed);
   RunData data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
   if (data.train) facts.windows = data.train->windows();
   const RunConfig config = resolve(request, facts);
   describe(config, facts.windows);
   dispatch_dtype(config.precision.dtype, [&]<class T>() {
-    Trainer<T> trainer(config, std::move(data));
+    Trainer<T> trainer(config, std::move(data), resumed);
     config.training() ? trainer.train() : trainer.evaluate_only();
   });
 }
@@ -121,7 +144,7 @@ int main(int argc, char** argv) {
   try {
     require_one_process();
     select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
-    run(request);
+    run(std::move(request));
     return kExitOk;
   } catch (const std::exception& error) {
     std::cerr << "train_gpt2: " << error_text(error, train_settings()) << "\n";

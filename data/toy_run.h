@@ -11,6 +11,7 @@
 #include "data/toy_language.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run/data_source.h"
+#include "llmc/train/run/recorded_run.h"
 
 namespace llmc::toy {
 
@@ -18,7 +19,7 @@ inline constexpr std::int64_t kTrainTokens = 2'000'000, kValidationTokens = 40'0
 
 class ToySource final : public DataSource {
  public:
-  ToySource() : tokenizer_(std::make_unique<WordTokenizer>(language_.words(), "the toy language")) {
+  ToySource() : tokenizer_(std::make_unique<WordTokenizer>(language_.words(), kToyTextName)) {
     std::fprintf(stderr,
                  "no --train: using the built-in toy language of %zu words; the loss cannot fall "
                  "below its entropy of %.4f nats per token\n",
@@ -50,7 +51,7 @@ class ToySource final : public DataSource {
     data.tokenizer = std::move(tokenizer_);
     data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
     RunSources sources;
-    sources.train = text("the toy language", 2 * config.seed, kTrainTokens);
+    sources.train = text(kToyTextName, 2 * config.seed, kTrainTokens);
     sources.validation =
         text("the toy language's validation text", 2 * config.seed + 1, kValidationTokens);
     cut_windows(data, std::move(sources), config, training);

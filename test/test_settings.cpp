@@ -12,7 +12,7 @@
 #include "llmc/config/command_line.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/quantities.h"
-#include "llmc/config/resume_notes.h"
+#include "llmc/config/recorded_settings.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
 #include "llmc/train/run/resolve.h"

@@ -1,5 +1,6 @@
 // Parses the command line of a program according to its settings table. In addition to what
-// setting.h requires, a program P has kName, kDescription, settings() and contradiction().
+// setting.h requires, a program P has kName, kDescription, settings(), contradiction() and
+// completes_flags().
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "llmc/base/json.h"
+#include "llmc/config/fill_settings.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/settings_json.h"
@@ -136,15 +138,15 @@ void check_relations(const Settings<P>& table, const typename P::Request& reques
   };
   for (const Setting<P>& row : table) {
     if (!is_given(row, request)) continue;
-    for (const std::string& flag : row.required_flags) {
-      if (!has_flag(flag)) throw CLI::ValidationError(row.flag + " needs " + flag);
-    }
     for (const std::string& flag : row.excluded_flags) {
       if (has_flag(flag))
         throw CLI::ValidationError(row.flag + " and " + flag + " exclude each other");
     }
   }
-  const std::string error = P::contradiction(request);
+  std::string error = P::contradiction(request);
+  if (error.empty() && !P::completes_flags(request)) {
+    error = requirement_error(table, request, request);
+  }
   if (!error.empty()) throw CLI::ValidationError(error);
 }
 

@@ -25,6 +25,7 @@ struct InferProgram {
       "stdout as it is generated; everything else goes to stderr.";
   static const Settings<InferProgram>& settings();
   static std::string contradiction(const InferRequest&) { return {}; }
+  static bool completes_flags(const InferRequest&) { return false; }
 };
 
 namespace infer_detail {
@@ -34,8 +35,8 @@ inline Settings<InferProgram> text_rows() {
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model); },
        .unit = "DIR|FILE",
-       .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, or a "
-               "model file of llm.c (.bin)",
+       .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, its --out "
+               "(the newest valid checkpoint there), or a model file of llm.c (.bin)",
        .synonym = "-m",
        .required = true},
       {.flag = "--tokenizer",

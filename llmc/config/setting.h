@@ -145,14 +145,17 @@ inline Range between(double min, double max) {
   return {min, max};
 }
 
-// Whether a resumed run may use another value than the run it continues.
+// Whether a resumed run may use another value than the run it continues. Checkpoints record all
+// settings except `indirect` and `process` ones; a resumed run uses the recorded value of every
+// flag that is not typed.
 enum class OnResume {
-  free,      // yes; results do not change, or only in rounding
-  noted,     // yes; checkpoints keep the value, and a change is reported
-  indirect,  // yes; the settings that follow from it are noted
+  free,      // yes, and a change is reported; results do not change, or only in rounding
+  noted,     // yes, and a change is reported
+  indirect,  // yes; the settings that follow from it are recorded and reported
   adapted,   // yes; the position in the data is converted (train/checkpoint/resuming.h)
   ignored,   // the value is not used: the checkpoint has its own weights and loss scale
-  fixed      // no; a change is an error
+  fixed,     // no; a change is an error
+  process    // the setting belongs to one process, not to the run
 };
 
 // The setting has an effect only if another flag has one of these values.
@@ -173,6 +176,13 @@ struct CardText {
 
   int order = 0;
   std::string text;
+};
+
+// A recorded run that is continued from another directory, or whose --out was moved.
+struct Relocation {
+  std::string directory;  // working directory of the run so far
+  std::string out;        // --out of the run so far, as it was typed there
+  std::string new_out;    // --out now
 };
 
 template <class P>
@@ -200,6 +210,9 @@ struct Setting {
   std::function<std::string(const std::string&)> check;
   // Returns the value that another given flag implies. It precedes presets and the default.
   std::function<std::optional<SettingValue>(const Resolution<P>&)> implied_value;
+  // For texts with names of files: returns the text with names that lead to the same files after a
+  // relocation (relocation.h).
+  std::function<std::string(const std::string&, const Relocation&)> relocate;
   // Throws if the value conflicts with those of the rows above; called as soon as the value is set.
   std::function<void(const Resolution<P>&)> verify;
   std::string group;  // heading in --help; set by the table

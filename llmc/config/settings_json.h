@@ -12,8 +12,8 @@
 
 namespace llmc {
 
-inline constexpr std::array<const char*, 6> kOnResumeNames = {"free",    "noted",   "indirect",
-                                                              "adapted", "ignored", "fixed"};
+inline constexpr std::array<const char*, 7> kOnResumeNames = {
+    "free", "noted", "indirect", "adapted", "ignored", "fixed", "process"};
 
 // Returns a list of rows. "default" is the constant, or null if the default is a rule or missing.
 // "default_text" is what --help prints.

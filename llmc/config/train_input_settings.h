@@ -7,6 +7,7 @@
 
 #include "llmc/config/eval_spec.h"
 #include "llmc/config/gpt2_config.h"
+#include "llmc/config/relocation.h"
 #include "llmc/config/setting.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
@@ -67,28 +68,30 @@ Settings<P> data_rows() {
        .fallback = "a toy language",
        .changes_results = true,
        .on_resume = OnResume::adapted,
-       .resume_text =
-           "file names, weights and numbers of tokens are compared; directories are not"},
+       .resume_text = "file names, weights and numbers of tokens are compared; directories are not",
+       .relocate = relocate_sources},
       {.flag = "--val",
        .field = [](auto& s) -> decltype(auto) { return (s.data.val); },
        .unit = "NAME,...",
        .help = "validation data, in the same formats as --train",
        .fallback = "the last 5% of each source of --train",
-       .quantity = "validation text"},
+       .quantity = "validation text",
+       .relocate = relocate_sources},
       {.flag = "--text-field",
        .field = [](auto& s) -> decltype(auto) { return (s.data.text_field); },
        .unit = "KEY",
        .help = "key of the text in each object of a .jsonl file",
        .fallback = SettingValue("text"),
        .changes_results = true,
-       .on_resume = OnResume::adapted,
+       .on_resume = OnResume::noted,
        .quantity = "text field"},
       {.flag = "--cache-dir",
        .field = [](auto& s) -> decltype(auto) { return (s.data.cache_dir); },
        .unit = "DIR",
        .help = "directory for the cached tokens of texts",
        .fallback = "next to each text",
-       .excluded_flags = {"--no-cache"}},
+       .excluded_flags = {"--no-cache"},
+       .relocate = relocate_path},
       {.flag = "--no-cache",
        .field = [](auto& s) -> decltype(auto) { return (s.data.no_cache); },
        .help = "tokenize texts at every start, without a cache"},
@@ -108,7 +111,8 @@ Settings<P> data_rows() {
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .resume_text = "every token must stand for the same text; the files may differ",
-       .quantity = "tokenizer"},
+       .quantity = "tokenizer",
+       .relocate = relocate_tokenizer},
       {.flag = "--vocab-size",
        .field = [](auto& s) -> decltype(auto) { return (s.data.vocab_size); },
        .unit = "TOKENS",
@@ -143,7 +147,8 @@ Settings<P> model_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.model.init_from); },
        .unit = "DIR|FILE",
        .help = "initial weights, which also set the model's sizes: a directory that transformers "
-               "saved, a checkpoint, or a model file of llm.c (.bin)",
+               "saved, a checkpoint, the --out of another run (its newest valid checkpoint), or a "
+               "model file of llm.c (.bin)",
        .changes_results = true,
        .on_resume = OnResume::ignored},
       {.flag = "--layers",
@@ -199,13 +204,12 @@ Settings<P> batch_rows() {
        .unit = "SEQUENCES",
        .help = "sequences per micro-batch",
        .fallback = {"8 on a CPU; on a GPU the largest power of two up to 64 that fits into its "
-                    "memory minus 2 GiB; that of the checkpoint with --resume",
+                    "memory minus 2 GiB",
                     [](const Resolution<P>& r) { return r.facts.default_batch_size; }},
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .resume_text = "the position in the data counts sequences, so none is skipped or repeated",
-       .implied_value = [](const Resolution<P>& r) { return resumed_batch_size(r); }},
+       .resume_text = "the position in the data counts sequences, so none is skipped or repeated"},
       {.flag = "--seq-len",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.seq_len); },
        .unit = "TOKENS",
@@ -222,8 +226,7 @@ Settings<P> batch_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.batch.grad_accum); },
        .unit = "MICRO-BATCHES",
        .help = "micro-batches per step",
-       .fallback = {"1 on a CPU; on a GPU as many as come closest to 524288 tokens per step; that "
-                    "of the checkpoint with --resume",
+       .fallback = {"1 on a CPU; on a GPU as many as come closest to 524288 tokens per step",
                     [](const Resolution<P>& r) { return default_grad_accum(r); }},
        .range = at_least(1),
        .excluded_flags = {"--total-batch-tokens"},
@@ -274,7 +277,8 @@ Settings<P> evaluation_rows() {
        .help = "evaluation tasks, separated by commas: perplexity (a text or token file), wikitext "
                "(a text, detokenized), lambada or hellaswag (.jsonl); --steps 0 evaluates without "
                "training",
-       .check = eval_spec_error},
+       .check = eval_spec_error,
+       .relocate = relocate_after_colon},
       {.flag = "--eval-task-every",
        .field = [](auto& s) -> decltype(auto) { return (s.evaluation.every); },
        .unit = "STEPS",
@@ -285,7 +289,8 @@ Settings<P> evaluation_rows() {
       {.flag = "--eval-limit",
        .field = [](auto& s) -> decltype(auto) { return (s.evaluation.limit); },
        .unit = "EXAMPLES",
-       .help = "maximum number of examples per file of lambada and hellaswag; 0 uses all",
+       .help = "maximum number of examples per file of lambada and hellaswag, and of windows per "
+               "file of perplexity and wikitext; 0 uses all",
        .fallback = 0,
        .range = at_least(0),
        .required_flags = {"--eval"}},
@@ -297,7 +302,8 @@ Settings<P> evaluation_rows() {
        .fallback = {"half of --seq-len",
                     [](const Resolution<P>& r) { return (r.config.batch.seq_len + 1) / 2; }},
        .range = at_least(1),
-       .required_flags = {"--eval"}},
+       .required_flags = {"--eval"},
+       .implied_value = [](const Resolution<P>& r) { return implied_stride(r); }},
   };
 }
 

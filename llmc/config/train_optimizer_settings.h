@@ -199,7 +199,8 @@ Settings<P> dropout_rows() {
         .fallback = {"--dropout", [](const Resolution<P>& r) { return r.config.dropout.all; }},
         .range = between(0, 0.999999),
         .changes_results = true,
-        .on_resume = OnResume::noted};
+        .on_resume = OnResume::noted,
+        .implied_value = [](const Resolution<P>& r) { return implied_dropout(r); }};
   };
   return {
       {.flag = "--dropout",
@@ -230,6 +231,7 @@ Settings<P> precision_rows() {
        .help = "device to run on; auto selects a GPU if there is one",
        .fallback = SettingValue("auto"),
        .changes_results = true,
+       .on_resume = OnResume::process,
        .quantity = "device"},
       {.flag = "--dtype",
        .field = [](auto& s) -> decltype(auto) { return (s.precision.dtype); },
@@ -272,7 +274,8 @@ Settings<P> precision_rows() {
        .unit = "TFLOP/s",
        .help = "peak performance that MFU is relative to",
        .fallback = "from the GPU's data sheet, else measured with matrix products",
-       .range = at_least(0)},
+       .range = at_least(0),
+       .on_resume = OnResume::process},
       {.flag = "--seed",
        .field = [](auto& s) -> decltype(auto) { return (s.seed); },
        .unit = "N",

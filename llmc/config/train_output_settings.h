@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "llmc/config/relocation.h"
 #include "llmc/config/setting.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
@@ -37,6 +38,7 @@ struct OutputSettings {
   Value<std::int64_t> checkpoint_every;  // steps between checkpoints; 0: only at the end
   Value<std::int64_t> keep_checkpoints;  // number of newest checkpoints to keep; 0: all
   Value<std::int64_t> milestone_every;   // steps between permanent checkpoints; 0: none
+  Value<bool> keep_best;                 // save and keep the checkpoint of the best validation loss
   Value<bool> resume;
   Value<std::int64_t> stop_after;   // steps after which this process stops; 0: no limit
   Value<std::int64_t> max_skipped;  // consecutive skipped updates at which the run fails
@@ -86,7 +88,8 @@ Settings<P> sample_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.samples.final_out); },
        .unit = "FILE",
        .help = "write text sampled at the end of the run to this file",
-       .old_names = {"--samples-out"}},
+       .old_names = {"--samples-out"},
+       .relocate = relocate_path},
       {.flag = "--final-samples-tokens",
        .field = [](auto& s) -> decltype(auto) { return (s.samples.final_tokens); },
        .unit = "TOKENS",
@@ -104,7 +107,8 @@ Settings<P> output_rows() {
       {.flag = "--out",
        .field = [](auto& s) -> decltype(auto) { return (s.output.out); },
        .unit = "DIR",
-       .help = "directory for checkpoints; without it nothing is saved"},
+       .help = "directory for checkpoints; without it nothing is saved",
+       .on_resume = OnResume::process},
       {.flag = "--checkpoint-every",
        .field = [](auto& s) -> decltype(auto) { return (s.output.checkpoint_every); },
        .unit = "STEPS",
@@ -127,32 +131,46 @@ Settings<P> output_rows() {
        .fallback = 0,
        .range = at_least(0),
        .required_flags = {"--keep-checkpoints"}},
+      {.flag = "--keep-best",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.keep_best); },
+       .help = "save at each new lowest validation loss, and keep the checkpoint of the lowest "
+               "whatever --keep-checkpoints removes; --keep-best=false does neither",
+       .fallback = {"on if validation losses are computed",
+                    [](const Resolution<P>& r) { return r.config.validation.every > 0; }},
+       .required_flags = {"--out"},
+       .verify = [](const Resolution<P>& r) { return check_keep_best(r); }},
       {.flag = "--resume",
        .field = [](auto& s) -> decltype(auto) { return (s.output.resume); },
-       .help = "resume from the newest valid checkpoint in --out",
-       .required_flags = {"--out"}},
+       .help = "continue the run in --out from its newest valid checkpoint, which sets every flag "
+               "that is not typed; with --train, a new run starts if there is none",
+       .required_flags = {"--out"},
+       .on_resume = OnResume::process},
       {.flag = "--stop-after",
        .field = [](auto& s) -> decltype(auto) { return (s.output.stop_after); },
        .unit = "STEPS",
        .help = "save and exit after this many steps of this process; 0 means no limit",
        .fallback = 0,
-       .range = at_least(0)},
+       .range = at_least(0),
+       .on_resume = OnResume::process},
       {.flag = "--log",
        .field = [](auto& s) -> decltype(auto) { return (s.output.log); },
        .unit = "FILE.jsonl",
-       .help = "file for the run log, as JSON lines"},
+       .help = "file for the run log, as JSON lines",
+       .relocate = relocate_path},
       {.flag = "--profile",
        .field = [](auto& s) -> decltype(auto) { return (s.output.profile); },
        .unit = "STEPS",
        .help =
            "number of steps to profile by operation, from the second step on; 0 disables profiling",
        .fallback = 0,
-       .range = at_least(0)},
+       .range = at_least(0),
+       .on_resume = OnResume::process},
       {.flag = "--profile-out",
        .field = [](auto& s) -> decltype(auto) { return (s.output.profile_out); },
        .unit = "FILE.jsonl",
        .help = "also write the profile to this file, as JSON lines",
-       .required_flags = {"--profile"}},
+       .required_flags = {"--profile"},
+       .on_resume = OnResume::process},
   };
 }
 

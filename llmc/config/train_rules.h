@@ -17,7 +17,7 @@ namespace llmc {
 
 using TrainResolution = Resolution<TrainProgram>;
 
-// Returns the size of the model that --init-from or --model implies, if one of them is given.
+// Returns the size of the model that its weights or --model imply, if one of them is given.
 inline std::optional<SettingValue> implied_size(const TrainResolution& r,
                                                 std::int64_t Gpt2Config::*size) {
   if (r.facts.weights) return *r.facts.weights.*size;
@@ -36,28 +36,33 @@ inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
 
 // Weights from a file define the model's sizes: a flag with another size is an error. This includes
 // a shorter --context; --seq-len sets the length of shorter sequences.
-inline void check_agreement(const RunConfig& config, const Gpt2Config& weights) {
-  const auto require_equal = [&](const std::string& flag, std::int64_t requested,
-                                 std::int64_t size) {
-    if (requested == size) return;
-    fail(flag + " " + std::to_string(requested) + " does not agree with " + std::to_string(size) +
-             " in " + config.model.init_from,
-         "leave the flag out: --init-from sets the model's sizes");
+inline void check_agreement(const TrainResolution& r) {
+  const Gpt2Config& weights = *r.facts.weights;
+  const ModelSettings<std::optional>& typed = r.request.model;
+  const auto require_equal = [&](const std::string& flag,
+                                 const std::optional<std::int64_t>& typed_size, std::int64_t size) {
+    if (typed_size.value_or(size) == size) return;
+    fail(flag + " " + std::to_string(*typed_size) + " does not agree with " + std::to_string(size) +
+             " in " + r.facts.weights_path,
+         "leave the flag out: the weights set the model's sizes");
   };
-  require_equal("--layers", config.model.layers, weights.layers);
-  require_equal("--heads", config.model.heads, weights.heads);
-  require_equal("--channels", config.model.channels, weights.channels);
-  require_equal("--context", config.model.context, weights.context);
-  if (config.model.name.empty()) return;
-  const Gpt2Config named_shape = config_from_name(config.model.name);
-  require_equal("--model " + config.model.name + " with layers", named_shape.layers,
-                weights.layers);
-  require_equal("--model " + config.model.name + " with channels", named_shape.channels,
-                weights.channels);
+  require_equal("--layers", typed.layers, weights.layers);
+  require_equal("--heads", typed.heads, weights.heads);
+  require_equal("--channels", typed.channels, weights.channels);
+  require_equal("--context", typed.context, weights.context);
+  if (!typed.name) return;
+  const Gpt2Config named_shape = config_from_name(*typed.name);
+  if (!typed.layers) {
+    require_equal("--model " + *typed.name + " with layers", named_shape.layers, weights.layers);
+  }
+  if (!typed.channels) {
+    require_equal("--model " + *typed.name + " with channels", named_shape.channels,
+                  weights.channels);
+  }
 }
 
 inline void check_model(const TrainResolution& r) {
-  if (r.facts.weights) return check_agreement(r.config, *r.facts.weights);
+  if (r.facts.weights) return check_agreement(r);
   check_config(model_shape(r.config, r.facts));
 }
 
@@ -92,17 +97,9 @@ inline std::int64_t default_grad_accum(const TrainResolution& r) {
   return std::max<std::int64_t>(1, (*r.facts.default_step_tokens + micro / 2) / micro);
 }
 
-// The --batch-size of the resumed checkpoint, if any.
-inline std::optional<SettingValue> resumed_batch_size(const TrainResolution& r) {
-  if (!r.facts.resumed_batch_size) return std::nullopt;
-  return *r.facts.resumed_batch_size;
-}
-
-// The --grad-accum that --total-batch-tokens implies, if that is given; else that of the resumed
-// checkpoint, if any.
+// The --grad-accum that --total-batch-tokens implies, if that is given.
 inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
   const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
-  if (!total && r.facts.resumed_grad_accum) return *r.facts.resumed_grad_accum;
   if (!total) return std::nullopt;
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len, micro = B * T;
   if (*total % micro == 0) return *total / micro;
@@ -141,6 +138,25 @@ inline std::optional<SettingValue> implied_steps(const TrainResolution& r) {
 // Steps between two events if a run has `count` of them; at least 1.
 inline std::int64_t step_interval(const TrainResolution& r, std::int64_t count) {
   return std::max<std::int64_t>(1, r.config.schedule.steps / count);
+}
+
+// The dropout probability of each part that --dropout implies, if that is given.
+inline std::optional<SettingValue> implied_dropout(const TrainResolution& r) {
+  if (!r.request.dropout.all) return std::nullopt;
+  return *r.request.dropout.all;
+}
+
+// Half of a new --seq-len, if the --eval-stride of the resumed run is longer than that.
+inline std::optional<SettingValue> implied_stride(const TrainResolution& r) {
+  const std::int64_t T = r.config.batch.seq_len;
+  if (r.facts.preset.evaluation.stride.value_or(0) <= T) return std::nullopt;
+  return (T + 1) / 2;
+}
+
+inline void check_keep_best(const TrainResolution& r) {
+  if (!r.request.output.keep_best.value_or(false) || r.config.validation.every > 0) return;
+  fail("--keep-best has no effect with --eval-every 0: no validation losses are computed",
+       "leave it out, or give a positive --eval-every");
 }
 
 inline void check_loss_scale(const TrainResolution& r) {

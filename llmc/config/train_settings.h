@@ -69,16 +69,19 @@ struct RunConfig : TrainSettings<Resolved> {
 
 // Facts about a run that only the weights, the data and the device determine.
 struct RunFacts {
-  // Sizes if neither --model nor --init-from is given, and the vocabulary of the tokenizer.
+  // Sizes if neither --model nor weights set them, and the vocabulary of the tokenizer.
   Gpt2Config default_shape = {};
-  std::optional<Gpt2Config> weights = {};    // the shape of --init-from
+  // The weights that the run starts from, of --init-from or of the resumed checkpoint: their shape
+  // and path.
+  std::optional<Gpt2Config> weights = {};
+  std::string weights_path = {};
   std::string tokenizer = "bytes";           // name of the tokenizer
   std::optional<std::int64_t> windows = {};  // number of training windows, once the data are read
   std::int64_t default_batch_size = 8;
   std::optional<std::int64_t> default_step_tokens = {};  // empty: one micro-batch per step
-  // From the checkpoint of --resume.
-  std::optional<std::int64_t> resumed_batch_size = {}, resumed_grad_accum = {};
-  Request preset = {};  // defaults of this kind of run
+  // Values of the flags that are not typed: those of the resumed checkpoint, else the defaults of
+  // this kind of run.
+  Request preset = {};
 };
 
 // train_gpt2 as a program P of setting.h and command_line.h.
@@ -93,6 +96,11 @@ struct TrainProgram {
       "--train, it trains a small model on a toy language, which has defaults of its own.";
   static const std::vector<Setting<TrainProgram>>& settings();
   static std::string contradiction(const Request&) { return {}; }
+  // Whether the flags that others need may come from elsewhere; requirement_error() checks them
+  // later.
+  static bool completes_flags(const Request& request) {
+    return request.output.resume.value_or(false);
+  }
 };
 
 }  // namespace llmc

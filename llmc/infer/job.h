@@ -35,9 +35,9 @@ struct Job {
   }
 };
 
-// Reads the config, the tokenizer and the prompt. Throws an Error that names the flag or the file.
+// Reads the config, the tokenizer and the prompt. --model must be a path of find_pretrained().
+// Throws an Error that names the flag or the file.
 inline Job make_job(const InferConfig& settings) {
-  check_pretrained_path("--model", settings.model);
   const HuggingFaceConfig config = read_pretrained_config(settings.model);
   Job job;
   job.config = from_huggingface(config, settings.model);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include "llmc/base/file.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
@@ -46,10 +48,11 @@ inline Gpt2Config from_huggingface(const HuggingFaceConfig& config, const std::s
   return out;
 }
 
-// Throws unless `path` is a Hugging Face directory, a checkpoint or an llm.c model file. (`--out`
-// contains checkpoints but is not one.) The error names `flag`.
-inline void check_pretrained_path(const std::string& flag, const std::string& path) {
-  if (is_llmc_model_file(path)) return;
+// Returns the path of the weights that `path` names: a Hugging Face directory, a checkpoint or an
+// llm.c model file itself; for the --out directory of a run, its newest valid checkpoint, which is
+// reported on stderr. Throws for anything else; the error names `flag`.
+inline std::string find_pretrained(const std::string& flag, const std::string& path) {
+  if (is_llmc_model_file(path)) return path;
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     const bool file = std::filesystem::exists(path, ignored);
@@ -58,14 +61,16 @@ inline void check_pretrained_path(const std::string& flag, const std::string& pa
          "give a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }
-  if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return;
-  std::string newest;
-  for (const auto& directory : directories_in(path)) {
-    if (directory.filename().string().starts_with("step_")) newest = directory.string();
+  if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return path;
+  const CheckpointSearchResult newest = find_newest_checkpoint(path);
+  for (const std::string& warning : newest.warnings) std::cerr << "warning: " << warning << "\n";
+  if (!newest.path) {
+    fail(flag + " " + path + " contains no " + kConfigName + " and no valid checkpoint",
+         "give a directory that transformers saved, a checkpoint of train_gpt2 or its --out");
   }
-  fail(flag + " " + path + " contains no " + kConfigName,
-       newest.empty() ? "give a directory that transformers saved, or a checkpoint of train_gpt2"
-                      : "use one of its checkpoints: " + flag + " " + newest);
+  std::cerr << flag << ": " << newest.path->string() << ", the newest valid checkpoint of " << path
+            << "\n";
+  return newest.path->string();
 }
 
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from

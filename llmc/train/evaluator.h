@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -62,6 +63,8 @@ class Evaluator {
     if (Interruption::requested()) return;
     progress.validation(position.step, loss);
     position.validation = {position.step, loss};
+    const bool lowest = std::isfinite(loss) && (!position.best || loss < position.best->loss);
+    if (position.step > 0 && lowest) position.best = position.validation;
   }
 
   // Runs the tasks of --eval. Each result is reported and logged with `step`.

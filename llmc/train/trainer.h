@@ -28,19 +28,21 @@ template <class T>
 class Trainer {
  public:
   // Allocates and fills the device memory of the run; throws with a hint if it does not fit.
-  Trainer(const RunConfig& config, RunData data)
+  // `resumed`: the run that --resume continues, if there is one.
+  Trainer(const RunConfig& config, RunData data, std::optional<RecordedRun> resumed = {})
       : config_(config),
         data_(std::move(data)),
+        resumed_(std::move(resumed)),
         engine_(config.shape, config.run_shape(), {.allow_tf32 = config.precision.tf32}),
         evaluator_(config_, data_, engine_.runner()),
-        checkpointer_(config_, data_, engine_) {
+        checkpointer_(config_, data_, engine_, resumed_) {
     // Measured before allocate(), because measuring needs memory that the model uses afterwards.
     if (config.training()) {
       peak_ = peak_of<T>(config.device.peak_tflops, device_properties(), config.precision.tf32,
                          engine_.context().gemm, engine_.stream());
     }
     allocate(engine_);
-    set_initial_state(engine_, config_);
+    set_initial_state(engine_, config_, resumed_.has_value());
   }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -89,6 +91,7 @@ class Trainer {
     // The rules, in the order in which they run after a step.
     const Rule validation = {{config_.validation.every}, Rule::OnLastStep::if_enabled, [&] {
                                evaluator_.validate(position_, progress);
+                               if (checkpointer_.is_new_best(position_)) save_best(progress, last);
                              }};
     const Rule sample = {{config_.samples.every}, Rule::OnLastStep::if_enabled, [&] {
                            evaluator_.show_sample(position_.step, progress);
@@ -108,6 +111,7 @@ class Trainer {
         reporter.step(position_, engine_.stream(), [&] {
           const StepResult result = step.run(position_);
           loss_ = result.loss;  // for the model card, even if the log cannot be written
+          position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
           return result;
         });
         for (const Rule* rule : {&validation, &sample, &checkpoint, &tasks}) {
@@ -127,6 +131,15 @@ class Trainer {
 
   void save(Progress& progress) { checkpointer_.save(position_, loss_, progress); }
 
+  // Saves a checkpoint because of its validation loss. If a checkpoint is due anyway, it is not
+  // removed when another has a lower loss.
+  void save_best(Progress& progress, std::int64_t last) {
+    const OutputSettings<Resolved>& output = config_.output;
+    const Rule regular = {
+        {output.checkpoint_every, output.milestone_every}, Rule::OnLastStep::always, {}};
+    checkpointer_.save(position_, loss_, progress, !regular.due(position_.step, last));
+  }
+
   static void print_results(const std::vector<EvalResult>& results) {
     if (results.empty()) return;
     std::cout << eval_table(results) << std::flush;
@@ -140,6 +153,7 @@ class Trainer {
 
   RunConfig config_;
   RunData data_;
+  std::optional<RecordedRun> resumed_;
   TrainingEngine<T> engine_;
   Evaluator<T> evaluator_;
   Checkpointer<T> checkpointer_;

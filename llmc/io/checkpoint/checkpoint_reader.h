@@ -18,6 +18,7 @@
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
@@ -41,6 +42,7 @@ class CheckpointReader {
   const std::filesystem::path& path() const { return directory_; }
   std::int64_t step() const { return manifest_.step; }
   const CheckpointState& state() const { return manifest_.state; }
+  const TrainingHistory& history() const { return manifest_.history; }
 
   // Returns one value of the state. Throws if the state has no value of this name.
   const Scalar& state(const std::string& key) const {
@@ -215,8 +217,9 @@ struct CheckpointSearchResult {
 };
 
 // Returns the checkpoint in `root` with the highest step of which every byte is valid. Reads all
-// manifests, and the files of candidates from the newest to the first valid one. A `root` that does
-// not exist contains no checkpoint.
+// manifests, and the files of candidates from the newest to the first valid one. Links such as
+// `latest` are other names of checkpoints and not counted. A `root` that does not exist contains no
+// checkpoint.
 inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {
   CheckpointSearchResult result;
   const auto skip = [&](const std::filesystem::path& path, const std::string& reason) {
@@ -231,7 +234,8 @@ inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path
     }
     std::error_code ignored;
     const bool manifest = std::filesystem::exists(path / kManifestName, ignored);
-    if (!manifest && !name.starts_with("step_")) continue;  // unrelated directory
+    const bool link = std::filesystem::is_symlink(path, ignored);
+    if ((!manifest || link) && !name.starts_with("step_")) continue;  // unrelated directory
     try {
       candidates.emplace_back(CheckpointReader(path).step(), path);
     } catch (const Error& fault) {
@@ -251,26 +255,6 @@ inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path
     }
   }
   return result;
-}
-
-// Returns the state of the checkpoint in `root` with the highest step, without reading its tensors:
-// the manifest must be valid and the files must have their sizes. Empty if there is none.
-inline std::optional<CheckpointState> newest_state(const std::filesystem::path& root) {
-  std::optional<CheckpointState> state;
-  std::int64_t newest = -1;
-  for (const std::filesystem::path& path : directories_in(root)) {
-    if (is_temporary_name(path.filename().string())) continue;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path / kManifestName, ignored)) continue;
-    try {
-      const CheckpointReader reader(path);
-      if (reader.step() <= newest || !reader.sizes_match()) continue;
-      newest = reader.step();
-      state = reader.state();
-    } catch (const Error&) {  // find_newest_checkpoint() reports it
-    }
-  }
-  return state;
 }
 
 }  // namespace llmc

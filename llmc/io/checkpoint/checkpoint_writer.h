@@ -21,6 +21,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
@@ -109,7 +110,8 @@ class CheckpointWriter {
   // Makes the checkpoint durable and gives it its name. An older checkpoint of that name, valid or
   // torn, stays unchanged until the new one is complete, and is then removed. Throws if a tensor
   // has not been written.
-  void commit(std::int64_t step, const CheckpointState& state) {
+  void commit(std::int64_t step, const CheckpointState& state,
+              const TrainingHistory& history = {}) {
     require(!committed_, target_.string() + " is already committed");
     for (const TensorFile& file : tensor_files_) {
       if (!file.writer->finished()) file.writer->finish(false);
@@ -118,6 +120,7 @@ class CheckpointWriter {
     }
     manifest_.step = step;
     manifest_.state = state;
+    manifest_.history = history;
     write_file(directory_ / kManifestName, manifest_text(manifest_));
     publish();
     committed_ = true;

@@ -6,7 +6,8 @@
 //       "version": 1,
 //       "step": 100,
 //       "state": {"seed": 42, ...},        scalars that the trainer needs to resume
-//       "files": [
+//       "history": [...],                  stretches of steps (history.h); missing if there are
+//       none "files": [
 //         {"name": "model.safetensors", "bytes": 123, "xxh64": "0123456789abcdef",
 //          "slices": [...]},               only tensors that this file stores in part or renamed:
 //         ...                              {"name", "shape", "offset", "extent", "range"}, and
@@ -31,6 +32,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
+#include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/slice.h"
 
 namespace llmc {
@@ -48,6 +50,7 @@ struct ManifestFile {
 struct Manifest {
   std::int64_t step = 0;
   CheckpointState state;
+  TrainingHistory history;
   std::vector<ManifestFile> files;
 };
 
@@ -150,11 +153,12 @@ inline std::string manifest_text(const Manifest& manifest) {
   for (const auto& [key, value] : manifest.state) {
     state[key] = manifest_detail::scalar_to_json(value);
   }
-  const OrderedJson json = {{"format", kManifestFormat},
-                            {"version", kManifestVersion},
-                            {"step", manifest.step},
-                            {"state", std::move(state)},
-                            {"files", std::move(files)}};
+  OrderedJson json = {{"format", kManifestFormat},
+                      {"version", kManifestVersion},
+                      {"step", manifest.step},
+                      {"state", std::move(state)}};
+  if (!manifest.history.empty()) json["history"] = history_to_json(manifest.history);
+  json["files"] = std::move(files);
   std::string text = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace);
   text.resize(text.size() - std::string_view("\n}").size());  // the seal closes the object
   return text + manifest_detail::seal(text);
@@ -183,6 +187,9 @@ inline Manifest parse_manifest(std::string_view text, const std::string& what) {
   if (!state.is_object()) fail(what + ": state is not a JSON object");
   for (const auto& [key, value] : state.items()) {
     manifest.state[key] = scalar_from_json(value, what + ": state " + key);
+  }
+  if (const OrderedJson* history = json_member(json, "history")) {
+    manifest.history = history_from_json(*history, what);
   }
   for (const OrderedJson& file : member(json, "files", what)) {
     manifest.files.push_back(file_from_json(file, what));

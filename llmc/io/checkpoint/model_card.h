@@ -3,6 +3,7 @@
 // known facts. Licence and language are unknown, so the card names neither.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "llmc/base/json.h"
+#include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/huggingface.h"
 
 namespace llmc {
@@ -38,6 +40,8 @@ struct ModelCard {
   std::string arithmetic;  // dtype of the training run
   std::string optimizer;   // optimizer and its settings
   std::optional<MeasuredLoss> train_loss, validation_loss;
+  std::optional<MeasuredLoss> best_loss;  // lowest validation loss
+  TrainingHistory history;                // if it has several stretches, the card lists them
 };
 
 // max_length keeps generation within the positions of the model.
@@ -99,21 +103,72 @@ inline std::string shape_table(const ModelCard& card) {
                 {"stored as", "float32"}});
 }
 
+// All training texts, in the order in which they were first used. One text: its name. Several: each
+// with its tokens.
+inline std::string training_texts(const ModelCard& card) {
+  std::vector<std::pair<std::string, std::int64_t>> texts;
+  for (const TrainingStretch& stretch : card.history) {
+    const auto known = std::ranges::find(texts, stretch.train, &decltype(texts)::value_type::first);
+    if (known == texts.end()) {
+      texts.emplace_back(stretch.train, stretch.tokens);
+    } else {
+      known->second += stretch.tokens;
+    }
+  }
+  if (texts.size() < 2) return code(card.train);
+  std::string all;
+  for (const auto& [name, tokens] : texts) {
+    all += (all.empty() ? "" : "<br>") + code(name) + ": " + group_digits(tokens) + " tokens";
+  }
+  return all;
+}
+
 inline std::string training_table(const ModelCard& card) {
   std::vector<std::pair<std::string, std::string>> rows = {
       {"started from",
        card.initial_weights.empty() ? "random weights" : code(card.initial_weights)},
-      {"training text", code(card.train)}};
+      {"training text", training_texts(card)}};
   if (!card.validation.empty()) rows.emplace_back("validation text", code(card.validation));
   rows.emplace_back("optimizer steps", group_digits(card.step));
   rows.emplace_back(
       "tokens trained on",
       group_digits(card.tokens) + ", " + group_digits(card.tokens_per_step) + " in the last step");
-  rows.emplace_back("optimizer", card.optimizer);
+  rows.emplace_back(card.history.size() > 1 ? "optimizer, at the end" : "optimizer",
+                    card.optimizer);
   rows.emplace_back("arithmetic", card.arithmetic);
   if (card.train_loss) rows.emplace_back("training loss, of one step", loss_text(*card.train_loss));
   if (card.validation_loss) rows.emplace_back("validation loss", loss_text(*card.validation_loss));
+  if (card.best_loss &&
+      card.best_loss->step != card.validation_loss.value_or(MeasuredLoss{}).step) {
+    rows.emplace_back("lowest validation loss", loss_text(*card.best_loss));
+  }
   return table(rows);
+}
+
+inline std::string learning_rates(const TrainingStretch& stretch) {
+  char text[96];
+  if (stretch.max_lr == 0) return "not recorded";
+  std::snprintf(text, sizeof text, "%.3g to %.3g, at most %.3g", stretch.first_lr, stretch.last_lr,
+                stretch.max_lr);
+  return text;
+}
+
+// One row per stretch, if there are several.
+inline std::string history_table(const ModelCard& card) {
+  if (card.history.size() < 2) return {};
+  std::string text =
+      "### History\n\n| steps | training text | tokens | learning rate | changes |\n"
+      "|---|---|---|---|---|\n";
+  for (const TrainingStretch& stretch : card.history) {
+    std::string changes;
+    for (const std::string& change : stretch.changes) {
+      changes += (changes.empty() ? "" : "<br>") + code(change);
+    }
+    text += "| " + group_digits(stretch.first_step) + " to " + group_digits(stretch.last_step) +
+            " | " + code(stretch.train) + " | " + group_digits(stretch.tokens) + " | " +
+            learning_rates(stretch) + " | " + changes + " |\n";
+  }
+  return text + "\n";
 }
 
 inline std::string usage(const ModelCard& card) {
@@ -152,7 +207,7 @@ inline std::string model_card_text(const ModelCard& card) {
          "# " +
          card.name + "\n\nA GPT-2 language model, as it was after training step " +
          std::to_string(card.step) + ".\n\n## Model\n\n" + shape_table(card) + "## Training\n\n" +
-         training_table(card) +
+         training_table(card) + history_table(card) +
          "The licence of the training text is not recorded here, and the output of the model has\n"
          "not been examined for passages copied from that text.\n\n## Use\n\n" +
          usage(card);

@@ -1,12 +1,16 @@
 // Decides which checkpoints of a run are kept, and removes the others.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "llmc/base/error.h"
@@ -15,11 +19,18 @@
 
 namespace llmc {
 
+// The key of a checkpoint's state that is true if the checkpoint was saved only because its
+// validation loss was the lowest so far.
+inline constexpr const char* kOnlyBestKey = "only_best";
+
 // The `keep` newest checkpoints are kept (0: all). Milestones are kept too: checkpoints whose step
-// is a multiple of `milestone_every` (0: none).
+// is a multiple of `milestone_every` (0: none). So is the checkpoint of step `best`, the one with
+// the lowest validation loss. Checkpoints that were saved only as the best one are not counted, and
+// are removed when another is the best.
 struct Retention {
   std::int64_t keep = 0;
   std::int64_t milestone_every = 0;
+  std::optional<std::int64_t> best = {};
 
   bool is_milestone(std::int64_t step) const {
     return milestone_every > 0 && step % milestone_every == 0;
@@ -28,22 +39,53 @@ struct Retention {
 
 namespace retention_detail {
 
+struct OldCheckpoint {
+  std::filesystem::path path;
+  std::int64_t step = 0;
+  bool only_best = false;
+};
+
+inline bool is_only_best(const CheckpointReader& reader) {
+  const auto value = reader.state().find(kOnlyBestKey);
+  return value != reader.state().end() && value->second == Scalar(true);
+}
+
 // A directory is a checkpoint of the run if its manifest is valid and its files have the right
 // sizes. In addition, its name must match the step in the manifest, and its seed must be the run's.
-// Torn checkpoints, links and other directories are neither counted nor removed.
-inline bool is_checkpoint_of_run(const std::filesystem::path& path, const Scalar& seed,
-                                 std::int64_t& step) {
+// Torn checkpoints, links and other directories are neither counted nor removed: the result is
+// empty.
+inline std::optional<OldCheckpoint> checkpoint_of_run(const std::filesystem::path& path,
+                                                      const Scalar& seed) {
   std::error_code ignored;
-  if (std::filesystem::is_symlink(path, ignored)) return false;
-  if (!path.filename().string().starts_with("step_")) return false;
+  if (std::filesystem::is_symlink(path, ignored)) return std::nullopt;
+  if (!path.filename().string().starts_with("step_")) return std::nullopt;
   try {
     const CheckpointReader reader(path);
-    step = reader.step();
-    return path.filename() == checkpoint_name(step) && reader.state("seed") == seed &&
-           reader.sizes_match();
+    const bool same_run =
+        path.filename() == checkpoint_name(reader.step()) && reader.state("seed") == seed;
+    if (!same_run || !reader.sizes_match()) return std::nullopt;
+    return OldCheckpoint{path, reader.step(), is_only_best(reader)};
   } catch (const Error&) {
-    return false;
+    return std::nullopt;
   }
+}
+
+// Returns the checkpoints to remove, the newest first.
+inline std::vector<OldCheckpoint> surplus_checkpoints(const CheckpointReader& newest,
+                                                      const Retention& retention) {
+  std::vector<OldCheckpoint> older;
+  for (const std::filesystem::path& path : directories_in(parent_of(newest.path()))) {
+    const auto checkpoint = checkpoint_of_run(path, newest.state("seed"));
+    if (checkpoint && checkpoint->step < newest.step()) older.push_back(*checkpoint);
+  }
+  std::ranges::sort(older, std::greater<>(), &OldCheckpoint::step);
+  std::int64_t num_counted = is_only_best(newest) ? 0 : 1;
+  std::erase_if(older, [&](const OldCheckpoint& checkpoint) {
+    if (!checkpoint.only_best) ++num_counted;
+    if (checkpoint.step == retention.best || retention.is_milestone(checkpoint.step)) return true;
+    return !checkpoint.only_best && (retention.keep == 0 || num_counted <= retention.keep);
+  });
+  return older;
 }
 
 }  // namespace retention_detail
@@ -66,23 +108,34 @@ inline void remove_checkpoint(const std::filesystem::path& path) {
 // skipped, are not touched.
 inline std::vector<std::string> remove_old_checkpoints(const std::filesystem::path& newest,
                                                        const Retention& retention) {
-  if (retention.keep == 0) return {};
   const CheckpointReader reader(newest);
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> older;
-  for (const std::filesystem::path& path : directories_in(parent_of(newest))) {
-    std::int64_t step = 0;
-    if (!retention_detail::is_checkpoint_of_run(path, reader.state("seed"), step)) continue;
-    if (step < reader.step()) older.emplace_back(step, path);
-  }
-  std::sort(older.rbegin(), older.rend());
   std::vector<std::string> removed;
-  for (std::size_t i = static_cast<std::size_t>(retention.keep) - 1; i < older.size(); ++i) {
-    if (retention.is_milestone(older[i].first)) continue;
+  for (const auto& checkpoint : retention_detail::surplus_checkpoints(reader, retention)) {
     if (removed.empty()) reader.verify();
-    remove_checkpoint(older[i].second);
-    removed.push_back(older[i].second.filename().string());
+    remove_checkpoint(checkpoint.path);
+    removed.push_back(checkpoint.path.filename().string());
   }
   return removed;
+}
+
+// Names of links in a run's directory: to the newest checkpoint, and to the one with the lowest
+// validation loss.
+inline constexpr const char* kLatestLink = "latest";
+inline constexpr const char* kBestLink = "best";
+
+// Makes ROOT/LINK a link to the checkpoint NAME next to it. An existing link is replaced
+// atomically. Throws if that fails, for example because ROOT/LINK is a directory.
+inline void set_checkpoint_link(const std::filesystem::path& root, const char* link,
+                                const std::string& name) {
+  const std::filesystem::path path = root / link;
+  std::error_code ignored;
+  if (std::filesystem::read_symlink(path, ignored) == name) return;
+  const std::filesystem::path temporary = temporary_name(path);
+  if (::symlink(name.c_str(), temporary.c_str()) != 0) fail_file("create the link", path, errno);
+  if (::rename(temporary.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  ::unlink(temporary.c_str());
+  fail_file("create the link", path, error);
 }
 
 }  // namespace llmc

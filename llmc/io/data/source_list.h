@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,6 +64,24 @@ inline std::string unescape(std::string_view text) {
   return out;
 }
 
+// The opposite: puts a backslash before each comma, colon and backslash.
+inline std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == ',' || c == ':' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// Returns the position of the colon before the weight of a source; npos if it has none.
+inline std::size_t weight_colon(const std::string& item) {
+  std::size_t colon = item.npos;
+  if (exists(item)) return colon;
+  for (std::size_t at = 0; (at = find_plain(item, ':', at)) != item.npos; ++at) colon = at;
+  return colon;
+}
+
 // Returns a decimal number in units of 10^-9. Throws an error that names the flag and the text
 // unless the number is above 0 and has at most 9 digits on each side of the point.
 inline std::int64_t billionths(const std::string& text, const std::string& flag) {
@@ -106,10 +125,7 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
   SourceList list;
   std::vector<std::int64_t> weights;
   for (const std::string& item : split_list(text)) {
-    std::size_t colon = item.npos;
-    if (!exists(item)) {
-      for (std::size_t at = 0; (at = find_plain(item, ':', at)) != item.npos; ++at) colon = at;
-    }
+    const std::size_t colon = weight_colon(item);
     const std::string name =
         exists(item) ? item : unescape(std::string_view(item).substr(0, colon));
     if (name.empty()) {
@@ -135,6 +151,23 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
     fail(flag + " has " + error.what());
   }
   return list;
+}
+
+// Returns the list with replace(NAME) in place of each name. Weights and order stay.
+inline std::string replace_source_names(
+    const std::string& text, const std::function<std::string(const std::string&)>& replace) {
+  using namespace source_list_detail;
+  std::string out;
+  for (const std::string& item : split_list(text)) {
+    const std::size_t colon = weight_colon(item);
+    const std::string name =
+        exists(item) ? item : unescape(std::string_view(item).substr(0, colon));
+    const std::string new_name = replace(name);
+    out += out.empty() ? "" : ",";
+    out += new_name == name ? item.substr(0, colon) : escape(new_name);
+    if (colon != item.npos) out += item.substr(colon);
+  }
+  return out;
 }
 
 // Returns the files of a source, sorted by name: the files that match a pattern (* ? []), or the

@@ -18,6 +18,7 @@ class IdTokenizer final : public Tokenizer {
  public:
   // The vocabulary of GPT-2, whose last token is end-of-text.
   static constexpr std::int64_t kGpt2Vocabulary = 50257;
+  static constexpr const char* kName = "token ids";
 
   explicit IdTokenizer(std::int64_t vocabulary_size) : vocabulary_size_(vocabulary_size) {
     require(vocabulary_size >= 1, "a vocabulary of " + std::to_string(vocabulary_size) + " tokens",
@@ -35,7 +36,7 @@ class IdTokenizer final : public Tokenizer {
     if (vocabulary_size_ != kGpt2Vocabulary) return std::nullopt;
     return static_cast<std::int32_t>(kGpt2Vocabulary - 1);
   }
-  std::string name() const override { return "token ids"; }
+  std::string name() const override { return kName; }
 
  private:
   [[noreturn]] static void fail_without_text() {

@@ -53,6 +53,8 @@ inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& 
   card.optimizer = optimizer_text(run);
   if (train_loss) card.train_loss = {position.step, *train_loss};
   card.validation_loss = position.validation;
+  card.best_loss = position.best;
+  card.history = position.history;
   return card;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/config/resume_notes.h"
+#include "llmc/config/recorded_settings.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/retention.h"
@@ -16,6 +16,7 @@
 #include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/checkpoint/resuming.h"
+#include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/watch/progress.h"
 
@@ -24,40 +25,51 @@ namespace llmc {
 template <class T>
 class Checkpointer {
  public:
-  // All references must outlive the object.
-  Checkpointer(const RunConfig& config, const RunData& data, TrainingEngine<T>& engine)
-      : config_(config), data_(data), engine_(engine) {}
+  // All references must outlive the object. `resumed` is the run to continue, if any.
+  Checkpointer(const RunConfig& config, const RunData& data, TrainingEngine<T>& engine,
+               const std::optional<RecordedRun>& resumed)
+      : config_(config), data_(data), engine_(engine), resumed_(resumed) {}
 
-  // Sets `position` to the newest valid checkpoint (--resume) or to step 0, loads that checkpoint
-  // into the engine and removes later steps from the log. Returns one note per setting that differs
-  // from the checkpoint.
+  // Sets `position` to the checkpoint of the resumed run or to step 0, loads that checkpoint into
+  // the engine and removes later steps from the log. Returns one note per setting that differs from
+  // the checkpoint.
   std::vector<std::string> restore_or_start(RunPosition& position) {
     position = initial_position();
     if (!config_.output.resume) return {};
-    const std::vector<std::string> changes = restore(position);
+    std::vector<std::string> changes;
+    if (resumed_) changes = restore(position);
     if (!config_.output.log.empty()) trim_log(config_.output.log, position.step);
     return changes;
   }
 
   // Saves the state at `position`. Does nothing without --out, at step 0, or if this step is
-  // already saved. `loss` is the loss of the last step, for the model card.
-  void save(const RunPosition& position, std::optional<double> loss, Progress& progress) {
-    const OutputSettings<Resolved>& output = config_.output;
-    if (output.out.empty() || position.step == saved_step_ || position.step == 0) return;
-    const HuggingFaceConfig model = huggingface_config();
-    const ModelCard card = make_model_card(config_, model, engine_.table().count(), position, loss);
-    saved_path_ = save_checkpoint(output.out, model, position, config_.seed, engine_.state(),
-                                  engine_.stream(), checkpoint_texts(card, *data_.tokenizer));
-    saved_step_ = position.step;
-    progress.note("saved " + saved_path_);
+  // already saved. `loss` is the loss of the last step, for the model card. `only_best`: only
+  // because of its validation loss; the checkpoint is removed when another has a lower one.
+  void save(const RunPosition& position, std::optional<double> loss, Progress& progress,
+            bool only_best = false) {
+    const std::string& out = config_.output.out;
+    const bool saved = position.step == saved_step_;
+    if (out.empty() || position.step == 0 || (saved && !is_new_best(position))) return;
+    if (!saved) {
+      const HuggingFaceConfig model = huggingface_config();
+      const ModelCard card =
+          make_model_card(config_, model, engine_.table().count(), position, loss);
+      saved_path_ =
+          save_checkpoint(out, model, position, config_.seed, engine_.state(), engine_.stream(),
+                          checkpoint_texts(card, *data_.tokenizer), only_best);
+      saved_step_ = position.step;
+      progress.note("saved " + saved_path_);
+    }
     try {
-      const Retention retention{output.keep_checkpoints, output.milestone_every};
-      for (const std::string& name : remove_old_checkpoints(saved_path_, retention)) {
-        progress.note("removed " + name);
-      }
+      tidy(position, progress);
     } catch (const Error& error) {  // too many checkpoints must not end a run
       progress.note(std::string("warning: ") + error.what());
     }
+  }
+
+  // Whether --keep-best demands a checkpoint of this step.
+  bool is_new_best(const RunPosition& position) const {
+    return config_.output.keep_best && position.best && position.best->step == position.step;
   }
 
   // Reports whether the state is saved, for a run that a signal ended at this step.
@@ -78,26 +90,41 @@ class Checkpointer {
     }
     position.vocabulary = vocabulary_checksum(*data_.tokenizer);
     position.flags = recorded_settings(config_);
+    position.history = {{.train = position.train}};
     return position;
   }
 
   std::vector<std::string> restore(RunPosition& position) {
-    const CheckpointSearchResult newest = find_newest_checkpoint(config_.output.out);
-    for (const std::string& warning : newest.warnings) std::cerr << "warning: " << warning << "\n";
-    if (!newest.path) {
-      std::cerr << "resume: no valid checkpoint in " << config_.output.out
-                << ", starting at step 0\n";
-      return {};
-    }
-    check_same_model(*newest.path, huggingface_config());
     const RunPosition current = position;
-    position = load_checkpoint(*newest.path, config_.seed, engine_.state(), engine_.stream());
-    check_same_vocabulary(*newest.path, position.vocabulary, current.vocabulary,
+    const std::filesystem::path& checkpoint = resumed_->checkpoint;
+    position = load_checkpoint(checkpoint, config_.seed, engine_.state(), engine_.stream());
+    check_same_vocabulary(checkpoint, position.vocabulary, current.vocabulary,
                           config_.data.tokenizer);
-    saved_path_ = newest.path->string();
+    saved_path_ = checkpoint.string();
     saved_step_ = position.step;
     std::cerr << "resume: from " << saved_path_ << "\n";
+    const std::int64_t steps = config_.schedule.steps;
+    if (position.step >= steps) {
+      std::cerr << "resume: the run has done " << position.step << " steps, and --steps is "
+                << steps << ": no step is left; a larger --steps continues\n";
+    }
+    position.flags = resumed_->flags;  // names of files as they are now
     return adapt_position(position, current);
+  }
+
+  // Removes checkpoints that the settings do not keep, and sets the links to the newest and the
+  // best one.
+  void tidy(const RunPosition& position, Progress& progress) {
+    const OutputSettings<Resolved>& output = config_.output;
+    set_checkpoint_link(output.out, kLatestLink, checkpoint_name(position.step));
+    Retention retention{output.keep_checkpoints, output.milestone_every};
+    if (output.keep_best && position.best) retention.best = position.best->step;
+    if (is_new_best(position)) {
+      set_checkpoint_link(output.out, kBestLink, checkpoint_name(position.step));
+    }
+    for (const std::string& name : remove_old_checkpoints(saved_path_, retention)) {
+      progress.note("removed " + name);
+    }
   }
 
   HuggingFaceConfig huggingface_config() const {
@@ -111,6 +138,7 @@ class Checkpointer {
   const RunConfig& config_;
   const RunData& data_;
   TrainingEngine<T>& engine_;
+  const std::optional<RecordedRun>& resumed_;
   std::string saved_path_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;
 };

@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "llmc/config/resume_notes.h"
+#include "llmc/config/recorded_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/checkpoint_writer.h"
+#include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/pretrained.h"
 #include "llmc/train/training_state.h"
@@ -31,9 +33,11 @@ struct RunPosition {
   std::int64_t T = 0;                           // tokens in each of these sequences
   std::string train = {};                       // name of the training text
   std::optional<MeasuredLoss> validation = {};  // latest validation loss
+  std::optional<MeasuredLoss> best = {};        // lowest validation loss after a step
   std::int64_t train_tokens = -1;               // tokens in the training text; -1: unknown
   std::string vocabulary = {};                  // vocabulary_checksum; empty: unknown
   CheckpointState flags = {};                   // recorded_settings
+  TrainingHistory history = {};                 // the stretch at the end includes the latest step
 };
 
 namespace checkpointing_detail {
@@ -79,22 +83,29 @@ inline RunPosition read_position(const CheckpointReader& reader) {
     position.validation = {integer("validation_step"),
                            reader.state("validation_loss").number("validation_loss")};
   }
+  position.history = reader.history();
+  std::int64_t best_step = -1;
+  double best_loss = 0;
   for (const auto& [key, value] : reader.state()) {
+    if (key == "best_validation_step") best_step = value.integer(key);
+    if (key == "best_validation_loss") best_loss = value.number(key);
     if (key == "train_tokens") position.train_tokens = value.integer(key);
     if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
     if (key.starts_with("--")) position.flags[current_name(key)] = value;
   }
+  if (best_step >= 0) position.best = {best_step, best_loss};
   return position;
 }
 
 }  // namespace checkpointing_detail
 
-// Writes ROOT/step_NNNNNN, with `texts` next to the model. Returns its path.
+// Writes ROOT/step_NNNNNN, with `texts` next to the model. `only_best`: the checkpoint is saved
+// only because of its validation loss. Returns its path.
 template <class T>
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed,
                             TrainingState<T>& state, Stream& stream,
-                            const std::vector<TextFile>& texts = {}) {
+                            const std::vector<TextFile>& texts = {}, bool only_best = false) {
   CheckpointWriter writer(root, checkpoint_name(position.step));
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
   for (const TextFile& file : texts) writer.text_file(file.name, file.text);
@@ -116,6 +127,8 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
                               {"train", position.train},
                               {"validation_step", validation.step},
                               {"validation_loss", validation.loss},
+                              {"out", root.string()},
+                              {"directory", std::filesystem::current_path().string()},
                               {"seed", seed},
                               {"dtype", dtype_name(kDtypeOf<T>)},
                               {"updates", optimizer.updates},
@@ -127,8 +140,13 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   }
   if (position.train_tokens >= 0) counters["train_tokens"] = position.train_tokens;
   if (!position.vocabulary.empty()) counters["vocabulary_xxh64"] = position.vocabulary;
+  if (position.best) {
+    counters["best_validation_step"] = position.best->step;
+    counters["best_validation_loss"] = position.best->loss;
+  }
+  if (only_best) counters[kOnlyBestKey] = true;
   counters.insert(position.flags.begin(), position.flags.end());
-  writer.commit(position.step, counters);
+  writer.commit(position.step, counters, position.history);
   return writer.path().string();
 }
 

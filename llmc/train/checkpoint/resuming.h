@@ -10,32 +10,12 @@
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
-#include "llmc/config/resume_notes.h"
+#include "llmc/config/recorded_settings.h"
 #include "llmc/device/math.h"
-#include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 
 namespace llmc {
-
-// Throws unless the checkpoint's config equals ours. Tensor shapes cannot show it: the number of
-// heads does not change them, and a model with fewer layers has a subset.
-inline void check_same_model(const std::filesystem::path& checkpoint,
-                             const HuggingFaceConfig& ours) {
-  const HuggingFaceConfig saved = read_huggingface_config(checkpoint);
-  const auto check = [&](const char* what, const char* flag, std::int64_t current,
-                         std::int64_t stored) {
-    if (current == stored) return;
-    fail(checkpoint.string() + " contains a model with " + what + " " + std::to_string(stored) +
-             ", not " + std::to_string(current),
-         std::string("resume with the run's own ") + flag);
-  };
-  check("layers", "--layers or --model", ours.n_layer, saved.n_layer);
-  check("heads", "--heads or --model", ours.n_head, saved.n_head);
-  check("channels", "--channels or --model", ours.n_embd, saved.n_embd);
-  check("context", "--context", ours.n_positions, saved.n_positions);
-  check("vocabulary", "--tokenizer", ours.vocab_size, saved.vocab_size);
-}
 
 // Checksum of the decoded bytes of every token id, independent of the files the tokenizer was read
 // from.
@@ -68,10 +48,44 @@ inline void check_same_vocabulary(const std::filesystem::path& checkpoint, const
        "resume with the run's own --tokenizer");
 }
 
+namespace resuming_detail {
+
+// Whether validation losses of the two positions are of the same windows.
+inline bool same_validation(const RunPosition& old, const RunPosition& current) {
+  if (old.T != current.T || old.vocabulary != current.vocabulary) return false;
+  const auto same = [&](const char* flag) {
+    const auto before = old.flags.find(flag), now = current.flags.find(flag);
+    return before == old.flags.end() || now == current.flags.end() || before->second == now->second;
+  };
+  const auto val = current.flags.find("--val");
+  const bool end_of_train = val == current.flags.end() || val->second == Scalar("");
+  const bool same_text = same("--val") && (!end_of_train || old.train == current.train);
+  return same_text && same("--eval-batches") && same("--batch-size");
+}
+
+// Begins a new stretch of the run's history if anything changed. A checkpoint of an older program
+// has no history: its steps become one stretch.
+inline void continue_history(RunPosition& position, const std::string& train,
+                             const std::vector<std::string>& changes) {
+  TrainingHistory& history = position.history;
+  if (history.empty()) {
+    history.push_back(
+        {.last_step = position.step, .tokens = position.tokens, .train = position.train});
+  }
+  if (changes.empty()) return;
+  history.push_back({.first_step = position.step + 1,
+                     .last_step = position.step,
+                     .train = train,
+                     .changes = changes});
+}
+
+}  // namespace resuming_detail
+
 // Converts the position of a run with another sequence length or another text. `current` is the
 // position at step 0 with the current data and settings. Returns notes about all changes. If the
 // sequence length changes, the new number of samples is the smallest that covers the tokens used
-// so far. (A new batch size changes nothing: the position counts sequences, not batches.)
+// so far. (A new batch size changes nothing: the position counts sequences, not batches.) If the
+// validation losses are no longer comparable, the lowest one is forgotten.
 inline std::vector<std::string> adapt_position(RunPosition& position, const RunPosition& current) {
   std::vector<std::string> notes;
   const std::int64_t old_tokens = position.train_tokens;
@@ -92,6 +106,8 @@ inline std::vector<std::string> adapt_position(RunPosition& position, const RunP
   }
   const std::vector<std::string> flags = changed_settings(position.flags, current.flags);
   notes.insert(notes.end(), flags.begin(), flags.end());
+  resuming_detail::continue_history(position, current.train, notes);
+  if (!resuming_detail::same_validation(position, current)) position.best.reset();
   position.T = current.T;
   position.train = current.train;
   position.train_tokens = current.train_tokens;

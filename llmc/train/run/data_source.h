@@ -21,8 +21,7 @@ class DataSource {
 
   // Valid only before load(), which moves the tokenizer into its result.
   virtual const Tokenizer& tokenizer() const = 0;
-  // Sizes of a model without --model and --init-from. The caller sets the vocabulary from
-  // tokenizer().
+  // Sizes of a model without --model and weights. The caller sets the vocabulary from tokenizer().
   virtual Gpt2Config default_shape() const = 0;
   // Defaults that are specific to this kind of run.
   virtual Request preset() const = 0;
@@ -35,16 +34,16 @@ class DataSource {
 // Texts and token files: --train, --val, --eval.
 class TextSource final : public DataSource {
  public:
-  // `default_shape`: the sizes of a model if neither flags nor weights define them. `weights`: the
-  // shape of --init-from.
-  TextSource(const Request& request, const Gpt2Config& default_shape,
-             const std::optional<Gpt2Config>& weights)
+  // `request`: flags that are typed or recorded. `typed_tokenizer`: --tokenizer if it is typed.
+  // `default_shape`: the sizes of a model if neither flags nor weights define them.
+  TextSource(const Request& request, const std::optional<std::string>& typed_tokenizer,
+             const Gpt2Config& default_shape, const std::optional<StartingWeights>& weights)
       : default_shape_(default_shape) {
     if (!request.data.train && requests_training(request, {})) {
       fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
            "give --train FILE, or --steps 0 to evaluate only");
     }
-    tokenizer_ = make_run_tokenizer(request, weights);
+    tokenizer_ = make_run_tokenizer(request, typed_tokenizer, weights);
   }
 
   const Tokenizer& tokenizer() const override { return *tokenizer_; }

@@ -9,7 +9,6 @@
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_table.h"
-#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/model/context.h"
 #include "llmc/train/run/fitting.h"
 
@@ -33,10 +32,10 @@ inline std::int64_t default_batch_size(
 }
 
 // Sets the defaults of --batch-size and of the tokens of a step for a GPU with `total_memory`
-// bytes.
+// bytes. A resumed run has its own.
 inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_memory) {
   facts.default_step_tokens = kGpuStepTokens;
-  if (request.batch.batch_size || facts.resumed_batch_size) return;
+  if (request.batch.batch_size || facts.preset.batch.batch_size) return;
   facts.default_batch_size = 1;
   const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
   const Gpt2Config model = model_shape(config, facts);
@@ -49,21 +48,6 @@ inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t 
                                 return memory_of<T>(model, shape, context);
                               });
   });
-}
-
-// With --resume, takes the batch from the newest checkpoint in --out, if it has one. Its checksums
-// are not verified here.
-inline void set_resumed_batch(RunFacts& facts, const Request& request) {
-  if (!request.output.resume.value_or(false) || !request.output.out) return;
-  const std::optional<CheckpointState> saved = newest_state(*request.output.out);
-  if (!saved) return;
-  const auto integer = [&](const char* flag) -> std::optional<std::int64_t> {
-    const auto value = saved->find(flag);
-    if (value == saved->end() || !value->second.is_integer()) return std::nullopt;
-    return value->second.integer(flag);
-  };
-  facts.resumed_batch_size = integer("--batch-size");
-  facts.resumed_grad_accum = integer("--grad-accum");
 }
 
 }  // namespace llmc

@@ -8,11 +8,12 @@
 namespace llmc {
 
 // Sets the weights, from --init-from or by the initializers of the table, and the optimizer state.
+// `resumed`: a checkpoint replaces the weights, so those of --init-from are not read.
 template <class T>
-void set_initial_state(TrainingEngine<T>& engine, const RunConfig& config) {
+void set_initial_state(TrainingEngine<T>& engine, const RunConfig& config, bool resumed) {
   TrainingState<T>& state = engine.state();
   Stream& stream = engine.stream();
-  if (!config.model.init_from.empty()) {
+  if (!config.model.init_from.empty() && !resumed) {
     load_weights(config.model.init_from, state, stream);
   } else {
     state.initialise(config.seed, stream);

@@ -10,13 +10,13 @@
 
 #include "llmc/base/error.h"
 #include "llmc/config/eval_spec.h"
-#include "llmc/config/gpt2_config.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/data/data_sources.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/data/token_cache.h"
 #include "llmc/io/tokenizer/id_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/train/run/starting_weights.h"
 
 namespace llmc {
 
@@ -50,15 +50,30 @@ inline std::unique_ptr<Tokenizer> tokenizer_of_weights(const std::string& direct
              : std::move(tokenizer);
 }
 
+// Throws if --vocab-size is not the vocabulary of the resumed checkpoint.
+inline void check_resumed_vocabulary(const Request& request, const StartingWeights& checkpoint) {
+  const std::int64_t size = checkpoint.shape.vocabulary;
+  if (request.data.vocab_size.value_or(size) == size) return;
+  fail("--vocab-size " + std::to_string(*request.data.vocab_size) + " does not agree with " +
+           std::to_string(size) + " in " + checkpoint.path,
+       "leave the flag out: the checkpoint sets the vocabulary");
+}
+
 // The tokenizer of --tokenizer. Without that flag: the one whose files are next to the weights;
-// else only token ids, if all data are token files; else bytes. `weights` is the shape of
-// --init-from.
-inline std::unique_ptr<Tokenizer> make_run_tokenizer(const Request& request,
-                                                     const std::optional<Gpt2Config>& weights) {
-  if (request.data.tokenizer) return make_tokenizer(*request.data.tokenizer);
-  const std::optional<std::int64_t> vocab_size = request.data.vocab_size;
-  if (!vocab_size && weights && has_tokenizer_files(*request.model.init_from)) {
-    return tokenizer_of_weights(*request.model.init_from);
+// else that of the resumed run; else only token ids, if all data are token files; else bytes.
+// `request`: flags that are typed or recorded. `typed`: --tokenizer if it is typed.
+inline std::unique_ptr<Tokenizer> make_run_tokenizer(
+    const Request& request, const std::optional<std::string>& typed,
+    const std::optional<StartingWeights>& weights) {
+  if (typed) return make_tokenizer(*typed);
+  const bool resumed = weights && weights->resumed;
+  if (resumed) check_resumed_vocabulary(request, *weights);
+  const std::optional<std::int64_t> vocab_size = resumed ? std::nullopt : request.data.vocab_size;
+  if (!vocab_size && weights && has_tokenizer_files(weights->path)) {
+    return tokenizer_of_weights(weights->path);
+  }
+  if (resumed && request.data.tokenizer.value_or(IdTokenizer::kName) != IdTokenizer::kName) {
+    return make_tokenizer(*request.data.tokenizer);
   }
   for (const std::string& file : data_files(request)) {
     if (is_token_file(file)) continue;
@@ -66,7 +81,7 @@ inline std::unique_ptr<Tokenizer> make_run_tokenizer(const Request& request,
     fail("--vocab-size is for token files, and " + file + " is a text",
          "use --tokenizer instead of --vocab-size");
   }
-  const std::int64_t usual = weights ? weights->vocabulary : IdTokenizer::kGpt2Vocabulary;
+  const std::int64_t usual = weights ? weights->shape.vocabulary : IdTokenizer::kGpt2Vocabulary;
   return std::make_unique<IdTokenizer>(vocab_size.value_or(usual));
 }
 

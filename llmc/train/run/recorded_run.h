@@ -1,0 +1,98 @@
+// The run in --out, as its newest checkpoint records it. With --resume, a run is read once, before
+// its settings are resolved: the checkpoint sets every flag that is not typed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/config/recorded_settings.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/model/pretrained.h"
+
+namespace llmc {
+
+// Name of the text in the checkpoints of runs without --train.
+inline constexpr const char* kToyTextName = "the toy language";
+
+struct RecordedRun {
+  std::filesystem::path checkpoint;
+  std::int64_t step = 0;
+  Gpt2Config shape = {};       // of the model
+  CheckpointState flags = {};  // recorded settings, by their current names
+  Request settings = {};       // the same, as if they had been typed
+  std::string train = {};      // name of the training text
+};
+
+namespace recorded_run_detail {
+
+// The settings in a checkpoint's state, with names of files that lead to them from here. Older
+// programs recorded fewer flags, and some values under other names.
+inline CheckpointState settings_of(const CheckpointState& state, const std::string& out) {
+  CheckpointState flags;
+  for (const auto& [key, name] : {std::pair("--seed", "seed"), std::pair("--dtype", "dtype"),
+                                  std::pair("--seq-len", "seq_len")}) {
+    if (const auto value = state.find(name); value != state.end()) flags[key] = value->second;
+  }
+  for (const auto& [key, value] : state) {
+    if (key.starts_with("--")) flags[current_name(key)] = value;
+  }
+  const auto directory = state.find("directory"), old_out = state.find("out");
+  if (directory == state.end() || old_out == state.end()) return flags;
+  return relocated(flags, {.directory = directory->second.text("directory"),
+                           .out = old_out->second.text("out"),
+                           .new_out = out});
+}
+
+// Throws unless the flags say what to train on if --out has no checkpoint: a mistyped --out must
+// not start a new run.
+inline void require_new_run(const Request& typed) {
+  const std::string& out = *typed.output.out;
+  if (typed.data.train) {
+    std::cerr << "resume: there is no valid checkpoint in " << out
+              << ", so a new run starts at step 0\n";
+    return;
+  }
+  std::error_code ignored;
+  fail("--resume: there is no " +
+           std::string(std::filesystem::exists(out, ignored) ? "valid checkpoint in --out "
+                                                             : "directory --out ") +
+           out,
+       "check the name; with --train, a new run starts there");
+}
+
+}  // namespace recorded_run_detail
+
+// Returns the run that --resume continues: the newest valid checkpoint in --out. Empty without
+// --resume, and if there is none but --train is typed, which starts a new run. Reports damaged
+// checkpoints.
+inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
+  if (!typed.output.resume.value_or(false)) return std::nullopt;
+  if (typed.schedule.steps == 0) {
+    fail("--steps 0 with --resume: an evaluation does not continue a run",
+         "evaluate a checkpoint with --init-from " + *typed.output.out + " --steps 0");
+  }
+  const std::string& out = *typed.output.out;
+  const CheckpointSearchResult newest = find_newest_checkpoint(out);
+  for (const std::string& warning : newest.warnings) std::cerr << "warning: " << warning << "\n";
+  if (!newest.path) {
+    recorded_run_detail::require_new_run(typed);
+    return std::nullopt;
+  }
+  const CheckpointReader reader(*newest.path);
+  RecordedRun run{.checkpoint = *newest.path, .step = reader.step()};
+  run.shape = from_huggingface(read_huggingface_config(run.checkpoint), run.checkpoint.string());
+  run.flags = recorded_run_detail::settings_of(reader.state(), out);
+  run.settings = recorded_request(run.flags);
+  run.train = reader.state("train").text("train");
+  if (!typed.data.train && !run.settings.data.train && run.train != kToyTextName) {
+    fail(run.checkpoint.string() + " does not record where its training text " + run.train + " is",
+         "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
+  }
+  return run;
+}
+
+}  // namespace llmc

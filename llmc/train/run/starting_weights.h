@@ -1,0 +1,33 @@
+// The weights that a run starts from. They set the sizes of the model, and tokenizer files next to
+// them set the tokenizer.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/model/pretrained.h"
+#include "llmc/train/run/recorded_run.h"
+
+namespace llmc {
+
+struct StartingWeights {
+  std::string path;  // a directory, or a model file of llm.c
+  Gpt2Config shape = {};
+  bool resumed = false;  // the checkpoint of the resumed run, not --init-from
+
+  // The name of the weights in errors.
+  std::string name() const { return (resumed ? "the checkpoint " : "--init-from ") + path; }
+};
+
+// The weights of the resumed run, else those of --init-from, if there are any.
+inline std::optional<StartingWeights> starting_weights(const Request& request,
+                                                       const std::optional<RecordedRun>& run) {
+  if (run) return StartingWeights{run->checkpoint.string(), run->shape, true};
+  if (!request.model.init_from) return std::nullopt;
+  const std::string& path = *request.model.init_from;
+  return StartingWeights{path, from_huggingface(read_pretrained_config(path), path)};
+}
+
+}  // namespace llmc
