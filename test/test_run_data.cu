@@ -112,8 +112,8 @@ TEST_SUITE("run_data") {
 
   TEST_CASE("a resumed run takes the batch of its checkpoint unless flags set it") {
     RunFacts facts{.default_batch_size = 64, .default_step_tokens = kGpuStepTokens};
-    facts.resumed_batch_size = 3;
-    facts.resumed_grad_accum = 5;
+    facts.preset.batch.batch_size = 3;
+    facts.preset.batch.grad_accum = 5;
     Request request;
     CHECK(resolve(request, facts).batch.batch_size == 3);
     CHECK(resolve(request, facts).batch.grad_accum == 5);
@@ -129,12 +129,11 @@ TEST_SUITE("run_data") {
     write_file(folder.file("a.txt"), "a text");
     write_file(folder.file("b.bin"), "tokens");
     const auto name = [&](const std::string& train, const std::optional<std::string>& val = {},
-                          const std::optional<Gpt2Config>& weights = {}) {
+                          const std::optional<StartingWeights>& weights = {}) {
       Request request;
       request.data.train = folder.file(train);
       if (val) request.data.val = folder.file(*val);
-      if (weights) request.model.init_from = folder.path().string();
-      const auto tokenizer = make_run_tokenizer(request, weights);
+      const auto tokenizer = make_run_tokenizer(request, {}, weights);
       return tokenizer->name() + " " + std::to_string(tokenizer->vocabulary_size());
     };
     CHECK(name("a.txt") == "bytes 257");
@@ -142,6 +141,23 @@ TEST_SUITE("run_data") {
     CHECK(name("*.bin") == "token ids 50257");
     CHECK(name("*") == "bytes 257");
     CHECK(name("b.bin", "a.txt") == "bytes 257");
-    CHECK(name("b.bin", {}, Gpt2Config{.vocabulary = 61}) == "token ids 61");
+    StartingWeights weights{.path = folder.path().string(), .shape = {.vocabulary = 61}};
+    CHECK(name("b.bin", {}, weights) == "token ids 61");
+  }
+
+  TEST_CASE("a resumed run has the tokenizer of its checkpoint") {
+    const llmc_test::TemporaryDirectory folder;
+    write_file(folder.file("a.txt"), "a text");
+    write_file(folder.file("words.txt"), "one\ntwo\n");
+    StartingWeights checkpoint{
+        .path = folder.path().string(), .shape = {.vocabulary = 2}, .resumed = true};
+    Request known;
+    known.data.train = folder.file("a.txt");
+    known.data.tokenizer = "words:" + folder.file("words.txt");  // recorded
+    CHECK(make_run_tokenizer(known, {}, checkpoint)->vocabulary_size() == 2);
+    CHECK(make_run_tokenizer(known, "bytes", checkpoint)->name() == "bytes");
+    known.data.vocab_size = 3;
+    CHECK(contains(complaint([&] { make_run_tokenizer(known, {}, checkpoint); }),
+                   "--vocab-size 3 does not agree with 2"));
   }
 }

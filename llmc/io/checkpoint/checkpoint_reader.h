@@ -242,8 +242,13 @@ inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path
       skip(path, fault.what());
     }
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  // A copy of a run may have directories in place of links: of equal steps, step_NNNNNN comes
+  // first.
+  const auto order = [](const auto& candidate) {
+    const auto& [step, path] = candidate;
+    return std::pair(-step, path.filename() != checkpoint_name(step));
+  };
+  std::ranges::stable_sort(candidates, {}, order);
   for (const auto& [step, path] : candidates) {
     try {
       CheckpointReader(path).verify();

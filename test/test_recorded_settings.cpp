@@ -1,0 +1,86 @@
+// The settings that checkpoints record: a resumed run has them again, flags override them, and
+// names of files lead to the same files from another directory.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "llmc/config/recorded_settings.h"
+#include "llmc/train/run/resolve.h"
+#include "test/support.h"
+
+using namespace llmc;
+
+TEST_SUITE("recorded_settings") {
+  TEST_CASE("recorded settings are those of the run again") {
+    Request request;
+    request.data.train = "a.txt:0.5,b.txt:0.5";
+    request.evaluation.tasks = {"lambada:l.jsonl", "perplexity:p.txt"};
+    request.schedule.decay = Decay::wsd;
+    request.schedule.steps = 70;
+    request.dropout.all = 0.25;
+    request.data.document_mask = true;
+    request.seed = 18446744073709551615u;
+    const RunConfig config = resolve(request, {});
+    const RunFacts resumed{.preset = recorded_request(recorded_settings(config))};
+    const RunConfig again = resolve(Request{}, resumed);
+    for (const Setting<TrainProgram>& row : train_settings()) {
+      CAPTURE(row.flag);
+      if (is_recorded(row)) CHECK(row.field.get(again) == row.field.get(config));
+    }
+    // A flag that is typed overrides, and what follows from it does too; the rest stays.
+    Request typed;
+    typed.dropout.all = 0.5;
+    typed.schedule.steps = 90;
+    typed.data.document_mask = false;
+    const RunConfig changed = resolve(typed, resumed);
+    CHECK(changed.dropout.attention == 0.5);
+    CHECK(!changed.data.document_mask);
+    CHECK(changed.schedule.warmup == config.schedule.warmup);
+    CHECK(changed.validation.every == config.validation.every);
+    CHECK(changed_settings(recorded_settings(config), recorded_settings(changed)) ==
+          std::vector<std::string>{"--attention-dropout was 0.25, it is 0.5 now",
+                                   "--document-mask was true, it is false now",
+                                   "--embedding-dropout was 0.25, it is 0.5 now",
+                                   "--residual-dropout was 0.25, it is 0.5 now",
+                                   "--steps was 70, it is 90 now"});
+  }
+
+  TEST_CASE("a recorded evaluation stride that is longer than a new sequence is halved") {
+    Request request;
+    request.batch.seq_len = 100;
+    request.evaluation.stride = 80;
+    const RunFacts resumed{.preset = recorded_request(recorded_settings(resolve(request, {})))};
+    Request typed;
+    typed.batch.seq_len = 90;
+    CHECK(resolve(typed, resumed).evaluation.stride == 80);
+    typed.batch.seq_len = 30;
+    CHECK(resolve(typed, resumed).evaluation.stride == 15);
+  }
+
+  TEST_CASE("names of files lead to the same files from another directory") {
+    const llmc_test::TemporaryDirectory folder;
+    const std::filesystem::path old_place = folder.path() / "old", here = folder.path() / "here";
+    std::filesystem::create_directories(old_place);
+    std::filesystem::create_directories(here);
+    write_file(here / "both.txt", std::string(40, 'a'));
+    const std::filesystem::path start = std::filesystem::current_path();
+    std::filesystem::current_path(here);
+    const Relocation moved{.directory = old_place.string(), .out = "run", .new_out = "run2"};
+    CHECK(relocate_path("a.txt", moved) == (old_place / "a.txt").string());
+    CHECK(relocate_path("both.txt", moved) == "both.txt");
+    CHECK(relocate_path("/data/a.txt", moved) == "/data/a.txt");
+    CHECK(relocate_path("run/log.jsonl", moved) == "run2/log.jsonl");
+    CHECK(relocate_sources("x.txt:0.7,both.txt:0.3", moved) ==
+          (old_place / "x.txt").string() + ":0.7,both.txt:0.3");
+    CHECK(relocate_after_colon("lambada:l.jsonl", moved) ==
+          "lambada:" + (old_place / "l.jsonl").string());
+    CHECK(relocate_tokenizer("bytes", moved) == "bytes");
+    CHECK(relocate_tokenizer("words:w.txt", moved) == "words:" + (old_place / "w.txt").string());
+    const Relocation gone{.directory = "/no/such/folder", .out = "run", .new_out = "run"};
+    CHECK(relocate_path("a.txt", gone) == "a.txt");
+    const Relocation unmoved{.directory = here.string(), .out = "run", .new_out = "run"};
+    CHECK(relocate_path("run/log.jsonl", unmoved) == "run/log.jsonl");
+    CHECK(relocate_path("a.txt", unmoved) == "a.txt");
+    std::filesystem::current_path(start);
+  }
+}
