@@ -13,11 +13,12 @@ BEGIN = "<!-- Written by scripts/resume_table.py -->\n"
 END = "<!-- End of the table -->\n"
 MEANING = {
     "fixed": "an error that names the flag",
-    "noted": "allowed and reported, as are defaults that follow from other flags",
+    "noted": "allowed and reported",
     "indirect": "allowed; the settings that follow from it are reported",
+    "process": "not recorded: it belongs to one process",
     "adapted": "allowed and reported; the position in the data is converted",
     "ignored": "not used: the checkpoint has weights and a loss scale of its own",
-    "free": "allowed: it changes no result, or only the rounding",
+    "free": "allowed and reported; it changes no result, or only the rounding",
 }
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 
 from runner import expect
-from test_checkpoint_programs import QUIET, RUN, TINY, finish, logged_steps, start, wait_for, with_flags
+from test_checkpoint_programs import QUIET, RUN, TINY, build_fault_library, finish, logged_steps, start, wait_for, with_flags
 from test_programs import ROOT, run_program_tests, settings_of
 
 
@@ -22,7 +22,7 @@ def test_batch_size_schedule_and_data_may_change_on_resume(program):
                                                  "--stop-after", 1], **changes)))
 
     def position():
-        newest = sorted((program.folder / "run").iterdir())[-1]
+        newest = program.folder / "run/latest"
         state = json.loads((newest / "manifest.json").read_text())["state"]
         return [state[key] for key in ("samples", "tokens", "seq_len")]
 
@@ -42,10 +42,11 @@ def test_batch_size_schedule_and_data_may_change_on_resume(program):
 def test_model_seed_and_dtype_must_not_change_on_resume(program):
     arguments = with_flags([*TINY, *QUIET, "--steps", 1, "--out", "run"], channels=16)
     finish(start(program, arguments))
-    for changes, phrases in (({"layers": 2}, ["layers 1, not 2", "--layers"]), ({"heads": 2}, ["heads 1, not 2"]),
-                             ({"channels": 8}, ["channels 16, not 8"]), ({"context": 16}, ["context 8, not 16"]),
-                             ({"seed": 7}, ["--seed 1337, not 7"]), ({"dtype": "bf16"}, ["--dtype fp32, not bf16"])):
-        program.fails(*with_flags(arguments, **changes), "--resume", phrases=["run/step_000001 ", *phrases])
+    for changes, phrase in (({"layers": 2}, "--layers 2 does not agree with 1"), ({"heads": 2}, "--heads 2 does not agree with 1"),
+                            ({"channels": 8}, "--channels 8 does not agree with 16"),
+                            ({"context": 16}, "--context 16 does not agree with 8"), ({"seed": 7}, "--seed 1337, not 7"),
+                            ({"dtype": "bf16"}, "--dtype fp32, not bf16")):
+        program.fails(*with_flags(arguments, **changes), "--resume", phrases=["run/step_000001", phrase])
 
 
 def test_resume_reports_changed_flags(program):
@@ -141,10 +142,14 @@ def test_outputs_are_checked_before_the_first_step(program):
 
 def test_a_run_is_saved_if_its_log_cannot_be_written(program):
     run = [*TINY, *QUIET, "--steps", 3, "--out", "run"]
-    program.fails(*run, "--log", "/dev/full", phrases=["saved run/step_000001", "cannot write /dev/full", "No space left"])
-    messages = finish(start(program, [*run, "--resume", "--log", "run.jsonl"]))
-    expect("resume: from run/step_000001" in messages, messages)
-    expect(logged_steps(program.folder / "run.jsonl") == [2, 3], "the log must have steps 2 and 3")
+    program.fails(*run, "--log", "/dev/full", phrases=["cannot write /dev/full", "No space left"])  # before the first step
+    library = build_fault_library(program)  # the disk is full after the opening, the settings and the first step
+    messages = finish(start(program, [*run, "--log", "run.jsonl"], LD_PRELOAD=str(library), FAULT_IN="run.jsonl",
+                            FAULT_DO="full", FAULT_AT="4"), code=1)
+    expect("saved run/step_000002" in messages and "cannot write run.jsonl: No space left" in messages, messages)
+    messages = finish(start(program, [*run, "--resume"]))
+    expect("resume: from run/step_000002" in messages, messages)
+    expect(logged_steps(program.folder / "run.jsonl") == [1, 3], "the log must have steps 1 and 3")
 
 
 def test_resume_does_not_change_a_file_that_is_not_a_run_log(program):

@@ -15,8 +15,6 @@
 
 namespace llmc {
 
-namespace relocation_detail {
-
 // Whether a name leads to a file: a path, a pattern, or the prefix of Megatron's files.
 inline bool leads_to_file(const std::string& name) {
   std::error_code ignored;
@@ -28,6 +26,8 @@ inline bool leads_to_file(const std::string& name) {
   ::globfree(&matches);
   return matched;
 }
+
+namespace relocation_detail {
 
 // Joins two paths, without "." and "..", and without a slash at the end.
 inline std::filesystem::path joined(const std::filesystem::path& directory,
@@ -75,7 +75,7 @@ inline std::string relocate_after_colon(const std::string& text, const Relocatio
 // The same for --tokenizer: bytes and token ids are no files.
 inline std::string relocate_tokenizer(const std::string& name, const Relocation& relocation) {
   if (name.starts_with("words:")) return relocate_after_colon(name, relocation);
-  return relocation_detail::leads_to_file(name) || name == "bytes" || name == "token ids"
+  return leads_to_file(name) || name == "bytes" || name == "token ids"
              ? name
              : relocate_path(name, relocation);
 }

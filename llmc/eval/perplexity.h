@@ -38,6 +38,7 @@ class PerplexityTask : public EvalTask {
  public:
   struct Options {
     std::int64_t T = 0, stride = 0;  // 1 <= stride <= T
+    std::int64_t limit = 0;          // maximum number of windows, from the start; 0: all
     bool detokenize = false;         // the file is WikiText: reassemble it before scoring
   };
 
@@ -50,6 +51,7 @@ class PerplexityTask : public EvalTask {
                 std::to_string(options.T) + " tokens");
     options.detokenize || !is_token_file(file) ? read_text(tokenizer) : read_tokens(tokenizer);
     require(size() > 1, file + " has too few tokens to score", "give a longer text");
+    if (options.limit > 0 && options.limit < rows()) keep_first_windows(tokenizer);
   }
 
   std::string protocol() const override {
@@ -57,7 +59,7 @@ class PerplexityTask : public EvalTask {
            (has_start_token_ ? "after one <|endoftext|>"
                              : "its first token not scored (no <|endoftext|>)") +
            ": " + counts_text() + "; windows of " + std::to_string(options_.T) +
-           " tokens, stride " + std::to_string(options_.stride) +
+           " tokens, stride " + std::to_string(options_.stride) + limit_text_ +
            ": each token is scored once, after at least " +
            std::to_string(options_.T - options_.stride + 1) + " others except at the start";
   }
@@ -132,6 +134,16 @@ class PerplexityTask : public EvalTask {
     if (tokenizer.has_text()) bytes_ = text_bytes(tokenizer);
   }
 
+  // Keeps the tokens of the first `limit` windows. Their words are unknown, and of a reassembled
+  // text also their bytes in the file.
+  void keep_first_windows(const Tokenizer& tokenizer) {
+    limit_text_ = ", only the first " + std::to_string(options_.limit) + " of " +
+                  std::to_string(rows()) + " windows";
+    tokens_.resize(static_cast<std::size_t>(end_of(options_.limit - 1)));
+    words_ = lines_ = bytes_ = 0;
+    if (!options_.detokenize && tokenizer.has_text()) bytes_ = text_bytes(tokenizer);
+  }
+
   // Bytes of the text of the tokens, without end-of-text.
   std::int64_t text_bytes(const Tokenizer& tokenizer) const {
     std::int64_t bytes = 0;
@@ -159,6 +171,7 @@ class PerplexityTask : public EvalTask {
   Options options_;
   std::vector<std::int32_t> tokens_;                // including the <|endoftext|>
   std::string content_;                             // what is scored, for the protocol
+  std::string limit_text_;                          // the part that is scored, if it is not all
   std::int64_t words_ = 0, lines_ = 0, bytes_ = 0;  // counts of the text; 0: unknown
   bool has_start_token_ = false;
 };

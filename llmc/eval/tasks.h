@@ -32,8 +32,10 @@ inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec,
   if (spec.task == "hellaswag") {
     return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, settings.limit);
   }
-  const PerplexityTask::Options options{
-      .T = T, .stride = settings.stride, .detokenize = spec.task == "wikitext"};
+  const PerplexityTask::Options options{.T = T,
+                                        .stride = settings.stride,
+                                        .limit = settings.limit,
+                                        .detokenize = spec.task == "wikitext"};
   return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, options);
 }
 

@@ -21,6 +21,7 @@
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/reporter.h"
+#include "llmc/train/watch/run_record.h"
 
 namespace llmc {
 
@@ -59,6 +60,7 @@ class Trainer {
                       flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len), peak_,
                       last);
     Progress& progress = reporter.progress();
+    progress.log(run_record(position_, data_, resumed_));
     for (const std::string& change : changes) {
       progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
     }

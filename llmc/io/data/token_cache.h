@@ -1,17 +1,17 @@
 // Each text is tokenized once. Its tokens are stored next to it as a token file (token_file.h),
 // which may also be trained on by its own name.
 //
-//     INPUT.TOKENIZER-0123456789abcdef.cache.bin
+//     INPUT.V-0123456789abcdef.cache.bin
 //
-// The digits are a hash of the tokenizer, of how the text was read and of this format; in a shared
-// cache directory also of the path of the text. The unused integers of the header hold the same
-// hash, a checksum of the input's bytes and a checksum of the tokens. Each use reads both files
-// completely and compares: a cache is used only if nothing has changed since it was written.
+// V is the number of tokens in the vocabulary. The digits are a hash of the tokenizer's content
+// (not of its name or folder), of how the text was read and of this format; in a shared cache
+// directory also of the path of the text. The unused integers of the header hold the same hash, a
+// checksum of the input's bytes and a checksum of the tokens. Each use reads both files completely
+// and compares: a cache is used only if nothing has changed since it was written.
 #pragma once
 
 #include <array>
 #include <bit>
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -87,19 +87,6 @@ struct Note {
   std::uint64_t tokens = 0;  // checksum of the tokens as stored
 };
 using NoteIntegers = std::array<std::int32_t, sizeof(Note) / sizeof(std::int32_t)>;
-
-// Returns a file name part for a tokenizer, such as "gpt2" or "bytes": the last component of its
-// name. Characters other than letters, digits, '_' and '.' become '_'.
-inline std::string tag_of(const Tokenizer& tokenizer) {
-  std::string name = tokenizer.name();
-  while (name.ends_with('/')) name.pop_back();
-  std::string tag;
-  for (const char c : std::filesystem::path(name).filename().string()) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
-    tag += plain ? c : '_';
-  }
-  return tag.substr(0, 40);
-}
 
 // Checksum of tokens as 16-bit integers. The vocabulary must fit into 16 bits.
 inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
@@ -194,15 +181,15 @@ class TokenCache {
     return checksum_of(key);
   }
 
-  // The path of the cache of a text. A cache with the same key and another tag counts too: the same
-  // tokenizer may have been read from another directory, such as a checkpoint.
+  // The path of the cache of a text. A cache with the same key and other text before it counts too:
+  // older programs wrote the name of the tokenizer there.
   std::filesystem::path cache_path(const std::filesystem::path& path, std::uint64_t key) const {
     const std::string begin = path.filename().string() + ".";
     const std::string end = "-" + checksum_text(key) + std::string(kCacheEnding);
     const std::filesystem::path directory =
         options_.directory.empty() ? path.parent_path() : std::filesystem::path(options_.directory);
     const std::filesystem::path named =
-        directory / (begin + token_cache_detail::tag_of(tokenizer_) + end);
+        directory / (begin + std::to_string(tokenizer_.vocabulary_size()) + end);
     std::error_code ignored;
     if (std::filesystem::exists(named, ignored)) return named;
     for (const auto& entry : std::filesystem::directory_iterator(parent_of(named), ignored)) {

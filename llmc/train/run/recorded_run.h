@@ -10,7 +10,9 @@
 
 #include "llmc/base/error.h"
 #include "llmc/config/recorded_settings.h"
+#include "llmc/config/relocation.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/data/source_list.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {
@@ -45,6 +47,19 @@ inline CheckpointState settings_of(const CheckpointState& state, const std::stri
   return relocated(flags, {.directory = directory->second.text("directory"),
                            .out = old_out->second.text("out"),
                            .new_out = out});
+}
+
+// Throws if a source of --train or --val, as the checkpoint records it, is not there.
+inline void require_sources(const RecordedRun& run, const std::string& flag,
+                            const std::optional<std::string>& typed,
+                            const std::optional<std::string>& recorded) {
+  if (typed || !recorded) return;
+  for (const std::string& name : parse_source_list(*recorded, flag, true).names) {
+    if (leads_to_file(name)) continue;
+    fail(run.checkpoint.string() + " records " + flag + " " + *recorded + ", and " + name +
+             " is not there",
+         "give " + flag + " with its present place");
+  }
 }
 
 // Throws unless the flags say what to train on if --out has no checkpoint: a mistyped --out must
@@ -92,6 +107,9 @@ inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
     fail(run.checkpoint.string() + " does not record where its training text " + run.train + " is",
          "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
   }
+  using recorded_run_detail::require_sources;
+  require_sources(run, "--train", typed.data.train, run.settings.data.train);
+  require_sources(run, "--val", typed.data.val, run.settings.data.val);
   return run;
 }
 

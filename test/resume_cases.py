@@ -1,0 +1,103 @@
+"""The cases of the table in llmc/train/RESUMING.md: what a run takes from its checkpoint or from weights, and
+what it reports. test_memory_programs.py runs them.
+
+Each case starts from a copy of a folder with a stopped run in `run/` (and `toy/`, `ids/`, `words/`, weights).
+"""
+from dataclasses import dataclass, field
+from typing import Callable
+
+LEAVE = None  # for `prepare`: the folder stays as it is
+
+
+@dataclass
+class Case:
+    name: str
+    command: str  # the flags that are typed
+    changed: set = field(default_factory=set)  # recorded flags that differ from the run so far; all others must not
+    reported: list = field(default_factory=list)  # phrases of the lines that begin with "resume:", in order
+    error: str = ""  # a phrase of the error, if the command must fail
+    prepare: Callable = LEAVE  # called with the folder; may return another one in which to run
+    run: str = "run"  # the run so far, whose settings are compared; empty: a run with --init-from
+    folder: str = "."  # where the command runs
+    takes: str = ""  # for the table: what is taken from where, if that is not "everything from the checkpoint"
+
+
+def move(old, new):
+    def prepare(folder):
+        (folder / old).rename(folder / new)
+    return prepare
+
+
+def move_everything(folder):
+    return folder.rename(folder.with_name("renamed"))
+
+
+def damage(folder):
+    (folder / "run/step_000003/model.safetensors").write_bytes(b"torn")
+
+
+NOTHING = "everything from the checkpoint"
+CASES = [
+    Case("nothing typed", "--out run --resume"),
+    Case("learning rate", "--out run --resume --lr 0.001", {"--lr"}, ["--lr was 0.01, it is 0.001 now"]),
+    Case("schedule", "--out run --resume --schedule linear --final-lr-fraction 0", {"--schedule", "--final-lr-fraction"},
+         ['--final-lr-fraction was 0.1, it is 0.0 now', '--schedule was "cosine", it is "linear" now']),
+    Case("more steps", "--out run --resume --steps 9", {"--steps"}, ["--steps was 6, it is 9 now"]),
+    Case("fewer steps than are done", "--out run --resume --steps 2", None,
+         ["the run has done 3 steps, and --steps is 2: no step is left", "--steps was 6, it is 2 now"]),
+    Case("batch", "--out run --resume --batch-size 1", {"--batch-size"}, ["--batch-size was 2, it is 1 now"]),
+    Case("tokens per step", "--out run --resume --total-batch-tokens 64", {"--grad-accum"},
+         ["--grad-accum was 1, it is 2 now"], takes="--grad-accum follows from the flag, the rest from the checkpoint"),
+    Case("sequence length", "--out run --resume --seq-len 6", {"--seq-len", "--eval-stride"},
+         ["sequences had 16 tokens and now have 6", "--eval-stride was 8, it is 3 now"],
+         takes="--eval-stride, which was longer, is half of the new length; the rest from the checkpoint"),
+    Case("dropout", "--out run --resume --dropout 0.1",
+         {"--embedding-dropout", "--attention-dropout", "--residual-dropout"},
+         [f"--{part}-dropout was 0.0, it is 0.1 now" for part in ("attention", "embedding", "residual")],
+         takes="the dropout of each part follows from the flag, the rest from the checkpoint"),
+    Case("optimizer", "--out run --resume --weight-decay 0 --beta2 0.99", {"--weight-decay", "--beta2"},
+         ["--beta2 was 0.95, it is 0.99 now", "--weight-decay was 0.1, it is 0.0 now"]),
+    Case("a switch, on", "--out run --resume --document-mask --train docs.jsonl", {"--document-mask", "--train"},
+         ["continues with docs.jsonl", "--document-mask was false, it is true now"]),
+    Case("validation and samples", "--out run --resume --eval-every 1 --sample-every 0", {"--eval-every", "--sample-every"},
+         ["--eval-every was 2, it is 1 now", "--sample-every was 1, it is 0 now"]),
+    Case("evaluation tasks", "--out run --resume --eval perplexity:other.txt --eval-limit 2", {"--eval", "--eval-limit"},
+         ['--eval was "", it is "perplexity:other.txt" now', "--eval-limit was 0, it is 2 now"]),
+    Case("outputs", "--out run --resume --log other.jsonl --keep-checkpoints 1", {"--log", "--keep-checkpoints"},
+         ["--keep-checkpoints was 0, it is 1 now", '--log was "run/log.jsonl", it is "other.jsonl" now']),
+    Case("another text", "--out run --resume --train other.txt", {"--train"},
+         ["the run trained on text.txt so far and continues with other.txt"]),
+    Case("the same text elsewhere", "--out run --resume --train moved/text.txt", {"--train"}, []),
+    Case("another validation text", "--out run --resume --val other.txt", {"--val"},
+         ["text.txt had 10346 tokens and now has 10890", '--val was "", it is "other.txt" now']),
+    Case("another tokenizer", "--out run --resume --tokenizer words:words.txt",
+         error="the checkpoint run/step_000003 has a vocabulary of 257 tokens"),
+    Case("other sizes", "--out run --resume --layers 2", error="--layers 2 does not agree with 1 in run/step_000003"),
+    Case("a named size", "--out run --resume --model d12", error="--model d12 with layers 12 does not agree with 1"),
+    Case("another dtype", "--out run --resume --dtype bf16", error="--dtype fp32, not bf16"),
+    Case("another seed", "--out run --resume --seed 7", error="--seed 1337, not 7"),
+    Case("the run's folder moved", "--out moved_run --resume", {"--log"}, [], prepare=move("run", "moved_run"),
+         takes="the log inside the run from its new place, the rest from the checkpoint"),
+    Case("from another working directory", "--out ../run --resume", {"--train", "--log"}, [], folder="elsewhere",
+         takes="the text and the log from the former directory, the rest from the checkpoint"),
+    Case("everything moved", "--out run --resume", prepare=move_everything),
+    Case("the text is gone", "--out run --resume", error="records --train text.txt, and text.txt is not there", prepare=move("text.txt", "gone.txt")),
+    Case("a damaged checkpoint", "--out run --resume", prepare=damage, takes="everything from the checkpoint before it"),
+    Case("a mistyped --out", "--out rnu --resume", error="there is no directory --out rnu"),
+    Case("no checkpoint yet, with --train", "--out new --resume --train text.txt --layers 1 --heads 1 --channels 8 "
+         "--context 16 --batch-size 2 --steps 6", None, ["there is no valid checkpoint in new, so a new run starts at step 0"],
+         takes="nothing: a new run"),
+    Case("the toy language", "--out toy --resume", run="toy"),
+    Case("token files without a tokenizer", "--out ids --resume", run="ids"),
+    Case("a tokenizer of words", "--out words --resume", run="words"),
+    Case("weights of transformers", "--init-from hf --train text.txt --steps 2 --out new", run="",
+         takes="sizes and tokenizer from the directory; other settings are defaults"),
+    Case("weights of llm.c", "--init-from model.bin --train text.txt --steps 2 --out new", run="",
+         takes="sizes from the file; other settings are defaults"),
+    Case("weights of a run", "--init-from run --train text.txt --steps 2 --out new", run="",
+         takes="sizes and tokenizer from its newest checkpoint; other settings are defaults"),
+    Case("a resumed run whose --init-from is gone", "--out from_hf --resume", run="from_hf", prepare=move("hf", "gone")),
+    Case("--init-from without a text", "--init-from hf", error="there is no text to train on or to evaluate"),
+    Case("--tokenizer without a text", "--tokenizer bytes", error="--tokenizer bytes has no effect without --train"),
+    Case("--model without a text", "--model d12", error="--model d12 has no effect without --train"),
+]
