@@ -90,9 +90,9 @@ TEST_CASE("a checkpoint with damage of any kind in any file is skipped, and the 
   const std::vector<std::string> manifest = {
       "llmc checkpoint", "version", "\"step\": 2", "\"state\"",  "seed",         "42", "position",
       "\"files\"",       "bytes",   "xxh64",       "merges.txt", "model.safete", "2.5"};
-  const std::vector<std::string> texts = {"gpt2",          "vocab_size", "token_id", "max_length",
-                                          "library",       "step_",      "\"ab\"",   "a b",
-                                          "GPT2Tokenizer", "version"};
+  const std::vector<std::string> texts = {
+      "gpt2",  "vocab_size", "token_id", "max_new_tokens", "library",
+      "step_", "\"ab\"",     "a b",      "GPT2Tokenizer",  "version"};
   int num_tried = 0;
   for (const std::string& name : names_in(newest)) {
     CAPTURE(name);

@@ -168,9 +168,9 @@ TEST_SUITE("checkpoint_texts") {
     config.n_positions = 64;
     CHECK(generation_config_text(config) ==
           "{\n  \"_from_model_config\": false,\n  \"bos_token_id\": 50256,\n"
-          "  \"eos_token_id\": 50256,\n  \"pad_token_id\": 50256,\n  \"max_length\": 64\n}\n");
+          "  \"eos_token_id\": 50256,\n  \"pad_token_id\": 50256,\n  \"max_new_tokens\": 32\n}\n");
     config.bos_token_id = config.eos_token_id = std::nullopt;
     CHECK(generation_config_text(config) ==
-          "{\n  \"_from_model_config\": false,\n  \"max_length\": 64\n}\n");
+          "{\n  \"_from_model_config\": false,\n  \"max_new_tokens\": 32\n}\n");
   }
 }

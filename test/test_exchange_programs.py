@@ -106,10 +106,10 @@ path = "run/step_000003"
 config, model = AutoConfig.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
 generation = GenerationConfig.from_pretrained(path)
 print(type(model).__name__, config.model_type, *config.architectures)
-print(sum(p.numel() for p in model.parameters()), generation.eos_token_id, generation.max_length)
-print(*model.generate(torch.tensor([[51, 71]]), min_length=8)[0].tolist())
+print(sum(p.numel() for p in model.parameters()), generation.eos_token_id, generation.max_new_tokens)
+print(*model.generate(torch.tensor([[51, 71]]), max_new_tokens=6, min_new_tokens=6)[0].tolist())
 """)
-    expect(lines[0] == "GPT2LMHeadModel gpt2 GPT2LMHeadModel" and lines[1] == "3008 256 8", lines[:2])
+    expect(lines[0] == "GPT2LMHeadModel gpt2 GPT2LMHeadModel" and lines[1] == "3008 256 4", lines[:2])
     inference = program.binary.parent / "infer_gpt2"
     if not inference.exists():
         raise Skip("infer_gpt2 is not built")
@@ -138,6 +138,32 @@ print(repr(pipeline("text-generation", model=path)("king")[0]["generated_text"])
 """)
     expect(lines[0] == "the king's horse", lines)
     expect(eval(lines[1]).startswith("king"), lines)
+
+
+def test_transformers_generates_without_warnings(program):
+    finish(start(program, [*with_flags(TINY, context=32), *QUIET, "--steps", 1, "--out", "run"]))
+    lines = transformers(program, """
+import logging, sys, warnings
+import torch, transformers
+messages = []
+warnings.showwarning = lambda text, *_: messages.append(str(text))
+warnings.simplefilter("always")
+class Recorder(logging.Handler):
+    def emit(self, record):
+        messages.append(record.getMessage())
+transformers.logging.set_verbosity_warning()
+transformers.logging.add_handler(Recorder())
+path = "run/latest"
+model = transformers.AutoModelForCausalLM.from_pretrained(path)
+tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+model.generate(**tokenizer("king", return_tensors="pt"))
+model.generate(torch.tensor([[51, 71]]), attention_mask=torch.ones(1, 2), max_new_tokens=3, do_sample=True)
+generate = transformers.pipeline("text-generation", model=path)
+generate("king")
+generate("king", max_new_tokens=3)
+print(len(messages), messages)
+""")
+    expect(lines == ["0 []"], lines)
 
 
 def test_the_model_card_has_the_figures_of_the_run(program):

@@ -44,7 +44,8 @@ struct ModelCard {
   TrainingHistory history;                // if it has several stretches, the card lists them
 };
 
-// max_length keeps generation within the positions of the model.
+// A prompt of up to half the context leaves room for max_new_tokens. (max_length would cause a
+// warning whenever a caller passes max_new_tokens.)
 inline std::string generation_config_text(const HuggingFaceConfig& config) {
   OrderedJson json = {{"_from_model_config", false}};
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
@@ -52,7 +53,8 @@ inline std::string generation_config_text(const HuggingFaceConfig& config) {
     json["eos_token_id"] = *config.eos_token_id;
     json["pad_token_id"] = *config.eos_token_id;
   }
-  json["max_length"] = config.n_positions;
+  constexpr std::int64_t kMaxNewTokens = 128;
+  json["max_new_tokens"] = std::clamp<std::int64_t>(config.n_positions / 2, 1, kMaxNewTokens);
   return json.dump(2) + "\n";
 }
 
