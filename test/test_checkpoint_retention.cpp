@@ -62,4 +62,51 @@ TEST_CASE("nothing is removed if the newest checkpoint is damaged") {
   CHECK(names_in(root.path()) == Names{"step_000001", "step_000002", "step_000003"});
 }
 
+namespace {
+
+// A checkpoint that was saved only because of its validation loss.
+fs::path save_only_best(const fs::path& root, std::int64_t step) {
+  CheckpointWriter writer(root, llmc::checkpoint_name(step));
+  writer.commit(step, {{"seed", 42}, {llmc::kOnlyBestKey, true}});
+  return writer.path();
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the best checkpoint is kept, and one that was saved only as the best is removed after it") {
+  const TemporaryDirectory root;
+  for (const std::int64_t step : {1, 2, 4}) save(root.path(), step);
+  save_only_best(root.path(), 3);
+  fs::path newest = save(root.path(), 5);
+  CHECK(remove_old_checkpoints(newest, {.best = 3}) == Names{});
+  CHECK(remove_old_checkpoints(newest, {.keep = 1, .best = 3}) ==
+        Names{"step_000004", "step_000002", "step_000001"});
+  newest = save_only_best(root.path(), 6);  // not counted, so step 5 is still the newest one
+  CHECK(remove_old_checkpoints(newest, {.keep = 1, .best = 6}) == Names{"step_000003"});
+  CHECK(names_in(root.path()) == Names{"step_000005", "step_000006"});
+  newest = save(root.path(), 7);
+  CHECK(remove_old_checkpoints(newest, {.keep = 1, .best = 5}) == Names{"step_000006"});
+  CHECK(names_in(root.path()) == Names{"step_000005", "step_000007"});
+}
+
+TEST_CASE("links name checkpoints, are replaced, and are not searched for checkpoints") {
+  const TemporaryDirectory root;
+  save(root.path(), 1);
+  save(root.path(), 2);
+  llmc::set_checkpoint_link(root.path(), llmc::kLatestLink, "step_000001");
+  llmc::set_checkpoint_link(root.path(), llmc::kLatestLink, "step_000002");
+  CHECK(fs::read_symlink(root.path() / "latest") == "step_000002");
+  fs::create_directory(root.path() / "best");
+  CHECK(contains(
+      complaint([&] { llmc::set_checkpoint_link(root.path(), llmc::kBestLink, "step_000001"); }),
+      "cannot create the link"));
+  CHECK(names_in(root.path()) == Names{"best", "latest", "step_000001", "step_000002"});
+  CHECK(llmc::find_newest_checkpoint(root.path()).path->filename() == "step_000002");
+  // A copy may have a directory in place of the link.
+  fs::remove(root.path() / "latest");
+  fs::copy(root.path() / "step_000002", root.path() / "latest");
+  CHECK(llmc::find_newest_checkpoint(root.path()).path->filename() == "step_000002");
+}
+
 TEST_SUITE_END();
