@@ -118,7 +118,9 @@ void run(Request request) {
     request.model.init_from = find_pretrained("--init-from", *request.model.init_from);
   }
   const Request known = resumed ? with_recorded(request, resumed->settings) : request;
-  const std::string error = requirement_error(train_settings(), request, known);
+  const std::string error =
+      requirement_error(train_settings(), request,
+                        [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
   if (!error.empty()) fail(error);
   const std::optional<StartingWeights> weights = starting_weights(request, resumed);
   const std::unique_ptr<DataSource> source = choose_source(request, known, weights);

@@ -98,7 +98,7 @@ def test_a_text_is_tokenized_once(program):
     common = ["--train", "text.txt", *SMALL, *QUIET, "--steps", 2]
     first = program.run(*common, "--log", "first.jsonl")
     caches = list(program.folder.glob("*.cache.bin"))
-    expect(len(caches) == 1 and caches[0].name.startswith("text.txt.bytes-"), f"caches: {caches}")
+    expect(len(caches) == 1 and caches[0].name.startswith("text.txt.257-"), f"caches: {caches}")
     expect(f"cached the tokens of text.txt in {caches[0].name}" in first.stderr, first.stderr[:500])
     second = program.run(*common, "--log", "second.jsonl")
     expect("cache" not in second.stderr, second.stderr[:500])

@@ -165,7 +165,7 @@ def test_the_history_names_the_text_of_each_stretch(program):
 def test_the_log_begins_each_process_with_the_settings(program):
     train(program, f"--train text.txt {SIZES} --steps 4 --out run --log run.jsonl --stop-after 2", program.folder)
     train(program, "--out run --resume --lr 0.5", program.folder)
-    first, second = (line for line in program.log("run.jsonl") if "run" in line)
+    first, second = (line for line in program.log("run.jsonl", settings=True) if "run" in line)
     expect((first["step"], first["run"], first["--lr"], first["--train"]) == (0, "started", 6e-4, "text.txt"), first)
     expect((second["step"], second["run"], second["--lr"]) == (2, "resumed", 0.5), second)
     expect(second["checkpoint"] == "run/step_000002" and first["tokenizer_xxh64"] == second["tokenizer_xxh64"], second)

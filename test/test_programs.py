@@ -45,8 +45,10 @@ class Program:
         for phrase in phrases:
             expect(phrase in result.stderr, f"'{phrase}' is not in: {result.stderr[-500:]}")
 
-    def log(self, name):
-        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+    def log(self, name, settings=False):
+        """The lines of a run log; with `settings`, also those with the settings of each process."""
+        lines = map(json.loads, (self.folder / name).read_text().splitlines())
+        return [line for line in lines if settings or "run" not in line]
 
 
 def read_safetensors(path):
@@ -307,7 +309,7 @@ def test_missing_and_empty_files_are_named(program):
     program.fails("--train", "text.txt", "--tokenizer", "nodir", phrases=["nodir"])
     program.fails("--init-from", "nodir", "--train", "text.txt", phrases=["nodir"])
     (program.folder / "runs/step_000001").mkdir(parents=True)
-    program.fails("--init-from", "runs", "--train", "text.txt", phrases=["checkpoints: --init-from runs/step_000001"])
+    program.fails("--init-from", "runs", "--train", "text.txt", phrases=["--init-from runs contains no config.json and no valid"])
     program.fails("--config", "nofile.toml", phrases=["nofile.toml"], code=2)
     program.fails("--val", "text.txt", phrases=["--train"])
 
@@ -353,7 +355,7 @@ def test_a_truncated_checkpoint_is_named_and_an_older_one_loaded(program):
     newest = program.folder / "run/step_000004/optimizer.safetensors"
     newest.write_bytes(newest.read_bytes()[:-8])
     result = program.train("--steps", 4, "--eval-every", 0, "--out", "run2", "--resume")
-    expect("starting at step 0" in result.stderr, result.stderr)
+    expect("a new run starts at step 0" in result.stderr, result.stderr)
     result = program.train(*common, "--resume", "--stop-after", 1)
     expect("step_000004" in result.stderr and "resume: from run/step_000002" in result.stderr, result.stderr)
 

@@ -1,6 +1,6 @@
 // Parses the command line of a program according to its settings table. In addition to what
 // setting.h requires, a program P has kName, kDescription, settings(), contradiction() and
-// completes_flags().
+// comes_later().
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -144,8 +144,10 @@ void check_relations(const Settings<P>& table, const typename P::Request& reques
     }
   }
   std::string error = P::contradiction(request);
-  if (error.empty() && !P::completes_flags(request)) {
-    error = requirement_error(table, request, request);
+  if (error.empty()) {
+    error = requirement_error(table, request, [&](const Setting<P>& row) {
+      return is_given(row, request) || P::comes_later(row, request);
+    });
   }
   if (!error.empty()) throw CLI::ValidationError(error);
 }

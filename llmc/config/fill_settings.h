@@ -16,15 +16,15 @@ bool has_effect(const Setting<P>& row, const Settings<P>& table, const typename 
   return std::ranges::find(row.condition.values, value) != row.condition.values.end();
 }
 
-// Returns "--a needs --b" for a flag in `request` that needs one that is not in `all`, or an empty
-// text.
-template <class P>
+// Returns "--a needs --b" for a flag in `request` that needs one for which has(row) is false, or an
+// empty text.
+template <class P, class Has>
 std::string requirement_error(const Settings<P>& table, const typename P::Request& request,
-                              const typename P::Request& all) {
+                              const Has& has) {
   for (const Setting<P>& row : table) {
     if (!is_given(row, request)) continue;
     for (const std::string& flag : row.required_flags) {
-      if (!is_given(*find_setting(table, flag), all)) return row.flag + " needs " + flag;
+      if (!has(*find_setting(table, flag))) return row.flag + " needs " + flag;
     }
   }
   return {};

@@ -25,7 +25,7 @@ struct InferProgram {
       "stdout as it is generated; everything else goes to stderr.";
   static const Settings<InferProgram>& settings();
   static std::string contradiction(const InferRequest&) { return {}; }
-  static bool completes_flags(const InferRequest&) { return false; }
+  static bool comes_later(const Setting<InferProgram>&, const InferRequest&) { return false; }
 };
 
 namespace infer_detail {

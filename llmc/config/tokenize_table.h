@@ -29,7 +29,7 @@ struct TokenizeProgram {
   static const Settings<TokenizeProgram>& settings();
 
   // Returns an error for a combination of flags that are valid one by one, or an empty text.
-  static bool completes_flags(const TokenizeRequest&) { return false; }
+  static bool comes_later(const Setting<TokenizeProgram>&, const TokenizeRequest&) { return false; }
   static std::string contradiction(const TokenizeRequest& r) {
     if (r.decode.value_or(false)) return {};
     if (!r.out) return "--out is required (unless --decode is given)";

@@ -96,10 +96,9 @@ struct TrainProgram {
       "--train, it trains a small model on a toy language, which has defaults of its own.";
   static const std::vector<Setting<TrainProgram>>& settings();
   static std::string contradiction(const Request&) { return {}; }
-  // Whether the flags that others need may come from elsewhere; requirement_error() checks them
-  // later.
-  static bool completes_flags(const Request& request) {
-    return request.output.resume.value_or(false);
+  // Whether a flag that another one needs may come from the checkpoint of a resumed run.
+  static bool comes_later(const Setting<TrainProgram>& row, const Request& request) {
+    return request.output.resume.value_or(false) && row.on_resume != OnResume::process;
   }
 };
 

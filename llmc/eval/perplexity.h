@@ -134,14 +134,20 @@ class PerplexityTask : public EvalTask {
     if (tokenizer.has_text()) bytes_ = text_bytes(tokenizer);
   }
 
-  // Keeps the tokens of the first `limit` windows. Their words are unknown, and of a reassembled
-  // text also their bytes in the file.
+  // Keeps the tokens of the first `limit` windows. The words and bytes are those of their text;
+  // they are unknown for a reassembled text, whose file has others.
   void keep_first_windows(const Tokenizer& tokenizer) {
     limit_text_ = ", only the first " + std::to_string(options_.limit) + " of " +
                   std::to_string(rows()) + " windows";
     tokens_.resize(static_cast<std::size_t>(end_of(options_.limit - 1)));
+    const bool has_words = words_ > 0;
     words_ = lines_ = bytes_ = 0;
-    if (!options_.detokenize && tokenizer.has_text()) bytes_ = text_bytes(tokenizer);
+    if (options_.detokenize || !tokenizer.has_text()) return;
+    bytes_ = text_bytes(tokenizer);
+    if (!has_words) return;
+    const std::string text = tokenizer.decode(std::span(tokens_).subspan(has_start_token_ ? 1 : 0));
+    words_ = count_words(text);
+    lines_ = std::count(text.begin(), text.end(), '\n');
   }
 
   // Bytes of the text of the tokens, without end-of-text.
