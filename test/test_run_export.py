@@ -193,7 +193,7 @@ def test_wandb_writes_an_offline_run(program):
     python = os.environ.get("PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import wandb; wandb.init"], capture_output=True).returncode:
         raise Skip(f"{python} has no wandb")
-    write_log(program, "run.jsonl", steps=4)
+    write_resumed_log(program, "run.jsonl")
     script("export_run.py", program, "run.jsonl", "--wandb", "shakespeare", python=python,
            environment={"WANDB_SILENT": "true"})
     expect(len(list((program.folder / "wandb").glob("offline-run-*/*.wandb"))) == 1, "no offline run")
