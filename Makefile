@@ -331,7 +331,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
-PROGRAM_SUITES := %programs prepare tokenize_% run_view run_export peers
+PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
 TEST_PROGRAMS := $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))

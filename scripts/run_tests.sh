@@ -206,6 +206,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script terminal_programs test/test_terminal_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}
   script run_view test/test_run_view.py "$out" ${case_filter:+"$case_filter"}
+  script run_history test/test_run_history.py "$out" ${case_filter:+"$case_filter"}
   script run_export test/test_run_export.py "$out" ${case_filter:+"$case_filter"}
   script data_programs test/test_data_programs.py "$out" ${case_filter:+"$case_filter"}
   script evaluation_programs test/test_evaluation_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -48,14 +48,18 @@ const drawn = panels.children.map(figure => {
     return reading.hidden ? "" : reading.children.map(c => c.textContent).join("\n");
   };
   const readings = [62, 400, 786].map(read);
+  const resumes = svg.all("line").filter(l => (l.attributes.class ?? "").startsWith("resume "))
+    .map(l => ({ class: l.attributes.class, x: Number(l.attributes.x1), reading: read(Number(l.attributes.x1) + 3) }));
   svg.onpointerleave();
   return {
     label: figure.all("figcaption")[0].textContent,
+    described: svg.attributes["aria-label"],
     legend: figure.all("span").map(s => s.textContent),
     paths: svg.all("path").length,
     circles: svg.all("circle").length,
     labels: svg.all("text").map(t => t.textContent),
     readings,
+    resumes,
     hidden: reading.hidden,
     svg: svg.source(),
   };

@@ -237,7 +237,7 @@ def test_a_signal_during_steps_or_samples_ends_the_run_after_the_step(program):
     sampling = ["--eval-every", 0, "--sample-every", 1, "--sample-length", 4]
     cases = {"step": (signal.SIGINT, [*quiet, "--out", "step"], "step 1/", "saved step/step_"),
              "no-output": (signal.SIGTERM, quiet, "step 1/", "nothing is saved without --out"),
-             "sample": (signal.SIGTERM, [*sampling, "--out", "sample"], "sample: ", "saved sample/step_")}
+             "sample": (signal.SIGTERM, [*sampling, "--out", "sample"], "sample:", "saved sample/step_")}
     for case, (sent_signal, flags, line, phrase) in cases.items():
         process = start(program, [*endless, *flags])
         wait_for(process, line)

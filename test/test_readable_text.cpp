@@ -2,6 +2,7 @@
 
 #include "llmc/base/terminal.h"
 
+using llmc::labelled_text;
 using llmc::readable_text;
 
 TEST_SUITE("readable_text") {
@@ -20,5 +21,13 @@ TEST_SUITE("readable_text") {
     CHECK(readable_text("\xED\xA0\x80") == bad + bad + bad);  // a surrogate
     CHECK(readable_text("\xF4\x90\x80\x80") == bad + bad + bad + bad);
     CHECK(readable_text("\x1b[31m") == bad + "[31m");
+  }
+
+  TEST_CASE("a labelled text of several lines has marked lines and a visible end") {
+    CHECK(labelled_text("sample", "one line") == "sample: one line");
+    CHECK(labelled_text("sample", "") == "sample: ");
+    CHECK(labelled_text("sample", "\na\n\nb") ==
+          "sample:\n  |\n  | a\n  |\n  | b\n  (end of sample)");
+    CHECK(labelled_text("sample", "a\n") == "sample:\n  | a\n  |\n  (end of sample)");
   }
 }

@@ -11,6 +11,7 @@ import sys
 
 from runner import Skip, expect
 from test_programs import run_program_tests
+from test_run_history import write_resumed_log
 from test_run_view import script, write_log
 
 from run_view import tensorboard
@@ -56,7 +57,7 @@ def read_fields(data):
 
 
 def read_events(path):
-    """[(wall time, step, tag, value)] of an event file. Verifies every checksum."""
+    """[(wall time, step, tag, number or text)] of an event file. Verifies every checksum."""
     data, offset, events = path.read_bytes(), 0, []
 
     def checked(part, crc):
@@ -76,7 +77,13 @@ def read_events(path):
         for number, value in read_fields(event[5]):
             expect(number == 1, "a summary has only values")
             inner = dict(read_fields(value))
-            events.append((time, event[2], inner[1].decode(), struct.unpack("<f", inner[2])[0]))
+            if 8 in inner:
+                tensor = dict(read_fields(inner[8]))
+                expect(tensor[1] == 7 and b"text" in inner[9], f"not a text: {tensor}, {inner[9]}")
+                content = tensor[8].decode()
+            else:
+                content = struct.unpack("<f", inner[2])[0]
+            events.append((time, event[2], inner[1].decode(), content))
     return events
 
 
@@ -103,17 +110,30 @@ def test_event_files_have_all_steps_and_wall_times(program):
     expect(abs(times[-1] - (program.folder / "run.jsonl").stat().st_mtime) < 1e-3, "the end is the file's")
 
 
+def test_event_files_have_settings_and_resume_points(program):
+    write_resumed_log(program, "run.jsonl")
+    script("export_run.py", program, "run.jsonl", "--tensorboard", "board")
+    events = read_events(program.folder / "board/run" / tensorboard.EVENT_FILE)
+    texts = [(step, tag, text) for _, step, tag, text in events if isinstance(text, str)]
+    expect([text[:2] for text in texts] == [(0, "settings"), (10, "settings"), (10, "resumed")], f"{texts}")
+    expect("| --lr | 0.0006 |" in texts[0][2] and "| --prompt | a\\|b |" in texts[0][2], texts[0][2])
+    expect("| --lr | 0.0003 |" in texts[1][2] and texts[2][2].startswith("resumed at step 10: --lr was"), f"{texts[1:]}")
+    bits = {step: value for _, step, tag, value in events if tag == "loss/validation_bits_per_byte"}
+    expect(math.isclose(bits[15], 3.55 / math.log(2) / 4, rel_tol=1e-6), f"{bits}")
+
+
 def test_tensorboard_reads_the_event_file(program):
     python = os.environ.get("PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import tensorboard"], capture_output=True).returncode:
         raise Skip(f"{python} has no tensorboard")
-    write_log(program, "run.jsonl")
+    write_resumed_log(program, "run.jsonl")
     script("export_run.py", program, "run.jsonl", "--tensorboard", "board")
     reader = ("import sys\nfrom tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
               "board = EventAccumulator('board/run'); board.Reload()\n"
-              "print([(e.step, round(e.value, 4)) for e in board.Scalars('loss/validation')])")
+              "print([(e.step, round(e.value, 4)) for e in board.Scalars('loss/validation')])\n"
+              "print([e.tensor_proto.string_val[0].decode()[:10] for e in board.Tensors('resumed')])")
     done = subprocess.run([python, "-c", reader], cwd=program.folder, capture_output=True, text=True, timeout=120)
-    expect(done.stdout.strip() == "[(0, 5.1), (5, 4.55), (10, 4.05), (15, 3.55), (20, 3.05)]",
+    expect(done.stdout.strip() == "[(0, 5.1), (5, 4.55), (10, 4.05), (15, 3.55), (20, 3.05)]\n['resumed at']",
            f"{done.stdout[-300:]} {done.stderr[-500:]}")
 
 
@@ -125,7 +145,10 @@ import json
 def note(*what):
     with open("calls.jsonl", "a") as file:
         file.write(json.dumps(what) + "\\n")
+class Config:
+    def update(self, values, allow_val_change): note("config", values)
 class Run:
+    config = Config()
     def log(self, values, step): note("log", step, values)
     def finish(self): note("finish")
 def init(**options):
@@ -156,11 +179,21 @@ def test_each_step_is_exported_to_wandb_once(program):
     expect(calls[0][1]["id"] == options["id"] and calls[0][1]["mode"] == "online", "another run")
 
 
+def test_wandb_has_settings_as_config_and_resume_points_as_notes(program):
+    write_resumed_log(program, "run.jsonl")
+    (program.folder / "fake").mkdir()
+    (program.folder / "fake/wandb.py").write_text(FAKE_WANDB)
+    script("export_run.py", program, "run.jsonl", "--wandb", "p", environment={"PYTHONPATH": str(program.folder / "fake")})
+    calls = program.log("calls.jsonl")
+    expect(calls[0][1]["notes"].startswith("resumed at step 10: --lr was 0.0006"), f"{calls[0]}")
+    expect(calls[1][0] == "config" and calls[1][1]["lr"] == 0.0003 and "step" not in calls[1][1], f"{calls[1]}")
+
+
 def test_wandb_writes_an_offline_run(program):
     python = os.environ.get("PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import wandb; wandb.init"], capture_output=True).returncode:
         raise Skip(f"{python} has no wandb")
-    write_log(program, "run.jsonl", steps=4)
+    write_resumed_log(program, "run.jsonl")
     script("export_run.py", program, "run.jsonl", "--wandb", "shakespeare", python=python,
            environment={"WANDB_SILENT": "true"})
     expect(len(list((program.folder / "wandb").glob("offline-run-*/*.wandb"))) == 1, "no offline run")

@@ -113,6 +113,8 @@ TEST_SUITE("settings") {
     CHECK(config.schedule.warmup == 12);
     CHECK(config.validation.every == 24);
     CHECK(config.samples.every == 48);
+    CHECK(config.samples.length == 200);
+    CHECK(resolve(request, RunFacts{.tokenizer = "words:w.txt"}).samples.length == 48);
     CHECK(config.dropout.embedding == 0.25);
     CHECK(config.dropout.residual == 0.0);
     CHECK(config.evaluation.stride == 16);

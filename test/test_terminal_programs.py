@@ -27,6 +27,24 @@ def test_samples_start_with_a_token_of_the_tokenizer(program):
     expect("sample:" not in result.stderr, result.stderr[-300:])
 
 
+def test_samples_of_bytes_are_long_and_have_a_visible_end(program):
+    flags = ["--layers", 1, "--heads", 1, "--channels", 16, "--context", 256, "--batch-size", 1, "--steps", 1, "--eval-every", 0]
+    for more, count in (([], 200), (["--sample-length", 30], 30), (["--seq-len", 64], 63)):
+        errors = program.run("--train", "text.txt", *flags, *more).stderr
+        sample = re.search(r"^sample:\n((?:  \|.*\n)+)  \(end of sample\)$", errors, re.M)
+        expect(sample, f"no sample with an end: {errors[-600:]}")
+        lines = [line.removeprefix("  |").removeprefix(" ") for line in sample[1].removesuffix("\n").split("\n")]
+        text = "\n".join(lines).replace("<|endoftext|>", "E")
+        # The default prompt is a line break, so the first line is empty. A U+FFFD stands for one byte.
+        num_bytes = sum(1 if letter == "\ufffd" else len(letter.encode()) for letter in text)
+        expect(lines[0] == "" and num_bytes == 1 + count, f"{num_bytes} bytes, not {count}: {lines}")
+    (program.folder / "words.txt").write_text("a\nb\n")
+    (program.folder / "ab.txt").write_text("a b b " * 200)
+    errors = program.run("--train", "ab.txt", "--tokenizer", "words:words.txt", *flags).stderr
+    words = re.search(r"^sample: (a(?: [ab])*)$", errors, re.M)
+    expect(words and len(words[1].split()) == 49, f"not 48 words after the first: {errors[-600:]}")
+
+
 def test_impossible_samples_are_refused_before_the_first_step(program):
     for flags, phrase in ((["--prompt", "x" * 16], "--prompt has 16 tokens"),
                           (["--seq-len", 1, "--sample-every", 1], "--prompt has 1 tokens"),

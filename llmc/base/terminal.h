@@ -26,6 +26,26 @@ inline std::string readable_text(std::string_view text) {
   return out;
 }
 
+// Returns "NAME: TEXT" if the text is one line. Otherwise the first line is "NAME:", each line of
+// the text is marked, and a closing line shows where the text ends:
+//
+//   sample:
+//     | first line
+//     | second line
+//     (end of sample)
+inline std::string labelled_text(const std::string& name, std::string_view text) {
+  if (text.find('\n') == std::string_view::npos) return name + ": " + std::string(text);
+  std::string out = name + ":\n";
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    out += end == begin ? "  |" : "  | ";
+    out += text.substr(begin, end - begin);
+    out += '\n';
+    begin = end + 1;
+  }
+  return out + "  (end of " + name + ")";
+}
+
 // Maximum number of characters of a line on stderr's terminal that the next line can overwrite;
 // text that wraps into a second line stays. npos if the width is unknown.
 inline std::size_t live_line_width() {

@@ -74,8 +74,10 @@ Settings<P> sample_rows() {
       {.flag = "--sample-length",
        .field = [](auto& s) -> decltype(auto) { return (s.samples.length); },
        .unit = "TOKENS",
-       .help = "tokens to generate per text sample",
-       .fallback = 48,
+       .help = "tokens to generate per text sample, at most as many as the sequence length allows",
+       // A token of a subword tokenizer has about four bytes.
+       .fallback = {"48; 200 for the byte tokenizer",
+                    [](const Resolution<P>& r) { return r.facts.tokenizer == "bytes" ? 200 : 48; }},
        .range = at_least(0),
        .old_names = {"--sample-tokens"}},
       {.flag = "--prompt",

@@ -83,13 +83,14 @@ class Evaluator {
     return run_eval_tasks(data_.tasks, RowScorer<T>(runner_), callbacks);
   }
 
-  // Prints one short sample. Does nothing if tokens have no text.
+  // Prints one sample of --sample-length tokens, or fewer if the context is shorter. Does nothing
+  // if tokens have no text.
   void show_sample(std::int64_t step, Progress& progress) {
     if (!data_.tokenizer->has_text()) return;
     const std::int64_t tokens = std::min(config_.samples.length, max_new_tokens());
     const Prompts samples = sample(1, tokens, config_.seed, step);
     if (Interruption::requested()) return;
-    progress.note("sample: " + readable_text(data_.tokenizer->decode(samples[0])));
+    progress.note(labelled_text("sample", readable_text(data_.tokenizer->decode(samples[0]))));
   }
 
   // Writes rounds of full sequences, at least --final-samples-tokens tokens, one sequence per line.

@@ -4,10 +4,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+import textwrap
 from pathlib import Path
 
 from run_view.panels import COLOURS, X_LABELS
 
+MARK_COLOUR, MARK_STYLE = "#888888", "dt 3 lw 1"
 LEVEL_COLOURS = ["#444444", "#a03050", "#007070", "#806000"]
 WIDTH, ROW_HEIGHT, SINGLE_SIZE = 1200, 330, (900, 560)
 TITLE_HEIGHT = 34  # pixels for the title
@@ -50,8 +52,8 @@ def data_block(name, points):
     return f"${name} << EOD\n" + "".join(f"{x!r} {y!r}\n" for x, y in points) + "EOD\n"
 
 
-def plot_commands(panel, number, runs, levels):
-    """(data blocks, plot command) of a panel."""
+def plot_commands(panel, number, runs, resumed):
+    """(data blocks, plot command) of a panel. `resumed`: whether the legend explains the lines of resume points."""
     data, plots = [], []
     for i, curve in enumerate(panel.curves):
         name, colour = f"p{number}c{i}", colour_of(curve, runs)
@@ -69,15 +71,24 @@ def plot_commands(panel, number, runs, levels):
             # A single point draws no line.
             style = "lines" if len(curve.points) > 1 else "points pt 7 ps 0.6"
             plots.append(f"${name} with {style} {dash}lw 2 lc rgb '{colour}' {title}")
-    for i, (name, value) in enumerate(levels):
+    for i, (name, value) in enumerate(panel.levels):
         colour = LEVEL_COLOURS[i % len(LEVEL_COLOURS)]
         plots.append(f"{value!r} with lines dt 2 lw 2 lc rgb '{colour}' title {quote(f'{name} = {value:.3f}')}")
+    if resumed:
+        plots.append(f"NaN with lines {MARK_STYLE} lc rgb '{MARK_COLOUR}' title 'resumed'")
     return "".join(data), "plot " + ", \\\n  ".join(plots) + "\n"
 
 
-def value_range(panel, levels):
+def resume_lines(marks, runs):
+    """Vertical lines in every panel. One run: grey; several runs: the run's colour."""
+    colours = [MARK_COLOUR if runs == 1 else COLOURS[mark.run % len(COLOURS)] for mark in marks]
+    return [f"set arrow from {mark.x!r}, graph 0 to {mark.x!r}, graph 1 nohead back {MARK_STYLE} lc rgb '{colour}'"
+            for mark, colour in zip(marks, colours)]
+
+
+def value_range(panel):
     """The range of the vertical axis, with a small margin."""
-    values = [point[1] for curve in panel.curves for point in curve.points] + [value for _, value in levels]
+    values = [point[1] for curve in panel.curves for point in curve.points] + [value for _, value in panel.levels]
     low, high = min(values), max(values)
     if panel.from_zero:
         low = min(low, 0.0)
@@ -103,6 +114,12 @@ def short(value, largest):
     return f"{value:.4g}"
 
 
+def axis_title(label):
+    """The title of the vertical axis, in several lines if it is long."""
+    lines = textwrap.wrap(label, 24)
+    return "set ylabel " + ".\"\\n\".".join(map(quote, lines)) + f" noenhanced offset {0.7 - len(lines):.1f},0"
+
+
 def layout(count):
     """The number of rows, and (left, bottom, width, height) of each panel as fractions of the picture. The
     first panel has the full width."""
@@ -114,8 +131,8 @@ def layout(count):
     return rows, boxes
 
 
-def script(panels, runs, out, x, levels, title):
-    """The gnuplot program that draws all panels. `levels`: (name, value) of dashed lines in the panel of losses."""
+def script(panels, marks, runs, out, x, title):
+    """The gnuplot program that draws all panels."""
     rows, boxes = layout(len(panels))
     width, height = SINGLE_SIZE if len(panels) == 1 else (WIDTH, ROW_HEIGHT * rows + TITLE_HEIGHT * bool(title))
     panel_fraction = 1 - TITLE_HEIGHT / height if title else 1
@@ -124,30 +141,33 @@ def script(panels, runs, out, x, levels, title):
              + ("" if png else " background '#ffffff'"),
              f"set output {quote(str(out))}", "set encoding utf8",
              "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid ytics lc rgb '#e4e4e4' lt 1 lw 1",
-             "set key top right noenhanced spacing 1.2 samplen 2.5 opaque fillcolor '#ffffff'",
-             f"set xlabel {quote(X_LABELS[x])}", "set lmargin 11", "set rmargin 4", "set bmargin 4"]
+             f"set key {'tmargin left horizontal' if runs > 1 else 'top right'} noenhanced spacing 1.2 samplen 2.5 "
+             "opaque fillcolor '#ffffff'",
+             f"set xlabel {quote(X_LABELS[x])}", "set lmargin 13", "set rmargin 4", "set bmargin 4"]
+    lines += resume_lines(marks, runs)
     lines.append(f"set multiplot title {quote(title)} noenhanced" if title else "set multiplot")
     max_x = max(point[0] for panel in panels for curve in panel.curves for point in curve.points) or 1
     for i, (panel, (left, bottom, w, h)) in enumerate(zip(panels, boxes)):
-        own_levels = levels if panel.key == "loss" else []
-        data, plot = plot_commands(panel, i, runs, own_levels)
+        resumed = bool(marks) and i == 0
+        data, plot = plot_commands(panel, i, runs, resumed)
         # The legend of the first panel maps colours to runs; the other legends have only what differs inside
         # their panel.
-        key = "set key" if i == 0 and (runs > 1 or panel.parts > 1 or own_levels) or panel.parts > 1 else "unset key"
-        low, high = value_range(panel, own_levels)
+        key = "set key" if panel.parts > 1 or panel.levels or resumed or i == 0 and runs > 1 else "unset key"
+        low, high = value_range(panel)
         lines += [data + key, f"set origin {left},{bottom * panel_fraction}", f"set size {w},{h * panel_fraction}",
-                  f"set ylabel {quote(panel.label)} noenhanced", f"set yrange [{low!r}:{high!r}]",
+                  f"set title {quote(panel.note)} noenhanced font ',11' offset 0,-0.6",
+                  axis_title(panel.label), f"set yrange [{low!r}:{high!r}]",
                   f"set ytics ({tick_list(low, high, 6)})", f"set xrange [0:{max_x!r}]",
                   f"set xtics ({tick_list(0, max_x, 10 if w == 1 else 6)})", plot]
     return "\n".join(lines) + "\nunset multiplot\n"
 
 
-def draw(panels, runs, out, x="step", levels=(), title=""):
+def draw(panels, marks, runs, out, x="step", title=""):
     """Writes the picture; `runs` is the number of runs. Throws GnuplotError."""
     program, environment = find_gnuplot()
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         draft = Path(folder, "draft" + out.suffix)
-        done = subprocess.run([program], input=script(panels, runs, draft, x, list(levels), title), text=True,
+        done = subprocess.run([program], input=script(panels, marks, runs, draft, x, title), text=True,
                               encoding="utf-8", env=environment, capture_output=True)
         if done.returncode != 0 or not draft.exists() or draft.stat().st_size == 0:
             raise GnuplotError(f"gnuplot failed:\n{done.stderr}")

@@ -1,27 +1,28 @@
-"""Run logs: one JSON object per line; training lines have `step` and `loss`, evaluations `step` and `val_loss`."""
+"""Run logs: one JSON object per line; training lines have `step` and `loss`, evaluations `step` and `val_loss`.
+Lines with `step` and `run` have the settings of a process, lines with `step` and `resumed` one change each.
+"""
 import bisect
 import json
-import math
 from pathlib import Path
 
+from run_view.history import History, is_number, printable
+
 TRAIN_KEY, VALIDATION_KEY = "loss", "val_loss"
+TRAIN_BITS_KEY, VALIDATION_BITS_KEY = "bits_per_byte", "val_bits_per_byte"  # not in the log: from the losses
 
 
 class LogError(Exception):
     """A log cannot be displayed; the text names the log and the reason."""
 
 
-def printable(text):
-    """The text with a ? for each byte of a file's name or an argument that is not UTF-8."""
-    return text.encode("utf-8", "replace").decode()
-
-
 class Run:
-    """A log: `rows` {step: {key: number}} of training, `validation` {step: loss}, and warnings about it."""
+    """A log: `rows` {step: {key: number}} of training, `validation` {step: loss} and `validation_bits` {step: bits
+    per byte}, the history of its processes, and warnings about it."""
 
     def __init__(self, path, name=None):
         self.path, self.name = Path(path), printable(name or Path(path).stem)
-        self.rows, self.validation, self.warnings = {}, {}, []
+        self.rows, self.validation, self.validation_bits, self.warnings = {}, {}, {}, []
+        self.history = History()
         self._last_step = None
         try:
             lines = self.path.read_bytes().split(b"\n")
@@ -44,30 +45,54 @@ class Run:
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
             self._warn(number, "without a step, skipped")
             return
+        if isinstance(entry.get("run"), str):
+            self._discard_after(step, number)
+            self.history.begin(step, entry["run"] == "resumed", entry)
+            return
+        if isinstance(entry.get("resumed"), str):
+            self._discard_after(step, number)
+            self.history.add_note(step, entry["resumed"])
+            return
         values = {key: value for key, value in entry.items() if is_number(value)}
         if TRAIN_KEY in entry:
             self._add_row(step, values, number)
         if VALIDATION_KEY in values:
-            self.validation[step] = values[VALIDATION_KEY]
+            self._add_validation(step, values[VALIDATION_KEY])
 
     def _add_row(self, step, values, number):
-        # The run was resumed from an earlier checkpoint: the steps after that checkpoint do not belong to it.
         if self._last_step is not None and step <= self._last_step:
-            obsolete = [s for s in self.rows if s >= step]
-            for s in obsolete:
-                del self.rows[s]
-            self.validation = {s: loss for s, loss in self.validation.items() if s < step}
-            self._warn(number, f"goes back to step {step}; discarded {len(obsolete)} steps of earlier lines")
-        self.rows[step] = values
+            # The run was resumed from an earlier checkpoint by a program that does not log this.
+            self._discard_after(step - 1, number)
+            self.history.begin(step - 1, resumed=True)
+        bits = self.history.bits_per_byte(values[TRAIN_KEY]) if TRAIN_KEY in values else None
+        self.rows[step] = values if bits is None else {**values, TRAIN_BITS_KEY: bits}
         self._last_step = step
+
+    def _add_validation(self, step, loss):
+        self.validation[step] = loss
+        self.validation_bits.pop(step, None)
+        bits = self.history.bits_per_byte(loss)
+        if bits is not None:
+            self.validation_bits[step] = bits
+
+    def _discard_after(self, step, number):
+        """Discards the steps after the checkpoint from which the run was resumed: they do not belong to it."""
+        if self._last_step is None or step >= self._last_step:
+            return
+        obsolete = [s for s in self.rows if s > step]
+        self.rows = {s: row for s, row in self.rows.items() if s <= step}
+        self.validation = {s: loss for s, loss in self.validation.items() if s <= step}
+        self.validation_bits = {s: bits for s, bits in self.validation_bits.items() if s <= step}
+        self._last_step = step
+        self._warn(number, f"goes back to step {step + 1}; discarded {len(obsolete)} steps of earlier lines")
 
     def _warn(self, number, text):
         self.warnings.append(f"{self.path}:{number}: {text}")
 
     def series(self, key):
         """[(step, value)] of a key, in order. Steps whose value is missing, null or not finite are skipped."""
-        if key == VALIDATION_KEY:
-            return sorted(self.validation.items())
+        if key in (VALIDATION_KEY, VALIDATION_BITS_KEY):
+            return sorted((self.validation if key == VALIDATION_KEY else self.validation_bits).items())
         return [(step, row[key]) for step, row in sorted(self.rows.items()) if key in row]
 
     def steps(self):
@@ -76,7 +101,14 @@ class Run:
             values = {key: value for key, value in self.rows.get(step, {}).items() if key != "step"}
             if step in self.validation:
                 values[VALIDATION_KEY] = self.validation[step]
+            if step in self.validation_bits:
+                values[VALIDATION_BITS_KEY] = self.validation_bits[step]
             yield step, values
+
+    def has_bits(self):
+        """Whether every loss is also known in bits per byte."""
+        return all(len(self.series(bits)) == len(self.series(loss))
+                   for loss, bits in ((TRAIN_KEY, TRAIN_BITS_KEY), (VALIDATION_KEY, VALIDATION_BITS_KEY)))
 
     def axis(self, x):
         """A function from a step to its position on the axis `x`: step, tokens or hours (of training steps)."""
@@ -110,11 +142,14 @@ class Run:
         losses = [loss for _, loss in self.series("loss")]
         if losses:
             tail = losses[-max(1, len(losses) // 50):]
-            figures["training loss (mean of the last 2%)"] = f"{sum(tail) / len(tail):.4f}"
+            figures["training loss, mean of the last 2% (nats per token)"] = f"{sum(tail) / len(tail):.4f}"
         if self.validation:
-            figures["validation loss, last"] = f"{self.series(VALIDATION_KEY)[-1][1]:.4f}"
+            last = max(self.validation)
+            figures["validation loss, last (nats per token)"] = f"{self.validation[last]:.4f}"
+            if last in self.validation_bits:
+                figures["validation loss, last (bits per byte)"] = f"{self.validation_bits[last]:.4f}"
             step, loss = min(self.validation.items(), key=lambda item: (item[1], item[0]))
-            figures["validation loss, best"] = f"{loss:.4f} at step {step:,.0f}"
+            figures["validation loss, best (nats per token)"] = f"{loss:.4f} at step {step:,.0f}"
         for key, name, factor, form in MEANS:
             values = [value for _, value in self.series(key)]
             if values:
@@ -129,10 +164,6 @@ class Run:
 MEANS = [("tok_per_s", "tokens per second, mean", 1, "{:,.0f}"), ("mfu", "MFU, mean", 100, "{:.1f}%"),
          ("gpu_util", "GPU utilisation, mean", 1, "{:.0f}%"), ("gpu_power_w", "GPU power, mean", 1, "{:.0f} W"),
          ("cpu_percent", "CPU use, mean (100%: one core)", 1, "{:.0f}%")]
-
-
-def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def duration(seconds):

@@ -1,7 +1,7 @@
 // Draws the panels of this page as SVG and reads out values under the pointer.
 "use strict";
 (() => {
-  const { runs, x: xLabel, panels } = JSON.parse(document.getElementById("data").textContent);
+  const { runs, x: xLabel, marks: resumes, panels } = JSON.parse(document.getElementById("data").textContent);
   const margin = { left: 62, right: 14, top: 8, bottom: 40 };
   const maxX = Math.max(1e-9, ...panels.flatMap(p => p.curves.map(c => c.points[c.points.length - 1][0])));
   const redraws = [];
@@ -20,6 +20,7 @@
     return element;
   };
   const colour = curve => "c" + (runs === 1 ? curve.part : curve.run) % 8;
+  const resumeColour = mark => runs === 1 ? "plain" : "c" + mark.run % 8;
 
   // About `count` values at distances of 1, 2 or 5 times a power of ten.
   const ticks = (low, high, count) => {
@@ -74,6 +75,11 @@
       htmlElement("i", "swatch dashed", entry).style.color = level.colour;
       entry.append(`${level.name} = ${precise(level.value)}`);
     }
+    if (resumes.length && panel === panels[0]) {
+      const entry = htmlElement("span", "", box);
+      htmlElement("i", "swatch resumed plain", entry);
+      entry.append("resumed");
+    }
   };
 
   const axes = (svg, frame, low, high) => {
@@ -87,6 +93,12 @@
     }
     svgElement("line", { class: "axis", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }, svg);
     svgElement("text", { x: (frame.left + frame.right) / 2, y: frame.bottom + 35, "text-anchor": "middle" }, svg).textContent = xLabel;
+  };
+
+  // A vertical line at each point at which a run was resumed.
+  const resumeLines = (svg, frame) => {
+    for (const mark of resumes)
+      svgElement("line", { class: `resume ${resumeColour(mark)}`, x1: frame.x(mark.x), x2: frame.x(mark.x), y1: frame.top, y2: frame.bottom }, svg);
   };
 
   const curves = (svg, panel, frame) => {
@@ -104,6 +116,16 @@
     }
     for (const { value, colour: stroke } of panel.levels)
       svgElement("line", { class: "level", stroke, x1: frame.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }, svg);
+  };
+
+  // Adds the resume points within a few pixels of the pointer to the reading.
+  const readResumes = (at, frame, reading) => {
+    for (const mark of resumes) {
+      if (Math.abs(frame.x(mark.x) - frame.x(at)) > 6) continue;
+      const line = htmlElement("div", "resumed", reading);
+      htmlElement("i", `swatch resumed ${resumeColour(mark)}`, line);
+      line.append(mark.text);
+    }
   };
 
   // A line under the pointer, a mark on each curve, and their values next to it.
@@ -133,6 +155,7 @@
         const positionText = point[0] === position ? "" : ` at ${precise(point[0])}`;
         line.append(`${panel.curves.length > 1 ? curve.name + " " : ""}${precise(point[1])}${trend}${positionText}`);
       }
+      readResumes(at, frame, reading);
       reading.hidden = false;
       const right = frame.x(position) > (frame.left + frame.right) / 2;
       reading.style.left = right ? "" : `${frame.x(position) + 26}px`;
@@ -143,7 +166,8 @@
 
   const addPanel = (panel, first) => {
     const figure = htmlElement("figure", "", document.getElementById("panels"));
-    htmlElement("figcaption", "", figure, panel.label);
+    const caption = htmlElement("figcaption", "", figure, panel.label);
+    if (panel.note) htmlElement("div", "note", caption, panel.note);
     legend(panel, figure);
     const holder = htmlElement("div", "", figure);
     const reading = htmlElement("div", "reading", figure);
@@ -155,8 +179,9 @@
       frame.height = frame.bottom - frame.top;
       frame.x = value => frame.left + value / maxX * (frame.right - frame.left);
       frame.y = value => frame.bottom - (value - low) / (high - low) * frame.height;
-      const svg = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": panel.label });
+      const svg = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${panel.label} ${panel.note}`.trim() });
       axes(svg, frame, low, high);
+      resumeLines(svg, frame);
       curves(svg, panel, frame);
       readOut(svg, panel, frame, reading);
       reading.hidden = true;

@@ -5,22 +5,59 @@ import os
 from pathlib import Path
 
 from run_view.gnuplot import LEVEL_COLOURS
-from run_view.panels import COLOURS, X_LABELS
+from run_view.history import setting_rows
+from run_view.panels import COLOURS, X_LABELS, loss_note
 
 HERE = Path(__file__).resolve().parent
 
 
-def table(runs):
-    """The final figures of the runs, one column per run."""
+def swatch(run, runs):
+    """The colour of a run, if there are several."""
+    return f'<i class="swatch c{run % len(COLOURS)}"></i>' if runs > 1 else ""
+
+
+def columns(runs):
+    """The headings of the columns of a table, as HTML."""
+    return [swatch(i, len(runs)) + html.escape(run.name) for i, run in enumerate(runs)]
+
+
+def table(headings, rows, kind=""):
+    """A table of (name, [text per column])."""
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+    body = "".join(f'<tr><th scope="row">{html.escape(name)}</th>'
+                   + "".join(f"<td>{html.escape(text)}</td>" for text in texts) + "</tr>\n" for name, texts in rows)
+    return (f'<div class="scroll">\n<table class="{kind}"><thead><tr><th></th>{head}</tr></thead>\n'
+            f"<tbody>\n{body}</tbody></table>\n</div>\n")
+
+
+def final_figures(runs):
     figures = [run.summary() for run in runs]
-    names = list(dict.fromkeys(name for run in figures for name in run))
-    swatch = '<i class="swatch c{}"></i>' if len(runs) > 1 else ""
-    head = "".join(f'<th scope="col">{swatch.format(i % len(COLOURS))}{html.escape(run.name)}</th>'
-                   for i, run in enumerate(runs))
-    rows = "".join(f'<tr><th scope="row">{html.escape(name)}</th>'
-                   + "".join(f"<td>{html.escape(run.get(name, '–'))}</td>" for run in figures) + "</tr>\n"
-                   for name in names)
-    return f"<table><thead><tr><th></th>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table>"
+    names = dict.fromkeys(name for run in figures for name in run)
+    note = loss_note(runs)
+    rows = [(name, [run.get(name, "–") for run in figures]) for name in names]
+    return ("<h2>Final figures</h2>\n" + table(columns(runs), rows)
+            + (f'<p class="note">nats per token: {html.escape(note)}</p>\n' if note else ""))
+
+
+def settings(runs):
+    """The settings of the runs, those that differ first; nothing if no log has settings."""
+    different, equal = setting_rows([run.history for run in runs])
+    if not different and not equal:
+        return ""
+    text = "<h2>Settings</h2>\n"
+    if len(runs) == 1:
+        return text + table(columns(runs), different + equal, "settings")
+    text += table(columns(runs), different, "settings") if different else "<p>The runs have the same settings.</p>\n"
+    if equal:
+        text += (f"<details><summary>{len(equal)} settings that are the same in all runs</summary>\n"
+                 f'{table(["value"], equal, "settings")}</details>\n')
+    return text
+
+
+def resumes(marks, runs):
+    """A list of the points at which runs were resumed."""
+    items = [f"<li>{swatch(mark.run, len(runs))}{html.escape(mark.text)}</li>\n" for mark in marks]
+    return f'<ul class="resumes">\n{"".join(items)}</ul>\n' if items else ""
 
 
 def round_values(points):
@@ -28,20 +65,23 @@ def round_values(points):
     return [[float(f"{x:.10g}"), float(f"{y:.7g}")] for x, y in points]
 
 
-def data(panels, runs, x, levels):
-    return {"runs": len(runs), "x": X_LABELS[x], "panels": [
-        {"label": panel.label, "fromZero": panel.from_zero,
-         "levels": [{"name": name, "value": value, "colour": LEVEL_COLOURS[i % len(LEVEL_COLOURS)]}
-                    for i, (name, value) in enumerate(levels if panel.key == "loss" else [])],
-         "curves": [{"run": curve.run, "part": curve.part, "name": curve.name, "dots": curve.dots,
-                     "points": round_values(curve.points), "trend": round_values(curve.trend)} for curve in panel.curves]}
-        for panel in panels]}
+def data(panels, marks, runs, x):
+    return {"runs": len(runs), "x": X_LABELS[x],
+            "marks": [{"run": mark.run, "x": float(f"{mark.x:.10g}"), "text": mark.text} for mark in marks],
+            "panels": [
+                {"label": panel.label, "note": panel.note, "fromZero": panel.from_zero,
+                 "levels": [{"name": name, "value": value, "colour": LEVEL_COLOURS[i % len(LEVEL_COLOURS)]}
+                            for i, (name, value) in enumerate(panel.levels)],
+                 "curves": [{"run": curve.run, "part": curve.part, "name": curve.name, "dots": curve.dots,
+                             "points": round_values(curve.points), "trend": round_values(curve.trend)}
+                            for curve in panel.curves]}
+                for panel in panels]}
 
 
-def write(panels, runs, out, x="step", levels=(), title=""):
+def write(panels, marks, runs, out, x="step", title=""):
     """Writes the page atomically."""
     # Inside a script element only </script> and <!-- have a meaning.
-    content = json.dumps(data(panels, runs, x, list(levels)), allow_nan=False).replace("<", "\\u003c")
+    content = json.dumps(data(panels, marks, runs, x), allow_nan=False).replace("<", "\\u003c")
     heading = html.escape(title or ", ".join(run.name for run in runs))
     text = f"""<!DOCTYPE html>
 <html lang="en">
@@ -56,11 +96,7 @@ def write(panels, runs, out, x="step", levels=(), title=""):
 <h1>{heading}</h1>
 <noscript><p>The curves are drawn by this page's own script, which is switched off here.</p></noscript>
 <div id="panels"></div>
-<h2>Final figures</h2>
-<div class="scroll">
-{table(runs)}
-</div>
-<script type="application/json" id="data">{content}</script>
+{resumes(marks, runs)}{final_figures(runs)}{settings(runs)}<script type="application/json" id="data">{content}</script>
 <script>
 {(HERE / "page.js").read_text("utf-8")}</script>
 </body>

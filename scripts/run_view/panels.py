@@ -1,7 +1,7 @@
 """The content of a picture of runs: panels of curves, the same for every format."""
 from dataclasses import dataclass, field
 
-from run_view.logs import LogError
+from run_view.logs import TRAIN_BITS_KEY, VALIDATION_BITS_KEY, VALIDATION_KEY, LogError
 
 COLOURS = ["#1f5fa8", "#c44e1b", "#2f8f4e", "#7a4fa3", "#8a6d1a", "#0f8a94", "#b03a6b", "#5a6472"]
 MAX_POINTS = 4000  # per curve: more than a screen has columns
@@ -20,6 +20,8 @@ class Metric:
 
 METRICS = {
     "loss": Metric("loss (nats per token)", {"loss": "training", "val_loss": "validation"}, noisy=True),
+    "bits_per_byte": Metric("loss (bits per byte of validation text)",
+                            {TRAIN_BITS_KEY: "training", VALIDATION_BITS_KEY: "validation"}, noisy=True),
     "grad_norm": Metric("gradient norm", {"grad_norm": ""}, noisy=True, from_zero=True),
     "lr": Metric("learning rate", {"lr": ""}, from_zero=True),
     "tok_per_s": Metric("tokens per second", {"tok_per_s": ""}, noisy=True, from_zero=True),
@@ -50,7 +52,17 @@ class Panel:
     label: str
     from_zero: bool
     parts: int  # how many of the metric's keys have values
+    note: str = ""  # what a reader must know to compare the runs
+    levels: list = field(default_factory=list)  # (name, value) of dashed lines
     curves: list = field(default_factory=list)
+
+
+@dataclass
+class Mark:
+    """A point at which a run was resumed."""
+    run: int  # index of the run
+    x: float
+    text: str
 
 
 def running_mean(points, width):
@@ -79,20 +91,47 @@ def thin_out(points, max_points=MAX_POINTS):
     return out
 
 
-def make_panels(runs, metrics=None, x="step", smooth=None):
-    """The panels of these metrics, by default those of DEFAULT_METRICS with values. `smooth`: steps in a
-    running mean (1: none; None: a fiftieth of the run). Throws LogError for a metric that no run has.
+def loss_note(runs):
+    """The reason why losses per token of these runs may not be comparable, or an empty text."""
+    known = {run.history.tokenizer() for run in runs} - {None}
+    unknown = [run.name for run in runs if run.history.tokenizer() is None]
+    notes = ["the runs have different tokenizers, so their losses cannot be compared"] if len(known) > 1 else []
+    if known and unknown:
+        notes.append("unknown tokenizer: " + ", ".join(unknown)
+                     + ("" if notes else "; losses of different tokenizers cannot be compared"))
+    return "; ".join(notes)
+
+
+def note_of(name, runs):
+    if name == "loss":
+        return loss_note(runs)
+    without = [run.name for run in runs if not run.series(TRAIN_BITS_KEY) and not run.series(VALIDATION_BITS_KEY)]
+    return "no bytes per token in the log of " + ", ".join(without) if name == "bits_per_byte" and without else ""
+
+
+def default_metrics(runs):
+    """DEFAULT_METRICS, with losses in bits per byte if the runs have different tokenizers and all bytes per token."""
+    in_bits = loss_note(runs) and all(run.has_bits() for run in runs)
+    return ["bits_per_byte" if name == "loss" and in_bits else name for name in DEFAULT_METRICS]
+
+
+def make_panels(runs, metrics=None, x="step", smooth=None, levels=()):
+    """The panels of these metrics, by default those of default_metrics() with values. `smooth`: steps in a
+    running mean (1: none; None: a fiftieth of the run). `levels`: (name, value) of dashed lines among the losses,
+    in the unit of the first panel of losses. Throws LogError for a metric that no run has.
     """
     panels = []
     positions = [run.axis(x) for run in runs]
-    for name in metrics or DEFAULT_METRICS:
+    for name in metrics or default_metrics(runs):
         metric = METRICS[name]
         present = [key for key in metric.keys if any(run.series(key) for run in runs)]
         if not present:
             if metrics:
-                raise LogError(f"--metrics {name}: no line of these logs has {' or '.join(metric.keys)}")
+                reason = "no log has a loss and bytes_per_token" if name == "bits_per_byte" else \
+                    f"no line of these logs has {' or '.join(metric.keys)}"
+                raise LogError(f"--metrics {name}: {reason}")
             continue
-        panel = Panel(name, metric.label, metric.from_zero, len(present))
+        panel = Panel(name, metric.label, metric.from_zero, len(present), note_of(name, runs))
         for i, run in enumerate(runs):
             for part, key in enumerate(present):
                 points = [(positions[i](step), metric.factor * value) for step, value in run.series(key)]
@@ -101,11 +140,19 @@ def make_panels(runs, metrics=None, x="step", smooth=None):
         panels.append(panel)
     if not panels:
         raise LogError("these logs have none of " + ", ".join(DEFAULT_METRICS))
+    for panel in [p for p in panels if p.key in ("loss", "bits_per_byte")][:1]:
+        panel.levels = list(levels)
     return panels
 
 
+def make_marks(runs, x="step"):
+    """A Mark for each time that a run was resumed. With several runs, its text names the run."""
+    return [Mark(i, run.axis(x)(process.step), f"{run.name} " * (len(runs) > 1) + process.description())
+            for i, run in enumerate(runs) for process in run.history.resumes()]
+
+
 def make_curve(i, run, metric, key, part, points, smooth, runs):
-    dots = key == "val_loss"
+    dots = key in (VALIDATION_KEY, VALIDATION_BITS_KEY)
     width = smooth or max(3, len(points) // 50)
     trend = running_mean(points, width) if metric.noisy and not dots and width > 1 else []
     kind = metric.keys[key]

@@ -8,8 +8,12 @@ tensorflow/core/util/event.proto describe them.
 import os
 import struct
 
+from run_view.history import value_text
+
 EVENT_FILE = "events.out.tfevents.0000000000.run_log"
-TAGS = {"loss": "loss/training", "val_loss": "loss/validation", "grad_norm": "training/grad_norm", "lr": "training/lr",
+DT_STRING = 7  # of tensorflow/core/framework/types.proto
+TAGS = {"loss": "loss/training", "val_loss": "loss/validation", "bits_per_byte": "loss/training_bits_per_byte",
+        "val_bits_per_byte": "loss/validation_bits_per_byte", "grad_norm": "training/grad_norm", "lr": "training/lr",
         "tokens": "training/tokens", "tok_per_s": "speed/tok_per_s", "mfu": "speed/mfu", "mfu_full": "speed/mfu_full",
         "step_ms": "speed/step_ms"}
 
@@ -69,6 +73,28 @@ def scalar_event(wall_time, step, values):
     return field(1, 1, struct.pack("<d", wall_time)) + field(2, 0, varint(step)) + text_field(5, summary)
 
 
+def text_event(wall_time, step, tag, text):
+    """An event with Value {1: tag, 8: TensorProto {1: dtype, 8: string}, 9: metadata {1: {1: name of the plugin}}}."""
+    tensor = field(1, 0, varint(DT_STRING)) + text_field(8, text.encode())
+    value = text_field(1, tag.encode()) + text_field(8, tensor) + text_field(9, text_field(1, text_field(1, b"text")))
+    return field(1, 1, struct.pack("<d", wall_time)) + field(2, 0, varint(step)) + text_field(5, text_field(1, value))
+
+
+def cell(text):
+    """The text as a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def history_texts(run):
+    """(step, tag, Markdown text) of the settings of each process of the run, and of each time it was resumed."""
+    for process in run.history.processes:
+        if process.settings:
+            rows = [f"| {cell(name)} | {cell(value_text(value))} |" for name, value in process.settings.items()]
+            yield process.step, "settings", "\n".join(["| setting | value |", "|---|---|", *rows])
+        if process.resumed:
+            yield process.step, "resumed", process.description()
+
+
 def as_float(value):
     largest = 3.4028234663852886e38  # the largest 32-bit float
     return max(-largest, min(largest, value))
@@ -101,6 +127,8 @@ def write_events(run, directory):
     with open(draft, "wb") as file:
         wall_time = min(times.values())
         file.write(record(version_event(wall_time)))
+        for step, tag, text in history_texts(run):
+            file.write(record(text_event(times.get(step, wall_time), step, tag, text)))
         for step, values in run.steps():
             wall_time = times.get(step, wall_time)
             tagged = [(tag_of(key), value) for key, value in values.items()]

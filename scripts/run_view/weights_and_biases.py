@@ -32,7 +32,8 @@ def read_state(path):
 
 
 def export(run, project, online):
-    """Logs the steps that earlier exports to this project did not log. Returns their number."""
+    """Logs the steps that earlier exports to this project did not log, the latest settings as config, and resume
+    points as notes. Returns the number of steps."""
     wandb = import_wandb()
     # The same log maps to the same run. The last exported step is stored next to the log, because offline there
     # is no other record of it.
@@ -45,7 +46,11 @@ def export(run, project, online):
     if not new_steps:
         return 0
     mode = {"mode": "online", "resume": "allow"} if online else {"mode": "offline"}
-    session = wandb.init(project=project, name=run.name, id=identity, dir=str(run.path.parent), **mode)
+    session = wandb.init(project=project, name=run.name, id=identity, dir=str(run.path.parent),
+                         notes="\n".join(process.description() for process in run.history.resumes()) or None, **mode)
+    settings = {name.removeprefix("--"): value for name, value in run.history.settings().items()}
+    if settings:
+        session.config.update(settings, allow_val_change=True)
     for step, values in new_steps:
         session.log({tag_of(key): value for key, value in values.items()}, step=step)
     session.finish()

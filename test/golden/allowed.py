@@ -60,7 +60,7 @@ SORTED_LINES = [
 # (file, line, reason): prose. Lines that differ only in wording are listed under "messages that differ"; their
 # numbers, flags, true and false must be the same, in the same order.
 PROSE_LINES = [
-    ("*.stderr", r"(?!sample: )", "messages; generated text is the exception"),
+    ("*.stderr", r"(?!sample:|  \|)", "messages; generated text is the exception"),
     ("*.train_gpt2.stdout", r"# ", "descriptions of evaluation tasks"),
     ("*.tokenize.stdout", r"(documents: |\S+: \d+ documents, )", "the summary of the documents"),
     ("*.toy_language.stdout", r"", "the description of the language, the number of sentences"),
