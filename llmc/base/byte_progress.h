@@ -2,15 +2,13 @@
 // left.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <utility>
 
-#include "llmc/base/terminal.h"
+#include "llmc/base/notice.h"
 
 namespace llmc {
 
@@ -18,13 +16,8 @@ namespace llmc {
 class ByteProgress {
  public:
   explicit ByteProgress(std::int64_t total)
-      : terminal_(isatty(STDERR_FILENO) != 0),
-        total_(total),
-        start_(Clock::now()),
-        last_output_(start_) {}
-  ~ByteProgress() {
-    if (line_open_) std::fputc('\n', stderr);
-  }
+      : terminal_(Notice::terminal()), total_(total), start_(Clock::now()), last_output_(start_) {}
+  ~ByteProgress() { Notice::end_live_line(); }
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
 
@@ -42,8 +35,7 @@ class ByteProgress {
                   100 * processed / total, total / 1e6, processed / 1e6 / seconds,
                   time_text(seconds * (total - processed) / processed).c_str());
     const std::string line = text + suffix;
-    std::fputs((terminal_ ? live_line(line) : line + "\n").c_str(), stderr);
-    line_open_ = terminal_;
+    terminal_ ? Notice::show_live(line) : Notice::print(line);
   }
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -59,7 +51,6 @@ class ByteProgress {
   }
 
   bool terminal_;
-  bool line_open_ = false;
   std::int64_t total_;
   Clock::time_point start_, last_output_;
 };

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <string>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/terminal.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/eval/tasks.h"
@@ -105,11 +105,11 @@ class Evaluator {
       tokens += config_.run_shape().rows();
     }
     if (Interruption::requested()) {
-      std::cerr << "interrupted: " << settings.final_out << " was not written\n";
+      Notice::print("interrupted: " + settings.final_out + " was not written");
       return;
     }
     write_file(settings.final_out, text);
-    std::cerr << "samples: " << settings.final_out << "\n";
+    Notice::print("samples: " + settings.final_out);
   }
 
  private:
@@ -120,7 +120,7 @@ class Evaluator {
            "give the --tokenizer that the token files were made with");
     }
     if (config_.samples.every == 0) return;
-    std::cerr << "samples are skipped: without --tokenizer the text of the tokens is not known\n";
+    Notice::print("samples are skipped: without --tokenizer the text of the tokens is not known");
   }
 
   // Number of tokens that fit after the prompt of a sample.

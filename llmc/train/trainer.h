@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/checkpoint/checkpointer.h"
@@ -54,7 +55,7 @@ class Trainer {
     const FileDescriptor lock = check_run_output(config_.output, config_.samples);
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
     const std::int64_t last = last_step();
-    std::cerr << mfu_text(peak_) << "\n";
+    Notice::print(mfu_text(peak_));
     Reporter reporter(config_,
                       flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len), peak_,
                       last);
@@ -147,8 +148,9 @@ class Trainer {
   }
 
   void report_interruption() const {
-    std::cerr << "interrupted by " << Interruption::name() << " after step " << position_.step
-              << ": " << checkpointer_.interruption_text(position_.step) << "\n";
+    Notice::print(std::string("interrupted by ") + Interruption::name() + " after step " +
+                  std::to_string(position_.step) + ": " +
+                  checkpointer_.interruption_text(position_.step));
   }
 
   RunConfig config_;

@@ -1,18 +1,16 @@
 // The progress of a run on stderr, and the run log for programs.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/device/resource_usage.h"
@@ -78,7 +76,7 @@ class Progress {
  public:
   // If `log_path` is empty, there is no log. `append` is true for a resumed run.
   Progress(const std::string& log_path, bool append, std::int64_t last_step)
-      : terminal_(isatty(STDERR_FILENO) != 0), last_step_(last_step), start_(Clock::now()) {
+      : terminal_(Notice::terminal()), last_step_(last_step), start_(Clock::now()) {
     if (!log_path.empty()) log_ = std::make_unique<RunLog>(log_path, append);
   }
 
@@ -110,8 +108,7 @@ class Progress {
     std::snprintf(text, sizeof text, "%s: %.0f%% | ETA %s", name.c_str(), 100 * fraction,
                   duration_text(seconds / fraction - seconds).c_str());
     if (!terminal_) return note(text);
-    std::cerr << live_line(text) << std::flush;
-    line_open_ = true;
+    Notice::show_live(text);
   }
 
   // Writes a line to the log.
@@ -126,15 +123,7 @@ class Progress {
   }
 
   // Prints `text` on a line of its own.
-  void note(const std::string& text) {
-    end_line();
-    std::cerr << text << std::endl;
-  }
-
-  void end_line() {
-    if (line_open_) std::cerr << '\n';
-    line_open_ = false;
-  }
+  void note(const std::string& text) { Notice::print(text); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -169,8 +158,7 @@ class Progress {
     const std::size_t width = live_line_width();
     int max_priority = 9;
     while (max_priority > 0 && join_parts(parts, max_priority).size() > width) --max_priority;
-    std::cerr << live_line(join_parts(parts, max_priority)) << std::flush;
-    line_open_ = true;
+    Notice::show_live(join_parts(parts, max_priority));
   }
 
   // Joins the parts with a drop priority of at most `max_priority`.
@@ -192,7 +180,6 @@ class Progress {
   bool terminal_;
   std::int64_t last_step_, first_step_ = 0;
   Clock::time_point start_, last_shown_{};
-  bool line_open_ = false;
   std::unique_ptr<RunLog> log_;
   ResourceMeter meter_;
 };
