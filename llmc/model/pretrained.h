@@ -11,6 +11,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
@@ -93,11 +94,13 @@ inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary
 template <class State>
 void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
   const auto load_from = [&](const auto& weights) {
+    WorkProgress progress("loading " + path.string(), state.table().count());
     std::vector<float> values;
     for (const ParameterSpec& spec : state.table().specs()) {
       values.resize(static_cast<std::size_t>(spec.size()));
       weights.load(spec.name, spec.shape, values.data());
       state.set_weight(spec, values.data(), stream);
+      progress.add(spec.size());
     }
   };
   if (is_llmc_model_file(path)) {

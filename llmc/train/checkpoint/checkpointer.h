@@ -72,6 +72,10 @@ class Checkpointer {
     return config_.output.keep_best && position.best && position.best->step == position.step;
   }
 
+  // The step and the path of the newest checkpoint of the run; -1 and empty if it has none.
+  std::int64_t saved_step() const { return saved_step_; }
+  const std::string& saved_path() const { return saved_path_; }
+
   // Reports whether the state is saved, for a run that a signal ended at this step.
   std::string interruption_text(std::int64_t step) const {
     if (saved_step_ == step) return "saved " + saved_path_ + ", --resume continues";
