@@ -20,7 +20,7 @@ namespace llmc {
 // While an object exists, the two signals are only recorded. The destructor restores their previous
 // actions, unless a signal has arrived: the process ends then, and its duplicates must not kill it.
 // A signal that was ignored (SIGINT of a shell's background job) stays ignored. SIGPIPE is ignored
-// meanwhile: Ctrl-C also ends a program that reads our messages, such as `tee`, and the run must
+// as well: Ctrl-C also ends a program that reads our messages, such as `tee`, and the run must
 // still save. A process may have only one object at a time.
 class Interruption {
  public:
@@ -65,7 +65,7 @@ class Interruption {
   // "SIGINT" or "SIGTERM", the first signal that arrived.
   static const char* name() { return signal_name(signal_.load()).data(); }
 
-  // Sets what the answer to a signal says from now on. `step`: see RunMoment.
+  // Sets the state that the answer to a signal names from now on. `step`: see RunMoment.
   static void set_activity(RunActivity activity, std::int64_t step) {
     step_.store(step);
     activity_.store(activity);

@@ -10,7 +10,7 @@
 
 namespace llmc {
 
-// What a run is doing when a signal arrives; between: none of the others.
+// The work of a run when a signal arrives; between: none of the others.
 enum class RunActivity : std::int32_t { between, step, validation, evaluation, sampling, saving };
 
 // The state of a run, as a signal handler sees it.

@@ -20,7 +20,8 @@ class Eta {
   // `work` is due `count` more times.
   void add_left(WorkKind work, std::int64_t count) { kind_of(work).left += count; }
 
-  // Sets what `work` costs until it is measured: `steps` times a step, plus `seconds`.
+  // Sets the assumed cost of `work` until it is measured: the time of `steps` steps, plus
+  // `seconds`.
   void set_guess(WorkKind work, double steps, double seconds = 0) {
     kind_of(work).guess_steps = steps;
     kind_of(work).guess_seconds = seconds;

@@ -1,4 +1,4 @@
-// What the kinds of work of a run cost before they are measured, for the estimated time left.
+// Estimates of the cost of each kind of work before it is measured, for the time left of a run.
 #pragma once
 
 #include <algorithm>
