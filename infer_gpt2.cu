@@ -5,9 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <iostream>
 #include <string>
 
+#include "llmc/base/notice.h"              // Notice: messages on stderr
+#include "llmc/base/number_text.h"         // number_text
 #include "llmc/config/command_line.h"      // parse_command_line
 #include "llmc/config/infer_table.h"       // the flags
 #include "llmc/config/quantities.h"        // error_text
@@ -25,11 +26,14 @@ namespace llmc {
 // Prints the model, the device and the memory; throws if the device has too little free memory.
 void describe(const Job& job, const InferConfig& settings, const MemoryPlan& memory) {
   const DeviceProperties device = device_properties();
-  std::cerr << "model: " << job.config.layers << " layers, " << job.config.heads << " heads, "
-            << job.config.channels << " channels, context " << job.config.context << ", vocabulary "
-            << job.config.vocabulary << ", " << dtype_name(settings.dtype) << "\n"
-            << "device: " << device.name << ", " << megabytes(device.free_memory) << " free\n"
-            << "memory: " << memory.report() << "\n";
+  Notice::print("model: " + std::to_string(job.config.layers) + " layers, " +
+                std::to_string(job.config.heads) + " heads, " +
+                std::to_string(job.config.channels) + " channels, context " +
+                std::to_string(job.config.context) + ", vocabulary " +
+                std::to_string(job.config.vocabulary) + ", " + dtype_name(settings.dtype));
+  Notice::print("device: " + std::string(device.name) + ", " + megabytes(device.free_memory) +
+                " free");
+  Notice::print("memory: " + memory.report());
   if (memory.total() <= device.free_memory) return;
   fail("the model needs " + megabytes(memory.total()) + " of device memory, " +
            megabytes(device.free_memory) + " are free",
@@ -76,14 +80,13 @@ void run(const Job& job, const InferConfig& settings) {
   if (report.ids.empty()) first_token_seconds = total_seconds;
 
   if (settings.json) print(report_json(report) + "\n");
-  if (!settings.json && isatty(STDOUT_FILENO) != 0) std::cerr << "\n";
-  std::fprintf(stderr, "prompt: %lld tokens, first token after %.1f ms\n",
-               static_cast<long long>(report.prompt_tokens), 1e3 * first_token_seconds);
-  std::fprintf(stderr, "generated: %zu tokens (%s), %.1f tok/s after the first\n",
-               report.ids.size(), finish_name(report.finish),
-               report.ids.size() > 1 ? static_cast<double>(report.ids.size() - 1) /
-                                           (total_seconds - first_token_seconds)
-                                     : 0.0);
+  if (!settings.json && isatty(STDOUT_FILENO) != 0) print("\n");
+  Notice::print("prompt: " + std::to_string(report.prompt_tokens) +
+                number_text(" tokens, first token after %.1f ms", 1e3 * first_token_seconds));
+  const auto later_tokens = static_cast<double>(report.ids.size()) - 1;
+  const double speed = later_tokens > 0 ? later_tokens / (total_seconds - first_token_seconds) : 0;
+  Notice::print("generated: " + std::to_string(report.ids.size()) + " tokens (" +
+                finish_name(report.finish) + number_text("), %.1f tok/s after the first", speed));
 }
 
 }  // namespace llmc
@@ -96,13 +99,14 @@ int main(int argc, char** argv) {
   }
   try {
     InferConfig settings = resolve(request);
+    Notice::set_quiet(settings.quiet);
     settings.model = find_pretrained("--model", settings.model);
     select_device(choice_name(settings.device), argv);
     const Job job = make_job(settings);
     dispatch_dtype(settings.dtype, [&]<class T>() { run<T>(job, settings); });
     return kExitOk;
   } catch (const std::exception& error) {
-    std::cerr << "infer_gpt2: " << error_text(error, InferProgram::settings()) << "\n";
+    Notice::warn("infer_gpt2: " + error_text(error, InferProgram::settings()));
     return kExitFailed;
   }
 }

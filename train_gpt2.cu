@@ -1,13 +1,13 @@
 // Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
 // a toy language. One translation unit: everything else is in llmc/ and data/.
 #include <exception>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "data/toy_run.h"                     // ToySource: the data of a run without --train
+#include "llmc/base/notice.h"                 // Notice: messages on stderr
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
 #include "llmc/config/command_line.h"         // parse_command_line
 #include "llmc/config/quantities.h"           // error_text
@@ -94,19 +94,23 @@ RunFacts facts_of(const Request& request, const DataSource& source,
 void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
   const Gpt2Config& shape = run.shape;
   if (run.schedule.epochs > 0) {
-    std::cerr << "epochs: " << run.schedule.epochs << " x " << *windows << " windows are "
-              << run.schedule.steps << " steps\n";
+    Notice::print(number_text("epochs: %g x ", run.schedule.epochs) + std::to_string(*windows) +
+                  " windows are " + std::to_string(run.schedule.steps) + " steps");
   }
-  std::cerr << "model: " << shape.layers << " layers, " << shape.heads << " heads, "
-            << shape.channels << " channels, context " << shape.context << ", vocabulary "
-            << shape.vocabulary << ": " << ParameterTable(shape).count() << " parameters, "
-            << dtype_name(run.precision.dtype) << "\n";
+  Notice::print("model: " + std::to_string(shape.layers) + " layers, " +
+                std::to_string(shape.heads) + " heads, " + std::to_string(shape.channels) +
+                " channels, context " + std::to_string(shape.context) + ", vocabulary " +
+                std::to_string(shape.vocabulary) + ": " +
+                std::to_string(ParameterTable(shape).count()) + " parameters, " +
+                dtype_name(run.precision.dtype));
   if (!run.training()) return;
-  std::cerr << "run: " << run.schedule.steps << " steps of " << run.tokens_per_step() << " tokens ("
-            << run.batch.batch_size << " sequences x " << run.batch.seq_len << " tokens x "
-            << run.batch.grad_accum << " micro-batches)\n";
+  Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
+                std::to_string(run.tokens_per_step()) + " tokens (" +
+                std::to_string(run.batch.batch_size) + " sequences x " +
+                std::to_string(run.batch.seq_len) + " tokens x " +
+                std::to_string(run.batch.grad_accum) + " micro-batches)");
   if (run.output.out.empty()) {
-    std::cerr << "without --out DIR nothing is saved: the model is gone when the run ends\n";
+    Notice::print("without --out DIR nothing is saved: the model is gone when the run ends");
   }
 }
 
@@ -144,12 +148,13 @@ int main(int argc, char** argv) {
     return *exit_code;
   }
   try {
+    Notice::set_quiet(request.output.quiet.value_or(false));
     require_one_process();
     select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
     run(std::move(request));
     return kExitOk;
   } catch (const std::exception& error) {
-    std::cerr << "train_gpt2: " << error_text(error, train_settings()) << "\n";
+    Notice::warn("train_gpt2: " + error_text(error, train_settings()));
     return kExitFailed;
   }
 }

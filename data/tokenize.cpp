@@ -1,8 +1,8 @@
 // Converts texts to token files for training, and back. `tokenize --help` lists the flags; the work
 // is in llmc/tokenize.
 #include <exception>
-#include <iostream>
 
+#include "llmc/base/notice.h"              // Notice: messages on stderr
 #include "llmc/config/command_line.h"      // parse_command_line
 #include "llmc/config/quantities.h"        // error_text
 #include "llmc/config/tokenize_table.h"    // the flags
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     }
     return kExitOk;
   } catch (const std::exception& error) {
-    std::cerr << "tokenize: " << error_text(error, TokenizeProgram::settings()) << "\n";
+    Notice::warn("tokenize: " + error_text(error, TokenizeProgram::settings()));
     return kExitFailed;
   }
 }

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "data/toy_language.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/number_text.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run/data_source.h"
 #include "llmc/train/run/recorded_run.h"
@@ -20,10 +22,10 @@ inline constexpr std::int64_t kTrainTokens = 2'000'000, kValidationTokens = 40'0
 class ToySource final : public DataSource {
  public:
   ToySource() : tokenizer_(std::make_unique<WordTokenizer>(language_.words(), kToyTextName)) {
-    std::fprintf(stderr,
-                 "no --train: using the built-in toy language of %zu words; the loss cannot fall "
-                 "below its entropy of %.4f nats per token\n",
-                 language_.words().size(), language_.entropy_per_token());
+    Notice::print("no --train: using the built-in toy language of " +
+                  std::to_string(language_.words().size()) +
+                  " words; the loss cannot fall below its entropy of " +
+                  number_text("%.4f nats per token", language_.entropy_per_token()));
   }
 
   const Tokenizer& tokenizer() const override { return *tokenizer_; }

@@ -17,4 +17,18 @@ inline std::string number_text(const char* format, double value) {
   return text;
 }
 
+// "45 s", "3 min 12 s" or "2 h 05 min".
+inline std::string duration_text(double seconds) {
+  const auto s = static_cast<long long>(seconds + 0.5);
+  char text[32];
+  if (s >= 3600) {
+    std::snprintf(text, sizeof text, "%lld h %02lld min", s / 3600, s / 60 % 60);
+  } else if (s >= 60) {
+    std::snprintf(text, sizeof text, "%lld min %02lld s", s / 60, s % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld s", s);
+  }
+  return text;
+}
+
 }  // namespace llmc

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "llmc/base/json.h"
+#include "llmc/base/notice.h"
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
@@ -182,8 +183,8 @@ std::optional<int> parse_command_line(int argc, char** argv, typename P::Request
   std::vector<RowOptions> options;
   for (const Setting<P>& row : table) options.push_back(add_options(app, row));
   const auto usage_error = [](const std::string& message) {
-    std::cerr << P::kName << ": " << message << "\n  hint: " << P::kName
-              << " --help lists all flags\n";
+    Notice::warn(std::string(P::kName) + ": " + message + "\n  hint: " + P::kName +
+                 " --help lists all flags");
     return kExitUsage;
   };
   try {

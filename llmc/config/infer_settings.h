@@ -26,6 +26,7 @@ struct InferSettings {
   Value<Dtype> dtype;
   Value<DeviceChoice> device;
   Value<bool> json;
+  Value<bool> quiet;  // print only the text, warnings and errors
 };
 
 using InferRequest = InferSettings<std::optional>;

@@ -108,6 +108,9 @@ inline Settings<InferProgram> run_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.json); },
        .help = "print one JSON object at the end instead of the text as it is generated; its keys "
                "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids"},
+      {.flag = "--quiet",
+       .field = [](auto& s) -> decltype(auto) { return (s.quiet); },
+       .help = "print only results, warnings and errors"},
   };
 }
 

@@ -45,6 +45,7 @@ struct OutputSettings {
   Value<std::string> log;
   Value<std::int64_t> profile;  // number of steps to profile; 0: none
   Value<std::string> profile_out;
+  Value<bool> quiet;  // print only results, warnings and errors
 };
 
 template <class P>
@@ -172,6 +173,10 @@ Settings<P> output_rows() {
        .unit = "FILE.jsonl",
        .help = "also write the profile to this file, as JSON lines",
        .required_flags = {"--profile"},
+       .on_resume = OnResume::process},
+      {.flag = "--quiet",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.quiet); },
+       .help = "print only results, warnings and errors",
        .on_resume = OnResume::process},
   };
 }

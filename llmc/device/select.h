@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <string>
 
 #include "llmc/base/error.h"
+#include "llmc/base/notice.h"
 #include "llmc/device/properties.h"
 #include "llmc/device/target.h"
 
@@ -36,8 +36,8 @@ inline void select_device(const std::string& choice, char** argv) {
   const std::filesystem::path host_build =
       self.parent_path().parent_path() / "host" / self.filename();
   if (choice == "auto") {
-    std::cerr << self.filename().string() << ": no GPU can be used (" << reason
-              << "), running the host build on the CPU\n";
+    Notice::print(self.filename().string() + ": no GPU can be used (" + reason +
+                  "), running the host build on the CPU");
   }
   execv(host_build.c_str(), argv);
   fail("the host build " + host_build.string() + " cannot be started: " + std::strerror(errno),

@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
@@ -63,13 +64,12 @@ inline std::string find_pretrained(const std::string& flag, const std::string& p
   }
   if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return path;
   const CheckpointSearchResult newest = find_newest_checkpoint(path);
-  for (const std::string& warning : newest.warnings) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
   if (!newest.path) {
     fail(flag + " " + path + " contains no " + kConfigName + " and no valid checkpoint",
          "give a directory that transformers saved, a checkpoint of train_gpt2 or its --out");
   }
-  std::cerr << flag << ": " << newest.path->string() << ", the newest valid checkpoint of " << path
-            << "\n";
+  Notice::print(flag + ": " + newest.path->string() + ", the newest valid checkpoint of " + path);
   return newest.path->string();
 }
 
@@ -94,11 +94,13 @@ inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary
 template <class State>
 void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
   const auto load_from = [&](const auto& weights) {
+    WorkProgress progress("loading " + path.string(), state.table().count());
     std::vector<float> values;
     for (const ParameterSpec& spec : state.table().specs()) {
       values.resize(static_cast<std::size_t>(spec.size()));
       weights.load(spec.name, spec.shape, values.data());
       state.set_weight(spec, values.data(), stream);
+      progress.add(spec.size());
     }
   };
   if (is_llmc_model_file(path)) {

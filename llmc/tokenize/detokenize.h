@@ -14,6 +14,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/utf8.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/token_file.h"
@@ -104,8 +105,8 @@ inline void detokenize_files(const TokenizeConfig& settings) {
   write_document();
   sink.finish();
   if (num_invalid > 0) {
-    std::fprintf(stderr, "%lld documents have bytes that are not UTF-8, written as U+FFFD\n",
-                 static_cast<long long>(num_invalid));
+    Notice::warn(std::to_string(num_invalid) +
+                 " documents have bytes that are not UTF-8, written as U+FFFD");
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/threads.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/documents.h"
@@ -110,11 +111,10 @@ inline void print_warnings(const DocumentReader& reader, const TokenizeConfig& s
     const std::string reason = reader.empty_reason(i);
     const std::string extension = std::filesystem::path(path).extension().string();
     if (!reason.empty()) {
-      std::fprintf(stderr, "warning: %s, skipped\n", reason.c_str());
+      Notice::warn("warning: " + reason + ", skipped");
     } else if (settings.format == DocumentFormat::Kind::by_name && extension != ".txt" &&
                extension != ".jsonl" && reader.text_of_input(i).starts_with('{')) {
-      std::fprintf(stderr, "warning: %s is read as a text; use --format jsonl for JSON lines\n",
-                   path.c_str());
+      Notice::warn("warning: " + path + " is read as a text; use --format jsonl for JSON lines");
     }
   }
 }
@@ -123,8 +123,8 @@ inline void print_finished_files(const TokenizeProgress& progress, const Paths& 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const std::size_t files = progress.shards(static_cast<std::int64_t>(i)).size();
     if (files == 0) continue;
-    std::fprintf(stderr, "%s: resuming after %zu finished file%s\n", outputs[i].c_str(), files,
-                 files == 1 ? "" : "s");
+    Notice::print(outputs[i].string() + ": resuming after " + std::to_string(files) +
+                  (files == 1 ? " finished file" : " finished files"));
   }
 }
 
@@ -187,8 +187,7 @@ inline void tokenize_files(const TokenizeConfig& settings) {
   }
   DocumentReader reader(settings.inputs, settings.document_format(), parent_of(settings.out));
   print_warnings(reader, settings);
-  std::fprintf(stderr, "computing checksums of %s of inputs\n",
-               byte_text(reader.total_bytes()).c_str());
+  Notice::print("computing checksums of " + byte_text(reader.total_bytes()) + " of inputs");
   const std::string job = job_text(settings, *tokenizer, reader);
   prepare_progress(progress, job, outputs, settings.force);
   remove_temporaries(outputs);

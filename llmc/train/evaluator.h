@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <string>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/eval/tasks.h"
 #include "llmc/infer/generate.h"
@@ -36,12 +37,14 @@ class Evaluator {
     }
   }
 
-  // Mean loss over the first `batches` batches of the validation windows (0: all of them). The
-  // result is meaningless if a signal arrived during the call.
-  double validation_loss(std::int64_t batches) {
+  // Mean loss over the first `batches` batches of the validation windows (0: all of them) after
+  // step `step`. The result is meaningless if a signal arrived during the call.
+  double validation_loss(std::int64_t batches, std::int64_t step) {
+    Interruption::set_activity(RunActivity::validation, step);
     const ConsecutiveWindows& text = *data_.validation;
     const std::int64_t B = config_.batch.batch_size;
     const std::int64_t end = batches > 0 ? std::min(text.windows(), batches * B) : text.windows();
+    WorkProgress progress("validation", end);
     double sum = 0;
     std::vector<float> losses;
     for (std::int64_t first = 0; first < end && !Interruption::requested(); first += B) {
@@ -49,6 +52,7 @@ class Evaluator {
       runner_.forward(batch);
       runner_.read_losses(batch, losses);
       for (const float loss : losses) sum += static_cast<double>(loss);
+      progress.show(std::min(first + B, end));
     }
     return sum / static_cast<double>(end * config_.batch.seq_len);
   }
@@ -59,7 +63,7 @@ class Evaluator {
   void validate(RunPosition& position, Progress& progress) {
     if (!data_.validation) return;
     if (position.validation && position.validation->step == position.step) return;
-    const double loss = validation_loss(config_.validation.batches);
+    const double loss = validation_loss(config_.validation.batches, position.step);
     if (Interruption::requested()) return;
     progress.validation(position.step, loss);
     position.validation = {position.step, loss};
@@ -69,14 +73,20 @@ class Evaluator {
 
   // Runs the tasks of --eval. Each result is reported and logged with `step`.
   std::vector<EvalResult> run_tasks(std::int64_t step, Progress& progress) {
+    Interruption::set_activity(RunActivity::evaluation, step);
+    ProgressTimer timer;
     const EvalCallbacks callbacks = {
         .on_batch =
             [&](const EvalTask& task, std::int64_t num_done, std::int64_t total, double seconds) {
-              progress.task(task.name(), num_done, total, seconds);
+              const double fraction = static_cast<double>(num_done) / static_cast<double>(total);
+              if (timer.due()) {
+                ProgressTimer::show(progress_text(task.name(), fraction, seconds));
+              }
               return !Interruption::requested();
             },
         .on_result =
             [&](const EvalResult& result) {
+              timer = ProgressTimer();
               progress.record(log_record(result, step),
                               "step " + std::to_string(step) + ": " + summary(result));
             }};
@@ -87,6 +97,7 @@ class Evaluator {
   // if tokens have no text.
   void show_sample(std::int64_t step, Progress& progress) {
     if (!data_.tokenizer->has_text()) return;
+    Interruption::set_activity(RunActivity::sampling, step);
     const std::int64_t tokens = std::min(config_.samples.length, max_new_tokens());
     const Prompts samples = sample(1, tokens, config_.seed, step);
     if (Interruption::requested()) return;
@@ -95,7 +106,9 @@ class Evaluator {
 
   // Writes rounds of full sequences, at least --final-samples-tokens tokens, one sequence per line.
   void write_samples(std::int64_t step) {
+    Interruption::set_activity(RunActivity::sampling, step);
     const SampleSettings<Resolved>& settings = config_.samples;
+    WorkProgress progress("samples", settings.final_tokens);
     std::string text;
     for (std::int64_t round = 0, tokens = 0;
          tokens < settings.final_tokens && !Interruption::requested(); ++round) {
@@ -104,13 +117,14 @@ class Evaluator {
         text += data_.tokenizer->decode(sequence) + "\n";
       }
       tokens += config_.run_shape().rows();
+      progress.show(std::min(tokens, settings.final_tokens));
     }
     if (Interruption::requested()) {
-      std::cerr << "interrupted: " << settings.final_out << " was not written\n";
+      Notice::print("interrupted: " + settings.final_out + " was not written");
       return;
     }
     write_file(settings.final_out, text);
-    std::cerr << "samples: " << settings.final_out << "\n";
+    Notice::print("samples: " + settings.final_out);
   }
 
  private:
@@ -121,7 +135,7 @@ class Evaluator {
            "give the --tokenizer that the token files were made with");
     }
     if (config_.samples.every == 0) return;
-    std::cerr << "samples are skipped: without --tokenizer the text of the tokens is not known\n";
+    Notice::print("samples are skipped: without --tokenizer the text of the tokens is not known");
   }
 
   // Number of tokens that fit after the prompt of a sample.

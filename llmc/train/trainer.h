@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/checkpoint/checkpointer.h"
@@ -22,6 +25,8 @@
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/reporter.h"
 #include "llmc/train/watch/run_record.h"
+#include "llmc/train/watch/summary.h"
+#include "llmc/train/watch/work_plan.h"
 
 namespace llmc {
 
@@ -51,11 +56,15 @@ class Trainer {
   // Trains to the last step of the run, to --stop-after, or until SIGINT or SIGTERM. After a signal
   // it finishes the current step and saves.
   void train() {
-    const Interruption interruption;
+    const Interruption interruption(!config_.output.out.empty());
     const FileDescriptor lock = check_run_output(config_.output, config_.samples);
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
+    summary_.start = std::chrono::steady_clock::now();
+    summary_.first_step = position_.step;
+    Interruption::set_saved(checkpointer_.saved_step());
+    Interruption::set_activity(RunActivity::between, position_.step);
     const std::int64_t last = last_step();
-    std::cerr << mfu_text(peak_) << "\n";
+    Notice::print(mfu_text(peak_));
     Reporter reporter(config_,
                       flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len), peak_,
                       last);
@@ -68,21 +77,26 @@ class Trainer {
     if (Interruption::requested()) save(progress);
     reporter.end_run();
     if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
-    if (Interruption::requested()) return report_interruption();
-    print_results(evaluator_.run_tasks(position_.step, progress));
+    if (!Interruption::requested()) print_results(evaluator_.run_tasks(position_.step, progress));
+    if (Interruption::requested()) report_interruption();
+    print_summary();
   }
 
   // Computes the validation loss of all windows and runs the tasks of --eval, without training.
   void evaluate_only() {
+    const Interruption interruption(false, false);
     const std::string& log = config_.output.log;
     if (!log.empty()) refuse_used_log(log);
     Progress progress(log, false, 0);
     if (data_.validation) {
-      const double loss = evaluator_.validation_loss(0);
+      const double loss = evaluator_.validation_loss(0, 0);
+      require_uninterrupted();
       std::cout << number_text("val_loss %.6f\n", loss) << std::flush;
       progress.log({{"step", std::int64_t{0}}, {"val_loss", loss}});
     }
-    print_results(evaluator_.run_tasks(0, progress));
+    const std::vector<EvalResult> results = evaluator_.run_tasks(0, progress);
+    print_results(results);
+    require_uninterrupted();
   }
 
  private:
@@ -91,33 +105,41 @@ class Trainer {
     Progress& progress = reporter.progress();
     const OutputSettings<Resolved>& output = config_.output;
     // The rules, in the order in which they run after a step.
-    const Rule validation = {{config_.validation.every}, Rule::OnLastStep::if_enabled, [&] {
-                               evaluator_.validate(position_, progress);
-                               if (checkpointer_.is_new_best(position_)) save_best(progress, last);
-                             }};
-    const Rule sample = {{config_.samples.every}, Rule::OnLastStep::if_enabled, [&] {
-                           evaluator_.show_sample(position_.step, progress);
-                         }};
-    const Rule checkpoint = {{output.checkpoint_every, output.milestone_every},
+    const Rule validation = {
+        WorkKind::validation, {config_.validation.every}, Rule::OnLastStep::if_enabled, [&] {
+          evaluator_.validate(position_, progress);
+          if (checkpointer_.is_new_best(position_)) save_best(progress, last);
+        }};
+    const Rule sample = {
+        WorkKind::sample, {config_.samples.every}, Rule::OnLastStep::if_enabled, [&] {
+          evaluator_.show_sample(position_.step, progress);
+        }};
+    const Rule checkpoint = {WorkKind::save,
+                             {output.checkpoint_every, output.milestone_every},
                              Rule::OnLastStep::always,
                              [&] { save(progress); }};
     // train() runs the tasks after the last step and prints their results.
-    const Rule tasks = {{config_.evaluation.every}, Rule::OnLastStep::never, [&] {
+    const Rule tasks = {WorkKind::tasks, {config_.evaluation.every}, Rule::OnLastStep::never, [&] {
                           evaluator_.run_tasks(position_.step, progress);
                         }};
-    if (validation.due(position_.step, last)) validation.act();
+    const std::initializer_list<const Rule*> rules = {&validation, &sample, &checkpoint, &tasks};
+    Eta& eta = progress.eta();
+    if (validation.due(position_.step, last)) timed(eta, WorkKind::validation, validation.act);
+    set_work_guesses(eta, config_, data_, engine_.table().count());
+    eta.add_left(WorkKind::step, last - position_.step);
+    for (const Rule* rule : rules) {
+      eta.add_left(rule->work, rule->times_due(position_.step, last));
+    }
+    if (!data_.tasks.empty()) eta.add_left(WorkKind::tasks, 1);
+    if (!config_.samples.final_out.empty()) eta.add_left(WorkKind::final_samples, 1);
     TrainStep<T> step(config_, engine_, *data_.train);
     step.read_ahead(position_);
     try {
       while (position_.step < last && !Interruption::requested()) {
-        reporter.step(position_, engine_.stream(), [&] {
-          const StepResult result = step.run(position_);
-          loss_ = result.loss;  // for the model card, even if the log cannot be written
-          position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
-          return result;
-        });
-        for (const Rule* rule : {&validation, &sample, &checkpoint, &tasks}) {
-          if (rule->due(position_.step, last)) rule->act();
+        run_step(reporter, step);
+        for (const Rule* rule : rules) {
+          if (Interruption::requested()) break;
+          if (rule->due(position_.step, last)) timed(eta, rule->work, rule->act);
         }
       }
     } catch (const LogError&) {
@@ -126,20 +148,53 @@ class Trainer {
     }
   }
 
+  void run_step(Reporter& reporter, TrainStep<T>& step) {
+    Interruption::set_activity(RunActivity::step, position_.step + 1);
+    summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
+      reporter.step(position_, engine_.stream(), [&] {
+        const StepResult result = step.run(position_);
+        loss_ = result.loss;  // for the model card, even if the log cannot be written
+        position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
+        return result;
+      });
+    });
+    Interruption::set_activity(RunActivity::between, position_.step);
+  }
+
+  // Calls `action` and returns its seconds. An interrupted one does not count as a measurement.
+  template <class Action>
+  static double timed(Eta& eta, WorkKind work, const Action& action) {
+    const auto start = std::chrono::steady_clock::now();
+    action();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (work == WorkKind::step || !Interruption::requested()) eta.finished(work, seconds);
+    return seconds;
+  }
+
   std::int64_t last_step() const {
     const std::int64_t steps = config_.schedule.steps, stop_after = config_.output.stop_after;
     return stop_after > 0 ? std::min(steps, position_.step + stop_after) : steps;
   }
 
-  void save(Progress& progress) { checkpointer_.save(position_, loss_, progress); }
+  void save(Progress& progress, bool only_best = false) {
+    if (!config_.output.out.empty() && position_.step > 0) {
+      Interruption::set_activity(RunActivity::saving, position_.step);
+    }
+    checkpointer_.save(position_, loss_, progress, only_best);
+    Interruption::set_saved(checkpointer_.saved_step());
+    Interruption::set_activity(RunActivity::between, position_.step);
+  }
 
   // Saves a checkpoint because of its validation loss. If a checkpoint is due anyway, it is not
   // removed when another has a lower loss.
   void save_best(Progress& progress, std::int64_t last) {
     const OutputSettings<Resolved>& output = config_.output;
-    const Rule regular = {
-        {output.checkpoint_every, output.milestone_every}, Rule::OnLastStep::always, {}};
-    checkpointer_.save(position_, loss_, progress, !regular.due(position_.step, last));
+    const Rule regular = {WorkKind::save,
+                          {output.checkpoint_every, output.milestone_every},
+                          Rule::OnLastStep::always,
+                          {}};
+    save(progress, !regular.due(position_.step, last));
   }
 
   static void print_results(const std::vector<EvalResult>& results) {
@@ -149,8 +204,29 @@ class Trainer {
   }
 
   void report_interruption() const {
-    std::cerr << "interrupted by " << Interruption::name() << " after step " << position_.step
-              << ": " << checkpointer_.interruption_text(position_.step) << "\n";
+    Notice::print(std::string("interrupted by ") + Interruption::name() + " after step " +
+                  std::to_string(position_.step) + ": " +
+                  checkpointer_.interruption_text(position_.step));
+  }
+
+  // An interrupted evaluation has no result.
+  static void require_uninterrupted() {
+    if (!Interruption::requested()) return;
+    fail(std::string("interrupted by ") + Interruption::name() +
+         ": the evaluation is not complete");
+  }
+
+  void print_summary() {
+    summary_.step = position_.step;
+    summary_.last_step = config_.schedule.steps;
+    summary_.tokens = (position_.step - summary_.first_step) * config_.tokens_per_step();
+    summary_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - summary_.start).count();
+    summary_.validation = position_.validation;
+    summary_.best = position_.best;
+    summary_.saved = checkpointer_.saved_path();
+    Notice::print(summary_text(summary_));
+    Notice::print("try: " + next_command(config_, position_.step, data_.tokenizer->has_text()));
   }
 
   RunConfig config_;
@@ -162,6 +238,7 @@ class Trainer {
   RunPosition position_;
   std::optional<double> loss_;  // of the last step
   Peak peak_;
+  RunSummary summary_;
 };
 
 }  // namespace llmc

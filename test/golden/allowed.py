@@ -38,6 +38,7 @@ IGNORED_KEYS = [
 IGNORED_LINES = [
     ("*.train_gpt2.stderr", r"step \d+/\d+ \| ", "times and speeds; losses are in the log"),
     ("*.train_gpt2.stderr", r".*: \d+% \| ETA ", "printed after an elapsed time"),
+    ("*.train_gpt2.stderr", r"(done|stopped): .* in ", "times and speeds; the steps are in the log"),
     ("*.train_gpt2.stderr", r"device: ", "free memory of the machine"),
     ("*.infer_gpt2.stderr", r"device: ", "free memory of the machine"),
     ("*.train_gpt2.stderr", r"(profile of|operation  |.{34} [ \d.e+-]{8} [ \d]{6}\.\d{3} )",

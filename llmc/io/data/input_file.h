@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,6 +23,7 @@
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 
 namespace llmc {
 
@@ -100,8 +100,7 @@ class InputFile {
       time_ = modification_time();
       return;
     }
-    std::cerr << "copying the pipe " << path_ << " to an unnamed file in " << directory.string()
-              << "\n";
+    Notice::print("copying the pipe " + path_ + " to an unnamed file in " + directory.string());
     const FileDescriptor copy = unnamed_file(directory);
     const std::string name = "a copy of " + path_ + " in " + directory.string();
     for_each_piece(fd, path_, [&](std::span<const std::byte> piece) {

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +29,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/hash.h"
+#include "llmc/base/notice.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
@@ -153,8 +153,9 @@ class TokenCache {
       return TokenData(tokenize(read_file(path)));
     }
     if (tokenizer_.vocabulary_size() > kTokenFileVocabulary) {
-      std::cerr << path.string() << " is tokenized in memory: a vocabulary of "
-                << tokenizer_.vocabulary_size() << " does not fit into the 16 bits of a cache\n";
+      Notice::print(path.string() + " is tokenized in memory: a vocabulary of " +
+                    std::to_string(tokenizer_.vocabulary_size()) +
+                    " does not fit into the 16 bits of a cache");
       return TokenData(tokenize(read_file(path)));
     }
     const std::uint64_t key = key_of(path, read_mode);
@@ -163,8 +164,8 @@ class TokenCache {
     if (std::filesystem::exists(cache, ignored)) {
       std::string reason;
       if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;
-      std::cerr << "the cache " << cache.string() << " " << reason << ": tokenizing "
-                << path.string() << " again\n";
+      Notice::warn("the cache " + cache.string() + " " + reason + ": tokenizing " + path.string() +
+                   " again");
     }
     return tokenize_and_store(path, cache, note, tokenize);
   }
@@ -217,12 +218,12 @@ class TokenCache {
       writer.append(tokens);
       writer.finish();
     } catch (const Error& error) {
-      std::cerr << "the tokens of " << path.string() << " are not cached ("
-                << token_cache_detail::first_line(error.what())
-                << "): choose another cache directory\n";
+      Notice::warn("the tokens of " + path.string() + " are not cached (" +
+                   token_cache_detail::first_line(error.what()) +
+                   "): choose another cache directory");
       return TokenData(std::move(tokens));
     }
-    std::cerr << "cached the tokens of " << path.string() << " in " << cache.string() << "\n";
+    Notice::print("cached the tokens of " + path.string() + " in " + cache.string());
     std::string reason;
     if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;
     return TokenData(std::move(tokens));  // another run has replaced the cache

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "llmc/base/notice.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
@@ -63,7 +63,7 @@ class Checkpointer {
     try {
       tidy(position, progress);
     } catch (const Error& error) {  // too many checkpoints must not end a run
-      progress.note(std::string("warning: ") + error.what());
+      Notice::warn(std::string("warning: ") + error.what());
     }
   }
 
@@ -71,6 +71,10 @@ class Checkpointer {
   bool is_new_best(const RunPosition& position) const {
     return config_.output.keep_best && position.best && position.best->step == position.step;
   }
+
+  // The step and the path of the newest checkpoint of the run; -1 and empty if it has none.
+  std::int64_t saved_step() const { return saved_step_; }
+  const std::string& saved_path() const { return saved_path_; }
 
   // Reports whether the state is saved, for a run that a signal ended at this step.
   std::string interruption_text(std::int64_t step) const {
@@ -102,11 +106,12 @@ class Checkpointer {
                           config_.data.tokenizer);
     saved_path_ = checkpoint.string();
     saved_step_ = position.step;
-    std::cerr << "resume: from " << saved_path_ << "\n";
+    Notice::print("resume: from " + saved_path_);
     const std::int64_t steps = config_.schedule.steps;
     if (position.step >= steps) {
-      std::cerr << "resume: the run has done " << position.step << " steps, and --steps is "
-                << steps << ": no step is left; a larger --steps continues\n";
+      Notice::print("resume: the run has done " + std::to_string(position.step) +
+                    " steps, and --steps is " + std::to_string(steps) +
+                    ": no step is left; a larger --steps continues");
     }
     position.flags = resumed_->flags;  // names of files as they are now
     return adapt_position(position, current);

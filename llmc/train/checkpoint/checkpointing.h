@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/work_progress.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
@@ -52,7 +53,8 @@ inline std::vector<TensorHeader> tensor_headers(const ParameterTable& table,
 }
 
 template <class T>
-void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream) {
+void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream,
+                   WorkProgress& progress) {
   const ParameterTable& table = state.table();
   std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
   const std::vector<TensorHeader> second = tensor_headers(table, "second_moment.");
@@ -66,6 +68,7 @@ void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
       state.get_moments(spec, m.data(), v.data(), stream);
       file.write((first ? "first_moment." : "second_moment.") + spec.name,
                  first ? m.data() : v.data(), spec.size() * 4);
+      progress.add(spec.size());
     }
   }
   file.finish();
@@ -107,6 +110,7 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
                             TrainingState<T>& state, Stream& stream,
                             const std::vector<TextFile>& texts = {}, bool only_best = false) {
   CheckpointWriter writer(root, checkpoint_name(position.step));
+  WorkProgress progress("saving " + writer.path().string(), 3 * state.table().count());
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
   for (const TextFile& file : texts) writer.text_file(file.name, file.text);
   SafetensorsWriter& weights = writer.tensor_file(
@@ -116,9 +120,10 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     values.resize(static_cast<std::size_t>(spec.size()));
     state.get_weight(spec, values.data(), stream);
     weights.write("transformer." + spec.name, values.data(), spec.size() * 4);
+    progress.add(spec.size());
   }
   weights.finish();
-  checkpointing_detail::write_moments(writer, state, stream);
+  checkpointing_detail::write_moments(writer, state, stream, progress);
   const OptimizerState optimizer = state.optimizer_state(stream);
   const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
   CheckpointState counters = {{"samples", position.samples},
@@ -163,6 +168,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   check("--seed", std::to_string(seed),
         std::to_string(reader.state("seed").unsigned_integer("seed")));
   check("--dtype", dtype_name(kDtypeOf<T>), reader.state("dtype").text("dtype"));
+  WorkProgress progress("loading " + path.string(), state.table().count());
   std::vector<float> first, second;
   for (const ParameterSpec& spec : state.table().specs()) {
     first.resize(static_cast<std::size_t>(spec.size()));
@@ -172,6 +178,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
     reader.load("first_moment." + spec.name, spec.shape, first.data());
     reader.load("second_moment." + spec.name, spec.shape, second.data());
     state.set_moments(spec, first.data(), second.data(), stream);
+    progress.add(spec.size());
   }
   OptimizerState optimizer{};
   const auto counter = [&](const char* key) {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <iostream>
 #include <string>
 
+#include "llmc/base/notice.h"
 #include "llmc/model/engine.h"
 #include "llmc/train/training_state.h"
 
@@ -60,9 +60,8 @@ template <class T>
 void allocate(TrainingEngine<T>& engine) {
   const DeviceProperties device = device_properties();
   const MemoryPlan& memory = engine.memory();
-  std::cerr << "device: " << device.name << ", " << megabytes(device.free_memory) << " free of "
-            << megabytes(device.total_memory) << "\n"
-            << "memory: " << memory.report() << "\n";
+  Notice::print("device: " + std::string(device.name) + ", " + megabytes(device.free_memory) +
+                " free of " + megabytes(device.total_memory) + "\nmemory: " + memory.report());
   if (memory.total() > device.free_memory) {
     fail("the run needs " + megabytes(memory.total()) + " of device memory, " +
              megabytes(device.free_memory) + " are free (" + memory.report() + ")",

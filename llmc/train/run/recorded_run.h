@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 
 #include "llmc/base/error.h"
+#include "llmc/base/notice.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/config/relocation.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
@@ -67,8 +67,8 @@ inline void require_sources(const RecordedRun& run, const std::string& flag,
 inline void require_new_run(const Request& typed) {
   const std::string& out = *typed.output.out;
   if (typed.data.train) {
-    std::cerr << "resume: there is no valid checkpoint in " << out
-              << ", so a new run starts at step 0\n";
+    Notice::warn("resume: there is no valid checkpoint in " + out +
+                 ", so a new run starts at step 0");
     return;
   }
   std::error_code ignored;
@@ -92,7 +92,7 @@ inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
   }
   const std::string& out = *typed.output.out;
   const CheckpointSearchResult newest = find_newest_checkpoint(out);
-  for (const std::string& warning : newest.warnings) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
   if (!newest.path) {
     recorded_run_detail::require_new_run(typed);
     return std::nullopt;

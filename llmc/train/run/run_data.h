@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "llmc/base/notice.h"
 #include "llmc/base/terminal.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/eval/tasks.h"
@@ -124,11 +124,11 @@ inline void describe_data(const RunData& data) {
                                 : static_cast<double>(count) / static_cast<double>(windows.count());
     char percent[32];
     std::snprintf(percent, sizeof percent, "%.4g%%", 100 * fraction);
-    std::cerr << "data: " << source.name() << ": " << source.size() << " tokens";
-    if (source.files() > 1) std::cerr << " in " << source.files() << " files";
-    std::cerr << ", " << count << " windows";
-    if (windows.sources().size() > 1) std::cerr << ", " << percent << " of the samples";
-    std::cerr << "\n";
+    std::string text = "data: " + source.name() + ": " + std::to_string(source.size()) + " tokens";
+    if (source.files() > 1) text += " in " + std::to_string(source.files()) + " files";
+    text += ", " + std::to_string(count) + " windows";
+    if (windows.sources().size() > 1) text += std::string(", ") + percent + " of the samples";
+    Notice::print(text);
   }
 }
 

@@ -1,23 +1,23 @@
 // The progress of a run on stderr, and the run log for programs.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/train/watch/eta.h"
 
 namespace llmc {
 
@@ -46,19 +46,6 @@ inline void append_usage(LogRecord& line, const ResourceUsage& usage) {
   append("gpu_temp_c", usage.gpu.temperature, 1);
 }
 
-inline std::string duration_text(double seconds) {
-  const auto s = static_cast<long long>(seconds + 0.5);
-  char text[32];
-  if (s >= 3600) {
-    std::snprintf(text, sizeof text, "%lld h %02lld min", s / 3600, s / 60 % 60);
-  } else if (s >= 60) {
-    std::snprintf(text, sizeof text, "%lld min %02lld s", s / 60, s % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld s", s);
-  }
-  return text;
-}
-
 // The message for a skipped update.
 inline std::string skipped_update_text(std::int64_t step, double loss,
                                        const OptimizerState& optimizer) {
@@ -78,7 +65,7 @@ class Progress {
  public:
   // If `log_path` is empty, there is no log. `append` is true for a resumed run.
   Progress(const std::string& log_path, bool append, std::int64_t last_step)
-      : terminal_(isatty(STDERR_FILENO) != 0), last_step_(last_step), start_(Clock::now()) {
+      : terminal_(Notice::terminal()), last_step_(last_step) {
     if (!log_path.empty()) log_ = std::make_unique<RunLog>(log_path, append);
   }
 
@@ -101,19 +88,6 @@ class Progress {
     note("step " + std::to_string(step) + number_text(": validation loss %.4f", loss));
   }
 
-  // Shows the progress of a long task: `num_done` of `total` parts after `seconds`.
-  void task(const std::string& name, std::int64_t num_done, std::int64_t total, double seconds) {
-    if (seconds_since_shown() < (terminal_ ? 0.2 : 5.0)) return;
-    last_shown_ = Clock::now();
-    const double fraction = static_cast<double>(num_done) / static_cast<double>(total);
-    char text[128];
-    std::snprintf(text, sizeof text, "%s: %.0f%% | ETA %s", name.c_str(), 100 * fraction,
-                  duration_text(seconds / fraction - seconds).c_str());
-    if (!terminal_) return note(text);
-    std::cerr << live_line(text) << std::flush;
-    line_open_ = true;
-  }
-
   // Writes a line to the log.
   void log(const LogRecord& line) {
     if (log_) log_->write(line);
@@ -125,16 +99,11 @@ class Progress {
     note(text);
   }
 
-  // Prints `text` on a line of its own.
-  void note(const std::string& text) {
-    end_line();
-    std::cerr << text << std::endl;
-  }
+  // The time left, which the run updates.
+  Eta& eta() { return eta_; }
 
-  void end_line() {
-    if (line_open_) std::cerr << '\n';
-    line_open_ = false;
-  }
+  // Prints `text` on a line of its own.
+  void note(const std::string& text) { Notice::print(text); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -150,9 +119,7 @@ class Progress {
 
   void show(const StepRecord& r) {
     last_shown_ = Clock::now();
-    const double elapsed = std::chrono::duration<double>(last_shown_ - start_).count();
-    const auto num_done = static_cast<double>(r.step - first_step_ + 1);
-    const double remaining = elapsed / num_done * static_cast<double>(last_step_ - r.step);
+    const std::optional<double> remaining = eta_.seconds_left();
     // Drop priority: on a narrow terminal the part with the highest number is dropped first; 0 is
     // never dropped.
     const Part parts[] = {{9, bar(r.step)},
@@ -164,13 +131,12 @@ class Progress {
                           {4, number_text(" | %.0f tok/s", r.tok_per_s)},
                           {7, number_text(" | MFU %.1f%%", 100 * r.mfu) +
                                   number_text(" (%.1f%% full)", 100 * r.mfu_full)},
-                          {3, " | ETA " + duration_text(remaining)}};
+                          {3, remaining ? " | ETA " + duration_text(*remaining) : ""}};
     if (!terminal_) return note(join_parts(parts, 8));
     const std::size_t width = live_line_width();
     int max_priority = 9;
     while (max_priority > 0 && join_parts(parts, max_priority).size() > width) --max_priority;
-    std::cerr << live_line(join_parts(parts, max_priority)) << std::flush;
-    line_open_ = true;
+    Notice::show_live(join_parts(parts, max_priority));
   }
 
   // Joins the parts with a drop priority of at most `max_priority`.
@@ -191,8 +157,8 @@ class Progress {
 
   bool terminal_;
   std::int64_t last_step_, first_step_ = 0;
-  Clock::time_point start_, last_shown_{};
-  bool line_open_ = false;
+  Eta eta_;
+  Clock::time_point last_shown_{};
   std::unique_ptr<RunLog> log_;
   ResourceMeter meter_;
 };

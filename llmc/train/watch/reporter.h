@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "llmc/base/notice.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/profiling.h"
@@ -42,7 +43,7 @@ class Reporter {
 
   void end_run() {
     if (const auto profile = profiler_.end_run()) progress_.note(*profile);
-    progress_.end_line();
+    Notice::end_live_line();
   }
 
  private:
@@ -63,7 +64,7 @@ class Reporter {
   void report_skipped(std::int64_t step, const StepResult& result) {
     const OptimizerState& optimizer = result.optimizer;
     if (optimizer.finite != 0) return;
-    progress_.note(skipped_update_text(step, result.loss, optimizer));
+    Notice::warn(skipped_update_text(step, result.loss, optimizer));
     if (optimizer.consecutive_skips < config_.output.max_skipped) return;
     fail(std::to_string(optimizer.consecutive_skips) +
              " updates in a row were skipped: the loss or the gradient is not finite",

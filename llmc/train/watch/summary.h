@@ -1,0 +1,73 @@
+// The last lines of a run: what it did, its losses, where it is saved, and what to do next.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "llmc/base/number_text.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/io/checkpoint/model_card.h"
+
+namespace llmc {
+
+struct RunSummary {
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  std::int64_t first_step = 0;  // steps before this process
+  std::int64_t step = 0;        // steps done
+  std::int64_t last_step = 0;   // --steps
+  std::int64_t tokens = 0;      // trained on by this process
+  double seconds = 0;           // of this process
+  double step_seconds = 0;      // in steps, without validation, samples and saves
+  std::optional<MeasuredLoss> validation = {}, best = {};
+  std::string saved = {};  // path of the newest checkpoint; empty: none
+};
+
+// Returns the lines, without a line break after the last one.
+inline std::string summary_text(const RunSummary& run) {
+  const std::int64_t steps = run.step - run.first_step;
+  const bool done = run.step >= run.last_step;
+  std::string text = done ? "done: "
+                          : "stopped: step " + std::to_string(run.step) + " of " +
+                                std::to_string(run.last_step) + ", ";
+  text += std::to_string(steps) + (steps == 1 ? " step in " : " steps in ") +
+          duration_text(run.seconds);
+  if (run.step_seconds > 0) {
+    text += number_text(", %.0f tok/s", static_cast<double>(run.tokens) / run.step_seconds);
+  }
+  if (run.validation) {
+    text += number_text("\nvalidation loss: %.4f", run.validation->loss) + " after step " +
+            std::to_string(run.validation->step);
+    if (run.best) {
+      text += number_text(", best %.4f", run.best->loss) + " after step " +
+              std::to_string(run.best->step);
+    }
+  }
+  return text + "\nsaved: " + (run.saved.empty() ? "nothing" : run.saved);
+}
+
+// Returns `text` as one word of a shell's command line.
+inline std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+// The command to try after a run that ended at `step`. `has_text`: samples of it are texts.
+inline std::string next_command(const RunConfig& config, std::int64_t step, bool has_text) {
+  const std::string out = shell_word(config.output.out);
+  if (config.output.out.empty()) return "the same command with --out DIR, which saves the model";
+  if (step < config.schedule.steps) {
+    return step > 0 ? "./train_gpt2 --out " + out + " --resume" : "the same command again";
+  }
+  if (!has_text) return "./infer_gpt2 -m " + out + " --tokenizer DIR";
+  const std::string& prompt = config.samples.prompt;
+  return "./infer_gpt2 -m " + out + " -p " +
+         (prompt.empty() ? "\"Once upon a time\"" : shell_word(prompt));
+}
+
+}  // namespace llmc
