@@ -58,26 +58,28 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-// Returns the answers of the names equal to `text`, else of those that begin with it, else of those
-// at the smallest edit distance, which is at most a third of the length. Returns nothing if no name
-// is near or if more than three answers are.
+// Returns the answers of the names equal to `text`; else those that begin with it; else the answers
+// of other names that do; else those of the names at the smallest edit distance, which is at most a
+// third of the length. Returns nothing if no name is near or if more than three answers are.
 inline std::vector<std::string> nearest_answers(std::string_view text,
                                                 const std::vector<KnownName>& known) {
   using namespace suggestions_detail;
-  const std::string wanted = comparable(text);
-  std::vector<std::string> equal, longer, near;
-  std::size_t best = wanted.size();
+  const std::string typed = comparable(text);
+  std::vector<std::string> equal, longer, longer_names, near;
+  std::size_t best = typed.size();
   for (const KnownName& candidate : known) {
     const std::string name = comparable(candidate.name);
-    if (name == wanted) add_once(equal, candidate.answer);
-    if (wanted.size() > 1 && name.starts_with(wanted)) add_once(longer, candidate.answer);
-    const std::size_t distance = edit_distance(wanted, name);
-    if (distance > std::max(wanted.size(), name.size()) / 3 || distance > best) continue;
+    if (name == typed) add_once(equal, candidate.answer);
+    if (typed.size() > 1 && name.starts_with(typed)) {
+      add_once(candidate.name == candidate.answer ? longer : longer_names, candidate.answer);
+    }
+    const std::size_t distance = edit_distance(typed, name);
+    if (distance > std::max(typed.size(), name.size()) / 3 || distance > best) continue;
     if (distance < best) near.clear();
     best = distance;
     add_once(near, candidate.answer);
   }
-  for (const auto* answers : {&equal, &longer, &near}) {
+  for (const auto* answers : {&equal, &longer, &longer_names, &near}) {
     if (!answers->empty()) return answers->size() <= kMaxAnswers ? *answers : decltype(near){};
   }
   return {};

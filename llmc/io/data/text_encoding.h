@@ -1,7 +1,7 @@
 // Detects texts that are probably not meant as UTF-8, from samples of their bytes.
 //
-// Tokenizers accept any bytes, so a text in another encoding trains without an error, on tokens
-// that nobody wants. A program therefore warns.
+// Tokenizers accept any bytes, so a text in another encoding trains without an error, on useless
+// tokens. A program therefore warns.
 #pragma once
 
 #include <algorithm>
@@ -101,7 +101,7 @@ inline std::string packed_kind(std::string_view text) {
 
 }  // namespace text_encoding_detail
 
-// What a text looks like if it is mostly NUL bytes or not UTF-8, with the way to convert it, such
+// Describes a text that is mostly NUL bytes or not UTF-8, with the way to convert it, such
 // as "looks like gzip data: unpack it first". Empty for UTF-8.
 inline std::string encoding_problem(std::string_view text) {
   using namespace text_encoding_detail;
