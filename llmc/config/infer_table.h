@@ -26,7 +26,7 @@ struct InferProgram {
       "stdout as it is generated; everything else goes to stderr.";
   static constexpr const char* kExamples[] = {
       "./infer_gpt2 -m run/step_001000 -p 'Once upon a time'",
-      "./infer_gpt2 -m run/step_001000 -p - -n 30 --temperature 0.8 --top-k 40 < text.txt",
+      "./infer_gpt2 -m run/step_001000 -p - -n 30 --top-k 40 < text.txt",
       "./infer_gpt2 -m gpt2 --temperature 0 --dtype bf16 --json"};
   static const Settings<InferProgram>& settings();
   static std::string contradiction(const InferRequest&) { return {}; }
