@@ -178,7 +178,7 @@ GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkp
 GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates token_cache \
                         token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := file fuzz_corpus host_executor host_memory_limits interruption oracle peak readable_text resource_usage run_log schedule \
-                        settings toy_language
+                        settings suggestions toy_language
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
@@ -247,14 +247,29 @@ $(CHECKED) $(CHECKED_TEST): build/checked-%$(CHECKED_WITH): scripts/setup.sh
 	@CXX="$(CXX)" $(SETUP) --check $*
 	@mkdir -p $(@D) && touch $@
 
-$(HOST)/%: %.cu $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+# The commit for --version. The file changes only if the commit does, and a new commit alone builds no
+# program again: --version names the commit of the program's last build.
+COMMIT := $(HOST)/commit
+COMMIT_TEXT = extern "C" { extern const char llmc_commit[]; const char llmc_commit[] = "%s"; }
+$(COMMIT).cpp: FORCE
+	@mkdir -p $(@D)
+	@commit=unknown; \
+	if [ -z "$$(git rev-parse --show-prefix 2>&1)" ] && hash=$$(git rev-parse --short HEAD); then \
+	  commit="$$hash$$(git diff --quiet HEAD -- || echo ', modified')"; \
+	fi 2>/dev/null; \
+	printf '$(COMMIT_TEXT)\n' "$$commit" > $@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(COMMIT).o: $(COMMIT).cpp | $(CHECKED)
+	@$(CXX) -c $< -o $@
 
-$(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
+$(HOST)/%: %.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+$(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(HOST_LIBS)
+
+$(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
+	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(CUDA_LIBS)
 
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
@@ -391,7 +406,7 @@ FUZZ_FLAGS := -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-saniti
 build/fuzz/fuzzer: test/fuzz/fuzzer.cpp | $(CHECKED)
 	@scripts/fuzz.sh --check "$(FUZZ_CXX)"
 	@mkdir -p $(@D)
-	$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(filter-out -lopenblas,$(HOST_LIBS))
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
 
 .PHONY: fuzz
 fuzz: build/fuzz/fuzzer ## run every reader on RUNS inputs of libFuzzer under sanitizers (needs clang)

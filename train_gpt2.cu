@@ -8,6 +8,7 @@
 
 #include "data/toy_run.h"                     // ToySource: the data of a run without --train
 #include "llmc/base/notice.h"                 // Notice: messages on stderr
+#include "llmc/base/number_text.h"            // number_text: printf of one number
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
 #include "llmc/config/command_line.h"         // parse_command_line
 #include "llmc/config/quantities.h"           // error_text

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
+#include "llmc/config/suggestions.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {
@@ -36,6 +38,29 @@ inline constexpr std::array<const char*, 3> choice_names(Dedup) {
 }
 inline constexpr std::array<const char*, 3> choice_names(Dtype) {
   return {"fp32", "bf16", "fp16"};
+}
+
+// Names of choices in other programs. An error about one of them suggests ours.
+template <class Choice>
+std::vector<KnownName> other_choice_names(Choice) {
+  return {};
+}
+inline std::vector<KnownName> other_choice_names(Dtype) {
+  return {{"float32", "fp32"}, {"float", "fp32"},    {"f32", "fp32"},
+          {"single", "fp32"},  {"bfloat16", "bf16"}, {"bfloat", "bf16"},
+          {"float16", "fp16"}, {"half", "fp16"},     {"f16", "fp16"}};
+}
+inline std::vector<KnownName> other_choice_names(DeviceChoice) {
+  return {{"gpu", "cuda"}, {"cuda:0", "cuda"}, {"nvidia", "cuda"}, {"cpu", "host"}};
+}
+inline std::vector<KnownName> other_choice_names(Decay) {
+  return {{"cosine-annealing", "cosine"}, {"none", "constant"}, {"warmup-stable-decay", "wsd"}};
+}
+inline std::vector<KnownName> other_choice_names(Attention) {
+  return {{"flash-attention", "flash"},
+          {"eager", "standard"},
+          {"naive", "standard"},
+          {"math", "standard"}};
 }
 
 template <class Choice>

@@ -1,26 +1,33 @@
 // Parses the command line of a program according to its settings table. In addition to what
-// setting.h requires, a program P has kName, kDescription, settings(), contradiction() and
-// comes_later().
+// setting.h requires, a program P has kName, kDescription, kExamples, settings(), contradiction()
+// and comes_later().
 #pragma once
+
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
-#include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "llmc/base/json.h"
 #include "llmc/base/notice.h"
 #include "llmc/config/fill_settings.h"
+#include "llmc/config/help_page.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/settings_json.h"
+#include "llmc/config/unexpected_words.h"
+#include "llmc/config/version.h"
 
 namespace llmc {
 
@@ -28,48 +35,27 @@ inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
 
 namespace command_line_detail {
 
-// Wraps `text` at blanks into lines of at most `width` characters. A longer word has its own line.
-inline std::string wrap(const std::string& text, std::size_t width) {
-  std::string lines, word;
-  std::size_t used = 0;  // characters in the last line
-  std::istringstream words(text);
-  while (words >> word) {
-    const bool fits = used == 0 || used + 1 + word.size() <= width;
-    if (used > 0) lines += fits ? ' ' : '\n';
-    used = (fits && used > 0 ? used + 1 : 0) + word.size();
-    lines += word;
-  }
-  return lines;
-}
-
-inline constexpr const char* kOldNames = "Old names";  // a group that --help does not show
-
-// --help for a terminal of 80 columns.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_description(const CLI::App* app) const override {
-    return wrap(app->get_description(), kColumns) + "\n";
-  }
-  std::string make_group(std::string group, bool is_positional,
-                         std::vector<const CLI::Option*> options) const override {
-    if (group == kOldNames) return {};
-    return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    return wrap(option->get_description(), kColumns - get_column_width());
-  }
-
- private:
-  static constexpr std::size_t kColumns = 80;
-};
-
-// Rewords CLI11's error about a --config file and adds the file's name.
-inline std::string config_error_text(const CLI::App& app, std::string text) {
+// Rewords CLI11's error about a line of a --config file and adds the file's name.
+template <class P>
+std::string config_error_text(const CLI::App& app, std::string text) {
   constexpr std::string_view kUnknown = "INI was not able to parse ";
   if (text.starts_with(kUnknown)) {
-    text = "there is no flag --" + text.substr(kUnknown.size());
+    text = unknown_flag_error(P::settings(), "--" + text.substr(kUnknown.size()));
   }
   return "--config " + app.get_config_ptr()->as<std::string>() + ": " + text;
+}
+
+// Throws if the value of --config is no file that can be read.
+inline void check_config_file(const std::string& path) {
+  const std::string name = "--config " + (path.empty() ? "''" : path);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw CLI::ValidationError(name + " does not exist");
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw CLI::ValidationError(name + " is a directory; give a file");
+  }
+  if (::access(path.c_str(), R_OK) != 0) {
+    throw CLI::ValidationError(name + " cannot be read: " + std::strerror(errno));
+  }
 }
 
 // The options of a row: one with its name, then hidden ones with its old names.
@@ -77,9 +63,8 @@ using RowOptions = std::vector<CLI::Option*>;
 
 template <class P>
 CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string& names) {
-  const std::string help = help_text(row);
-  if (row.field.type == SettingType::boolean) return app.add_flag(names)->description(help);
-  CLI::Option* option = app.add_option(names)->description(help);
+  if (row.field.type == SettingType::boolean) return app.add_flag(names);
+  CLI::Option* option = app.add_option(names);
   option->type_name(unit_text(row));
   option->check(CLI::Validator(
       [&row](const std::string& text) -> std::string {
@@ -98,10 +83,7 @@ template <class P>
 RowOptions add_options(CLI::App& app, const Setting<P>& row) {
   const std::string names = (row.synonym.empty() ? "" : row.synonym + ",") + row.flag;
   RowOptions options{add_option(app, row, names)};
-  options.front()->group(row.group);
-  for (const std::string& old : row.old_names) {
-    options.push_back(add_option(app, row, old)->group(kOldNames));
-  }
+  for (const std::string& old : row.old_names) options.push_back(add_option(app, row, old));
   return options;
 }
 
@@ -155,14 +137,44 @@ void check_relations(const Settings<P>& table, const typename P::Request& reques
 
 // Adds the flags that every program has.
 inline void add_common_flags(CLI::App& app) {
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.set_help_flag("-h,--help", "print this help and exit");
-  app.add_flag_callback(
-      "--help-json", [] { throw CLI::CallForAllHelp(); }, "print this help as JSON and exit");
-  app.set_config("--config", "",
-                 "read flags from this file, which has one line `name = value` per flag")
-      ->type_name("FILE.toml");
+  app.set_help_flag("-h,--help");
+  app.add_flag_callback("--help-json", [] { throw CLI::CallForAllHelp(); });
+  app.add_flag_callback("--version", [] { throw CLI::CallForVersion({}, 0); });
+  app.set_config("--config");
   app.allow_config_extras(CLI::config_extras_mode::error);
+  app.allow_extras();  // reported by throw_if_unexpected
+}
+
+// Throws if the command line has unknown flags, or words that belong to no flag.
+template <class P>
+void throw_if_unexpected(const std::vector<std::string>& words) {
+  const UnexpectedWords<P> unexpected(P::settings(), words);
+  std::string message;
+  for (const std::string& error : unexpected.errors()) {
+    message += (message.empty() ? "" : "\n" + std::string(P::kName) + ": ") + error;
+  }
+  if (!message.empty()) throw CLI::ExtrasError(message, CLI::ExitCodes::ExtrasError);
+}
+
+// Parses the words after the program's name. Unknown flags are reported before wrong values.
+template <class P>
+void parse_words(CLI::App& app, std::vector<std::string> words) {
+  const std::vector<std::string> typed = words;
+  std::ranges::reverse(words);  // the order that CLI11 requires
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::Success&) {
+    throw;
+  } catch (const CLI::ParseError& error) {
+    throw_if_unexpected<P>(typed);
+    const CLI::Option* config = app.get_config_ptr();
+    if (config->count() > 0) check_config_file(config->as<std::string>());
+    throw;
+  }
+  throw_if_unexpected<P>(typed);
+  if (!app.remaining().empty()) {
+    throw CLI::ValidationError("unexpected argument '" + app.remaining().front() + "'");
+  }
 }
 
 inline int exit_after_printing(const std::string& text) {
@@ -173,7 +185,7 @@ inline int exit_after_printing(const std::string& text) {
 }  // namespace command_line_detail
 
 // Fills `request` from flags and a --config file. Returns an exit code if the program must exit
-// now: help was requested, or the flags are wrong, which is reported on stderr.
+// now: help or the version was requested, or the flags are wrong, which is reported on stderr.
 template <class P>
 std::optional<int> parse_command_line(int argc, char** argv, typename P::Request& request) {
   using namespace command_line_detail;
@@ -188,15 +200,17 @@ std::optional<int> parse_command_line(int argc, char** argv, typename P::Request
     return kExitUsage;
   };
   try {
-    app.parse(argc, argv);
+    parse_words<P>(app, {argv + std::min(argc, 1), argv + argc});
     for (std::size_t i = 0; i < table.size(); ++i) store_value(table[i], options[i], request);
     check_relations(table, request);
   } catch (const CLI::CallForAllHelp&) {
     return exit_after_printing(settings_json(table) + "\n");
+  } catch (const CLI::CallForVersion&) {
+    return exit_after_printing(version_text(P::kName));
   } catch (const CLI::Success&) {
-    return exit_after_printing(app.help());
+    return exit_after_printing(help_page<P>());
   } catch (const CLI::ConfigError& error) {
-    return usage_error(config_error_text(app, error.what()));
+    return usage_error(config_error_text<P>(app, error.what()));
   } catch (const CLI::ParseError& error) {
     return usage_error(error.what());
   }

@@ -18,6 +18,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/config/choices.h"
+#include "llmc/config/suggestions.h"
 
 namespace llmc {
 
@@ -82,6 +83,7 @@ struct Field {
     type = setting_detail::type_of<T>();
     if constexpr (std::is_enum_v<T>) {
       for (const char* name : choice_names(T{})) choices.emplace_back(name);
+      other_choices = other_choice_names(T{});
     }
     get_request = [](const Request& request) -> std::optional<SettingValue> {
       const std::optional<T>& value = Access{}(request);
@@ -100,6 +102,7 @@ struct Field {
 
   SettingType type = SettingType::boolean;
   std::vector<std::string> choices;
+  std::vector<KnownName> other_choices;  // names of choices elsewhere; only suggested
   std::optional<SettingValue> (*get_request)(const Request&) = nullptr;
   void (*set_request)(Request&, const SettingValue&) = nullptr;
   SettingValue (*get)(const Config&) = nullptr;
@@ -203,6 +206,7 @@ struct Setting {
   std::string quantity;                     // its name in errors of lower layers
   std::string synonym;                      // alternative name, such as "-n"
   std::vector<std::string> old_names;       // former names, still accepted
+  std::vector<std::string> also_called;     // names in other programs; only suggested
   bool required = false;
   bool may_be_empty = false;      // for texts; otherwise an empty value is an error
   bool empty_is_default = false;  // for texts: an empty value counts as not given
@@ -215,7 +219,10 @@ struct Setting {
   std::function<std::string(const std::string&, const Relocation&)> relocate;
   // Throws if the value conflicts with those of the rows above; called as soon as the value is set.
   std::function<void(const Resolution<P>&)> verify;
-  std::string group;  // heading in --help; set by the table
+  // Whether a word without a flag may be a value of this flag, which is then suggested.
+  std::function<bool(const std::string&)> accepts_bare_word;
+  std::string word_separator;  // joins several such words into one value; empty: only one word
+  std::string group;           // heading in --help; set by the table
 };
 
 template <class P>

@@ -7,21 +7,64 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "llmc/config/setting.h"
+#include "llmc/config/suggestions.h"
 
 namespace llmc {
 
-// Parses all of `text` as a finite number. Returns false if it is not one.
+// Parses all of `text` as a finite number. An integer may be written with an exponent, such as 1e3
+// or 2.5e5, if its value is whole and at most 2^53. Returns false if `text` is not a number.
 template <class Number>
 bool parse_number(const std::string& text, Number& value) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end && std::isfinite(static_cast<double>(value));
+  if (error == std::errc() && stop == end) return std::isfinite(static_cast<double>(value));
+  if constexpr (std::is_integral_v<Number>) {
+    double real = 0;
+    if (text.find_first_of("eE") == text.npos || !parse_number(text, real)) return false;
+    const bool fits = std::trunc(real) == real && std::abs(real) <= 0x1p53 &&
+                      (std::is_signed_v<Number> || real >= 0);
+    if (fits) value = static_cast<Number>(real);
+    return fits;
+  }
+  return false;
 }
 
 namespace setting_detail {
+
+// The number that a text such as "10k", "1.5M", "1_000" or "1,000" stands for in other programs,
+// in decimal digits; empty if it is none or not whole.
+inline std::string whole_number_meant(std::string text) {
+  std::erase_if(text, [](char c) { return c == '_' || c == ','; });
+  double scale = 1;
+  switch (text.empty() ? '\0' : text.back()) {
+    case 'k':
+    case 'K':
+      scale = 1e3;
+      break;
+    case 'm':
+    case 'M':
+      scale = 1e6;
+      break;
+    case 'g':
+    case 'G':
+    case 'b':
+    case 'B':
+      scale = 1e9;
+      break;
+    default:
+      break;
+  }
+  if (scale > 1) text.pop_back();
+  double number = 0;
+  if (!parse_number(text, number)) return {};
+  number = std::round(number * scale * 1e6) / 1e6;  // 0.3k is 300, although 0.3 is not exact
+  if (std::trunc(number) != number || std::abs(number) > 0x1p53) return {};
+  return std::to_string(static_cast<std::int64_t>(number));
+}
 
 template <class Number>
 std::string number_error(const std::string& text, const Range& range) {
@@ -38,16 +81,25 @@ std::string number_error(const std::string& text, const Range& range) {
     std::snprintf(bounds, sizeof bounds, "%s from %.15g to %.15g",
                   is_integer ? "a whole number" : "a number", range.min, range.max);
   }
-  return "'" + text + "' is not " + bounds;
+  std::string suggestion;
+  if constexpr (std::is_integral_v<Number>) {
+    const std::string meant = whole_number_meant(text);
+    if (meant != text && !meant.empty() && number_error<Number>(meant, range).empty()) {
+      suggestion = did_you_mean({meant});
+    }
+  }
+  return "'" + text + "' is not " + bounds + suggestion;
 }
 
-inline std::string choice_error(const std::string& text, const std::vector<std::string>& choices) {
+inline std::string choice_error(const std::string& text, const std::vector<std::string>& choices,
+                                std::vector<KnownName> known) {
   std::string names;
   for (const std::string& name : choices) {
     if (name == text) return {};
     names += (names.empty() ? "" : ", ") + name;
+    known.push_back({name, name});
   }
-  return "'" + text + "' is not one of " + names;
+  return "'" + text + "' is not one of " + names + did_you_mean(nearest_answers(text, known));
 }
 
 }  // namespace setting_detail
@@ -65,7 +117,7 @@ std::string text_error(const Setting<P>& row, const std::string& text) {
     case SettingType::real:
       return number_error<double>(text, row.range);
     case SettingType::choice:
-      return choice_error(text, row.field.choices);
+      return choice_error(text, row.field.choices, row.field.other_choices);
     default:
       return {};
   }
@@ -103,7 +155,8 @@ std::string unit_text(const Setting<P>& row) {
   return names;
 }
 
-// The help of a flag in one line: what it does, the flags it requires and its default.
+// The help of a flag in one line: what it does, the flags it requires or excludes, and its default
+// or "required".
 template <class P>
 std::string help_text(const Setting<P>& row) {
   const auto list = [](const std::vector<std::string>& flags) {
@@ -114,8 +167,10 @@ std::string help_text(const Setting<P>& row) {
   std::string text = row.help;
   if (!row.required_flags.empty()) text += "; needs " + list(row.required_flags);
   if (!row.excluded_flags.empty()) text += "; not with " + list(row.excluded_flags);
+  if (row.required) return text + " [required]";
   const std::string value = default_text(row);
-  return value.empty() ? text : text + " [default: " + value + "]";
+  if (!value.empty()) return text + " [default: " + value + "]";
+  return text + (row.field.type == SettingType::boolean ? " [default: off]" : " [default: none]");
 }
 
 }  // namespace llmc

@@ -26,6 +26,10 @@ struct TokenizeProgram {
   static constexpr const char* kDescription =
       "Converts texts to token files (.bin) for training, and back. An interrupted run resumes if "
       "it is started again with the same flags.";
+  static constexpr const char* kExamples[] = {
+      "./tokenize --tokenizer bytes text.txt -o text.bin",
+      "./tokenize --tokenizer gpt2 docs.jsonl -o t.bin --val v.bin --val-fraction 0.2",
+      "./tokenize --tokenizer bytes --decode text.bin -o copy.txt"};
   static const Settings<TokenizeProgram>& settings();
 
   // Returns an error for a combination of flags that are valid one by one, or an empty text.
@@ -62,22 +66,26 @@ inline Settings<TokenizeProgram> file_rows() {
        .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
                "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
        .quantity = "tokenizer",
+       .also_called = {"--tokenizer-name", "--vocab", "--encoding", "--model", "-t"},
        .required = true},
       {.flag = "--out",
        .field = [](auto& s) -> decltype(auto) { return (s.out); },
        .unit = "OUT",
        .help = "token file to write (.bin); with --decode, a text file or JSON lines (.jsonl)",
        .fallback = "with --decode: stdout",
-       .synonym = "-o"},
+       .synonym = "-o",
+       .also_called = {"--output", "--output-file", "--output-prefix", "--save"}},
       {.flag = "--force",
        .field = [](auto& s) -> decltype(auto) { return (s.force); },
        .help = "replace existing files, and discard an unfinished run with other settings",
-       .quantity = "overwriting"},
+       .quantity = "overwriting",
+       .also_called = {"--overwrite", "-f"}},
       {.flag = "--decode",
        .field = [](auto& s) -> decltype(auto) { return (s.decode); },
        .help = "convert token files back to text; other flags than --tokenizer, --out, --field and "
                "--force are errors",
-       .quantity = "decoding"},
+       .quantity = "decoding",
+       .also_called = {"--detokenize", "-d"}},
   };
 }
 
@@ -88,19 +96,22 @@ inline Settings<TokenizeProgram> document_rows() {
        .help = "format of the inputs; auto selects it by file name, and is txt for a pipe",
        .fallback = SettingValue("auto"),
        .excluded_flags = {"--decode"},
-       .quantity = "document format"},
+       .quantity = "document format",
+       .also_called = {"--input-format", "--type"}},
       {.flag = "--field",
        .field = [](auto& s) -> decltype(auto) { return (s.field); },
        .unit = "KEY",
        .help = "key of the text in each JSON object",
        .fallback = SettingValue("text"),
-       .quantity = "text field"},
+       .quantity = "text field",
+       .also_called = {"--text-field", "--json-key", "--json-keys", "--key"}},
       {.flag = "--split-on",
        .field = [](auto& s) -> decltype(auto) { return (s.split_on); },
        .unit = "LINE",
        .help = "line that separates the documents of a text file; '' is an empty line",
        .fallback = "each file is one document",
        .excluded_flags = {"--decode"},
+       .also_called = {"--separator", "--delimiter", "--split"},
        .may_be_empty = true,
        .check =
            [](const std::string& line) {
@@ -110,13 +121,15 @@ inline Settings<TokenizeProgram> document_rows() {
       {.flag = "--no-end-of-text",
        .field = [](auto& s) -> decltype(auto) { return (s.no_end_of_text); },
        .help = "write no <|endoftext|>; without this flag one precedes each document",
-       .excluded_flags = {"--decode"}},
+       .excluded_flags = {"--decode"},
+       .also_called = {"--no-eos", "--no-eot"}},
       {.flag = "--dedup",
        .field = [](auto& s) -> decltype(auto) { return (s.dedup); },
        .help = "drop repeated documents: those with the same bytes as an earlier one (exact), or "
                "also those with nearly the same words (near)",
        .fallback = SettingValue("none"),
-       .excluded_flags = {"--decode"}},
+       .excluded_flags = {"--decode"},
+       .also_called = {"--deduplicate"}},
       {.flag = "--dedup-threshold",
        .field = [](auto& s) -> decltype(auto) { return (s.dedup_threshold); },
        .unit = "X",
@@ -137,27 +150,31 @@ inline Settings<TokenizeProgram> shard_rows() {
                "OUT_000001.bin, ...",
        .fallback = 100'000'000,
        .range = between(1, static_cast<double>(kTokenFileMaxTokens)),
-       .excluded_flags = {"--decode"}},
+       .excluded_flags = {"--decode"},
+       .also_called = {"--shard-size", "--max-shard-tokens"}},
       {.flag = "--val",
        .field = [](auto& s) -> decltype(auto) { return (s.val); },
        .unit = "OUT",
        .help = "token file for the documents of the validation set",
        .required_flags = {"--val-fraction"},
        .excluded_flags = {"--decode"},
-       .quantity = "validation text"},
+       .quantity = "validation text",
+       .also_called = {"--validation", "--val-out", "--valid"}},
       {.flag = "--val-fraction",
        .field = [](auto& s) -> decltype(auto) { return (s.val_fraction); },
        .unit = "FRACTION",
        .help = "fraction of the documents that go to --val, selected by a hash of their content",
        .range = between(0, 1),
-       .required_flags = {"--val"}},
+       .required_flags = {"--val"},
+       .also_called = {"--val-split", "--test-size", "--val-ratio"}},
       {.flag = "--threads",
        .field = [](auto& s) -> decltype(auto) { return (s.threads); },
        .unit = "THREADS",
        .help = "number of worker threads; does not change the result",
        .fallback = {"all processors", [](const auto&) { return available_processors(); }},
        .range = between(1, 4096),
-       .excluded_flags = {"--decode"}},
+       .excluded_flags = {"--decode"},
+       .also_called = {"--workers", "--num-workers", "--num-proc", "-j"}},
   };
 }
 

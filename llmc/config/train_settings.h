@@ -94,6 +94,10 @@ struct TrainProgram {
   static constexpr const char* kDescription =
       "Trains a GPT-2 model from scratch or from existing weights, on a GPU or on the CPU. Without "
       "--train, it trains a small model on a toy language, which has defaults of its own.";
+  static constexpr const char* kExamples[] = {
+      "./train_gpt2 --out toy",
+      "./train_gpt2 --train text.txt --val val.txt --out run --log run.jsonl",
+      "./train_gpt2 --train text.txt --val val.txt --out run --log run.jsonl --resume"};
   static const std::vector<Setting<TrainProgram>>& settings();
   static std::string contradiction(const Request&) { return {}; }
   // Whether a flag that another one needs may come from the checkpoint of a resumed run.

@@ -21,6 +21,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/lines.h"
+#include "llmc/io/data/text_encoding.h"
 
 namespace llmc {
 
@@ -54,6 +55,7 @@ inline void for_each_object(
     const std::string& path, std::int64_t limit,
     const std::function<void(const Json&, std::int64_t, const std::string&)>& read) {
   const std::string text = read_file(path);
+  warn_about_encoding(text, path);
   std::int64_t objects = 0;
   for (Lines lines(text); (limit == 0 || objects < limit) && lines.next_filled(); ++objects) {
     const std::string location = path + ":" + std::to_string(lines.number());

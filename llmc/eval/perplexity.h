@@ -30,6 +30,7 @@
 #include "llmc/eval/task.h"
 #include "llmc/eval/wikitext.h"
 #include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/text_encoding.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -100,6 +101,7 @@ class PerplexityTask : public EvalTask {
  private:
   void read_text(const Tokenizer& tokenizer) {
     std::string text = read_file(file());
+    warn_about_encoding(text, file());
     require(!text.empty(), file() + " is empty", "give a text that is not empty");
     if (options_.detokenize && is_token_file(file())) {
       fail(file() + " is a token file: WikiText's words are unknown",

@@ -21,6 +21,7 @@
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/documents.h"
 #include "llmc/io/data/input_file.h"
+#include "llmc/io/data/text_encoding.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/tokenize/token_shards.h"
@@ -103,8 +104,8 @@ inline void prepare_progress(TokenizeProgress& progress, const std::string& job,
   progress.begin(job);
 }
 
-// Warns about inputs that are skipped, and about a text without a file name that looks like JSON
-// lines.
+// Warns about inputs that are skipped, about those that are not UTF-8, and about a text without a
+// file name that looks like JSON lines.
 inline void print_warnings(const DocumentReader& reader, const TokenizeConfig& settings) {
   for (std::size_t i = 0; i < reader.inputs().size(); ++i) {
     const std::string& path = reader.inputs()[i].path();
@@ -116,6 +117,7 @@ inline void print_warnings(const DocumentReader& reader, const TokenizeConfig& s
                extension != ".jsonl" && reader.text_of_input(i).starts_with('{')) {
       Notice::warn("warning: " + path + " is read as a text; use --format jsonl for JSON lines");
     }
+    warn_about_encoding(reader.text_of_input(i), path);
   }
 }
 
@@ -143,6 +145,16 @@ inline void print_summary(const TokenizeCounts& counts, const Paths& outputs,
                 bytes / static_cast<double>(tokens), shards[i].size(),
                 shards[i].size() == 1 ? "" : "s");
   }
+}
+
+// The hint of an error about too few documents. A text without --split-on is one document.
+inline std::string more_documents_hint(const TokenizeConfig& settings, const DocumentReader& reader,
+                                       const Paths& outputs) {
+  std::string hint = "give more documents";
+  if (outputs.size() > 1) hint += ", or change --val-fraction";
+  if (settings.separator || !reader.has_text()) return hint;
+  return "each text file is one document: split texts at empty lines with --split-on '', or " +
+         hint;
 }
 
 inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeConfig& settings) {
@@ -201,8 +213,7 @@ inline void tokenize_files(const TokenizeConfig& settings) {
     if (streams[i]->tokens() > 0) continue;
     fail("no document is left for " + outputs[i].string() + ": " + std::to_string(counts.read) +
              " read, " + std::to_string(counts.empty) + " empty",
-         std::string("give more documents") +
-             (outputs.size() > 1 ? ", or change --val-fraction" : ""));
+         more_documents_hint(settings, reader, outputs));
   }
   std::vector<std::vector<Shard>> shards;
   for (const auto& stream : streams) {

@@ -21,6 +21,7 @@
 #include "llmc/base/error.h"
 #include "llmc/io/data/megatron_file.h"
 #include "llmc/io/data/source_list.h"
+#include "llmc/io/data/text_encoding.h"
 #include "llmc/io/data/token_cache.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/data/token_source.h"
@@ -116,6 +117,7 @@ class SourceReader {
   }
 
   TokenData text_tokens(const std::string& file, bool documents) {
+    if (checked_encodings_.insert(file).second) warn_about_encoding_of_file(file);
     const std::string read_mode = documents ? "documents under " + text_field_ : "text";
     TokenData tokens = cache_.tokens(file, read_mode, [&](std::string_view text) {
       const std::string hint = "give a text, JSON lines (.jsonl) or tokens (.bin)";
@@ -131,6 +133,7 @@ class SourceReader {
   const Tokenizer& tokenizer_;
   std::string text_field_;
   TokenCache cache_;
+  std::set<std::string> checked_encodings_;  // files: a warning about each is printed once
 };
 
 }  // namespace llmc

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -118,6 +119,9 @@ class DocumentReader {
   }
 
   const std::vector<InputFile>& inputs() const { return inputs_; }
+
+  // Whether an input is a plain text.
+  bool has_text() const { return std::ranges::find(kinds_, Kind::text) != kinds_.end(); }
 
   // "FILE is empty", or "FILE has no documents" if it has only blank JSON lines. Otherwise "".
   std::string empty_reason(std::size_t input) const {

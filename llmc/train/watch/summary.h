@@ -7,6 +7,7 @@
 #include <string>
 
 #include "llmc/base/number_text.h"
+#include "llmc/base/shell_word.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/model_card.h"
 
@@ -45,16 +46,6 @@ inline std::string summary_text(const RunSummary& run) {
     }
   }
   return text + "\nsaved: " + (run.saved.empty() ? "nothing" : run.saved);
-}
-
-// Returns `text` as one word of a shell's command line.
-inline std::string shell_word(const std::string& text) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
 }
 
 // The command to try after a run that ended at `step`. `has_text`: samples of it are texts.

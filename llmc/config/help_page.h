@@ -1,0 +1,84 @@
+// The text of --help for a terminal of 80 columns, written from the settings table of a program.
+#pragma once
+
+#include <cstddef>
+#include <sstream>
+#include <string>
+
+#include "llmc/config/setting.h"
+#include "llmc/config/setting_text.h"
+
+namespace llmc {
+
+// A flag that every program has and that is not in its settings table.
+struct CommonFlag {
+  const char* names;        // as --help lists them
+  const char* placeholder;  // of its value; empty for a switch
+  const char* help;
+};
+inline constexpr CommonFlag kCommonFlags[] = {
+    {"-h,--help", "", "print this help and exit"},
+    {"--help-json", "", "print this help as JSON and exit"},
+    {"--version", "", "print the version, the commit, the target and the libraries, and exit"},
+    {"--config", "FILE.toml",
+     "read flags from this file, which has one line `name = value` per flag [default: none]"}};
+
+namespace help_page_detail {
+
+inline constexpr std::size_t kColumns = 80, kHelpColumn = 30;
+
+// Wraps `text` at blanks into lines of at most `width` characters and begins each line but the
+// first with `indent` blanks. A longer word has its own line.
+inline std::string wrap(const std::string& text, std::size_t width, std::size_t indent = 0) {
+  std::string lines, word;
+  std::size_t used = 0;  // characters in the last line
+  std::istringstream words(text);
+  while (words >> word) {
+    const bool fits = used == 0 || used + 1 + word.size() <= width;
+    if (used > 0) lines += fits ? " " : "\n" + std::string(indent, ' ');
+    used = (fits && used > 0 ? used + 1 : 0) + word.size();
+    lines += word;
+  }
+  return lines;
+}
+
+// One flag: names and placeholder, then the help text from kHelpColumn on.
+inline std::string flag_lines(const std::string& names, const std::string& placeholder,
+                              const std::string& help) {
+  std::string begin = "  " + names + (placeholder.empty() ? "" : " " + placeholder);
+  if (begin.size() < kHelpColumn) {
+    begin.resize(kHelpColumn, ' ');
+  } else {
+    begin += "\n" + std::string(kHelpColumn, ' ');
+  }
+  return begin + wrap(help, kColumns - kHelpColumn, kHelpColumn) + "\n";
+}
+
+inline bool is_positional(const std::string& flag) {
+  return !flag.starts_with('-');
+}
+
+}  // namespace help_page_detail
+
+// The description, all flags by group, and the examples of a program.
+template <class P>
+std::string help_page() {
+  using namespace help_page_detail;
+  std::string usage = std::string("Usage: ") + P::kName + " [OPTIONS]", flags, group;
+  for (const CommonFlag& flag : kCommonFlags) {
+    flags += flag_lines(flag.names, flag.placeholder, flag.help);
+  }
+  for (const Setting<P>& row : P::settings()) {
+    if (row.group != group) flags += "\n" + row.group + ":\n";
+    group = row.group;
+    const std::string names = (row.synonym.empty() ? "" : row.synonym + ",") + row.flag;
+    flags += flag_lines(names, unit_text(row), help_text(row));
+    if (is_positional(row.flag)) usage += " " + row.flag + "...";
+  }
+  std::string page = wrap(P::kDescription, kColumns) + "\n" + usage + "\n\nOptions:\n" + flags;
+  page += "\nExamples:\n";
+  for (const char* example : P::kExamples) page += std::string("  ") + example + "\n";
+  return page;
+}
+
+}  // namespace llmc

@@ -1,0 +1,144 @@
+// The nearest known name of a mistyped one, numbers as typed, and the likely encoding of a text.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/setting_text.h"
+#include "llmc/config/suggestions.h"
+#include "llmc/io/data/text_encoding.h"
+#include "test/support.h"
+
+using namespace llmc;
+using llmc_test::contains;
+
+namespace {
+
+std::string utf16(const std::string& ascii, bool little_endian) {
+  std::string text;
+  for (const char c : ascii) {
+    text += little_endian ? std::string{c, '\0'} : std::string{'\0', c};
+  }
+  return text;
+}
+
+std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("suggestions") {
+  TEST_CASE("the edit distance counts insertions, deletions, replacements and swaps") {
+    CHECK(edit_distance("", "") == 0);
+    CHECK(edit_distance("", "abc") == 3);
+    CHECK(edit_distance("abc", "") == 3);
+    CHECK(edit_distance("steps", "steps") == 0);
+    CHECK(edit_distance("steps", "stepz") == 1);
+    CHECK(edit_distance("steps", "stpes") == 1);
+    CHECK(edit_distance("kitten", "sitting") == 3);
+    CHECK(edit_distance("ca", "abc") == 3);
+  }
+
+  TEST_CASE("equal names precede prefixes, flags precede other names, and prefixes near names") {
+    const std::vector<KnownName> known = {{"--lr", "--lr"},
+                                          {"--learning-rate", "--lr"},
+                                          {"--sample", "--other"},
+                                          {"--sample-every", "--sample-every"},
+                                          {"--sample-length", "--sample-length"},
+                                          {"--sampling", "--top-k"},
+                                          {"-b", "--batch-size"}};
+    using Answers = std::vector<std::string>;
+    CHECK(nearest_answers("--Learning_Rate", known) == Answers{"--lr"});
+    CHECK(nearest_answers("--sample", known) == Answers{"--other"});
+    CHECK(nearest_answers("--samp", known) == Answers{"--sample-every", "--sample-length"});
+    CHECK(nearest_answers("--sampli", known) == Answers{"--top-k"});
+    CHECK(nearest_answers("--lr0", known) == Answers{"--lr"});
+    CHECK(nearest_answers("-b", known) == Answers{"--batch-size"});
+    CHECK(nearest_answers("-c", known).empty());
+    CHECK(nearest_answers("--", known).empty());
+    CHECK(nearest_answers("a", {{"ab", "1"}, {"ac", "2"}}).empty());
+    CHECK(nearest_answers("abcx", {{"abca", "1"}, {"abcb", "2"}, {"abcc", "3"}, {"abcd", "4"}})
+              .empty());
+    CHECK(did_you_mean({}) == "");
+    CHECK(did_you_mean({"a", "b", "c"}) == "; did you mean a, b or c?");
+  }
+
+  TEST_CASE("words are quoted for the shell if they need it") {
+    CHECK(shell_word("run/step_1.bin") == "run/step_1.bin");
+    CHECK(shell_word("") == "''");
+    CHECK(shell_word("a b") == "'a b'");
+    CHECK(shell_word("it's $x") == "'it'\\''s $x'");
+  }
+
+  TEST_CASE("integers may have an exponent if they stay whole and exact") {
+    const auto parsed = [](const std::string& text) {
+      std::int64_t value = -7;
+      return parse_number(text, value) ? value : -7;
+    };
+    CHECK(parsed("1e3") == 1000);
+    CHECK(parsed("2.5E5") == 250000);
+    CHECK(parsed("-1e2") == -100);
+    CHECK(parsed("9e15") == 9'000'000'000'000'000);
+    for (const char* text : {"1.5", "1e-3", "1e16", "1e30", "1.0", "e3", "1e", "1e3 ", "", "nan"}) {
+      CAPTURE(text);
+      CHECK(parsed(text) == -7);
+    }
+    std::uint64_t value = 3;
+    CHECK(!parse_number("-1e3", value));
+    CHECK(value == 3);
+    CHECK(parse_number("18446744073709551615", value));
+    double real = 0;
+    CHECK(parse_number("1.5", real));
+    CHECK(setting_detail::whole_number_meant("0.3k") == "300");
+    CHECK(setting_detail::whole_number_meant("1.5B") == "1500000000");
+    CHECK(setting_detail::whole_number_meant("0.0005k") == "");
+    CHECK(setting_detail::whole_number_meant("k") == "");
+    CHECK(setting_detail::whole_number_meant("9e99G") == "");
+  }
+
+  TEST_CASE("UTF-8 in any language has no problem of encoding") {
+    CHECK(encoding_problem("") == "");
+    CHECK(encoding_problem("a") == "");
+    CHECK(encoding_problem("\xef\xbb\xbf"
+                           "caf\u00e9") == "");
+    CHECK(encoding_problem("a text that ends inside a character \xe4\xbd") == "");
+    for (const char* text :
+         {"\u043f\u0440\u0438 ", "\u4f60\u597d", "\U0001f642x", "a\tb\r\n\x1b[1m"}) {
+      for (const int shift : {0, 1, 2, 3}) {  // samples begin at every byte of a character
+        CHECK(encoding_problem(std::string(static_cast<std::size_t>(shift), 'x') +
+                               repeated(text, 60'000)) == "");
+      }
+    }
+    CHECK(encoding_problem(repeated("some words, one NUL", 9) + std::string(1, '\0')) == "");
+  }
+
+  TEST_CASE("other encodings are named, with and without a byte order mark") {
+    const std::string text = repeated("Some text. ", 50);
+    CHECK(contains(encoding_problem(utf16(text, true)), "iconv -f UTF-16LE -t UTF-8"));
+    CHECK(contains(encoding_problem(utf16(text, false)), "iconv -f UTF-16BE -t UTF-8"));
+    CHECK(contains(encoding_problem("\xff\xfe`O}Y`O}Y"), "UTF-16LE"));
+    CHECK(contains(encoding_problem("\xfe\xffO`Y}O`Y}"), "UTF-16BE"));
+    std::string little, big;
+    for (const char c : text) {
+      little += std::string{c, '\0', '\0', '\0'};
+      big += std::string{'\0', '\0', '\0', c};
+    }
+    CHECK(contains(encoding_problem(little), "UTF-32LE"));
+    CHECK(contains(encoding_problem(big), "UTF-32BE"));
+    CHECK(contains(encoding_problem(text + "caf\xe9 "), "ISO-8859-1"));
+    CHECK(contains(encoding_problem(text + "\x93 quoted \x94"), "WINDOWS-1252"));
+    CHECK(contains(encoding_problem(repeated("caf\u00e9 ", 9) + "\xe9 "), "not UTF-8"));
+    CHECK(contains(encoding_problem(std::string(500, '\0')), "NUL bytes"));
+    CHECK(contains(encoding_problem("\x1f\x8b\x08 compressed"), "gzip"));
+    CHECK(contains(encoding_problem("PK\x03\x04\xff"), "zip archive"));
+    CHECK(encoding_problem("PAR1 is a text, BZh too") == "");
+    std::string late = repeated("Some plain text. ", 20'000);
+    late += repeated("caf\xe9 na\xefve ", 20'000);  // beyond the first 64 KiB
+    CHECK(contains(encoding_problem(late), "ISO-8859-1"));
+  }
+}
