@@ -54,7 +54,10 @@ void require_toy_flags(const Request& typed) {
          hint);
   };
   if (typed.data.tokenizer) refuse("--tokenizer " + *typed.data.tokenizer);
-  if (typed.model.name) refuse("--model " + *typed.model.name);
+  if (typed.model.name) {
+    config_from_name(*typed.model.name);  // an unknown name is the first thing to know
+    refuse("--model " + *typed.model.name);
+  }
   if (typed.data.vocab_size) refuse("--vocab-size");
 }
 

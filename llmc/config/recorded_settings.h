@@ -118,7 +118,8 @@ inline CheckpointState relocated(CheckpointState flags, const Relocation& reloca
     std::string all;
     for (const std::string& name : is_list ? recorded_settings_detail::split_at_commas(text)
                                            : std::vector<std::string>{text}) {
-      all += (all.empty() ? "" : ",") + row->relocate(name, relocation);
+      if (!all.empty()) all += ',';
+      all += row->relocate(name, relocation);
     }
     value = all;
   }
