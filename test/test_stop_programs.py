@@ -21,7 +21,7 @@ from test_programs import run_program_tests, same_state
 
 # Validation, samples and saves take most of the time of this run, so that random moments hit them.
 STEPS = 40
-BUSY = [*TINY, "--val", "val.txt", "--peak-tflops", 1, "--steps", STEPS, "--grad-accum", 8, "--eval-every", 5,
+BUSY = [*TINY, "--val", "val.txt", "--peak-tflops", 1, "--steps", STEPS, "--grad-accum", 4, "--eval-every", 5,
         "--eval-batches", 0, "--sample-every", 4, "--sample-length", 7, "--checkpoint-every", 3]
 KINDS = ["process", "group", "timeout"]
 ENDLESS = [*TINY, *QUIET, "--steps", 10 ** 9, "--out", "endless"]
@@ -80,7 +80,7 @@ def stop_and_resume(program, number, seconds):
 
 
 def test_stop_signals_at_random_moments_lose_nothing(program):
-    (program.folder / "val.txt").write_text("the quick brown fox\n" * 800)
+    (program.folder / "val.txt").write_text("the quick brown fox\n" * 100)
     begin = time.monotonic()
     process = start(program, [*BUSY, "--out", "whole", "--log", "whole.jsonl"])
     wait_for(process, "MFU:")
