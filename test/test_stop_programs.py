@@ -21,7 +21,7 @@ from test_programs import run_program_tests, same_state
 
 # Validation, samples and saves take most of the time of this run, so that random moments hit them.
 STEPS = 40
-BUSY = [*TINY, "--val", "val.txt", "--peak-tflops", 1, "--steps", STEPS, "--grad-accum", 8, "--eval-every", 5,
+BUSY = [*TINY, "--val", "val.txt", "--peak-tflops", 1, "--steps", STEPS, "--grad-accum", 4, "--eval-every", 5,
         "--eval-batches", 0, "--sample-every", 4, "--sample-length", 7, "--checkpoint-every", 3]
 KINDS = ["process", "group", "timeout"]
 ENDLESS = [*TINY, *QUIET, "--steps", 10 ** 9, "--out", "endless"]
@@ -44,13 +44,13 @@ def start_in_group(program, arguments, limit=None):
 
 def stop_and_resume(program, number, seconds):
     """Stops run `number` at a random moment of about `seconds`, resumes it and compares it with the undisturbed
-    run. Returns (kind, number of signals, what the run was doing); the last is empty if the run had ended.
+    run. Returns (kind, number of signals, what the run was doing); the last is empty if the run had ended, and "not begun" before it.
     """
     draw = random.Random(number)
     kind = KINDS[number % len(KINDS)]
     signals = [draw.choice([signal.SIGTERM, signal.SIGINT]) for _ in range(draw.randint(1, 3))]
     gaps = [draw.choice([0, 0.001, draw.uniform(0, 0.05)]) for _ in signals]
-    delay = draw.uniform(0.02, 1.0) * seconds
+    delay = draw.uniform(0.02, 0.7) * seconds  # a machine that is busy now may be faster later
     name = f"stopped-{number}"
     flags = [*BUSY, "--out", name, "--log", f"{name}.jsonl"]
     process = start_in_group(program, flags, program.started + delay if kind == "timeout" else None)
@@ -76,11 +76,11 @@ def stop_and_resume(program, number, seconds):
     expect(same_state(*(program.folder / run / f"step_{STEPS:06}" for run in (name, "whole"))),
            f"run {number}: other weights or moments")
     subprocess.run(["rm", "-r", program.folder / name], check=True)
-    return kind, len(signals), answer[0].split(",")[0].split(";")[0] if answer else ""
+    return kind, len(signals), answer[0].split(",")[0].split(";")[0] if answer else "" if began else "not begun"
 
 
 def test_stop_signals_at_random_moments_lose_nothing(program):
-    (program.folder / "val.txt").write_text("the quick brown fox\n" * 800)
+    (program.folder / "val.txt").write_text("the quick brown fox\n" * 100)
     begin = time.monotonic()
     process = start(program, [*BUSY, "--out", "whole", "--log", "whole.jsonl"])
     wait_for(process, "MFU:")
@@ -95,7 +95,8 @@ def test_stop_signals_at_random_moments_lose_nothing(program):
         key = re.sub(r" (before|after)? ?step \d+| \d+", "", moment) or "ended before the signal"
         moments[key] = moments.get(key, 0) + 1
     if "STOP_RUNS" in os.environ:
-        print(f"{len(runs)} runs, {sum(bool(moment) for _, _, moment in runs)} of them stopped: {moments}")
+        stopped = sum(moment not in ("", "not begun") for _, _, moment in runs)
+        print(f"{len(runs)} runs, {stopped} of them stopped: {moments}")
 
 
 def test_a_second_signal_after_three_seconds_ends_the_run_at_once(program):
