@@ -177,8 +177,8 @@ GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkp
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates token_cache \
                         token_file tokenizer tokenizer_peers
-GROUP_rest.cpp       := file fuzz_corpus host_executor host_memory_limits interruption oracle peak readable_text resource_usage run_log schedule \
-                        settings suggestions toy_language
+GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_memory_limits interruption oracle peak readable_text \
+                        recorded_settings resource_usage run_log schedule settings suggestions toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
