@@ -112,7 +112,7 @@ Settings<P> sample_rows() {
 }
 
 template <class P>
-Settings<P> output_rows() {
+Settings<P> checkpoint_rows() {
   return {
       {.flag = "--out",
        .field = [](auto& s) -> decltype(auto) { return (s.output.out); },
@@ -160,6 +160,12 @@ Settings<P> output_rows() {
        .required_flags = {"--out"},
        .on_resume = OnResume::process,
        .also_called = {"--continue", "--resume-from-checkpoint", "--restart"}},
+  };
+}
+
+template <class P>
+Settings<P> output_rows() {
+  return {
       {.flag = "--stop-after",
        .field = [](auto& s) -> decltype(auto) { return (s.output.stop_after); },
        .unit = "STEPS",

@@ -22,6 +22,7 @@ inline const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Evaluation tasks (results to stdout and --log)",
               evaluation_rows<TrainProgram>());
     add_group(all, "Validation and samples", sample_rows<TrainProgram>());
+    add_group(all, "Checkpoints", checkpoint_rows<TrainProgram>());
     add_group(all, "Output", output_rows<TrainProgram>());
     return all;
   }();
