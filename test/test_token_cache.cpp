@@ -76,7 +76,7 @@ TEST_CASE("a text is tokenized once, and its cache is used afterwards") {
   CHECK(contains(read_cached(path, bytes_of("hello")), "cached the tokens of " + path));
   const auto caches = caches_in(directory.path());
   REQUIRE(caches.size() == 1);
-  CHECK(contains(caches[0], path + ".bytes-"));
+  CHECK(contains(caches[0], path + ".257-"));
   CHECK(read_cached(path, bytes_of("hello")).empty());
   // The cache is itself a token file and can be read by its name.
   CHECK(all_tokens(source_of(caches[0])) == bytes_of("hello"));
