@@ -25,8 +25,8 @@ struct InferProgram {
       "Continues a text with a GPT-2 model. Prints the generated text, without the prompt, to "
       "stdout as it is generated; everything else goes to stderr.";
   static constexpr const char* kExamples[] = {
-      "./infer_gpt2 -m run/step_001000 -p 'Once upon a time'",
-      "./infer_gpt2 -m run/step_001000 -p - -n 30 --top-k 40 < text.txt",
+      "./infer_gpt2 -m run -p 'Once upon a time'",
+      "./infer_gpt2 -m run -p - -n 30 --top-k 40 < text.txt",
       "./infer_gpt2 -m gpt2 --temperature 0 --dtype bf16 --json"};
   static const Settings<InferProgram>& settings();
   static std::string contradiction(const InferRequest&) { return {}; }

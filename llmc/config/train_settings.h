@@ -97,7 +97,7 @@ struct TrainProgram {
   static constexpr const char* kExamples[] = {
       "./train_gpt2 --out toy",
       "./train_gpt2 --train text.txt --val val.txt --out run --log run.jsonl",
-      "./train_gpt2 --train text.txt --val val.txt --out run --log run.jsonl --resume"};
+      "./train_gpt2 --out run --resume"};
   static const std::vector<Setting<TrainProgram>>& settings();
   static std::string contradiction(const Request&) { return {}; }
   // Whether a flag that another one needs may come from the checkpoint of a resumed run.
