@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/id_tokenizer.h"
 #include "llmc/train/rule.h"
 #include "llmc/train/watch/summary.h"
 
@@ -114,10 +116,12 @@ TEST_SUITE("run summary") {
   TEST_CASE("the next command can be pasted into a shell") {
     llmc::RunConfig config;
     config.schedule.steps = 100;
-    CHECK(next_command(config, 100, true).find("--out DIR") != std::string::npos);
+    const llmc::ByteTokenizer bytes;  // its files are in checkpoints
+    CHECK(next_command(config, 100, bytes).find("--out DIR") != std::string::npos);
     config.output.out = "my runs/a";
-    CHECK(next_command(config, 60, true) == "./train_gpt2 --out 'my runs/a' --resume");
+    CHECK(next_command(config, 60, bytes) == "./train_gpt2 --out 'my runs/a' --resume");
     config.samples.prompt = "it's";
-    CHECK(next_command(config, 100, true) == "./infer_gpt2 -m 'my runs/a' -p 'it'\\''s'");
+    CHECK(next_command(config, 100, bytes) == "./infer_gpt2 -m 'my runs/a' -p 'it'\\''s'");
+    CHECK(next_command(config, 100, llmc::IdTokenizer(9)).find("--tokenizer") != std::string::npos);
   }
 }

@@ -226,7 +226,7 @@ class Trainer {
     summary_.best = position_.best;
     summary_.saved = checkpointer_.saved_path();
     Notice::print(summary_text(summary_));
-    Notice::print("try: " + next_command(config_, position_.step, data_.tokenizer->has_text()));
+    Notice::print("try: " + next_command(config_, position_.step, *data_.tokenizer));
   }
 
   RunConfig config_;

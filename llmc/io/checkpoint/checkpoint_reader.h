@@ -18,6 +18,7 @@
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
@@ -62,7 +63,10 @@ class CheckpointReader {
   // Throws an `Error` that names the first file that is missing, or whose size or checksum is
   // wrong.
   void verify() const {
-    for (const ManifestFile& file : manifest_.files) verify(file);
+    std::int64_t bytes = 0;
+    for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
+    WorkProgress progress("verifying " + directory_.string(), bytes);
+    for (const ManifestFile& file : manifest_.files) verify(file, progress);
   }
 
   // Returns whether all files exist with the sizes in the manifest. Unlike `verify`, does not read
@@ -131,7 +135,7 @@ class CheckpointReader {
     fail(directory_.string() + ": the checkpoint has no file " + name);
   }
 
-  void verify(const ManifestFile& file) const {
+  void verify(const ManifestFile& file, WorkProgress& progress) const {
     const std::filesystem::path path = directory_ / file.name;
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) fail(path.string() + " is missing");
@@ -142,7 +146,10 @@ class CheckpointReader {
            std::to_string(file.bytes));
     }
     Checksum checksum;
-    for_each_piece(path, [&](std::span<const std::byte> piece) { checksum.add(piece); });
+    for_each_piece(path, [&](std::span<const std::byte> piece) {
+      checksum.add(piece);
+      progress.add(std::ssize(piece));
+    });
     if (checksum_text(checksum.value()) != file.checksum) {
       fail(path.string() + " is damaged: its checksum is " + checksum_text(checksum.value()) +
            ", but the manifest lists " + file.checksum);

@@ -30,6 +30,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
@@ -100,6 +101,19 @@ inline std::uint64_t checksum_of_tokens(std::span<const std::int32_t> tokens) {
   return sum.value();
 }
 
+// Checksum of a text, which may be large: shows progress.
+inline std::uint64_t checksum_of_text(const std::filesystem::path& path) {
+  std::error_code ignored;
+  WorkProgress progress("reading " + path.string(),
+                        static_cast<std::int64_t>(std::filesystem::file_size(path, ignored)));
+  Checksum sum;
+  for_each_piece(path, [&](std::span<const std::byte> piece) {
+    sum.add(piece);
+    progress.add(std::ssize(piece));
+  });
+  return sum.value();
+}
+
 // Returns the first line of an error: the problem without the hint.
 inline std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
@@ -160,7 +174,7 @@ class TokenCache {
     }
     const std::uint64_t key = key_of(path, read_mode);
     const std::filesystem::path cache = cache_path(path, key);
-    const Note note{.key = key, .input = checksum_of_file(path)};
+    const Note note{.key = key, .input = token_cache_detail::checksum_of_text(path)};
     if (std::filesystem::exists(cache, ignored)) {
       std::string reason;
       if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;

@@ -10,6 +10,7 @@
 #include "llmc/base/shell_word.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
 
@@ -48,16 +49,17 @@ inline std::string summary_text(const RunSummary& run) {
   return text + "\nsaved: " + (run.saved.empty() ? "nothing" : run.saved);
 }
 
-// The command to try after a run that ended at `step`. `has_text`: samples of it are texts.
-inline std::string next_command(const RunConfig& config, std::int64_t step, bool has_text) {
+// The command to try after a run that ended at `step`.
+inline std::string next_command(const RunConfig& config, std::int64_t step,
+                                const Tokenizer& tokenizer) {
   const std::string out = shell_word(config.output.out);
   if (config.output.out.empty()) return "the same command with --out DIR, which saves the model";
   if (step < config.schedule.steps) {
     return step > 0 ? "./train_gpt2 --out " + out + " --resume" : "the same command again";
   }
-  if (!has_text) return "./infer_gpt2 -m " + out + " --tokenizer DIR";
   const std::string& prompt = config.samples.prompt;
-  return "./infer_gpt2 -m " + out + " -p " +
+  const bool has_files = !tokenizer.files().empty();  // in the checkpoints
+  return "./infer_gpt2 -m " + out + (has_files ? "" : " --tokenizer DIR") + " -p " +
          (prompt.empty() ? "\"Once upon a time\"" : shell_word(prompt));
 }
 
