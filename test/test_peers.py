@@ -38,7 +38,7 @@ def peer(folder, script, *arguments, code=0):
 
 
 def losses(path):
-    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+    return [line["loss"] for line in map(json.loads, path.read_text().splitlines()) if "loss" in line]
 
 
 def make_inputs(folder, tokens):

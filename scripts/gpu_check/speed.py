@@ -73,7 +73,7 @@ class EngineRuns:
             print(done.stderr, flush=True)
             if done.returncode != 0:
                 return {"batch_size": B, "error": done.stderr.strip().splitlines()[-1][:300]}
-            lines = [json.loads(line) for line in log.read_text().splitlines()][o.warmup:]
+            lines = [line for line in map(json.loads, log.read_text().splitlines()) if "loss" in line][o.warmup:]
         return {"batch_size": B, **speed_of(lines, done.stderr), "wall_s": time.monotonic() - start,
                 "memory_used_mib": watch.max_mib, "mfu_convention": first_match(r"^MFU: (.*)$", done.stderr)}
 
