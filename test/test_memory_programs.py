@@ -27,8 +27,8 @@ FAST = "--peak-tflops 1"
 HEADING = """# What a resumed run takes from its checkpoint
 
 Written by `python3 test/test_memory_programs.py build/host --table`, which runs each case. The run so far has
-`--steps 6 --lr 0.01 --log run/log.jsonl` and has done 3 steps on `text.txt`. "Recorded as before" means: the next
-checkpoint records the same value for every flag except those in the third column.
+`--steps 6 --lr 0.01 --log run/log.jsonl` and has done 3 steps on `text.txt`. The test also checks that the next
+checkpoint records the same value as before for every flag except those in the third column.
 
 | case | flags that are typed | flags that change | taken from | reported |
 |---|---|---|---|---|
