@@ -82,6 +82,11 @@ inline std::size_t weight_colon(const std::string& item) {
   return colon;
 }
 
+// Returns the name of a source, whose weight begins at `colon`.
+inline std::string name_of_source(const std::string& item, std::size_t colon) {
+  return exists(item) ? item : unescape(std::string_view(item).substr(0, colon));
+}
+
 // Returns a decimal number in units of 10^-9. Throws an error that names the flag and the text
 // unless the number is above 0 and has at most 9 digits on each side of the point.
 inline std::int64_t billionths(const std::string& text, const std::string& flag) {
@@ -126,8 +131,7 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
   std::vector<std::int64_t> weights;
   for (const std::string& item : split_list(text)) {
     const std::size_t colon = weight_colon(item);
-    const std::string name =
-        exists(item) ? item : unescape(std::string_view(item).substr(0, colon));
+    const std::string name = name_of_source(item, colon);
     if (name.empty()) {
       fail(flag + " '" + text + "' has a source without a name",
            "write NAME[:WEIGHT][,NAME[:WEIGHT]...]");
@@ -160,8 +164,7 @@ inline std::string replace_source_names(
   std::string out;
   for (const std::string& item : split_list(text)) {
     const std::size_t colon = weight_colon(item);
-    const std::string name =
-        exists(item) ? item : unescape(std::string_view(item).substr(0, colon));
+    const std::string name = name_of_source(item, colon);
     const std::string new_name = replace(name);
     out += out.empty() ? "" : ",";
     out += new_name == name ? item.substr(0, colon) : escape(new_name);

@@ -9,13 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/utf8.h"
 
 namespace llmc {
@@ -142,7 +142,7 @@ inline std::string encoding_problem(std::string_view text) {
 // Prints one warning if the text of the file `path` is probably not meant as UTF-8.
 inline void warn_about_encoding(std::string_view text, const std::string& path) {
   const std::string problem = encoding_problem(text);
-  if (!problem.empty()) std::cerr << "warning: " << path << " " << problem << "\n";
+  if (!problem.empty()) Notice::warn("warning: " + path + " " + problem);
 }
 
 // As above, for a file that has not been read. Only samples are read. Errors and pipes are left to
