@@ -63,14 +63,13 @@ inline std::string find_pretrained(const std::string& flag, const std::string& p
          "llm.c (.bin)");
   }
   if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return path;
-  const CheckpointSearchResult newest = find_newest_checkpoint(path);
-  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
-  if (!newest.path) {
+  const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(path);
+  if (!newest) {
     fail(flag + " " + path + " contains no " + kConfigName + " and no valid checkpoint",
          "give a directory that transformers saved, a checkpoint of train_gpt2 or its --out");
   }
-  Notice::print(flag + ": " + newest.path->string() + ", the newest valid checkpoint of " + path);
-  return newest.path->string();
+  Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
+  return newest->string();
 }
 
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from

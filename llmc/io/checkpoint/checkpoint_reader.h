@@ -18,6 +18,7 @@
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/work_progress.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
@@ -267,6 +268,14 @@ inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path
     }
   }
   return result;
+}
+
+// Like find_newest_checkpoint(), and prints why others were skipped. Empty if there is none.
+inline std::optional<std::filesystem::path> newest_valid_checkpoint(
+    const std::filesystem::path& root) {
+  const CheckpointSearchResult newest = find_newest_checkpoint(root);
+  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
+  return newest.path;
 }
 
 }  // namespace llmc

@@ -26,7 +26,6 @@ struct RecordedRun {
   Gpt2Config shape = {};       // of the model
   CheckpointState flags = {};  // recorded settings, by their current names
   Request settings = {};       // the same, as if they had been typed
-  std::string train = {};      // name of the training text
 };
 
 namespace recorded_run_detail {
@@ -91,20 +90,19 @@ inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
          "evaluate a checkpoint with --init-from " + *typed.output.out + " --steps 0");
   }
   const std::string& out = *typed.output.out;
-  const CheckpointSearchResult newest = find_newest_checkpoint(out);
-  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
-  if (!newest.path) {
+  const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(out);
+  if (!newest) {
     recorded_run_detail::require_new_run(typed);
     return std::nullopt;
   }
-  const CheckpointReader reader(*newest.path);
-  RecordedRun run{.checkpoint = *newest.path, .step = reader.step()};
+  const CheckpointReader reader(*newest);
+  RecordedRun run{.checkpoint = *newest, .step = reader.step()};
   run.shape = from_huggingface(read_huggingface_config(run.checkpoint), run.checkpoint.string());
   run.flags = recorded_run_detail::settings_of(reader.state(), out);
   run.settings = recorded_request(run.flags);
-  run.train = reader.state("train").text("train");
-  if (!typed.data.train && !run.settings.data.train && run.train != kToyTextName) {
-    fail(run.checkpoint.string() + " does not record where its training text " + run.train + " is",
+  const std::string& train = reader.state("train").text("train");
+  if (!typed.data.train && !run.settings.data.train && train != kToyTextName) {
+    fail(run.checkpoint.string() + " does not record where its training text " + train + " is",
          "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
   }
   using recorded_run_detail::require_sources;
