@@ -7,7 +7,7 @@ DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setu
 CUDA ?= auto## auto builds for CUDA if nvcc is found; 0 builds only for the host
 CUDA_HOME ?=## CUDA toolkit to use; if empty, nvcc from PATH, then /usr/local/cuda
 CUDA_ARCH ?=## GPU architectures, such as "80 90a"; if empty, those of the GPUs present, or PTX80 (PTX, compiled by the driver at the first start)
-HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no OpenBLAS
+HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no oneDNN
 HOST_ARCH ?= -march=native## flag for the instruction set of the host build
 SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in a separate folder
 DEVICE ?= host## host or cuda: target that `make test` builds and runs
@@ -46,6 +46,8 @@ endif
 # ---- libraries ------------------------------------------------------------------------------
 ROOT     := $(abspath $(DEPS))
 MULTIARCH := $(shell $(CXX) -print-multiarch 2>/dev/null)
+# The library of matrix products on the host, as llmc/device/host/matrix_library.h chooses it.
+MATRIX_LIBS := $(if $(filter x86_64-%,$(shell $(CXX) -dumpmachine 2>/dev/null)),-ldnnl -lgomp,-lopenblas)
 # Debian keeps each build of OpenBLAS in a folder of its own, and the installation of the package
 # links to one of them. A folder into which packages were only unpacked has no such links.
 DEPS_INCLUDES := $(if $(ROOT),$(ROOT)/usr/include $(ROOT)/usr/include/$(MULTIARCH) \
@@ -57,7 +59,7 @@ IO_LIBS   := -lpcre2-8 -lxxhash
 # dlopen is in libc since glibc 2.34; in older versions it is in libdl.
 SYSTEM_LIBS := -ldl
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
-             $(if $(ROOT),-Wl$(,)--disable-new-dtags) -lopenblas $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
+             $(if $(ROOT),-Wl$(,)--disable-new-dtags) $(MATRIX_LIBS) $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
 CUDA_ONLY := $(filter 0,$(HOST_BUILD))
 SETUP     := scripts/setup.sh $(if $(CUDA_ONLY),--gpu) $(if $(ROOT),--prefix $(ROOT))
 
@@ -177,7 +179,8 @@ GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkp
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates token_cache \
                         token_file tokenizer tokenizer_peers
-GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_memory_limits interruption oracle peak readable_text \
+GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_exponential host_floats host_matrix_library \
+                        host_memory_limits interruption oracle peak readable_text \
                         recorded_settings resource_usage run_log schedule settings suggestions toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
@@ -288,8 +291,8 @@ $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 # The program looks up the names of its own functions. "private" keeps these flags out of the file of
 # commands, which all host builds share.
 $(HOST)/launches: private HOST_LIBS += -rdynamic
-# Its speed does not matter: it counts launches.
-$(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH) -include $(HOST)/ops.h
+# Its speed does not matter: it lists the launches of a GPU.
+$(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0 -include $(HOST)/ops.h
 $(HOST)/launches: $(HOST)/ops.h
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)

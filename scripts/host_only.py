@@ -19,7 +19,7 @@ from pathlib import Path
 from structure import CONDITIONAL, without_comments
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOWED = {"llmc/ops/gemm/gemm_openblas.h"}
+ALLOWED = {f"llmc/ops/gemm/{name}.h" for name in ("gemm_host", "gemm_host_rows", "gemm_host_tile")}
 TARGET_HEADER = re.compile(r'#define\s+LLMC_\w+_HEADER\s+"([^"]+)"')
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"')
 BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")

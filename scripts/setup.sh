@@ -7,7 +7,7 @@
 #                                    DIR can be copied to a machine without a network
 #   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo or all of
 #                                    them (the default); exit code 2 if anything is
-#   --gpu                            only what a CUDA build and its tests need: no OpenBLAS, gnuplot or
+#   --gpu                            only what a CUDA build and its tests need: no oneDNN, gnuplot or
 #                                    Python; for a folder to copy, see scripts/GPU_CHECK.md
 #   --lint, --tidy                   clang-format, clang-tidy as well
 #   --fuzz                           clang with libFuzzer as well, for `make fuzz`
@@ -19,8 +19,6 @@ cd "$(dirname "$0")/.."
 #   h:FILE  a header the compiler finds;  l:NAME  a library the linker finds;  p:NAME  a program;
 #   f:NAME  a program, a clang, that can link with libFuzzer
 NEEDS='
-host  h:cblas.h                libopenblas-dev
-host  l:openblas               libopenblas-dev
 build h:CLI/CLI.hpp            libcli11-dev
 build h:nlohmann/json.hpp      nlohmann-json3-dev
 build h:pcre2.h                libpcre2-dev
@@ -34,6 +32,17 @@ lint  p:clang-format           clang-format
 tidy  p:clang-tidy             clang-tidy
 fuzz  p:clang++                clang
 '
+
+# Matrix products on the host, as llmc/device/host/matrix_library.h chooses the library.
+if [ "$(uname -m)" = x86_64 ]; then
+  NEEDS+='host  h:oneapi/dnnl/dnnl.hpp   libdnnl-dev
+host  l:dnnl                   libdnnl-dev
+'
+else
+  NEEDS+='host  h:cblas.h                libopenblas-dev
+host  l:openblas               libopenblas-dev
+'
+fi
 
 usage_error() {
   echo "setup.sh: $1" >&2

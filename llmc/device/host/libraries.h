@@ -1,9 +1,9 @@
-// The instruction set of a host build, and its BLAS.
+// The instruction set of a host build, and its library of matrix products.
 #pragma once
 
-#include <cblas.h>
-
 #include <string>
+
+#include "llmc/device/host/matrix_library.h"
 
 namespace llmc {
 
@@ -30,12 +30,8 @@ inline std::string target_text() {
   return text;
 }
 
-// OpenBLAS describes itself as "OpenBLAS 0.3.21 DYNAMIC_ARCH ...".
 inline std::string compute_libraries_text() {
-  const std::string text = openblas_get_config();
-  const std::size_t name_end = text.find(' ');
-  if (name_end == text.npos) return "OpenBLAS";
-  return text.substr(0, text.find(' ', name_end + 1));
+  return host::matrix_library_text();
 }
 
 }  // namespace llmc

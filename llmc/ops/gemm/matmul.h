@@ -1,10 +1,10 @@
-// Matrix products of tensors by the library of the target: cuBLASLt on a GPU, OpenBLAS on the host.
-// A `Gemm` owns the library's handle, plans and workspace and serves one stream.
+// Matrix products of tensors by the library of the target: cuBLASLt on a GPU, oneDNN or OpenBLAS on
+// the host. A `Gemm` owns the library's handle, plans and workspace and serves one stream.
 #pragma once
 
 #include "llmc/device/device.h"
 #include "llmc/ops/gemm/gemm.h"
-// gemm_cublaslt.h or gemm_openblas.h, chosen in llmc/device/target.h
+// gemm_cublaslt.h or gemm_host.h, chosen in llmc/device/target.h
 #include LLMC_GEMM_HEADER
 
 namespace llmc {
