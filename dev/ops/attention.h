@@ -12,6 +12,7 @@
 namespace llmc_dev::attention {
 
 namespace oracle = llmc::oracle;
+using llmc::AttentionProducts;
 
 inline bool has_dropout(const std::string& variant) {
   return variant.ends_with("_dropout");
@@ -20,9 +21,34 @@ inline bool is_standard(const std::string& variant) {
   return variant.starts_with("standard");
 }
 
-inline std::vector<std::string> variants(Shape s) {
-  if (s.rate == 0) return {"flash", "standard"};
-  return {"flash", "flash_dropout", "standard", "standard_dropout"};
+// If half precision does not run on tensor cores, the kernels for them are a variant of their own:
+// host builds check what GPUs run.
+template <class T>
+constexpr bool kHasMmaVariant =
+    sizeof(T) == 2 && llmc::kAttentionProducts<T> != AttentionProducts::tensor_cores;
+
+template <class T>
+std::vector<std::string> variants(Shape s) {
+  std::vector<std::string> names;
+  for (const char* name : {"flash", "mma", "standard"}) {
+    if (name == std::string("mma") && !kHasMmaVariant<T>) continue;
+    names.push_back(name);
+    if (s.rate > 0) names.push_back(name + std::string("_dropout"));
+  }
+  return names;
+}
+
+// Calls f.template operator()<kProducts>(name, dropout) for the variants that are not standard.
+template <class T, class F>
+void for_each_flash(Shape s, const F& f) {
+  const auto with_and_without_dropout = [&]<AttentionProducts kProducts>(const std::string& name) {
+    f.template operator()<kProducts>(name, llmc::Dropout{});
+    f.template operator()<kProducts>(name + "_dropout", dropout(s));
+  };
+  with_and_without_dropout.template operator()<llmc::kAttentionProducts<T>>("flash");
+  if constexpr (kHasMmaVariant<T>) {
+    with_and_without_dropout.template operator()<AttentionProducts::tensor_cores>("mma");
+  }
 }
 
 // Bytes that forward keeps for backward: the input, the output, the log-sum-exp, and for standard
@@ -78,7 +104,7 @@ void forward(OpRunner& runner, Shape s) {
   OpCase c(runner, {.op = "attention_forward",
                     .shape = s.text(),
                     .dtype = kDtypeOf<T>,
-                    .variants = variants(s),
+                    .variants = variants<T>(s),
                     .bytes = sizeof(T) * 4.0 * static_cast<double>(s.rows() * s.C()),
                     .flops = 2 * s.product_flops(),
                     .timed = !s.documents});  // the FLOP are those without documents
@@ -88,17 +114,16 @@ void forward(OpRunner& runner, Shape s) {
   auto& qkv = qkv_input<T>(c, s);
   auto& out = c.output<T>(s.rows() * s.C());
   auto& lse = c.output<float>(s.rows() * s.NH);
-  const auto flash = [&](const char* name, const llmc::Dropout& dropped) {
+  const auto flash = [&]<AttentionProducts kProducts>(const auto& name, const auto& dropped) {
     c.variant(name,
               [&, dropped](int i) {
-                llmc::flash_attention_forward(plain(s, out, i), by_head(s, lse, i),
-                                              packed(s, qkv, i), s.NH, doc_start, dropped,
-                                              runner.stream());
+                llmc::flash_attention_forward<T, kProducts>(plain(s, out, i), by_head(s, lse, i),
+                                                            packed(s, qkv, i), s.NH, doc_start,
+                                                            dropped, runner.stream());
               },
               {.kept_bytes = kept<T>(s, false)});
   };
-  flash("flash", {});
-  flash("flash_dropout", dropout(s));
+  for_each_flash<T>(s, flash);
   if (room_for_squares<T>(c, s, qkv.sets())) {
     auto& probabilities = c.input<T>(s.squares(), kUnwritten);
     const auto standard = [&](const char* name, const llmc::Dropout& dropped) {
@@ -136,7 +161,7 @@ void backward(OpRunner& runner, Shape s) {
   OpCase c(runner, {.op = "attention_backward",
                     .shape = s.text(),
                     .dtype = kDtypeOf<T>,
-                    .variants = variants(s),
+                    .variants = variants<T>(s),
                     .bytes = sizeof(T) * 8.0 * static_cast<double>(s.rows() * s.C()),
                     .flops = 5 * s.product_flops(),
                     .timed = !s.documents});
@@ -148,25 +173,25 @@ void backward(OpRunner& runner, Shape s) {
   auto& flash_scratch =
       c.input<float>(llmc::flash_attention_backward_scratch(s.B, s.T, s.NH, s.HS), kUnwritten);
   auto& d_qkv = c.output<T>(s.rows() * 3 * s.C());
-  const auto flash = [&](const char* name, const llmc::Dropout& dropped) {
+  const auto flash = [&]<AttentionProducts kProducts>(const auto& name, const auto& dropped) {
     if (!c.is_selected(name)) return;
     auto& out = c.input<T>(s.rows() * s.C(), kComputed);
     auto& lse = c.input<float>(s.rows() * s.NH, kComputed);
     for (int i = 0; i < qkv.sets(); ++i) {
-      llmc::flash_attention_forward(plain(s, out, i), by_head(s, lse, i), packed(s, qkv, i), s.NH,
-                                    doc_start, dropped, runner.stream());
+      llmc::flash_attention_forward<T, kProducts>(plain(s, out, i), by_head(s, lse, i),
+                                                  packed(s, qkv, i), s.NH, doc_start, dropped,
+                                                  runner.stream());
     }
     c.variant(name,
               [&, dropped](int i) {
-                llmc::flash_attention_backward(packed(s, d_qkv, i), plain(s, d_out, i),
-                                               packed(s, qkv, i), plain(s, out, i),
-                                               by_head(s, lse, i), s.NH, doc_start, dropped,
-                                               flat(flash_scratch, i), runner.stream());
+                llmc::flash_attention_backward<T, kProducts>(
+                    packed(s, d_qkv, i), plain(s, d_out, i), packed(s, qkv, i), plain(s, out, i),
+                    by_head(s, lse, i), s.NH, doc_start, dropped, flat(flash_scratch, i),
+                    runner.stream());
               },
               {.kept_bytes = kept<T>(s, false) + bytes_of(flash_scratch)});
   };
-  flash("flash", {});
-  flash("flash_dropout", dropout(s));
+  for_each_flash<T>(s, flash);
   if (room_for_squares<T>(c, s, qkv.sets())) {
     auto& standard_scratch =
         c.input<float>(llmc::standard_attention_backward_scratch(s.B, s.T, s.NH), kUnwritten);

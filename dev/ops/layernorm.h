@@ -43,10 +43,10 @@ void forward(OpRunner& runner, Shape s) {
   c.variant("used", [&](int i) { run(out.at(i), i); });
   c.in_place("inp", inp, out, [&] { run(inp.data(), 0); });
   c.variant("warp_per_row", [&](int i) {
-    constexpr int kWarps = 4;
+    constexpr int kWarps = llmc::cooperating_threads(4);
     llmc::launch(layernorm_warp_per_row_kernel<T>, llmc::Grid{llmc::ceil_div(s.rows, kWarps), 1, 1},
-                 kWarps * 32, 0, runner.stream(), out.at(i), mean.at(i), rstd.at(i), inp.at(i),
-                 weight.at(i), bias.at(i), kEps, s.rows, s.C);
+                 kWarps * llmc::cooperating_threads(32), 0, runner.stream(), out.at(i), mean.at(i),
+                 rstd.at(i), inp.at(i), weight.at(i), bias.at(i), kEps, s.rows, s.C);
   });
   c.variant("thread_per_row", [&](int i) {
     constexpr int kThreads = 128;

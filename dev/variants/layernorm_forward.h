@@ -43,17 +43,18 @@ __global__ void layernorm_warp_per_row_kernel(T* out, float* mean_out, float* rs
                                               float eps, std::int64_t rows, std::int64_t C) {
   const std::int64_t row = llmc::block_x() * llmc::warps_per_block() + llmc::warp_index();
   if (row >= rows) return;
+  constexpr int kLanes = llmc::cooperating_threads(llmc::kWarp);
   const T* x = inp + row * C;
   float sum = 0.0f;
-  for (std::int64_t c = llmc::lane(); c < C; c += llmc::kWarp) sum += llmc::to_float(x[c]);
+  for (std::int64_t c = llmc::lane(); c < C; c += kLanes) sum += llmc::to_float(x[c]);
   const float mean = llmc::warp_sum(sum) / static_cast<float>(C);
   float squares = 0.0f;
-  for (std::int64_t c = llmc::lane(); c < C; c += llmc::kWarp) {
+  for (std::int64_t c = llmc::lane(); c < C; c += kLanes) {
     const float difference = llmc::to_float(x[c]) - mean;
     squares += difference * difference;
   }
   const float rstd = 1.0f / std::sqrt(llmc::warp_sum(squares) / static_cast<float>(C) + eps);
-  for (std::int64_t c = llmc::lane(); c < C; c += llmc::kWarp) {
+  for (std::int64_t c = llmc::lane(); c < C; c += kLanes) {
     const float z = (llmc::to_float(x[c]) - mean) * rstd;
     out[row * C + c] = llmc::from_float<T>(z * llmc::to_float(weight[c]) + llmc::to_float(bias[c]));
   }

@@ -4,6 +4,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/device/async_copy.h"
+#include "llmc/device/block_threads.h"
 #include "llmc/device/collectives.h"
 #include "llmc/device/dtype.h"
 #include "llmc/device/launch.h"

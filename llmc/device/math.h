@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "llmc/device/host/exponential.h"
 #include "llmc/device/target.h"
 
 namespace llmc {
@@ -22,7 +23,26 @@ __host__ __device__ constexpr std::int64_t round_up(A a, B b) {
   return ceil_div(a, b) * static_cast<std::int64_t>(b);
 }
 
-// 2^x for half-precision paths; fp32 paths use std::exp2. On a GPU this is the hardware's
+// e^x and 2^x, accurate to about one unit in the last place, for fp32. The C library's functions
+// process one number per call. The versions of the host have no branches and no calls, so that the
+// compiler vectorises loops that contain them.
+__host__ __device__ __forceinline__ float accurate_exp(float x) {
+#ifdef __CUDA_ARCH__
+  return std::exp(x);
+#else
+  return host::exp(x);
+#endif
+}
+
+__host__ __device__ __forceinline__ float accurate_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  return std::exp2(x);
+#else
+  return host::exp2(x);
+#endif
+}
+
+// 2^x for half-precision paths; fp32 paths use accurate_exp2. On a GPU this is the hardware's
 // approximation: relative error about 2^-22, results below the normal range become 0.
 __device__ __forceinline__ float fast_exp2(float x) {
 #ifdef __CUDA_ARCH__
@@ -30,7 +50,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 #else
-  return std::exp2(x);
+  return host::exp2(x);
 #endif
 }
 

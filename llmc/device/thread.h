@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "llmc/device/block_threads.h"
 #include "llmc/device/target.h"
 #ifdef __CUDACC__
 namespace llmc {
@@ -47,6 +48,7 @@ __device__ __forceinline__ int warp_index() {
   return thread_index() / kWarp;
 }
 __device__ __forceinline__ int warps_per_block() {
+  if (kOneThreadBlocks && block_size() == 1) return 1;
   return block_size() / kWarp;
 }
 __device__ __forceinline__ std::int64_t global_thread() {

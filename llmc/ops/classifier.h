@@ -15,8 +15,10 @@
 #include <algorithm>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 #include "llmc/ops/array_sum.h"
 #include "llmc/ops/checks.h"
+#include "llmc/ops/elementwise.h"
 
 namespace llmc {
 
@@ -29,6 +31,11 @@ struct SoftmaxStatistics {
   float sum;  // sum of exp(logit - max)
 };
 
+// Columns that a thread processes at a time. The one thread of a host's block compares its maximum
+// with theirs once, and computes their exponentials in SIMD registers.
+template <class T>
+inline constexpr int kClassifierVector = kOneThreadBlocks ? 32 : kVecSize<T>;
+
 // Returns exp(x - max). T is the dtype of the logits. fp32 needs the accurate exponential. In half
 // precision one fma does the subtraction and the change of base; the rounding error of kLog2E * max
 // is the same factor for the whole row.
@@ -37,39 +44,53 @@ __device__ __forceinline__ float exp_minus_max(float x, float max) {
   if constexpr (sizeof(T) < sizeof(float)) {
     return fast_exp2(std::fma(x, kLog2E, -kLog2E * max));
   } else {
-    return std::exp(x - max);
+    return accurate_exp(x - max);
   }
 }
 
+// Running maximum, and sum of exp(logit - maximum), of one thread's columns. The sum is rescaled
+// when the maximum grows (Milakov and Gimelshein, 2018).
+template <class T>
+class ThreadStatistics {
+  static constexpr int N = kClassifierVector<T>;
+
+ public:
+  __device__ __forceinline__ void add(const Floats<N>& logits) {
+    const float vector_max = max_of(logits);
+    if (vector_max > max_) {
+      sum_.scale(exp_minus_max<T>(max_, vector_max));
+      max_ = vector_max;
+    }
+    const float max = max_;
+    sum_.add(transform(logits, [=](float x, int) { return exp_minus_max<T>(x, max); }));
+  }
+  __device__ __forceinline__ SoftmaxStatistics total() const { return {max_, sum_.total()}; }
+
+ private:
+  float max_ = kMinLogit;
+  ThreadSum<N> sum_;
+};
+
 // Statistics of row[0 .. V). The whole block computes them and every thread receives them. One
-// pass: a thread's sum is rescaled when its maximum grows (Milakov and Gimelshein, 2018).
+// pass.
 template <class T>
 __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, std::int64_t V,
                                                                 float* scratch) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kClassifierVector<T>;
+  const int threads = cooperating_threads(block_size());
   const std::int64_t vector_columns = V / N * N;  // columns in whole vectors
-  float max = kMinLogit;
-  float sum = 0.0f;
-  const auto raise_max = [&](float new_max) {
-    if (new_max > max) {
-      sum *= exp_minus_max<T>(max, new_max);
-      max = new_max;
-    }
-  };
-  for (std::int64_t c = thread_index() * N; c < vector_columns; c += block_size() * N) {
-    const Vec<T, N> x = load_vec<N>(row + c);
-    float vector_max = to_float(x[0]);
-    for (int k = 1; k < N; ++k) vector_max = std::fmax(vector_max, to_float(x[k]));
-    raise_max(vector_max);
-    for (int k = 0; k < N; ++k) sum += exp_minus_max<T>(to_float(x[k]), max);
+  ThreadStatistics<T> statistics;
+  for (std::int64_t c = thread_index() * N; c < vector_columns; c += threads * N) {
+    statistics.add(load_floats<N>(row + c));
   }
-  for (std::int64_t c = vector_columns + thread_index(); c < V; c += block_size()) {
-    const float x = to_float(row[c]);
-    raise_max(x);
-    sum += exp_minus_max<T>(x, max);
+  if (thread_index() == 0 && vector_columns < V) {
+    const int count = static_cast<int>(V - vector_columns);
+    const Floats<N> last = to_floats(load_up_to<N>(row + vector_columns, count));
+    statistics.add(transform(last, [=](float x, int k) { return k < count ? x : kMinLogit; }));
   }
-  const float row_max = block_max(max, scratch);
-  return {row_max, block_sum(sum * exp_minus_max<T>(max, row_max), scratch)};
+  const SoftmaxStatistics own = statistics.total();
+  const float row_max = block_max(own.max, scratch);
+  return {row_max, block_sum(own.sum * exp_minus_max<T>(own.max, row_max), scratch)};
 }
 
 __device__ __forceinline__ float cross_entropy(SoftmaxStatistics softmax, float target_logit) {
@@ -82,26 +103,29 @@ template <class T>
 __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics softmax,
                                                       std::int64_t target, float dloss,
                                                       std::int64_t V, std::int64_t Vp) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kClassifierVector<T>;
+  const int threads = cooperating_threads(block_size());
   const std::int64_t vector_columns = V / N * N;
   const float scale = dloss / softmax.sum;
-  const auto probability = [=](T logit) {  // softmax probability times dloss
-    return scale * exp_minus_max<T>(to_float(logit), softmax.max);
-  };
-  for (std::int64_t c = thread_index() * N; c < vector_columns; c += block_size() * N) {
-    Vec<T, N> x = load_vec<N>(row + c);
-    Vec<float, N> p;
-    for (int k = 0; k < N; ++k) p[k] = probability(x[k]);
+  // Gradients of the N columns from c on; x are their logits.
+  const auto gradients = [=](const Floats<N>& x, std::int64_t c) {
+    Floats<N> d = transform(
+        x, [=](float logit, int) { return scale * exp_minus_max<T>(logit, softmax.max); });
     if (target >= c && target < c + N) {
-      for (int k = 0; k < N; ++k) p[k] -= c + k == target ? dloss : 0.0f;
+      const int k_target = static_cast<int>(target - c);
+      d = transform(d, [=](float p, int k) { return p - (k == k_target ? dloss : 0.0f); });
     }
-    for (int k = 0; k < N; ++k) x[k] = from_float<T>(p[k]);
-    store_vec(row + c, x);
+    return d;
+  };
+  for (std::int64_t c = thread_index() * N; c < vector_columns; c += threads * N) {
+    store_floats(row + c, gradients(load_floats<N>(row + c), c));
   }
-  for (std::int64_t c = vector_columns + thread_index(); c < Vp; c += block_size()) {
-    float d = 0.0f;
-    if (c < V) d = probability(row[c]) - (c == target ? dloss : 0.0f);
-    row[c] = from_float<T>(d);
+  // The last columns of the vocabulary, and the padding.
+  for (std::int64_t c = vector_columns + thread_index() * N; c < Vp; c += threads * N) {
+    const int count = V > c ? static_cast<int>(V - c) : 0;
+    const Floats<N> d = gradients(to_floats(load_up_to<N>(row + c, count)), c);
+    const Floats<N> masked = transform(d, [=](float x, int k) { return k < count ? x : 0.0f; });
+    store_up_to(row + c, from_floats<T>(masked), Vp - c);
   }
 }
 
@@ -112,8 +136,9 @@ __device__ __forceinline__ float scale_by(float x, const float* factor) {
 
 template <class T>
 __device__ __forceinline__ void write_zero_row(T* row, std::int64_t Vp) {
-  constexpr int N = kVecSize<T>;
-  for (std::int64_t c = thread_index() * N; c < Vp; c += block_size() * N) {
+  constexpr int N = kRowVector<T>;
+  const int threads = cooperating_threads(block_size());
+  for (std::int64_t c = thread_index() * N; c < Vp; c += threads * N) {
     store_vec(row + c, Vec<T, N>{});
   }
 }
@@ -160,7 +185,7 @@ __global__ __launch_bounds__(1024) void classifier_loss_kernel(float* losses, co
   if (thread_index() == 0) losses[block_x()] = cross_entropy(softmax, to_float(row[target]));
 }
 
-// One thread per four vectors, rounded up to whole warps; at most 1024 threads.
+// Threads that share a row on a GPU: one per four vectors, rounded up to whole warps; at most 1024.
 template <class T>
 int classifier_threads(std::int64_t Vp) {
   const std::int64_t threads = ceil_div(Vp, 4 * kVecSize<T>);
@@ -191,9 +216,9 @@ void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
   check_classifier("fused_classifier", V, Vp);
   check_shape("losses", losses, {rows});
   check_shape("targets", targets, {rows});
-  launch(fused_classifier_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
-         classifier_shared(), stream, logits.data, losses.data, targets.data, dloss, dloss_factor,
-         V, Vp);
+  launch(fused_classifier_kernel<T>, Grid{rows, 1, 1},
+         cooperating_threads(classifier_threads<T>(Vp)), classifier_shared(), stream, logits.data,
+         losses.data, targets.data, dloss, dloss_factor, V, Vp);
 }
 
 // fused_classifier without gradients: writes losses (rows) and does not change logits (rows, Vp).
@@ -205,8 +230,9 @@ void classifier_loss(Tensor<float, 1> losses, In<T, 2> logits,
   check_classifier("classifier_loss", V, Vp);
   check_shape("losses", losses, {rows});
   check_shape("targets", targets, {rows});
-  launch(classifier_loss_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
-         classifier_shared(), stream, losses.data, logits.data, targets.data, V, Vp);
+  launch(classifier_loss_kernel<T>, Grid{rows, 1, 1},
+         cooperating_threads(classifier_threads<T>(Vp)), classifier_shared(), stream, losses.data,
+         logits.data, targets.data, V, Vp);
 }
 
 // ---- slices of the vocabulary: the two phases apart ----------------------------------------
@@ -239,7 +265,7 @@ inline __global__ void merge_classifier_statistics_kernel(float* row_max, float*
   for (std::int64_t s = 1; s < slices; ++s) max = std::fmax(max, all_max[s * rows + row]);
   float sum = 0.0f, logit = 0.0f;
   for (std::int64_t s = 0; s < slices; ++s) {
-    sum += all_sum[s * rows + row] * std::exp(all_max[s * rows + row] - max);
+    sum += all_sum[s * rows + row] * accurate_exp(all_max[s * rows + row] - max);
     logit += all_target[s * rows + row];
   }
   row_max[row] = max;
@@ -279,9 +305,9 @@ void classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
   check_shape("row_sum", row_sum, {rows});
   check_shape("target_logit", target_logit, {rows});
   check_shape("targets", targets, {rows});
-  launch(classifier_statistics_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp),
-         classifier_shared(), stream, row_max.data, row_sum.data, target_logit.data, logits.data,
-         targets.data, v_begin, v_end - v_begin, Vp);
+  launch(classifier_statistics_kernel<T>, Grid{rows, 1, 1},
+         cooperating_threads(classifier_threads<T>(Vp)), classifier_shared(), stream, row_max.data,
+         row_sum.data, target_logit.data, logits.data, targets.data, v_begin, v_end - v_begin, Vp);
 }
 
 // Between the phases: merges the statistics of all slices, each (slices, rows) in vocabulary order,
@@ -316,9 +342,10 @@ void classifier_from_statistics(Tensor<T, 2> logits, Tensor<float, 1> losses,
   check_shape("row_max", row_max, {rows});
   check_shape("row_sum", row_sum, {rows});
   check_shape("target_logit", target_logit, {rows});
-  launch(classifier_from_statistics_kernel<T>, Grid{rows, 1, 1}, classifier_threads<T>(Vp), 0,
-         stream, logits.data, losses.data, targets.data, row_max.data, row_sum.data,
-         target_logit.data, dloss, v_begin, v_end - v_begin, Vp);
+  launch(classifier_from_statistics_kernel<T>, Grid{rows, 1, 1},
+         cooperating_threads(classifier_threads<T>(Vp)), 0, stream, logits.data, losses.data,
+         targets.data, row_max.data, row_sum.data, target_logit.data, dloss, v_begin,
+         v_end - v_begin, Vp);
 }
 
 // ---- the step's loss -----------------------------------------------------------------------
@@ -336,8 +363,8 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
 inline void sum_losses(Tensor<float, 1> total, In<float, 1> losses, float scale, Stream& stream) {
   const ProfileScope scope("sum of losses", stream);
   check_shape("total", total, {1});
-  launch(sum_losses_kernel, Grid{1, 1, 1}, array_sum_threads(losses.size()), array_sum_shared(),
-         stream, total.data, losses.data, losses.size(), scale);
+  launch(sum_losses_kernel, Grid{1, 1, 1}, cooperating_threads(array_sum_threads(losses.size())),
+         array_sum_shared(), stream, total.data, losses.data, losses.size(), scale);
 }
 
 }  // namespace llmc

@@ -6,62 +6,83 @@
 #include <algorithm>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 
 namespace llmc {
 
-// Rows that a warp loads before it adds the first of them. A load takes hundreds of cycles, and the
-// addition has to wait for it.
-inline constexpr int kPrefetchRows = 4;
+// Rows that a warp loads before it adds the first of them. On a GPU a load takes hundreds of
+// cycles, and the addition has to wait for it.
+inline constexpr int kPrefetchRows = kOneThreadBlocks ? 1 : 4;
 
-// Columns that one block sums: every lane of a warp holds one 16-byte vector of a row.
+// Columns that a lane sums at a time: a 16-byte vector of a row; the one thread of a host's block
+// uses several SIMD registers.
 template <class T>
-inline constexpr int kColumnTile = 32 * kVecSize<T>;
+inline constexpr int kColumnVector = kOneThreadBlocks ? 64 : kVecSize<T>;
+
+// Columns that one block sums, one vector per lane on a GPU.
+template <class T>
+inline constexpr int kColumnTile = kOneThreadBlocks ? 256 : 32 * kVecSize<T>;
 
 // Threads of a block that sums `rows` rows: a warp per kPrefetchRows rows, up to a limit.
 inline int column_sum_threads(std::int64_t rows, int max_threads) {
-  return static_cast<int>(
-      std::clamp<std::int64_t>(32 * ceil_div(rows, kPrefetchRows), 32, max_threads));
+  return cooperating_threads(static_cast<int>(
+      std::clamp<std::int64_t>(32 * ceil_div(rows, kPrefetchRows), 32, max_threads)));
 }
 
 // Shared memory that block_column_sum needs, in bytes.
 template <class T>
 std::size_t column_sum_shared(int block_threads) {
-  return SharedLayout().add<float>(block_threads / 32 * kColumnTile<T>).bytes();
+  return SharedLayout().add<float>(ceil_div(block_threads, 32) * kColumnTile<T>).bytes();
 }
 
-// For each column c of tile number `tile` (below `columns`), one thread calls use(c, sum of
-// x[row_of(i)][c] over i < count). Warp w adds rows w, w + W, w + 2W, ... (W warps), then the
-// warps' sums are added in warp order. `x` is row-major; rows start `pitch` elements apart. The
-// whole block calls this function, once per kernel.
+// Sum of the rows row_of(i) of the N columns at x, for i = first, first + step, ... below count.
+template <int N, class T, class RowOf>
+__device__ __forceinline__ Floats<N> sum_rows(const T* x, std::int64_t pitch, std::int64_t first,
+                                              std::int64_t step, std::int64_t count, RowOf row_of) {
+  Floats<N> sum;
+  for (std::int64_t i = first; i < count; i += kPrefetchRows * step) {
+    Floats<N> rows[kPrefetchRows];
+    for (int a = 0; a < kPrefetchRows; ++a) {
+      const std::int64_t next = i + a * step;
+      if (a == 0 || next < count) rows[a] = load_floats<N>(x + row_of(next) * pitch);
+    }
+    for (int a = 0; a < kPrefetchRows; ++a) sum += rows[a];
+  }
+  return sum;
+}
+
+// For each column c of tile number `tile` (below `columns`, a multiple of 8), one thread calls
+// use(c, sum of x[row_of(i)][c] over i < count). Warp w adds rows w, w + W, w + 2W, ... (W warps),
+// then the warps' sums are added in warp order. `x` is row-major; rows start `pitch` elements
+// apart. The whole block calls this function, once per kernel.
 template <class T, class RowOf, class Use>
 __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
                                                  std::int64_t columns, std::int64_t tile,
                                                  std::int64_t count, RowOf row_of, Use use) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kColumnVector<T>;
   constexpr int kTile = kColumnTile<T>;
+  const int warps = cooperating_threads(warps_per_block());
   SharedMemory shared;
-  float* sums = shared.take<float>(warps_per_block() * kTile);  // (W, kTile)
+  float* sums = shared.take<float>(warps * kTile);  // (W, kTile)
 
   const std::int64_t first = tile * kTile;
-  const std::int64_t column = first + lane() * N;
-  Vec<float, N> sum{};
-  if (column < columns) {
-    for (std::int64_t i = warp_index(); i < count; i += kPrefetchRows * warps_per_block()) {
-      Vec<T, N> row[kPrefetchRows]{};
-      for (int a = 0; a < kPrefetchRows; ++a) {
-        const std::int64_t next = i + a * warps_per_block();
-        if (next < count) row[a] = load_vec<N>(x + row_of(next) * pitch + column);
-      }
-      for (int a = 0; a < kPrefetchRows; ++a) {
-        for (int k = 0; k < N; ++k) sum[k] += to_float(row[a][k]);
+  const int end = static_cast<int>(columns - first < kTile ? columns - first : kTile);
+  float* warp_sums = sums + warp_index() * kTile;
+  for (int j = lane() * N; j < end; j += cooperating_threads(32) * N) {
+    const T* column = x + first + j;
+    if (N <= 8 || j + N <= end) {
+      store_floats(warp_sums + j, sum_rows<N>(column, pitch, warp_index(), warps, count, row_of));
+    } else {
+      for (int part = 0; j + part < end; part += 8) {
+        store_floats(warp_sums + j + part,
+                     sum_rows<8>(column + part, pitch, warp_index(), warps, count, row_of));
       }
     }
   }
-  store_vec(sums + warp_index() * kTile + lane() * N, sum);
   block_barrier();
-  for (int j = thread_index(); j < kTile && first + j < columns; j += block_size()) {
+  for (int j = thread_index(); j < end; j += cooperating_threads(block_size())) {
     float total = 0.0f;
-    for (int w = 0; w < warps_per_block(); ++w) total += sums[w * kTile + j];
+    for (int w = 0; w < warps; ++w) total += sums[w * kTile + j];
     use(first + j, total);
   }
 }

@@ -5,13 +5,36 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 
 namespace llmc {
 
-// Elements per thread. On a GPU, one 16-byte access. On the host a thread is a function call,
-// so one cache line, which the compiler vectorises.
+// Elements per thread. On a GPU, one 16-byte access. On the host a thread is a function call, so
+// four cache lines; one in builds with the block sizes of a GPU, which have more threads that may
+// race.
 template <class T>
-inline constexpr int kPerThread = (kCudaTarget ? 16 : 64) / static_cast<int>(sizeof(T));
+inline constexpr int kPerThread = (kCudaTarget        ? 16
+                                   : kOneThreadBlocks ? 256
+                                                      : 64) /
+                                  static_cast<int>(sizeof(T));
+
+// Maximum number of threads per block. On the host fewer, because each does more.
+inline constexpr int kElementwiseThreads = kOneThreadBlocks ? 64 : 256;
+
+// Elements per access of kernels that process rows, whose length is a multiple of 8.
+template <class T>
+inline constexpr int kRowVector = kOneThreadBlocks ? 8 : kVecSize<T>;
+
+// Rows of a block in kernels with little work per row. A block of the host costs about as much as a
+// short row.
+inline constexpr int kRowsPerBlock = kOneThreadBlocks ? 8 : 1;
+
+// Threads of a block that processes rows of C elements.
+template <class T>
+int row_block_threads(std::int64_t C) {
+  return cooperating_threads(
+      static_cast<int>(std::min<std::int64_t>(256, round_up(ceil_div(C, kRowVector<T>), 32))));
+}
 
 // Launches kernel(arguments...) with one thread per N of n elements. Thread i of the grid processes
 // up to N elements from i * N on. The kernel must return at once if i * N >= n.
@@ -19,7 +42,8 @@ template <int N, class... Parameters, class... Arguments>
 void launch_elementwise(void (*kernel)(Parameters...), std::int64_t n, Stream& stream,
                         Arguments... arguments) {
   if (n == 0) return;
-  const std::int64_t threads = std::min<std::int64_t>(256, round_up(ceil_div(n, N), 32));
+  const std::int64_t threads =
+      std::min<std::int64_t>(kElementwiseThreads, round_up(ceil_div(n, N), 32));
   launch(kernel, Grid{ceil_div(n, threads * N), 1, 1}, static_cast<int>(threads), 0, stream,
          arguments...);
 }
@@ -45,6 +69,20 @@ __device__ __forceinline__ void store_up_to(T* p, const Vec<T, N>& v, std::int64
   }
   for (int k = 0; k < N; ++k) {
     if (k < count) p[k] = v[k];
+  }
+}
+
+// The same with conversions from and to fp32.
+template <int N, class T>
+__device__ __forceinline__ Floats<N> load_floats_up_to(const T* p, std::int64_t count) {
+  return count >= N ? load_floats<N>(p) : to_floats(load_up_to<N>(p, count));
+}
+template <class T, int N>
+__device__ __forceinline__ void store_floats_up_to(T* p, const Floats<N>& x, std::int64_t count) {
+  if (count >= N) {
+    store_floats(p, x);
+  } else {
+    store_up_to(p, from_floats<T>(x), count);
   }
 }
 

@@ -1,11 +1,13 @@
 // Token plus position embedding.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 #include "llmc/ops/checks.h"
 #include "llmc/ops/column_sum.h"
+#include "llmc/ops/elementwise.h"
 
 namespace llmc {
 
@@ -18,21 +20,24 @@ struct TokenBucketsView {
   std::int64_t count;            // distinct tokens
 };
 
-// One block per row. Sequences begin at first_position, or at 0 if it is null.
+// kRowsPerBlock rows per block. Sequences begin at first_position, or at 0 if it is null.
 template <class T>
 __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* wte,
                                          const T* wpe, const std::int32_t* first_position,
-                                         std::int64_t C, std::int64_t T_seq) {
-  constexpr int N = kVecSize<T>;
-  const std::int64_t row = block_x();
-  const T* token_row = wte + static_cast<std::int64_t>(tokens[row]) * C;
-  const std::int64_t first = first_position == nullptr ? 0 : first_position[row / T_seq];
-  const T* position_row = wpe + (first + row % T_seq) * C;
-  for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
-    Vec<T, N> sum = load_vec<N>(token_row + c);
-    const Vec<T, N> addend = load_vec<N>(position_row + c);
-    for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(addend[k]));
-    store_vec(out + row * C + c, sum);
+                                         std::int64_t rows, std::int64_t C, std::int64_t T_seq) {
+  constexpr int N = kRowVector<T>;
+  const int threads = cooperating_threads(block_size());
+  const std::int64_t first_row = block_x() * kRowsPerBlock;
+  for (int r = 0; r < kRowsPerBlock; ++r) {
+    const std::int64_t row = first_row + r;
+    if (row >= rows) return;
+    const T* token_row = wte + static_cast<std::int64_t>(tokens[row]) * C;
+    const std::int64_t first = first_position == nullptr ? 0 : first_position[row / T_seq];
+    const T* position_row = wpe + (first + row % T_seq) * C;
+    for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+      store_floats(out + row * C + c,
+                   load_floats<N>(token_row + c) + load_floats<N>(position_row + c));
+    }
   }
 }
 
@@ -55,24 +60,15 @@ __global__ void token_gradient_kernel(float* d_wte, const T* d_out, TokenBuckets
 template <class T>
 __global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int64_t B,
                                          std::int64_t T_seq, std::int64_t C) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = kRowVector<T>;
+  const int threads = cooperating_threads(block_size());
   const std::int64_t t = block_x();
-  for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
-    Vec<float, N> sum{};
-    for (std::int64_t b = 0; b < B; ++b) {
-      const Vec<T, N> row = load_vec<N>(d_out + (b * T_seq + t) * C + c);
-      for (int k = 0; k < N; ++k) sum[k] += to_float(row[k]);
-    }
-    Vec<float, N> d = load_vec<N>(d_wpe + t * C + c);
-    for (int k = 0; k < N; ++k) d[k] += sum[k];
-    store_vec(d_wpe + t * C + c, d);
+  for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+    Floats<N> sum;
+    for (std::int64_t b = 0; b < B; ++b) sum += load_floats<N>(d_out + (b * T_seq + t) * C + c);
+    float* d = d_wpe + t * C + c;
+    store_floats(d, load_floats<N>(d) + sum);
   }
-}
-
-// Threads of a block that processes one row of C channels.
-template <class T>
-int row_block_threads(std::int64_t C) {
-  return static_cast<int>(std::min<std::int64_t>(256, round_up(ceil_div(C, kVecSize<T>), 32)));
 }
 
 // Writes out (B*T_seq, C): row r = b * T_seq + t is wte[tokens[r]] + wpe[first_position[b] + t].
@@ -92,8 +88,9 @@ void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, I
   require(T_seq > 0 && rows % T_seq == 0,
           "embedding_forward: the number of rows is not a multiple of the sequence length");
   require(T_seq <= wpe.shape[0], "embedding_forward: sequences are longer than the context");
-  launch(embedding_forward_kernel<T>, Grid{rows, 1, 1}, row_block_threads<T>(C), 0, stream,
-         out.data, tokens.data, wte.data, wpe.data, first_position, C, T_seq);
+  launch(embedding_forward_kernel<T>, Grid{ceil_div(rows, kRowsPerBlock), 1, 1},
+         row_block_threads<T>(C), 0, stream, out.data, tokens.data, wte.data, wpe.data,
+         first_position, rows, C, T_seq);
 }
 
 // The same for sequences that begin at position 0.
@@ -118,7 +115,7 @@ void embedding_backward(Tensor<float, 2> d_wte, Tensor<float, 2> d_wpe, In<T, 2>
   if (rows == 0) return;
   if (d_wte.data != nullptr) {
     check_shape("d_wte", d_wte, {d_wte.shape[0], C});
-    constexpr int kThreads = 256;
+    constexpr int kThreads = cooperating_threads(256);
     launch(token_gradient_kernel<T>, Grid{buckets.count, ceil_div(C, kColumnTile<T>), 1}, kThreads,
            column_sum_shared<T>(kThreads), stream, d_wte.data, d_out.data, buckets, C);
   }

@@ -22,7 +22,7 @@ __device__ __forceinline__ float gelu_gate(float x) {
   if constexpr (sizeof(T) < sizeof(float)) {
     return 1.0f / (1.0f + fast_exp2(kLog2E * minus_2u));
   } else {
-    return 1.0f / (1.0f + std::exp(minus_2u));
+    return 1.0f / (1.0f + accurate_exp(minus_2u));
   }
 }
 
@@ -39,12 +39,9 @@ __global__ void gelu_forward_kernel(T* out, const T* inp, std::int64_t n) {
   constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
-  Vec<T, N> x = load_up_to<N>(inp + i, n - i);
-  for (int k = 0; k < N; ++k) {
-    const float value = to_float(x[k]);
-    x[k] = from_float<T>(value * gelu_gate<T>(value));
-  }
-  store_up_to(out + i, x, n - i);
+  const Floats<N> x = load_floats_up_to<N>(inp + i, n - i);
+  const Floats<N> gate = transform(x, [](float value, int) { return gelu_gate<T>(value); });
+  store_floats_up_to(out + i, x * gate, n - i);
 }
 
 template <class T>
@@ -52,12 +49,10 @@ __global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std
   constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
-  const Vec<T, N> x = load_up_to<N>(inp + i, n - i);
-  Vec<T, N> d = load_up_to<N>(d_out + i, n - i);
-  for (int k = 0; k < N; ++k) {
-    d[k] = from_float<T>(to_float(d[k]) * gelu_derivative<T>(to_float(x[k])));
-  }
-  store_up_to(d_inp + i, d, n - i);
+  const Floats<N> x = load_floats_up_to<N>(inp + i, n - i);
+  const Floats<N> d = load_floats_up_to<N>(d_out + i, n - i);
+  const Floats<N> slope = transform(x, [](float value, int) { return gelu_derivative<T>(value); });
+  store_floats_up_to(d_inp + i, d * slope, n - i);
 }
 
 // out = gelu(inp), element by element. out and inp (rows, C); out may be inp.

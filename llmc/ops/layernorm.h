@@ -3,91 +3,59 @@
 // Over each row x of C channels: z = (x - mean) * rstd, out = z * weight + bias, with the biased
 // variance and rstd = 1 / sqrt(variance + eps).
 //
-// A row is read from memory once and stays in registers. Up to 1024 channels, one warp processes a
-// row and its sums need no barrier; a whole block processes a wider row. The variance is the mean
-// of (x - mean)^2 over those registers. E[x^2] - mean^2 would cancel if |mean| is large.
+// On a GPU, a row is read from memory once and stays in registers. Up to 1024 channels, one warp
+// processes a row and its sums need no barrier; a whole block processes a wider row. In the host
+// executor one thread processes a row (block_threads.h) and reads it again from the L1 cache. The
+// variance is the mean of (x - mean)^2. E[x^2] - mean^2 would cancel if |mean| is large.
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/array_sum.h"
 #include "llmc/ops/checks.h"
 #include "llmc/ops/column_sum.h"
+#include "llmc/ops/row_team.h"
 
 namespace llmc {
 
-inline constexpr std::int64_t kLayerNormMaxChannels = 8192;
-
-// Layout of a row in registers. A team (a warp or a block) processes the row; each of its threads
-// holds kChunks vectors of N channels. Chunk i of thread r in a team of R threads starts at channel
-// (i*R + r) * N.
-template <int kChunksPerThread, bool kBlockPerRow>
-struct RowLayout {
-  static constexpr int kChunks = kChunksPerThread;
-  static constexpr bool kWholeBlock = kBlockPerRow;
-  static constexpr int kRowsPerBlock = kBlockPerRow ? 1 : 4;
-  static constexpr int kMaxThreads = kBlockPerRow ? 256 : kRowsPerBlock * 32;
-
-  // Threads per block for rows of `vectors` vectors.
-  static int block_threads(std::int64_t vectors) {
-    return kBlockPerRow ? static_cast<int>(round_up(ceil_div(vectors, kChunks), 32)) : kMaxThreads;
-  }
-};
-
-// The calling thread's place in its team.
-template <class Layout>
-class RowTeam {
- public:
-  __device__ explicit RowTeam(SharedMemory& shared) {
-    if constexpr (Layout::kWholeBlock) scratch_ = shared.take<float>(kBlockScratch);
-  }
-  __device__ std::int64_t first_row() const {
-    return block_x() * Layout::kRowsPerBlock + (Layout::kWholeBlock ? 0 : warp_index());
-  }
-  __device__ std::int64_t row_stride() const { return grid_x() * Layout::kRowsPerBlock; }
-  __device__ bool is_leader() const { return member_index() == 0; }
-
-  // First channel of this thread's chunk i. If it is >= C, the row has no such chunk.
-  template <int N>
-  __device__ std::int64_t channel(int i) const {
-    return (i * size() + member_index()) * N;
-  }
-  __device__ float sum(float x) const {
-    if constexpr (Layout::kWholeBlock) {
-      return block_sum(x, scratch_);
-    } else {
-      return warp_sum(x);
-    }
-  }
-
-  static std::size_t shared_bytes() {
-    return Layout::kWholeBlock ? SharedLayout().add<float>(kBlockScratch).bytes() : 0;
-  }
-
- private:
-  __device__ int size() const { return Layout::kWholeBlock ? block_size() : 32; }
-  __device__ int member_index() const { return Layout::kWholeBlock ? thread_index() : lane(); }
-  float* scratch_ = nullptr;
-};
-
-// Calls f with the layout for rows of C channels. A run-time test skips unused vectors, so five
-// layouts serve all C; 768, 1024 and 1280 (GPT-2 small to large) fit exactly. More than 1024
-// channels per warp would need so many registers that too few warps remain to hide memory latency.
-template <class T, class F>
-void dispatch_row_layout(const char* op, std::int64_t C, F&& f) {
-  constexpr int k = 8 / kVecSize<T>;  // vectors that hold 8 channels
-  require_vector_rows(op, C);
-  require(C <= kLayerNormMaxChannels, std::string(op) + ": " + std::to_string(C) + " channels",
-          "use at most 8192 channels");
-  if (C <= 256) return f(RowLayout<k, false>());
-  if (C <= 768) return f(RowLayout<3 * k, false>());
-  if (C <= 1024) return f(RowLayout<4 * k, false>());
-  if (C <= 2048) return f(RowLayout<k, true>());
-  f(RowLayout<4 * k, true>());
-}
-
 // ---- forward -------------------------------------------------------------------------------
+
+// Normalises the row x, whose numbers are stored already.
+template <class T, class Layout>
+__device__ __forceinline__ void normalise_row(T* out, float* mean_out, float* rstd_out,
+                                              const TeamRow<T, Layout>& x, const T* weight,
+                                              const T* bias, float eps, const RowTeam<Layout>& team,
+                                              std::int64_t C) {
+  constexpr int N = Layout::kVector;
+  ThreadSum<N> sum;
+  for (int i = 0; i < team.chunks(C); ++i) {
+    if (!team.has_chunk(i, C)) continue;
+    sum.add(x.chunk(i));
+  }
+  const float mean = team.sum(sum.total()) / static_cast<float>(C);
+
+  ThreadSum<N> squares;
+  for (int i = 0; i < team.chunks(C); ++i) {
+    if (!team.has_chunk(i, C)) continue;
+    const Floats<N> difference = x.chunk(i) - mean;
+    squares.add(difference * difference);
+  }
+  const float rstd = 1.0f / std::sqrt(team.sum(squares.total()) / static_cast<float>(C) + eps);
+
+  for (int i = 0; i < team.chunks(C); ++i) {
+    if (!team.has_chunk(i, C)) continue;
+    const std::int64_t c = team.channel(i);
+    const Floats<N> w = load_floats<N>(weight + c);
+    const Floats<N> b = load_floats<N>(bias + c);
+    const Floats<N> z = rstd * (x.chunk(i) - mean);
+    store_floats(out + c, z * w + b);
+  }
+  if (team.is_leader()) {
+    *mean_out = mean;
+    *rstd_out = rstd;
+  }
+}
 
 // inp2 and residual_out are null for plain LayerNorm.
 template <class T, class Layout>
@@ -95,60 +63,19 @@ __global__ void layernorm_forward_kernel(T* residual_out, T* out, float* mean_ou
                                          const T* inp1, const T* inp2, const T* weight,
                                          const T* bias, float eps, std::int64_t rows,
                                          std::int64_t C) {
-  constexpr int N = kVecSize<T>;
   SharedMemory shared;
   const RowTeam<Layout> team(shared);
-  const std::int64_t row = team.first_row();
-  if (row >= rows) return;
-
-  // All loads come before the first store. The compiler must assume that a store changes the data
-  // of later loads, so those loads would wait for it.
-  Vec<T, N> x[Layout::kChunks]{}, addend[Layout::kChunks]{};
-  for (int i = 0; i < Layout::kChunks; ++i) {
-    const std::int64_t c = team.template channel<N>(i);
-    if (c >= C) continue;
-    x[i] = load_vec<N>(inp1 + row * C + c);
-    if (inp2 != nullptr) addend[i] = load_vec<N>(inp2 + row * C + c);
-  }
-  float sum = 0.0f;
-  for (int i = 0; i < Layout::kChunks; ++i) {
-    const std::int64_t c = team.template channel<N>(i);
-    if (c >= C) continue;
+  const std::int64_t first_row = team.index() * Layout::kRowsPerTeam;
+  for (int r = 0; r < Layout::kRowsPerTeam; ++r) {
+    const std::int64_t row = first_row + r;
+    if (row >= rows) return;
+    TeamRow<T, Layout> x(inp1 + row * C, team, C);
     if (inp2 != nullptr) {
       // Rounds the sum first: the backward pass normalises what is stored.
-      for (int k = 0; k < N; ++k)
-        x[i][k] = from_float<T>(to_float(x[i][k]) + to_float(addend[i][k]));
-      store_vec(residual_out + row * C + c, x[i]);
+      const TeamRow<T, Layout> addend(inp2 + row * C, team, C);
+      x.add(addend, residual_out + row * C, team, C);
     }
-    for (int k = 0; k < N; ++k) sum += to_float(x[i][k]);
-  }
-  const float mean = team.sum(sum) / static_cast<float>(C);
-
-  float squares = 0.0f;
-  for (int i = 0; i < Layout::kChunks; ++i) {
-    if (team.template channel<N>(i) >= C) continue;
-    for (int k = 0; k < N; ++k) {
-      const float difference = to_float(x[i][k]) - mean;
-      squares += difference * difference;
-    }
-  }
-  const float rstd = 1.0f / std::sqrt(team.sum(squares) / static_cast<float>(C) + eps);
-
-  for (int i = 0; i < Layout::kChunks; ++i) {
-    const std::int64_t c = team.template channel<N>(i);
-    if (c >= C) continue;
-    const Vec<T, N> w = load_vec<N>(weight + c);
-    const Vec<T, N> b = load_vec<N>(bias + c);
-    Vec<T, N> y;
-    for (int k = 0; k < N; ++k) {
-      const float z = (to_float(x[i][k]) - mean) * rstd;
-      y[k] = from_float<T>(z * to_float(w[k]) + to_float(b[k]));
-    }
-    store_vec(out + row * C + c, y);
-  }
-  if (team.is_leader()) {
-    mean_out[row] = mean;
-    rstd_out[row] = rstd;
+    normalise_row(out + row * C, mean_out + row, rstd_out + row, x, weight, bias, eps, team, C);
   }
 }
 
@@ -164,10 +91,11 @@ void launch_layernorm_forward(const char* op, Tensor<T, 2> residual_out, Tensor<
   check_shape("weight", weight, {C});
   check_shape("bias", bias, {C});
   dispatch_row_layout<T>(op, C, [&]<class Layout>(Layout) {
-    launch(layernorm_forward_kernel<T, Layout>, Grid{ceil_div(rows, Layout::kRowsPerBlock), 1, 1},
-           Layout::block_threads(C / kVecSize<T>), RowTeam<Layout>::shared_bytes(), stream,
-           residual_out.data, out.data, mean.data, rstd.data, inp1.data, inp2.data, weight.data,
-           bias.data, eps, rows, C);
+    constexpr int kRowsPerBlock = Layout::kTeamsPerBlock * Layout::kRowsPerTeam;
+    launch(layernorm_forward_kernel<T, Layout>, Grid{ceil_div(rows, kRowsPerBlock), 1, 1},
+           Layout::block_threads(C), RowTeam<Layout>::shared_bytes(), stream, residual_out.data,
+           out.data, mean.data, rstd.data, inp1.data, inp2.data, weight.data, bias.data, eps, rows,
+           C);
   });
 }
 
@@ -198,8 +126,7 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
 // ---- backward ------------------------------------------------------------------------------
 
 // Maximum number of blocks G of the backward pass. Block b processes the row groups b, b + G, ...;
-// a group is one row per team. Each thread accumulates its share of d_weight and d_bias in
-// registers, and the limit keeps the partial sums small.
+// a group is one row per team. The limit keeps the partial sums of d_weight and d_bias small.
 inline constexpr std::int64_t kLayerNormBackwardBlocks = 768;
 
 inline std::int64_t layernorm_backward_blocks(std::int64_t rows) {
@@ -212,95 +139,112 @@ inline std::int64_t layernorm_backward_scratch(std::int64_t rows, std::int64_t C
   return layernorm_backward_blocks(rows) * 2 * C;
 }
 
-// One thread's shares of the gradients of weight and bias, summed over the rows of its team.
-template <class Layout, int N>
-struct ParameterGradients {
-  Vec<float, N> weight[Layout::kChunks];
-  Vec<float, N> bias[Layout::kChunks];
-};
+// One thread's shares of the gradients of weight and bias, summed over the rows of its team: in
+// registers, or, for a team of one thread, in the block's partial sums (2, C) in memory.
+template <class Layout>
+class ParameterGradients {
+  static constexpr int N = Layout::kVector;
 
-// Writes the block's sums over its rows to partial (2, C): the weight's, then the bias's.
-template <class Layout, int N>
-__device__ __forceinline__ void store_partial_sums(SharedMemory& shared, float* partial,
-                                                   const RowTeam<Layout>& team,
-                                                   const ParameterGradients<Layout, N>& d,
-                                                   std::int64_t C) {
-  // If the block is one team, each thread has already summed all of the block's rows in its
-  // channels. Otherwise the warps' sums (W, 2, C) are added in warp order.
-  float* team_sums = partial;
-  if constexpr (!Layout::kWholeBlock) {
-    team_sums = shared.take<float>(Layout::kRowsPerBlock * 2 * C) + warp_index() * 2 * C;
-  }
-  for (int i = 0; i < Layout::kChunks; ++i) {
-    const std::int64_t c = team.template channel<N>(i);
-    if (c >= C) continue;
-    store_vec(team_sums + c, d.weight[i]);
-    store_vec(team_sums + C + c, d.bias[i]);
-  }
-  if constexpr (!Layout::kWholeBlock) {
-    const float* sums = team_sums - warp_index() * 2 * C;
-    block_barrier();
-    for (std::int64_t j = thread_index(); j < 2 * C; j += block_size()) {
-      float total = 0.0f;
-      for (int w = 0; w < Layout::kRowsPerBlock; ++w) total += sums[w * 2 * C + j];
-      partial[j] = total;
+ public:
+  __device__ __forceinline__ ParameterGradients(float* partial, const RowTeam<Layout>& team,
+                                                std::int64_t C)
+      : partial_(partial), C_(C) {
+    if constexpr (Layout::kOneThread) {
+      for (int i = 0; i < 2 * team.chunks(C); ++i) store_floats(partial + i * N, Floats<N>());
     }
   }
-}
+
+  // Adds to the gradients of chunk i.
+  __device__ __forceinline__ void add(int i, const Floats<N>& weight, const Floats<N>& bias) {
+    if constexpr (Layout::kOneThread) {
+      add_to(partial_ + i * N, weight);
+      add_to(partial_ + C_ + i * N, bias);
+    } else {
+      weight_[i] += weight;
+      bias_[i] += bias;
+    }
+  }
+
+  // Writes the sums over the block's rows to memory, if they are in registers.
+  __device__ __forceinline__ void finish(SharedMemory& shared, const RowTeam<Layout>& team) const {
+    if constexpr (Layout::kTeam == RowTeamKind::block) {
+      // The block is one team, so each thread has already summed all of the block's rows.
+      store(partial_, team);
+    } else if constexpr (Layout::kTeam == RowTeamKind::warp) {
+      // The warps' sums (W, 2, C) are added in warp order.
+      float* sums = shared.take<float>(Layout::kTeamsPerBlock * 2 * C_);
+      store(sums + warp_index() * 2 * C_, team);
+      block_barrier();
+      for (std::int64_t j = thread_index(); j < 2 * C_; j += block_size()) {
+        float total = 0.0f;
+        for (int w = 0; w < Layout::kTeamsPerBlock; ++w) total += sums[w * 2 * C_ + j];
+        partial_[j] = total;
+      }
+    }
+  }
+
+  static std::size_t shared_bytes(std::int64_t C) {
+    if (Layout::kTeam != RowTeamKind::warp) return 0;
+    return SharedLayout().add<float>(Layout::kTeamsPerBlock * 2 * C).bytes();
+  }
+
+ private:
+  __device__ static __forceinline__ void add_to(float* p, const Floats<N>& addend) {
+    store_floats(p, load_floats<N>(p) + addend);
+  }
+  __device__ __forceinline__ void store(float* sums, const RowTeam<Layout>& team) const {
+    for (int i = 0; i < Layout::kMaxChunks; ++i) {
+      if (!team.has_chunk(i, C_)) continue;
+      store_floats(sums + team.channel(i), weight_[i]);
+      store_floats(sums + C_ + team.channel(i), bias_[i]);
+    }
+  }
+
+  static constexpr int kRegisters = Layout::kOneThread ? 1 : Layout::kMaxChunks;
+  float* partial_;
+  std::int64_t C_;
+  Floats<N> weight_[kRegisters];
+  Floats<N> bias_[kRegisters];
+};
 
 // partials (blocks, 2, C). d_residual may be null.
 template <class T, class Layout>
 __global__ __launch_bounds__(Layout::kMaxThreads) void layernorm_backward_kernel(
     T* d_inp, float* partials, const T* d_out, const T* inp, const float* mean_in,
     const float* rstd_in, const T* weight, const T* d_residual, std::int64_t rows, std::int64_t C) {
-  constexpr int N = kVecSize<T>;
+  constexpr int N = Layout::kVector;
   SharedMemory shared;
   const RowTeam<Layout> team(shared);
-  ParameterGradients<Layout, N> d{};
+  ParameterGradients<Layout> parameters(partials + block_x() * 2 * C, team, C);
 
-  for (std::int64_t row = team.first_row(); row < rows; row += team.row_stride()) {
+  for (std::int64_t row = team.index(); row < rows; row += team.count()) {
     const float mean = mean_in[row];
     const float rstd = rstd_in[row];
-    Vec<T, N> x[Layout::kChunks]{}, dy[Layout::kChunks]{}, skip[Layout::kChunks]{};
-    for (int i = 0; i < Layout::kChunks; ++i) {
-      const std::int64_t c = team.template channel<N>(i);
-      if (c >= C) continue;
-      x[i] = load_vec<N>(inp + row * C + c);
-      dy[i] = load_vec<N>(d_out + row * C + c);
-      if (d_residual != nullptr) skip[i] = load_vec<N>(d_residual + row * C + c);
-    }
-    float sum_g = 0.0f, sum_gz = 0.0f;  // g = dy * weight is the gradient of z
-    for (int i = 0; i < Layout::kChunks; ++i) {
-      const std::int64_t c = team.template channel<N>(i);
-      if (c >= C) continue;
-      const Vec<T, N> w = load_vec<N>(weight + c);
-      for (int k = 0; k < N; ++k) {
-        const float z = (to_float(x[i][k]) - mean) * rstd;
-        const float g = to_float(dy[i][k]) * to_float(w[k]);
-        sum_g += g;
-        sum_gz += g * z;
-        d.weight[i][k] += to_float(dy[i][k]) * z;
-        d.bias[i][k] += to_float(dy[i][k]);
-      }
+    const TeamRow<T, Layout> x(inp + row * C, team, C), dy(d_out + row * C, team, C);
+    const TeamRow<T, Layout> skip(d_residual == nullptr ? nullptr : d_residual + row * C, team, C);
+    ThreadSum<N> sum_g, sum_gz;  // g = dy * weight is the gradient of z
+    for (int i = 0; i < team.chunks(C); ++i) {
+      if (!team.has_chunk(i, C)) continue;
+      const Floats<N> z = rstd * (x.chunk(i) - mean);
+      const Floats<N> d = dy.chunk(i);
+      const Floats<N> g = d * load_floats<N>(weight + team.channel(i));
+      sum_g.add(g);
+      sum_gz.add(g * z);
+      parameters.add(i, d * z, d);
     }
     // d_inp = rstd * (g without its components along 1 and z). Moving x in these two directions
     // does not change z (if eps is 0).
-    const float mean_g = team.sum(sum_g) / static_cast<float>(C);
-    const float mean_gz = team.sum(sum_gz) / static_cast<float>(C);
-    for (int i = 0; i < Layout::kChunks; ++i) {
-      const std::int64_t c = team.template channel<N>(i);
-      if (c >= C) continue;
-      const Vec<T, N> w = load_vec<N>(weight + c);
-      Vec<T, N> dx;
-      for (int k = 0; k < N; ++k) {
-        const float z = (to_float(x[i][k]) - mean) * rstd;
-        const float g = to_float(dy[i][k]) * to_float(w[k]);
-        dx[k] = from_float<T>(to_float(skip[i][k]) + rstd * (g - mean_g - z * mean_gz));
-      }
-      store_vec(d_inp + row * C + c, dx);
+    const float mean_g = team.sum(sum_g.total()) / static_cast<float>(C);
+    const float mean_gz = team.sum(sum_gz.total()) / static_cast<float>(C);
+    for (int i = 0; i < team.chunks(C); ++i) {
+      if (!team.has_chunk(i, C)) continue;
+      const Floats<N> z = rstd * (x.chunk(i) - mean);
+      const Floats<N> g = dy.chunk(i) * load_floats<N>(weight + team.channel(i));
+      const Floats<N> d = skip.chunk(i) + rstd * (g - mean_g - mean_gz * z);
+      store_floats(d_inp + row * C + team.channel(i), d);
     }
   }
-  store_partial_sums(shared, partials + block_x() * 2 * C, team, d, C);
+  parameters.finish(shared, team);
 }
 
 // Writes d_inp (rows, C): the gradient through LayerNorm plus d_residual (rows, C), the gradient
@@ -330,11 +274,10 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
   const std::int64_t blocks = layernorm_backward_blocks(rows);
   dispatch_row_layout<T>("layernorm_backward", C, [&]<class Layout>(Layout) {
     const std::size_t shared_bytes =
-        Layout::kWholeBlock ? RowTeam<Layout>::shared_bytes()
-                            : SharedLayout().add<float>(Layout::kRowsPerBlock * 2 * C).bytes();
-    launch(layernorm_backward_kernel<T, Layout>, Grid{blocks, 1, 1},
-           Layout::block_threads(C / kVecSize<T>), shared_bytes, stream, d_inp.data, scratch.data,
-           d_out.data, inp.data, mean.data, rstd.data, weight.data, d_residual.data, rows, C);
+        RowTeam<Layout>::shared_bytes() + ParameterGradients<Layout>::shared_bytes(C);
+    launch(layernorm_backward_kernel<T, Layout>, Grid{blocks, 1, 1}, Layout::block_threads(C),
+           shared_bytes, stream, d_inp.data, scratch.data, d_out.data, inp.data, mean.data,
+           rstd.data, weight.data, d_residual.data, rows, C);
   });
   if (d_weight.data == nullptr && d_bias.data == nullptr) return;
   // If one of the two gradients is frozen, its sum is added to the first of its own partial sums,

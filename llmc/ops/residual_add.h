@@ -12,10 +12,9 @@ __global__ void residual_add_kernel(T* out, const T* residual, const T* branch, 
   constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
-  Vec<T, N> sum = load_up_to<N>(residual + i, n - i);
-  const Vec<T, N> addend = load_up_to<N>(branch + i, n - i);
-  for (int k = 0; k < N; ++k) sum[k] = from_float<T>(to_float(sum[k]) + to_float(addend[k]));
-  store_up_to(out + i, sum, n - i);
+  const Floats<N> sum =
+      load_floats_up_to<N>(residual + i, n - i) + load_floats_up_to<N>(branch + i, n - i);
+  store_floats_up_to(out + i, sum, n - i);
 }
 
 // out = residual + branch, rounded to T. All (rows, C); out may be either input.

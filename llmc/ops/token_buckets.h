@@ -14,10 +14,10 @@ struct TokenBuckets {
   std::vector<std::int32_t> position;  // flat positions b*T + t, ascending within a bucket
 };
 
-// The ids are not negative. Stable radix sort in at most two passes of 16 bits: O(n + 2^16) time
-// for any vocabulary size.
+// The ids are not negative. Stable radix sort, one pass per 8 bits of the greatest id: two passes
+// for any vocabulary below 65536.
 inline TokenBuckets make_token_buckets(const std::vector<std::int32_t>& ids) {
-  constexpr int kBits = 16, kDigits = 1 << kBits;
+  constexpr int kBits = 8, kDigits = 1 << kBits;
   TokenBuckets buckets;
   const std::size_t n = ids.size();
   buckets.position.resize(n);
@@ -25,8 +25,8 @@ inline TokenBuckets make_token_buckets(const std::vector<std::int32_t>& ids) {
   std::int32_t all_bits = 0;
   for (const std::int32_t id : ids) all_bits |= id;
   std::vector<std::int32_t> sorted(n);
-  for (int shift = 0; shift < 32 && (shift == 0 || (all_bits >> shift) != 0); shift += kBits) {
-    std::vector<std::int32_t> next(kDigits + 1);  // position of the next id with this digit
+  for (int shift = 0; shift < 32 && (all_bits >> shift) != 0; shift += kBits) {
+    std::int32_t next[kDigits + 1] = {};  // position of the next id with this digit
     for (const std::int32_t id : ids) ++next[((id >> shift) & (kDigits - 1)) + 1];
     for (int digit = 0; digit < kDigits; ++digit) next[digit + 1] += next[digit];
     for (const std::int32_t row : buckets.position) {

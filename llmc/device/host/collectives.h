@@ -1,6 +1,6 @@
 // Warp and block collectives of the host. Each thread stores its value in the buffer of its warp
 // or block. The last thread to arrive reduces the values in the order of a GPU's butterfly, so that
-// both targets round alike.
+// both targets round alike. A block of one thread (block_threads.h) has nothing to exchange.
 #pragma once
 
 #include <algorithm>
@@ -38,6 +38,7 @@ template <int Width, class Combine>
 float reduce_lanes(float value, Combine combine, const CallSite& site) {
   TsanIgnoreScope bookkeeping;
   Block& block = *Block::current();
+  if (block.threads() == 1) return value;
   const int lane = Block::thread()->index % kWarpSize;
   auto& buffer = block.warp_buffer<WarpValues>();
   buffer.values[lane] = value;
@@ -59,6 +60,7 @@ template <class Combine>
 float reduce_block(float value, float neutral, Combine combine, const CallSite& site) {
   TsanIgnoreScope bookkeeping;
   Block& block = *Block::current();
+  if (block.threads() == 1) return value;
   auto& buffer = block.block_buffer<BlockValues>();
   buffer.values[Block::thread()->index] = value;
   block.meet_block(site, false, [&] {
@@ -120,11 +122,13 @@ inline bool warp_any(bool condition,
 }
 
 inline void warp_barrier(host::SourceLocation location = host::SourceLocation::current()) {
-  host::Block::current()->meet_warp({"warp_barrier", location}, true, [] {});
+  host::Block& block = *host::Block::current();
+  if (block.threads() > 1) block.meet_warp({"warp_barrier", location}, true, [] {});
 }
 
 inline void block_barrier(host::SourceLocation location = host::SourceLocation::current()) {
-  host::Block::current()->meet_block({"block_barrier", location}, true, [] {});
+  host::Block& block = *host::Block::current();
+  if (block.threads() > 1) block.meet_block({"block_barrier", location}, true, [] {});
 }
 
 inline bool block_any(bool condition,

@@ -19,7 +19,8 @@ namespace llmc::host {
 inline constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 // The address space that a run needs in addition to its memory plan, held back under `ulimit -v`:
-// stacks and heaps of threads, fibers, buffers of OpenBLAS. They are mapped after the plan.
+// stacks and heaps of threads, fibers, code and buffers of the matrix library. They are mapped
+// after the plan.
 inline constexpr std::int64_t kAddressSpaceReserve = std::int64_t{768} << 20;
 
 // Returns the first integer of a file, or nothing if it has none (cgroups write "max").

@@ -1,10 +1,11 @@
 // Causal multi-head self-attention without the (T, T) matrix: checks and choice of the kernel.
 //
-// Half precision runs on tensor cores (flash_attention_forward.h, flash_attention_backward.h), fp32
-// in IEEE fp32 arithmetic (flash_attention_forward_fp32.h, ..._backward_fp32.h). Head sizes are
-// multiples of 8 up to 128. Kernels process them in tiles of 32, 64 or 128 columns; the columns
-// beyond the head exist only in shared memory, as zeros. standard_attention.h is the plain (T, T)
-// attention that these are compared with.
+// There are two sets of kernels: one for tensor cores (flash_attention_forward.h, ..._backward.h),
+// and one with fused multiply-adds in IEEE fp32 (flash_attention_forward_fma.h,
+// ..._backward_fma.h). Head sizes are multiples of 8 up to 128. Kernels process them in tiles of a
+// few fixed widths, such as 32, 64 and 128 columns. The columns beyond the head exist only in
+// shared memory, as zeros. standard_attention.h is the plain (T, T) attention that these are
+// compared with.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,23 @@
 #include "llmc/ops/attention/attention_layout.h"
 #include "llmc/ops/attention/attention_row_terms.h"
 #include "llmc/ops/attention/flash_attention_backward.h"
-#include "llmc/ops/attention/flash_attention_backward_fp32.h"
+#include "llmc/ops/attention/flash_attention_backward_fma.h"
 #include "llmc/ops/attention/flash_attention_forward.h"
-#include "llmc/ops/attention/flash_attention_forward_fp32.h"
+#include "llmc/ops/attention/flash_attention_forward_fma.h"
 
 namespace llmc {
+
+// How a kernel computes its products.
+enum class AttentionProducts { tensor_cores, fma };
+
+// fp32 needs IEEE arithmetic; half precision runs on tensor cores. The host executor emulates a
+// tensor core lane by lane, a hundred times slower than multiply-adds in the SIMD registers of one
+// thread. So half precision uses them too if a block is one thread: widened to fp32, its products
+// are exact on both. With the block sizes of a GPU, the host runs (and checks) the GPU's kernels.
+template <class T>
+inline constexpr AttentionProducts kAttentionProducts =
+    std::is_same_v<T, float> || kOneThreadBlocks ? AttentionProducts::fma
+                                                 : AttentionProducts::tensor_cores;
 
 // Work of `products` matrix products over all visible pairs of a query and a key. With documents,
 // only the device knows these pairs, so no work is counted.
@@ -30,7 +43,7 @@ inline Work attention_work(const AttentionShape& shape, const std::int32_t* doc_
   return {.flops = 2.0 * products * pairs * static_cast<double>(shape.HS), .bytes = 0};
 }
 
-template <bool kDropout, class T>
+template <bool kDropout, AttentionProducts kProducts, class T>
 void launch_flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv,
                                     std::int64_t NH, const std::int32_t* doc_start,
                                     const Dropout& dropout, Stream& stream) {
@@ -39,9 +52,9 @@ void launch_flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T
   check_shape("lse", lse, {shape.B, NH, shape.T});
   check_alignment("qkv", qkv.data);
   const ProfileScope scope("attention forward", stream, attention_work(shape, doc_start, 2));
-  if constexpr (std::is_same_v<T, float>) {
-    launch_flash_forward_fp32<kDropout>(out.data, lse.data, qkv.data, doc_start, shape, dropout,
-                                        stream);
+  if constexpr (kProducts == AttentionProducts::fma) {
+    launch_flash_forward_fma<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape, dropout,
+                                          stream);
   } else {
     launch_flash_forward<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape, dropout,
                                       stream);
@@ -60,19 +73,21 @@ void launch_flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T
 // if out or qkv does not start at a multiple of 16 bytes.
 //
 // Dao et al. 2022 (FlashAttention), 2023 (FlashAttention-2).
-template <class T>
+template <class T, AttentionProducts kProducts = kAttentionProducts<T>>
 void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv, std::int64_t NH,
                              const std::int32_t* doc_start, Stream& stream) {
-  launch_flash_attention_forward<false, T>(out, lse, qkv, NH, doc_start, Dropout{}, stream);
+  launch_flash_attention_forward<false, kProducts, T>(out, lse, qkv, NH, doc_start, Dropout{},
+                                                      stream);
 }
 
 // The same with dropout of the probabilities (attention_dropout.h), which may be off.
-template <class T>
+template <class T, AttentionProducts kProducts = kAttentionProducts<T>>
 void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qkv, std::int64_t NH,
                              const std::int32_t* doc_start, const Dropout& dropout,
                              Stream& stream) {
   dispatch_dropout(dropout, [&]<bool kDropout>() {
-    launch_flash_attention_forward<kDropout, T>(out, lse, qkv, NH, doc_start, dropout, stream);
+    launch_flash_attention_forward<kDropout, kProducts, T>(out, lse, qkv, NH, doc_start, dropout,
+                                                           stream);
   });
 }
 
@@ -87,7 +102,7 @@ inline std::int64_t flash_attention_backward_scratch(std::int64_t B, std::int64_
 // and outputs of the forward pass. doc_start and dropout are as in the forward pass. scratch holds
 // flash_attention_backward_scratch floats and starts at a multiple of 16 bytes, as do the tensors
 // except lse. Bitwise repeatable: no atomics, every sum has a fixed order.
-template <class T>
+template <class T, AttentionProducts kProducts = kAttentionProducts<T>>
 void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, In<T, 3> out,
                               In<float, 3> lse, std::int64_t NH, const std::int32_t* doc_start,
                               const Dropout& dropout, Tensor<float, 1> scratch, Stream& stream) {
@@ -104,9 +119,9 @@ void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, 
   const RowTerms terms =
       compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
   dispatch_dropout(dropout, [&]<bool kDropout>() {
-    if constexpr (std::is_same_v<T, float>) {
-      launch_flash_backward_fp32<kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
-                                           shape, dropout, stream);
+    if constexpr (kProducts == AttentionProducts::fma) {
+      launch_flash_backward_fma<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
+                                             shape, dropout, stream);
     } else {
       launch_flash_backward<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start, shape,
                                          dropout, stream);
@@ -115,12 +130,12 @@ void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, 
 }
 
 // The same without dropout.
-template <class T>
+template <class T, AttentionProducts kProducts = kAttentionProducts<T>>
 void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, In<T, 3> out,
                               In<float, 3> lse, std::int64_t NH, const std::int32_t* doc_start,
                               Tensor<float, 1> scratch, Stream& stream) {
-  flash_attention_backward<T>(d_qkv, d_out, qkv, out, lse, NH, doc_start, Dropout{}, scratch,
-                              stream);
+  flash_attention_backward<T, kProducts>(d_qkv, d_out, qkv, out, lse, NH, doc_start, Dropout{},
+                                         scratch, stream);
 }
 
 }  // namespace llmc

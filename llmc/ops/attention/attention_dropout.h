@@ -18,7 +18,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_tiles.h"
-#include "llmc/ops/attention/attention_tiles_fp32.h"
+#include "llmc/ops/attention/attention_tiles_fma.h"
 #include "llmc/ops/dropout.h"
 
 namespace llmc {
@@ -98,16 +98,17 @@ __device__ __forceinline__ void drop_tiles(Accumulator (&c)[M][N], const Dropout
   }
 }
 
-// Dropout of the probabilities in a shared tile of fp32 attention, with queries from first_query
+// Dropout of the probabilities in a shared tile of the FMA kernels, with queries from first_query
 // and keys from first_key. Dropped ones become zero, the others do not change. All threads of the
-// block call it; four neighbouring lanes process a row, as in its softmax.
+// block call it; kRowLanes neighbouring lanes process a row, as in its softmax.
 template <class Tile>
 __device__ __forceinline__ void drop_probabilities(const Tile& scores, const DropoutMask& mask,
                                                    int first_query, int first_key, int head) {
-  static_assert(Tile::kColumns % 16 == 0);
+  static_assert(Tile::kColumns % (4 * kRowLanes) == 0);
   warp_barrier();  // each lane of a row has written every fourth element of it
-  for (int row = thread_index() / 4; row < Tile::kRows; row += kFmaThreads / 4) {
-    for (int c = thread_index() % 4 * 4; c < Tile::kColumns; c += 16) {
+  for (int row = bounded_fma_thread() / kRowLanes; row < Tile::kRows;
+       row += kFmaThreads / kRowLanes) {
+    for (int c = bounded_fma_thread() % kRowLanes * 4; c < Tile::kColumns; c += 4 * kRowLanes) {
       const PhiloxBits bits = mask.bits(first_query + row, (first_key + c) / 4, head);
       Vec<float, 4> p = load_vec<4>(scores.row(row) + c);
       for (int i = 0; i < 4; ++i) p[i] = mask.keeps(bits.words[i]) ? p[i] : 0.0f;

@@ -12,7 +12,10 @@
 #include <string>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
+#include "llmc/ops/array_sum.h"
 #include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/elementwise.h"
 
 namespace llmc {
 
@@ -28,33 +31,39 @@ __host__ __device__ inline std::int64_t padded_rows(std::int64_t T) {
   return round_up(T, kRowTermPadding);
 }
 
-// Four neighbouring lanes process one row of one head. The rows of a head are consecutive, so that
-// the lanes of a warp write neighbouring places. The number of rows is a multiple of the rows per
-// block.
+// Lanes that share a row of one head, and rows of a block. The number of rows is a multiple of
+// them.
+inline constexpr int kRowTermLanes = cooperating_threads(4);
+inline constexpr int kRowTermThreads = cooperating_threads(256);
+inline constexpr int kRowTermRows = 64;
+
+// Neighbouring lanes process one row; the rows of a head are consecutive, so that the lanes of a
+// warp write neighbouring places. The one thread of a host's block processes all rows of the block.
 template <class Element>
 __global__ void attention_row_terms_kernel(RowTerms terms, const Element* out, const Element* d_out,
                                            const float* lse, AttentionShape shape) {
-  constexpr int kVec = kVecSize<Element>;
-  const std::int64_t row = global_thread() / 4;  // (b, h, t), t padded
-  const int part = lane() % 4;
+  constexpr int N = kRowVector<Element>;
+  constexpr int kRowsPerThread = kRowTermRows * kRowTermLanes / kRowTermThreads;
+  const std::int64_t first_row = global_thread() / kRowTermLanes * kRowsPerThread;
+  const int part = lane() % kRowTermLanes;
   const std::int64_t T_padded = padded_rows(shape.T);
-  const std::int64_t t = row % T_padded;
-  const std::int64_t head = row / T_padded;
-  const bool valid = t < shape.T;
-
-  float dot = 0.0f;
-  if (valid) {
-    const std::int64_t offset = shape.out_offset(head / shape.NH, t, head % shape.NH);
-    for (std::int64_t d = part * kVec; d < shape.HS; d += 4 * kVec) {
-      const auto o = load_vec<kVec>(out + offset + d);
-      const auto g = load_vec<kVec>(d_out + offset + d);
-      for (int i = 0; i < kVec; ++i) dot += to_float(o[i]) * to_float(g[i]);
+  const std::int64_t first_t = first_row % T_padded;  // rows are (b, h, t), t padded
+  const std::int64_t head = first_row / T_padded;     // the same for all rows of a block
+  for (int r = 0; r < kRowsPerThread; ++r) {
+    const std::int64_t t = first_t + r;
+    const bool valid = t < shape.T;
+    ThreadSum<N> sum;
+    if (valid) {
+      const std::int64_t offset = shape.out_offset(head / shape.NH, t, head % shape.NH);
+      for (std::int64_t d = part * N; d < shape.HS; d += kRowTermLanes * N) {
+        sum.add(load_floats<N>(out + offset + d) * load_floats<N>(d_out + offset + d));
+      }
     }
-  }
-  dot = quad_sum(dot);
-  if (part == 0) {
-    terms.lse_log2[row] = valid ? lse[head * shape.T + t] * kLog2E : kPlusInfinity;
-    terms.dot[row] = dot;
+    const float dot = quad_sum(sum.total());
+    if (part == 0) {
+      terms.lse_log2[first_row + r] = valid ? lse[head * shape.T + t] * kLog2E : kPlusInfinity;
+      terms.dot[first_row + r] = dot;
+    }
   }
 }
 
@@ -76,12 +85,11 @@ inline void check_row_terms_scratch(const Tensor<float, 1>& scratch, const Atten
 template <class Element>
 RowTerms compute_row_terms(float* scratch, const Element* out, const Element* d_out,
                            const float* lse, const AttentionShape& shape, Stream& stream) {
-  constexpr int kThreads = 256;
-  static_assert(kRowTermPadding % (kThreads / 4) == 0);
+  static_assert(kRowTermPadding % kRowTermRows == 0);
   const std::int64_t rows = shape.B * shape.NH * padded_rows(shape.T);
   const RowTerms terms{scratch, scratch + rows};
-  launch(attention_row_terms_kernel<Element>, Grid{rows * 4 / kThreads, 1, 1}, kThreads, 0, stream,
-         terms, out, d_out, lse, shape);
+  launch(attention_row_terms_kernel<Element>, Grid{rows / kRowTermRows, 1, 1}, kRowTermThreads, 0,
+         stream, terms, out, d_out, lse, shape);
   return terms;
 }
 

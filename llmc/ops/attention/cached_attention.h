@@ -4,73 +4,85 @@
 // its own running softmax (Milakov and Gimelshein, "Online normalizer calculation for softmax",
 // 2018). Each lane computes the score of one key; then the lanes are spread over the head's columns
 // and sum the values. The warps' sums are merged in warp order. The keys of a warp depend only on
-// the position, so a sequence has the same bits whatever else is in the batch.
+// the position, so a sequence has the same bits whatever else is in the batch. In the host executor
+// one thread is the only warp, and its only lane (block_threads.h).
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 #include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/elementwise.h"
 
 namespace llmc {
 
-inline constexpr int kCachedWarps = 8;
-inline constexpr int kCachedThreads = kCachedWarps * static_cast<int>(kWarp);
+inline constexpr int kCachedWarps = cooperating_threads(8);
+inline constexpr int kCachedLanes = cooperating_threads(32);
+inline constexpr int kCachedThreads = kCachedWarps * kCachedLanes;
+inline constexpr int kCachedTile = 32;                            // keys
+inline constexpr int kLaneKeys = kCachedTile / kCachedLanes;      // of a tile
+inline constexpr int kLaneColumns = kMaxHeadSize / kCachedLanes;  // of a head
+inline constexpr int kValueVector = kOneThreadBlocks ? 8 : 4;     // columns of one access
 
 // 2^x, with the accuracy that results stored in T need.
 template <class T>
 __device__ __forceinline__ float cached_exp2(float x) {
   if constexpr (std::is_same_v<T, float>) {
-    return std::exp2(x);
+    return accurate_exp2(x);
   } else {
     return fast_exp2(x);
   }
 }
 
-// q . key over HS numbers; q is in shared memory. Four independent sums, because each addition in a
+// q . key over HS numbers; q is in shared memory. Independent sums, because each addition in a
 // single chain would wait for the previous one.
 template <class T>
 __device__ __forceinline__ float cached_score(const float* q, const T* key, int HS) {
-  constexpr int N = kVecSize<T>;
-  float sums[4] = {};
-  for (int c = 0; c < HS; c += N) {
-    const Vec<T, N> k = load_vec<N>(key + c);
-    for (int i = 0; i < N; ++i) sums[i % 4] += q[c + i] * to_float(k[i]);
-  }
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  constexpr int N = kRowVector<T>;
+  Floats<N> sums;
+  for (int c = 0; c < HS; c += N) sums += load_floats<N>(q + c) * load_floats<N>(key + c);
+  return sum_of(sums);
 }
 
-// Running sums of a warp. The value row (HS) is spread over its lanes, four columns each.
+// Running sums of a warp. The value row (HS) is spread over its lanes.
 struct CachedSums {
   float max = kMinusInfinity;  // greatest score, in units of log2
   float weight = 0.0f;         // sum of 2^(score - max)
-  float value[4] = {};         // sum of 2^(score - max) * value
+  // Sum of 2^(score - max) * value.
+  Floats<kValueVector> value[kLaneColumns / kValueVector];
 };
 
-// Adds `count` keys, at most 32, that are `stride` elements apart. `weights` (32) is the warp's own
-// shared memory.
+// Adds `count` keys, at most kCachedTile, that are `stride` elements apart. `weights` (kCachedTile)
+// is the warp's own shared memory.
 template <class T>
 __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights, const float* q,
                                                 const T* keys, const T* values, int count,
                                                 std::int64_t stride, int HS, float scale_log2) {
-  const bool has_key = lane() < count;
-  const float score =
-      has_key ? cached_score(q, keys + lane() * stride, HS) * scale_log2 : kMinusInfinity;
-  const float max = std::fmax(sums.max, warp_max(score));
+  Vec<float, kLaneKeys> scores;
+  for (int i = 0; i < kLaneKeys; ++i) {
+    const int key = lane() * kLaneKeys + i;
+    scores[i] =
+        key < count ? cached_score(q, keys + key * stride, HS) * scale_log2 : kMinusInfinity;
+  }
+  const Floats<kLaneKeys> own = to_floats(scores);
+  const float max = std::fmax(sums.max, warp_max(max_of(own)));
   const float correction = cached_exp2<T>(sums.max - max);
-  const float weight = cached_exp2<T>(score - max);
-  weights[lane()] = weight;
-  sums.weight = sums.weight * correction + warp_sum(weight);
+  const Floats<kLaneKeys> weight =
+      transform(own, [=](float score, int) { return cached_exp2<T>(score - max); });
+  store_floats(weights + lane() * kLaneKeys, weight);
+  sums.weight = sums.weight * correction + warp_sum(sum_of(weight));
   sums.max = max;
-  for (int i = 0; i < 4; ++i) sums.value[i] *= correction;
   warp_barrier();  // all weights are written
-  const int column = lane() * 4;
-  if (column < HS) {
+  for (int i = 0; i < kLaneColumns / kValueVector; ++i) {
+    const int column = lane() * kLaneColumns + i * kValueVector;
+    if (column >= HS) break;
+    Floats<kValueVector> sum = correction * sums.value[i];
     for (int j = 0; j < count; ++j) {
-      const Vec<T, 4> v = load_vec<4>(values + j * stride + column);
-      for (int i = 0; i < 4; ++i) sums.value[i] += weights[j] * to_float(v[i]);
+      sum += weights[j] * load_floats<kValueVector>(values + j * stride + column);
     }
+    sums.value[i] = sum;
   }
   warp_barrier();  // all weights have been read
 }
@@ -83,7 +95,7 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
     std::int64_t T_max, std::int64_t C, int HS, float scale) {
   SharedMemory shared;
   float* q = shared.take<float>(kMaxHeadSize);
-  float* weights = shared.take<float>(kCachedThreads);
+  float* weights = shared.take<float>(kCachedWarps * kCachedTile);
   float* warp_maxima = shared.take<float>(kCachedWarps);
   float* warp_weights = shared.take<float>(kCachedWarps);
   float* warp_values = shared.take<float>(kCachedWarps * kMaxHeadSize);
@@ -92,17 +104,16 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
   const std::int64_t head = block_x() * HS;
   const std::int64_t first_offset = b * T_max * C + head;  // the head's first element in the cache
   const int count = position[b] + 1;                       // a token sees itself
-  for (int c = thread_index(); c < HS; c += block_size()) {
+  for (int c = thread_index(); c < HS; c += kCachedThreads) {
     q[c] = to_float(qkv[b * 3 * C + head + c]);
   }
   block_barrier();
 
-  constexpr int kWarpKeys = static_cast<int>(kWarp);
   CachedSums sums;
-  for (int key = warp_index() * kWarpKeys; key < count; key += kCachedThreads) {
+  for (int key = warp_index() * kCachedTile; key < count; key += kCachedWarps * kCachedTile) {
     const std::int64_t offset = first_offset + key * C;
-    const int key_count = count - key < kWarpKeys ? count - key : kWarpKeys;
-    add_cached_keys(sums, weights + warp_index() * kWarpKeys, q, keys + offset, values + offset,
+    const int key_count = count - key < kCachedTile ? count - key : kCachedTile;
+    add_cached_keys(sums, weights + warp_index() * kCachedTile, q, keys + offset, values + offset,
                     key_count, C, HS, scale * kLog2E);
   }
 
@@ -110,14 +121,15 @@ __global__ __launch_bounds__(kCachedThreads, 1) void cached_attention_kernel(
     warp_maxima[warp_index()] = sums.max;
     warp_weights[warp_index()] = sums.weight;
   }
-  for (int i = 0; i < 4; ++i) {
-    warp_values[warp_index() * kMaxHeadSize + lane() * 4 + i] = sums.value[i];
+  float* lane_values = warp_values + warp_index() * kMaxHeadSize + lane() * kLaneColumns;
+  for (int i = 0; i < kLaneColumns / kValueVector; ++i) {
+    store_floats(lane_values + i * kValueVector, sums.value[i]);
   }
   block_barrier();
   // Warp 0 has seen at least one key, so the maximum is finite; a warp that saw none adds nothing.
   float max = kMinusInfinity;
   for (int w = 0; w < kCachedWarps; ++w) max = std::fmax(max, warp_maxima[w]);
-  for (int c = thread_index(); c < HS; c += block_size()) {
+  for (int c = thread_index(); c < HS; c += kCachedThreads) {
     float weight = 0.0f, value = 0.0f;
     for (int w = 0; w < kCachedWarps; ++w) {
       const float factor = cached_exp2<T>(warp_maxima[w] - max);
@@ -151,7 +163,7 @@ void cached_attention(Tensor<T, 3> out, In<T, 3> qkv, In<T, 3> keys, In<T, 3> va
           "cached_attention: the cache has more than 2^24 rows per sequence");
   constexpr std::size_t kBytes = SharedLayout()
                                      .add<float>(kMaxHeadSize)
-                                     .add<float>(kCachedThreads)
+                                     .add<float>(kCachedWarps * kCachedTile)
                                      .add<float>(kCachedWarps)
                                      .add<float>(kCachedWarps)
                                      .add<float>(kCachedWarps * kMaxHeadSize)

@@ -15,7 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_layout.h"
 #include "llmc/ops/attention/attention_row_terms.h"
-#include "llmc/ops/attention/attention_tiles_fp32.h"
+#include "llmc/ops/attention/attention_tiles_fma.h"
 #include "llmc/ops/dropout.h"
 
 namespace llmc {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_matrix(const Tile& tile, const T* data,
                                             std::int64_t j0, std::int64_t I, std::int64_t J,
                                             const Factor& factor) {
   const bool column_major = matrix.row == 1;
-  for (int n = thread_index(); n < Tile::kRows * Tile::kColumns; n += kFmaThreads) {
+  for (int n = bounded_fma_thread(); n < Tile::kRows * Tile::kColumns; n += kFmaThreads) {
     const int r = column_major ? n % Tile::kRows : n / Tile::kColumns;
     const int c = column_major ? n / Tile::kRows : n % Tile::kColumns;
     const bool in_bounds = i0 + r < I && j0 + c < J;
@@ -98,16 +98,18 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
   for (int r = 0; r < sum.R; ++r) {
     const std::int64_t i = i0 + sum.row(r);
     for (int g = 0; g < sum.G; ++g) {
-      PhiloxBits draw{};
+      PhiloxBits draw[kFmaWidth / 4] = {};
       if constexpr (kDropout == DropoutOperand::product) {
-        draw = mask.bits(i, (j0 + sum.column(g)) / 4, head);
+        for (int n = 0; n < kFmaWidth; n += 4) {
+          draw[n / 4] = mask.bits(i, (j0 + sum.column(g) + n) / 4, head);
+        }
       }
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < kFmaWidth; ++n) {
         const std::int64_t j = j0 + sum.column(g) + n;
         if (i >= I || j >= J) continue;
         T* element = out + i * c.row + j * c.column;
         const float dropout_factor =
-            kDropout == DropoutOperand::product ? mask.factor(draw.words[n]) : 1.0f;
+            kDropout == DropoutOperand::product ? mask.factor(draw[n / 4].words[n % 4]) : 1.0f;
         float value = factor * sum.v[r][g][n];
         if (row_dot != nullptr) {
           const float dot = row_dot[block_z() * padded_rows(I) + i];

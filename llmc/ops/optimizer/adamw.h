@@ -55,8 +55,8 @@ inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, d
 // and writes the bias corrections and the loss scale of the next step (optimizer_state.h). Initial
 // state: all zeros, except loss_scale if gradients are scaled (fp16).
 inline void begin_adamw(OptimizerState* state, const OptimizerOptions& options, Stream& stream) {
-  launch(begin_adamw_kernel, Grid{1, 1, 1}, 32, 0, stream, state, options.beta1, options.beta2,
-         static_cast<std::int32_t>(options.loss_scale_window));
+  launch(begin_adamw_kernel, Grid{1, 1, 1}, cooperating_threads(32), 0, stream, state,
+         options.beta1, options.beta2, static_cast<std::int32_t>(options.loss_scale_window));
 }
 
 // Constants of one update, computed once for all elements.

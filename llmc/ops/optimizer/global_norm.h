@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 #include "llmc/ops/array_sum.h"
 #include "llmc/ops/elementwise.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
@@ -21,27 +22,41 @@ inline std::int64_t squared_norm_count(std::int64_t n) {
   return ceil_div(n, kNormPiece);
 }
 
-// One warp per piece.
+// Pieces of a block, one per warp on a GPU.
+inline constexpr int kNormPiecesPerBlock = 8;
+
+// Sum of the squares of x[0 .. count), by one warp. count is at most kNormPiece.
+template <class T>
+__device__ __forceinline__ float squared_norm_of_piece(const T* x, std::int64_t count) {
+  constexpr int N = kOneThreadBlocks ? 32 : kVecSize<T>;
+  constexpr int kLanes = cooperating_threads(32);
+  constexpr int kVectors = kNormPiece / (kLanes * N);
+  // A GPU loads all vectors before it adds the first.
+  constexpr int kPrefetchVectors = kOneThreadBlocks ? 1 : kVectors;
+  Floats<N> sums;  // one chain of additions per vector element
+  for (int j = 0; j < kVectors; j += kPrefetchVectors) {
+    Vec<T, N> v[kPrefetchVectors];
+    for (int a = 0; a < kPrefetchVectors; ++a) {
+      const int i = ((j + a) * kLanes + lane()) * N;
+      v[a] = load_up_to<N>(x + i, count - i);
+    }
+    for (int a = 0; a < kPrefetchVectors; ++a) sums += to_floats(v[a]) * to_floats(v[a]);
+  }
+  return warp_sum(sum_of(sums));
+}
+
 template <class T>
 __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::int64_t n) {
-  constexpr int N = kPerThread<T>;
-  const std::int64_t piece = block_x() * warps_per_block() + warp_index();
-  const std::int64_t first = piece * kNormPiece;
-  if (first >= n) return;
-  constexpr int kVectors = kNormPiece / (32 * N);
-  Vec<T, N> v[kVectors];
-  for (int j = 0; j < kVectors; ++j) {
-    const std::int64_t i = first + (j * 32 + lane()) * N;
-    v[j] = load_up_to<N>(x + i, n - i);
+  constexpr int kPiecesPerWarp = kOneThreadBlocks ? kNormPiecesPerBlock : 1;
+  const int warps = cooperating_threads(warps_per_block());
+  for (int p = 0; p < kPiecesPerWarp; ++p) {
+    const std::int64_t piece = (block_x() * kPiecesPerWarp + p) * warps + warp_index();
+    const std::int64_t first = piece * kNormPiece;
+    if (first >= n) return;
+    const float sum =
+        squared_norm_of_piece(x + first, n - first < kNormPiece ? n - first : kNormPiece);
+    if (lane() == 0) partials[piece] = sum;
   }
-  Vec<float, N> sums{};  // one per vector element: independent chains of additions
-  for (int j = 0; j < kVectors; ++j) {
-    for (int k = 0; k < N; ++k) sums[k] += to_float(v[j][k]) * to_float(v[j][k]);
-  }
-  float sum = 0.0f;
-  for (int k = 0; k < N; ++k) sum += sums[k];
-  sum = warp_sum(sum);
-  if (lane() == 0) partials[piece] = sum;
 }
 
 // partials[j] = sum of squares of x[1024 j .. min(1024 (j+1), n)) for j < squared_norm_count(n). x
@@ -50,9 +65,11 @@ __global__ void squared_norm_partials_kernel(float* partials, const T* x, std::i
 template <class T>
 void squared_norm_partials(float* partials, const T* x, std::int64_t n, Stream& stream) {
   const std::int64_t pieces = squared_norm_count(n);
-  const int warps = static_cast<int>(std::clamp<std::int64_t>(pieces, 1, 8));
-  launch(squared_norm_partials_kernel<T>, Grid{ceil_div(pieces, warps), 1, 1}, warps * 32, 0,
-         stream, partials, x, n);
+  const int pieces_per_block =
+      static_cast<int>(std::clamp<std::int64_t>(pieces, 1, kNormPiecesPerBlock));
+  launch(squared_norm_partials_kernel<T>,
+         Grid{ceil_div(pieces, kOneThreadBlocks ? kNormPiecesPerBlock : pieces_per_block), 1, 1},
+         cooperating_threads(pieces_per_block * 32), 0, stream, partials, x, n);
 }
 
 inline __global__ void finish_global_norm_kernel(OptimizerState* state, const float* partials,
@@ -81,8 +98,8 @@ inline __global__ void finish_global_norm_kernel(OptimizerState* state, const fl
 // clipping. loss is one unscaled number in device memory that must be finite too, or null.
 inline void finish_global_norm(OptimizerState* state, const float* partials, std::int64_t count,
                                float max_norm, const float* loss, Stream& stream) {
-  launch(finish_global_norm_kernel, Grid{1, 1, 1}, array_sum_threads(count), array_sum_shared(),
-         stream, state, partials, count, max_norm, loss);
+  launch(finish_global_norm_kernel, Grid{1, 1, 1}, cooperating_threads(array_sum_threads(count)),
+         array_sum_shared(), stream, state, partials, count, max_norm, loss);
 }
 
 }  // namespace llmc

@@ -1,9 +1,10 @@
-// Flash attention, forward, in IEEE fp32: the algorithm of flash_attention_forward.h with fused
-// multiply-adds, std::exp2, and tiles in ascending order of keys.
+// Flash attention, forward, with fused multiply-adds in IEEE fp32: the algorithm of
+// flash_attention_forward.h with accurate_exp2, and tiles in ascending order of keys. T is the type
+// of the tensors; loads widen it and stores round to it.
 //
-// A block processes 64 queries of one head. For each tile of keys, all 128 threads compute the
-// scores in shared memory. Four neighbouring lanes then update each row's running softmax there,
-// and all threads add P V to the output in their registers.
+// A block processes kQueries queries of one head. For each tile of keys, all threads compute the
+// scores in shared memory. Four neighbouring lanes (kRowLanes) then update each row's running
+// softmax there, and all threads add P V to the output in their registers.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,15 @@
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_dropout.h"
 #include "llmc/ops/attention/attention_layout.h"
-#include "llmc/ops/attention/attention_tiles_fp32.h"
+#include "llmc/ops/attention/attention_tiles_fma.h"
 
 namespace llmc {
 
 template <int kHeadTile>
-struct FlashForwardFp32Tiling {
-  static constexpr int kQueries = 64;
-  static constexpr int kKeys = kHeadTile <= 64 ? 64 : 32;
+struct FlashForwardFmaTiling {
+  // One thread's tiles fit in the L1 cache of a core.
+  static constexpr int kQueries = kOneThreadBlocks ? 32 : 64;
+  static constexpr int kKeys = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
 
   using QueryTile = PaddedTile<kQueries, kHeadTile>;
   using KeyTile = PaddedTile<kHeadTile, kKeys>;  // transposed
@@ -34,15 +36,27 @@ struct FlashForwardFp32Tiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// The running softmax of the rows that this thread shares with its three neighbours: rows
+// The sum and the largest of the values of the lanes that share a row.
+__device__ __forceinline__ float row_lanes_sum(float x) {
+  return kRowLanes == 1 ? x : quad_sum(x);
+}
+__device__ __forceinline__ float row_lanes_max(float x) {
+  return kRowLanes == 1 ? x : quad_max(x);
+}
+
+// The running softmax of the rows that this thread shares with its neighbours: on a GPU rows
 // thread / 4, thread / 4 + 32, ...
 template <int kRows>
 struct RowSoftmax {
-  static constexpr int kPasses = kRows / (kFmaThreads / 4);
+  static constexpr int kRowThreads = kFmaThreads / kRowLanes;
+  static constexpr int kPasses = kRows / kRowThreads;
   float max[kPasses];
   float sum[kPasses];
 
-  __device__ static int row(int pass) { return thread_index() / 4 + pass * (kFmaThreads / 4); }
+  __device__ static int row(int pass) {
+    return bounded_fma_thread() / kRowLanes + pass * kRowThreads;
+  }
+  __device__ static int lane_in_row() { return bounded_fma_thread() % kRowLanes; }
 
   __device__ void clear() {
     for (int i = 0; i < kPasses; ++i) {
@@ -55,23 +69,27 @@ struct RowSoftmax {
   // factor of the row's earlier sums. A row that has seen no key yet keeps max = -inf and p = 0:
   // the offset is 0 then.
   template <class Tile>
-  __device__ void step(const Tile& scores, float* corrections) {
+  __device__ LLMC_INLINE_ON_GPU void step(const Tile& scores, float* corrections) {
+    constexpr int W = kSoftmaxWidth;
     for (int i = 0; i < kPasses; ++i) {
       float* s = scores.row(row(i));
-      const int part = thread_index() % 4;
-      float row_max = max[i];
-      for (int j = part; j < Tile::kColumns; j += 4) row_max = std::fmax(row_max, s[j]);
-      row_max = quad_max(row_max);
+      const int first = lane_in_row() * W;
+      Vec<float, W> lane_max = broadcast<W>(max[i]);
+      for (int c = first; c < Tile::kColumns; c += kRowLanes * W) {
+        lane_max = max_elements(lane_max, load_vec<W>(s + c));
+      }
+      const float row_max = row_lanes_max(max_of(lane_max));
       const float offset = row_max == kMinusInfinity ? 0.0f : row_max;
-      const float correction = std::exp2(max[i] - offset);
-      float tile_sum = 0.0f;
-      for (int j = part; j < Tile::kColumns; j += 4) {
-        s[j] = std::exp2(s[j] - offset);
-        tile_sum += s[j];
+      const float correction = accurate_exp2(max[i] - offset);
+      Vec<float, W> lane_sum = {};
+      for (int c = first; c < Tile::kColumns; c += kRowLanes * W) {
+        const Vec<float, W> p = accurate_exp2(load_vec<W>(s + c) - offset);
+        lane_sum = lane_sum + p;
+        store_vec(s + c, p);
       }
       max[i] = row_max;
-      sum[i] = sum[i] * correction + quad_sum(tile_sum);
-      if (part == 0) corrections[row(i)] = correction;
+      sum[i] = sum[i] * correction + row_lanes_sum(sum_of(lane_sum));
+      if (lane_in_row() == 0) corrections[row(i)] = correction;
     }
   }
 };
@@ -86,10 +104,10 @@ __device__ __forceinline__ void scale_and_mask(FmaBlock<kRows, kColumns>& s, flo
     const int query = q0 + s.row(r);
     const int min_key = needs_mask ? visibility.first_key(query) : 0;
     for (int g = 0; g < s.G; ++g) {
-      for (int j = 0; j < 4; ++j) {
-        const int key = k0 + s.column(g) + j;
-        const bool is_masked = needs_mask && (key > query || key < min_key);
-        s.v[r][g][j] = is_masked ? kMinusInfinity : s.v[r][g][j] * scale_log2;
+      const int key = k0 + s.column(g);
+      s.v[r][g] = s.v[r][g] * scale_log2;
+      if (needs_mask) {
+        s.v[r][g] = keep_range(s.v[r][g], min_key - key, query - key, kMinusInfinity);
       }
     }
   }
@@ -101,18 +119,16 @@ __device__ __forceinline__ void multiply_rows(FmaBlock<kRows, kColumns>& c,
                                               const float* row_factor) {
   for (int r = 0; r < c.R; ++r) {
     const float factor = row_factor[c.row(r)];
-    for (int g = 0; g < c.G; ++g) {
-      for (int j = 0; j < 4; ++j) c.v[r][g][j] *= factor;
-    }
+    for (int g = 0; g < c.G; ++g) c.v[r][g] = c.v[r][g] * factor;
   }
 }
 
 // Grid (query tiles, NH, B).
-template <int kHeadTile, bool kDropout>
-__global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kernel(
-    float* out, float* lse, const float* qkv, const std::int32_t* doc_start, AttentionShape shape,
+template <class T, int kHeadTile, bool kDropout>
+__global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fma_kernel(
+    T* out, float* lse, const T* qkv, const std::int32_t* doc_start, AttentionShape shape,
     float scale, Dropout dropout) {
-  using Tiling = FlashForwardFp32Tiling<kHeadTile>;
+  using Tiling = FlashForwardFmaTiling<kHeadTile>;
   constexpr int kQueries = Tiling::kQueries;
   constexpr int kKeys = Tiling::kKeys;
 
@@ -125,14 +141,15 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
 
   const int b = static_cast<int>(block_z());
   const int h = static_cast<int>(block_y());
-  const int T = static_cast<int>(shape.T);
+  const int T_ = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
   const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // most keys first
-  const int last_query = (q0 + kQueries < T ? q0 + kQueries : T) - 1;
-  const Visibility visibility{doc_start == nullptr ? nullptr : doc_start + b * shape.T, T};
+  const int last_query = (q0 + kQueries < T_ ? q0 + kQueries : T_) - 1;
+  const Visibility visibility{doc_start == nullptr ? nullptr : doc_start + b * shape.T, T_};
   const float scale_log2 = scale * kLog2E;
+  const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
 
-  load_tile(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(), T - q0, HS);
+  load_tile(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(), T_ - q0, HS);
   FmaBlock<kQueries, kHeadTile> o = {};
   RowSoftmax<kQueries> softmax;
   softmax.clear();
@@ -142,14 +159,14 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int tile = first_tile; tile <= last_query / kKeys; ++tile) {
     const int k0 = tile * kKeys;
-    const float* k = qkv + shape.qkv_offset(b, k0, h) + shape.C();
+    const T* k = qkv + shape.qkv_offset(b, k0, h) + shape.C();
     block_barrier();  // the previous tile has been read
-    load_tile_transposed(keys, k, shape.qkv_stride(), T - k0, HS);
-    load_tile(values, k + shape.C(), shape.qkv_stride(), T - k0, HS);
+    load_tile_transposed(keys, k, shape.qkv_stride(), T_ - k0, HS);
+    load_tile(values, k + shape.C(), shape.qkv_stride(), T_ - k0, HS);
     block_barrier();
 
     FmaBlock<kQueries, kKeys> s = {};
-    multiply_add(s, queries, keys, kHeadTile);
+    multiply_add(s, queries, keys, depth);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     scale_and_mask(s, scale_log2, visibility, needs_mask, q0, k0);
     store_block(scores, s);
@@ -158,31 +175,30 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fp32_kern
     if constexpr (kDropout) drop_probabilities(scores, mask, q0, k0, h);
     block_barrier();
     multiply_rows(o, row_factor);
-    multiply_add(o, scores, values, kKeys);
+    multiply_add(o, scores, values, kKeys, HS);
   }
 
   block_barrier();
   float* row_lse = lse + (b * shape.NH + h) * shape.T;
   for (int i = 0; i < softmax.kPasses; ++i) {
     const int row = softmax.row(i);
-    if (thread_index() % 4 == 0) row_factor[row] = 1.0f / softmax.sum[i];
-    if (thread_index() % 4 == 0 && q0 + row < T) {
+    if (softmax.lane_in_row() == 0) row_factor[row] = 1.0f / softmax.sum[i];
+    if (softmax.lane_in_row() == 0 && q0 + row < T_) {
       row_lse[q0 + row] = softmax.max[i] * kLn2 + std::log(softmax.sum[i]);
     }
   }
   block_barrier();
   multiply_rows(o, row_factor);
-  store_block(out + shape.out_offset(b, q0, h), shape.C(), T - q0, HS, o,
+  store_block(out + shape.out_offset(b, q0, h), shape.C(), T_ - q0, HS, o,
               kDropout ? mask.scale : 1.0f);
 }
 
-template <bool kDropout>
-void launch_flash_forward_fp32(float* out, float* lse, const float* qkv,
-                               const std::int32_t* doc_start, const AttentionShape& shape,
-                               const Dropout& dropout, Stream& stream) {
-  dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
-    using Tiling = FlashForwardFp32Tiling<kHeadTile>;
-    launch(flash_attention_forward_fp32_kernel<kHeadTile, kDropout>,
+template <class T, bool kDropout>
+void launch_flash_forward_fma(T* out, float* lse, const T* qkv, const std::int32_t* doc_start,
+                              const AttentionShape& shape, const Dropout& dropout, Stream& stream) {
+  dispatch_fma_head_tile(shape.HS, [&]<int kHeadTile>() {
+    using Tiling = FlashForwardFmaTiling<kHeadTile>;
+    launch(flash_attention_forward_fma_kernel<T, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, kFmaThreads,
            Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS),
            dropout);

@@ -1,6 +1,7 @@
-// Flash attention, backward, in IEEE fp32: the two kernels of flash_attention_backward.h with fused
-// multiply-adds and std::exp2. Scores and their gradients pass through shared memory from the
-// threads that compute them to those that sum over them.
+// Flash attention, backward, with fused multiply-adds in IEEE fp32: the two kernels of
+// flash_attention_backward.h with accurate_exp2. T is the type of the tensors. Scores and their
+// gradients pass through shared memory from the threads that compute them to those that sum over
+// them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include "llmc/ops/attention/attention_dropout.h"
 #include "llmc/ops/attention/attention_layout.h"
 #include "llmc/ops/attention/attention_row_terms.h"
-#include "llmc/ops/attention/attention_tiles_fp32.h"
+#include "llmc/ops/attention/attention_tiles_fma.h"
 
 namespace llmc {
 
@@ -18,9 +19,9 @@ namespace llmc {
 // first_query, columns are keys from first_key. Rows beyond T have an infinite log-sum-exp, so
 // P = 0 there. With dropout, dP is that of the kept probabilities, and s ends as the terms of dV:
 // kept P times the scale.
-template <bool kDropout, int kRows, int kColumns>
-__device__ __forceinline__ void score_gradients_fp32(
-    FmaBlock<kRows, kColumns>& s, FmaBlock<kRows, kColumns>& dp, const BackwardHead<float>& head,
+template <bool kDropout, int kRows, int kColumns, class T>
+__device__ LLMC_INLINE_ON_GPU void score_gradients_fma(
+    FmaBlock<kRows, kColumns>& s, FmaBlock<kRows, kColumns>& dp, const BackwardHead<T>& head,
     float scale_log2, bool needs_mask, int first_query, int first_key, const DropoutMask& mask) {
   for (int r = 0; r < s.R; ++r) {
     const int query = first_query + s.row(r);
@@ -28,20 +29,20 @@ __device__ __forceinline__ void score_gradients_fp32(
     const float lse = head.lse_log2[query];
     const float dot = head.dot[query];
     for (int g = 0; g < s.G; ++g) {
-      PhiloxBits bits{};
+      const int first_of_group = first_key + s.column(g);
+      Vec<float, kFmaWidth> factors = broadcast<kFmaWidth>(1.0f);  // of dropout
       if constexpr (kDropout) {
-        bits =
-            mask.bits(query, (first_key + s.column(g)) / 4, static_cast<std::int64_t>(block_y()));
+        for (int j = 0; j < kFmaWidth; j += 4) {
+          const PhiloxBits bits = mask.bits(query, (first_of_group + j) / 4, block_y());
+          for (int i = 0; i < 4; ++i) factors[j + i] = mask.factor(bits.words[i]);
+        }
       }
-      for (int j = 0; j < 4; ++j) {
-        const int key = first_key + s.column(g) + j;
-        const bool is_masked = needs_mask && (key > query || key < min_key);
-        float& p = s.v[r][g][j];
-        p = is_masked ? 0.0f : std::exp2(p * scale_log2 - lse);
-        const float dropout_factor = kDropout ? mask.factor(bits.words[j]) : 1.0f;
-        dp.v[r][g][j] = p * (dropout_factor * dp.v[r][g][j] - dot);
-        p *= dropout_factor;
-      }
+      auto& score = s.v[r][g];
+      auto& gradient = dp.v[r][g];
+      auto p = accurate_exp2(score * scale_log2 - lse);
+      if (needs_mask) p = keep_range(p, min_key - first_of_group, query - first_of_group, 0.0f);
+      gradient = p * (factors * gradient - dot);
+      score = p * factors;
     }
   }
 }
@@ -49,8 +50,8 @@ __device__ __forceinline__ void score_gradients_fp32(
 // ---- dK and dV --------------------------------------------------------------------------------
 
 template <int kHeadTile>
-struct FlashBackwardKeyFp32Tiling {
-  static constexpr int kKeys = kHeadTile <= 64 ? 64 : 32;
+struct FlashBackwardKeyFmaTiling {
+  static constexpr int kKeys = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
   static constexpr int kQueries = 32;
   static_assert(kKeys % kQueries == 0 && kRowTermPadding % kQueries == 0);
 
@@ -69,11 +70,11 @@ struct FlashBackwardKeyFp32Tiling {
 };
 
 // Grid (key tiles, NH, B).
-template <int kHeadTile, bool kDropout>
-__global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32_kernel(
-    float* d_qkv, const float* d_out, const float* qkv, RowTerms terms,
-    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
-  using Tiling = FlashBackwardKeyFp32Tiling<kHeadTile>;
+template <class T, int kHeadTile, bool kDropout>
+__global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fma_kernel(
+    T* d_qkv, const T* d_out, const T* qkv, RowTerms terms, const std::int32_t* doc_start,
+    AttentionShape shape, float scale, Dropout dropout) {
+  using Tiling = FlashBackwardKeyFmaTiling<kHeadTile>;
   constexpr int kKeys = Tiling::kKeys;
   constexpr int kQueries = Tiling::kQueries;
 
@@ -85,52 +86,53 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fp32
   const typename Tiling::ScoreTile probabilities{shared.take<float>(Tiling::ScoreTile::kElements)};
   const typename Tiling::ScoreTile d_scores{shared.take<float>(Tiling::ScoreTile::kElements)};
 
-  const BackwardHead<float> head(d_out, qkv, terms, doc_start, shape, static_cast<int>(block_z()),
-                                 static_cast<int>(block_y()));
+  const BackwardHead<T> head(d_out, qkv, terms, doc_start, shape, static_cast<int>(block_z()),
+                             static_cast<int>(block_y()));
   const Visibility& visibility = head.visibility;
   const std::int64_t C = shape.C();
   const std::int64_t stride = shape.qkv_stride();
-  const int T = static_cast<int>(shape.T);
+  const int T_ = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
+  const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
   const int k0 = static_cast<int>(block_x()) * kKeys;
-  const int last_key = (k0 + kKeys < T ? k0 + kKeys : T) - 1;
+  const int last_key = (k0 + kKeys < T_ ? k0 + kKeys : T_) - 1;
 
-  load_tile_transposed(keys, head.qkv + k0 * stride + C, stride, T - k0, HS);
-  load_tile_transposed(values, head.qkv + k0 * stride + 2 * C, stride, T - k0, HS);
+  load_tile_transposed(keys, head.qkv + k0 * stride + C, stride, T_ - k0, HS);
+  load_tile_transposed(values, head.qkv + k0 * stride + 2 * C, stride, T_ - k0, HS);
   FmaBlock<kKeys, kHeadTile> dk = {};
   FmaBlock<kKeys, kHeadTile> dv = {};
   DropoutMask mask{};
   if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
   // Queries before k0 and documents that begin after last_key do not see the keys.
-  for (int q0 = k0; q0 < T && visibility.first_key(q0) <= last_key; q0 += kQueries) {
+  for (int q0 = k0; q0 < T_ && visibility.first_key(q0) <= last_key; q0 += kQueries) {
     block_barrier();  // the previous tile has been read
-    load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
-    load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
+    load_tile(queries, head.qkv + q0 * stride, stride, T_ - q0, HS);
+    load_tile(d_outs, head.d_out + q0 * C, C, T_ - q0, HS);
     block_barrier();
     FmaBlock<kQueries, kKeys> p = {};
     FmaBlock<kQueries, kKeys> ds = {};
-    multiply_add(p, queries, keys, kHeadTile);
-    multiply_add(ds, d_outs, values, kHeadTile);
+    multiply_add(p, queries, keys, depth);
+    multiply_add(ds, d_outs, values, depth);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
+    score_gradients_fma<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
     store_block(probabilities, p);
     store_block(d_scores, ds);
     block_barrier();
-    multiply_add_transposed(dv, probabilities, d_outs, kQueries);
-    multiply_add_transposed(dk, d_scores, queries, kQueries);
+    multiply_add_transposed(dv, probabilities, d_outs, kQueries, HS);
+    multiply_add_transposed(dk, d_scores, queries, kQueries, HS);
   }
 
-  float* d_k = d_qkv + shape.qkv_offset(block_z(), k0, block_y()) + C;
-  store_block(d_k, stride, T - k0, HS, dk, scale);
-  store_block(d_k + C, stride, T - k0, HS, dv, 1.0f);
+  T* d_k = d_qkv + shape.qkv_offset(block_z(), k0, block_y()) + C;
+  store_block(d_k, stride, T_ - k0, HS, dk, scale);
+  store_block(d_k + C, stride, T_ - k0, HS, dv, 1.0f);
 }
 
 // ---- dQ ---------------------------------------------------------------------------------------
 
 template <int kHeadTile>
-struct FlashBackwardQueryFp32Tiling {
-  static constexpr int kQueries = kHeadTile <= 64 ? 64 : 32;
+struct FlashBackwardQueryFmaTiling {
+  static constexpr int kQueries = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
   static constexpr int kKeys = 32;
   static_assert(kRowTermPadding % kQueries == 0);
 
@@ -150,11 +152,11 @@ struct FlashBackwardQueryFp32Tiling {
 };
 
 // Grid (query tiles, NH, B).
-template <int kHeadTile, bool kDropout>
-__global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp32_kernel(
-    float* d_qkv, const float* d_out, const float* qkv, RowTerms terms,
-    const std::int32_t* doc_start, AttentionShape shape, float scale, Dropout dropout) {
-  using Tiling = FlashBackwardQueryFp32Tiling<kHeadTile>;
+template <class T, int kHeadTile, bool kDropout>
+__global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fma_kernel(
+    T* d_qkv, const T* d_out, const T* qkv, RowTerms terms, const std::int32_t* doc_start,
+    AttentionShape shape, float scale, Dropout dropout) {
+  using Tiling = FlashBackwardQueryFmaTiling<kHeadTile>;
   constexpr int kQueries = Tiling::kQueries;
   constexpr int kKeys = Tiling::kKeys;
 
@@ -168,57 +170,57 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fp
   const typename Tiling::KeyTile keys{shared.take<float>(Tiling::KeyTile::kElements)};
   const typename Tiling::ScoreTile d_scores{shared.take<float>(Tiling::ScoreTile::kElements)};
 
-  const BackwardHead<float> head(d_out, qkv, terms, doc_start, shape, static_cast<int>(block_z()),
-                                 static_cast<int>(block_y()));
+  const BackwardHead<T> head(d_out, qkv, terms, doc_start, shape, static_cast<int>(block_z()),
+                             static_cast<int>(block_y()));
   const Visibility& visibility = head.visibility;
   const std::int64_t C = shape.C();
   const std::int64_t stride = shape.qkv_stride();
-  const int T = static_cast<int>(shape.T);
+  const int T_ = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
+  const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
   const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // most keys first
-  const int last_query = (q0 + kQueries < T ? q0 + kQueries : T) - 1;
+  const int last_query = (q0 + kQueries < T_ ? q0 + kQueries : T_) - 1;
 
-  load_tile(queries, head.qkv + q0 * stride, stride, T - q0, HS);
-  load_tile(d_outs, head.d_out + q0 * C, C, T - q0, HS);
+  load_tile(queries, head.qkv + q0 * stride, stride, T_ - q0, HS);
+  load_tile(d_outs, head.d_out + q0 * C, C, T_ - q0, HS);
   FmaBlock<kQueries, kHeadTile> dq = {};
   DropoutMask mask{};
   if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
   const int first_tile = visibility.first_key(q0) / kKeys;
   for (int k0 = first_tile * kKeys; k0 <= last_query; k0 += kKeys) {
-    const float* k = head.qkv + k0 * stride + C;
+    const T* k = head.qkv + k0 * stride + C;
     block_barrier();  // the previous tile has been read
-    load_tile_transposed(keys_transposed, k, stride, T - k0, HS);
-    load_tile_transposed(values_transposed, k + C, stride, T - k0, HS);
-    load_tile(keys, k, stride, T - k0, HS);
+    load_tile_transposed(keys_transposed, k, stride, T_ - k0, HS);
+    load_tile_transposed(values_transposed, k + C, stride, T_ - k0, HS);
+    load_tile(keys, k, stride, T_ - k0, HS);
     block_barrier();
     FmaBlock<kQueries, kKeys> p = {};
     FmaBlock<kQueries, kKeys> ds = {};
-    multiply_add(p, queries, keys_transposed, kHeadTile);
-    multiply_add(ds, d_outs, values_transposed, kHeadTile);
+    multiply_add(p, queries, keys_transposed, depth);
+    multiply_add(ds, d_outs, values_transposed, depth);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
-    score_gradients_fp32<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
+    score_gradients_fma<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
     store_block(d_scores, ds);
     block_barrier();
-    multiply_add(dq, d_scores, keys, kKeys);
+    multiply_add(dq, d_scores, keys, kKeys, HS);
   }
-  store_block(d_qkv + shape.qkv_offset(block_z(), q0, block_y()), stride, T - q0, HS, dq, scale);
+  store_block(d_qkv + shape.qkv_offset(block_z(), q0, block_y()), stride, T_ - q0, HS, dq, scale);
 }
 
-template <bool kDropout>
-void launch_flash_backward_fp32(float* d_qkv, const float* d_out, const float* qkv,
-                                const RowTerms& terms, const std::int32_t* doc_start,
-                                const AttentionShape& shape, const Dropout& dropout,
-                                Stream& stream) {
-  dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
+template <class T, bool kDropout>
+void launch_flash_backward_fma(T* d_qkv, const T* d_out, const T* qkv, const RowTerms& terms,
+                               const std::int32_t* doc_start, const AttentionShape& shape,
+                               const Dropout& dropout, Stream& stream) {
+  dispatch_fma_head_tile(shape.HS, [&]<int kHeadTile>() {
     const float scale = attention_scale(shape.HS);
-    using KeyTiling = FlashBackwardKeyFp32Tiling<kHeadTile>;
-    launch(flash_attention_backward_key_fp32_kernel<kHeadTile, kDropout>,
+    using KeyTiling = FlashBackwardKeyFmaTiling<kHeadTile>;
+    launch(flash_attention_backward_key_fma_kernel<T, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, KeyTiling::kKeys), shape.NH, shape.B}, kFmaThreads,
            KeyTiling::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
            dropout);
-    using QueryTiling = FlashBackwardQueryFp32Tiling<kHeadTile>;
-    launch(flash_attention_backward_query_fp32_kernel<kHeadTile, kDropout>,
+    using QueryTiling = FlashBackwardQueryFmaTiling<kHeadTile>;
+    launch(flash_attention_backward_query_fma_kernel<T, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, QueryTiling::kQueries), shape.NH, shape.B}, kFmaThreads,
            QueryTiling::kSharedBytes, stream, d_qkv, d_out, qkv, terms, doc_start, shape, scale,
            dropout);

@@ -1,0 +1,93 @@
+// e^x and 2^x in fp32 without branches or calls, so that loops over them vectorise. F is float or a
+// vector type of the compiler.
+//
+// Both write the result as 2^n * e^r with an integer n and |r| <= ln(2) / 2, and e^r as its Taylor
+// polynomial of degree 7, whose remainder is below r^8 / 8! = 5.2e-9, a tenth of the rounding
+// error. test_host_exponential.cpp checks all exponents against the C library.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "llmc/device/target.h"
+
+namespace llmc::host {
+
+// 1.5 * 2^23: adding it rounds a number of magnitude below 2^22 to an integer, which is then in the
+// lowest bits of the sum.
+inline constexpr float kRoundToInteger = 12582912.0f;
+
+// Integers as wide as F.
+template <class F>
+struct IntegersOf {
+#ifndef __CUDACC__
+  typedef std::uint32_t Unsigned __attribute__((vector_size(sizeof(F))));
+  typedef std::int32_t Signed __attribute__((vector_size(sizeof(F))));
+#endif
+};
+template <>
+struct IntegersOf<float> {
+  using Unsigned = std::uint32_t;
+  using Signed = std::int32_t;
+};
+template <class F>
+using Unsigned = typename IntegersOf<F>::Unsigned;
+template <class F>
+using Signed = typename IntegersOf<F>::Signed;
+
+// Returns the integer that `sum` = x + kRoundToInteger holds; 0 bits of a NaN are meaningless.
+template <class F>
+__forceinline__ Unsigned<F> integer_bits(F sum) {
+  return std::bit_cast<Unsigned<F>>(sum) - std::bit_cast<std::uint32_t>(kRoundToInteger);
+}
+
+// y * 2^n for |n| <= 252, in two factors, because 2^n itself may be beyond the range of fp32.
+// Results below the normal range are rounded as usual.
+template <class F>
+__forceinline__ F multiply_by_power(F y, Unsigned<F> n) {
+  const auto half = std::bit_cast<Unsigned<F>>(std::bit_cast<Signed<F>>(n) >> 1);
+  const F first = std::bit_cast<F>((half + 127) << 23);
+  const F second = std::bit_cast<F>((n - half + 127) << 23);
+  return y * first * second;
+}
+
+template <class F>
+__forceinline__ F exp_polynomial(F r) {
+  F p = r * (1.0f / 5040.0f) + 1.0f / 720.0f;
+  p = p * r + 1.0f / 120.0f;
+  p = p * r + 1.0f / 24.0f;
+  p = p * r + 1.0f / 6.0f;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  return p * r + 1.0f;
+}
+
+// Limits x to [-limit, limit], at which the results are already 0 and infinity. NaN stays NaN.
+template <class F>
+__forceinline__ F clamp_exponent(F x, float limit) {
+  const F min_ = F{} - limit, max_ = F{} + limit;
+  const F low = x < min_ ? min_ : x;
+  return low > max_ ? max_ : low;
+}
+
+template <class F>
+__forceinline__ F exp2(F x) {
+  constexpr float kLn2 = 0.69314718055994530942f;
+  x = clamp_exponent(x, 200.0f);
+  const F sum = x + kRoundToInteger;
+  const F n = sum - kRoundToInteger;
+  return multiply_by_power(exp_polynomial((x - n) * kLn2), integer_bits(sum));
+}
+
+__forceinline__ float exp(float x) {
+  constexpr float kLog2E = 1.44269504088896340736f;
+  // ln(2) in two parts. The first has few bits, so that its product with n is exact.
+  constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  x = clamp_exponent(x, 138.0f);
+  const float sum = x * kLog2E + kRoundToInteger;
+  const float n = sum - kRoundToInteger;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  return multiply_by_power(exp_polynomial(r), integer_bits(sum));
+}
+
+}  // namespace llmc::host
