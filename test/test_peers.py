@@ -124,6 +124,59 @@ def test_timing_responds_to_requests(program, folder):
         expect(abs(a["tok_per_s"] * a["step_ms"] / (1000 * a["batch_size"] * 32) - 1) < 1e-9, f"{a}")
 
 
+def host_step(*arguments, folder, code=0):
+    """Runs host_step.py, which needs no PyTorch itself."""
+    return run([sys.executable, PEERS / "host_step.py", *arguments], folder, code)
+
+
+def test_steps_on_the_cpu_are_timed_in_turns(program, folder):
+    require_modules("torch, numpy")
+    done = host_step("--dry", "--rounds", 2, "--train-gpt2", program, "--json", "times.json", folder=folder)
+    record = json.loads((folder / "times.json").read_text())
+    keys = {"machine", "model", "batch_size", "seq_len", "rounds", "steps", "warmup", "sides", "time_ratios",
+            "unavailable", "notes"}
+    expect(set(record) == keys and not record["unavailable"], f"{record}")
+    sides = {side["name"]: side for side in record["sides"]}
+    expect(list(sides) == ["ours fp32", "ours bf16", "PyTorch fp32 eager", "PyTorch bf16 autocast eager",
+                           "PyTorch bf16 masters eager"], f"{list(sides)}")
+    for name, side in sides.items():
+        ms = side["ms"]
+        expect(0 < ms["min"] <= ms["median"] <= ms["max"] and len(ms["rounds"]) == 2 and side["peak_mib"] > 0, f"{side}")
+        # The initial weights have the same distribution, but other values; another vocabulary differs more.
+        expect(abs(side["loss"] / sides["ours fp32"]["loss"] - 1) < 0.03, f"the loss of {name} is {side['loss']}")
+        expect(name in done.stdout, done.stdout)
+    for dtype in ("fp32", "bf16"):
+        ratio = record["time_ratios"][dtype]
+        theirs = sides[ratio["pytorch"]]
+        expect(theirs["dtype"] == dtype and ratio["median"] > 0, f"{ratio}")
+        quotients = [a / b for a, b in zip(sides[f"ours {dtype}"]["ms"]["rounds"], theirs["ms"]["rounds"])]
+        expect(ratio["rounds"] == quotients, f"{ratio['rounds']}, not {quotients}")
+
+
+def test_steps_on_the_cpu_are_timed_without_pytorch(program, folder):
+    (folder / "python").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "python").chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(folder / "python")}
+    done = subprocess.run([sys.executable, PEERS / "host_step.py", "--dry", "--train-gpt2", program], cwd=folder,
+                          env=environment, capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, done.stderr[-800:])
+    expect("ours bf16" in done.stdout and "result:" not in done.stdout, done.stdout)
+    expect("cannot import PyTorch" in done.stdout and "pip install torch numpy" in done.stdout, done.stdout)
+
+
+def test_timing_on_the_cpu_reports_wrong_flags(program, folder):
+    for flags, reason in ((["--dtypes", "fp32,fp8"], "--dtypes fp32,fp8; allowed: fp32, bf16"),
+                          (["--rounds", 0], "--rounds 0; allowed: 1 or more"),
+                          (["--seq-len", 1025], "--seq-len 1025; allowed: 1 to 1024"),
+                          (["--model", "d13"], "--model"), (["--train", "none.bin"], "--train none.bin: no such file"),
+                          (["--train-gpt2", "none"], "--train-gpt2 none: no such file"), (["--dri"], "--dri")):
+        done = host_step("--train-gpt2", program, *flags, folder=folder, code=2)
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        expect(len(errors) == 1 and reason in errors[0] and done.stdout == "", f"{flags}: {done.stderr}")
+    done = host_step("--train-gpt2", "/bin/false", "--dry", folder=folder, code=1)
+    expect(done.stderr.strip() == "host_step.py: ours fp32: exit code 1", done.stderr)
+
+
 def test_equal_seeds_give_equal_files_and_errors_name_the_file(program, folder):
     require_modules("torch, numpy")
     make_inputs(folder, 1000)
