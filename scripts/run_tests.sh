@@ -23,9 +23,6 @@ mkdir -p "$logs"
 
 if [ -n "${SANITIZE:-}" ]; then
   export LLMC_TINY=${LLMC_TINY:-1}
-  # BLAS threads are not instrumented: the race check sees the work of BLAS only if it has no
-  # threads.
-  export OPENBLAS_NUM_THREADS=1
   export ASAN_OPTIONS="detect_leaks=1:${ASAN_OPTIONS:-}"
   export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
   export TSAN_OPTIONS="history_size=4:${TSAN_OPTIONS:-}"
@@ -196,6 +193,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_program test/test_tokenize_program.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_pipes test/test_tokenize_pipes.py "$out" ${case_filter:+"$case_filter"}
+    script cpu_programs test/test_cpu_programs.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_resume test/test_tokenize_resume.py "$out" ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}
