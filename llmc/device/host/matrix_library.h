@@ -10,9 +10,8 @@
 //   both fp32, or both bf16 if multiplies_bf16(); c is fp32.
 // - multiplies_bf16(): true if bf16 products use instructions of the CPU for bf16.
 // - adds_finished_sums<T>(sizes): true if `accumulate` adds the finished sums over k to c: then c
-// has
-//   the bits of a product that is stored and added. Otherwise the library may add to c after every
-//   slice of k.
+//   has the bits of a product that is stored and added. Otherwise the library may add to c after
+//   every slice of k.
 // - matrix_library_text(): name and version, for --version.
 #pragma once
 
