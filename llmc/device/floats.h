@@ -1,58 +1,58 @@
-// Arithmetic on short vectors of floats, element by element. On a GPU it is a loop over the
-// elements, which the compiler unrolls. On the host it uses SIMD registers explicitly: whether
-// compilers vectorise such loops by themselves depends on details of the code around them.
+// Arithmetic on short vectors of floats, element by element. On a GPU a thread computes one element
+// after the other. On the host it uses SIMD registers (host/simd.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "llmc/device/dtype.h"
 #include "llmc/device/math.h"
 #include "llmc/device/target.h"
 #include "llmc/device/vec.h"
+#ifndef __CUDACC__
+#include "llmc/device/host/simd.h"
+#endif
 
 namespace llmc {
 
-namespace detail {
-#if defined(__CUDACC__)
-inline constexpr int kFloatsPerRegister = 1;
-#elif defined(__AVX__)
-inline constexpr int kFloatsPerRegister = 8;
+// Floats in one register, and the number of registers of a thread.
+#ifdef __CUDACC__
+inline constexpr int kRegisterFloats = 1;
+inline constexpr int kFloatRegisters = 255;
 #else
-inline constexpr int kFloatsPerRegister = 4;
+inline constexpr int kRegisterFloats = host::kSimdWidth;
+inline constexpr int kFloatRegisters = host::kSimdRegisters;
 #endif
 
-// A register's type: Float<1> is float, Float<W> a vector of W floats. Bits and Half hold as many
-// unsigned numbers of 32 and 16 bits.
+namespace detail {
+// Floats in each register of a vector of N: the largest number up to `width` that divides N, or 1
+// instead of 2.
+__host__ __device__ constexpr int register_floats(int N, int width) {
+  while (width > 1 && N % width != 0) width /= 2;
+  return width < 4 ? 1 : width;
+}
+
+#ifdef __CUDACC__
 template <int W>
-struct Simd {
-#ifndef __CUDACC__
-  typedef float Float __attribute__((vector_size(4 * W)));
-  typedef std::uint32_t Bits __attribute__((vector_size(4 * W)));
-  typedef std::uint16_t Half __attribute__((vector_size(2 * W)));
+using Register = float;
+#else
+template <int W>
+using Register = typename host::Simd<W>::Float;
 #endif
-};
-template <>
-struct Simd<1> {
-  using Float = float;
-  using Bits = std::uint32_t;
-  using Half = std::uint16_t;
-};
 }  // namespace detail
 
 // N floats in registers; N is 1, or a multiple of 4.
 template <int N>
 class Floats {
  public:
-  static constexpr int kWidth =
-      N % detail::kFloatsPerRegister == 0 ? detail::kFloatsPerRegister : (N % 4 == 0 ? 4 : 1);
+  static constexpr int kWidth = detail::register_floats(N, kRegisterFloats);
   static constexpr int kRegisters = N / kWidth;
-  using Register = typename detail::Simd<kWidth>::Float;
+  using Register = detail::Register<kWidth>;
 
   // All elements are x.
   __device__ __forceinline__ explicit Floats(float x = 0.0f) {
-    for (int i = 0; i < kRegisters; ++i) registers_[i] = Register{} + x;
+    for (int i = 0; i < kRegisters; ++i) registers_[i] = x - Register{};
   }
 
   __device__ __forceinline__ Register& in_register(int i) { return registers_[i]; }
@@ -98,81 +98,6 @@ class Floats {
   Register registers_[kRegisters];
 };
 
-namespace detail {
-#ifndef __CUDACC__
-template <class To, class From>
-__forceinline__ To bit_cast_vector(const From& x) {
-  static_assert(sizeof(To) == sizeof(From));
-  To y;
-  std::memcpy(&y, &x, sizeof y);
-  return y;
-}
-
-// W stored numbers as floats; the same results as to_float (dtype.h).
-template <int W>
-__forceinline__ typename Simd<W>::Float load_register(const float* p) {
-  typename Simd<W>::Float x;
-  std::memcpy(&x, p, sizeof x);
-  return x;
-}
-template <int W>
-__forceinline__ typename Simd<W>::Bits load_bits(const void* p) {
-  typename Simd<W>::Half half;
-  std::memcpy(&half, p, sizeof half);
-  return __builtin_convertvector(half, typename Simd<W>::Bits);
-}
-template <int W>
-__forceinline__ typename Simd<W>::Float load_register(const bf16* p) {
-  return bit_cast_vector<typename Simd<W>::Float>(load_bits<W>(p) << 16);
-}
-template <int W>
-__forceinline__ typename Simd<W>::Float load_register(const fp16* p) {
-  using Float = typename Simd<W>::Float;
-  using Bits = typename Simd<W>::Bits;
-  const Bits bits = load_bits<W>(p);
-  const Bits sign = (bits & 0x8000u) << 16;
-  const Bits magnitude = (bits & 0x7fffu) << 13;
-  const Bits normal =
-      magnitude + (magnitude >= 0x0f800000u ? Bits{} + (224u << 23) : Bits{} + (112u << 23));
-  const Bits subnormal =
-      bit_cast_vector<Bits>(bit_cast_vector<Float>(magnitude + (113u << 23)) - 0x1p-14f);
-  return bit_cast_vector<Float>(sign | (magnitude < 0x00800000u ? subnormal : normal));
-}
-
-// Rounds W floats as from_float<T> does.
-template <int W>
-__forceinline__ void store_register(float* p, const typename Simd<W>::Float& x) {
-  std::memcpy(p, &x, sizeof x);
-}
-template <int W>
-__forceinline__ void store_bits(void* p, const typename Simd<W>::Bits& bits) {
-  const auto half = __builtin_convertvector(bits, typename Simd<W>::Half);
-  std::memcpy(p, &half, sizeof half);
-}
-template <int W>
-__forceinline__ void store_register(bf16* p, const typename Simd<W>::Float& x) {
-  using Bits = typename Simd<W>::Bits;
-  const Bits bits = bit_cast_vector<Bits>(x);
-  const Bits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  store_bits<W>(p, x == x ? rounded : (bits >> 16) | 0x40u);
-}
-template <int W>
-__forceinline__ void store_register(fp16* p, const typename Simd<W>::Float& x) {
-  using Bits = typename Simd<W>::Bits;
-  const Bits bits = bit_cast_vector<Bits>(x);
-  const Bits magnitude = bits & 0x7fffffffu;
-  const Bits rebiased = magnitude - (112u << 23);
-  const Bits normal = (rebiased + 0xfffu + (rebiased >> 13 & 1u)) >> 13;
-  const Bits finite = normal < 0x7c00u ? normal : Bits{} + 0x7c00u;
-  const Bits subnormal =
-      bit_cast_vector<Bits>(bit_cast_vector<typename Simd<W>::Float>(magnitude) + 0.5f) -
-      0x3f000000u;
-  const Bits result = magnitude < 0x38800000u ? subnormal : finite;
-  store_bits<W>(p, (bits >> 16 & 0x8000u) | (x == x ? result : Bits{} + 0x7e00u));
-}
-#endif
-}  // namespace detail
-
 // The N numbers at p, which is aligned as for load_vec.
 template <int N, class T>
 __device__ __forceinline__ Floats<N> load_floats(const T* p) {
@@ -183,7 +108,7 @@ __device__ __forceinline__ Floats<N> load_floats(const T* p) {
 #else
   constexpr int W = Floats<N>::kWidth;
   for (int i = 0; i < Floats<N>::kRegisters; ++i)
-    x.in_register(i) = detail::load_register<W>(p + i * W);
+    x.in_register(i) = host::load_register<W>(p + i * W);
 #endif
   return x;
 }
@@ -198,7 +123,7 @@ __device__ __forceinline__ void store_floats(T* p, const Floats<N>& x) {
 #else
   constexpr int W = Floats<N>::kWidth;
   for (int i = 0; i < Floats<N>::kRegisters; ++i)
-    detail::store_register<W>(p + i * W, x.in_register(i));
+    host::store_register<W>(p + i * W, x.in_register(i));
 #endif
 }
 
@@ -243,30 +168,89 @@ __device__ __forceinline__ Floats<N> transform(const Floats<N>& x, F f) {
   return y;
 }
 
-// Reduces all elements to one: registers, then the elements of a register, both in pairs.
+// The larger of each two elements. If only y has a NaN, the result is the element of x.
+template <int N>
+__device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floats<N>& y) {
+  Floats<N> result;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+    const auto a = x.in_register(i), b = y.in_register(i);
+#ifdef __CUDACC__
+    result.in_register(i) = std::fmax(a, b);
+#else
+    result.in_register(i) = b > a ? b : a;
+#endif
+  }
+  return result;
+}
+
+// 2^x of each element.
+template <int N>
+__device__ __forceinline__ Floats<N> accurate_exp2(const Floats<N>& x) {
+  Floats<N> y;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+#ifdef __CUDACC__
+    y.in_register(i) = accurate_exp2(x.in_register(i));
+#else
+    y.in_register(i) = host::exp2(x.in_register(i));
+#endif
+  }
+  return y;
+}
+
+// Keeps the elements first .. last and replaces the others by `other`.
+template <int N>
+__device__ __forceinline__ Floats<N> keep_range(const Floats<N>& x, int first, int last,
+                                                float other) {
+  Floats<N> kept = Floats<N>(other);
+  constexpr int W = Floats<N>::kWidth;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+#ifdef __CUDACC__
+    kept.in_register(i) = i < first || i > last ? other : x[i];
+#else
+    const auto k = host::integers_from<W>(i * W);
+    kept.in_register(i) = (k < first) | (k > last) ? kept.in_register(i) : x.in_register(i);
+#endif
+  }
+  return kept;
+}
+
+// Elements first .. first + M - 1; M is a multiple of 4 that divides `first`.
+template <int M, int N>
+__device__ __forceinline__ Floats<M> elements(const Floats<N>& x, int first) {
+  Floats<M> part;
+#ifdef __CUDACC__
+  for (int k = 0; k < M; ++k) part.in_register(k) = x[first + k];
+#else
+  std::memcpy(&part, reinterpret_cast<const char*>(&x) + sizeof(float) * first, sizeof part);
+#endif
+  return part;
+}
+
+namespace detail {
+// Reduces all elements to one, by halves: element k is combined with element k + N/2.
 template <int N, class Combine>
 __device__ __forceinline__ float reduce_elements(const Floats<N>& x, Combine combine) {
-  constexpr int W = Floats<N>::kWidth, kRegisters = Floats<N>::kRegisters;
+  constexpr int kRegisters = Floats<N>::kRegisters;
   if constexpr (kRegisters > 1) {
     static_assert(kRegisters % 2 == 0);
     Floats<N / 2> half;
     for (int i = 0; i < kRegisters / 2; ++i)
       half.in_register(i) = combine(x.in_register(i), x.in_register(i + kRegisters / 2));
     return reduce_elements(half, combine);
-  } else if constexpr (W == 1) {
-    return x[0];
   } else {
-    const float a = combine(x[0], x[W / 2]), b = combine(x[1], x[W / 2 + 1]);
-    if constexpr (W == 4) return combine(a, b);
-    const float c = combine(x[2], x[W / 2 + 2]), d = combine(x[3], x[W / 2 + 3]);
-    return combine(combine(a, c), combine(b, d));
+    float values[N];
+    for (int k = 0; k < N; ++k) values[k] = x[k];
+    for (int half = N / 2; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) values[k] = combine(values[k], values[k + half]);
+    return values[0];
   }
 }
+}  // namespace detail
 
 // Sum of all elements.
 template <int N>
 __device__ __forceinline__ float sum_of(const Floats<N>& x) {
-  return reduce_elements(x, [](auto a, auto b) { return a + b; });
+  return detail::reduce_elements(x, [](auto a, auto b) { return a + b; });
 }
 
 // Greatest element. If one is NaN, the result may be NaN or the greatest of some others.
@@ -277,8 +261,28 @@ __device__ __forceinline__ float max_of(const Floats<N>& x) {
   for (int k = 1; k < N; ++k) result = std::fmax(result, x[k]);
   return result;
 #else
-  return reduce_elements(x, [](auto a, auto b) { return a > b ? a : b; });
+  return detail::reduce_elements(x, [](auto a, auto b) { return a > b ? a : b; });
 #endif
+}
+
+// Transposes a matrix of kRows rows in registers. 8 x 8 is fast on the host.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void transpose(Floats<kRows> (&out)[kColumns],
+                                          const Floats<kColumns> (&in)[kRows]) {
+#ifndef __CUDACC__
+  if constexpr (kRows == 8 && kColumns == 8 && Floats<8>::kRegisters == 1) {
+    host::Simd<8>::Float rows[8], columns[8];
+    for (int i = 0; i < 8; ++i) rows[i] = in[i].in_register(0);
+    host::transpose_8x8(columns, rows);
+    for (int i = 0; i < 8; ++i) out[i].in_register(0) = columns[i];
+    return;
+  }
+#endif
+  for (int column = 0; column < kColumns; ++column) {
+    Vec<float, kRows> values;
+    for (int row = 0; row < kRows; ++row) values[row] = in[row][column];
+    out[column] = to_floats(values);
+  }
 }
 
 }  // namespace llmc

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
-#include "llmc/device/vec_math.h"
+#include "llmc/device/floats.h"
 #include "llmc/ops/attention/attention_layout.h"
 
 namespace llmc {
@@ -24,10 +24,10 @@ inline constexpr int kFmaThreads = cooperating_threads(128);
 inline constexpr int kRowLanes = cooperating_threads(4);
 
 // Adjacent columns in one vector of a product, and in one step of a lane in the softmax of a row.
-inline constexpr int kFmaWidth = kOneThreadBlocks ? kSimdWidth : 4;
-inline constexpr int kSoftmaxWidth = kOneThreadBlocks ? kSimdWidth : 1;
+inline constexpr int kFmaWidth = kOneThreadBlocks ? kRegisterFloats : 4;
+inline constexpr int kSoftmaxWidth = kOneThreadBlocks ? kRegisterFloats : 1;
 // Adjacent elements per access of global memory. Head sizes are multiples of it.
-inline constexpr int kAccessWidth = kOneThreadBlocks && kSimdWidth >= 8 ? 8 : 4;
+inline constexpr int kAccessWidth = kOneThreadBlocks && kRegisterFloats >= 8 ? 8 : 4;
 
 // A thread's index in the block; a constant if there is only one thread.
 __device__ __forceinline__ int fma_thread() {
@@ -67,9 +67,9 @@ __device__ LLMC_INLINE_ON_GPU void load_tile(const Tile& tile, const T* rows,
   for (int row = bounded_fma_thread() / kAcross; row < Tile::kRows; row += kFmaThreads / kAcross) {
     const int end = row < valid_rows ? valid_columns : 0;
     for (int c = bounded_fma_thread() % kAcross * N; c < Tile::kColumns; c += kAcross * N) {
-      Vec<float, N> v = {};
-      if (c < end) v = load_widened<N>(rows + row * row_stride + c);
-      store_vec(tile.row(row) + c, v);
+      Floats<N> x;
+      if (c < end) x = load_floats<N>(rows + row * row_stride + c);
+      store_floats(tile.row(row) + c, x);
     }
   }
 }
@@ -90,23 +90,24 @@ __device__ LLMC_INLINE_ON_GPU void load_tile_transposed(const Tile& tile, const 
          c += kFmaThreads / kAcross * N) {
       const T* corner = rows + row * row_stride + c;
       const int num_valid = c < valid_columns ? valid_rows - row : 0;
-      Vec<float, N> piece[M] = {};
+      Floats<N> piece[M];
       if (num_valid >= M) {
-        for (int r = 0; r < M; ++r) piece[r] = load_widened<N>(corner + r * row_stride);
+        for (int r = 0; r < M; ++r) piece[r] = load_floats<N>(corner + r * row_stride);
       } else {
         for (int r = 0; r < M - 1; ++r) {
-          if (r < num_valid) piece[r] = load_widened<N>(corner + r * row_stride);
+          if (r < num_valid) piece[r] = load_floats<N>(corner + r * row_stride);
         }
       }
-      Vec<float, M> transposed[N];
+      Floats<M> transposed[N];
       transpose(transposed, piece);
-      for (int j = 0; j < N; ++j) store_vec(tile.row(c + j) + row, transposed[j]);
+      for (int j = 0; j < N; ++j) store_floats(tile.row(c + j) + row, transposed[j]);
     }
   }
 }
 
-// A thread's part of a kRows x kColumns product: R consecutive rows, and a vector of columns in
-// each of G groups. `kPassRows` rows and `kPassGroups` groups are summed up in registers at a time.
+// A thread's part of a kRows x kColumns product, zero at first: R consecutive rows, and a vector of
+// columns in each of G groups. `kPassRows` rows and `kPassGroups` groups are summed up in registers
+// at a time.
 template <int kRows, int kColumns>
 struct alignas(kOneThreadBlocks ? 64 : 16) FmaBlock {
   static constexpr int kVectors = kColumns / kFmaWidth;
@@ -120,10 +121,10 @@ struct alignas(kOneThreadBlocks ? 64 : 16) FmaBlock {
 
   // Half of the registers hold sums: 16 of 32, or 8 of 16.
   static constexpr int kPassGroups = !kOneThreadBlocks || G < 2 ? G : 2;
-  static constexpr int kPassRows = kOneThreadBlocks ? kSimdRegisters / 2 / kPassGroups : R;
+  static constexpr int kPassRows = kOneThreadBlocks ? kFloatRegisters / 2 / kPassGroups : R;
   static_assert(R % kPassRows == 0 && G % kPassGroups == 0);
 
-  Vec<float, kFmaWidth> v[R][G];
+  Floats<kFmaWidth> v[R][G];
 
   __device__ static int row(int r) { return fma_thread() / kThreadColumns * R + r; }
   __device__ static int column(int g) {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void for_each_pass(Block& c, int valid_columns, const
   for (int g0 = 0; g0 < Block::G; g0 += kGroups) {
     if (kOneThreadBlocks && Block::column(g0) >= valid_columns) break;
     for (int r0 = 0; r0 < Block::R; r0 += kRows) {
-      Vec<float, kFmaWidth> sums[kRows][kGroups];
+      Floats<kFmaWidth> sums[kRows][kGroups];
       for (int r = 0; r < kRows; ++r) {
         for (int g = 0; g < kGroups; ++g) sums[r][g] = c.v[r0 + r][g0 + g];
       }
@@ -171,8 +172,8 @@ __device__ LLMC_INLINE_ON_GPU void multiply_add(FmaBlock<kRows, kColumns>& c, co
       for (int i = 0; i < kStep; ++i) {
         for (int g = 0; g < Block::kPassGroups; ++g) {
           const auto right =
-              load_vec<kFmaWidth>(b_columns + (k + i) * B::kStride + Block::kGroupStride * g);
-          for (int r = 0; r < Block::kPassRows; ++r) add_product(sums[r][g], left[r][i], right);
+              load_floats<kFmaWidth>(b_columns + (k + i) * B::kStride + Block::kGroupStride * g);
+          for (int r = 0; r < Block::kPassRows; ++r) sums[r][g] += left[r][i] * right;
         }
       }
     }
@@ -196,9 +197,9 @@ __device__ LLMC_INLINE_ON_GPU void multiply_add_transposed(FmaBlock<kRows, kColu
       }
       for (int g = 0; g < Block::kPassGroups; ++g) {
         const auto right =
-            load_vec<kFmaWidth>(b_columns + k * B::kStride + Block::kGroupStride * g);
+            load_floats<kFmaWidth>(b_columns + k * B::kStride + Block::kGroupStride * g);
         for (int r = 0; r < Block::kPassRows; ++r) {
-          add_product(sums[r][g], left[r / 4][r % 4], right);
+          sums[r][g] += left[r / 4][r % 4] * right;
         }
       }
     }
@@ -212,11 +213,11 @@ __device__ LLMC_INLINE_ON_GPU void store_block(T* rows, std::int64_t row_stride,
                                                const FmaBlock<kRows, kColumns>& c, float factor) {
   for (int r = 0; r < c.R; ++r) {
     for (int g = 0; g < c.G; ++g) {
-      const Vec<float, kFmaWidth> product = c.v[r][g] * factor;
+      const Floats<kFmaWidth> product = factor * c.v[r][g];
       for (int part = 0; part < kFmaWidth; part += kAccessWidth) {
         const int column = c.column(g) + part;
         if (c.row(r) >= valid_rows || column >= valid_columns) continue;
-        store_rounded(rows + c.row(r) * row_stride + column, elements<kAccessWidth>(product, part));
+        store_floats(rows + c.row(r) * row_stride + column, elements<kAccessWidth>(product, part));
       }
     }
   }
@@ -227,7 +228,7 @@ template <int kRows, int kColumns, class Tile>
 __device__ LLMC_INLINE_ON_GPU void store_block(const Tile& tile,
                                                const FmaBlock<kRows, kColumns>& c) {
   for (int r = 0; r < c.R; ++r) {
-    for (int g = 0; g < c.G; ++g) store_vec(tile.row(c.row(r)) + c.column(g), c.v[r][g]);
+    for (int g = 0; g < c.G; ++g) store_floats(tile.row(c.row(r)) + c.column(g), c.v[r][g]);
   }
 }
 

@@ -15,6 +15,17 @@
 
 namespace llmc {
 
+// The factors of kFmaWidth adjacent probabilities of a query, from first_key on.
+__device__ __forceinline__ Floats<kFmaWidth> dropout_factors(const DropoutMask& mask, int query,
+                                                             int first_key) {
+  Vec<float, kFmaWidth> factors;
+  for (int j = 0; j < kFmaWidth; j += 4) {
+    const PhiloxBits bits = mask.bits(query, (first_key + j) / 4, block_y());
+    for (int i = 0; i < 4; ++i) factors[j + i] = mask.factor(bits.words[i]);
+  }
+  return to_floats(factors);
+}
+
 // Replaces a thread's scores s and dp by P and dS = P o (dP - D). Rows are queries from
 // first_query, columns are keys from first_key. Rows beyond T have an infinite log-sum-exp, so
 // P = 0 there. With dropout, dP is that of the kept probabilities, and s ends as the terms of dV:
@@ -30,16 +41,11 @@ __device__ LLMC_INLINE_ON_GPU void score_gradients_fma(
     const float dot = head.dot[query];
     for (int g = 0; g < s.G; ++g) {
       const int first_of_group = first_key + s.column(g);
-      Vec<float, kFmaWidth> factors = broadcast<kFmaWidth>(1.0f);  // of dropout
-      if constexpr (kDropout) {
-        for (int j = 0; j < kFmaWidth; j += 4) {
-          const PhiloxBits bits = mask.bits(query, (first_of_group + j) / 4, block_y());
-          for (int i = 0; i < 4; ++i) factors[j + i] = mask.factor(bits.words[i]);
-        }
-      }
+      Floats<kFmaWidth> factors(1.0f);
+      if constexpr (kDropout) factors = dropout_factors(mask, query, first_of_group);
       auto& score = s.v[r][g];
       auto& gradient = dp.v[r][g];
-      auto p = accurate_exp2(score * scale_log2 - lse);
+      auto p = accurate_exp2(scale_log2 * score - lse);
       if (needs_mask) p = keep_range(p, min_key - first_of_group, query - first_of_group, 0.0f);
       gradient = p * (factors * gradient - dot);
       score = p * factors;
@@ -99,8 +105,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fma_
 
   load_tile_transposed(keys, head.qkv + k0 * stride + C, stride, T_ - k0, HS);
   load_tile_transposed(values, head.qkv + k0 * stride + 2 * C, stride, T_ - k0, HS);
-  FmaBlock<kKeys, kHeadTile> dk = {};
-  FmaBlock<kKeys, kHeadTile> dv = {};
+  FmaBlock<kKeys, kHeadTile> dk;
+  FmaBlock<kKeys, kHeadTile> dv;
   DropoutMask mask{};
   if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
@@ -110,8 +116,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fma_
     load_tile(queries, head.qkv + q0 * stride, stride, T_ - q0, HS);
     load_tile(d_outs, head.d_out + q0 * C, C, T_ - q0, HS);
     block_barrier();
-    FmaBlock<kQueries, kKeys> p = {};
-    FmaBlock<kQueries, kKeys> ds = {};
+    FmaBlock<kQueries, kKeys> p;
+    FmaBlock<kQueries, kKeys> ds;
     multiply_add(p, queries, keys, depth);
     multiply_add(ds, d_outs, values, depth);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
@@ -183,7 +189,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fm
 
   load_tile(queries, head.qkv + q0 * stride, stride, T_ - q0, HS);
   load_tile(d_outs, head.d_out + q0 * C, C, T_ - q0, HS);
-  FmaBlock<kQueries, kHeadTile> dq = {};
+  FmaBlock<kQueries, kHeadTile> dq;
   DropoutMask mask{};
   if constexpr (kDropout) mask = dropout.row_mask(block_z());
 
@@ -195,8 +201,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fm
     load_tile_transposed(values_transposed, k + C, stride, T_ - k0, HS);
     load_tile(keys, k, stride, T_ - k0, HS);
     block_barrier();
-    FmaBlock<kQueries, kKeys> p = {};
-    FmaBlock<kQueries, kKeys> ds = {};
+    FmaBlock<kQueries, kKeys> p;
+    FmaBlock<kQueries, kKeys> ds;
     multiply_add(p, queries, keys_transposed, depth);
     multiply_add(ds, d_outs, values_transposed, depth);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);

@@ -74,18 +74,18 @@ struct RowSoftmax {
     for (int i = 0; i < kPasses; ++i) {
       float* s = scores.row(row(i));
       const int first = lane_in_row() * W;
-      Vec<float, W> lane_max = broadcast<W>(max[i]);
+      Floats<W> lane_max(max[i]);
       for (int c = first; c < Tile::kColumns; c += kRowLanes * W) {
-        lane_max = max_elements(lane_max, load_vec<W>(s + c));
+        lane_max = max_elements(lane_max, load_floats<W>(s + c));
       }
       const float row_max = row_lanes_max(max_of(lane_max));
       const float offset = row_max == kMinusInfinity ? 0.0f : row_max;
       const float correction = accurate_exp2(max[i] - offset);
-      Vec<float, W> lane_sum = {};
+      Floats<W> lane_sum;
       for (int c = first; c < Tile::kColumns; c += kRowLanes * W) {
-        const Vec<float, W> p = accurate_exp2(load_vec<W>(s + c) - offset);
-        lane_sum = lane_sum + p;
-        store_vec(s + c, p);
+        const Floats<W> p = accurate_exp2(load_floats<W>(s + c) - offset);
+        lane_sum += p;
+        store_floats(s + c, p);
       }
       max[i] = row_max;
       sum[i] = sum[i] * correction + row_lanes_sum(sum_of(lane_sum));
@@ -105,7 +105,7 @@ __device__ __forceinline__ void scale_and_mask(FmaBlock<kRows, kColumns>& s, flo
     const int min_key = needs_mask ? visibility.first_key(query) : 0;
     for (int g = 0; g < s.G; ++g) {
       const int key = k0 + s.column(g);
-      s.v[r][g] = s.v[r][g] * scale_log2;
+      s.v[r][g] = scale_log2 * s.v[r][g];
       if (needs_mask) {
         s.v[r][g] = keep_range(s.v[r][g], min_key - key, query - key, kMinusInfinity);
       }
@@ -119,7 +119,7 @@ __device__ __forceinline__ void multiply_rows(FmaBlock<kRows, kColumns>& c,
                                               const float* row_factor) {
   for (int r = 0; r < c.R; ++r) {
     const float factor = row_factor[c.row(r)];
-    for (int g = 0; g < c.G; ++g) c.v[r][g] = c.v[r][g] * factor;
+    for (int g = 0; g < c.G; ++g) c.v[r][g] = factor * c.v[r][g];
   }
 }
 
@@ -150,7 +150,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fma_kerne
   const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
 
   load_tile(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(), T_ - q0, HS);
-  FmaBlock<kQueries, kHeadTile> o = {};
+  FmaBlock<kQueries, kHeadTile> o;
   RowSoftmax<kQueries> softmax;
   softmax.clear();
   DropoutMask mask{};
@@ -165,7 +165,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fma_kerne
     load_tile(values, k + shape.C(), shape.qkv_stride(), T_ - k0, HS);
     block_barrier();
 
-    FmaBlock<kQueries, kKeys> s = {};
+    FmaBlock<kQueries, kKeys> s;
     multiply_add(s, queries, keys, depth);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     scale_and_mask(s, scale_log2, visibility, needs_mask, q0, k0);

@@ -85,7 +85,7 @@ __global__ void head_matmul_kernel(HeadMatrix<T> c, HeadMatrix<const T> a, HeadM
     return 1.0f;
   };
   const auto one = [](std::int64_t, std::int64_t) { return 1.0f; };
-  FmaBlock<kHeadMatmulTile, kHeadMatmulTile> sum = {};
+  FmaBlock<kHeadMatmulTile, kHeadMatmulTile> sum;
   for (std::int64_t k0 = 0; k0 < K; k0 += kHeadMatmulDepth) {
     block_barrier();  // the previous tiles have been read
     load_matrix(left, a.head_data(batch, head), a, i0, k0, I, K, left_factor);

@@ -1,0 +1,138 @@
+// Floats in SIMD registers, their conversions from and to stored numbers, and the transpose of a
+// square. Vector types of the compiler are used explicitly: compilers do not vectorise arrays of
+// small structs by themselves.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "llmc/device/dtype.h"
+
+namespace llmc::host {
+
+// Floats in the widest register, and the number of these registers.
+#if defined(__AVX512F__)
+inline constexpr int kSimdWidth = 16;
+inline constexpr int kSimdRegisters = 32;
+#elif defined(__AVX__)
+inline constexpr int kSimdWidth = 8;
+inline constexpr int kSimdRegisters = 16;
+#else
+inline constexpr int kSimdWidth = 4;
+inline constexpr int kSimdRegisters = 16;
+#endif
+
+// A register of W floats, of W numbers of 32 bits, and of W numbers of 16 bits.
+template <int W>
+struct Simd {
+  typedef float Float __attribute__((vector_size(4 * W)));
+  typedef std::int32_t Integer __attribute__((vector_size(4 * W)));
+  typedef std::uint32_t Bits __attribute__((vector_size(4 * W)));
+  typedef std::uint16_t Half __attribute__((vector_size(2 * W)));
+};
+template <>
+struct Simd<1> {
+  using Float = float;
+  using Integer = std::int32_t;
+  using Bits = std::uint32_t;
+  using Half = std::uint16_t;
+};
+
+// W stored numbers as floats; the same results as to_float (dtype.h).
+template <int W>
+__forceinline__ typename Simd<W>::Float load_register(const float* p) {
+  typename Simd<W>::Float x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+template <int W>
+__forceinline__ typename Simd<W>::Bits load_bits(const void* p) {
+  typename Simd<W>::Half half;
+  std::memcpy(&half, p, sizeof half);
+  return __builtin_convertvector(half, typename Simd<W>::Bits);
+}
+template <int W>
+__forceinline__ typename Simd<W>::Float load_register(const bf16* p) {
+  return std::bit_cast<typename Simd<W>::Float>(load_bits<W>(p) << 16);
+}
+template <int W>
+__forceinline__ typename Simd<W>::Float load_register(const fp16* p) {
+  using Float = typename Simd<W>::Float;
+  using Bits = typename Simd<W>::Bits;
+  const Bits bits = load_bits<W>(p);
+  const Bits sign = (bits & 0x8000u) << 16;
+  const Bits magnitude = (bits & 0x7fffu) << 13;
+  const Bits normal =
+      magnitude + (magnitude >= 0x0f800000u ? Bits{} + (224u << 23) : Bits{} + (112u << 23));
+  const Bits subnormal =
+      std::bit_cast<Bits>(std::bit_cast<Float>(magnitude + (113u << 23)) - 0x1p-14f);
+  return std::bit_cast<Float>(sign | (magnitude < 0x00800000u ? subnormal : normal));
+}
+
+// Rounds W floats as from_float<T> does.
+template <int W>
+__forceinline__ void store_register(float* p, const typename Simd<W>::Float& x) {
+  std::memcpy(p, &x, sizeof x);
+}
+template <int W>
+__forceinline__ void store_bits(void* p, const typename Simd<W>::Bits& bits) {
+  const auto half = __builtin_convertvector(bits, typename Simd<W>::Half);
+  std::memcpy(p, &half, sizeof half);
+}
+template <int W>
+__forceinline__ void store_register(bf16* p, const typename Simd<W>::Float& x) {
+  using Bits = typename Simd<W>::Bits;
+  const Bits bits = std::bit_cast<Bits>(x);
+  const Bits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  store_bits<W>(p, x == x ? rounded : (bits >> 16) | 0x40u);
+}
+template <int W>
+__forceinline__ void store_register(fp16* p, const typename Simd<W>::Float& x) {
+  using Bits = typename Simd<W>::Bits;
+  const Bits bits = std::bit_cast<Bits>(x);
+  const Bits magnitude = bits & 0x7fffffffu;
+  const Bits rebiased = magnitude - (112u << 23);
+  const Bits normal = (rebiased + 0xfffu + (rebiased >> 13 & 1u)) >> 13;
+  const Bits finite = normal < 0x7c00u ? normal : Bits{} + 0x7c00u;
+  const Bits subnormal =
+      std::bit_cast<Bits>(std::bit_cast<typename Simd<W>::Float>(magnitude) + 0.5f) - 0x3f000000u;
+  const Bits result = magnitude < 0x38800000u ? subnormal : finite;
+  store_bits<W>(p, (bits >> 16 & 0x8000u) | (x == x ? result : Bits{} + 0x7e00u));
+}
+
+// first, first + 1, ..., first + W - 1.
+template <int W>
+__forceinline__ typename Simd<W>::Integer integers_from(int first) {
+  typename Simd<W>::Integer i{};
+  if constexpr (W == 1) {
+    return first;
+  } else {
+    for (int k = 0; k < W; ++k) i[k] = k;
+    return i + first;
+  }
+}
+
+// out = in, transposed; row i is register i.
+__forceinline__ void transpose_8x8(Simd<8>::Float (&out)[8], const Simd<8>::Float (&in)[8]) {
+  // Merges single elements of rows i and i + 1, then pairs of i and i + 2, then halves.
+  Simd<8>::Float a[8], b[8];
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = __builtin_shufflevector(in[i], in[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    b[i + 1] = __builtin_shufflevector(in[i], in[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    for (int j = 0; j < 2; ++j) {
+      const auto x = b[i + j], y = b[i + j + 2];
+      a[i + 2 * j] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13);
+      a[i + 2 * j + 1] = __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    const auto x = a[i], y = a[i + 4];
+    out[i] = __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11);
+    out[i + 4] = __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+
+}  // namespace llmc::host
