@@ -55,6 +55,19 @@ TEST_SUITE("host exponential") {
     CHECK(max_error(exp_of, exact, -1.0, 1.0) < 1.5);
     CHECK(exp_of(0.0f) == 1.0f);
   }
+  TEST_CASE("exponentials of vectors have the bits of those of numbers") {
+    constexpr int N = 8;
+    typedef float Register __attribute__((vector_size(4 * N)));
+    for (float first = -210.0f; first < 210.0f; first += 0.37f) {
+      Register x{};
+      for (int k = 0; k < N; ++k) x[k] = first + 0.04f * static_cast<float>(k);
+      const Register powers = llmc::host::exp2(x), exponentials = llmc::host::exp(x);
+      for (int k = 0; k < N; ++k) {
+        CHECK(powers[k] == exp2_of(x[k]));
+        CHECK(exponentials[k] == exp_of(x[k]));
+      }
+    }
+  }
   TEST_CASE("exponentials of huge numbers, infinities and NaN are those of the C library") {
     for (const auto function : {exp2_of, exp_of}) {
       for (const float x : {200.0f, 1e4f, 3e38f, kInfinity}) {

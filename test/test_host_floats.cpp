@@ -1,9 +1,11 @@
-// Floats (llmc/device/floats.h): the SIMD conversions of the host have the same bits as to_float
-// and from_float.
+// Floats (llmc/device/floats.h): conversions in SIMD registers have the same bits as
+// to_float and from_float, and operations process every element.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 #include "llmc/device/floats.h"
 
@@ -55,6 +57,47 @@ TEST_SUITE("floats") {
       for (int k = 0; k < 32; ++k) x[k] = static_cast<float>(k == largest ? 100 : k);
       CHECK_EQ(sum_of(load_floats<32>(x.data())), 496.0f - static_cast<float>(largest) + 100.0f);
       CHECK_EQ(max_of(load_floats<32>(x.data())), 100.0f);
+    }
+  }
+
+  TEST_CASE_TEMPLATE("operations process every element of a vector of any length", Length,
+                     std::integral_constant<int, 1>, std::integral_constant<int, 4>,
+                     std::integral_constant<int, 8>, std::integral_constant<int, 12>,
+                     std::integral_constant<int, 32>) {
+    constexpr int N = Length::value;
+    Vec<float, 32> numbers;
+    for (int k = 0; k < 32; ++k) numbers[k] = static_cast<float>((k * 7) % 32 - 15);
+    const Floats<N> x = load_floats<N>(numbers.values), y = 3.0f - x;
+    const Floats<N> exponentials = accurate_exp2(x), larger = max_elements(x, y);
+    const Floats<N> kept = keep_range(x, 1, 5, -100.0f);
+    for (int k = 0; k < N; ++k) {
+      const float a = numbers[k], b = 3.0f - a;
+      CHECK_EQ(y[k], b);
+      CHECK_EQ((x * y + 2.0f)[k], a * b + 2.0f);
+      CHECK_EQ(fma(x, 0.5f, 2.0f)[k], 0.5f * a + 2.0f);
+      CHECK_EQ((x / 4.0f)[k], a / 4.0f);
+      CHECK_EQ(exponentials[k], accurate_exp2(a));
+      CHECK_EQ(larger[k], std::max(a, b));
+      CHECK_EQ(kept[k], k >= 1 && k <= 5 ? a : -100.0f);
+    }
+    if constexpr (N >= 8) {
+      for (int k = 0; k < 4; ++k) CHECK_EQ(elements<4>(x, 4)[k], numbers[4 + k]);
+    }
+  }
+
+  TEST_CASE_TEMPLATE("matrices of any shape are transposed", Rows, std::integral_constant<int, 1>,
+                     std::integral_constant<int, 4>, std::integral_constant<int, 8>) {
+    constexpr int R = Rows::value, C = 8;
+    Vec<float, C> numbers;
+    Floats<C> in[R];
+    Floats<R> out[C];
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) numbers[c] = static_cast<float>(100 * r + c);
+      in[r] = to_floats(numbers);
+    }
+    transpose(out, in);
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) CHECK_EQ(out[c][r], static_cast<float>(100 * r + c));
     }
   }
 }

@@ -50,8 +50,8 @@ class Floats {
   static constexpr int kRegisters = N / kWidth;
   using Register = detail::Register<kWidth>;
 
-  // All elements are x.
-  __device__ __forceinline__ explicit Floats(float x = 0.0f) {
+  // All elements are x. Operators also take a float and a vector.
+  __device__ __forceinline__ Floats(float x = 0.0f) {
     for (int i = 0; i < kRegisters; ++i) registers_[i] = x - Register{};
   }
 
@@ -84,14 +84,10 @@ class Floats {
     for (int i = 0; i < kRegisters; ++i) product.registers_[i] = x.registers_[i] * y.registers_[i];
     return product;
   }
-  __device__ __forceinline__ friend Floats operator+(const Floats& x, float y) {
-    return x + Floats(y);
-  }
-  __device__ __forceinline__ friend Floats operator-(const Floats& x, float y) {
-    return x - Floats(y);
-  }
-  __device__ __forceinline__ friend Floats operator*(float x, const Floats& y) {
-    return Floats(x) * y;
+  __device__ __forceinline__ friend Floats operator/(const Floats& x, const Floats& y) {
+    Floats quotient;
+    for (int i = 0; i < kRegisters; ++i) quotient.registers_[i] = x.registers_[i] / y.registers_[i];
+    return quotient;
   }
 
  private:
@@ -149,23 +145,16 @@ __device__ __forceinline__ Vec<T, N> from_floats(const Floats<N>& x) {
   return v;
 }
 
-// f(element, its index) of each element. On the host, compilers vectorise the loop over one
-// register if f has no branches and no calls.
-template <int N, class F>
-__device__ __forceinline__ Floats<N> transform(const Floats<N>& x, F f) {
-  Floats<N> y;
+// x * factor + addend, rounded once if the processor has fused multiply-add.
+template <int N>
+__device__ __forceinline__ Floats<N> fma(const Floats<N>& x, float factor, float addend) {
 #ifdef __CUDACC__
-  for (int k = 0; k < N; ++k) y.in_register(k) = f(x[k], k);
-#else
-  constexpr int W = Floats<N>::kWidth;
-  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
-    float values[W];
-    std::memcpy(values, &x.in_register(i), sizeof values);
-    for (int k = 0; k < W; ++k) values[k] = f(values[k], i * W + k);
-    std::memcpy(&y.in_register(i), values, sizeof values);
-  }
-#endif
+  Floats<N> y;
+  for (int k = 0; k < N; ++k) y.in_register(k) = std::fma(x[k], factor, addend);
   return y;
+#else
+  return x * factor + addend;
+#endif
 }
 
 // The larger of each two elements. If only y has a NaN, the result is the element of x.
@@ -183,25 +172,59 @@ __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floa
   return result;
 }
 
-// 2^x of each element.
+namespace detail {
+#ifdef __CUDACC__
+__device__ __forceinline__ float register_exp(float x) {
+  return accurate_exp(x);
+}
+__device__ __forceinline__ float register_exp2(float x) {
+  return accurate_exp2(x);
+}
+__device__ __forceinline__ float register_fast_exp2(float x) {
+  return fast_exp2(x);
+}
+#else
+template <class Register>
+__forceinline__ Register register_exp(Register x) {
+  return host::exp(x);
+}
+template <class Register>
+__forceinline__ Register register_exp2(Register x) {
+  return host::exp2(x);
+}
+template <class Register>
+__forceinline__ Register register_fast_exp2(Register x) {
+  return host::exp2(x);
+}
+#endif
+
+template <int N, class F>
+__device__ __forceinline__ Floats<N> in_each_register(const Floats<N>& x, F f) {
+  Floats<N> y;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) y.in_register(i) = f(x.in_register(i));
+  return y;
+}
+}  // namespace detail
+
+// The functions of math.h for each element.
+template <int N>
+__device__ __forceinline__ Floats<N> accurate_exp(const Floats<N>& x) {
+  return detail::in_each_register(x, [](auto r) { return detail::register_exp(r); });
+}
 template <int N>
 __device__ __forceinline__ Floats<N> accurate_exp2(const Floats<N>& x) {
-  Floats<N> y;
-  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
-#ifdef __CUDACC__
-    y.in_register(i) = accurate_exp2(x.in_register(i));
-#else
-    y.in_register(i) = host::exp2(x.in_register(i));
-#endif
-  }
-  return y;
+  return detail::in_each_register(x, [](auto r) { return detail::register_exp2(r); });
+}
+template <int N>
+__device__ __forceinline__ Floats<N> fast_exp2(const Floats<N>& x) {
+  return detail::in_each_register(x, [](auto r) { return detail::register_fast_exp2(r); });
 }
 
 // Keeps the elements first .. last and replaces the others by `other`.
 template <int N>
 __device__ __forceinline__ Floats<N> keep_range(const Floats<N>& x, int first, int last,
                                                 float other) {
-  Floats<N> kept = Floats<N>(other);
+  Floats<N> kept(other);
   constexpr int W = Floats<N>::kWidth;
   for (int i = 0; i < Floats<N>::kRegisters; ++i) {
 #ifdef __CUDACC__

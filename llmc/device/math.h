@@ -23,9 +23,8 @@ __host__ __device__ constexpr std::int64_t round_up(A a, B b) {
   return ceil_div(a, b) * static_cast<std::int64_t>(b);
 }
 
-// e^x and 2^x, accurate to about one unit in the last place, for fp32. The C library's functions
-// process one number per call. The versions of the host have no branches and no calls, so that the
-// compiler vectorises loops that contain them.
+// e^x and 2^x, accurate to about one unit in the last place, for fp32. On the host, those of
+// vectors (floats.h) are faster.
 __host__ __device__ __forceinline__ float accurate_exp(float x) {
 #ifdef __CUDA_ARCH__
   return std::exp(x);

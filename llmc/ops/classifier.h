@@ -36,13 +36,14 @@ struct SoftmaxStatistics {
 template <class T>
 inline constexpr int kClassifierVector = kOneThreadBlocks ? 32 : kVecSize<T>;
 
-// Returns exp(x - max). T is the dtype of the logits. fp32 needs the accurate exponential. In half
-// precision one fma does the subtraction and the change of base; the rounding error of kLog2E * max
-// is the same factor for the whole row.
-template <class T>
-__device__ __forceinline__ float exp_minus_max(float x, float max) {
+// Returns exp(x - max). T is the dtype of the logits; F is float or Floats<N>. fp32 needs the
+// accurate exponential. In half precision one fma does the subtraction and the change of base; the
+// rounding error of kLog2E * max is the same factor for the whole row.
+template <class T, class F>
+__device__ __forceinline__ F exp_minus_max(const F& x, float max) {
   if constexpr (sizeof(T) < sizeof(float)) {
-    return fast_exp2(std::fma(x, kLog2E, -kLog2E * max));
+    using std::fma;
+    return fast_exp2(fma(x, kLog2E, -kLog2E * max));
   } else {
     return accurate_exp(x - max);
   }
@@ -61,8 +62,7 @@ class ThreadStatistics {
       sum_.scale(exp_minus_max<T>(max_, vector_max));
       max_ = vector_max;
     }
-    const float max = max_;
-    sum_.add(transform(logits, [=](float x, int) { return exp_minus_max<T>(x, max); }));
+    sum_.add(exp_minus_max<T>(logits, max_));
   }
   __device__ __forceinline__ SoftmaxStatistics total() const { return {max_, sum_.total()}; }
 
@@ -86,7 +86,7 @@ __device__ __forceinline__ SoftmaxStatistics softmax_statistics(const T* row, st
   if (thread_index() == 0 && vector_columns < V) {
     const int count = static_cast<int>(V - vector_columns);
     const Floats<N> last = to_floats(load_up_to<N>(row + vector_columns, count));
-    statistics.add(transform(last, [=](float x, int k) { return k < count ? x : kMinLogit; }));
+    statistics.add(keep_range(last, 0, count - 1, kMinLogit));
   }
   const SoftmaxStatistics own = statistics.total();
   const float row_max = block_max(own.max, scratch);
@@ -109,13 +109,10 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
   const float scale = dloss / softmax.sum;
   // Gradients of the N columns from c on; x are their logits.
   const auto gradients = [=](const Floats<N>& x, std::int64_t c) {
-    Floats<N> d = transform(
-        x, [=](float logit, int) { return scale * exp_minus_max<T>(logit, softmax.max); });
-    if (target >= c && target < c + N) {
-      const int k_target = static_cast<int>(target - c);
-      d = transform(d, [=](float p, int k) { return p - (k == k_target ? dloss : 0.0f); });
-    }
-    return d;
+    const Floats<N> p = scale * exp_minus_max<T>(x, softmax.max);
+    if (target < c || target >= c + N) return p;
+    const int k = static_cast<int>(target - c);
+    return p - keep_range(Floats<N>(dloss), k, k, 0.0f);
   };
   for (std::int64_t c = thread_index() * N; c < vector_columns; c += threads * N) {
     store_floats(row + c, gradients(load_floats<N>(row + c), c));
@@ -124,7 +121,7 @@ __device__ __forceinline__ void write_logit_gradients(T* row, SoftmaxStatistics 
   for (std::int64_t c = vector_columns + thread_index() * N; c < Vp; c += threads * N) {
     const int count = V > c ? static_cast<int>(V - c) : 0;
     const Floats<N> d = gradients(to_floats(load_up_to<N>(row + c, count)), c);
-    const Floats<N> masked = transform(d, [=](float x, int k) { return k < count ? x : 0.0f; });
+    const Floats<N> masked = keep_range(d, 0, count - 1, 0.0f);
     store_up_to(row + c, from_floats<T>(masked), Vp - c);
   }
 }

@@ -16,9 +16,10 @@ inline constexpr float kGeluCubic = 0.044715f;
 inline constexpr float kGeluTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
 
 // Returns 1 / (1 + exp(-2 u(x))). T is the dtype that x is stored in; fp32 needs the accurate exp.
-template <class T>
-__device__ __forceinline__ float gelu_gate(float x) {
-  const float minus_2u = -kGeluTwiceRoot * (x + kGeluCubic * x * x * x);
+// F is float or Floats<N>.
+template <class T, class F>
+__device__ __forceinline__ F gelu_gate(const F& x) {
+  const F minus_2u = -kGeluTwiceRoot * (x + kGeluCubic * x * x * x);
   if constexpr (sizeof(T) < sizeof(float)) {
     return 1.0f / (1.0f + fast_exp2(kLog2E * minus_2u));
   } else {
@@ -27,10 +28,10 @@ __device__ __forceinline__ float gelu_gate(float x) {
 }
 
 // d gelu / dx = s + x s' with s' = s (1 - s) 2 du/dx.
-template <class T>
-__device__ __forceinline__ float gelu_derivative(float x) {
-  const float s = gelu_gate<T>(x);
-  const float twice_du = kGeluTwiceRoot * (1.0f + 3.0f * kGeluCubic * x * x);
+template <class T, class F>
+__device__ __forceinline__ F gelu_derivative(const F& x) {
+  const F s = gelu_gate<T>(x);
+  const F twice_du = kGeluTwiceRoot * (1.0f + 3.0f * kGeluCubic * x * x);
   return s + x * s * (1.0f - s) * twice_du;
 }
 
@@ -40,8 +41,7 @@ __global__ void gelu_forward_kernel(T* out, const T* inp, std::int64_t n) {
   const std::int64_t i = global_thread() * N;
   if (i >= n) return;
   const Floats<N> x = load_floats_up_to<N>(inp + i, n - i);
-  const Floats<N> gate = transform(x, [](float value, int) { return gelu_gate<T>(value); });
-  store_floats_up_to(out + i, x * gate, n - i);
+  store_floats_up_to(out + i, x * gelu_gate<T>(x), n - i);
 }
 
 template <class T>
@@ -51,8 +51,7 @@ __global__ void gelu_backward_kernel(T* d_inp, const T* d_out, const T* inp, std
   if (i >= n) return;
   const Floats<N> x = load_floats_up_to<N>(inp + i, n - i);
   const Floats<N> d = load_floats_up_to<N>(d_out + i, n - i);
-  const Floats<N> slope = transform(x, [](float value, int) { return gelu_derivative<T>(value); });
-  store_floats_up_to(d_inp + i, d * slope, n - i);
+  store_floats_up_to(d_inp + i, d * gelu_derivative<T>(x), n - i);
 }
 
 // out = gelu(inp), element by element. out and inp (rows, C); out may be inp.

@@ -1,5 +1,5 @@
-// e^x and 2^x in fp32 without branches or calls, so that loops over them vectorise. F is float or a
-// vector type of the compiler.
+// e^x and 2^x in fp32. F is float or a vector type of the compiler. Compilers do not vectorise
+// loops over the versions for one number reliably: they may replace a clamp by a branch.
 //
 // Both write the result as 2^n * e^r with an integer n and |r| <= ln(2) / 2, and e^r as its Taylor
 // polynomial of degree 7, whose remainder is below r^8 / 8! = 5.2e-9, a tenth of the rounding
@@ -79,14 +79,15 @@ __forceinline__ F exp2(F x) {
   return multiply_by_power(exp_polynomial((x - n) * kLn2), integer_bits(sum));
 }
 
-__forceinline__ float exp(float x) {
+template <class F>
+__forceinline__ F exp(F x) {
   constexpr float kLog2E = 1.44269504088896340736f;
   // ln(2) in two parts. The first has few bits, so that its product with n is exact.
   constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   x = clamp_exponent(x, 138.0f);
-  const float sum = x * kLog2E + kRoundToInteger;
-  const float n = sum - kRoundToInteger;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
+  const F sum = x * kLog2E + kRoundToInteger;
+  const F n = sum - kRoundToInteger;
+  const F r = (x - n * kLn2High) - n * kLn2Low;
   return multiply_by_power(exp_polynomial(r), integer_bits(sum));
 }
 

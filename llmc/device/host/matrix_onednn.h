@@ -49,6 +49,13 @@ bool adds_finished_sums(const ProductSizes& s) {
   return has_isa(dnnl::cpu_isa::avx512_core) && s.k <= kUncutDepth;
 }
 
+// The AVX2 sgemm does not copy small operands. If rows are a multiple of 4 KiB apart, they evict
+// each other from the caches, which halves the speed.
+inline bool is_slow_stride(std::int64_t elements) {
+  static const bool copies = has_isa(dnnl::cpu_isa::avx512_core);
+  return !copies && elements % 1024 == 0;
+}
+
 // OpenMP keeps the number of threads per calling thread.
 inline void use_one_library_thread() {
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP

@@ -20,6 +20,10 @@ bool adds_finished_sums(const ProductSizes&) {
   return false;
 }
 
+inline bool is_slow_stride(std::int64_t) {
+  return false;
+}
+
 inline void multiply(const ProductSizes& s, const float* a, const float* b, bool accumulate,
                      float* c) {
   static const bool single_threaded = (openblas_set_num_threads(1), true);

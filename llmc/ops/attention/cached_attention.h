@@ -26,9 +26,9 @@ inline constexpr int kLaneKeys = kCachedTile / kCachedLanes;      // of a tile
 inline constexpr int kLaneColumns = kMaxHeadSize / kCachedLanes;  // of a head
 inline constexpr int kValueVector = kOneThreadBlocks ? 8 : 4;     // columns of one access
 
-// 2^x, with the accuracy that results stored in T need.
-template <class T>
-__device__ __forceinline__ float cached_exp2(float x) {
+// 2^x, with the accuracy that results stored in T need. F is float or Floats<N>.
+template <class T, class F>
+__device__ __forceinline__ F cached_exp2(const F& x) {
   if constexpr (std::is_same_v<T, float>) {
     return accurate_exp2(x);
   } else {
@@ -69,8 +69,7 @@ __device__ __forceinline__ void add_cached_keys(CachedSums& sums, float* weights
   const Floats<kLaneKeys> own = to_floats(scores);
   const float max = std::fmax(sums.max, warp_max(max_of(own)));
   const float correction = cached_exp2<T>(sums.max - max);
-  const Floats<kLaneKeys> weight =
-      transform(own, [=](float score, int) { return cached_exp2<T>(score - max); });
+  const Floats<kLaneKeys> weight = cached_exp2<T>(own - max);
   store_floats(weights + lane() * kLaneKeys, weight);
   sums.weight = sums.weight * correction + warp_sum(sum_of(weight));
   sums.max = max;

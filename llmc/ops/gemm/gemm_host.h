@@ -49,7 +49,7 @@ class Gemm {
     const host::TsanIgnoreScope bookkeeping;
     if (call.m <= kMaxFewRows) return multiply_few_rows(call);
     const Tiling tiling = choose_tiling(call);
-    host::WorkerPool::instance().run(tiling.rows * tiling.columns, [&](std::int64_t i) {
+    host::WorkerPool::instance().run(tiling.count(), [&](std::int64_t i) {
       multiply_tile(call, part_range(call.m, tiling.rows, i / tiling.columns),
                     part_range(call.n, tiling.columns, i % tiling.columns));
     });
@@ -57,6 +57,7 @@ class Gemm {
 
   struct Tiling {
     std::int64_t rows = 1, columns = 1;  // numbers of tiles
+    std::int64_t count() const { return rows * columns; }
   };
 
   // A tile packs its share of both operands, so the smaller k, the larger the tile must be for the
@@ -67,7 +68,7 @@ class Gemm {
   static Tiling choose_tiling(const GemmCall<TO, TI>& call) {
     constexpr std::int64_t kTileWork = std::int64_t{1} << 27;  // multiply-adds
     constexpr std::int64_t kMinWork = std::int64_t{1} << 20;   // about 20 us
-    constexpr std::int64_t kMinTiles = 4;
+    constexpr std::int64_t kMinTiles = 4, kManyTiles = 16;
     // Products of gradients with few tokens, which read and write more of c than of a and b.
     constexpr std::int64_t kSmallDepth = 384;
     const bool large = std::is_same_v<TO, float> && call.k <= kSmallDepth;
@@ -82,10 +83,14 @@ class Gemm {
     if (whole_rows) tiling.columns = 1;
     const double work =
         static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-    while (tiling.rows * tiling.columns < kMinTiles &&
-           work >= static_cast<double>(2 * kMinWork * tiling.rows * tiling.columns)) {
+    while (tiling.count() < kMinTiles &&
+           work >= static_cast<double>(2 * kMinWork * tiling.count())) {
       const bool cut_rows = whole_rows || call.m / tiling.rows > call.n / tiling.columns;
       (cut_rows ? tiling.rows : tiling.columns) *= 2;
+    }
+    // Few tiles are shared evenly by two or four threads if they are a multiple of four.
+    while (tiling.count() > kMinTiles && tiling.count() < kManyTiles && tiling.count() % 4 != 0) {
+      ++(whole_rows ? tiling.rows : tiling.columns);
     }
     return tiling;
   }

@@ -1,6 +1,6 @@
 // One tile of a matrix product on the host.
 //
-// fp32, and bf16 on CPUs with instructions for it, are multiplied as they are stored. Other half
+// fp32, and bf16 on CPUs with instructions for it, are usually multiplied as stored. Other half
 // precision is widened to fp32, one slice of k at a time, multiplied in fp32 and rounded once, as
 // tensor cores do; only the slices of the tile exist in fp32, never a whole matrix.
 //
@@ -24,8 +24,8 @@ struct IndexRange {
   std::int64_t first, count;
 };
 
-// Slice of k that is widened at once.
-inline constexpr std::int64_t kWidenedDepth = 512;
+// Slice of k that is copied at once.
+inline constexpr std::int64_t kCopiedDepth = 512;
 
 // Memory of a thread for one tile, kept between products.
 struct TileScratch {
@@ -52,6 +52,25 @@ bool is_widened() {
   return std::is_same_v<TI, fp16>;
 }
 
+// Elements between the rows of op(a) and op(b) in memory.
+template <class TO, class TI>
+std::int64_t stride_of_a(const GemmCall<TO, TI>& call) {
+  return call.transpose_a ? call.m : call.k;
+}
+template <class TO, class TI>
+std::int64_t stride_of_b(const GemmCall<TO, TI>& call) {
+  return call.transpose_b ? call.k : call.n;
+}
+
+// Whether tiles of an operand are copied before the product: to widen them, or to change a stride
+// with which the library is slow.
+template <class TO, class TI>
+bool copies_operands(const GemmCall<TO, TI>& call) {
+  return is_widened<TI>() ||
+         (std::is_same_v<TI, float> &&
+          (host::is_slow_stride(stride_of_a(call)) || host::is_slow_stride(stride_of_b(call))));
+}
+
 // A transposed bf16 operand `a` is transposed tile by tile before the product: oneDNN's products
 // with a strided transposed operand reach half the speed.
 template <class TO, class TI>
@@ -66,13 +85,38 @@ inline std::int64_t max_transposed_rows(std::int64_t k) {
 
 // ---- operands ------------------------------------------------------------------------------
 
-// Copies (rows, columns) of a matrix with `ld` elements per row to `out`, in fp32 and dense.
-template <class T>
-void widen_block(float* out, const T* in, std::int64_t ld, std::int64_t rows,
-                 std::int64_t columns) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) out[r * columns + c] = to_float(in[r * ld + c]);
+// Copies n numbers and converts them: to fp32, or rounded from it.
+template <class To, class From>
+void copy_converted(To* out, const From* in, std::int64_t n) {
+  constexpr int N = kRegisterFloats;
+  for (std::int64_t j = 0; j < n; j += N) {
+    store_floats_up_to(out + j, load_floats_up_to<N>(in + j, n - j), n - j);
   }
+}
+
+// Rows of a dense copy are this many elements apart.
+inline std::int64_t dense_stride(std::int64_t columns) {
+  return host::is_slow_stride(columns) ? columns + 16 : columns;
+}
+
+// (rows, columns) of a matrix in fp32, for the library.
+struct Fp32Block {
+  const float* data;
+  std::int64_t stride;
+};
+
+// Returns (rows, columns) of a matrix with `stride` elements per row, or its dense copy in fp32 in
+// `memory` if the library needs one.
+template <class T>
+Fp32Block fp32_block(std::vector<float>& memory, const T* in, std::int64_t stride,
+                     std::int64_t rows, std::int64_t columns) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!host::is_slow_stride(stride)) return {in, stride};
+  }
+  const std::int64_t dense = dense_stride(columns);
+  float* const out = at_least(memory, rows * dense);
+  for (std::int64_t r = 0; r < rows; ++r) copy_converted(out + r * dense, in + r * stride, columns);
+  return {out, dense};
 }
 
 // Writes the transposed (rows, columns) matrix `in`, with `ld` elements per row, densely to `out`.
@@ -103,7 +147,7 @@ host::ProductSizes tile_sizes(const GemmCall<TO, TI>& call, IndexRange rows, Ind
           transpose_a,
           call.transpose_b,
           transpose_a ? call.m : call.k,
-          call.transpose_b ? call.k : call.n,
+          stride_of_b(call),
           ldc};
 }
 
@@ -116,32 +160,28 @@ bool stores_sums_directly(const GemmCall<TO, TI>& call, IndexRange rows, IndexRa
     return false;
   if (call.beta == 0) return true;
   return call.beta == 1 && call.addend_or_c() == call.c && call.bias == nullptr &&
-         !is_widened<TI>() && host::adds_finished_sums<TI>(tile_sizes(call, rows, columns, call.n));
+         !copies_operands(call) &&
+         host::adds_finished_sums<TI>(tile_sizes(call, rows, columns, call.n));
 }
+
 // ---- products of a tile --------------------------------------------------------------------
 
-// sums (rows, columns) = op(a) op(b), slice by slice of k.
+// sums (m, n) = op(a) op(b), slice by slice of k.
 template <class TI>
-void multiply_widened(const host::ProductSizes& s, const TI* a, const TI* b, float* sums) {
+void multiply_slices(const host::ProductSizes& s, const TI* a, const TI* b, float* sums) {
   TileScratch& scratch = TileScratch::of_this_thread();
-  float* const wide_a = at_least(scratch.a, s.m * std::min(s.k, kWidenedDepth));
-  float* const wide_b = at_least(scratch.b, s.n * std::min(s.k, kWidenedDepth));
-  for (std::int64_t k = 0; k < s.k; k += kWidenedDepth) {
+  for (std::int64_t k = 0; k < s.k; k += kCopiedDepth) {
     host::ProductSizes slice = s;
-    slice.k = std::min(kWidenedDepth, s.k - k);
-    slice.lda = s.transpose_a ? s.m : slice.k;
-    slice.ldb = s.transpose_b ? slice.k : s.n;
-    if (s.transpose_a) {
-      widen_block(wide_a, a + k * s.lda, s.lda, slice.k, s.m);
-    } else {
-      widen_block(wide_a, a + k, s.lda, s.m, slice.k);
-    }
-    if (s.transpose_b) {
-      widen_block(wide_b, b + k, s.ldb, s.n, slice.k);
-    } else {
-      widen_block(wide_b, b + k * s.ldb, s.ldb, slice.k, s.n);
-    }
-    host::multiply(slice, wide_a, wide_b, k > 0, sums);
+    slice.k = std::min(kCopiedDepth, s.k - k);
+    const Fp32Block block_a = s.transpose_a
+                                  ? fp32_block(scratch.a, a + k * s.lda, s.lda, slice.k, s.m)
+                                  : fp32_block(scratch.a, a + k, s.lda, s.m, slice.k);
+    const Fp32Block block_b = s.transpose_b
+                                  ? fp32_block(scratch.b, b + k, s.ldb, s.n, slice.k)
+                                  : fp32_block(scratch.b, b + k * s.ldb, s.ldb, slice.k, s.n);
+    slice.lda = block_a.stride;
+    slice.ldb = block_b.stride;
+    host::multiply(slice, block_a.data, block_b.data, k > 0, sums);
   }
 }
 
@@ -149,22 +189,28 @@ void multiply_widened(const host::ProductSizes& s, const TI* a, const TI* b, flo
 template <class TO, class TI>
 void multiply_operands(const GemmCall<TO, TI>& call, const host::ProductSizes& s, const TI* a,
                        const TI* b, bool accumulate, float* sums) {
-  if constexpr (std::is_same_v<TI, float>) {
-    host::multiply(s, a, b, accumulate, sums);
-  } else {
-    if (is_widened<TI>()) return multiply_widened(s, a, b, sums);
-    if constexpr (std::is_same_v<TI, bf16>) {
-      if (packs_transposed(call)) {
-        bf16* const packed = at_least(TileScratch::of_this_thread().a_transposed, s.m * s.k);
-        transpose_block(packed, a, call.m, s.k, s.m);
-        a = packed;
-      }
-      host::multiply(s, a, b, accumulate, sums);
+  if (copies_operands(call)) return multiply_slices(s, a, b, sums);
+  if constexpr (std::is_same_v<TI, bf16>) {
+    if (packs_transposed(call)) {
+      bf16* const packed = at_least(TileScratch::of_this_thread().a_transposed, s.m * s.k);
+      transpose_block(packed, a, call.m, s.k, s.m);
+      a = packed;
     }
   }
+  if constexpr (!std::is_same_v<TI, fp16>) host::multiply(s, a, b, accumulate, sums);
 }
 
 // ---- epilogue ------------------------------------------------------------------------------
+
+// y[j] *= f(x[j]) for j = 0 .. n - 1, several at a time.
+template <class T, class F>
+void multiply_floats(float* y, const T* x, std::int64_t n, F f) {
+  constexpr int N = kRegisterFloats;
+  for (std::int64_t j = 0; j < n; j += N) {
+    const Floats<N> factors = f(load_floats_up_to<N>(x + j, n - j));
+    store_floats_up_to(y + j, load_floats_up_to<N>(y + j, n - j) * factors, n - j);
+  }
+}
 
 // Adds the bias and beta * addend to a row of sums, applies the epilogue and rounds the results to
 // TO. `first` is the index of the row's first element in c. sums may be that part of c.
@@ -185,14 +231,14 @@ void finish_row(const GemmCall<TO, TI>& call, float* sums, std::int64_t first, I
   }
   if (call.epilogue == Epilogue::gelu) {
     TO* const aux = call.aux + first;
-    for (std::int64_t j = 0; j < n; ++j) aux[j] = from_float<TO>(sums[j]);
-    for (std::int64_t j = 0; j < n; ++j) sums[j] *= gelu_gate<TO>(sums[j]);
+    copy_converted(aux, sums, n);
+    multiply_floats(sums, sums, n, [](const auto& x) { return gelu_gate<TO>(x); });
   } else if (call.epilogue == Epilogue::gelu_backward) {
     const TO* const aux = call.aux + first;
-    for (std::int64_t j = 0; j < n; ++j) sums[j] *= gelu_derivative<TO>(to_float(aux[j]));
+    multiply_floats(sums, aux, n, [](const auto& x) { return gelu_derivative<TO>(x); });
   }
   if (static_cast<const void*>(c) == sums) return;
-  for (std::int64_t j = 0; j < n; ++j) c[j] = from_float<TO>(sums[j]);
+  copy_converted(c, sums, n);
 }
 
 template <class TO, class TI>
