@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -361,15 +362,19 @@ TEST_SUITE("host_executor") {
   }
 
   TEST_CASE("the worker pool throws the first error and remains usable") {
+    constexpr std::int64_t kPieces = 100'000;
     auto& pool = host::WorkerPool::instance();
     for (int round = 0; round < 20; ++round) {
-      std::atomic<int> num_started{0};
+      std::atomic<std::int64_t> num_started{0};
       const auto piece = [&](std::int64_t i) {
         ++num_started;
         if (i == 3) throw std::runtime_error("piece 3");
+        // Another thread takes pieces until the pool has caught the error, which can take long
+        // under a sanitizer: they must not run out before.
+        if (i > 3) std::this_thread::sleep_for(std::chrono::microseconds(100));
       };
-      CHECK_THROWS_WITH_AS(pool.run(10000, piece), "piece 3", std::runtime_error);
-      CHECK(num_started < 10000);
+      CHECK_THROWS_WITH_AS(pool.run(kPieces, piece), "piece 3", std::runtime_error);
+      CHECK(num_started < kPieces);
     }
     std::atomic<int> done{0};
     pool.run(50, [&](std::int64_t) { ++done; });
