@@ -12,8 +12,7 @@
 // - adds_finished_sums<T>(sizes): true if `accumulate` adds the finished sums over k to c: then c
 //   has the bits of a product that is stored and added. Otherwise the library may add to c after
 //   every slice of k.
-// - is_slow_stride(elements): true if fp32 products are much slower with this distance between
-// rows.
+// - is_slow_stride(elements): true if fp32 products are slow with this distance between rows.
 // - matrix_library_text(): name and version, for --version.
 #pragma once
 

@@ -31,18 +31,21 @@ inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Conf
   return {products + attention, products + 2 * attention};
 }
 
-// Measures the FLOP/s of several equal square matrix products on random data; returns the highest.
+// Measures the FLOP/s of equal square matrix products on random data until they do not become
+// faster; returns the highest. A processor needs time to reach its highest clock.
 template <class T>
 double measured_peak_flops(Gemm& gemm, Stream& stream) {
   const std::int64_t n = kCudaTarget ? 8192 : 1024;
-  constexpr int kRepeats = 24;  // a CPU needs time to reach its highest clock
+  constexpr int kMaxRepeats = 24, kEnoughEqual = 4;
+  constexpr double kFaster = 1.02;
   Buffer<float> random(n * n);
   normal_fill(random.data(), n * n, 0, 1, 0, 0.0f, 1.0f, stream);
   Buffer<T> a(n * n), c(n * n);
   convert(a.data(), static_cast<const float*>(random.data()), n * n, stream);
   const auto operand = make_tensor(static_cast<const T*>(a.data()), n, n);
   double max_flops = 0;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+  int num_equal = 0;  // products in a row that were not faster than those before
+  for (int repeat = 0; repeat < kMaxRepeats && num_equal < kEnoughEqual; ++repeat) {
     Event start, end;
     start.record(stream);
     matmul(make_tensor(c.data(), n, n), operand, Transpose::no, operand, Transpose::no, 0.0f,
@@ -51,7 +54,9 @@ double measured_peak_flops(Gemm& gemm, Stream& stream) {
     end.synchronize();
     const double seconds = 1e-3 * milliseconds_between(start, end);
     const auto size = static_cast<double>(n);
-    max_flops = std::max(max_flops, 2 * size * size * size / seconds);
+    const double flops = 2 * size * size * size / seconds;
+    num_equal = flops > kFaster * max_flops ? 0 : num_equal + 1;
+    max_flops = std::max(max_flops, flops);
   }
   return max_flops;
 }
