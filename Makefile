@@ -72,13 +72,14 @@ endif
 # ---- the host target ------------------------------------------------------------------------
 ifeq ($(SANITIZE),)
 HOST      := build/host
-# What kernels need of -O3: loops in SIMD, and short loops unrolled completely, so that arrays stay in
+# Kernels need two parts of -O3: loops in SIMD, and short loops unrolled completely, so that arrays stay in
 # registers. The rest of -O3 takes a quarter of the compilation and saves nothing. errno after std::sqrt is
 # not used, and it prevents the vectorisation of loops with std::sqrt.
 OPTIMIZE  := -O2 -ftree-vectorize -fvect-cost-model=dynamic -fpeel-loops -fno-math-errno $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
-# A test's own code runs only briefly; the kernels it calls are in test/instantiate_*.cu, at -O2.
-TEST_CALLER_OPTIMIZE := -O1 -g1 -fno-math-errno $(HOST_ARCH)
+# A test's own code runs only briefly; the kernels it calls are in test/instantiate_*.cu, at -O2. Tests
+# without kernels spend less time running at -O0 than compiling at -O1.
+TEST_CALLER_OPTIMIZE := $(if $(filter %.cpp,$<),-O0,-O1) -g1 -fno-math-errno $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
 CHECK     := -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
@@ -182,7 +183,7 @@ GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkp
 GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates token_cache \
                         token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_exponential host_floats host_matrix_library \
-                        host_memory_limits interruption oracle peak readable_text \
+                        host_memory_limits host_worker_pool interruption oracle peak readable_text \
                         recorded_settings resource_usage run_log schedule settings suggestions toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)

@@ -3,8 +3,6 @@
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -350,35 +348,6 @@ TEST_SUITE("host_executor") {
     for (std::thread& thread : threads) thread.join();
     for (const float x : actual[0]) CHECK(x == 64.0f * 65.0f / 2.0f);
     if (!tiny_shapes()) CHECK((actual[1] == actual[0] && actual[2] == actual[0]));
-  }
-
-  TEST_CASE("the worker pool runs every piece once") {
-    auto& pool = host::WorkerPool::instance();
-    for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
-      std::vector<std::atomic<int>> done(static_cast<std::size_t>(count));
-      pool.run(count, [&](std::int64_t i) { ++done[static_cast<std::size_t>(i)]; });
-      for (const auto& calls : done) CHECK(calls == 1);
-    }
-  }
-
-  TEST_CASE("the worker pool throws the first error and remains usable") {
-    constexpr std::int64_t kPieces = 100'000;
-    auto& pool = host::WorkerPool::instance();
-    for (int round = 0; round < 20; ++round) {
-      std::atomic<std::int64_t> num_started{0};
-      const auto piece = [&](std::int64_t i) {
-        ++num_started;
-        if (i == 3) throw std::runtime_error("piece 3");
-        // Another thread takes pieces until the pool has caught the error, which can take long
-        // under a sanitizer: they must not run out before.
-        if (i > 3) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      };
-      CHECK_THROWS_WITH_AS(pool.run(kPieces, piece), "piece 3", std::runtime_error);
-      CHECK(num_started < kPieces);
-    }
-    std::atomic<int> done{0};
-    pool.run(50, [&](std::int64_t) { ++done; });
-    CHECK(done == 50);
   }
 
   // The next test case also runs this one, in processes with other numbers of OS threads.

@@ -109,8 +109,8 @@ Owner make_onednn(const char* action, Create create, Arguments... arguments) {
   return Owner(object);
 }
 
-// What differs between versions 2 and 3: layouts of matrices with two strides, the description of
-// c = a b, and adding to c.
+// These three differ between versions 2 and 3: layouts of matrices with two strides, the
+// description of c = a b, and adding to c.
 #if DNNL_VERSION_MAJOR >= 3
 using OnednnLayout = OnednnOwner<dnnl_memory_desc, dnnl_memory_desc_destroy>;
 
