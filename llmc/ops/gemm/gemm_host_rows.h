@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "llmc/device/device.h"
@@ -52,6 +53,18 @@ float dot_product(const float* a, const T* b, std::int64_t depth) {
   return partial[0];
 }
 
+// Calls f(data, stride) with (rows, columns) of b. fp16 is widened before: loops over it do not
+// vectorise, and the copy stays in the L1 cache.
+template <class T, class F>
+void read_block(const T* b, std::int64_t stride, std::int64_t rows, std::int64_t columns, F f) {
+  if constexpr (std::is_same_v<T, fp16>) {
+    const Fp32Block block = fp32_block(TileScratch::of_this_thread().b, b, stride, rows, columns);
+    f(block.data, block.stride);
+  } else {
+    f(b, stride);
+  }
+}
+
 // op(a), dense and in fp32.
 template <class TO, class TI>
 std::vector<float> widened_rows(const GemmCall<TO, TI>& call) {
@@ -75,20 +88,24 @@ void multiply_few_rows(const GemmCall<TO, TI>& call) {
     float sums[kMaxFewRows][kFewRowsColumns] = {};
     if (call.transpose_b) {
       for (std::int64_t j = 0; j < columns.count; ++j) {
-        const TI* const b = call.b + (first + j) * call.k;
-        for (std::int64_t r = 0; r < call.m; ++r) {
-          sums[r][j] = dot_product(a.data() + r * call.k, b, call.k);
-        }
+        read_block(call.b + (first + j) * call.k, call.k, 1, call.k, [&](const auto* b, auto) {
+          for (std::int64_t r = 0; r < call.m; ++r) {
+            sums[r][j] = dot_product(a.data() + r * call.k, b, call.k);
+          }
+        });
       }
     } else {
       // Slices of k whose part of b stays in the L1 cache for all rows.
       constexpr std::int64_t kDepth = 16;
       for (std::int64_t k = 0; k < call.k; k += kDepth) {
         const std::int64_t depth = std::min(kDepth, call.k - k);
-        for (std::int64_t r = 0; r < call.m; ++r) {
-          add_row_times_matrix(sums[r], a.data() + r * call.k + k, call.b + k * call.n + first,
-                               call.n, depth, columns.count);
-        }
+        const auto add = [&](const auto* b, std::int64_t stride) {
+          for (std::int64_t r = 0; r < call.m; ++r) {
+            add_row_times_matrix(sums[r], a.data() + r * call.k + k, b, stride, depth,
+                                 columns.count);
+          }
+        };
+        read_block(call.b + k * call.n + first, call.n, depth, columns.count, add);
       }
     }
     for (std::int64_t r = 0; r < call.m; ++r) {
