@@ -33,9 +33,11 @@ tidy  p:clang-tidy             clang-tidy
 fuzz  p:clang++                clang
 '
 
-# Matrix products on the host, as llmc/device/host/matrix_library.h chooses the library.
-if [ "$(uname -m)" = x86_64 ]; then
-  NEEDS+='host  h:oneapi/dnnl/dnnl.hpp   libdnnl-dev
+# Matrix products on the host, as llmc/device/host/matrix_library.h chooses the library for the
+# compiler's target.
+target=$("${CXX:-g++}" -dumpmachine 2>/dev/null || uname -m)
+if [ "${target%%-*}" = x86_64 ]; then
+  NEEDS+='host  h:oneapi/dnnl/dnnl.h     libdnnl-dev
 host  l:dnnl                   libdnnl-dev
 '
 else

@@ -61,7 +61,7 @@ inline std::string printable(std::string_view text) {
 
 // Whether a file of this name stays inside its directory, and the name has no control characters.
 inline bool is_plain_file_name(std::string_view name) {
-  const auto control = [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; };
+  const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
          std::none_of(name.begin(), name.end(), control);
 }

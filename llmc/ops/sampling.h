@@ -53,7 +53,7 @@ std::int32_t sample_token(const std::vector<T>& logits, const SamplingOptions& o
   const std::vector<std::int32_t> ids = top_k_tokens(logits, options.top_k);
   const auto logit = [&](std::int32_t id) { return static_cast<double>(to_float(logits[id])); };
   double max_logit = -INFINITY;
-  for (const std::int32_t id : ids) max_logit = std::fmax(max_logit, logit(id));
+  for (const std::int32_t id : ids) max_logit = std::max(max_logit, logit(id));
   const auto weight = [&](std::int32_t id) {
     return std::exp((logit(id) - max_logit) / options.temperature);
   };
