@@ -147,6 +147,15 @@ inline std::vector<llmc::oracle::Batch> pieces_of(const llmc::oracle::Batch& bat
   return all;
 }
 
+// The batches of an optimizer step on a fixture, which test/oracle/compare.h cuts into `pieces`.
+// Under sanitizers passes are slow, so there it is one batch of one sequence.
+inline std::vector<llmc::oracle::Batch> batches_of_step(const llmc::oracle::Fixture& fixture,
+                                                        std::int64_t step, std::int64_t pieces) {
+  std::vector<llmc::oracle::Batch> batches = llmc::oracle::training_batches(fixture, step, pieces);
+  if (tiny_shapes()) batches = {pieces_of(batches[0], batches[0].B)[0]};
+  return batches;
+}
+
 // The largest relative L2 difference between tensors of the same name. The key part of a QKV bias
 // is skipped, because its true gradient is zero.
 inline double worst_difference(const NamedFloats& a, const NamedFloats& b) {

@@ -235,7 +235,7 @@ TEST_SUITE("dropout") {
       PassOptions options = pass_options();
       options.step = step;
       options.first_sample = step * fixture.integer("B");
-      const float loss = rig.gradients_of(oracle::training_batches(fixture, step, 2), options);
+      const float loss = rig.gradients_of(batches_of_step(fixture, step, 2), options);
       rig.state().apply_gradients(default_optimizer(), 1e-3, rig.stream());
       return loss;
     };

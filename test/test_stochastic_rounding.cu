@@ -42,13 +42,10 @@ std::vector<float> rounded(const std::vector<float>& inp, StochasticRounding rou
   return all;
 }
 
-// One optimizer step on the adamw50 fixture's batch for step `number`. Sanitizers make the passes
-// slow, so there it is only one sequence of the batch: any gradients move the weights.
+// One optimizer step on the adamw50 fixture's batch for step `number`.
 template <class T>
 void step(ModelRig<T>& rig, const Fixture& fixture, std::int64_t number) {
-  std::vector<oracle::Batch> batches = oracle::training_batches(fixture, number, 1);
-  if (tiny_shapes()) batches = {pieces_of(batches[0], batches[0].B)[0]};
-  rig.gradients_of(batches);
+  rig.gradients_of(batches_of_step(fixture, number, 1));
   rig.state().apply_gradients(default_optimizer(), 1e-3, rig.stream());
 }
 
