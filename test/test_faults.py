@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs each fault of test/faults/faults.cu. The host executor or a sanitizer must report it at its marked
-lines, and must report nothing with --fixed, which corrects it.
+"""Runs each fault of test/faults/faults.cu and of the header next to it. The host executor or a sanitizer must
+report it at its marked lines, and must report nothing with --fixed, which corrects it.
 
     test/test_faults.py [NAME...]     runs make for the programs it needs; * is a wildcard
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "test/faults/faults.cu"
+SOURCES = [ROOT / "test/faults/faults.cu", ROOT / "test/faults/stream_faults.h"]
 
 # Name of a build: (value of SANITIZE for make, path of the program).
 BUILDS = {
@@ -55,16 +55,19 @@ EXPECTED = {
     "missing_event": [RACE],
     "missing_event_back": [RACE],
     "missing_synchronize": [RACE],
+    "missing_event_before_collective": [RACE],
+    "missing_event_after_collective": [RACE],
 }
 
 
 def marked_lines():
-    """Fault name -> the lines of faults.cu that are marked with it."""
+    """Fault name -> the lines that are marked with it, as file:line."""
     lines = {}
-    for number, text in enumerate(SOURCE.read_text().splitlines(), 1):
-        mark = re.search(r"// FAULT: (.*)$", text)
-        for name in mark[1].split() if mark else ():
-            lines.setdefault(name, []).append(number)
+    for source in SOURCES:
+        for number, text in enumerate(source.read_text().splitlines(), 1):
+            mark = re.search(r"// FAULT: (.*)$", text)
+            for name in mark[1].split() if mark else ():
+                lines.setdefault(name, []).append(f"{source.name}:{number}")
     return lines
 
 
@@ -101,8 +104,8 @@ def report_error(name, command, kind, lines):
     if text not in report:
         return f"{build_name}: reported, but not as '{text}'\n{report}"
     for line in lines:
-        if not re.search(rf"faults\.cu:{line}\b", report):
-            return f"{build_name}: the report does not name line {line}\n{report}"
+        if not re.search(rf"\b{re.escape(line)}\b", report):
+            return f"{build_name}: the report does not name {line}\n{report}"
     code, report = run(command, name, environment, "--fixed")
     if code != 0 or report:
         return f"{build_name}: the fixed version returns exit code {code} and prints\n{report}"
@@ -120,7 +123,7 @@ def main(patterns):
         print(f"FAILED: {commands}")
         names, failed = [], 1
     for name in names:
-        reason = "" if name in lines else "no line of faults.cu is marked with it"
+        reason = "" if name in lines else "no line is marked with it"
         for kind in [] if reason else EXPECTED[name]:
             reason = reason or report_error(name, commands[kind[0]], kind, lines[name])
         if reason:
@@ -132,7 +135,7 @@ def main(patterns):
     unknown = sorted(set(lines) - set(EXPECTED))
     if unknown:
         failed += 1
-        print(f"FAILED: marked in faults.cu, but missing in EXPECTED: {', '.join(unknown)}")
+        print(f"FAILED: marked, but missing in EXPECTED: {', '.join(unknown)}")
     print(f"{passed} passed, {failed} failed, 0 skipped")
     return 1 if failed or not names else 0
 

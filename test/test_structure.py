@@ -83,7 +83,8 @@ def test_options_and_json_outside_their_folders_are_reported(folder):
 
 def test_conditional_compilation_outside_device_is_reported(folder):
     conditional = ONCE + "#ifdef __CUDACC__\n#endif\n"
-    expect_reports(folder, ("llmc/ops/c.h:2", "conditional compilation"), ("llmc/ops/c.h:3", "conditional compilation"),
+    reported = [(f"llmc/{name}:{line}", "conditional compilation") for name in ("comm/c.h", "ops/c.h") for line in (2, 3)]
+    expect_reports(folder, *reported, llmc__comm__c___h=conditional, llmc__comm__open_world___h=conditional,
                    llmc__ops__c___h=conditional, llmc__device__d___h=conditional, test__test_e___cu=conditional)
 
 

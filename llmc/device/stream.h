@@ -4,6 +4,7 @@
 //   stream.wait(event)         work submitted to this stream later runs after that point
 //   event.synchronize()        the host waits for that point
 //   milliseconds_between(a, b) time between the points of two events
+//   run_on_host(stream, work)  calls work() when the stream reaches this point, before later work
 //   stream.profile(profiler)   times later operations of the stream; null stops it (profiler.h)
 #pragma once
 

@@ -11,14 +11,11 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "test/faults/stream_faults.h"
 
 namespace {
 
 using namespace llmc;
-
-constexpr int kThreads = 64;
-constexpr std::int64_t kBlocks = 3;
-constexpr std::int64_t kCount = kThreads * kBlocks;
 
 // ---- races ---------------------------------------------------------------------------------
 
@@ -229,56 +226,6 @@ __global__ void lane_returned_kernel(float* out) {
   out[global_thread()] = warp_sum(1.0f);  // FAULT: lane_returned
 }
 
-// ---- streams -------------------------------------------------------------------------------
-
-template <class = void>
-__global__ void write_kernel(float* out) {
-  out[global_thread()] = 1.0f;  // FAULT: missing_event missing_event_back
-}
-
-template <class = void>
-__global__ void read_kernel(float* out, const float* in) {
-  out[global_thread()] = in[global_thread()];  // FAULT: missing_event missing_event_back
-}
-
-template <bool Fixed>
-void missing_event() {
-  Buffer<float> shared(kCount), out(kCount);
-  Stream producer, consumer;
-  Event written;
-  launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
-  written.record(producer);
-  if (Fixed) consumer.wait(written);
-  launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
-}
-
-// The opposite order: overwrites a buffer that is still being read.
-template <bool Fixed>
-void missing_event_back() {
-  Buffer<float> shared(kCount), out(kCount);
-  Stream producer, consumer;
-  Event written, read;
-  launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
-  written.record(producer);
-  consumer.wait(written);
-  launch(read_kernel<>, {kBlocks}, kThreads, 0, consumer, out.data(), shared.data());
-  read.record(consumer);
-  if (Fixed) producer.wait(read);
-  launch(write_kernel<>, {kBlocks}, kThreads, 0, producer, shared.data());
-}
-
-template <bool Fixed>
-void missing_synchronize() {
-  Buffer<float> device(kCount);
-  std::vector<float> host(kCount);
-  Stream stream;
-  launch(write_kernel<>, {kBlocks}, kThreads, 0, stream, device.data());
-  copy_to_host(host.data(), device.data(), kCount, stream);
-  if (Fixed) stream.synchronize();
-  if (host[1] != 1.0f) std::puts("wrong");  // FAULT: missing_synchronize
-  stream.synchronize();
-}
-
 // ---- running the faults --------------------------------------------------------------------
 
 // Launches a kernel with `pieces` pieces of shared memory, each of 4 floats per thread. The kernel
@@ -364,6 +311,10 @@ const Fault kFaults[] = {
     {"missing_event", missing_event<false>, missing_event<true>},
     {"missing_event_back", missing_event_back<false>, missing_event_back<true>},
     {"missing_synchronize", missing_synchronize<false>, missing_synchronize<true>},
+    {"missing_event_before_collective", missing_event_before_collective<false>,
+     missing_event_before_collective<true>},
+    {"missing_event_after_collective", missing_event_after_collective<false>,
+     missing_event_after_collective<true>},
 };
 
 }  // namespace

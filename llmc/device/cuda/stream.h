@@ -75,6 +75,13 @@ inline void Stream::wait(const Event& event) {
   check_cuda(cudaStreamWaitEvent(stream_, event.event_, 0), "cudaStreamWaitEvent");
 }
 
+// Runs work() on the host when the stream reaches this point; the caller waits.
+template <class Work>
+void run_on_host(Stream& stream, const Work& work) {
+  stream.synchronize();
+  work();
+}
+
 inline double milliseconds_between(const Event& first, const Event& second) {
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, first.event_, second.event_),

@@ -228,6 +228,13 @@ inline void Stream::wait(const Event& event) {
   run([&event] { host::tsan_acquire(&event.token_); });
 }
 
+// Runs work() on the host when the stream reaches this point. Later work of the stream sees its
+// results.
+template <class Work>
+void run_on_host(Stream& stream, const Work& work) {
+  stream.run(work);
+}
+
 // Milliseconds between two events. Both must be recorded and, on a GPU, reached.
 inline double milliseconds_between(const Event& first, const Event& second) {
   return std::chrono::duration<double, std::milli>(second.time_ - first.time_).count();

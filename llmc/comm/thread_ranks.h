@@ -1,0 +1,202 @@
+// Ranks as threads of one process, for tests: sanitizers and the race checker see all of them.
+//
+//   run_thread_ranks(4, [](World& world) {
+//     const auto all = world.all();
+//     ...
+//   });
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "llmc/comm/staged_communicator.h"
+#include "llmc/comm/world.h"
+
+namespace llmc {
+namespace thread_ranks {
+
+// One lock for all ranks, and which of them have ended.
+struct Shared {
+  explicit Shared(int ranks) : ended(static_cast<std::size_t>(ranks)) {}
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<bool> ended;
+  int failed_rank = -1;  // the first one that threw; -1: none
+  std::exception_ptr error;
+};
+
+// A message from one rank of a group to another: the sender's memory, until the receiver has copied
+// it.
+struct Mailbox {
+  CommCall call;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  bool full = false, copying = false;
+};
+
+struct Group {
+  explicit Group(std::vector<int> members)
+      : members(std::move(members)), mailboxes(this->members.size() * this->members.size()) {}
+  int ranks() const { return static_cast<int>(members.size()); }
+  Mailbox& mailbox(int from, int to) {
+    return mailboxes[static_cast<std::size_t>(from * ranks() + to)];
+  }
+  std::vector<int> members;  // ranks of the run
+  std::vector<Mailbox> mailboxes;
+};
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(Shared& shared, std::shared_ptr<Group> group, int rank)
+      : shared_(shared), group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return group_->ranks(); }
+
+  void exchange(const CommCall& call, std::span<const Outgoing> sends,
+                std::span<const Incoming> receives) override {
+    Lock lock(shared_.mutex);
+    try {
+      for (const Outgoing& send : sends) post(call, send, lock);
+      for (const Incoming& receive : receives) take(call, receive, lock);
+      for (const Outgoing& send : sends) wait_until_taken(send.to, lock);
+    } catch (...) {
+      for (const Outgoing& send : sends) withdraw(send.to, lock);
+      throw;
+    }
+  }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void post(const CommCall& call, const Outgoing& send, Lock& lock) {
+    wait_until_taken(send.to, lock);
+    group_->mailbox(rank_, send.to) = {
+        .call = call, .data = send.data, .bytes = send.bytes, .full = true};
+    shared_.changed.notify_all();
+  }
+
+  void take(const CommCall& call, const Incoming& receive, Lock& lock) {
+    Mailbox& box = group_->mailbox(receive.from, rank_);
+    wait(receive.from, lock, [&] { return box.full; });
+    require_same_call(call, rank_, box.call, receive.from);
+    require(box.bytes == receive.bytes, "ranks disagree on the size of a message");
+    box.copying = true;
+    lock.unlock();
+    if (receive.bytes > 0) std::memcpy(receive.data, box.data, receive.bytes);
+    lock.lock();
+    box.full = box.copying = false;
+    shared_.changed.notify_all();
+  }
+
+  void wait_until_taken(int to, Lock& lock) {
+    const Mailbox& box = group_->mailbox(rank_, to);
+    wait(to, lock, [&] { return !box.full; });
+  }
+
+  // After an error: the sender's memory may be freed.
+  void withdraw(int to, Lock& lock) {
+    Mailbox& box = group_->mailbox(rank_, to);
+    shared_.changed.wait(lock, [&] { return !box.copying; });
+    box.full = false;
+  }
+
+  // Waits for a rank of the group.
+  template <class Condition>
+  void wait(int other, Lock& lock, const Condition& condition) {
+    const int rank = group_->members[static_cast<std::size_t>(other)];
+    shared_.changed.wait(lock, [&] {
+      return condition() || shared_.failed_rank >= 0 ||
+             shared_.ended[static_cast<std::size_t>(rank)];
+    });
+    if (condition()) return;
+    const bool failed = shared_.failed_rank >= 0;
+    fail("rank " + std::to_string(failed ? shared_.failed_rank : rank) +
+         (failed ? " has failed" : " has ended, and this rank waits for it"));
+  }
+
+  Shared& shared_;
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+// The groups that ranks have made. A rank that makes a group of the same members again gets another
+// one, as do its other members.
+class Groups {
+ public:
+  std::shared_ptr<Group> join(const std::vector<int>& members, int number) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Group>& group = groups_[{members, number}];
+    if (!group) group = std::make_shared<Group>(members);
+    return group;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<std::vector<int>, int>, std::shared_ptr<Group>> groups_;
+};
+
+class ThreadWorld final : public World {
+ public:
+  ThreadWorld(Shared& shared, Groups& groups, int rank, int ranks)
+      : World(rank, ranks, rank, ranks), shared_(shared), groups_(groups) {}
+  void abort(int) override {}
+
+ private:
+  std::unique_ptr<Communicator> make_group(const std::string& name,
+                                           const std::vector<int>& members) override {
+    auto transport = std::make_unique<ThreadTransport>(
+        shared_, groups_.join(members, made_[members]++), place_in(members));
+    return std::make_unique<StagedCommunicator>(name, std::move(transport));
+  }
+
+  Shared& shared_;
+  Groups& groups_;
+  std::map<std::vector<int>, int> made_;  // number of groups of these members so far
+};
+
+}  // namespace thread_ranks
+
+// Calls body(world) on `ranks` threads, one per rank, and returns when all are done. If a rank
+// throws, the others throw at their next call of a communicator, and the first error is rethrown,
+// with its rank.
+template <class Body>
+void run_thread_ranks(int ranks, const Body& body) {
+  thread_ranks::Shared shared(ranks);
+  thread_ranks::Groups groups;
+  const auto run = [&](int rank) {
+    std::exception_ptr error;
+    try {
+      thread_ranks::ThreadWorld world(shared, groups, rank, ranks);
+      body(static_cast<World&>(world));
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(shared.mutex);
+    shared.ended[static_cast<std::size_t>(rank)] = true;
+    shared.changed.notify_all();
+    if (!error || shared.failed_rank >= 0) return;
+    shared.failed_rank = rank;
+    shared.error = error;
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  }
+  if (!shared.error) return;
+  try {
+    std::rethrow_exception(shared.error);
+  } catch (const std::exception& error) {
+    fail("rank " + std::to_string(shared.failed_rank) + ": " + error.what());
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,88 @@
+// The ranks of a run, and the communicators of their groups.
+#pragma once
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/comm/communicator.h"
+#include "llmc/comm/single_rank.h"
+
+namespace llmc {
+
+class World {
+ public:
+  // `local_rank` of `local_ranks`: the place among the ranks on the same machine.
+  World(int rank, int ranks, int local_rank, int local_ranks)
+      : rank_(rank), ranks_(ranks), local_rank_(local_rank), local_ranks_(local_ranks) {}
+  virtual ~World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int local_rank() const { return local_rank_; }
+  int local_ranks() const { return local_ranks_; }
+
+  // Ends the processes of all ranks with this exit code, without waiting for any. Does nothing if
+  // there are no others.
+  virtual void abort(int exit_code) = 0;
+
+  // A communicator of the ranks `members`, in ascending order, this one included. Each of them
+  // calls this with equal arguments, and calls for groups that share ranks are in the same order on
+  // these. Rank r of the group is members[r]. The world must outlive the communicator.
+  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& members) {
+    check_members(name, members);
+    if (members.size() == 1) return std::make_unique<SingleRankCommunicator>(name);
+    return make_group(name, members);
+  }
+
+  // A communicator of all ranks.
+  std::unique_ptr<Communicator> all(const std::string& name = "world") {
+    std::vector<int> members(static_cast<std::size_t>(ranks_));
+    std::iota(members.begin(), members.end(), 0);
+    return group(name, members);
+  }
+
+ protected:
+  // At least two members.
+  virtual std::unique_ptr<Communicator> make_group(const std::string& name,
+                                                   const std::vector<int>& members) = 0;
+
+  // The place of this rank in the members.
+  int place_in(const std::vector<int>& members) const {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == rank_) return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+ private:
+  void check_members(const std::string& name, const std::vector<int>& members) const {
+    int last = -1;
+    for (const int member : members) {
+      require(last < member && member < ranks_,
+              "the ranks of group '" + name + "' are not ascending, or not ranks of the run");
+      last = member;
+    }
+    require(place_in(members) >= 0, "rank " + std::to_string(rank_) + " is not in group '" + name +
+                                        "', for which it asks a communicator");
+  }
+
+  int rank_, ranks_, local_rank_, local_ranks_;
+};
+
+class SingleRankWorld final : public World {
+ public:
+  SingleRankWorld() : World(0, 1, 0, 1) {}
+  void abort(int) override {}
+
+ private:
+  std::unique_ptr<Communicator> make_group(const std::string&, const std::vector<int>&) override {
+    fail("a run of one rank has no groups of several");
+  }
+};
+
+}  // namespace llmc

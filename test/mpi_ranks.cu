@@ -1,0 +1,90 @@
+// Checks with ranks as processes; test_mpi_ranks.py starts it with mpirun.
+//
+//   mpi_ranks collectives       all checks of test/comm_checks.h; prints the number of ranks once
+//   mpi_ranks fail RANK         this rank throws while the others wait for it
+//   mpi_ranks differ            the ranks make different calls
+//   mpi_ranks idle SECONDS      rank 0 comes late to a barrier; prints how much processor time the
+//                               other ranks used while they waited
+//   mpi_ranks places            prints the place of every rank on its machine
+#define DOCTEST_CONFIG_IMPLEMENT  // comm_checks.h uses helpers of doctest tests
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "llmc/comm/open_world.h"
+#include "test/comm_checks.h"
+
+namespace {
+
+using namespace llmc;
+
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+void collectives(World& world) {
+  llmc_test::check_world(world);
+  if (world.rank() == 0) std::cout << world.ranks() << " ranks" << std::endl;
+}
+
+void fail_on(World& world, int failing) {
+  Stream stream;
+  const auto group = world.all();
+  group->barrier(stream);
+  if (world.rank() == failing) fail("out of paper");
+  group->barrier(stream);
+}
+
+void differ(World& world) {
+  Stream stream;
+  const auto group = world.all();
+  const Buffer<float> values(8);
+  fill_zero(values.data(), 8, stream);
+  group->all_reduce(make_tensor(values.data(), world.rank() == 0 ? 4 : 6), stream);
+}
+
+void idle(World& world, int seconds) {
+  Stream stream;
+  const auto group = world.all();
+  group->barrier(stream);
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(seconds));
+  const double before = processor_seconds();
+  group->barrier(stream);
+  const double used = processor_seconds() - before;
+  if (world.rank() != 0) std::cout << std::to_string(used) + "\n" << std::flush;
+}
+
+void places(World& world) {
+  std::cout << "rank " + std::to_string(world.rank()) + " of " + std::to_string(world.ranks()) +
+                   ", on its machine " + std::to_string(world.local_rank()) + " of " +
+                   std::to_string(world.local_ranks()) + "\n"
+            << std::flush;
+}
+
+void run(const std::string& name, int number, World& world) {
+  if (name == "collectives") return collectives(world);
+  if (name == "fail") return fail_on(world, number);
+  if (name == "differ") return differ(world);
+  if (name == "idle") return idle(world, number);
+  if (name == "places") return places(world);
+  fail("unknown check '" + name + "'");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::unique_ptr<World> world;
+  try {
+    world = open_world(process_info_from_environment());
+    run(count > 1 ? arguments[1] : "", count > 2 ? std::atoi(arguments[2]) : 0, *world);
+    return 0;
+  } catch (const std::exception& error) {
+    const std::string rank = world ? "rank " + std::to_string(world->rank()) + ": " : "";
+    std::cerr << "mpi_ranks: " + rank + error.what() + "\n" << std::flush;
+    if (world) world->abort(1);
+    return 1;
+  }
+}
