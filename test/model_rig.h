@@ -33,7 +33,8 @@ inline llmc::OptimizerOptions default_optimizer() {
 template <class T>
 class ModelRig {
  public:
-  ModelRig(const llmc::Gpt2Config& config, const llmc::RunShape& run) : engine_(config, run) {
+  ModelRig(const llmc::Gpt2Config& config, const llmc::RunShape& run, llmc::Ranks ranks = {})
+      : engine_(config, run, {}, std::move(ranks)) {
     engine_.allocate();
   }
 

@@ -17,6 +17,9 @@ struct RunShape {
   // Rows of logits that exist at the same time; 0: all. In bf16, 4096 rows of GPT-2's vocabulary
   // take 393 MiB. More rows make fewer and larger matrix products.
   std::int64_t logits_rows = 4096;
+  // ZeRO: ranks of a shard group divide 1: the optimizer state, 2: also the gradients, 3: also the
+  // weights.
+  int zero_stage = 0;
 
   std::int64_t rows() const { return B * T; }
   std::int64_t chunk_rows() const {

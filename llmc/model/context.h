@@ -1,8 +1,11 @@
 // The resources that every call on a model needs in addition to its data: the stream on which its
-// work is queued, the matrix products, and scratch memory. Communication will add its own stream
-// and the process mesh.
+// work is queued, the matrix products, scratch memory, and the ranks of the run with their
+// communication stream.
 #pragma once
 
+#include <utility>
+
+#include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
 #include "llmc/ops/gemm/matmul.h"
 
@@ -10,7 +13,8 @@ namespace llmc {
 
 struct Context {
   Context() = default;
-  explicit Context(const GemmOptions& options) : gemm(options) {}
+  explicit Context(const GemmOptions& options, Ranks ranks = {})
+      : gemm(options), ranks(std::move(ranks)) {}
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -19,6 +23,7 @@ struct Context {
   // Scratch memory that successive ops share. The owner of the context reserves the largest size
   // that any of its calls needs; a call that needs more throws.
   Tensor<float, 1> scratch;
+  Ranks ranks;
 };
 
 }  // namespace llmc

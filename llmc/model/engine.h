@@ -9,6 +9,7 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/model_runner.h"
@@ -20,10 +21,11 @@ namespace llmc {
 template <class T, class State = Weights<T>>
 class Engine {
  public:
-  Engine(const Gpt2Config& config, const RunShape& shape, const GemmOptions& gemm = {})
-      : context_(gemm),
+  Engine(const Gpt2Config& config, const RunShape& shape, const GemmOptions& gemm = {},
+         Ranks ranks = {})
+      : context_(gemm, std::move(ranks)),
         table_(config),
-        state_(make_state(table_, shape, memory_)),
+        state_(make_state(table_, shape, context_, memory_)),
         runner_(config, table_, state_.source(), shape, context_, memory_) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -45,11 +47,12 @@ class Engine {
   ModelRunner<T>& runner() { return runner_; }
 
  private:
-  static State make_state(const ParameterTable& table, const RunShape& shape, MemoryPlan& memory) {
+  static State make_state(const ParameterTable& table, const RunShape& shape, Context& context,
+                          MemoryPlan& memory) {
     if constexpr (std::is_constructible_v<State, const ParameterTable&, MemoryPlan&>) {
       return State(table, memory);
     } else {
-      return State(table, shape.training, memory);
+      return State(table, shape, context, memory);
     }
   }
 

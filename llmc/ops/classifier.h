@@ -352,7 +352,9 @@ inline __global__ void sum_losses_kernel(float* total, const float* losses, std:
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
   const float sum = array_sum(losses, n, scratch);
-  if (thread_index() == 0) total[0] += scale * sum;
+  // The product is rounded before it is added, as by ranks that add up their losses: without the
+  // fma, a compiler may fuse product and addition.
+  if (thread_index() == 0) total[0] += std::fma(scale, sum, 0.0f);
 }
 
 // total (1) += scale * the sum of losses (n), in a fixed order. It adds, so that the micro-batches

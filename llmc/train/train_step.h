@@ -42,10 +42,11 @@ class TrainStep {
     TrainingState<T>& state = engine_.state();
     Stream& stream = engine_.stream();
     StepResult result{.learning_rate = schedule_.rate(position.step)};
-    state.begin_step(stream);
+    state.begin_step(stream, config_.batch.grad_accum);
     for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
       run_micro_batch(position, index);
     }
+    state.finish_gradients(stream);
     state.apply_gradients(config_.optimizer, result.learning_rate, stream);
     result.loss = static_cast<double>(state.loss_value(stream));
     result.optimizer = state.optimizer_state(stream);

@@ -1,9 +1,13 @@
 // Everything that training changes: the weights in use, the fp32 master weights, the gradients and
-// the moments of AdamW. Each is one array laid out by the parameter table. Also contains the
-// optimizer step over them.
+// the moments of AdamW. Also contains the optimizer step over them. A rank keeps the parts that the
+// shard layout gives it (parallel/shard_layout.h); one rank keeps everything.
+//
+// With several ranks, all of them call the same functions in the same order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -13,11 +17,14 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
-#include "llmc/model/weights.h"
 #include "llmc/ops/convert.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/global_norm.h"
+#include "llmc/ops/optimizer/partials_in_order.h"
 #include "llmc/ops/random_fill.h"
+#include "llmc/parallel/gradient_buckets.h"
+#include "llmc/parallel/sharded_parameters.h"
+#include "llmc/parallel/weight_buckets.h"
 
 namespace llmc {
 
@@ -27,19 +34,32 @@ inline constexpr float kInitialLossScale = 65536;
 template <class T>
 class TrainingState {
  public:
-  // Reserves memory in the plan; usable after plan.allocate(). If `training` is false, it reserves
-  // only the weights and the loss.
-  TrainingState(const ParameterTable& table, bool training, MemoryPlan& plan)
-      : training_(training), weights_(table, plan) {
-    const std::int64_t n = table.stored_size();
+  // Reserves memory in the plan; usable after plan.allocate(). Without shape.training, it reserves
+  // only the weights and the loss. `table` and `context` must outlive the state.
+  TrainingState(const ParameterTable& table, const RunShape& shape, Context& context,
+                MemoryPlan& plan)
+      : table_(table),
+        ranks_(context.ranks),
+        layout_(table, shape.zero_stage, ranks_.mesh().shard_ranks,
+                ranks_.mesh().shard_rank(ranks_.rank())),
+        training_(shape.training),
+        weights_(layout_, ranks_, plan) {
     plan.reserve("staging", loss_, 1);
-    if (!training) return;
-    if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
-    plan.reserve("gradients", gradients_, n);
-    plan.reserve("moments", first_moment_, n);
-    plan.reserve("moments", second_moment_, n);
-    plan.reserve("staging", optimizer_, 1);
-    plan.reserve("staging", norm_partials_, squared_norm_count(n));
+    if (training_) {
+      const std::int64_t n = layout_.shard_size();
+      if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
+      gradients_ = std::make_unique<GradientBuckets>(layout_, ranks_, plan);
+      plan.reserve("moments", first_moment_, n);
+      plan.reserve("moments", second_moment_, n);
+      plan.reserve("staging", optimizer_, 1);
+      plan.reserve("staging", norm_partials_, squared_norm_count(table.stored_size()));
+      if (layout_.shards() > 1) {
+        plan.reserve("staging", own_partials_, squared_norm_count(n));
+        plan.reserve("staging", gathered_partials_, squared_norm_count(n) * layout_.shards());
+      }
+    }
+    if (layout_.shards() > 1) plan.reserve("staging", part_, kPartChunk);
+    source_ = std::make_unique<ShardedParameters<T>>(weights_, gradients_.get(), context.stream);
   }
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -47,11 +67,11 @@ class TrainingState {
   // Sets everything to zero, including gaps and padding, which stay zero. Only the loss scale of
   // fp16 starts at kInitialLossScale. Call after plan.allocate().
   void clear(Stream& stream) {
-    weights_.clear(stream);
+    fill_zero(weights_.kept().data, weights_.kept().size(), stream);
     fill_zero(loss_.data, 1, stream);
     if (!training_) return;
     if (master_.size() > 0) fill_zero(master_.data, master_.size(), stream);
-    fill_zero(gradients_.data, gradients_.size(), stream);
+    gradients_->begin_step(1, stream);
     fill_zero(first_moment_.data, first_moment_.size(), stream);
     fill_zero(second_moment_.data, second_moment_.size(), stream);
     set_optimizer_state(initial_optimizer_state(kInitialLossScale), stream);
@@ -68,6 +88,7 @@ class TrainingState {
   // index.
   void initialise(std::uint64_t seed, Stream& stream) {
     for (const ParameterSpec& spec : table().specs()) initialise(spec, seed, stream);
+    weights_.share(stream);
   }
 
   // Enables stochastic rounding of master weights for all later updates
@@ -75,9 +96,11 @@ class TrainingState {
   // rounded to nearest.
   void enable_stochastic_rounding(std::uint64_t seed) { rounding_seed_ = seed; }
 
-  ParameterSource& source() { return source_; }
-  const ParameterTable& table() const { return weights_.table(); }
-  Tensor<float, 1> loss() const { return loss_; }  // (1) loss of the step: sum over micro-batches
+  ParameterSource& source() { return *source_; }
+  const ParameterTable& table() const { return table_; }
+  const ShardLayout& layout() const { return layout_; }
+  // (1) loss of the step: sum over micro-batches, after finish_gradients() also over ranks.
+  Tensor<float, 1> loss() const { return loss_; }
   // The factor that scales the gradients, in device memory; the same for all micro-batches of a
   // step. Null if gradients are not scaled.
   const float* loss_scale() const {
@@ -86,10 +109,19 @@ class TrainingState {
 
   // ---- a step ----
 
-  void begin_step(Stream& stream) {
-    const ProfileScope scope("zero gradients", stream, memory_traffic(gradients_));
-    fill_zero(gradients_.data, gradients_.size(), stream);
+  // Clears gradients and loss for a step of this many micro-batches per rank.
+  void begin_step(Stream& stream, std::int64_t micro_batches = 1) {
+    const ProfileScope scope("zero gradients", stream, memory_traffic(gradients_->kept()));
+    gradients_->begin_step(micro_batches, stream);
     fill_zero(loss_.data, 1, stream);
+  }
+
+  // Call after the step's last micro-batch: gradients and loss become sums over all ranks.
+  void finish_gradients(Stream& stream) {
+    if (ranks_.single()) return;
+    ranks_.follow(stream);
+    ranks_.all().all_reduce(loss_, ranks_.stream());
+    gradients_->finish();
   }
 
   // Unscales, clips and applies the gradients. If they or the loss are not finite, it only counts a
@@ -97,9 +129,14 @@ class TrainingState {
   void apply_gradients(const OptimizerOptions& options, double learning_rate, Stream& stream) {
     const ProfileScope scope("optimizer", stream);
     measure_gradients(options, stream);
-    const ProfileScope update_scope("adamw", stream, update_bytes());
-    begin_adamw(optimizer_.data, options, stream);
-    for (const ParameterSpec& spec : table().specs()) update(spec, options, learning_rate, stream);
+    {
+      const ProfileScope update_scope("adamw", stream, update_bytes());
+      begin_adamw(optimizer_.data, options, stream);
+      for (const ParameterSpec& spec : table().specs()) {
+        update(spec, options, learning_rate, stream);
+      }
+    }
+    weights_.share(stream);
   }
 
   // Call after a checkpoint's weights and optimizer state are set. With stochastic rounding, it
@@ -110,44 +147,53 @@ class TrainingState {
       const std::int32_t updates = optimizer_state(stream).updates;
       if (!rounding_seed_ || updates == 0) return;
       for (const ParameterSpec& spec : table().specs()) {
-        stochastic_convert(weights_.values_of(spec),
-                           static_cast<const float*>(master() + spec.offset), spec.size(),
-                           rounding_of(spec), updates, stream);
+        const OwnedPart part = layout_.own_part(spec);
+        stochastic_convert(weights_.owned(part), static_cast<const float*>(master(part)), part.size,
+                           rounding_of(spec, part), updates, stream);
       }
+      weights_.share(stream);
     }
   }
 
   // ---- copies from and to host memory; each is finished on return ----
 
-  // `values` has spec.size() fp32 numbers.
+  // `values` has spec.size() fp32 numbers, the same on every rank.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    if constexpr (!std::is_same_v<T, float>) {
-      if (training_) {
-        copy_to_device(master_.data + spec.offset, values, spec.size(), stream);
-        convert(weights_.values_of(spec), static_cast<const float*>(master() + spec.offset),
-                spec.size(), stream);
-        stream.synchronize();
-        return;
+    const OwnedPart part = unpadded(spec, layout_.own_part(spec));
+    if (training_ || std::is_same_v<T, float>) set(master(part), part, values, stream);
+    if constexpr (std::is_same_v<T, float>) {
+      if (!layout_.shards_weights()) set_whole(spec, values, stream);
+    } else {
+      std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
+      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+      if (layout_.shards_weights()) {
+        set(weights_.owned(part), part, rounded.data(), stream);
+      } else {
+        set_whole(spec, rounded.data(), stream);
       }
     }
-    weights_.set_weight(spec, values, stream);
-  }
-  // Reads the fp32 master weights.
-  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
-    get(master(), spec, values, stream);
-  }
-  void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) {
-    get(gradients_.data, spec, values, stream);
-  }
-  void get_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
-    get(first_moment_.data, spec, first, stream);
-    get(second_moment_.data, spec, second, stream);
+    weights_.forget();
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) {
-    copy_to_device(first_moment_.data + spec.offset, first, spec.size(), stream);
-    copy_to_device(second_moment_.data + spec.offset, second, spec.size(), stream);
-    stream.synchronize();
+    const OwnedPart part = unpadded(spec, layout_.own_part(spec));
+    set(first_moment_.data + part.shard_offset, part, first, stream);
+    set(second_moment_.data + part.shard_offset, part, second, stream);
+  }
+
+  // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
+  // The fp32 master weights:
+  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
+    get(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
+  }
+  void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) {
+    get(spec, values, stream, [&](const OwnedPart& part) { return gradients_->owned(part); });
+  }
+  void get_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
+    get(spec, first, stream,
+        [&](const OwnedPart& part) { return first_moment_.data + part.shard_offset; });
+    get(spec, second, stream,
+        [&](const OwnedPart& part) { return second_moment_.data + part.shard_offset; });
   }
   OptimizerState optimizer_state(Stream& stream) {
     OptimizerState state{};
@@ -167,85 +213,164 @@ class TrainingState {
   }
 
  private:
-  float* master() {
+  // Elements of a tensor that ranks exchange at a time, for copies to host memory.
+  static constexpr std::int64_t kPartChunk = 1 << 16;
+
+  // Master weights of a part that this rank owns; fp32 weights are their own.
+  float* master(const OwnedPart& part) const {
     if constexpr (std::is_same_v<T, float>) {
-      return weights_.data();
+      return weights_.owned(part);
     } else {
-      return master_.data;
+      return master_.data + part.shard_offset;
     }
   }
 
-  StochasticRounding rounding_of(const ParameterSpec& spec) const {
-    return {.seed = *rounding_seed_, .tensor = spec.id};
+  StochasticRounding rounding_of(const ParameterSpec& spec, const OwnedPart& part) const {
+    return {.seed = *rounding_seed_, .tensor = spec.id, .first_index = part.first};
   }
 
   void update(const ParameterSpec& spec, const OptimizerOptions& options, double learning_rate,
               Stream& stream) {
+    const OwnedPart part = layout_.own_part(spec);
     const auto apply = [&](T* weights, const auto& rounding) {
-      const std::int64_t offset = spec.offset;
-      adamw<T>(master() + offset, weights, first_moment_.data + offset,
-               second_moment_.data + offset, gradients_.data + offset, spec.stored_size(), options,
+      adamw<T>(master(part), weights, first_moment_.data + part.shard_offset,
+               second_moment_.data + part.shard_offset, gradients_->owned(part), part.size, options,
                learning_rate, spec.weight_decay, optimizer_.data, stream, rounding);
     };
     if constexpr (std::is_same_v<T, float>) {
       apply(nullptr, NearestRounding{});  // fp32 weights are their own master weights
     } else if (rounding_seed_) {
-      apply(weights_.values_of(spec), rounding_of(spec));
+      apply(weights_.owned(part), rounding_of(spec, part));
     } else {
-      apply(weights_.values_of(spec), NearestRounding{});
+      apply(weights_.owned(part), NearestRounding{});
     }
   }
 
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-    float* values = master() + spec.offset;
+    const OwnedPart part = unpadded(spec, layout_.own_part(spec));
+    const bool has_master = training_ || std::is_same_v<T, float>;
+    const Buffer<float> temporary(has_master ? 0 : part.size);
+    float* const values = has_master ? master(part) : temporary.data();
     switch (spec.initializer) {
       case Initializer::normal:
-        for (const ElementBox& box : spec.local().boxes) {
-          normal_fill(values, box, seed, spec.id, 0.0f, spec.stddev, stream);
-        }
+        normal_fill(values, part.size, part.first, seed, spec.id, 0.0f, spec.stddev, stream);
         break;
       case Initializer::one:
-        constant_fill(values, spec.size(), 1.0f, stream);
+        constant_fill(values, part.size, 1.0f, stream);
         break;
       case Initializer::zero:
-        constant_fill(values, spec.size(), 0.0f, stream);
+        constant_fill(values, part.size, 0.0f, stream);
         break;
     }
     if constexpr (!std::is_same_v<T, float>) {
-      convert(weights_.values_of(spec), static_cast<const float*>(values), spec.size(), stream);
+      convert(weights_.owned(part), static_cast<const float*>(values), part.size, stream);
     }
+    if (!has_master) stream.synchronize();
   }
 
   void measure_gradients(const OptimizerOptions& options, Stream& stream) {
-    const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_));
-    squared_norm_partials<float>(norm_partials_.data, gradients_.data, gradients_.size(), stream);
+    const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_->kept()));
+    const bool whole = layout_.shards() == 1;
+    float* const partials = whole ? norm_partials_.data : own_partials_.data;
+    for (const OwnedRange& range : gradients_->owned()) {
+      squared_norm_partials<float>(partials + range.shard_offset / kNormPiece, range.gradient,
+                                   range.size, stream);
+    }
+    if (!whole) gather_partials(stream);
     finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
                        static_cast<float>(options.grad_clip), loss_.data, stream);
+  }
+
+  // norm_partials_ = the partial sums of all ranks of the shard group, in the order of the table.
+  void gather_partials(Stream& stream) {
+    ranks_.follow(stream);
+    ranks_.shard().all_gather<float>(gathered_partials_, own_partials_, ranks_.stream());
+    ranks_.lead(stream);
+    for (const Bucket& bucket : layout_.buckets()) {
+      partials_in_order(norm_partials_.data + bucket.table_begin / kNormPiece,
+                        gathered_partials_.data + bucket.shard_offset / kNormPiece,
+                        bucket.size / kNormPiece, bucket.piece / kNormPiece, own_partials_.size(),
+                        stream);
+    }
   }
 
   // Gradients are read, moments and master weights are read and written, bf16 or fp16 weights
   // written.
   Work update_bytes() const {
-    const auto n = static_cast<double>(gradients_.size());
+    const auto n = static_cast<double>(layout_.shard_size());
     const bool has_master = !std::is_same_v<T, float>;
     return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
   }
 
-  static void get(const float* array, const ParameterSpec& spec, float* values, Stream& stream) {
-    copy_to_host(values, array + spec.offset, spec.size(), stream);
+  // The part without padding rows.
+  static OwnedPart unpadded(const ParameterSpec& spec, OwnedPart part) {
+    part.size = std::clamp<std::int64_t>(spec.size() - part.first, 0, part.size);
+    return part;
+  }
+
+  // Copies the values of a part; `values` has those of the whole parameter.
+  template <class U>
+  static void set(U* owned, const OwnedPart& part, const U* values, Stream& stream) {
+    copy_to_device(owned, values + part.first, part.size, stream);
+    stream.synchronize();
+  }
+  void set_whole(const ParameterSpec& spec, const T* values, Stream& stream) {
+    copy_to_device(weights_.kept().data + layout_.whole_offset(spec), values, spec.size(), stream);
     stream.synchronize();
   }
 
+  // Collects a parameter on rank 0: owned(part) is this rank's part in device memory. Only rank 0
+  // and the other ranks of its shard group take part.
+  template <class Owned>
+  void get(const ParameterSpec& spec, float* values, Stream& stream, const Owned& owned) {
+    if (ranks_.mesh().replica(ranks_.rank()) != 0 && layout_.shards() > 1) return;
+    if (layout_.shards() == 1 && ranks_.rank() != 0) return;
+    for (int index = 0; index < layout_.shards(); ++index) {
+      const OwnedPart part = unpadded(spec, layout_.part_of(spec, index));
+      if (index == 0 && layout_.index() == 0) {
+        copy_to_host(values + part.first, static_cast<const float*>(owned(part)), part.size,
+                     stream);
+        stream.synchronize();
+      } else if (layout_.index() == index || layout_.index() == 0) {
+        exchange_part(part, index, layout_.index() == index ? owned(part) : nullptr, values,
+                      stream);
+      }
+    }
+  }
+
+  // Sends a part, in chunks, from the rank with this index in the shard group to rank 0.
+  void exchange_part(const OwnedPart& part, int index, const float* owned, float* values,
+                     Stream& stream) {
+    ranks_.follow(stream);
+    for (std::int64_t first = 0; first < part.size; first += kPartChunk) {
+      const std::int64_t size = std::min(kPartChunk, part.size - first);
+      if (owned != nullptr) {
+        ranks_.shard().send(make_tensor(owned + first, size), 0, ranks_.stream());
+        continue;
+      }
+      ranks_.shard().receive(make_tensor(part_.data, size), index, ranks_.stream());
+      copy_to_host(values + part.first + first, static_cast<const float*>(part_.data), size,
+                   ranks_.stream());
+    }
+    ranks_.stream().synchronize();
+  }
+
+  const ParameterTable& table_;
+  Ranks& ranks_;
+  ShardLayout layout_;
   bool training_;
   std::optional<std::uint64_t> rounding_seed_;  // empty: round to nearest
-  Weights<T> weights_;
+  WeightBuckets<T> weights_;
   Tensor<float, 1> master_;  // empty if the weights are fp32
-  Tensor<float, 1> gradients_;
+  std::unique_ptr<GradientBuckets> gradients_;
   Tensor<float, 1> first_moment_, second_moment_;
   Tensor<OptimizerState, 1> optimizer_;
-  Tensor<float, 1> norm_partials_;
+  // Partial sums of the norm: of the whole table; with several shards, also of this rank's pieces
+  // and of all ranks' pieces, in their order.
+  Tensor<float, 1> norm_partials_, own_partials_, gathered_partials_;
   Tensor<float, 1> loss_;
-  ResidentParameters<T> source_{weights_.values(), &gradients_};
+  Tensor<float, 1> part_;
+  std::unique_ptr<ShardedParameters<T>> source_;
 };
 
 // The engine of a training run.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -94,34 +95,43 @@ class StreamContext {
   std::exception_ptr error_;
 };
 
-// Contexts of destroyed streams, kept for new ones: creating the fibers of a block takes a second
-// with TSan. Only contexts the host has synchronised with are reused; otherwise the next stream
-// would inherit happens-before edges and hide races.
+// Contexts of destroyed streams, kept for new ones, of any thread: creating the fibers of a block
+// takes a second with TSan. Only contexts the host has synchronised with are reused; otherwise the
+// next stream would inherit happens-before edges and hide races.
 class StreamContextPool {
  public:
   static std::unique_ptr<StreamContext> take() {
     TsanIgnoreScope bookkeeping;
-    if (idle_contexts().empty()) return std::make_unique<StreamContext>();
-    std::unique_ptr<StreamContext> context = std::move(idle_contexts().back());
-    idle_contexts().pop_back();
-    return context;
+    {
+      StreamContextPool& pool = instance();
+      const std::lock_guard lock(pool.mutex_);
+      if (!pool.idle_.empty()) {
+        std::unique_ptr<StreamContext> context = std::move(pool.idle_.back());
+        pool.idle_.pop_back();
+        return context;
+      }
+    }
+    return std::make_unique<StreamContext>();
   }
   static void recycle(std::unique_ptr<StreamContext> context) {
     TsanIgnoreScope bookkeeping;
-    idle_contexts().push_back(std::move(context));
+    StreamContextPool& pool = instance();
+    const std::lock_guard lock(pool.mutex_);
+    pool.idle_.push_back(std::move(context));
   }
 
  private:
   ~StreamContextPool() {
     TsanIgnoreScope bookkeeping;
-    idle_contexts_.clear();
+    idle_.clear();
   }
-  static std::vector<std::unique_ptr<StreamContext>>& idle_contexts() {
-    static thread_local StreamContextPool contexts;
-    return contexts.idle_contexts_;
+  static StreamContextPool& instance() {
+    static StreamContextPool pool;
+    return pool;
   }
 
-  std::vector<std::unique_ptr<StreamContext>> idle_contexts_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<StreamContext>> idle_;
 };
 
 }  // namespace host

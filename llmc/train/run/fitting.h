@@ -16,7 +16,7 @@ template <class T>
 std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context& context) {
   const ParameterTable table(config);
   MemoryPlan plan;
-  TrainingState<T> state(table, shape.training, plan);
+  TrainingState<T> state(table, shape, context, plan);
   const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);
   return plan.total();
 }

@@ -1,0 +1,171 @@
+// The gradients of a rank: where passes add them, and their sum over the ranks.
+//
+// Stages 0 and 1 keep whole gradients and reduce the bucket of each block once per step, as soon as
+// the backward pass of the last micro-batch has added to it. Stage 2 and 3 keep only the rank's
+// pieces: passes add to a slot that holds one whole bucket, which is reduced after every
+// micro-batch. Reductions run on the communication stream, next to the backward pass of the next
+// block.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "llmc/comm/ranks.h"
+#include "llmc/device/device.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/parameter_source.h"
+#include "llmc/ops/residual_add.h"
+#include "llmc/parallel/shard_layout.h"
+
+namespace llmc {
+
+// Elements of this rank's piece of one or more neighbouring buckets, contiguous in every array that
+// has them.
+struct OwnedRange {
+  const float* gradient = nullptr;
+  std::int64_t shard_offset = 0;
+  std::int64_t size = 0;
+};
+
+class GradientBuckets {
+ public:
+  // Reserves memory in the plan. The layout and the ranks must outlive the object.
+  GradientBuckets(const ShardLayout& layout, Ranks& ranks, MemoryPlan& plan)
+      : layout_(layout), ranks_(ranks) {
+    plan.reserve("gradients", kept_,
+                 layout.shards_gradients() ? layout.shard_size() : layout.whole_size());
+    if (!layout.shards_gradients()) return;
+    std::int64_t largest = 0;
+    for (std::size_t block = 1; block < layout.buckets().size(); ++block) {
+      largest = std::max(largest, layout.buckets()[block].stored);
+    }
+    const std::int64_t embedding = layout.buckets()[kEmbeddingBlock].stored;
+    for (Slot& slot : slots_) {
+      plan.reserve("gradient buckets", slot.bucket, &slot == &slots_[0] ? embedding : largest);
+    }
+    plan.reserve("gradient buckets", sum_, std::max(embedding, largest) / layout.shards());
+  }
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  const Tensor<float, 1>& kept() const { return kept_; }
+
+  // Clears the gradients for a step of this many micro-batches, whose passes run on `compute`.
+  void begin_step(std::int64_t micro_batches, Stream& compute) {
+    compute_ = &compute;
+    micro_batches_ = micro_batches;
+    micro_batch_ = 0;
+    fill_zero(kept_.data, kept_.size(), compute);
+  }
+
+  // The gradient of a parameter, in whole, to which a pass adds.
+  float* gradient(const ParameterSpec& spec) {
+    if (!layout_.shards_gradients()) return kept_.data + layout_.whole_offset(spec);
+    return slot_of(spec.block).bucket.data + layout_.bucket_offset(spec);
+  }
+
+  // The passes of the micro-batch have added to all gradients of the block. The embeddings are the
+  // last one.
+  void ready(int block) {
+    if (!ranks_.single() && (layout_.shards_gradients() || micro_batch_ + 1 == micro_batches_)) {
+      reduce(block);
+    }
+    if (block == kEmbeddingBlock) ++micro_batch_;
+  }
+
+  // Later work of the compute stream sees the sums over all ranks.
+  void finish() {
+    if (!ranks_.single()) ranks_.lead(*compute_);
+  }
+
+  // The reduced gradients that this rank owns, in the order of its shard.
+  std::vector<OwnedRange> owned() const {
+    if (layout_.shards_gradients() || layout_.shards() == 1) {
+      return {{kept_.data, 0, layout_.shard_size()}};
+    }
+    std::vector<OwnedRange> ranges;
+    for (const Bucket& bucket : layout_.buckets()) {
+      ranges.push_back({kept_.data + layout_.own_piece(bucket), bucket.shard_offset, bucket.piece});
+    }
+    return ranges;
+  }
+
+  // The reduced gradient of a part that this rank owns.
+  float* owned(const OwnedPart& part) const {
+    return kept_.data + (layout_.shards_gradients() ? part.shard_offset : part.whole_offset);
+  }
+
+ private:
+  // A whole bucket of gradients while passes add to it and while it is reduced.
+  struct Slot {
+    Tensor<float, 1> bucket;
+    int block = -1;  // -1: no pass adds to it
+    Event reduced;
+    bool was_used = false;
+  };
+
+  // The slot of a block; a pass that adds to a block first gets a cleared one. The embeddings have
+  // a slot of their own, because passes add to them first and last.
+  Slot& slot_of(int block) {
+    for (Slot& slot : slots_) {
+      if (slot.block == block) return slot;
+    }
+    Slot& slot = block == kEmbeddingBlock ? slots_[0] : slots_[next_slot_];
+    if (block != kEmbeddingBlock) next_slot_ = 3 - next_slot_;
+    require(slot.block == -1,
+            "passes add to more blocks at a time than there are gradient buckets");
+    if (slot.was_used) compute_->wait(slot.reduced);
+    slot.block = block;
+    fill_zero(slot.bucket.data, layout_.buckets()[static_cast<std::size_t>(block)].stored,
+              *compute_);
+    return slot;
+  }
+
+  void reduce(int block) {
+    const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
+    if (!layout_.shards_gradients()) {
+      ranks_.follow(*compute_);
+      return add_up(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),
+                    kept_.data + bucket.whole_offset);
+    }
+    Slot& slot = slot_of(block);
+    ranks_.follow(*compute_);
+    const Tensor<float, 1> kept = make_tensor(kept_.data + bucket.shard_offset, bucket.piece);
+    if (micro_batch_ == 0) {
+      add_up(kept, slot.bucket.data);
+    } else {
+      const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
+      add_up(sum, slot.bucket.data);
+      const auto rows = [&](const Tensor<float, 1>& x) {
+        return make_tensor(x.data, bucket.piece / kParameterAlignment, kParameterAlignment);
+      };
+      residual_add<float>(rows(kept), rows(kept), rows(sum), ranks_.stream());
+    }
+    slot.reduced.record(ranks_.stream());
+    slot.was_used = true;
+    slot.block = -1;
+  }
+
+  // piece = this rank's piece of the sum of `whole` over all ranks.
+  void add_up(Tensor<float, 1> piece, float* whole) {
+    if (layout_.shards() > 1) {
+      ranks_.shard().reduce_scatter(piece, make_tensor(whole, piece.size() * layout_.shards()),
+                                    ranks_.stream());
+    }
+    Communicator& replicas = layout_.shards() > 1 ? ranks_.replica() : ranks_.all();
+    replicas.all_reduce(piece, ranks_.stream());
+  }
+
+  const ShardLayout& layout_;
+  Ranks& ranks_;
+  Tensor<float, 1> kept_;
+  std::array<Slot, 3> slots_;  // the first is for the embeddings
+  Tensor<float, 1> sum_;
+  int next_slot_ = 1;
+  Stream* compute_ = nullptr;
+  std::int64_t micro_batches_ = 1, micro_batch_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,114 @@
+// The parts of the training state that a rank keeps under ZeRO (Rajbhandari et al., 2020): a pure
+// function of the parameter table, the stage, the number of ranks in a shard group and a rank's
+// place among them. Everything that is sharded loops over it. One rank is the case of one shard.
+//
+// The parameters of a block, which are neighbours in the table, form its bucket. It is padded so
+// that every rank of the shard group owns a piece of it, a multiple of kParameterAlignment
+// elements.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/model/parameters.h"
+
+namespace llmc {
+
+struct Bucket {
+  std::int64_t table_begin = 0;   // of its first parameter in the table
+  std::int64_t size = 0;          // elements of its parameters, with their padding
+  std::int64_t piece = 0;         // elements of one rank's piece
+  std::int64_t stored = 0;        // elements of all pieces: size and padding
+  std::int64_t whole_offset = 0;  // in an array of whole buckets
+  std::int64_t shard_offset = 0;  // of a rank's piece in an array of its pieces
+};
+
+// The part of a parameter that lies in one rank's piece, as it is stored: with padding rows.
+struct OwnedPart {
+  std::int64_t first = 0;         // index of its first element in the parameter
+  std::int64_t size = 0;          // 0: the rank owns nothing of the parameter
+  std::int64_t whole_offset = 0;  // in an array of whole buckets
+  std::int64_t shard_offset = 0;  // in an array of the rank's pieces
+};
+
+class ShardLayout {
+ public:
+  // `stage` 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the weights.
+  ShardLayout(const ParameterTable& table, int stage, int shards, int index)
+      : stage_(stage), shards_(stage == 0 ? 1 : shards), index_(stage == 0 ? 0 : index) {
+    require(0 <= stage && stage <= 3,
+            "the ZeRO stage is " + std::to_string(stage) + ", not 0 to 3");
+    require(0 <= index_ && index_ < shards_, "a rank is outside its shard group");
+    for (const ParameterSpec& spec : table.specs()) add(spec);
+    for (Bucket& bucket : buckets_) {
+      bucket.piece = round_up(ceil_div(bucket.size, shards_), kParameterAlignment);
+      bucket.stored = bucket.piece * shards_;
+      bucket.whole_offset = whole_size_;
+      bucket.shard_offset = shard_size_;
+      whole_size_ += bucket.stored;
+      shard_size_ += bucket.piece;
+    }
+  }
+
+  int stage() const { return stage_; }
+  int shards() const { return shards_; }
+  int index() const { return index_; }
+  bool shards_gradients() const { return stage_ >= 2 && shards_ > 1; }
+  bool shards_weights() const { return stage_ >= 3 && shards_ > 1; }
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }  // by block
+  const Bucket& bucket(const ParameterSpec& spec) const {
+    return buckets_[static_cast<std::size_t>(spec.block)];
+  }
+
+  // Elements of an array of whole buckets, and of one of a rank's pieces.
+  std::int64_t whole_size() const { return whole_size_; }
+  std::int64_t shard_size() const { return shard_size_; }
+
+  // Where a parameter begins in an array of whole buckets, and in its bucket.
+  std::int64_t whole_offset(const ParameterSpec& spec) const {
+    return bucket(spec).whole_offset + bucket_offset(spec);
+  }
+  std::int64_t bucket_offset(const ParameterSpec& spec) const {
+    return spec.offset - bucket(spec).table_begin;
+  }
+  // Where this rank's piece begins in an array of whole buckets.
+  std::int64_t own_piece(const Bucket& bucket) const {
+    return bucket.whole_offset + index_ * bucket.piece;
+  }
+
+  OwnedPart own_part(const ParameterSpec& spec) const { return part_of(spec, index_); }
+
+  // The part that the rank with this index in the shard group owns.
+  OwnedPart part_of(const ParameterSpec& spec, int index) const {
+    const Bucket& bucket = this->bucket(spec);
+    const std::int64_t begin = bucket_offset(spec), piece_begin = index * bucket.piece;
+    const std::int64_t first = std::clamp<std::int64_t>(piece_begin - begin, 0, spec.stored_size());
+    const std::int64_t end =
+        std::clamp<std::int64_t>(piece_begin + bucket.piece - begin, 0, spec.stored_size());
+    if (end <= first) return {};
+    return {.first = first,
+            .size = end - first,
+            .whole_offset = bucket.whole_offset + begin + first,
+            .shard_offset = bucket.shard_offset + begin + first - piece_begin};
+  }
+
+ private:
+  void add(const ParameterSpec& spec) {
+    const auto block = static_cast<std::size_t>(spec.block);
+    require(block + 1 == buckets_.size() || block == buckets_.size(),
+            "the parameters of a block are not neighbours in the table");
+    if (block == buckets_.size()) buckets_.push_back({.table_begin = spec.offset});
+    Bucket& bucket = buckets_.back();
+    bucket.size =
+        spec.offset + round_up(spec.stored_size(), kParameterAlignment) - bucket.table_begin;
+  }
+
+  int stage_, shards_, index_;
+  std::vector<Bucket> buckets_;
+  std::int64_t whole_size_ = 0, shard_size_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,35 @@
+// The weights and gradients of a training state, as a model sees them.
+#pragma once
+
+#include "llmc/model/parameter_source.h"
+#include "llmc/parallel/gradient_buckets.h"
+#include "llmc/parallel/weight_buckets.h"
+
+namespace llmc {
+
+template <class T>
+class ShardedParameters final : public ParameterSource {
+ public:
+  // Passes run on `compute`. Without gradients (null) all parameters are frozen.
+  ShardedParameters(WeightBuckets<T>& weights, GradientBuckets* gradients, Stream& compute)
+      : weights_(weights), gradients_(gradients), compute_(compute) {}
+
+  void acquire(int block) override { weights_.acquire(block, compute_); }
+  void release(int) override {}
+  void gradients_ready(int block) override {
+    if (gradients_ != nullptr) gradients_->ready(block);
+  }
+  WeightView weight(const ParameterSpec& spec) override {
+    return {kDtypeOf<T>, weights_.whole(spec)};
+  }
+  float* gradient(const ParameterSpec& spec) override {
+    return gradients_ == nullptr ? nullptr : gradients_->gradient(spec);
+  }
+
+ private:
+  WeightBuckets<T>& weights_;
+  GradientBuckets* gradients_;
+  Stream& compute_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,104 @@
+// The weights of a rank, in the dtype of the model.
+//
+// Stages 0 to 2 keep all of them. Stage 3 keeps the rank's pieces; a pass that acquires a block
+// gets its whole bucket, gathered into a slot.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "llmc/comm/ranks.h"
+#include "llmc/device/device.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/parameter_source.h"
+#include "llmc/parallel/shard_layout.h"
+
+namespace llmc {
+
+template <class T>
+class WeightBuckets {
+ public:
+  // Reserves memory in the plan. The layout and the ranks must outlive the object.
+  WeightBuckets(const ShardLayout& layout, Ranks& ranks, MemoryPlan& plan)
+      : layout_(layout), ranks_(ranks) {
+    plan.reserve("weights", kept_,
+                 layout.shards_weights() ? layout.shard_size() : layout.whole_size());
+    if (!layout.shards_weights()) return;
+    std::int64_t largest = 0;
+    for (std::size_t block = 1; block < layout.buckets().size(); ++block) {
+      largest = std::max(largest, layout.buckets()[block].stored);
+    }
+    for (Slot& slot : slots_) {
+      plan.reserve("gathered weights", slot.bucket,
+                   &slot == &slots_[0] ? layout.buckets()[kEmbeddingBlock].stored : largest);
+    }
+  }
+  WeightBuckets(const WeightBuckets&) = delete;
+  WeightBuckets& operator=(const WeightBuckets&) = delete;
+
+  const Tensor<T, 1>& kept() const { return kept_; }
+
+  // The weights of a part that this rank owns.
+  T* owned(const OwnedPart& part) const {
+    return kept_.data + (layout_.shards_weights() ? part.shard_offset : part.whole_offset);
+  }
+
+  // A whole parameter, between acquire and release of its block.
+  const T* whole(const ParameterSpec& spec) const {
+    if (!layout_.shards_weights()) return kept_.data + layout_.whole_offset(spec);
+    for (const Slot& slot : slots_) {
+      if (slot.block == spec.block) return slot.bucket.data + layout_.bucket_offset(spec);
+    }
+    fail("a pass reads weights of block " + std::to_string(spec.block) + ", which is not acquired");
+  }
+
+  // Later work of `compute` may read the block.
+  void acquire(int block, Stream& compute) {
+    if (!layout_.shards_weights()) return;
+    for (Slot& slot : slots_) {
+      if (slot.block == block) return;
+    }
+    Slot& slot = block == kEmbeddingBlock ? slots_[0] : slots_[next_slot_];
+    if (block != kEmbeddingBlock) next_slot_ = 3 - next_slot_;
+    const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
+    ranks_.follow(compute);  // which may still read the block that was here
+    ranks_.shard().all_gather<T>(make_tensor(slot.bucket.data, bucket.stored),
+                                 make_tensor(kept_.data + bucket.shard_offset, bucket.piece),
+                                 ranks_.stream());
+    ranks_.lead(compute);
+    slot.block = block;
+  }
+
+  // Call after kept weights have changed: blocks are gathered again.
+  void forget() {
+    for (Slot& slot : slots_) slot.block = -1;
+  }
+
+  // Call after the rank's own parts have changed on `compute`: the whole weights follow.
+  void share(Stream& compute) {
+    forget();
+    if (layout_.shards() == 1 || layout_.shards_weights()) return;
+    ranks_.follow(compute);
+    for (const Bucket& bucket : layout_.buckets()) {
+      ranks_.shard().all_gather<T>(
+          make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
+          make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());
+    }
+    ranks_.lead(compute);
+  }
+
+ private:
+  struct Slot {
+    Tensor<T, 1> bucket;
+    int block = -1;  // whose weights it holds
+  };
+
+  const ShardLayout& layout_;
+  Ranks& ranks_;
+  Tensor<T, 1> kept_;
+  std::array<Slot, 3> slots_;  // the first is for the embeddings
+  int next_slot_ = 1;
+};
+
+}  // namespace llmc
