@@ -80,6 +80,11 @@ def test_the_log_receives_val_loss_without_training(program):
     expect(f"val_loss {lines[0]['val_loss']:.6f}\n" == result.stdout, (lines, result.stdout))
 
 
+def test_an_untrained_model_is_evaluated_in_every_dtype(program):
+    losses = [float(program.run("--steps", 0, "--dtype", dtype).stdout.split()[1]) for dtype in ("fp32", "bf16", "fp16")]
+    expect(max(losses) - min(losses) < 1e-3 * losses[0], losses)
+
+
 def test_evaluation_tasks_work_with_the_toy_language(program):
     (program.folder / "toy.txt").write_text("the king rules . " * 20)
     result = program.run("--steps", 2, "--batch-size", 2, "--eval-every", 0, "--sample-every", 0, "--eval",
