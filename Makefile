@@ -14,6 +14,7 @@ DEVICE ?= host## host or cuda: target that `make test` builds and runs
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
 FILE ?=## build and run only this test file, such as test/test_gelu.cu
+MPI_HOME ?=## folder of an MPI library; if empty, Open MPI of Debian or Ubuntu
 OP ?=## test or benchmark only these ops of dev/ops, such as "gelu adamw"
 UPDATE ?= 0## 1: `make resources` rewrites its table of budgets
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
@@ -27,9 +28,6 @@ PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
 # Tools that are linked in the top folder, next to the programs.
 TOP_TOOLS := tokenize
-# Libraries of collectives over several GPUs or ranks, once these are built in.
-COMM_LIBS :=
-
 # ---- settings of make -----------------------------------------------------------------------
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -56,10 +54,15 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash
+# MPI connects ranks. Only its test uses it so far; without mpi.h the test is not built.
+MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
+                 $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
+MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
+MPI_LIBS    := $(if $(MPI_INCLUDE),$(MPI_HOME:%=-L%/lib -Wl$(,)-rpath$(,)%/lib) -lmpi)
 # dlopen is in libc since glibc 2.34; in older versions it is in libdl.
 SYSTEM_LIBS := -ldl
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
-             $(if $(ROOT),-Wl$(,)--disable-new-dtags) $(MATRIX_LIBS) $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
+             $(if $(ROOT),-Wl$(,)--disable-new-dtags) $(MATRIX_LIBS) $(IO_LIBS) $(SYSTEM_LIBS)
 CUDA_ONLY := $(filter 0,$(HOST_BUILD))
 SETUP     := scripts/setup.sh $(if $(CUDA_ONLY),--gpu) $(if $(ROOT),--prefix $(ROOT))
 
@@ -134,7 +137,7 @@ NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -st
 CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LIBS)) \
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
              $(if $(filter-out /usr,$(TOOLKIT)),-Xlinker -rpath=$(TOOLKIT)/lib64) \
-             -lcublasLt -lcublas $(IO_LIBS) $(COMM_LIBS) $(SYSTEM_LIBS)
+             -lcublasLt -lcublas $(IO_LIBS) $(SYSTEM_LIBS)
 endif
 
 ifneq ($(CUDA_ONLY),)
@@ -280,6 +283,9 @@ $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
+$(HOST)/mpi_ranks: test/mpi_ranks.cu $(HOST)/commands | $(CHECKED_TEST)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(MPI_LIBS)
+
 # Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
 # checks them.
 $(HOST)/bench_%: dev/bench.cu build/ops/%.h $(HOST)/commands | $(CHECKED)
@@ -352,7 +358,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
-PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers
+PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers mpi_ranks
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
 TEST_PROGRAMS := $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
@@ -368,7 +374,8 @@ $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to
 endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
-                   $(if $(filter-out faults,$(SUITE)),,faults))
+                   $(if $(filter-out faults,$(SUITE)),,faults) \
+                   $(if $(MPI_INCLUDE),$(if $(filter-out mpi_ranks,$(SUITE)),,$(HOST)/mpi_ranks)))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.

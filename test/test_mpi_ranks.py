@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Tests ranks as processes: starts test/mpi_ranks.cu with mpirun.
+
+    python3 test/test_mpi_ranks.py build/host [PATTERN]
+
+Prints and exits as runner.py does. Skipped if the program was built without MPI or mpirun is missing.
+"""
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from runner import Skip, expect, run_tests  # noqa: E402
+
+# Root may start ranks, and there may be more ranks than cores: idle ones then yield.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+LAUNCHER_PREFIXES = ("OMPI_", "PMI", "SLURM_")
+
+
+class Program:
+    def __init__(self, binary):
+        self.binary = binary
+
+    def start(self, command, **more):
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith(LAUNCHER_PREFIXES) and key not in ("RANK", "WORLD_SIZE")}
+        return subprocess.run([str(word) for word in command], env={**environment, **more}, capture_output=True, text=True,
+                              timeout=100, stdin=subprocess.DEVNULL)
+
+    def run(self, ranks, *arguments):
+        if not self.binary.exists():
+            raise Skip(f"{self.binary} was not built: mpi.h is missing")
+        if shutil.which("mpirun") is None:
+            raise Skip("mpirun is missing")
+        return self.start([*MPIRUN, "-np", ranks, self.binary, *arguments])
+
+
+def test_collectives_of_several_processes(program):
+    for ranks in (1, 2, 3, 5, 8):
+        result = program.run(ranks, "collectives")
+        expect(result.returncode == 0 and result.stdout == f"{ranks} ranks\n", (ranks, result))
+
+
+def test_an_error_of_one_rank_ends_all(program):
+    for failing in (0, 2):
+        result = program.run(3, "fail", failing)
+        expect(result.returncode == 1 and f"mpi_ranks: rank {failing}: out of paper\n" in result.stderr, result)
+
+
+def test_ranks_that_make_different_calls_report_both(program):
+    result = program.run(3, "differ")
+    expect(result.returncode == 1, result)
+    expect("ranks of a group make different calls: rank " in result.stderr, result)
+    expect("all-reduce 1 of 4 fp32" in result.stderr and "all-reduce 1 of 6 fp32" in result.stderr, result)
+
+
+def test_a_rank_that_waits_leaves_its_core_free(program):
+    seconds = 2
+    result = program.run(3, "idle", seconds)
+    used = [float(line) for line in result.stdout.split()]
+    expect(result.returncode == 0 and len(used) == 2, result)
+    expect(max(used) < seconds / 4, f"{used} seconds of processor time in {seconds} seconds")
+
+
+def test_every_rank_knows_its_place(program):
+    result = program.run(3, "places")
+    expect(sorted(result.stdout.splitlines()) == [f"rank {i} of 3, on its machine {i} of 3" for i in range(3)], result)
+
+
+def test_ranks_that_mpi_does_not_connect_are_reported(program):
+    program.run(1, "places")  # skips the test if it cannot run
+    result = program.start([program.binary, "places"], RANK="1", WORLD_SIZE="2")
+    expect(result.returncode == 1, result)
+    expect("rank 1 of 2 (WORLD_SIZE is set): MPI connects only 1 of them" in result.stderr, result)
+
+
+def main(build, pattern="*"):
+    binary = (Path(build) / "mpi_ranks").resolve()
+    return run_tests(globals(), lambda folder: (Program(binary),), pattern)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
