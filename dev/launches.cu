@@ -104,6 +104,16 @@ void generate(const Gpt2Config& config, Printer& printer) {
   engine.stream().synchronize();
 }
 
+// The kernels that only a rank among several launches.
+void run_rank_ops(Printer& printer) {
+  Stream stream;
+  stream.observe(&printer);
+  const Buffer<float> partials(512), gathered(512);
+  fill_zero(gathered.data(), gathered.size(), stream);
+  partials_in_order(partials.data(), gathered.data(), 512, 256, 256, stream);
+  stream.synchronize();
+}
+
 // Launches every variant of every op case once, without checking results. This includes ops that no
 // model uses.
 class CaseLauncher final : public llmc_dev::OpRunner {
@@ -155,6 +165,7 @@ int main() {
     run_all<float>(printer);
     run_all<bf16>(printer);
     run_all<fp16>(printer);
+    run_rank_ops(printer);
     CaseLauncher launcher(printer);
 #define LLMC_LAUNCH_CASES(op) llmc_dev::op::cases(launcher);
     LLMC_OPS(LLMC_LAUNCH_CASES)
