@@ -240,6 +240,18 @@ TEST_SUITE("zero") {
     }
   }
 
+  TEST_CASE("GPT-2's vocabulary, which pads wte, and more ranks") {
+    if (tiny_shapes()) return;
+    for (const Layout& layout : {Layout{.ranks = 3, .stage = 3, .shard_ranks = 3},
+                                 Layout{.ranks = 5, .stage = 1, .shard_ranks = 5},
+                                 Layout{.ranks = 8, .stage = 2, .shard_ranks = 4}}) {
+      CAPTURE(layout.text());
+      const Options options{.vocabulary = 50257, .grad_clip = 0.5};
+      check_close(train_ranks<float>(layout, options), train_one_rank<float>(layout.ranks, options),
+                  5e-7, 2e-6);
+    }
+  }
+
   TEST_CASE("two runs of a layout have the same bits") {
     if (tiny_shapes()) return;
     const Layout layout{.ranks = 4, .stage = 2, .shard_ranks = 2, .micro_batches = 2};

@@ -57,6 +57,7 @@ class GradientBuckets {
     compute_ = &compute;
     micro_batches_ = micro_batches;
     micro_batch_ = 0;
+    for (Slot& slot : slots_) slot.block = -1;
     fill_zero(kept_.data, kept_.size(), compute);
   }
 

@@ -253,7 +253,7 @@ class TrainingState {
     float* const values = has_master ? master(part) : temporary.data();
     switch (spec.initializer) {
       case Initializer::normal:
-        normal_fill(values, part.size, part.first, seed, spec.id, 0.0f, spec.stddev, stream);
+        normal_fill(values, box_of(part), seed, spec.id, 0.0f, spec.stddev, stream);
         break;
       case Initializer::one:
         constant_fill(values, part.size, 1.0f, stream);
@@ -300,6 +300,16 @@ class TrainingState {
     const auto n = static_cast<double>(layout_.shard_size());
     const bool has_master = !std::is_same_v<T, float>;
     return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
+  }
+
+  // The elements of a part, as one row.
+  static ElementBox box_of(const OwnedPart& part) {
+    return {.rows = 1,
+            .columns = part.size,
+            .local_begin = 0,
+            .local_stride = part.size,
+            .global_begin = part.first,
+            .global_stride = part.size};
   }
 
   // The part without padding rows.
