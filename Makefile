@@ -15,6 +15,7 @@ SUITE ?=## run only these test suites (* is a wildcard; those named *programs ar
 TEST ?=## run only these test cases (* is a wildcard)
 FILE ?=## build and run only this test file, such as test/test_gelu.cu
 MPI_HOME ?=## folder of an MPI library; if empty, Open MPI of Debian or Ubuntu
+NCCL_HOME ?=## folder of NCCL; if empty, that of the CUDA toolkit or of the system
 OP ?=## test or benchmark only these ops of dev/ops, such as "gelu adamw"
 UPDATE ?= 0## 1: `make resources` rewrites its table of budgets
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
@@ -54,11 +55,12 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash
-# MPI connects ranks. Only its test uses it so far; without mpi.h the test is not built.
+# MPI connects ranks. Only its tests use it so far; without mpi.h they are not built.
+MPI_TESTS   := mpi_ranks nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
 MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
-MPI_LIBS    := $(if $(MPI_INCLUDE),$(MPI_HOME:%=-L%/lib -Wl$(,)-rpath$(,)%/lib) -lmpi)
+MPI_LIBS    := $(if $(MPI_INCLUDE),$(MPI_HOME:%=-L%/lib -Xlinker -rpath=%/lib) -lmpi)
 # dlopen is in libc since glibc 2.34; in older versions it is in libdl.
 SYSTEM_LIBS := -ldl
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
@@ -138,6 +140,15 @@ CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LI
              $(if $(ROOT),-Xlinker --disable-new-dtags) \
              $(if $(filter-out /usr,$(TOOLKIT)),-Xlinker -rpath=$(TOOLKIT)/lib64) \
              -lcublasLt -lcublas $(IO_LIBS) $(SYSTEM_LIBS)
+# NCCL connects the GPUs of several ranks. Programs for CUDA are built without it if its header or its
+# library is missing.
+NCCL_PLACES  := $(or $(NCCL_HOME),$(TOOLKIT) /usr/local /usr)
+NCCL_INCLUDE := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(NCCL_PLACES:%=%/include/nccl.h))))
+NCCL_LIB     := $(patsubst %/libnccl.so,%,$(firstword $(wildcard $(foreach f,lib lib64 lib/$(MULTIARCH),$(NCCL_PLACES:%=%/$f/libnccl.so)))))
+ifneq ($(and $(NCCL_INCLUDE),$(NCCL_LIB)),)
+NCCL_FLAGS := -DLLMC_NCCL $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INCLUDE)))
+NCCL_LIBS  := -L$(NCCL_LIB) $(addprefix -Xlinker -rpath=,$(filter-out /usr/lib%,$(NCCL_LIB))) -lnccl
+endif
 endif
 
 ifneq ($(CUDA_ONLY),)
@@ -187,7 +198,7 @@ GROUP_text.cpp       := batches data_sources documents eval_files infer_text inp
                         token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_exponential host_floats host_matrix_library \
                         host_memory_limits host_worker_pool interruption oracle peak readable_text \
-                        recorded_settings resource_usage run_log schedule settings shard_layout suggestions toy_language training_history
+                        recorded_settings resource_usage run_log schedule settings shard_layout suggestions tcp_bootstrap toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
@@ -283,8 +294,14 @@ $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
-$(HOST)/mpi_ranks: test/mpi_ranks.cu $(HOST)/commands | $(CHECKED_TEST)
+# nccl_ranks finds the test double of NCCL in place of its header.
+$(HOST)/nccl_ranks: private MPI_FLAGS += -Itest/nccl_double
+$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands | $(CHECKED_TEST)
 	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(MPI_LIBS)
+
+# Ranks with a GPU each communicate by NCCL: mpirun -n 2 build/cuda/mpi_ranks places.
+$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OUT)/commands | $(CHECKED_TEST)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
 
 # Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
 # checks them.
@@ -358,7 +375,7 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
-PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers mpi_ranks
+PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers $(MPI_TESTS)
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
 TEST_PROGRAMS := $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
@@ -375,7 +392,7 @@ endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
-                   $(if $(MPI_INCLUDE),$(if $(filter-out mpi_ranks,$(SUITE)),,$(HOST)/mpi_ranks)))
+                   $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)))))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.
@@ -451,7 +468,7 @@ bench: ## check every kernel against its oracle; on a GPU, also time it and its 
 BENCHES_HERE := planted_faults bench_gelu bench_random_fill
 .PHONY: every-build asan-tests tsan-tests
 every-build: all test-programs $(BENCHES_HERE:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
-             asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
+             $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks) asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
 asan-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
 tsan-tests: | faults

@@ -37,8 +37,8 @@ def translation_units():
 
 
 def preprocess(text, cuda, stubs):
-    """The text after preprocessing for one target, with markers of where each line comes from. An empty header
-    replaces that of MPI, which the machine may not have.
+    """The text after preprocessing for one target, with markers of where each line comes from. Empty headers
+    replace those of MPI and NCCL, which the machine may not have.
     """
     deps = os.environ.get("DEPS", "")
     includes = ["-I" + str(ROOT)]
@@ -52,7 +52,7 @@ def preprocess(text, cuda, stubs):
         if run.returncode == 0:
             return run.stdout
         missing = re.search(r"fatal error: ([^:\s]+): No such file", run.stderr)
-        stubbed = missing and (missing[1] == "mpi.h" or cuda and missing[1].startswith(("cu", "nccl", "nv")))
+        stubbed = missing and (missing[1] in ("mpi.h", "nccl.h") or cuda and missing[1].startswith(("cu", "nccl", "nv")))
         if not stubbed:
             sys.exit(f"host_only.py: preprocessing for {'CUDA' if cuda else 'the host'} failed:\n{run.stderr}")
         stub = Path(stubs) / missing[1]

@@ -56,10 +56,11 @@ if is_selected structure; then
 fi
 
 if is_selected headers; then
-  # Headers of the CUDA side need nvcc; building the CUDA target compiles them. Of the headers for
+  # Headers of the CUDA side need nvcc; building the CUDA target compiles them. Headers for MPI and
+  # NCCL need these libraries; their tests compile them. Of the headers for
   # matrix libraries, matrix_library.h includes the one whose library this machine has.
   output=$(tracked 'llmc/*.h' 'data/*.h' 'test/*.h' |
-    grep -vE '^llmc/device/cuda/|/gemm_cublaslt(_plan)?\.h$|/matrix_(onednn|openblas)\.h$|/mpi_world\.h$' |
+    grep -vE '^llmc/device/cuda/|/gemm_cublaslt(_plan)?\.h$|/matrix_(onednn|openblas)\.h$|/(mpi|nccl)_\w+\.h$|^test/nccl_double/' |
     CXX="$CXX" python3 scripts/check_headers.py -j "$jobs" "${includes[@]}")
   report "every header compiles alone" "$output" "$([ -z "$output" ]; echo $?)"
 fi
@@ -88,7 +89,7 @@ HEADER
     unknown='^$'
     [ "${version:-0}" -ge 16 ] || { flags+=(-isystem "$shim"); unknown='reference to local binding'; }
     # The engine is headers only: one file that includes them all, and each program.
-    tracked 'llmc/*.h' | grep -vE '^llmc/device/(cuda|host)/|/gemm_cublaslt(_plan)?\.h$|/mpi_world\.h$' | sed 's/.*/#include "&"/' >"$shim/all_headers.cpp"
+    tracked 'llmc/*.h' | grep -vE '^llmc/device/(cuda|host)/|/gemm_cublaslt(_plan)?\.h$|/(mpi|nccl)_\w+\.h$' | sed 's/.*/#include "&"/' >"$shim/all_headers.cpp"
     output=$({ echo "$shim/all_headers.cpp"; tracked '*.cu' 'data/*.cpp' | grep -v '^test/'; } |
       xargs -P "$jobs" -I{} clang-tidy --quiet --config-file=.clang-tidy {} -- "${flags[@]}" 2>&1 |
       grep -E '(error|warning):' | grep -v "$unknown" | sed "s|$PWD/||g; s|: \./|: |; s|^\./||" | sort -u)

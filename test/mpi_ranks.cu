@@ -6,6 +6,7 @@
 //   mpi_ranks idle SECONDS      rank 0 comes late to a barrier; prints how much processor time the
 //                               other ranks used while they waited
 //   mpi_ranks places            prints the place of every rank on its machine
+//   mpi_ranks places mpi|nccl   the same, with this choice of the library instead of `automatic`
 #define DOCTEST_CONFIG_IMPLEMENT  // comm_checks.h uses helpers of doctest tests
 #include <chrono>
 #include <cstdlib>
@@ -73,13 +74,20 @@ void run(const std::string& name, int number, World& world) {
   fail("unknown check '" + name + "'");
 }
 
+CommChoice choice_of(const std::string& argument) {
+  if (argument == "nccl") return CommChoice::nccl;
+  return argument == "mpi" ? CommChoice::mpi : CommChoice::automatic;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   std::unique_ptr<World> world;
   try {
-    world = open_world(process_info_from_environment());
-    run(count > 1 ? arguments[1] : "", count > 2 ? std::atoi(arguments[2]) : 0, *world);
+    const std::string name = count > 1 ? arguments[1] : "",
+                      argument = count > 2 ? arguments[2] : "";
+    world = open_world(process_info_from_environment(), choice_of(argument));
+    run(name, std::atoi(argument.c_str()), *world);
     return 0;
   } catch (const std::exception& error) {
     const std::string rank = world ? "rank " + std::to_string(world->rank()) + ": " : "";

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "llmc/comm/comm_choice.h"
 #include "llmc/comm/thread_ranks.h"
 #include "test/comm_checks.h"
 
@@ -134,5 +135,11 @@ TEST_SUITE("comm") {
       run_thread_ranks(2, [](World& world) { world.group("both", {1, 0}); });
     };
     CHECK(contains(complaint(descending), "the ranks of group 'both' are not ascending"));
+  }
+
+  TEST_CASE("NCCL needs a GPU per rank") {
+    CHECK(llmc::missing_gpu_text({"a 1", "a 2", "b 1"}) == "");
+    CHECK(llmc::missing_gpu_text({"a 1", "", "b 1"}) == "rank 1 has no GPU");
+    CHECK(llmc::missing_gpu_text({"a 1", "a 2", "b 1", "a 2"}) == "ranks 1 and 3 share a GPU");
   }
 }

@@ -25,16 +25,16 @@ class Program:
 
     def start(self, command, **more):
         environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith(LAUNCHER_PREFIXES) and key not in ("RANK", "WORLD_SIZE")}
+                       if not key.startswith(LAUNCHER_PREFIXES) and key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
         return subprocess.run([str(word) for word in command], env={**environment, **more}, capture_output=True, text=True,
                               timeout=100, stdin=subprocess.DEVNULL)
 
-    def run(self, ranks, *arguments):
+    def run(self, ranks, *arguments, **more):
         if not self.binary.exists():
             raise Skip(f"{self.binary} was not built: mpi.h is missing")
         if shutil.which("mpirun") is None:
             raise Skip("mpirun is missing")
-        return self.start([*MPIRUN, "-np", ranks, self.binary, *arguments])
+        return self.start([*MPIRUN, "-np", ranks, self.binary, *arguments], **more)
 
 
 def test_collectives_of_several_processes(program):
@@ -74,6 +74,13 @@ def test_ranks_that_mpi_does_not_connect_are_reported(program):
     result = program.start([program.binary, "places"], RANK="1", WORLD_SIZE="2")
     expect(result.returncode == 1, result)
     expect("rank 1 of 2 (WORLD_SIZE is set): MPI connects only 1 of them" in result.stderr, result)
+
+
+def test_the_choice_of_the_library(program):
+    result = program.run(2, "places", "mpi")
+    expect(result.returncode == 0 and "rank 1 of 2, on its machine 1 of 2\n" in result.stdout, result)
+    result = program.run(2, "places", "nccl")
+    expect(result.returncode == 1 and "communication nccl: this build has no NCCL\n" in result.stderr, result)
 
 
 def main(build, pattern="*"):

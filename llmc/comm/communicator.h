@@ -94,6 +94,10 @@ class Communicator {
     do_barrier(call, stream);
   }
 
+  // Waits until all work submitted to the stream so far is complete. A backend that detects failed
+  // ranks throws instead of waiting forever for a call that they did not make.
+  virtual void wait(Stream& stream) { stream.synchronize(); }
+
   // A message to one rank, which receives as many elements of the same type. Messages between two
   // ranks arrive in their order. send may wait for its receive.
   template <class T>

@@ -2,58 +2,23 @@
 // (staged_communicator.h), so several ranks may share a GPU or have none.
 #pragma once
 
-#include <mpi.h>
-
-#include <array>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "llmc/comm/mpi_bootstrap.h"
 #include "llmc/comm/staged_communicator.h"
 #include "llmc/comm/world.h"
 
 namespace llmc {
 namespace mpi {
 
-inline void check(int status, const char* call) {
-  if (status == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int size = 0;
-  MPI_Error_string(status, text.data(), &size);
-  fail(std::string(call) + " failed: " + text.data());
-}
-
-// Waits for all requests without a busy core: MPI's own waits poll. First for a few microseconds,
-// then with sleeps that become longer.
-inline void wait_for(std::vector<MPI_Request>& requests) {
-  constexpr int kPolls = 200;
-  constexpr std::chrono::microseconds kFirst{10}, kLast{500};
-  std::chrono::microseconds pause = kFirst;
-  for (int poll = 0;; ++poll) {
-    int done = 0;
-    check(
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-        "MPI_Testall");
-    if (done != 0) break;
-    if (poll < kPolls) {
-      std::this_thread::yield();
-      continue;
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLast);
-  }
-  requests.clear();
-}
-
 class MpiTransport final : public Transport {
  public:
   // Takes the communicator.
   explicit MpiTransport(MPI_Comm comm) : comm_(comm) {
-    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &ranks_), "MPI_Comm_size");
   }
@@ -128,58 +93,20 @@ class MpiTransport final : public Transport {
 
 }  // namespace mpi
 
-// Starts MPI, once per process, and ends it. Only the main thread may communicate.
 class MpiWorld final : public World {
  public:
-  MpiWorld() : MpiWorld(start()) {}
-  ~MpiWorld() override { MPI_Finalize(); }
+  explicit MpiWorld(std::unique_ptr<Bootstrap> mpi) : World(mpi->places()), mpi_(std::move(mpi)) {}
 
-  void abort(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+  void abort(int exit_code) override { mpi_->abort(exit_code); }
 
  private:
-  struct Place {
-    int rank = 0, ranks = 1;
-  };
-
-  explicit MpiWorld(const std::array<Place, 2>& places)
-      : World(places[0].rank, places[0].ranks, places[1].rank, places[1].ranks) {}
-
-  // The places among all ranks and among those on this machine.
-  static std::array<Place, 2> start() {
-    int provided = 0;
-    mpi::check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
-               "MPI_Init_thread");
-    require(provided >= MPI_THREAD_FUNNELED, "this MPI library does not support threads");
-    mpi::check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-               "MPI_Comm_set_errhandler");
-    MPI_Comm machine = MPI_COMM_NULL;
-    mpi::check(
-        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
-        "MPI_Comm_split_type");
-    const std::array<Place, 2> places = {place_in_comm(MPI_COMM_WORLD), place_in_comm(machine)};
-    MPI_Comm_free(&machine);
-    return places;
-  }
-  static Place place_in_comm(MPI_Comm comm) {
-    Place place;
-    mpi::check(MPI_Comm_rank(comm, &place.rank), "MPI_Comm_rank");
-    mpi::check(MPI_Comm_size(comm, &place.ranks), "MPI_Comm_size");
-    return place;
-  }
-
   std::unique_ptr<Communicator> make_group(const std::string& name,
                                            const std::vector<int>& members) override {
-    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
-    MPI_Comm comm = MPI_COMM_NULL;
-    mpi::check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
-    mpi::check(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some),
-               "MPI_Group_incl");
-    mpi::check(MPI_Comm_create_group(MPI_COMM_WORLD, some, members.front(), &comm),
-               "MPI_Comm_create_group");
-    MPI_Group_free(&some);
-    MPI_Group_free(&all);
-    return std::make_unique<StagedCommunicator>(name, std::make_unique<mpi::MpiTransport>(comm));
+    return std::make_unique<StagedCommunicator>(
+        name, std::make_unique<mpi::MpiTransport>(mpi::group_comm(members)));
   }
+
+  std::unique_ptr<Bootstrap> mpi_;
 };
 
 }  // namespace llmc

@@ -4,45 +4,113 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "llmc/comm/comm_choice.h"
 #include "llmc/comm/launcher.h"
+#include "llmc/comm/tcp_bootstrap.h"
 #include "llmc/comm/world.h"
+#include "llmc/device/properties.h"
 #ifdef LLMC_MPI
 #include "llmc/comm/mpi_world.h"
+#endif
+#ifdef LLMC_NCCL
+#include "llmc/comm/nccl_world.h"
 #endif
 
 namespace llmc {
 
-// "rank 1 of 4 (OMPI_COMM_WORLD_SIZE is set)"
-inline std::string launched_rank_text(const ProcessInfo& process) {
-  return "rank " + std::to_string(process.rank) + " of " + std::to_string(process.ranks) + " (" +
-         process.ranks_variable + " is set)";
-}
-
 #ifdef LLMC_MPI
 inline constexpr bool kHasMpi = true;
-inline std::unique_ptr<World> open_mpi_world() {
-  return std::make_unique<MpiWorld>();
+inline std::unique_ptr<Bootstrap> start_mpi() {
+  return std::make_unique<MpiBootstrap>();
+}
+inline std::unique_ptr<World> make_mpi_world(std::unique_ptr<Bootstrap> mpi) {
+  return std::make_unique<MpiWorld>(std::move(mpi));
 }
 #else
 inline constexpr bool kHasMpi = false;
-inline std::unique_ptr<World> open_mpi_world() {
+inline std::unique_ptr<Bootstrap> start_mpi() {
+  fail("this build has no MPI");
+}
+inline std::unique_ptr<World> make_mpi_world(std::unique_ptr<Bootstrap>) {
   fail("this build has no MPI");
 }
 #endif
 
-// The world of this process: one rank without a launcher, otherwise all that the launcher started.
-inline std::unique_ptr<World> open_world(const ProcessInfo& process) {
-  if (process.ranks <= 1) return std::make_unique<SingleRankWorld>();
+#ifdef LLMC_NCCL
+inline constexpr bool kHasNccl = true;
+inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap> bootstrap) {
+  return std::make_unique<NcclWorld>(std::move(bootstrap));
+}
+#else
+inline constexpr bool kHasNccl = false;
+inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap>) {
+  fail("this build has no NCCL");
+}
+#endif
+
+// Whether TCP connects the ranks of this launcher if they use NCCL: torchrun and scripts that set
+// RANK and WORLD_SIZE, and an srun for which MASTER_ADDR and MASTER_PORT are set.
+inline bool is_tcp_launcher(const ProcessInfo& process) {
+  if (process.ranks_variable == "WORLD_SIZE") return true;
+  return process.ranks_variable == "SLURM_STEP_NUM_TASKS" && is_variable_set("MASTER_ADDR") &&
+         is_variable_set("MASTER_PORT");
+}
+
+// Starts MPI and checks that it connects all ranks.
+inline std::unique_ptr<Bootstrap> connect_by_mpi(const ProcessInfo& process) {
   if (!kHasMpi) {
-    fail(launched_rank_text(process) + ": this build has no MPI, which connects the ranks",
-         "install it with scripts/setup.sh, build again; or start one process");
+    fail(launched_rank_text(process) + ": this build has " +
+             (kHasNccl ? "no MPI, which connects the ranks of this launcher"
+                       : "neither MPI nor NCCL, which connect ranks"),
+         "install MPI with scripts/setup.sh, build again; or start one process");
   }
-  std::unique_ptr<World> world = open_mpi_world();
-  if (world->ranks() == process.ranks) return world;
-  fail(launched_rank_text(process) + ": MPI connects only " + std::to_string(world->ranks()) +
-           " of them",
-       "start the program with the mpirun of the MPI library that it was built with");
+  std::unique_ptr<Bootstrap> mpi = start_mpi();
+  const int ranks = mpi->places().ranks;
+  if (ranks == process.ranks) return mpi;
+  fail(launched_rank_text(process) + ": MPI connects only " + std::to_string(ranks) + " of them",
+       is_tcp_launcher(process)
+           ? "without NCCL, ranks need MPI: start the program with mpirun"
+           : "start the program with the mpirun of the MPI library that it was built with");
+}
+
+// Makes one of the machine's GPUs the current one and returns the text that identifies it; empty if
+// there is none.
+inline std::string select_gpu(int local_rank) {
+  const int gpus = gpu_count();
+  if (gpus == 0) return "";
+  use_gpu(local_rank % gpus);
+  return machine_text() + " " + device_bus_id();
+}
+
+// The world of this process: one rank without a launcher, otherwise all that the launcher started.
+// If there are several ranks, this makes the GPU of this rank the current one; no stream or buffer
+// may exist before. All ranks pass the same choice, and get the same kind of world.
+inline std::unique_ptr<World> open_world(const ProcessInfo& process,
+                                         CommChoice choice = CommChoice::automatic) {
+  const std::string subject = quantity("communication") + " nccl: ";
+  const std::string mpi_hint = "use " + quantity("communication") + " mpi";
+  if (choice == CommChoice::nccl && !kHasNccl) {
+    fail(subject + "this build has no NCCL",
+         "build for CUDA with NCCL (package libnccl-dev); or " + mpi_hint);
+  }
+  if (process.ranks <= 1) return std::make_unique<SingleRankWorld>();
+  const bool is_nccl_possible = kHasNccl && choice != CommChoice::mpi;
+  const bool is_tcp = is_nccl_possible && is_tcp_launcher(process);
+  std::unique_ptr<Bootstrap> bootstrap;
+  if (is_tcp) {
+    bootstrap = std::make_unique<TcpBootstrap>(tcp_settings_from_environment(process));
+  } else {
+    bootstrap = connect_by_mpi(process);
+  }
+  const std::string gpu = select_gpu(bootstrap->places().local_rank);
+  if (!is_nccl_possible) return make_mpi_world(std::move(bootstrap));
+  const std::string missing = missing_gpu_text(bootstrap->all_gather(gpu));
+  if (missing.empty()) return make_nccl_world(std::move(bootstrap));
+  if (choice == CommChoice::automatic && !is_tcp) return make_mpi_world(std::move(bootstrap));
+  fail(subject + missing + "; NCCL needs one GPU per rank",
+       "start as many ranks per machine as it has GPUs; or start them with mpirun and " + mpi_hint);
 }
 
 }  // namespace llmc

@@ -147,7 +147,7 @@ class Groups {
 class ThreadWorld final : public World {
  public:
   ThreadWorld(Shared& shared, Groups& groups, int rank, int ranks)
-      : World(rank, ranks, rank, ranks), shared_(shared), groups_(groups) {}
+      : World({rank, ranks, rank, ranks}), shared_(shared), groups_(groups) {}
   void abort(int) override {}
 
  private:

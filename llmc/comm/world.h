@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/comm/bootstrap.h"
 #include "llmc/comm/communicator.h"
 #include "llmc/comm/single_rank.h"
 
@@ -14,20 +15,20 @@ namespace llmc {
 
 class World {
  public:
-  // `local_rank` of `local_ranks`: the place among the ranks on the same machine.
-  World(int rank, int ranks, int local_rank, int local_ranks)
-      : rank_(rank), ranks_(ranks), local_rank_(local_rank), local_ranks_(local_ranks) {}
+  explicit World(const Places& places) : places_(places) {}
   virtual ~World() = default;
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  int rank() const { return rank_; }
-  int ranks() const { return ranks_; }
-  int local_rank() const { return local_rank_; }
-  int local_ranks() const { return local_ranks_; }
+  int rank() const { return places_.rank; }
+  int ranks() const { return places_.ranks; }
+  // The place among the ranks on the same machine.
+  int local_rank() const { return places_.local_rank; }
+  int local_ranks() const { return places_.local_ranks; }
 
   // Ends the processes of all ranks with this exit code, without waiting for any. Does nothing if
-  // there are no others.
+  // there are no others. Without MPI it only reports the failure to the other ranks
+  // (tcp_bootstrap.h); the caller then exits.
   virtual void abort(int exit_code) = 0;
 
   // A communicator of the ranks `members`, in ascending order, this one included. Each of them
@@ -41,7 +42,7 @@ class World {
 
   // A communicator of all ranks.
   std::unique_ptr<Communicator> all(const std::string& name = "world") {
-    std::vector<int> members(static_cast<std::size_t>(ranks_));
+    std::vector<int> members(static_cast<std::size_t>(ranks()));
     std::iota(members.begin(), members.end(), 0);
     return group(name, members);
   }
@@ -54,7 +55,7 @@ class World {
   // The place of this rank in the members.
   int place_in(const std::vector<int>& members) const {
     for (std::size_t i = 0; i < members.size(); ++i) {
-      if (members[i] == rank_) return static_cast<int>(i);
+      if (members[i] == rank()) return static_cast<int>(i);
     }
     return -1;
   }
@@ -63,20 +64,20 @@ class World {
   void check_members(const std::string& name, const std::vector<int>& members) const {
     int last = -1;
     for (const int member : members) {
-      require(last < member && member < ranks_,
+      require(last < member && member < ranks(),
               "the ranks of group '" + name + "' are not ascending, or not ranks of the run");
       last = member;
     }
-    require(place_in(members) >= 0, "rank " + std::to_string(rank_) + " is not in group '" + name +
+    require(place_in(members) >= 0, "rank " + std::to_string(rank()) + " is not in group '" + name +
                                         "', for which it asks a communicator");
   }
 
-  int rank_, ranks_, local_rank_, local_ranks_;
+  Places places_;
 };
 
 class SingleRankWorld final : public World {
  public:
-  SingleRankWorld() : World(0, 1, 0, 1) {}
+  SingleRankWorld() : World(Places{}) {}
   void abort(int) override {}
 
  private:

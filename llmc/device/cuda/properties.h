@@ -19,6 +19,17 @@ struct DeviceProperties {
   std::int64_t l2_bytes = 0;                       // cache that all multiprocessors share
 };
 
+inline int gpu_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+inline void use_gpu(int index) {
+  check_cuda(cudaSetDevice(index), "cudaSetDevice");
+}
+
 inline bool device_available(std::string* reason) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

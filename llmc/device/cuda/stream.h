@@ -38,6 +38,15 @@ class Stream {
 
   cudaStream_t handle() const { return stream_; }
   void synchronize() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  bool idle() {
+    const cudaError_t status = cudaStreamQuery(stream_);
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // it must not become the error of a later launch
+      return false;
+    }
+    check_cuda(status, "cudaStreamQuery");
+    return true;
+  }
   void wait(const Event& event);
 
   // Calls `observer` before each later launch on this stream; null disables it.
@@ -52,6 +61,10 @@ class Stream {
   LaunchObserver* observer_ = nullptr;
   Profiler* profiler_ = nullptr;
 };
+
+inline cudaStream_t native_stream(const Stream& stream) {
+  return stream.handle();
+}
 
 class Event {
  public:

@@ -22,6 +22,12 @@ struct DeviceProperties {
   std::int64_t l2_bytes = 0;                       // L3 cache, shared by all cores; 0: unknown
 };
 
+inline int gpu_count() {
+  return 0;
+}
+
+inline void use_gpu(int) {}
+
 inline bool device_available(std::string*) {
   return true;
 }

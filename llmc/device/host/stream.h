@@ -181,6 +181,11 @@ class Stream {
     host::tsan_acquire(&finished_);
     idle_ = true;
   }
+  // Work runs when it is submitted. Like synchronize(), it orders the host after this work.
+  bool idle() {
+    synchronize();
+    return true;
+  }
   void wait(const Event& event);
 
   // Calls `observer` before each later launch on this stream; null disables it.
@@ -216,6 +221,10 @@ class Stream {
   bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };
+
+inline void* native_stream(Stream& stream) {
+  return &stream;
+}
 
 class Event {
  public:

@@ -1,0 +1,56 @@
+// Connects the processes of a run before they can communicate on device memory: places, and small
+// data from one rank to others.
+#pragma once
+
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace llmc {
+
+// `local_rank` of `local_ranks`: the place among the ranks on the same machine.
+struct Places {
+  int rank = 0, ranks = 1;
+  int local_rank = 0, local_ranks = 1;
+};
+
+class Bootstrap {
+ public:
+  Bootstrap() = default;
+  virtual ~Bootstrap() = default;
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+
+  virtual const Places& places() const = 0;
+
+  // The lines of all ranks, in their order. Every rank calls this. A line has less than kMaxLine
+  // characters and no line break.
+  virtual std::vector<std::string> all_gather(const std::string& line) = 0;
+  static constexpr std::size_t kMaxLine = 512;
+
+  // Returns `bytes` of the first of `members`, ranks of the run in ascending order. Every member
+  // calls this with bytes of the same size, and calls for groups that share ranks are in the same
+  // order on these. `name` of the group, for errors.
+  virtual std::string broadcast(const std::string& name, const std::vector<int>& members,
+                                std::string bytes) = 0;
+
+  // Throws if another rank is known to have failed. Does not wait.
+  virtual void check() {}
+
+  // Reports to the other ranks that this one has failed, and ends their processes if possible.
+  virtual void abort(int exit_code) = 0;
+};
+
+// Equal for the processes of one machine: its name, and a number that it draws when it boots.
+inline std::string machine_text() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot_id;
+  std::getline(file, boot_id);
+  return std::string(name) + " " + boot_id;
+}
+
+}  // namespace llmc

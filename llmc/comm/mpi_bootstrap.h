@@ -1,0 +1,116 @@
+// Processes that MPI connects.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/comm/bootstrap.h"
+#include "llmc/comm/poll_pause.h"
+
+namespace llmc {
+namespace mpi {
+
+inline void check(int status, const char* call) {
+  if (status == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int size = 0;
+  MPI_Error_string(status, text.data(), &size);
+  fail(std::string(call) + " failed: " + text.data());
+}
+
+// Waits for all requests without a busy core: MPI's own waits poll.
+inline void wait_for(std::vector<MPI_Request>& requests) {
+  for (PollPause pause;; pause.next()) {
+    int done = 0;
+    check(
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+        "MPI_Testall");
+    if (done != 0) break;
+  }
+  requests.clear();
+}
+
+// A communicator of some ranks of the run. Each of them calls this.
+inline MPI_Comm group_comm(const std::vector<int>& members) {
+  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  check(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some),
+        "MPI_Group_incl");
+  check(MPI_Comm_create_group(MPI_COMM_WORLD, some, members.front(), &comm),
+        "MPI_Comm_create_group");
+  MPI_Group_free(&some);
+  MPI_Group_free(&all);
+  check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
+}  // namespace mpi
+
+// Starts MPI, once per process, and ends it. Only the main thread may communicate.
+class MpiBootstrap final : public Bootstrap {
+ public:
+  MpiBootstrap() {
+    int provided = 0;
+    mpi::check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+               "MPI_Init_thread");
+    require(provided >= MPI_THREAD_FUNNELED, "this MPI library does not support threads");
+    mpi::check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+               "MPI_Comm_set_errhandler");
+    MPI_Comm machine = MPI_COMM_NULL;
+    mpi::check(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
+        "MPI_Comm_split_type");
+    place_in(MPI_COMM_WORLD, places_.rank, places_.ranks);
+    place_in(machine, places_.local_rank, places_.local_ranks);
+    MPI_Comm_free(&machine);
+  }
+  ~MpiBootstrap() override { MPI_Finalize(); }
+
+  const Places& places() const override { return places_; }
+
+  std::vector<std::string> all_gather(const std::string& line) override {
+    using Slot = std::array<char, kMaxLine>;
+    Slot mine{};
+    require(line.size() < mine.size(), "a line of a rank is too long");
+    line.copy(mine.data(), line.size());
+    std::vector<Slot> slots(static_cast<std::size_t>(places_.ranks));
+    std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
+    mpi::check(MPI_Iallgather(mine.data(), kMaxLine, MPI_BYTE, slots.data(), kMaxLine, MPI_BYTE,
+                              MPI_COMM_WORLD, requests.data()),
+               "MPI_Iallgather");
+    mpi::wait_for(requests);
+    std::vector<std::string> lines;
+    for (const Slot& slot : slots) lines.emplace_back(slot.data());
+    return lines;
+  }
+
+  std::string broadcast(const std::string&, const std::vector<int>& members,
+                        std::string bytes) override {
+    MPI_Comm comm = mpi::group_comm(members);
+    std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
+    mpi::check(MPI_Ibcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm,
+                          requests.data()),
+               "MPI_Ibcast");
+    mpi::wait_for(requests);
+    MPI_Comm_free(&comm);
+    return bytes;
+  }
+
+  void abort(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+
+ private:
+  static void place_in(MPI_Comm comm, int& rank, int& ranks) {
+    mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    mpi::check(MPI_Comm_size(comm, &ranks), "MPI_Comm_size");
+  }
+
+  Places places_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,342 @@
+// Ranks that find each other over TCP, with ranks as threads on the loopback interface.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "llmc/comm/launcher.h"
+#include "llmc/comm/tcp_bootstrap.h"
+#include "test/support.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+constexpr std::chrono::milliseconds kShort{300};  // a deadline that passes
+
+sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// Listens on a port that was free; `port` 0 chooses one.
+tcp::Socket listen_on_port(int& port) {
+  tcp::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = loopback(port);
+  socklen_t size = sizeof address;
+  auto* const general = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(socket.descriptor(), general, size) == 0);
+  REQUIRE(::listen(socket.descriptor(), 8) == 0);
+  REQUIRE(::getsockname(socket.descriptor(), general, &size) == 0);
+  port = ntohs(address.sin_port);
+  return socket;
+}
+
+int free_port() {
+  int port = 0;
+  listen_on_port(port);
+  return port;
+}
+
+TcpSettings settings_of(int rank, int ranks, int port,
+                        std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+  TcpSettings settings;
+  settings.rank = rank;
+  settings.ranks = ranks;
+  settings.address = "127.0.0.1";
+  settings.port = port;
+  settings.deadline = deadline;
+  return settings;
+}
+
+// A connection of another program, which sends `bytes`.
+tcp::Socket foreign_connection(int port, const std::string& bytes) {
+  const sockaddr_in address = loopback(port);
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    tcp::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+    if (::connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address),
+                  sizeof address) == 0) {
+      if (!bytes.empty()) ::send(socket.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      return socket;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return tcp::Socket();
+}
+
+// Calls body(bootstrap) on a thread per settings; returns the error of each, empty if there is
+// none.
+std::vector<std::string> run_processes(const std::vector<TcpSettings>& processes,
+                                       const std::function<void(TcpBootstrap&)>& body) {
+  std::vector<std::string> errors(processes.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < processes.size(); ++i) {
+      threads.emplace_back([&, i] {
+        errors[i] = complaint([&] {
+          TcpBootstrap bootstrap(processes[i]);
+          body(bootstrap);
+        });
+      });
+    }
+  }
+  return errors;
+}
+
+std::vector<TcpSettings> settings_of_all(
+    int ranks, int port, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+  std::vector<TcpSettings> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(settings_of(rank, ranks, port, deadline));
+  return all;
+}
+
+// All members get `number` from the first one.
+void check_broadcast(TcpBootstrap& bootstrap, const std::vector<int>& members, char number) {
+  const bool is_first = bootstrap.places().rank == members.front();
+  const std::string id =
+      bootstrap.broadcast("group", members, std::string(128, is_first ? number : '\0'));
+  require(id == std::string(128, number), "the id is wrong");
+}
+
+void check_groups(TcpBootstrap& bootstrap) {
+  const Places& places = bootstrap.places();
+  require(places.local_rank == places.rank && places.local_ranks == places.ranks, "local ranks");
+  const std::vector<std::string> lines =
+      bootstrap.all_gather("rank " + std::to_string(places.rank));
+  require(static_cast<int>(lines.size()) == places.ranks, "lines");
+  for (int rank = 0; rank < places.ranks; ++rank) {
+    require(lines[rank] == "rank " + std::to_string(rank), "line of a rank");
+  }
+  std::vector<int> all;
+  for (int rank = 0; rank < places.ranks; ++rank) all.push_back(rank);
+  for (char number = 1; number <= 3; ++number) check_broadcast(bootstrap, all, number);
+  const int first = places.rank / 2 * 2;
+  if (first + 1 >= places.ranks) return;
+  for (char number = 4; number <= 6; ++number) {
+    check_broadcast(bootstrap, {first, first + 1}, static_cast<char>(number + first));
+  }
+}
+
+void set_variables(const std::vector<std::pair<const char*, const char*>>& values) {
+  for (const char* const name :
+       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
+        "PMIX_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+        "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}) {
+    unsetenv(name);
+  }
+  for (const auto& [name, value] : values) setenv(name, value, 1);
+}
+
+std::string error_of_environment(const std::vector<std::pair<const char*, const char*>>& values) {
+  set_variables(values);
+  const std::string error =
+      complaint([] { tcp_settings_from_environment(process_info_from_environment()); });
+  set_variables({});
+  return error;
+}
+
+}  // namespace
+
+TEST_SUITE("tcp_bootstrap") {
+  TEST_CASE("1, 2 and 5 ranks distribute the ids of several groups") {
+    for (const int ranks : {1, 2, 5}) {
+      CAPTURE(ranks);
+      for (const std::string& error :
+           run_processes(settings_of_all(ranks, free_port()), check_groups)) {
+        CHECK(error == "");
+      }
+    }
+  }
+
+  TEST_CASE("groups without rank 0 can be made after its end") {
+    const auto body = [](TcpBootstrap& bootstrap) {
+      if (bootstrap.places().rank == 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100 * bootstrap.places().rank));
+      check_broadcast(bootstrap, {1, 2}, 9);
+    };
+    for (const std::string& error : run_processes(settings_of_all(3, free_port()), body)) {
+      CHECK(error == "");
+    }
+  }
+
+  TEST_CASE("ranks of a host name and of IPv6 find each other") {
+    for (const char* const address : {"localhost", "::1"}) {
+      CAPTURE(address);
+      std::vector<TcpSettings> all = settings_of_all(2, free_port());
+      for (TcpSettings& settings : all) settings.address = address;
+      const std::vector<std::string> errors = run_processes(all, check_groups);
+      if (contains(errors[0], "assign requested address")) continue;  // a machine without IPv6
+      for (const std::string& error : errors) CHECK(error == "");
+    }
+  }
+
+  TEST_CASE("connections of other programs are neither ranks nor obstacles") {
+    const int port = free_port();
+    const std::int32_t numbers[] = {0, 1, 3, 0};  // of a greeting of rank 1 of 3
+    const std::string greeting(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    std::vector<std::string> errors;
+    {
+      std::jthread first([&] { errors = run_processes({settings_of(0, 3, port)}, check_groups); });
+      std::vector<tcp::Socket> others;
+      for (const std::string& bytes :
+           {std::string(), std::string("GET / HTTP/1.0\r\n\r\n"), std::string("l"),
+            std::string("llmcrun1"), "llmcrun1" + std::string(16, '\xff'),
+            std::string(100000, '\0'), "otherrun" + greeting}) {
+        others.push_back(foreign_connection(port, bytes));
+        CHECK(others.back().is_open());
+      }
+      others.front().close();
+      for (const std::string& error :
+           run_processes({settings_of(1, 3, port), settings_of(2, 3, port)}, check_groups)) {
+        CHECK(error == "");
+      }
+    }
+    CHECK(errors == std::vector<std::string>{""});
+  }
+
+  TEST_CASE("a missing rank is reported by all others after the deadline") {
+    const int port = free_port();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<std::string> errors = run_processes(
+        {settings_of(0, 4, port, kShort), settings_of(2, 4, port, kShort)}, [](TcpBootstrap&) {});
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+    const std::string expected = "of 4 ranks, these did not connect within 0.3 s: 1, 3";
+    CHECK(errors == std::vector<std::string>{expected, expected});
+  }
+
+  TEST_CASE("a missing rank 0 is reported with its address") {
+    const int port = free_port();
+    const std::string error =
+        run_processes({settings_of(1, 2, port, kShort)}, [](TcpBootstrap&) {})[0];
+    CHECK(contains(error, "rank 1 of 2 could not connect to rank 0 (MASTER_ADDR 127.0.0.1, port " +
+                              std::to_string(port) + ") within 0.3 s: Connection refused"));
+    TcpSettings unknown = settings_of(1, 2, port, kShort);
+    unknown.address = "no-such-host.invalid";
+    CHECK(contains(run_processes({unknown}, [](TcpBootstrap&) {})[0],
+                   "(MASTER_ADDR no-such-host.invalid, port"));
+  }
+
+  TEST_CASE("an occupied port is reported") {
+    int port = 0;
+    const tcp::Socket occupant = listen_on_port(port);
+    const std::vector<std::string> errors = run_processes(
+        {settings_of(0, 2, port, kShort), settings_of(1, 2, port, kShort)}, [](TcpBootstrap&) {});
+    CHECK(contains(errors[0], "rank 0 cannot listen on port " + std::to_string(port) +
+                                  " (MASTER_PORT): Address already in use"));
+    CHECK(contains(errors[1], "rank 0 "));
+  }
+
+  TEST_CASE("another number of ranks and two equal ranks are reported") {
+    const int port = free_port();
+    const std::vector<std::string> sizes = run_processes(
+        {settings_of(0, 2, port, kShort), settings_of(1, 3, port, kShort)}, [](TcpBootstrap&) {});
+    const std::string size = "rank 0 has 2 ranks in WORLD_SIZE, rank 1 has 3";
+    CHECK(contains(sizes[0], "did not connect within 0.3 s: 1; " + size));
+    CHECK(sizes[1] == size);
+
+    const int other_port = free_port();
+    const std::vector<std::string> twice =
+        run_processes({settings_of(0, 3, other_port, kShort), settings_of(1, 3, other_port, kShort),
+                       settings_of(1, 3, other_port, kShort)},
+                      [](TcpBootstrap&) {});
+    const std::string missing = "did not connect within 0.3 s: 2; two processes are rank 1";
+    CHECK(contains(twice[0], missing));
+    const std::string reason = "two processes are rank 1";
+    const bool is_first_refused = twice[1] == reason;
+    CHECK(contains(twice[is_first_refused ? 2 : 1], missing));
+    CHECK(twice[is_first_refused ? 1 : 2] == reason);
+  }
+
+  TEST_CASE("the failure of a rank reaches the others") {
+    for (const int failing : {0, 2}) {
+      for (const bool throws : {false, true}) {
+        CAPTURE(failing);
+        CAPTURE(throws);
+        const auto body = [&](TcpBootstrap& bootstrap) {
+          if (bootstrap.places().rank == failing) {
+            if (throws) fail("out of paper");
+            return bootstrap.abort(1);
+          }
+          if (bootstrap.places().rank == 1) check_broadcast(bootstrap, {failing, 1}, 1);
+          for (;;) bootstrap.check();
+        };
+        const std::vector<std::string> errors =
+            run_processes(settings_of_all(4, free_port()), body);
+        for (int rank = 0; rank < 4; ++rank) {
+          const std::string own = throws ? "out of paper" : "";
+          const std::string other = "rank " + std::to_string(failing) + " has failed or ended";
+          CHECK(errors[static_cast<std::size_t>(rank)] == (rank == failing ? own : other));
+        }
+      }
+    }
+  }
+
+  TEST_CASE("a group that its first rank does not make is reported to all") {
+    const auto late = [](TcpBootstrap& bootstrap) {
+      if (bootstrap.places().rank == 0) return check_broadcast(bootstrap, {1, 0}, 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      bootstrap.check();
+    };
+    const std::string error = "group 'group': rank 1 has not made the group within 0.3 s";
+    CHECK(run_processes(settings_of_all(3, free_port(), kShort), late) ==
+          std::vector<std::string>(3, error));
+  }
+
+  TEST_CASE("variables of the environment") {
+    set_variables({{"RANK", "3"},
+                   {"WORLD_SIZE", "8"},
+                   {"LOCAL_RANK", "1"},
+                   {"MASTER_ADDR", "node7"},
+                   {"MASTER_PORT", "29500"}});
+    TcpSettings settings = tcp_settings_from_environment(process_info_from_environment());
+    CHECK(settings.rank == 3);
+    CHECK(settings.ranks == 8);
+    CHECK(settings.local_rank == 1);
+    CHECK(settings.place() == "node7, port 29500");
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);  // torchrun listens on 29500
+    unsetenv("LOCAL_RANK");
+    settings = tcp_settings_from_environment(process_info_from_environment());
+    CHECK(settings.port == 29501);
+    CHECK(!settings.local_rank.has_value());
+    set_variables({{"SLURM_PROCID", "1"},
+                   {"SLURM_STEP_NUM_TASKS", "4"},
+                   {"MASTER_ADDR", "node7"},
+                   {"MASTER_PORT", "29500"}});
+    CHECK(tcp_settings_from_environment(process_info_from_environment()).rank == 1);
+    set_variables({});
+  }
+
+  TEST_CASE("values that are not allowed are reported with their variable") {
+    using Values = std::vector<std::pair<const char*, const char*>>;
+    const auto with = [](Values values) {
+      Values all = {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}};
+      all.insert(all.end(), values.begin(), values.end());
+      return error_of_environment(all);
+    };
+    CHECK(with({}) == "");
+    CHECK(with({{"RANK", "4"}}) ==
+          "the environment variable RANK is '4'; allowed are integers from 0 to 3");
+    CHECK(contains(with({{"RANK", "one"}}), "RANK is 'one'; allowed are integers from 0 to 3"));
+    CHECK(contains(with({{"RANK", "-1"}}), "RANK is '-1'"));
+    CHECK(contains(with({{"RANK", "1 "}}), "RANK is '1 '"));
+    CHECK(contains(with({{"WORLD_SIZE", "0"}}), "WORLD_SIZE is '0'; allowed are integers from 1"));
+    CHECK(contains(with({{"WORLD_SIZE", "99999999999"}}), "WORLD_SIZE is '99999999999'"));
+    CHECK(contains(with({{"MASTER_PORT", "65535"}}), "integers from 1 to 65534"));
+    CHECK(contains(with({{"MASTER_PORT", ""}}), "MASTER_PORT is not set"));
+    CHECK(contains(with({{"MASTER_ADDR", ""}}),
+                   "rank 1 of 4 (WORLD_SIZE is set): "
+                   "the environment variable MASTER_ADDR is not set"));
+    CHECK(contains(with({{"LOCAL_RANK", "4"}}),
+                   "LOCAL_RANK is '4'; allowed are integers from 0 to 3"));
+  }
+}
