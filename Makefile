@@ -234,9 +234,9 @@ define record
 endef
 
 $(HOST)/commands: FORCE
-	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(TEST_CALLER_OPTIMIZE) $(HOST_LIBS) $(shell $(CXX) -dumpfullversion))
+	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(TEST_CALLER_OPTIMIZE) $(HOST_LIBS) $(MPI_FLAGS) $(MPI_LIBS) $(shell $(CXX) -dumpfullversion))
 $(CUDA_OUT)/commands: FORCE
-	$(call record,$(NVCC_CXX) $(ARCHS) $(CUDA_LIBS))
+	$(call record,$(NVCC_CXX) $(ARCHS) $(CUDA_LIBS) $(MPI_FLAGS) $(MPI_LIBS) $(NCCL_FLAGS) $(NCCL_LIBS))
 $(CUDA_OUT)/test-commands: FORCE
 	$(call record,$(NVCC_CXX) $(TEST_NVCC_OPT) $(TEST_ARCHS) $(CUDA_LIBS))
 
@@ -282,14 +282,18 @@ $(COMMIT).cpp: FORCE
 $(COMMIT).o: $(COMMIT).cpp | $(CHECKED)
 	@$(CXX) -c $< -o $@
 
+# Only the training program has several ranks.
+rank_flags = $(if $(filter %/train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
+rank_libs  = $(if $(filter %/train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_LIBS)))
+
 $(HOST)/%: %.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS)
+	$(HOST_CXX) $(OPTIMIZE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(rank_libs)
 
 $(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
-	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(CUDA_LIBS) $(rank_libs)
 
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)

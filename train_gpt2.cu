@@ -1,15 +1,22 @@
 // Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
 // a toy language. One translation unit: everything else is in llmc/ and data/.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <exception>
+#include <iostream>
 #include <memory>
 #include <optional>
+#include <streambuf>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "data/toy_run.h"                     // ToySource: the data of a run without --train
 #include "llmc/base/notice.h"                 // Notice: messages on stderr
 #include "llmc/base/number_text.h"            // number_text: printf of one number
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
+#include "llmc/comm/open_world.h"             // open_world: connects the ranks
 #include "llmc/config/command_line.h"         // parse_command_line
 #include "llmc/config/quantities.h"           // error_text
 #include "llmc/config/recorded_settings.h"    // with_recorded: typed flags, then recorded ones
@@ -18,22 +25,14 @@
 #include "llmc/model/pretrained.h"            // find_pretrained
 #include "llmc/train/run/data_source.h"       // TextSource: the data of all other runs
 #include "llmc/train/run/default_batch.h"     // the default batch on a GPU
+#include "llmc/train/run/plan_text.h"         // plan_text: --dry-run
+#include "llmc/train/run/rank_places.h"       // divide_processors, ranks_on_device
 #include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
 #include "llmc/train/run/resolve.h"           // resolve: defaults filled in, everything checked
 #include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
 #include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
-
-// Throws if this is one of several ranks. Each would train the same model on its own, a waste that
-// looks like a success.
-void require_one_process() {
-  const ProcessInfo process = process_info_from_environment();
-  if (process.ranks <= 1) return;
-  fail("rank " + std::to_string(process.rank) + " of " + std::to_string(process.ranks) + " (" +
-           process.ranks_variable + " is set): training on several ranks is not supported yet",
-       "start one process: ./train_gpt2, or mpirun -n 1 ./train_gpt2");
-}
 
 // The default model for a text without --model: GPT-2 small on a GPU; on a CPU, a model small
 // enough to train there.
@@ -70,6 +69,10 @@ std::unique_ptr<DataSource> choose_source(const Request& typed, const Request& k
   if (known.data.train || known.data.val || (known.evaluation.tasks && has_model)) {
     return std::make_unique<TextSource>(known, typed.data.tokenizer, default_text_shape(), weights);
   }
+  const bool has_size = typed.model.name || typed.data.vocab_size || typed.data.tokenizer;
+  if (typed.ranks.dry_run.value_or(false) && (has_size || has_model)) {
+    return std::make_unique<UnreadText>(known, default_text_shape(), weights);
+  }
   require_toy_flags(typed);
   return std::make_unique<toy::ToySource>();
 }
@@ -77,9 +80,10 @@ std::unique_ptr<DataSource> choose_source(const Request& typed, const Request& k
 // Facts that are known before the data are read.
 RunFacts facts_of(const Request& request, const DataSource& source,
                   const std::optional<StartingWeights>& weights,
-                  const std::optional<RecordedRun>& resumed) {
+                  const std::optional<RecordedRun>& resumed, Exchange& exchange) {
   RunFacts facts{.default_shape = source.default_shape(),
                  .tokenizer = source.tokenizer().name(),
+                 .ranks = request.ranks.ranks.value_or(exchange.ranks()),
                  .preset = source.preset()};
   facts.default_shape.vocabulary = source.tokenizer().vocabulary_size();
   if (weights) {
@@ -89,7 +93,10 @@ RunFacts facts_of(const Request& request, const DataSource& source,
   }
   if (resumed) facts.preset = with_recorded(resumed->settings, facts.preset);
   if (kCudaTarget && source.fills_memory()) {
-    set_gpu_batch(facts, request, device_properties().total_memory);
+    const std::int64_t sharing = std::ssize(ranks_on_device(exchange));
+    set_gpu_batch(facts, request, device_properties().total_memory / sharing);
+    facts.default_batch_size =
+        std::ranges::min(exchange.all_gather<std::int64_t>({facts.default_batch_size}));
   }
   return facts;
 }
@@ -108,18 +115,47 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
                 std::to_string(ParameterTable(shape).count()) + " parameters, " +
                 dtype_name(run.precision.dtype));
   if (!run.training()) return;
-  Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
-                std::to_string(run.tokens_per_step()) + " tokens (" +
-                std::to_string(run.batch.batch_size) + " sequences x " +
-                std::to_string(run.batch.seq_len) + " tokens x " +
-                std::to_string(run.batch.grad_accum) + " micro-batches)");
+  Notice::print(
+      "run: " + std::to_string(run.schedule.steps) + " steps of " +
+      std::to_string(run.tokens_per_step()) + " tokens (" + std::to_string(run.batch.batch_size) +
+      " sequences x " + std::to_string(run.batch.seq_len) + " tokens x " +
+      std::to_string(run.batch.grad_accum) + " micro-batches" +
+      (run.ranks.ranks == 1 ? "" : " x " + std::to_string(run.ranks.ranks) + " ranks") + ")");
   if (run.output.out.empty()) {
     Notice::print("without --out DIR nothing is saved: the model is gone when the run ends");
   }
 }
 
-void run(Request request) {
-  const std::optional<RecordedRun> resumed = find_recorded_run(request);
+// The run that --resume continues, which rank 0 looks for.
+std::optional<RecordedRun> find_run(const Request& request, Exchange& exchange) {
+  if (exchange.ranks() == 1) return find_recorded_run(request);
+  std::optional<RecordedRun> run;
+  if (exchange.first()) run = find_recorded_run(request);
+  const std::string path = exchange.broadcast(run ? run->checkpoint.string() : "");
+  if (exchange.first() || path.empty()) return run;
+  return read_recorded_run(request, path);
+}
+
+// --dry-run: what the run would need.
+void print_plan(const Request& request, RunFacts facts) {
+  if (request.schedule.epochs && !facts.windows) facts.windows = 1;  // memory does not depend on it
+  const RunConfig config = resolve(request, facts);
+  dispatch_dtype(config.precision.dtype,
+                 [&]<class T>() { std::cout << plan_text<T>(config) << std::flush; });
+}
+
+// --print-mesh: the groups that the flags imply.
+void print_mesh(const Request& known, std::int64_t ranks) {
+  Request only;
+  only.ranks.shard_group = known.ranks.shard_group;
+  const RunFacts facts{.ranks = known.ranks.ranks.value_or(ranks)};
+  std::cout << mesh_text(fill_settings(train_settings(), only, facts).mesh()) << std::flush;
+}
+
+void run(Request request, World& world) {
+  Exchange exchange(world);
+  divide_processors(exchange);
+  const std::optional<RecordedRun> resumed = find_run(request, exchange);
   if (resumed) {
     request.model.init_from.reset();  // the checkpoint has weights of its own
   } else if (request.model.init_from) {
@@ -130,35 +166,88 @@ void run(Request request) {
       requirement_error(train_settings(), request,
                         [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
   if (!error.empty()) fail(error);
+  if (request.ranks.print_mesh.value_or(false)) return print_mesh(known, exchange.ranks());
   const std::optional<StartingWeights> weights = starting_weights(request, resumed);
   const std::unique_ptr<DataSource> source = choose_source(request, known, weights);
-  RunFacts facts = facts_of(request, *source, weights, resumed);
-  RunData data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
+  RunFacts facts = facts_of(request, *source, weights, resumed, exchange);
+  if (request.ranks.dry_run.value_or(false)) return print_plan(request, facts);
+  RunData data;
+  exchange.one_per_machine_first([&] {
+    data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
+  });
   if (data.train) facts.windows = data.train->windows();
   const RunConfig config = resolve(request, facts);
   describe(config, facts.windows);
   dispatch_dtype(config.precision.dtype, [&]<class T>() {
-    Trainer<T> trainer(config, std::move(data), resumed);
+    Trainer<T> trainer(config, std::move(data), resumed, world, exchange);
     config.training() ? trainer.train() : trainer.evaluate_only();
   });
+}
+
+// Reports an error of this rank. Ranks often meet the same error: each waits for those before it,
+// the first of which ends all.
+void report_error(const ProcessInfo& process, const std::string& text) {
+  constexpr double kSecondsPerRank = 0.5, kMaxSeconds = 10;
+  const double seconds = std::min(kSecondsPerRank * process.rank, kMaxSeconds);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const std::string rank = process.ranks > 1 ? "rank " + std::to_string(process.rank) + ": " : "";
+  Notice::error("train_gpt2: " + rank + text);
+}
+
+// Lets only rank 0 print, except errors.
+class Speaker {
+ public:
+  explicit Speaker(const ProcessInfo& process) {
+    if (process.rank == 0) return;
+    Notice::mute();
+    std::cout.rdbuf(&nowhere_);
+  }
+  ~Speaker() { std::cout.rdbuf(previous_); }
+  Speaker(const Speaker&) = delete;
+  Speaker& operator=(const Speaker&) = delete;
+
+ private:
+  struct Nowhere : std::streambuf {
+    int overflow(int c) override { return traits_type::not_eof(c); }
+  };
+
+  Nowhere nowhere_;
+  std::streambuf* previous_ = std::cout.rdbuf();
+};
+
+// Returns the exit code of the program.
+int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
+  const Speaker speaker(process);
+  Request request;
+  if (const auto exit_code = parse_command_line<TrainProgram>(argc, argv, request)) {
+    // A launcher ends the other ranks when one ends: rank 0 must have printed first.
+    if (process.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    return *exit_code;
+  }
+  std::unique_ptr<World> world;
+  try {
+    Notice::set_quiet(request.output.quiet.value_or(Notice::quiet()));
+    select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
+    world = open_world(process, request.ranks.comm.value_or(CommChoice::automatic));
+    run(std::move(request), *world);
+    return kExitOk;
+  } catch (const std::exception& error) {
+    report_error(process, error_text(error, train_settings()));
+    if (world) world->abort(kExitFailed);
+    return kExitFailed;
+  }
 }
 
 }  // namespace llmc
 
 int main(int argc, char** argv) {
   using namespace llmc;
-  Request request;
-  if (const auto exit_code = parse_command_line<TrainProgram>(argc, argv, request)) {
-    return *exit_code;
-  }
+  ProcessInfo process;
   try {
-    Notice::set_quiet(request.output.quiet.value_or(false));
-    require_one_process();
-    select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
-    run(std::move(request));
-    return kExitOk;
+    process = process_info_from_environment();
   } catch (const std::exception& error) {
-    Notice::warn("train_gpt2: " + error_text(error, train_settings()));
+    report_error(process, error.what());
     return kExitFailed;
   }
+  return main_of_rank(argc, argv, process);
 }

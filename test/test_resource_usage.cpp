@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "llmc/comm/thread_ranks.h"
 #include "llmc/device/resource_usage.h"
-#include "llmc/train/watch/progress.h"
+#include "llmc/train/watch/rank_log.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("resource_usage");
@@ -134,18 +135,47 @@ TEST_CASE("the sampler repeats its last readings between two samples") {
   for (int i = 0; i < 3; ++i) CHECK(sampler.take().power == doctest::Approx(312.5));
 }
 
+// The part of a log line from a key on.
+std::string from_key(const llmc::LogRecord& line, const std::string& key) {
+  const std::string text = llmc::log_line(line);
+  const std::size_t at = text.find("\"" + key + "\"");
+  return at == std::string::npos ? "" : text.substr(at);
+}
+
 TEST_CASE("a log line has only the keys of available readings") {
-  llmc::LogRecord line{{"step", 1}};
-  llmc::append_usage(line, {.processors = 1.756, .host_memory = 100.04 * (1 << 20), .gpu = {}});
-  CHECK(llmc::log_line(line) == R"({"step":1,"cpu_percent":175.6,"host_mem_mb":100.0})");
-  line.clear();
-  llmc::append_usage(
-      line,
-      {.processors = {},
-       .host_memory = {},
-       .gpu = {.utilisation = 87, .power = 312.5, .memory = 11.0 * (1 << 30), .temperature = 54}});
+  llmc::Exchange exchange;
+  llmc::StepNumbers numbers;
+  llmc::ResourceUsage usage{.processors = 1.756, .host_memory = 100.04 * (1 << 20), .gpu = {}};
+  llmc::set_usage(numbers, usage);
+  CHECK(from_key(rank_log(llmc::RankNumbers(exchange, numbers), usage), "cpu_percent") ==
+        R"("cpu_percent":175.6,"host_mem_mb":100.0})");
+  usage = {
+      .processors = {},
+      .host_memory = {},
+      .gpu = {.utilisation = 87, .power = 312.5, .memory = 11.0 * (1 << 30), .temperature = 54}};
+  llmc::set_usage(numbers, usage);
+  CHECK(from_key(rank_log(llmc::RankNumbers(exchange, numbers), usage), "gpu_mem_mb") ==
+        R"("gpu_mem_mb":11264.0,"gpu_util":87.0,"gpu_power_w":312.5,"gpu_temp_c":54.0})");
+}
+
+TEST_CASE("the log has sums, maxima and means over ranks; the parts of a step add up to it") {
+  llmc::LogRecord line;
+  llmc::run_thread_ranks(2, [&](llmc::World& world) {
+    llmc::Exchange exchange(world);
+    const double rank = world.rank();
+    const llmc::StepNumbers own{.token_hash = ~std::uint64_t{0} - 4 * world.rank(),
+                                .comm_bytes = 10 + world.rank(),
+                                .step_ms = 20 + 2 * rank,
+                                .phases = {1, 2, 3 + 2 * rank, 4, 5, 0.5},
+                                .processors = 1 + rank,
+                                .host_memory = (rank + 1) * (1 << 20)};
+    const llmc::RankNumbers numbers(exchange, own);
+    if (exchange.first()) line = llmc::rank_log(numbers, {});
+  });
   CHECK(llmc::log_line(line) ==
-        R"({"gpu_util":87.0,"gpu_power_w":312.5,"gpu_mem_mb":11264.0,"gpu_temp_c":54.0})");
+        R"({"ranks":2,"comm_bytes":11,"fwd_ms":2.0,"bwd_ms":4.0,"comm_ms":4.0,"optimizer_ms":5.0,)"
+        R"("data_ms":1.0,"other_ms":5.0,"token_hash":"fffffffffffffffa","cpu_percent":300.0,)"
+        R"("cpu_percent_max":200.0,"host_mem_mb":3.0,"host_mem_mb_max":2.0})");
 }
 
 TEST_SUITE_END();

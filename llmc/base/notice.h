@@ -18,7 +18,10 @@ class Notice {
  public:
   // --quiet: only warnings and errors are printed from now on.
   static void set_quiet(bool quiet) { quiet_.store(quiet); }
-  static bool quiet() { return quiet_.load(); }
+  static bool quiet() { return quiet_.load() || muted_.load(); }
+
+  // Nothing except errors is printed from now on: for all ranks of a run but one.
+  static void mute() { muted_.store(true); }
 
   // Whether stderr is a terminal.
   static bool terminal() { return isatty(STDERR_FILENO) != 0; }
@@ -28,8 +31,13 @@ class Notice {
     if (!quiet()) warn(text);
   }
 
-  // Prints a warning or an error on lines of its own, also with --quiet.
+  // Prints a warning on lines of its own, also with --quiet.
   static void warn(const std::string& text) {
+    if (!muted_.load()) error(text);
+  }
+
+  // Prints an error on lines of its own.
+  static void error(const std::string& text) {
     end_live_line();
     std::cerr << text + "\n" << std::flush;
   }
@@ -52,7 +60,7 @@ class Notice {
 
  private:
   static_assert(std::atomic<bool>::is_always_lock_free, "a handler must not wait for a lock");
-  static inline std::atomic<bool> quiet_{false}, live_line_open_{false};
+  static inline std::atomic<bool> quiet_{false}, muted_{false}, live_line_open_{false};
 };
 
 }  // namespace llmc

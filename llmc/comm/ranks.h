@@ -6,6 +6,7 @@
 
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/world.h"
+#include "llmc/device/phase_clock.h"
 
 namespace llmc {
 
@@ -13,6 +14,9 @@ class Ranks {
  public:
   // One rank; it has neither communicators nor a communication stream.
   Ranks() = default;
+
+  // The place of one rank of a run that is only planned: it communicates with no other.
+  Ranks(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
 
   // All ranks of the world call this with equal meshes. The world must outlive the object.
   Ranks(World& world, const Mesh& mesh) : mesh_(mesh), rank_(world.rank()) {
@@ -30,29 +34,56 @@ class Ranks {
   int rank() const { return rank_; }
   bool single() const { return mesh_.ranks == 1; }
 
-  // These exist if there are several ranks. The communicators are used only on stream().
+  // These exist if there are several ranks that are not only planned. The communicators are used
+  // only on stream().
   Communicator& all() { return *all_; }
   Communicator& shard() { return *shard_; }      // the ranks of this rank's shard group
   Communicator& replica() { return *replica_; }  // the ranks with the same shard
   Stream& stream() { return *stream_; }
 
-  // Later communication comes after the present work of `compute`.
-  void follow(Stream& compute) {
-    computed_->record(compute);
-    stream_->wait(*computed_);
+  // Bytes that this rank has sent in all groups.
+  std::int64_t bytes() const {
+    return all_ ? all_->bytes() + shard_->bytes() + replica_->bytes() : 0;
+  }
+
+  // Later waits for communication are timed as a phase of their own; null: they are not timed.
+  void time(PhaseClock* clock) { clock_ = clock; }
+
+  // Calls work(), which uses the communicators on stream(), after the present work of `compute`.
+  template <class Work>
+  void communicate(Stream& compute, const Work& work) {
+    timed(compute, [&] {
+      computed_->record(compute);
+      stream_->wait(*computed_);
+      work();
+    });
   }
   // Later work of `compute` comes after the present communication.
   void lead(Stream& compute) {
     communicated_->record(*stream_);
-    compute.wait(*communicated_);
+    wait(compute, *communicated_);
+  }
+  // The same for the communication up to an event of stream().
+  void wait(Stream& compute, const Event& communicated) {
+    timed(compute, [&] { compute.wait(communicated); });
   }
 
  private:
+  // A collective may make the calling thread wait, and so the compute stream.
+  template <class Work>
+  void timed(Stream& compute, const Work& work) {
+    if (clock_ == nullptr) return work();
+    const Phase before = clock_->mark(Phase::communication, compute);
+    work();
+    clock_->mark(before, compute);
+  }
+
   Mesh mesh_;
   int rank_ = 0;
   std::unique_ptr<Communicator> all_, shard_, replica_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> computed_, communicated_;
+  PhaseClock* clock_ = nullptr;
 };
 
 }  // namespace llmc

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "llmc/comm/comm_choice.h"
 #include "llmc/config/suggestions.h"
 #include "llmc/device/dtype.h"
 
@@ -35,6 +36,9 @@ inline constexpr std::array<const char*, 2> choice_names(Attention) {
 }
 inline constexpr std::array<const char*, 3> choice_names(Dedup) {
   return {"none", "exact", "near"};
+}
+inline constexpr std::array<const char*, 3> choice_names(CommChoice) {
+  return {"auto", "mpi", "nccl"};
 }
 inline constexpr std::array<const char*, 3> choice_names(Dtype) {
   return {"fp32", "bf16", "fp16"};

@@ -220,7 +220,7 @@ Settings<P> batch_rows() {
       {.flag = "--batch-size",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.batch_size); },
        .unit = "SEQUENCES",
-       .help = "sequences per micro-batch",
+       .help = "sequences per micro-batch of each rank",
        .fallback = {"8 on a CPU; on a GPU the largest power of two up to 64 that fits into its "
                     "memory minus 2 GiB",
                     [](const Resolution<P>& r) { return r.facts.default_batch_size; }},
@@ -247,7 +247,7 @@ Settings<P> batch_rows() {
       {.flag = "--grad-accum",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.grad_accum); },
        .unit = "MICRO-BATCHES",
-       .help = "micro-batches per step",
+       .help = "micro-batches per step of each rank",
        .fallback = {"1 on a CPU; on a GPU as many as come closest to 524288 tokens per step",
                     [](const Resolution<P>& r) { return default_grad_accum(r); }},
        .range = at_least(1),
@@ -260,11 +260,12 @@ Settings<P> batch_rows() {
       {.flag = "--total-batch-tokens",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.total_batch_tokens); },
        .unit = "TOKENS",
-       .help = "tokens per step, a multiple of --batch-size x --seq-len; sets --grad-accum",
-       .fallback = {"--batch-size x --seq-len x --grad-accum",
+       .help = "tokens per step of all ranks, a multiple of --batch-size x --seq-len x ranks; sets "
+               "--grad-accum",
+       .fallback = {"--batch-size x --seq-len x --grad-accum x ranks",
                     [](const Resolution<P>& r) {
                       const auto& batch = r.config.batch;
-                      return batch.batch_size * batch.seq_len * batch.grad_accum;
+                      return batch.batch_size * batch.seq_len * batch.grad_accum * r.facts.ranks;
                     }},
        .range = at_least(1),
        .changes_results = true,

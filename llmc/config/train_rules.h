@@ -93,7 +93,7 @@ inline constexpr std::int64_t kGpuStepTokens = 524288;
 // step.
 inline std::int64_t default_grad_accum(const TrainResolution& r) {
   if (!r.facts.default_step_tokens) return 1;
-  const std::int64_t micro = r.config.batch.batch_size * r.config.batch.seq_len;
+  const std::int64_t micro = r.config.batch.batch_size * r.config.batch.seq_len * r.facts.ranks;
   return std::max<std::int64_t>(1, (*r.facts.default_step_tokens + micro / 2) / micro);
 }
 
@@ -101,22 +101,44 @@ inline std::int64_t default_grad_accum(const TrainResolution& r) {
 inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
   const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
   if (!total) return std::nullopt;
-  const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len, micro = B * T;
+  const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
+  const std::int64_t ranks = r.facts.ranks, micro = B * T * ranks;
   if (*total % micro == 0) return *total / micro;
+  const bool several = ranks > 1;
   fail("--total-batch-tokens " + std::to_string(*total) +
-           " is not a multiple of --batch-size x --seq-len = " + std::to_string(B) + " x " +
-           std::to_string(T) + " = " + std::to_string(micro),
+           " is not a multiple of --batch-size x --seq-len" + (several ? " x ranks" : "") + " = " +
+           std::to_string(B) + " x " + std::to_string(T) +
+           (several ? " x " + std::to_string(ranks) : "") + " = " + std::to_string(micro),
        "use a multiple, such as " +
            std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
 }
 
 inline void check_step_tokens(const TrainResolution& r) {
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
-  const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len;
+  const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len * r.facts.ranks;
   if (r.config.batch.grad_accum <= kMaxTokens / rows) return;
   fail("--grad-accum " + std::to_string(r.config.batch.grad_accum) +
            " makes steps of more than 2^40 tokens",
        "use at most " + std::to_string(kMaxTokens / rows) + " for this micro-batch");
+}
+
+// All ranks, if a recorded shard group does not divide the present number of ranks.
+inline std::optional<SettingValue> fitting_shard_group(const TrainResolution& r) {
+  const std::int64_t recorded = r.facts.preset.ranks.shard_group.value_or(0);
+  if (recorded == 0 || r.facts.ranks % recorded == 0) return std::nullopt;
+  return SettingValue(std::int64_t{0});
+}
+
+inline void check_shard_group(const TrainResolution& r) {
+  const std::int64_t group = r.config.ranks.shard_group, ranks = r.config.ranks.ranks;
+  if (group == 0 || ranks % group == 0) return;
+  std::string divisors;
+  for (std::int64_t n = 1; n <= ranks; ++n) {
+    if (ranks % n == 0) divisors += (divisors.empty() ? "" : ", ") + std::to_string(n);
+  }
+  fail("--shard-group " + std::to_string(group) + " does not divide the " + std::to_string(ranks) +
+           " ranks",
+       "use one of " + divisors);
 }
 
 // The smallest number of steps that trains on `epochs` x `windows` sequences. Without source

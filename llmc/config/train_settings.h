@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "llmc/base/resolved.h"
+#include "llmc/comm/mesh.h"
 #include "llmc/config/choices.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/config/train_input_settings.h"
 #include "llmc/config/train_optimizer_settings.h"
 #include "llmc/config/train_output_settings.h"
+#include "llmc/config/train_rank_settings.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 
 namespace llmc {
@@ -31,6 +33,7 @@ struct InputSettings {
 
 template <template <class> class Value>
 struct TrainSettings : InputSettings<Value> {
+  RankSettings<Value> ranks;
   ScheduleSettings<Value> schedule;
   OptimizerSettings<Value> optimizer;
   DropoutSettings<Value> dropout;
@@ -56,14 +59,20 @@ struct RunConfig : TrainSettings<Resolved> {
             .T = batch.seq_len,
             .training = training(),
             .attention = precision.attention,
-            .logits_rows = batch.logits_rows};
+            .logits_rows = batch.logits_rows,
+            .zero_stage = static_cast<int>(ranks.zero)};
+  }
+  Mesh mesh() const {
+    const auto all = static_cast<int>(ranks.ranks);
+    return make_mesh(all, ranks.shard_group == 0 ? all : static_cast<int>(ranks.shard_group));
   }
   DropoutRates dropout_rates() const {
     return {.embedding = dropout.embedding,
             .attention = dropout.attention,
             .residual = dropout.residual};
   }
-  std::int64_t global_batch() const { return batch.batch_size * batch.grad_accum; }  // sequences
+  // Sequences of a step, on all ranks.
+  std::int64_t global_batch() const { return batch.batch_size * batch.grad_accum * ranks.ranks; }
   std::int64_t tokens_per_step() const { return global_batch() * batch.seq_len; }
 };
 
@@ -77,6 +86,7 @@ struct RunFacts {
   std::string weights_path = {};
   std::string tokenizer = "bytes";           // name of the tokenizer
   std::optional<std::int64_t> windows = {};  // number of training windows, once the data are read
+  std::int64_t ranks = 1;
   std::int64_t default_batch_size = 8;
   std::optional<std::int64_t> default_step_tokens = {};  // empty: one micro-batch per step
   // Values of the flags that are not typed: those of the resumed checkpoint, else the defaults of
@@ -99,7 +109,12 @@ struct TrainProgram {
       "./train_gpt2 --train text.txt --val val.txt --out run --log run.jsonl",
       "./train_gpt2 --out run --resume"};
   static const std::vector<Setting<TrainProgram>>& settings();
-  static std::string contradiction(const Request&) { return {}; }
+  static std::string contradiction(const Request& request) {
+    const auto& ranks = request.ranks;
+    if (!ranks.ranks || ranks.dry_run.value_or(false) || ranks.print_mesh.value_or(false))
+      return {};
+    return "--ranks is for --dry-run and --print-mesh; mpirun -np N starts N ranks";
+  }
   // Whether a flag that another one needs may come from the checkpoint of a resumed run.
   static bool comes_later(const Setting<TrainProgram>& row, const Request& request) {
     return request.output.resume.value_or(false) && row.on_resume != OnResume::process;

@@ -15,6 +15,7 @@ inline const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Data", data_rows<TrainProgram>());
     add_group(all, "Model", model_rows<TrainProgram>());
     add_group(all, "Batch", batch_rows<TrainProgram>());
+    add_group(all, "Ranks (mpirun -np N ./train_gpt2)", rank_rows<TrainProgram>());
     add_group(all, "Steps and learning rate", schedule_rows<TrainProgram>());
     add_group(all, "Optimizer (AdamW)", optimizer_rows<TrainProgram>());
     add_group(all, "Dropout", dropout_rows<TrainProgram>());

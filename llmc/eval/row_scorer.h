@@ -8,12 +8,15 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <utility>
 #include <vector>
 
+#include "llmc/comm/exchange.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/task.h"
 #include "llmc/model/model_runner.h"
@@ -23,43 +26,87 @@ namespace llmc {
 template <class T>
 class RowScorer {
  public:
-  // The runner must outlive the scorer.
-  explicit RowScorer(ModelRunner<T>& runner) : runner_(runner) {}
+  // Both must outlive the scorer. Batch i is scored by rank i mod N of the exchange's N ranks.
+  RowScorer(ModelRunner<T>& runner, Exchange& exchange) : runner_(runner), exchange_(exchange) {}
 
-  // Returns the scores of all rows, in their order. After every batch it calls `on_batch(tokens so
-  // far, all tokens)`; if that returns false, it stops and returns no scores.
+  // Returns the scores of all rows, in their order, on every rank. After every batch of each rank
+  // it calls `on_batch(tokens so far, all tokens)`, where all ranks return the same; if that is
+  // false, it stops and returns no scores.
   std::vector<RowScore> score(const EvalTask& task,
                               const std::function<bool(std::int64_t, std::int64_t)>& on_batch) {
-    std::vector<std::int64_t> order(static_cast<std::size_t>(task.rows()));
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return task.row_length(a) > task.row_length(b);
-    });
+    const std::vector<RowBatch> batches = make_batches(task);
+    const auto ranks = static_cast<std::size_t>(exchange_.ranks());
     std::int64_t total = 0, done = 0;
-    for (const std::int64_t i : order) total += task.row_length(i);
-    std::vector<RowScore> scores(order.size());
-    for (std::size_t first = 0; first < order.size();) {
-      const std::int64_t max_length = task.row_length(order[first]) - 1;
-      require(max_length >= 1 && max_length <= runner_.shape().T,
-              "an evaluation row has fewer than two tokens, or too many");
-      const auto max_rows = static_cast<std::size_t>(runner_.shape().rows() / max_length);
-      const std::size_t end = std::min(order.size(), first + max_rows);
-      std::vector<EvalRow> rows;
-      for (std::size_t i = first; i < end; ++i) {
-        rows.push_back(task.row(order[i]));
-        done += task.row_length(order[i]);
+    for (const RowBatch& batch : batches) total += batch.tokens;
+    std::vector<RowScore> scores(static_cast<std::size_t>(task.rows()));
+    for (std::size_t first = 0; first < batches.size(); first += ranks) {
+      // A rank for which no batch is left repeats the first one, so that all ranks run a model.
+      const std::size_t own = first + static_cast<std::size_t>(exchange_.rank());
+      const RowBatch& batch = batches[own < batches.size() ? own : 0];
+      const std::vector<RowScore> batch_scores = score_batch(task, batch);
+      for (std::size_t i = 0; own < batches.size() && i < batch.rows.size(); ++i) {
+        scores[batch.rows[i]] = batch_scores[i];
       }
-      const std::vector<RowScore> batch_scores = score_batch(rows, max_length, task.needs_greedy());
-      for (std::size_t i = first; i < end; ++i) scores[order[i]] = batch_scores[i - first];
+      for (std::size_t i = first; i < std::min(first + ranks, batches.size()); ++i) {
+        done += batches[i].tokens;
+      }
       if (!on_batch(done, total)) return {};
-      first = end;
     }
+    share(scores);
     return scores;
   }
 
  private:
-  std::vector<RowScore> score_batch(const std::vector<EvalRow>& rows, std::int64_t length,
-                                    bool greedy) {
+  struct RowBatch {
+    std::vector<std::size_t> rows{};  // their numbers in the task, the longest first
+    std::int64_t length = 0;          // tokens that the model reads of the longest
+    std::int64_t tokens = 0;          // of all rows
+  };
+
+  std::vector<RowBatch> make_batches(const EvalTask& task) const {
+    std::vector<std::size_t> order(static_cast<std::size_t>(task.rows()));
+    std::iota(order.begin(), order.end(), 0);
+    const auto length = [&](std::size_t i) {
+      return task.row_length(static_cast<std::int64_t>(i));
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return length(a) > length(b); });
+    std::vector<RowBatch> batches;
+    for (std::size_t first = 0; first < order.size();) {
+      RowBatch batch{.length = length(order[first]) - 1};
+      require(batch.length >= 1 && batch.length <= runner_.shape().T,
+              "an evaluation row has fewer than two tokens, or too many");
+      const auto max_rows = static_cast<std::size_t>(runner_.shape().rows() / batch.length);
+      const std::size_t end = std::min(order.size(), first + max_rows);
+      for (std::size_t i = first; i < end; ++i) {
+        batch.rows.push_back(order[i]);
+        batch.tokens += length(order[i]);
+      }
+      batches.push_back(std::move(batch));
+      first = end;
+    }
+    return batches;
+  }
+
+  // Each rank has scored its own rows; the others are 0 there.
+  void share(std::vector<RowScore>& scores) {
+    std::vector<std::int64_t> bits;
+    for (const RowScore& score : scores) {
+      bits.push_back(std::bit_cast<std::int64_t>(score.nll));
+      bits.push_back(score.greedy ? 1 : 0);
+    }
+    exchange_.sum(bits);
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      scores[i] = {std::bit_cast<double>(bits[2 * i]), bits[2 * i + 1] != 0};
+    }
+  }
+
+  std::vector<RowScore> score_batch(const EvalTask& task, const RowBatch& row_batch) {
+    std::vector<EvalRow> rows;
+    for (const std::size_t i : row_batch.rows)
+      rows.push_back(task.row(static_cast<std::int64_t>(i)));
+    const std::int64_t length = row_batch.length;
+    const bool greedy = task.needs_greedy();
     const auto B = static_cast<std::int64_t>(rows.size());
     std::vector<std::int32_t> inputs(static_cast<std::size_t>(B * length), 0);
     std::vector<std::int32_t> targets(inputs.size(), -1);
@@ -91,8 +138,9 @@ class RowScorer {
     return static_cast<std::int64_t>(row.tokens.size()) - 1 - row.num_scored;
   }
 
-  // Whether each scored token is the most likely one. Among equal logits the one with the smallest
-  // id counts as the most likely.
+  // Whether each scored token is the most likely one. Ranks read different numbers of logits: the
+  // source keeps the embeddings, which these need, between passes (weight_buckets.h). Among equal
+  // logits the one with the smallest id counts as the most likely.
   bool all_greedy(const EvalRow& row, std::int64_t begin) {
     for (std::int64_t i = 0; i < row.num_scored; ++i) {
       runner_.read_logits(begin + i, logits_);
@@ -106,6 +154,7 @@ class RowScorer {
   }
 
   ModelRunner<T>& runner_;
+  Exchange& exchange_;
   std::vector<T> logits_;
 };
 

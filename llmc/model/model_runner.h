@@ -36,10 +36,17 @@ class ModelRunner {
   DeviceBatch put(const PreparedBatch& batch) { return stage_.put(batch, context_.stream); }
 
   template <class Attend = OwnAttention>
-  void forward(const DeviceBatch& batch, const Attend& attend = {}) {
-    model_.forward(activations_, batch, context_, {}, attend);
+  void forward(const DeviceBatch& batch, const Attend& attend = {},
+               const PassOptions& options = {}) {
+    model_.forward(activations_, batch, context_, options, attend);
   }
-  // Adds to the parameter gradients of the model's source.
+  // Of the last forward pass, with the same options. Adds to the parameter gradients of the model's
+  // source.
+  void backward(const DeviceBatch& batch, const LossOptions& loss,
+                const PassOptions& options = {}) {
+    model_.backward(model_.whole(), activations_, batch, loss, context_, options);
+  }
+  // Both in one call.
   void forward_backward(const DeviceBatch& batch, const LossOptions& loss,
                         const PassOptions& options = {}) {
     model_.forward_backward(activations_, batch, loss, context_, options);

@@ -117,7 +117,7 @@ class GradientBuckets {
     if (block != kEmbeddingBlock) next_slot_ = 3 - next_slot_;
     require(slot.block == -1,
             "passes add to more blocks at a time than there are gradient buckets");
-    if (slot.was_used) compute_->wait(slot.reduced);
+    if (slot.was_used) ranks_.wait(*compute_, slot.reduced);
     slot.block = block;
     fill_zero(slot.bucket.data, layout_.buckets()[static_cast<std::size_t>(block)].stored,
               *compute_);
@@ -127,12 +127,16 @@ class GradientBuckets {
   void reduce(int block) {
     const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
     if (!layout_.shards_gradients()) {
-      ranks_.follow(*compute_);
-      return add_up(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),
-                    kept_.data + bucket.whole_offset);
+      return ranks_.communicate(*compute_, [&] {
+        add_up(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),
+               kept_.data + bucket.whole_offset);
+      });
     }
     Slot& slot = slot_of(block);
-    ranks_.follow(*compute_);
+    ranks_.communicate(*compute_, [&] { reduce_slot(bucket, slot); });
+  }
+
+  void reduce_slot(const Bucket& bucket, Slot& slot) {
     const Tensor<float, 1> kept = make_tensor(kept_.data + bucket.shard_offset, bucket.piece);
     if (micro_batch_ == 0) {
       add_up(kept, slot.bucket.data);

@@ -81,6 +81,14 @@ class ShardLayout {
 
   OwnedPart own_part(const ParameterSpec& spec) const { return part_of(spec, index_); }
 
+  // The same without padding rows.
+  OwnedPart own_values(const ParameterSpec& spec) const { return values_of(spec, index_); }
+  OwnedPart values_of(const ParameterSpec& spec, int index) const {
+    OwnedPart part = part_of(spec, index);
+    part.size = std::clamp<std::int64_t>(spec.size() - part.first, 0, part.size);
+    return part;
+  }
+
   // The part that the rank with this index in the shard group owns.
   OwnedPart part_of(const ParameterSpec& spec, int index) const {
     const Bucket& bucket = this->bucket(spec);

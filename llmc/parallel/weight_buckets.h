@@ -62,10 +62,12 @@ class WeightBuckets {
     Slot& slot = block == kEmbeddingBlock ? slots_[0] : slots_[next_slot_];
     if (block != kEmbeddingBlock) next_slot_ = 3 - next_slot_;
     const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
-    ranks_.follow(compute);  // which may still read the block that was here
-    ranks_.shard().all_gather<T>(make_tensor(slot.bucket.data, bucket.stored),
-                                 make_tensor(kept_.data + bucket.shard_offset, bucket.piece),
-                                 ranks_.stream());
+    // `compute` may still read the block that was in the slot.
+    ranks_.communicate(compute, [&] {
+      ranks_.shard().all_gather<T>(make_tensor(slot.bucket.data, bucket.stored),
+                                   make_tensor(kept_.data + bucket.shard_offset, bucket.piece),
+                                   ranks_.stream());
+    });
     ranks_.lead(compute);
     slot.block = block;
   }
@@ -79,12 +81,13 @@ class WeightBuckets {
   void share(Stream& compute) {
     forget();
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
-    ranks_.follow(compute);
-    for (const Bucket& bucket : layout_.buckets()) {
-      ranks_.shard().all_gather<T>(
-          make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
-          make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());
-    }
+    ranks_.communicate(compute, [&] {
+      for (const Bucket& bucket : layout_.buckets()) {
+        ranks_.shard().all_gather<T>(
+            make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
+            make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());
+      }
+    });
     ranks_.lead(compute);
   }
 

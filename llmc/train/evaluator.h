@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -12,6 +13,7 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/work_progress.h"
+#include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/eval/tasks.h"
 #include "llmc/infer/generate.h"
@@ -19,6 +21,7 @@
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/interruption.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/watch/progress.h"
 
 namespace llmc {
@@ -27,8 +30,9 @@ template <class T>
 class Evaluator {
  public:
   // All references must outlive the object.
-  Evaluator(const RunConfig& config, const RunData& data, ModelRunner<T>& runner)
-      : config_(config), data_(data), runner_(runner) {
+  Evaluator(const RunConfig& config, const RunData& data, ModelRunner<T>& runner,
+            Exchange& exchange, StopAgreement& stop)
+      : config_(config), data_(data), runner_(runner), exchange_(exchange), stop_(stop) {
     if (!config.training()) return;
     if (!data.tokenizer->has_text()) {
       skip_samples();
@@ -38,21 +42,18 @@ class Evaluator {
   }
 
   // Mean loss over the first `batches` batches of the validation windows (0: all of them) after
-  // step `step`. The result is meaningless if a signal arrived during the call.
+  // step `step`. Batch i is evaluated by rank i mod N; the sums of batches are added in their
+  // order. The result is meaningless if the run was asked to stop during the call.
   double validation_loss(std::int64_t batches, std::int64_t step) {
     Interruption::set_activity(RunActivity::validation, step);
-    const ConsecutiveWindows& text = *data_.validation;
-    const std::int64_t B = config_.batch.batch_size;
-    const std::int64_t end = batches > 0 ? std::min(text.windows(), batches * B) : text.windows();
+    const std::int64_t B = config_.batch.batch_size, windows = data_.validation->windows();
+    const std::int64_t end = batches > 0 ? std::min(windows, batches * B) : windows;
+    const std::int64_t together = exchange_.ranks() * B;  // windows of all ranks at the same time
     WorkProgress progress("validation", end);
     double sum = 0;
-    std::vector<float> losses;
-    for (std::int64_t first = 0; first < end && !Interruption::requested(); first += B) {
-      const DeviceBatch batch = runner_.put({.batch = text.batch(first, std::min(B, end - first))});
-      runner_.forward(batch);
-      runner_.read_losses(batch, losses);
-      for (const float loss : losses) sum += static_cast<double>(loss);
-      progress.show(std::min(first + B, end));
+    for (std::int64_t first = 0; first < end && !stop_.requested(); first += together) {
+      sum = add_losses(sum, first, end);
+      progress.show(std::min(first + together, end));
     }
     return sum / static_cast<double>(end * config_.batch.seq_len);
   }
@@ -64,7 +65,7 @@ class Evaluator {
     if (!data_.validation) return;
     if (position.validation && position.validation->step == position.step) return;
     const double loss = validation_loss(config_.validation.batches, position.step);
-    if (Interruption::requested()) return;
+    if (stop_.requested()) return;
     progress.validation(position.step, loss);
     position.validation = {position.step, loss};
     const bool lowest = std::isfinite(loss) && (!position.best || loss < position.best->loss);
@@ -82,7 +83,7 @@ class Evaluator {
               if (timer.due()) {
                 ProgressTimer::show(progress_text(task.name(), fraction, seconds));
               }
-              return !Interruption::requested();
+              return !stop_.agree();
             },
         .on_result =
             [&](const EvalResult& result) {
@@ -90,7 +91,7 @@ class Evaluator {
               progress.record(log_record(result, step),
                               "step " + std::to_string(step) + ": " + summary(result));
             }};
-    return run_eval_tasks(data_.tasks, RowScorer<T>(runner_), callbacks);
+    return run_eval_tasks(data_.tasks, RowScorer<T>(runner_, exchange_), callbacks);
   }
 
   // Prints one sample of --sample-length tokens, or fewer if the context is shorter. Does nothing
@@ -100,7 +101,7 @@ class Evaluator {
     Interruption::set_activity(RunActivity::sampling, step);
     const std::int64_t tokens = std::min(config_.samples.length, max_new_tokens());
     const Prompts samples = sample(1, tokens, config_.seed, step);
-    if (Interruption::requested()) return;
+    if (stop_.requested()) return;
     progress.note(labelled_text("sample", readable_text(data_.tokenizer->decode(samples[0]))));
   }
 
@@ -110,8 +111,8 @@ class Evaluator {
     const SampleSettings<Resolved>& settings = config_.samples;
     WorkProgress progress("samples", settings.final_tokens);
     std::string text;
-    for (std::int64_t round = 0, tokens = 0;
-         tokens < settings.final_tokens && !Interruption::requested(); ++round) {
+    for (std::int64_t round = 0, tokens = 0; tokens < settings.final_tokens && !stop_.requested();
+         ++round) {
       const std::uint64_t seed = config_.seed + static_cast<std::uint64_t>(round) + 1;
       for (const auto& sequence : sample(config_.batch.batch_size, max_new_tokens(), seed, step)) {
         text += data_.tokenizer->decode(sequence) + "\n";
@@ -119,15 +120,39 @@ class Evaluator {
       tokens += config_.run_shape().rows();
       progress.show(std::min(tokens, settings.final_tokens));
     }
-    if (Interruption::requested()) {
+    if (stop_.requested()) {
       Notice::print("interrupted: " + settings.final_out + " was not written");
       return;
     }
-    write_file(settings.final_out, text);
+    if (exchange_.first()) write_file(settings.final_out, text);
     Notice::print("samples: " + settings.final_out);
   }
 
  private:
+  // Returns `sum` plus the losses of the batches that ranks evaluate at the same time, from window
+  // `first` on. A rank for which no window is left repeats the first batch, which does not count.
+  double add_losses(double sum, std::int64_t first, std::int64_t end) {
+    const std::int64_t B = config_.batch.batch_size, own = first + exchange_.rank() * B;
+    const std::int64_t begin = own < end ? own : 0;
+    const DeviceBatch batch =
+        runner_.put({.batch = data_.validation->batch(begin, std::min(B, end - begin))});
+    runner_.forward(batch);
+    std::vector<float> losses;
+    runner_.read_losses(batch, losses);
+    double batch_sum = 0;
+    for (const float loss : losses) batch_sum += static_cast<double>(loss);
+    if (own >= end) batch_sum = 0;
+    const std::vector<std::int64_t> all =
+        exchange_.all_gather<std::int64_t>({std::bit_cast<std::int64_t>(batch_sum), stop_.own()});
+    std::vector<std::int64_t> stops;
+    for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
+      sum += std::bit_cast<double>(all[2 * rank]);
+      stops.push_back(all[2 * rank + 1]);
+    }
+    stop_.settle(stops);
+    return sum;
+  }
+
   // For token files without a tokenizer.
   void skip_samples() const {
     if (!config_.samples.final_out.empty()) {
@@ -149,7 +174,7 @@ class Evaluator {
     generate(reader, Prompts(samples), {.tokens = tokens, .seed = seed, .step = step},
              [&](std::int64_t b, std::int32_t token) {
                samples[static_cast<std::size_t>(b)].push_back(token);
-               return !Interruption::requested();
+               return !(b == 0 ? stop_.agree() : stop_.requested());
              });
     return samples;
   }
@@ -175,6 +200,8 @@ class Evaluator {
   const RunConfig& config_;
   const RunData& data_;
   ModelRunner<T>& runner_;
+  Exchange& exchange_;
+  StopAgreement& stop_;
   std::vector<std::int32_t> prompt_;  // start of every sample
 };
 

@@ -1,11 +1,22 @@
 // One optimizer step: forward and backward of its micro-batches, then the update.
+//
+// Micro-batch j of rank r, of N ranks, has the samples from (j N + r) B on. So a step has the same
+// samples for any number of ranks.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "llmc/base/prefetch.h"
+#include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/device/phase_clock.h"
+#include "llmc/io/data/token_hash.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/schedule.h"
@@ -14,26 +25,46 @@
 namespace llmc {
 
 struct StepResult {
-  double loss = 0;  // mean over the tokens of the step
+  double loss = 0;  // mean over the targets of the step, on all ranks; NaN if there are none
+  std::int64_t targets = 0;
+  std::uint64_t token_hash = 0;  // of this rank's windows
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
+  PhaseTimes phases{};         // of this rank
+};
+
+// Training samples first .. first + B - 1 of the run. Another thread calls it.
+struct SampleSource {
+  std::function<Batch(std::int64_t first, std::int64_t B)> batch;
+  bool masks_targets = false;  // whether targets may be -1, on any rank
 };
 
 template <class T>
 class TrainStep {
  public:
-  // All references must outlive the object. `train` is the training text.
-  TrainStep(const RunConfig& config, TrainingEngine<T>& engine, const ShuffledWindows& train)
+  // All references, and what the samples need, must outlive the object.
+  TrainStep(const RunConfig& config, TrainingEngine<T>& engine, Exchange& exchange,
+            SampleSource samples)
       : config_(config),
         schedule_(make_schedule(config.schedule)),
         engine_(engine),
-        train_(train) {}
+        exchange_(exchange),
+        samples_(std::move(samples)) {
+    engine_.context().ranks.time(&clock_);
+  }
+  ~TrainStep() { engine_.context().ranks.time(nullptr); }
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
 
   // Starts a thread that prepares micro-batches ahead of their use, from the position's samples on.
   void read_ahead(const RunPosition& position) {
-    const std::int64_t B = config_.batch.batch_size;
-    batches_.emplace([this, B, first = position.samples](std::int64_t n) {
-      return prepare(train_.batch(first + n * B, B));
+    const std::int64_t accum = config_.batch.grad_accum;
+    batches_.emplace([this, accum, start = position.samples](std::int64_t n) {
+      const std::int64_t first =
+          start + n / accum * config_.global_batch() + first_in_step(n % accum);
+      Batch batch = samples_.batch(first, config_.batch.batch_size);
+      const std::uint64_t hash = token_hash(batch, first);
+      return Item{prepare(std::move(batch)), hash};
     });
   }
 
@@ -41,15 +72,24 @@ class TrainStep {
   StepResult run(RunPosition& position) {
     TrainingState<T>& state = engine_.state();
     Stream& stream = engine_.stream();
+    clock_.start(stream);
     StepResult result{.learning_rate = schedule_.rate(position.step)};
-    state.begin_step(stream, config_.batch.grad_accum);
-    for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
-      run_micro_batch(position, index);
+    result.targets = count_targets();
+    if (result.targets > 0) {
+      state.begin_step(stream, config_.batch.grad_accum);
+      for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
+        run_micro_batch(position, index, result);
+      }
+      state.finish_gradients(stream);
+      clock_.mark(Phase::optimizer, stream);
+      state.apply_gradients(config_.optimizer, result.learning_rate, stream);
+      result.loss = static_cast<double>(state.loss_value(stream));
+    } else {
+      skip_micro_batches(result);
     }
-    state.finish_gradients(stream);
-    state.apply_gradients(config_.optimizer, result.learning_rate, stream);
-    result.loss = static_cast<double>(state.loss_value(stream));
     result.optimizer = state.optimizer_state(stream);
+    clock_.mark(Phase::other, stream);
+    result.phases = clock_.milliseconds();
     position.step += 1;
     position.samples += config_.global_batch();
     position.tokens += config_.tokens_per_step();
@@ -57,29 +97,77 @@ class TrainStep {
   }
 
  private:
-  void run_micro_batch(const RunPosition& position, std::int64_t index) {
-    TrainingState<T>& state = engine_.state();
-    const LossOptions loss = {.scale = 1.0f / static_cast<float>(config_.tokens_per_step()),
-                              .sum = state.loss(),
-                              .factor = state.loss_scale()};
-    const PassOptions options = {
-        .dropout = config_.dropout_rates(),
-        .seed = config_.seed,
-        .step = position.step,
-        .first_sample = position.samples + index * config_.batch.batch_size};
-    engine_.runner().forward_backward(next_batch(), loss, options);
+  struct Item {
+    PreparedBatch prepared;
+    std::uint64_t hash = 0;
+  };
+
+  // The number of this rank's first sample in micro-batch `index`, counted from that of the step.
+  std::int64_t first_in_step(std::int64_t index) const {
+    return (index * exchange_.ranks() + exchange_.rank()) * config_.batch.batch_size;
   }
 
-  DeviceBatch next_batch() {
+  // The number of targets of the step on all ranks, which the loss of the first micro-batch already
+  // needs. Only samples with masked targets are counted one by one.
+  std::int64_t count_targets() {
+    if (!samples_.masks_targets) return config_.tokens_per_step();
+    std::vector<std::int64_t> count = {0};
+    for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
+      step_batches_.push_back(batches_->next());
+      const std::vector<std::int32_t>& targets = step_batches_.back().prepared.batch.targets;
+      count[0] += std::ssize(targets) - std::ranges::count(targets, -1);
+    }
+    exchange_.sum(count);
+    return count[0];
+  }
+
+  void run_micro_batch(const RunPosition& position, std::int64_t index, StepResult& result) {
+    TrainingState<T>& state = engine_.state();
+    Stream& stream = engine_.stream();
+    const LossOptions loss = {.scale = 1.0f / static_cast<float>(result.targets),
+                              .sum = state.loss(),
+                              .factor = state.loss_scale()};
+    const PassOptions options = {.dropout = config_.dropout_rates(),
+                                 .seed = config_.seed,
+                                 .step = position.step,
+                                 .first_sample = position.samples + first_in_step(index)};
+    clock_.mark(Phase::data, stream);
+    const DeviceBatch batch = next_batch(result);
+    clock_.mark(Phase::forward, stream);
+    engine_.runner().forward(batch, OwnAttention{}, options);
+    clock_.mark(Phase::backward, stream);
+    engine_.runner().backward(batch, loss, options);
+    clock_.mark(Phase::other, stream);
+  }
+
+  DeviceBatch next_batch(StepResult& result) {
     const ProfileScope scope("data", engine_.stream());
-    return engine_.runner().put(batches_->next());
+    const Item item = next_item();
+    result.token_hash += item.hash;
+    return engine_.runner().put(item.prepared);
+  }
+
+  Item next_item() {
+    if (step_batches_.empty()) return batches_->next();
+    Item item = std::move(step_batches_.front());
+    step_batches_.pop_front();
+    return item;
+  }
+
+  // No token of the step has a target: there is nothing to learn.
+  void skip_micro_batches(StepResult& result) {
+    result.loss = std::numeric_limits<double>::quiet_NaN();
+    while (!step_batches_.empty()) result.token_hash += next_item().hash;
   }
 
   const RunConfig& config_;
   Schedule schedule_;
   TrainingEngine<T>& engine_;
-  const ShuffledWindows& train_;
-  std::optional<ReadAhead<PreparedBatch>> batches_;  // last: its thread reads the members above
+  Exchange& exchange_;
+  SampleSource samples_;
+  PhaseClock clock_;
+  std::deque<Item> step_batches_;           // of this step, if they were read to count targets
+  std::optional<ReadAhead<Item>> batches_;  // last: its thread reads the members above
 };
 
 }  // namespace llmc

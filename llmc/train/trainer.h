@@ -1,4 +1,7 @@
 // A training run: an engine, its data, and the loop of steps with the actions due between them.
+//
+// With several ranks, each has a Trainer and makes the same calls in the same order. Whatever
+// decides about them is equal on all ranks, or agreed on (StopAgreement). Rank 0 writes the files.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +16,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/checkpoint/checkpointer.h"
 #include "llmc/train/evaluator.h"
@@ -22,6 +26,7 @@
 #include "llmc/train/run/interruption.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_output.h"
+#include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/reporter.h"
 #include "llmc/train/watch/run_record.h"
@@ -34,20 +39,22 @@ template <class T>
 class Trainer {
  public:
   // Allocates and fills the device memory of the run; throws with a hint if it does not fit.
-  // `resumed`: the run that --resume continues, if there is one.
-  Trainer(const RunConfig& config, RunData data, std::optional<RecordedRun> resumed = {})
+  // `resumed`: the run that --resume continues, if there is one. The world and the exchange must
+  // outlive the object.
+  Trainer(const RunConfig& config, RunData data, std::optional<RecordedRun> resumed, World& world,
+          Exchange& exchange)
       : config_(config),
         data_(std::move(data)),
         resumed_(std::move(resumed)),
-        engine_(config.shape, config.run_shape(), {.allow_tf32 = config.precision.tf32}),
-        evaluator_(config_, data_, engine_.runner()),
+        exchange_(exchange),
+        stop_(exchange),
+        engine_(config.shape, config.run_shape(), {.allow_tf32 = config.precision.tf32},
+                Ranks(world, config.mesh())),
+        evaluator_(config_, data_, engine_.runner(), exchange, stop_),
         checkpointer_(config_, data_, engine_, resumed_) {
     // Measured before allocate(), because measuring needs memory that the model uses afterwards.
-    if (config.training()) {
-      peak_ = peak_of<T>(config.device.peak_tflops, device_properties(), config.precision.tf32,
-                         engine_.context().gemm, engine_.stream());
-    }
-    allocate(engine_);
+    if (config.training()) measure_peak();
+    allocate(engine_, exchange);
     set_initial_state(engine_, config_, resumed_.has_value());
   }
   Trainer(const Trainer&) = delete;
@@ -57,35 +64,40 @@ class Trainer {
   // it finishes the current step and saves.
   void train() {
     const Interruption interruption(!config_.output.out.empty());
-    const FileDescriptor lock = check_run_output(config_.output, config_.samples);
+    const FileDescriptor lock =
+        exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
+    exchange_.barrier();  // rank 0 has found its output in order
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
     summary_.start = std::chrono::steady_clock::now();
     summary_.first_step = position_.step;
     Interruption::set_saved(checkpointer_.saved_step());
     Interruption::set_activity(RunActivity::between, position_.step);
     const std::int64_t last = last_step();
-    Notice::print(mfu_text(peak_));
+    Notice::print(mfu_text(peak_, exchange_.ranks()));
     Reporter reporter(config_,
                       flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len), peak_,
-                      last);
+                      last, exchange_, engine_.context().ranks);
     Progress& progress = reporter.progress();
     progress.log(run_record(position_, data_, resumed_));
     for (const std::string& change : changes) {
       progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
     }
     run_steps(reporter, last);
-    if (Interruption::requested()) save(progress);
+    if (stop_.requested()) save(progress);
+    throw_log_failure(progress);
     reporter.end_run();
     if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
-    if (!Interruption::requested()) print_results(evaluator_.run_tasks(position_.step, progress));
-    if (Interruption::requested()) report_interruption();
+    if (!stop_.requested()) print_results(evaluator_.run_tasks(position_.step, progress));
+    if (stop_.requested()) report_interruption();
+    agree(progress);
+    throw_log_failure(progress);
     print_summary();
   }
 
   // Computes the validation loss of all windows and runs the tasks of --eval, without training.
   void evaluate_only() {
     const Interruption interruption(false, false);
-    const std::string& log = config_.output.log;
+    const std::string& log = exchange_.first() ? config_.output.log : "";
     if (!log.empty()) refuse_used_log(log);
     Progress progress(log, false, 0);
     if (data_.validation) {
@@ -96,10 +108,33 @@ class Trainer {
     }
     const std::vector<EvalResult> results = evaluator_.run_tasks(0, progress);
     print_results(results);
+    progress.throw_failure();
     require_uninterrupted();
   }
 
  private:
+  // Rank 0 measures while the others wait: they would share its processors or its GPU.
+  void measure_peak() {
+    if (exchange_.first()) {
+      peak_ = peak_of<T>(config_.device.peak_tflops, device_properties(), config_.precision.tf32,
+                         engine_.context().gemm, engine_.stream());
+    }
+    peak_.flops = exchange_.broadcast(peak_.flops);
+  }
+
+  // All ranks call this together. Returns whether the run ends early.
+  bool agree(const Progress& progress) {
+    if (progress.failed()) stop_.report_failure();
+    return stop_.agree();
+  }
+
+  // Throws if the log could not be written, on every rank.
+  void throw_log_failure(const Progress& progress) const {
+    if (!stop_.failed()) return;
+    progress.throw_failure();
+    fail("rank 0 cannot write its log");
+  }
+
   // Runs steps up to `last`, or until a signal arrives.
   void run_steps(Reporter& reporter, std::int64_t last) {
     Progress& progress = reporter.progress();
@@ -132,26 +167,25 @@ class Trainer {
     }
     if (!data_.tasks.empty()) eta.add_left(WorkKind::tasks, 1);
     if (!config_.samples.final_out.empty()) eta.add_left(WorkKind::final_samples, 1);
-    TrainStep<T> step(config_, engine_, *data_.train);
+    TrainStep<T> step(config_, engine_, exchange_, {[&](std::int64_t first, std::int64_t B) {
+                        return data_.train->batch(first, B);
+                      }});
     step.read_ahead(position_);
-    try {
-      while (position_.step < last && !Interruption::requested()) {
-        run_step(reporter, step);
-        for (const Rule* rule : rules) {
-          if (Interruption::requested()) break;
-          if (rule->due(position_.step, last)) timed(eta, rule->work, rule->act);
-        }
+    while (position_.step < last && !agree(progress)) {
+      run_step(reporter, step);
+      for (const Rule* rule : rules) {
+        if (stop_.requested()) break;
+        if (!rule->due(position_.step, last)) continue;
+        timed(eta, rule->work, rule->act);
+        agree(progress);
       }
-    } catch (const LogError&) {
-      save(progress);  // checkpoints may be on another disk than the log
-      throw;
     }
   }
 
   void run_step(Reporter& reporter, TrainStep<T>& step) {
     Interruption::set_activity(RunActivity::step, position_.step + 1);
     summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
-      reporter.step(position_, engine_.stream(), [&] {
+      reporter.step(position_, engine_.stream(), stop_, [&] {
         const StepResult result = step.run(position_);
         loss_ = result.loss;  // for the model card, even if the log cannot be written
         position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
@@ -163,12 +197,12 @@ class Trainer {
 
   // Calls `action` and returns its seconds. An interrupted one does not count as a measurement.
   template <class Action>
-  static double timed(Eta& eta, WorkKind work, const Action& action) {
+  double timed(Eta& eta, WorkKind work, const Action& action) {
     const auto start = std::chrono::steady_clock::now();
     action();
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (work == WorkKind::step || !Interruption::requested()) eta.finished(work, seconds);
+    if (work == WorkKind::step || !stop_.requested()) eta.finished(work, seconds);
     return seconds;
   }
 
@@ -210,8 +244,8 @@ class Trainer {
   }
 
   // An interrupted evaluation has no result.
-  static void require_uninterrupted() {
-    if (!Interruption::requested()) return;
+  void require_uninterrupted() const {
+    if (!stop_.requested()) return;
     fail(std::string("interrupted by ") + Interruption::name() +
          ": the evaluation is not complete");
   }
@@ -232,6 +266,8 @@ class Trainer {
   RunConfig config_;
   RunData data_;
   std::optional<RecordedRun> resumed_;
+  Exchange& exchange_;
+  StopAgreement stop_;
   TrainingEngine<T> engine_;
   Evaluator<T> evaluator_;
   Checkpointer<T> checkpointer_;

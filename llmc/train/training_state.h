@@ -23,6 +23,7 @@
 #include "llmc/ops/optimizer/partials_in_order.h"
 #include "llmc/ops/random_fill.h"
 #include "llmc/parallel/gradient_buckets.h"
+#include "llmc/parallel/part_collector.h"
 #include "llmc/parallel/sharded_parameters.h"
 #include "llmc/parallel/weight_buckets.h"
 
@@ -43,7 +44,8 @@ class TrainingState {
         layout_(table, shape.zero_stage, ranks_.mesh().shard_ranks,
                 ranks_.mesh().shard_rank(ranks_.rank())),
         training_(shape.training),
-        weights_(layout_, ranks_, plan) {
+        weights_(layout_, ranks_, plan),
+        collector_(layout_, ranks_, plan) {
     plan.reserve("staging", loss_, 1);
     if (training_) {
       const std::int64_t n = layout_.shard_size();
@@ -58,7 +60,6 @@ class TrainingState {
         plan.reserve("staging", gathered_partials_, squared_norm_count(n) * layout_.shards());
       }
     }
-    if (layout_.shards() > 1) plan.reserve("staging", part_, kPartChunk);
     source_ = std::make_unique<ShardedParameters<T>>(weights_, gradients_.get(), context.stream);
   }
   TrainingState(const TrainingState&) = delete;
@@ -99,6 +100,9 @@ class TrainingState {
   ParameterSource& source() { return *source_; }
   const ParameterTable& table() const { return table_; }
   const ShardLayout& layout() const { return layout_; }
+  const Ranks& ranks() const { return ranks_; }
+  // Whether this rank reads and writes files.
+  bool first_rank() const { return ranks_.rank() == 0; }
   // (1) loss of the step: sum over micro-batches, after finish_gradients() also over ranks.
   Tensor<float, 1> loss() const { return loss_; }
   // The factor that scales the gradients, in device memory; the same for all micro-batches of a
@@ -119,8 +123,7 @@ class TrainingState {
   // Call after the step's last micro-batch: gradients and loss become sums over all ranks.
   void finish_gradients(Stream& stream) {
     if (ranks_.single()) return;
-    ranks_.follow(stream);
-    ranks_.all().all_reduce(loss_, ranks_.stream());
+    ranks_.communicate(stream, [&] { ranks_.all().all_reduce(loss_, ranks_.stream()); });
     gradients_->finish();
   }
 
@@ -157,9 +160,12 @@ class TrainingState {
 
   // ---- copies from and to host memory; each is finished on return ----
 
+  // The values of rank 0 replace those of the other ranks.
+  void spread(std::vector<float>& values, Stream& stream) { collector_.spread(values, stream); }
+
   // `values` has spec.size() fp32 numbers, the same on every rank.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    const OwnedPart part = unpadded(spec, layout_.own_part(spec));
+    const OwnedPart part = layout_.own_values(spec);
     if (training_ || std::is_same_v<T, float>) set(master(part), part, values, stream);
     if constexpr (std::is_same_v<T, float>) {
       if (!layout_.shards_weights()) set_whole(spec, values, stream);
@@ -176,7 +182,7 @@ class TrainingState {
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) {
-    const OwnedPart part = unpadded(spec, layout_.own_part(spec));
+    const OwnedPart part = layout_.own_values(spec);
     set(first_moment_.data + part.shard_offset, part, first, stream);
     set(second_moment_.data + part.shard_offset, part, second, stream);
   }
@@ -184,16 +190,18 @@ class TrainingState {
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
   // The fp32 master weights:
   void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
-    get(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
+    collector_.collect(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
   }
   void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) {
-    get(spec, values, stream, [&](const OwnedPart& part) { return gradients_->owned(part); });
+    collector_.collect(spec, values, stream,
+                       [&](const OwnedPart& part) { return gradients_->owned(part); });
   }
   void get_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
-    get(spec, first, stream,
-        [&](const OwnedPart& part) { return first_moment_.data + part.shard_offset; });
-    get(spec, second, stream,
-        [&](const OwnedPart& part) { return second_moment_.data + part.shard_offset; });
+    const auto moment_of = [](const Tensor<float, 1>& moments) {
+      return [&moments](const OwnedPart& part) { return moments.data + part.shard_offset; };
+    };
+    collector_.collect(spec, first, stream, moment_of(first_moment_));
+    collector_.collect(spec, second, stream, moment_of(second_moment_));
   }
   OptimizerState optimizer_state(Stream& stream) {
     OptimizerState state{};
@@ -213,9 +221,6 @@ class TrainingState {
   }
 
  private:
-  // Elements of a tensor that ranks exchange at a time, for copies to host memory.
-  static constexpr std::int64_t kPartChunk = 1 << 16;
-
   // Master weights of a part that this rank owns; fp32 weights are their own.
   float* master(const OwnedPart& part) const {
     if constexpr (std::is_same_v<T, float>) {
@@ -247,7 +252,7 @@ class TrainingState {
   }
 
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-    const OwnedPart part = unpadded(spec, layout_.own_part(spec));
+    const OwnedPart part = layout_.own_values(spec);
     const bool has_master = training_ || std::is_same_v<T, float>;
     const Buffer<float> temporary(has_master ? 0 : part.size);
     float* const values = has_master ? master(part) : temporary.data();
@@ -283,8 +288,9 @@ class TrainingState {
 
   // norm_partials_ = the partial sums of all ranks of the shard group, in the order of the table.
   void gather_partials(Stream& stream) {
-    ranks_.follow(stream);
-    ranks_.shard().all_gather<float>(gathered_partials_, own_partials_, ranks_.stream());
+    ranks_.communicate(stream, [&] {
+      ranks_.shard().all_gather<float>(gathered_partials_, own_partials_, ranks_.stream());
+    });
     ranks_.lead(stream);
     for (const Bucket& bucket : layout_.buckets()) {
       partials_in_order(norm_partials_.data + bucket.table_begin / kNormPiece,
@@ -312,12 +318,6 @@ class TrainingState {
             .global_stride = part.size};
   }
 
-  // The part without padding rows.
-  static OwnedPart unpadded(const ParameterSpec& spec, OwnedPart part) {
-    part.size = std::clamp<std::int64_t>(spec.size() - part.first, 0, part.size);
-    return part;
-  }
-
   // Copies the values of a part; `values` has those of the whole parameter.
   template <class U>
   static void set(U* owned, const OwnedPart& part, const U* values, Stream& stream) {
@@ -329,48 +329,13 @@ class TrainingState {
     stream.synchronize();
   }
 
-  // Collects a parameter on rank 0: owned(part) is this rank's part in device memory. Only rank 0
-  // and the other ranks of its shard group take part.
-  template <class Owned>
-  void get(const ParameterSpec& spec, float* values, Stream& stream, const Owned& owned) {
-    if (ranks_.mesh().replica(ranks_.rank()) != 0 && layout_.shards() > 1) return;
-    if (layout_.shards() == 1 && ranks_.rank() != 0) return;
-    for (int index = 0; index < layout_.shards(); ++index) {
-      const OwnedPart part = unpadded(spec, layout_.part_of(spec, index));
-      if (index == 0 && layout_.index() == 0) {
-        copy_to_host(values + part.first, static_cast<const float*>(owned(part)), part.size,
-                     stream);
-        stream.synchronize();
-      } else if (layout_.index() == index || layout_.index() == 0) {
-        exchange_part(part, index, layout_.index() == index ? owned(part) : nullptr, values,
-                      stream);
-      }
-    }
-  }
-
-  // Sends a part, in chunks, from the rank with this index in the shard group to rank 0.
-  void exchange_part(const OwnedPart& part, int index, const float* owned, float* values,
-                     Stream& stream) {
-    ranks_.follow(stream);
-    for (std::int64_t first = 0; first < part.size; first += kPartChunk) {
-      const std::int64_t size = std::min(kPartChunk, part.size - first);
-      if (owned != nullptr) {
-        ranks_.shard().send(make_tensor(owned + first, size), 0, ranks_.stream());
-        continue;
-      }
-      ranks_.shard().receive(make_tensor(part_.data, size), index, ranks_.stream());
-      copy_to_host(values + part.first + first, static_cast<const float*>(part_.data), size,
-                   ranks_.stream());
-    }
-    ranks_.stream().synchronize();
-  }
-
   const ParameterTable& table_;
   Ranks& ranks_;
   ShardLayout layout_;
   bool training_;
   std::optional<std::uint64_t> rounding_seed_;  // empty: round to nearest
   WeightBuckets<T> weights_;
+  PartCollector collector_;
   Tensor<float, 1> master_;  // empty if the weights are fp32
   std::unique_ptr<GradientBuckets> gradients_;
   Tensor<float, 1> first_moment_, second_moment_;
@@ -379,7 +344,6 @@ class TrainingState {
   // and of all ranks' pieces, in their order.
   Tensor<float, 1> norm_partials_, own_partials_, gathered_partials_;
   Tensor<float, 1> loss_;
-  Tensor<float, 1> part_;
   std::unique_ptr<ShardedParameters<T>> source_;
 };
 

@@ -38,7 +38,8 @@ class Checkpointer {
     if (!config_.output.resume) return {};
     std::vector<std::string> changes;
     if (resumed_) changes = restore(position);
-    if (!config_.output.log.empty()) trim_log(config_.output.log, position.step);
+    if (!config_.output.log.empty() && engine_.state().first_rank())
+      trim_log(config_.output.log, position.step);
     return changes;
   }
 
@@ -60,6 +61,7 @@ class Checkpointer {
       saved_step_ = position.step;
       progress.note("saved " + saved_path_);
     }
+    if (!engine_.state().first_rank()) return;
     try {
       tidy(position, progress);
     } catch (const Error& error) {  // too many checkpoints must not end a run

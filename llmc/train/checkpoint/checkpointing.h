@@ -1,6 +1,7 @@
-// Saves and loads the state of a run. The fp32 master weights are stored in a Hugging Face
-// directory, the moments next to them with the same names after a prefix, the counters in the
-// manifest.
+// Saves and loads the state of a run. Rank 0 reads and writes the tensors, one at a time; the other
+// ranks send their parts to it, or receive what it has read. The fp32 master weights are stored in
+// a Hugging Face directory, the moments next to them with the same names after a prefix, the
+// counters in the manifest.
 #pragma once
 
 #include <cstdint>
@@ -52,26 +53,59 @@ inline std::vector<TensorHeader> tensor_headers(const ParameterTable& table,
   return headers;
 }
 
-template <class T>
-void write_moments(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream,
-                   WorkProgress& progress) {
-  const ParameterTable& table = state.table();
-  std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
-  const std::vector<TensorHeader> second = tensor_headers(table, "second_moment.");
-  headers.insert(headers.end(), second.begin(), second.end());
-  SafetensorsWriter& file = writer.tensor_file(kMomentsName, headers);
+// Calls write(name, values, bytes) for each tensor of the weights, then of the moments. All ranks
+// call this; only rank 0 gets values.
+template <class T, class Write>
+void collect_weights(TrainingState<T>& state, Stream& stream, const Write& write) {
+  std::vector<float> values;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    values.resize(static_cast<std::size_t>(spec.size()));
+    state.get_weight(spec, values.data(), stream);
+    write("transformer." + spec.name, values.data(), spec.size() * 4);
+  }
+}
+template <class T, class Write>
+void collect_moments(TrainingState<T>& state, Stream& stream, const Write& write) {
   std::vector<float> m, v;
   for (const bool first : {true, false}) {
-    for (const ParameterSpec& spec : table.specs()) {
+    for (const ParameterSpec& spec : state.table().specs()) {
       m.resize(static_cast<std::size_t>(spec.size()));
       v.resize(m.size());
       state.get_moments(spec, m.data(), v.data(), stream);
-      file.write((first ? "first_moment." : "second_moment.") + spec.name,
-                 first ? m.data() : v.data(), spec.size() * 4);
-      progress.add(spec.size());
+      write((first ? "first_moment." : "second_moment.") + spec.name, first ? m.data() : v.data(),
+            spec.size() * 4);
     }
   }
-  file.finish();
+}
+
+template <class T>
+void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream) {
+  const ParameterTable& table = state.table();
+  WorkProgress progress("saving " + writer.path().string(), 3 * table.count());
+  const auto write_to = [&](SafetensorsWriter& file) {
+    return [&](const std::string& name, const float* values, std::int64_t bytes) {
+      file.write(name, values, bytes);
+      progress.add(bytes / 4);
+    };
+  };
+  SafetensorsWriter& weights =
+      writer.tensor_file(kWeightsName, tensor_headers(table, "transformer."));
+  collect_weights(state, stream, write_to(weights));
+  weights.finish();
+  std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
+  const std::vector<TensorHeader> second = tensor_headers(table, "second_moment.");
+  headers.insert(headers.end(), second.begin(), second.end());
+  SafetensorsWriter& moments = writer.tensor_file(kMomentsName, headers);
+  collect_moments(state, stream, write_to(moments));
+  moments.finish();
+}
+
+// What a rank other than the first does while that one writes.
+template <class T>
+void send_tensors(TrainingState<T>& state, Stream& stream) {
+  const auto nothing = [](const std::string&, const float*, std::int64_t) {};
+  collect_weights(state, stream, nothing);
+  collect_moments(state, stream, nothing);
 }
 
 inline RunPosition read_position(const CheckpointReader& reader) {
@@ -103,27 +137,20 @@ inline RunPosition read_position(const CheckpointReader& reader) {
 }  // namespace checkpointing_detail
 
 // Writes ROOT/step_NNNNNN, with `texts` next to the model. `only_best`: the checkpoint is saved
-// only because of its validation loss. Returns its path.
+// only because of its validation loss. Returns its path. All ranks call this; rank 0 writes.
 template <class T>
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed,
                             TrainingState<T>& state, Stream& stream,
                             const std::vector<TextFile>& texts = {}, bool only_best = false) {
+  if (!state.first_rank()) {
+    checkpointing_detail::send_tensors(state, stream);
+    return (root / checkpoint_name(position.step)).string();
+  }
   CheckpointWriter writer(root, checkpoint_name(position.step));
-  WorkProgress progress("saving " + writer.path().string(), 3 * state.table().count());
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
   for (const TextFile& file : texts) writer.text_file(file.name, file.text);
-  SafetensorsWriter& weights = writer.tensor_file(
-      kWeightsName, checkpointing_detail::tensor_headers(state.table(), "transformer."));
-  std::vector<float> values;
-  for (const ParameterSpec& spec : state.table().specs()) {
-    values.resize(static_cast<std::size_t>(spec.size()));
-    state.get_weight(spec, values.data(), stream);
-    weights.write("transformer." + spec.name, values.data(), spec.size() * 4);
-    progress.add(spec.size());
-  }
-  weights.finish();
-  checkpointing_detail::write_moments(writer, state, stream, progress);
+  checkpointing_detail::write_tensors(writer, state, stream);
   const OptimizerState optimizer = state.optimizer_state(stream);
   const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
   CheckpointState counters = {{"samples", position.samples},
@@ -171,12 +198,15 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   WorkProgress progress("loading " + path.string(), state.table().count());
   std::vector<float> first, second;
   for (const ParameterSpec& spec : state.table().specs()) {
-    first.resize(static_cast<std::size_t>(spec.size()));
-    second.resize(first.size());
-    reader.load("transformer." + spec.name, spec.shape, first.data());
+    const auto load = [&](const std::string& prefix, std::vector<float>& values) {
+      values.resize(static_cast<std::size_t>(spec.size()));
+      if (state.first_rank()) reader.load(prefix + spec.name, spec.shape, values.data());
+      state.spread(values, stream);
+    };
+    load("transformer.", first);
     state.set_weight(spec, first.data(), stream);
-    reader.load("first_moment." + spec.name, spec.shape, first.data());
-    reader.load("second_moment." + spec.name, spec.shape, second.data());
+    load("first_moment.", first);
+    load("second_moment.", second);
     state.set_moments(spec, first.data(), second.data(), stream);
     progress.add(spec.size());
   }

@@ -61,4 +61,23 @@ class TextSource final : public DataSource {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
+// The text of a run that is only planned (--dry-run): no file is read.
+class UnreadText final : public DataSource {
+ public:
+  UnreadText(const Request& request, const Gpt2Config& default_shape,
+             const std::optional<StartingWeights>& weights)
+      : default_shape_(default_shape),
+        tokenizer_(make_run_tokenizer(request, request.data.tokenizer, weights)) {}
+
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  Gpt2Config default_shape() const override { return default_shape_; }
+  Request preset() const override { return {}; }
+  bool fills_memory() const override { return true; }
+  RunData load(const InputConfig&, bool) override { fail("a dry run reads no text"); }
+
+ private:
+  Gpt2Config default_shape_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
 }  // namespace llmc

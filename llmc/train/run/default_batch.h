@@ -32,14 +32,14 @@ inline std::int64_t default_batch_size(
 }
 
 // Sets the defaults of --batch-size and of the tokens of a step for a GPU with `total_memory`
-// bytes. A resumed run has its own.
+// bytes per rank. A resumed run has its own.
 inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_memory) {
   facts.default_step_tokens = kGpuStepTokens;
   if (request.batch.batch_size || facts.preset.batch.batch_size) return;
   facts.default_batch_size = 1;
   const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
   const Gpt2Config model = model_shape(config, facts);
-  Context context;
+  Context context({}, Ranks(config.mesh(), 0));
   facts.default_batch_size = dispatch_dtype(config.precision.dtype, [&]<class T>() {
     return default_batch_size(total_memory, config.batch.seq_len, request.batch.total_batch_tokens,
                               [&](std::int64_t B) {

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "llmc/base/notice.h"
+#include "llmc/comm/exchange.h"
 #include "llmc/model/engine.h"
+#include "llmc/train/run/rank_places.h"
 #include "llmc/train/training_state.h"
 
 namespace llmc {
@@ -21,17 +24,28 @@ std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context&
   return plan.total();
 }
 
-// Returns a hint for a run that does not fit into `free_bytes`: the default --logits-rows if that
-// is smaller and fits, else the largest batch, else one sequence of half the length, a quarter and
+// Returns a hint for a run of which a rank does not fit into `free_bytes`: the smallest --zero that
+// fits, if that is larger; else the default --logits-rows if that is smaller and fits, else the
+// largest batch, else one sequence of half the length, a quarter and
 // so on.
 template <class T>
 std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& context,
                      std::int64_t free_bytes) {
   RunShape candidate = shape;
   const auto fits = [&] { return memory_of<T>(config, candidate, context) <= free_bytes; };
+  const int shards = context.ranks.mesh().shard_ranks;
+  for (candidate.zero_stage = shape.zero_stage + 1; shards > 1 && candidate.zero_stage <= 3;
+       ++candidate.zero_stage) {
+    if (fits()) return "use --zero " + std::to_string(candidate.zero_stage) + ", which fits";
+  }
+  candidate.zero_stage = shards > 1 ? 3 : shape.zero_stage;
+  const std::string zero = candidate.zero_stage > shape.zero_stage
+                               ? "--zero " + std::to_string(candidate.zero_stage) + " and "
+                               : "";
   candidate.logits_rows = RunShape{}.logits_rows;
   if (candidate.chunk_rows() < shape.chunk_rows() && fits()) {
-    return "use --logits-rows " + std::to_string(candidate.logits_rows) + ", which fits";
+    return "use " + zero + "--logits-rows " + std::to_string(candidate.logits_rows) +
+           ", which fits";
   }
   candidate.logits_rows = shape.logits_rows;
   std::int64_t max_batch = 0, upper_bound = shape.B;  // bisection: B may be as large as 65535
@@ -40,7 +54,7 @@ std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& c
     (fits() ? max_batch : upper_bound) = candidate.B;
   }
   if (max_batch > 0) {
-    return "use --batch-size " + std::to_string(max_batch) +
+    return "use " + zero + "--batch-size " + std::to_string(max_batch) +
            ", which fits; --grad-accum keeps the global batch large";
   }
   candidate.B = 1;
@@ -49,23 +63,34 @@ std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& c
     if (fits()) break;
   }
   if (candidate.T < full_length && fits()) {
-    return "use --batch-size 1 --seq-len " + std::to_string(candidate.T) + ", which fits";
+    return "use " + zero + "--batch-size 1 --seq-len " + std::to_string(candidate.T) +
+           ", which fits";
   }
   return "use a smaller model or a device with more memory: not even one short sequence fits";
 }
 
 // Reports the device and the memory of a run, then allocates it. Throws with a hint if it does not
-// fit.
+// fit. Ranks on the same device share its memory. All ranks call this together.
 template <class T>
-void allocate(TrainingEngine<T>& engine) {
+void allocate(TrainingEngine<T>& engine, Exchange& exchange) {
   const DeviceProperties device = device_properties();
   const MemoryPlan& memory = engine.memory();
+  // No rank allocates before all have read how much is free.
+  const std::vector<int> sharing = ranks_on_device(exchange);
+  const std::vector<std::int64_t> plans = exchange.all_gather<std::int64_t>({memory.total()});
+  std::int64_t total = 0;
+  for (const int rank : sharing) total += plans[static_cast<std::size_t>(rank)];
+  const auto num_sharing = std::ssize(sharing);
+  const std::string ranks =
+      num_sharing == 1 ? "" : std::to_string(num_sharing) + " ranks on this device, each with ";
   Notice::print("device: " + std::string(device.name) + ", " + megabytes(device.free_memory) +
-                " free of " + megabytes(device.total_memory) + "\nmemory: " + memory.report());
-  if (memory.total() > device.free_memory) {
-    fail("the run needs " + megabytes(memory.total()) + " of device memory, " +
-             megabytes(device.free_memory) + " are free (" + memory.report() + ")",
-         fit_hint<T>(engine.config(), engine.shape(), engine.context(), device.free_memory));
+                " free of " + megabytes(device.total_memory) + "\nmemory: " + ranks +
+                memory.report());
+  if (total > device.free_memory) {
+    fail("the run needs " + megabytes(total) + " of device memory, " +
+             megabytes(device.free_memory) + " are free (" + ranks + memory.report() + ")",
+         fit_hint<T>(engine.config(), engine.shape(), engine.context(),
+                     device.free_memory / num_sharing));
   }
   engine.allocate();
 }

@@ -62,6 +62,14 @@ class Interruption {
   // Whether a signal has arrived.
   static bool requested() { return signal_.load() != 0; }
 
+  // The first signal that arrived; 0: none.
+  static int signal() { return signal_.load(); }
+  // Another rank has received a signal: it counts as received here.
+  static void adopt(int signal) {
+    int none = 0;
+    signal_.compare_exchange_strong(none, signal);
+  }
+
   // "SIGINT" or "SIGTERM", the first signal that arrived.
   static const char* name() { return signal_name(signal_.load()).data(); }
 

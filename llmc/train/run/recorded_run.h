@@ -80,6 +80,25 @@ inline void require_new_run(const Request& typed) {
 
 }  // namespace recorded_run_detail
 
+// Reads what the run needs to know of a checkpoint in --out.
+inline RecordedRun read_recorded_run(const Request& typed,
+                                     const std::filesystem::path& checkpoint) {
+  const CheckpointReader reader(checkpoint);
+  RecordedRun run{.checkpoint = checkpoint, .step = reader.step()};
+  run.shape = from_huggingface(read_huggingface_config(run.checkpoint), run.checkpoint.string());
+  run.flags = recorded_run_detail::settings_of(reader.state(), *typed.output.out);
+  run.settings = recorded_request(run.flags);
+  const std::string& train = reader.state("train").text("train");
+  if (!typed.data.train && !run.settings.data.train && train != kToyTextName) {
+    fail(run.checkpoint.string() + " does not record where its training text " + train + " is",
+         "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
+  }
+  using recorded_run_detail::require_sources;
+  require_sources(run, "--train", typed.data.train, run.settings.data.train);
+  require_sources(run, "--val", typed.data.val, run.settings.data.val);
+  return run;
+}
+
 // Returns the run that --resume continues: the newest valid checkpoint in --out. Empty without
 // --resume, and if there is none but --train is typed, which starts a new run. Reports damaged
 // checkpoints.
@@ -95,20 +114,7 @@ inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
     recorded_run_detail::require_new_run(typed);
     return std::nullopt;
   }
-  const CheckpointReader reader(*newest);
-  RecordedRun run{.checkpoint = *newest, .step = reader.step()};
-  run.shape = from_huggingface(read_huggingface_config(run.checkpoint), run.checkpoint.string());
-  run.flags = recorded_run_detail::settings_of(reader.state(), out);
-  run.settings = recorded_request(run.flags);
-  const std::string& train = reader.state("train").text("train");
-  if (!typed.data.train && !run.settings.data.train && train != kToyTextName) {
-    fail(run.checkpoint.string() + " does not record where its training text " + train + " is",
-         "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
-  }
-  using recorded_run_detail::require_sources;
-  require_sources(run, "--train", typed.data.train, run.settings.data.train);
-  require_sources(run, "--val", typed.data.val, run.settings.data.val);
-  return run;
+  return read_recorded_run(typed, *newest);
 }
 
 }  // namespace llmc

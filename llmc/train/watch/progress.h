@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +15,6 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/terminal.h"
 #include "llmc/base/work_progress.h"
-#include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/train/watch/eta.h"
@@ -29,22 +29,8 @@ struct StepRecord {
   double mfu = 0, mfu_full = 0;  // fractions of the peak: attention causal, or full
   double step_ms = 0;
   double loss_scale = 0;  // fp16: of this step; 0: no loss scale
+  LogRecord more = {};    // further values for the log
 };
-
-// Appends the values that are available, rounded to a tenth: cpu_percent (100: one core),
-// host_mem_mb and gpu_mem_mb (MiB), gpu_util (percent), gpu_power_w, gpu_temp_c.
-inline void append_usage(LogRecord& line, const ResourceUsage& usage) {
-  const auto append = [&](const char* key, std::optional<double> value, double factor) {
-    if (value) line.emplace_back(key, std::round(10 * factor * *value) / 10);
-  };
-  constexpr double kPerMebibyte = 1.0 / (1 << 20);
-  append("cpu_percent", usage.processors, 100);
-  append("host_mem_mb", usage.host_memory, kPerMebibyte);
-  append("gpu_util", usage.gpu.utilisation, 1);
-  append("gpu_power_w", usage.gpu.power, 1);
-  append("gpu_mem_mb", usage.gpu.memory, kPerMebibyte);
-  append("gpu_temp_c", usage.gpu.temperature, 1);
-}
 
 // The message for a skipped update.
 inline std::string skipped_update_text(std::int64_t step, double loss,
@@ -75,8 +61,8 @@ class Progress {
                      {"lr", r.lr},     {"tokens", r.tokens},     {"tok_per_s", r.tok_per_s},
                      {"mfu", r.mfu},   {"mfu_full", r.mfu_full}, {"step_ms", r.step_ms}};
       if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
-      append_usage(line, meter_.read());
-      log_->write(line);
+      line.insert(line.end(), r.more.begin(), r.more.end());
+      log(line);
     }
     if (first_step_ == 0) first_step_ = r.step;
     const bool first_or_last = r.step == first_step_ || r.step == last_step_;
@@ -88,9 +74,18 @@ class Progress {
     note("step " + std::to_string(step) + number_text(": validation loss %.4f", loss));
   }
 
-  // Writes a line to the log.
+  // Writes a line to the log. If that fails, the log ends there, and failed() is true from then on.
   void log(const LogRecord& line) {
-    if (log_) log_->write(line);
+    if (!log_ || failure_) return;
+    try {
+      log_->write(line);
+    } catch (const LogError&) {
+      failure_ = std::current_exception();
+    }
+  }
+  bool failed() const { return failure_ != nullptr; }
+  void throw_failure() const {
+    if (failure_) std::rethrow_exception(failure_);
   }
 
   // Writes a line to the log and prints `text`.
@@ -160,7 +155,7 @@ class Progress {
   Eta eta_;
   Clock::time_point last_shown_{};
   std::unique_ptr<RunLog> log_;
-  ResourceMeter meter_;
+  std::exception_ptr failure_;  // of the log
 };
 
 }  // namespace llmc

@@ -4,40 +4,56 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "llmc/base/notice.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/profiling.h"
 #include "llmc/train/watch/progress.h"
+#include "llmc/train/watch/rank_log.h"
 #include "llmc/train/watch/speed.h"
 
 namespace llmc {
 
 class Reporter {
  public:
-  // `flops` is that of the model, `peak` that of the device. The run ends at `last_step`.
+  // `flops` is that of the model, `peak` that of a rank's device. The run ends at `last_step`. Only
+  // rank 0 writes a log and profiles.
   Reporter(const RunConfig& config, const FlopsPerToken& flops, const Peak& peak,
-           std::int64_t last_step)
+           std::int64_t last_step, Exchange& exchange, const Ranks& ranks)
       : config_(config),
         flops_(flops),
         peak_(peak),
-        progress_(config.output.log, config.output.resume, last_step),
-        profiler_(config.output.profile, config.output.profile_out) {}
+        exchange_(exchange),
+        ranks_(ranks),
+        progress_(exchange.first() ? config.output.log : "", config.output.resume, last_step),
+        profiler_(exchange.first() ? config.output.profile : 0, config.output.profile_out) {}
 
   Progress& progress() { return progress_; }
 
   // Calls run() -> StepResult, times it, and reports the result. `position` is read after the
-  // step. Throws if too many updates in a row were skipped.
+  // step. The ranks agree with `stop`. Throws if too many updates in a row were skipped.
   template <class Run>
-  void step(const RunPosition& position, Stream& stream, Run&& run) {
+  void step(const RunPosition& position, Stream& stream, StopAgreement& stop, Run&& run) {
     profiler_.begin_step(stream);
     const auto start = std::chrono::steady_clock::now();
     const StepResult result = run();
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const bool log = !config_.output.log.empty();
+    const ResourceUsage usage = log ? meter_.read() : ResourceUsage();
+    StepNumbers own{.stop = stop.own(),
+                    .token_hash = result.token_hash,
+                    .comm_bytes = new_bytes(),
+                    .step_ms = 1e3 * seconds,
+                    .phases = result.phases};
+    set_usage(own, usage);
+    const RankNumbers numbers(exchange_, own);
+    stop.settle(numbers.stops());
     report_skipped(position.step, result);
-    progress_.step(record(position, result, seconds));
+    progress_.step(record(position, result, numbers, usage));
     if (const auto profile = profiler_.end_step(stream)) progress_.note(*profile);
   }
 
@@ -47,22 +63,36 @@ class Reporter {
   }
 
  private:
-  StepRecord record(const RunPosition& position, const StepResult& result, double seconds) const {
-    const double tok_per_s = static_cast<double>(config_.tokens_per_step()) / seconds;
+  // Bytes that this rank sent since the last call.
+  std::int64_t new_bytes() {
+    const std::int64_t bytes = ranks_.bytes() + exchange_.bytes();
+    return bytes - std::exchange(reported_bytes_, bytes);
+  }
+
+  StepRecord record(const RunPosition& position, const StepResult& result,
+                    const RankNumbers& numbers, const ResourceUsage& usage) const {
+    const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
+    const double tok_per_s = 1e3 * static_cast<double>(config_.tokens_per_step()) / step_ms;
+    const double peak = peak_.flops * static_cast<double>(exchange_.ranks());
     return {.step = position.step,
             .loss = result.loss,
             .grad_norm = static_cast<double>(result.optimizer.gradient_norm),
             .lr = result.learning_rate,
             .tokens = position.tokens,
             .tok_per_s = tok_per_s,
-            .mfu = tok_per_s * flops_.causal / peak_.flops,
-            .mfu_full = tok_per_s * flops_.full / peak_.flops,
-            .step_ms = 1e3 * seconds,
-            .loss_scale = static_cast<double>(result.optimizer.step_loss_scale)};
+            .mfu = tok_per_s * flops_.causal / peak,
+            .mfu_full = tok_per_s * flops_.full / peak,
+            .step_ms = step_ms,
+            .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
+            .more = rank_log(numbers, usage)};
   }
 
   void report_skipped(std::int64_t step, const StepResult& result) {
     const OptimizerState& optimizer = result.optimizer;
+    if (result.targets == 0) {
+      Notice::warn("step " + std::to_string(step) + ": no token has a target, update skipped");
+      return;
+    }
     if (optimizer.finite != 0) return;
     Notice::warn(skipped_update_text(step, result.loss, optimizer));
     if (optimizer.consecutive_skips < config_.output.max_skipped) return;
@@ -75,8 +105,12 @@ class Reporter {
   const RunConfig& config_;
   FlopsPerToken flops_;
   Peak peak_;
+  Exchange& exchange_;
+  const Ranks& ranks_;
   Progress progress_;
   StepProfiler profiler_;
+  ResourceMeter meter_;
+  std::int64_t reported_bytes_ = 0;
 };
 
 }  // namespace llmc

@@ -88,10 +88,11 @@ inline std::string teraflops(double flops) {
   return text;
 }
 
-// The definition of MFU in this run, for stderr.
-inline std::string mfu_text(const Peak& peak) {
+// The definition of MFU in a run of so many ranks, for stderr.
+inline std::string mfu_text(const Peak& peak, int ranks) {
   return "MFU: 6N + 6LTC FLOP per token (causal attention); with 'full', 6N + 12LTC; relative to " +
-         teraflops(peak.flops) + " (" + peak.origin + ")";
+         (ranks > 1 ? std::to_string(ranks) + " x " : "") + teraflops(peak.flops) + " (" +
+         peak.origin + ")";
 }
 
 }  // namespace llmc

@@ -1,0 +1,97 @@
+// The settings of train_gpt2: ranks, ZeRO, and what is shown without a run.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/config/choices.h"
+#include "llmc/config/setting.h"
+
+// Each group is a struct with the values and a list of rows. Rules and checks that the rows call
+// are in train_rules.h.
+//
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc {
+
+template <template <class> class Value>
+struct RankSettings {
+  Value<std::int64_t> ranks;
+  Value<std::int64_t> zero;         // ZeRO stage
+  Value<std::int64_t> shard_group;  // ranks that divide one training state; 0: all
+  Value<CommChoice> comm;
+  Value<std::int64_t> verify_every;  // steps; 0: never
+  Value<bool> print_mesh, dry_run;
+};
+
+template <class P>
+Settings<P> rank_rows() {
+  return {
+      {.flag = "--ranks",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.ranks); },
+       .unit = "RANKS",
+       .help =
+           "number of ranks that --dry-run and --print-mesh plan for; mpirun sets that of a run",
+       .fallback = {"the ranks that mpirun started, else 1",
+                    [](const Resolution<P>& r) { return r.facts.ranks; }},
+       .range = between(1, 65536),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
+                      "--grad-accum changes as well",
+       .also_called = {"--world-size", "--nproc-per-node", "--num-gpus", "--gpus"},
+       .implied_value =
+           [](const Resolution<P>& r) { return std::optional<SettingValue>(r.facts.ranks); }},
+      {.flag = "--zero",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.zero); },
+       .unit = "STAGE",
+       .help = "ZeRO: ranks divide nothing (0), the optimizer state (1), also gradients (2), or "
+               "also weights (3); no effect with one rank",
+       .fallback = 1,
+       .range = between(0, 3),
+       .quantity = "ZeRO stage",
+       .also_called = {"--zero-stage", "--fsdp", "--sharding-strategy"}},
+      {.flag = "--shard-group",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.shard_group); },
+       .unit = "RANKS",
+       .help = "number of neighbouring ranks that divide one training state; groups hold equal "
+               "states; must divide the number of ranks; 0 means all ranks",
+       .fallback = 0,
+       .range = at_least(0),
+       .quantity = "shard group",
+       .also_called = {"--hybrid-shard", "--hsdp"},
+       .implied_value = [](const Resolution<P>& r) { return fitting_shard_group(r); },
+       .verify = [](const Resolution<P>& r) { return check_shard_group(r); }},
+      {.flag = "--comm",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.comm); },
+       .help = "library that connects ranks; auto selects NCCL if every rank has a GPU of its own, "
+               "else MPI",
+       .fallback = SettingValue("auto"),
+       .on_resume = OnResume::process,
+       .quantity = "communication",
+       .also_called = {"--distributed-backend", "--ddp-backend"}},
+      {.flag = "--verify-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.verify_every); },
+       .unit = "STEPS",
+       .help = "steps between checks that all ranks hold equal copies of the loss, the weights and "
+               "the optimizer state; a difference ends the run; 0 disables the checks",
+       .fallback = 0,
+       .range = at_least(0)},
+      {.flag = "--print-mesh",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.print_mesh); },
+       .help = "print the place and the groups of every rank, and exit",
+       .on_resume = OnResume::process},
+      {.flag = "--dry-run",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.dry_run); },
+       .help = "print the memory of each rank and the bytes that it sends per step, and exit; no "
+               "text is read",
+       .on_resume = OnResume::process,
+       .also_called = {"--estimate-memory", "--plan"}},
+  };
+}
+
+}  // namespace llmc
+
+#pragma GCC diagnostic pop

@@ -1,0 +1,59 @@
+// The time that a stream spends in each phase of a step. Between two marks, the time belongs to the
+// phase of the first one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "llmc/device/stream.h"
+
+namespace llmc {
+
+// communication: the compute stream waits for other ranks.
+enum class Phase { data, forward, backward, communication, optimizer, other };
+inline constexpr std::size_t kPhases = 6;
+using PhaseTimes = std::array<double, kPhases>;  // milliseconds
+
+class PhaseClock {
+ public:
+  // Forgets the last step. Time begins in phase `other`.
+  void start(Stream& stream) {
+    num_marks_ = 0;
+    mark(Phase::other, stream);
+  }
+
+  // Later work of the stream belongs to this phase. Returns the phase of the work before.
+  Phase mark(Phase phase, Stream& stream) {
+    if (num_marks_ == marks_.size()) marks_.push_back(std::make_unique<Mark>());
+    const Phase before = num_marks_ == 0 ? Phase::other : marks_[num_marks_ - 1]->phase;
+    Mark& mark = *marks_[num_marks_++];
+    mark.phase = phase;
+    mark.event.record(stream);
+    return before;
+  }
+
+  // The time of each phase up to the last mark, for which it waits.
+  PhaseTimes milliseconds() {
+    PhaseTimes times{};
+    if (num_marks_ == 0) return times;
+    marks_[num_marks_ - 1]->event.synchronize();
+    for (std::size_t i = 0; i + 1 < num_marks_; ++i) {
+      times[static_cast<std::size_t>(marks_[i]->phase)] +=
+          milliseconds_between(marks_[i]->event, marks_[i + 1]->event);
+    }
+    return times;
+  }
+
+ private:
+  struct Mark {
+    Phase phase = Phase::other;
+    Event event;
+  };
+
+  std::vector<std::unique_ptr<Mark>> marks_;  // reused in each step
+  std::size_t num_marks_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,73 @@
+// The bytes that a rank sends in a step: formulae, which equal what its communicators count.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "llmc/comm/mesh.h"
+#include "llmc/device/math.h"
+#include "llmc/ops/optimizer/global_norm.h"
+#include "llmc/parallel/shard_layout.h"
+
+namespace llmc {
+
+struct StepTraffic {
+  std::int64_t gradients = 0;  // reduce-scatter, and all-reduce between shard groups
+  std::int64_t weights = 0;    // all-gather
+  std::int64_t scalars = 0;    // partial sums of the norm, and the loss
+
+  std::int64_t all() const { return gradients + weights + scalars; }
+};
+
+// Number of times that a step gathers each block of weights under stage 3. A step begins without
+// gathered blocks. The embeddings stay; of the others, a pass keeps the block that it used last and
+// the one before.
+inline std::vector<std::int64_t> gathers_of_blocks(std::int64_t blocks,
+                                                   std::int64_t micro_batches) {
+  std::vector<std::int64_t> gathers(static_cast<std::size_t>(blocks));
+  std::int64_t slots[2] = {-1, -1};
+  int next = 0;
+  const auto use = [&](std::int64_t block) {
+    if (block == slots[0] || block == slots[1]) return;
+    slots[next] = block;
+    next = 1 - next;
+    ++gathers[static_cast<std::size_t>(block)];
+  };
+  gathers[0] = 1;
+  for (std::int64_t i = 0; i < micro_batches; ++i) {
+    for (std::int64_t block = 1; block < blocks; ++block) use(block);
+    for (std::int64_t block = blocks - 1; block > 0; --block) use(block);
+  }
+  return gathers;
+}
+
+// `weight_size`: bytes of a weight in the dtype of the model.
+inline StepTraffic step_traffic(const ParameterTable& table, const Mesh& mesh, int stage,
+                                std::int64_t micro_batches, std::int64_t weight_size) {
+  const ShardLayout layout(table, stage, mesh.shard_ranks, 0);
+  constexpr std::int64_t kFloat = sizeof(float);
+  const auto sent = [](std::int64_t payload, std::int64_t n) {
+    return ceil_div(payload * (n - 1), n);
+  };
+  const std::int64_t N = mesh.ranks, shards = layout.shards();
+  const std::int64_t replicas = shards > 1 ? mesh.replicas() : N;
+  const auto blocks = static_cast<std::int64_t>(layout.buckets().size());
+  const std::int64_t reductions = layout.shards_gradients() ? micro_batches : 1;
+  const std::vector<std::int64_t> gathers = gathers_of_blocks(blocks, micro_batches);
+  StepTraffic traffic;
+  for (std::size_t block = 0; block < layout.buckets().size(); ++block) {
+    const Bucket& bucket = layout.buckets()[block];
+    traffic.gradients += reductions * (sent(kFloat * bucket.stored, shards) +
+                                       sent(2 * kFloat * bucket.piece, replicas));
+    const std::int64_t times = layout.shards_weights() ? gathers[block] : 1;
+    traffic.weights += times * sent(weight_size * bucket.stored, shards);
+  }
+  traffic.scalars = sent(2 * kFloat, N);
+  if (shards > 1) {
+    traffic.scalars += sent(kFloat * squared_norm_count(layout.shard_size()) * shards, shards);
+  }
+  return traffic;
+}
+
+}  // namespace llmc

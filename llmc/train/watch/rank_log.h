@@ -1,0 +1,85 @@
+// The values of a step's log line that are about ranks: communication, times of the parts of a
+// step, the tokens, and the use of resources.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "llmc/base/checksum.h"
+#include "llmc/device/resource_usage.h"
+#include "llmc/io/run_log.h"
+#include "llmc/train/watch/step_numbers.h"
+
+namespace llmc {
+
+namespace rank_log_detail {
+
+inline double tenths(double value) {
+  return std::round(10 * value) / 10;
+}
+
+// The sum over ranks as `key`, with several ranks also the maximum as `key`_max. Nothing if a rank
+// does not know its value.
+template <class Number>
+void append_sum(LogRecord& line, const std::string& key, const RankNumbers& numbers, double factor,
+                const Number& number) {
+  if (numbers.largest([&](const StepNumbers& rank) { return -number(rank); }) > 0) return;
+  line.emplace_back(key, tenths(factor * numbers.sum(number)));
+  if (numbers.ranks().size() == 1) return;
+  line.emplace_back(key + "_max", tenths(factor * numbers.largest(number)));
+}
+
+}  // namespace rank_log_detail
+
+// Sets the numbers about this rank's resources. -1: unknown.
+inline void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
+  numbers.processors = usage.processors.value_or(-1);
+  numbers.host_memory = usage.host_memory.value_or(-1);
+  numbers.gpu_memory = usage.gpu.memory.value_or(-1);
+}
+
+// ranks; comm_bytes that a rank sent, the largest number; the means over ranks of the parts of the
+// step, which add up to step_ms: fwd_ms, bwd_ms, comm_ms (the compute stream waited), optimizer_ms,
+// data_ms, other_ms; token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one
+// core), host_mem_mb and gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU
+// gpu_util (percent), gpu_power_w, gpu_temp_c.
+inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
+  LogRecord line;
+  line.emplace_back("ranks", std::ssize(numbers.ranks()));
+  line.emplace_back("comm_bytes", static_cast<std::int64_t>(numbers.largest(
+                                      [](const StepNumbers& rank) { return rank.comm_bytes; })));
+  double known = 0;
+  const auto append_phase = [&](const char* key, Phase phase) {
+    const double mean = numbers.mean(
+        [&](const StepNumbers& rank) { return rank.phases[static_cast<std::size_t>(phase)]; });
+    known += mean;
+    line.emplace_back(key, mean);
+  };
+  append_phase("fwd_ms", Phase::forward);
+  append_phase("bwd_ms", Phase::backward);
+  append_phase("comm_ms", Phase::communication);
+  append_phase("optimizer_ms", Phase::optimizer);
+  append_phase("data_ms", Phase::data);
+  const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
+  line.emplace_back("other_ms", step_ms - known);
+  line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
+
+  using rank_log_detail::append_sum, rank_log_detail::tenths;
+  constexpr double kPerMebibyte = 1.0 / (1 << 20);
+  append_sum(line, "cpu_percent", numbers, 100, [](const StepNumbers& r) { return r.processors; });
+  append_sum(line, "host_mem_mb", numbers, kPerMebibyte,
+             [](const StepNumbers& r) { return r.host_memory; });
+  append_sum(line, "gpu_mem_mb", numbers, kPerMebibyte,
+             [](const StepNumbers& r) { return r.gpu_memory; });
+  const auto append = [&](const char* key, std::optional<double> value) {
+    if (value) line.emplace_back(key, tenths(*value));
+  };
+  append("gpu_util", own.gpu.utilisation);
+  append("gpu_power_w", own.gpu.power);
+  append("gpu_temp_c", own.gpu.temperature);
+  return line;
+}
+
+}  // namespace llmc

@@ -1,0 +1,86 @@
+// The numbers of a step that ranks exchange after it: decisions, times, memory.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/comm/exchange.h"
+#include "llmc/device/phase_clock.h"
+
+namespace llmc {
+
+// Of one rank. -1: unknown.
+struct StepNumbers {
+  std::int64_t stop = 0;         // StopAgreement::own()
+  std::uint64_t token_hash = 0;  // token_hash.h, of this rank's windows
+  std::int64_t comm_bytes = 0;   // that the rank sent since the step before
+  double step_ms = 0;
+  PhaseTimes phases{};
+  double processors = -1;  // busy cores
+  double host_memory = -1, gpu_memory = -1;
+};
+
+// Bytes that a rank sends for the decisions and numbers of one step, of N ranks.
+inline std::int64_t step_exchange_bytes(std::int64_t N) {
+  constexpr std::int64_t kAgreement = sizeof(std::int64_t);  // StopAgreement::agree()
+  return (static_cast<std::int64_t>(sizeof(StepNumbers)) + kAgreement) * (N - 1);
+}
+
+// Of all ranks.
+class RankNumbers {
+ public:
+  // All ranks call this together.
+  RankNumbers(Exchange& exchange, const StepNumbers& own) {
+    using Words = std::array<std::int64_t, sizeof(StepNumbers) / sizeof(std::int64_t)>;
+    static_assert(std::is_trivially_copyable_v<StepNumbers>);
+    const auto words = std::bit_cast<Words>(own);
+    const std::vector<std::int64_t> all =
+        exchange.all_gather(std::vector<std::int64_t>(words.begin(), words.end()));
+    for (std::size_t first = 0; first < all.size(); first += words.size()) {
+      Words of_rank{};
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), words.size(), of_rank.begin());
+      ranks_.push_back(std::bit_cast<StepNumbers>(of_rank));
+    }
+  }
+
+  const std::vector<StepNumbers>& ranks() const { return ranks_; }
+
+  std::vector<std::int64_t> stops() const {
+    std::vector<std::int64_t> all;
+    for (const StepNumbers& rank : ranks_) all.push_back(rank.stop);
+    return all;
+  }
+  std::uint64_t token_hash() const {
+    std::uint64_t sum = 0;
+    for (const StepNumbers& rank : ranks_) sum += rank.token_hash;
+    return sum;
+  }
+  template <class Number>
+  double sum(const Number& number) const {
+    double sum = 0;
+    for (const StepNumbers& rank : ranks_) sum += static_cast<double>(number(rank));
+    return sum;
+  }
+  template <class Number>
+  double mean(const Number& number) const {
+    return sum(number) / static_cast<double>(ranks_.size());
+  }
+  template <class Number>
+  double largest(const Number& number) const {
+    double largest = static_cast<double>(number(ranks_[0]));
+    for (const StepNumbers& rank : ranks_) {
+      largest = std::max(largest, static_cast<double>(number(rank)));
+    }
+    return largest;
+  }
+
+ private:
+  std::vector<StepNumbers> ranks_;
+};
+
+}  // namespace llmc
