@@ -60,7 +60,14 @@ MPI_TESTS   := mpi_ranks nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
 MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
+# The libraries that libmpi loads name a folder to search, in which they are not where they were only
+# unpacked, so programs name these libraries themselves.
+MPI_DEPS    := $(if $(ROOT),$(wildcard $(addprefix $(ROOT)/usr/lib/$(MULTIARCH)/,libopen-*.so.* libhwloc.so.* libevent_core*.so.*)))
 MPI_LIBS    := $(if $(MPI_INCLUDE),$(MPI_HOME:%=-L%/lib -Xlinker -rpath=%/lib) -lmpi)
+ifneq ($(and $(MPI_DEPS),$(findstring $(ROOT)/,$(MPI_INCLUDE))),)
+MPI_LIBS    := -L$(ROOT)/usr/lib/$(MULTIARCH)/openmpi/lib -Xlinker -rpath=$(ROOT)/usr/lib/$(MULTIARCH) \
+               -Xlinker --disable-new-dtags -lmpi -Xlinker --no-as-needed $(MPI_DEPS) -Xlinker --as-needed
+endif
 # dlopen is in libc since glibc 2.34; in older versions it is in libdl.
 SYSTEM_LIBS := -ldl
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \

@@ -4,11 +4,13 @@
 #
 #   scripts/setup.sh                 install what is missing (as root, or through sudo)
 #   scripts/setup.sh --prefix DIR    needs no root: download and unpack into DIR, for `make DEPS=DIR`;
-#                                    DIR can be copied to a machine without a network
+#                                    DIR can be copied to a machine without a network; scripts/run.sh
+#                                    starts ranks with the Open MPI in it
 #   scripts/setup.sh --check [WHAT]  only name what is missing for build, test, demo or all of
 #                                    them (the default); exit code 2 if anything is
-#   --gpu                            only what a CUDA build and its tests need: no oneDNN, gnuplot or
-#                                    Python; for a folder to copy, see scripts/GPU_CHECK.md
+#   --gpu                            only what a CUDA build and its tests need (and Open MPI): no
+#                                    oneDNN, gnuplot or Python; for a folder to copy, see
+#                                    scripts/GPU_CHECK.md
 #   --lint, --tidy                   clang-format, clang-tidy as well
 #   --fuzz                           clang with libFuzzer as well, for `make fuzz`
 #   --dry-run                        print what would be installed, and stop
@@ -78,8 +80,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ $gpu -eq 0 ] || scope=$(printf '%s\n' $scope | grep -vxE 'host|tools|demo|ranks' | tr '\n' ' ')
-# mpirun does not work where it was only unpacked.
+[ $gpu -eq 0 ] || scope=$(printf '%s\n' $scope | grep -vxE 'host|tools|demo' | tr '\n' ' ')
+# A folder without Open MPI is complete as well: another release of Debian may have an Open MPI that
+# does not run where it was only unpacked (unpack_open_mpi).
 [ -z "$prefix" ] || scope=$(printf '%s\n' $scope | grep -vx ranks | tr '\n' ' ')
 case $prefix in '' | /*) ;; *) prefix=$PWD/$prefix ;; esac
 CXX=${CXX:-g++}
@@ -197,13 +200,15 @@ fi
 # system need anyway. So the folder also works on a machine with fewer packages than this one. apt
 # computes the dependencies as if nothing were installed.
 all=($(awk -v s=" $scope " 'NF && index(s, " " $1 " ") {print $3}' <<<"$NEEDS" | sort -u))
-echo "setup.sh: will download and unpack into $prefix: ${all[*]}, and their dependencies"
+open_mpi=($(awk '$1 == "ranks" {print $3}' <<<"$NEEDS" | sort -u))
+echo "setup.sh: will download and unpack into $prefix: ${all[*]}, and their dependencies; ${open_mpi[*]}, and the" \
+     "libraries that they load"
 [ $dry -eq 0 ] || exit 0
 work=$prefix/.setup
 mkdir -p "$work/archives/partial"
 : >"$work/status"
 empty_system=(-o Dir::State::status="$work/status" -o Debug::NoLocking=1 -o APT::Sandbox::User=root -o Acquire::Retries=3)
-if ! apt-cache show "${all[@]}" >/dev/null 2>&1; then
+if ! apt-cache show "${all[@]}" "${open_mpi[@]}" >/dev/null 2>&1; then
   # There are no package lists, and fetching them for the machine needs root: use private lists.
   mkdir -p "$work/lists/partial"
   empty_system+=(-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work")
@@ -215,10 +220,75 @@ closure() {
 base_packages() { { closure g++ make; dpkg-query -W -f '${Essential} ${Package}\n' | sed -n 's/^yes //p'; } | sort -u; }
 to_unpack=($(comm -23 <(closure "${all[@]}") <(base_packages)))
 [ ${#to_unpack[@]} -gt 0 ] || { echo "setup.sh: apt knows none of these packages: ${all[*]}" >&2; exit 1; }
-(cd "$work/archives" && apt-get -q "${empty_system[@]}" download "${to_unpack[@]}")
-for deb in "$work"/archives/*.deb; do dpkg-deb -x "$deb" "$prefix"; done
-rm -rf "$work"
+
+# download_into FOLDER PACKAGE...: unpacks the packages into the folder.
+download_into() {
+  local folder=$1 deb
+  shift
+  (cd "$work/archives" && apt-get -q "${empty_system[@]}" download "$@")
+  mkdir -p "$folder"
+  for deb in "$work"/archives/*.deb; do dpkg-deb -x "$deb" "$folder"; done
+  rm -f "$work"/archives/*.deb
+}
+needed_libraries() { readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' | sort -u; }
+
+# Copies from $work/open_mpi the parts of Open MPI 4 that mpirun and programs use on one machine, a tenth
+# of all. Not copied: the plugins of network cards (UCX, libfabric, verbs, PSM) and of OpenSHMEM, whose
+# libraries are large, ssh, compiler wrappers, Fortran. mpirun finds its plugins by OPAL_PREFIX, which
+# scripts/run.sh sets.
+copy_open_mpi() {
+  local from=$work/open_mpi lib=usr/lib/$multiarch plugin plugins pmix name queue copied=' '
+  plugins=$lib/openmpi/lib/openmpi3 pmix=$lib/pmix2
+  mkdir -p "$prefix/usr/bin" "$prefix/usr/share" "$prefix/$lib/openmpi/include" "$prefix/$plugins" "$prefix/$pmix/lib"
+  cp "$from"/usr/bin/{orterun,orted} "$prefix/usr/bin"
+  ln -sf orterun "$prefix/usr/bin/mpirun"
+  cp -r "$from/usr/share/openmpi" "$prefix/usr/share"
+  cp "$from/$lib/openmpi/include"/mpi*.h "$prefix/$lib/openmpi/include"
+  for plugin in "$from/$plugins"/*.so; do
+    needed_libraries "$plugin" | grep -qE '^lib(uc[pst]|fabric|ibverbs|rdmacm|psm|nl-|oshmem|mca_common_(ucx|ofi|verbs))' ||
+      cp "$plugin" "$prefix/$plugins"
+  done
+  cp -r "$from/$pmix/lib/pmix" "$prefix/$pmix/lib"
+  [ ! -d "$from/$pmix/share" ] || cp -r "$from/$pmix/share" "$prefix/$pmix"
+  ln -sf ../../libmpi.so.40 "$prefix/$lib/openmpi/lib/libmpi.so"
+  # Libraries of packages that every machine has are not in the folder $from.
+  cp -L "$from/$lib/libmpi.so.40" "$prefix/$lib"
+  queue=$(needed_libraries "$prefix/$lib/libmpi.so.40" "$prefix"/usr/bin/{orterun,orted} "$prefix/$plugins"/*.so "$prefix/$pmix/lib/pmix"/*.so)
+  while [ -n "$queue" ]; do
+    name=${queue%%$'\n'*}
+    queue=$(sed 1d <<<"$queue")
+    [[ $copied != *" $name "* ]] || continue
+    copied+="$name "
+    for folder in "$from/$lib" "$from/lib/$multiarch"; do
+      [ -e "$folder/$name" ] || continue
+      cp -L "$folder/$name" "$prefix/$lib"
+      queue+=$'\n'$(needed_libraries "$folder/$name")
+      queue=$(sed '/^$/d' <<<"$queue")
+      break
+    done
+  done
+}
+
+# Adds Open MPI to the folder, or reports why not: builds and tests also work without it.
+unpack_open_mpi() {
+  local version
+  version=$(apt-cache "${empty_system[@]}" show openmpi-bin 2>/dev/null | sed -n 's/^Version: \([0-9]*:\)\{0,1\}//p' | head -1)
+  if [[ $version != 4.* ]]; then
+    echo "setup.sh: without Open MPI: version 4 can be unpacked, and this system has '$version'" >&2
+    return
+  fi
+  # The headers' package depends on compilers and on headers of other libraries.
+  download_into "$work/open_mpi" $(comm -23 <(closure openmpi-bin) <(base_packages)) libopenmpi-dev
+  copy_open_mpi
+  printf '%s\n' "${open_mpi[@]}" >>"$prefix/packages"
+  PATH=$prefix/usr/bin:$PATH DEPS=$prefix scripts/run.sh -np 2 true ||
+    echo "setup.sh: warning: mpirun of $prefix does not run; the other packages are complete" >&2
+}
+
+download_into "$prefix" "${to_unpack[@]}"
 printf '%s\n' "${to_unpack[@]}" >"$prefix/packages"
+unpack_open_mpi
+rm -rf "$work"
 gpu_flag=()
 [ $gpu -eq 0 ] || gpu_flag=(--gpu)
 if ! CXX=$CXX "$0" --check --prefix "$prefix" "${gpu_flag[@]}"; then

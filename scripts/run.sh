@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Starts a program as several ranks, with mpirun of Open MPI, and lets the ranks save when the run is
+# stopped. Root may start it, and there may be more ranks than cores.
+#
+#   scripts/run.sh [--dry-run] -np N [OPTION OF MPIRUN...] PROGRAM [ARGUMENT...]
+#
+#   -np N       number of ranks
+#   --dry-run   print the command that would run, and stop
+#   --help      print this text
+#
+# Examples:
+#   scripts/run.sh -np 4 ./prog --flag
+#   scripts/run.sh -np 4 -x NAME --tag-output ./prog
+#
+# Exit codes: that of mpirun; 2 for wrong arguments or a missing mpirun. Another MPI library's mpirun gets
+# the arguments as they are, without the settings and without the treatment of signals below.
+#
+# Signals: SIGINT and SIGTERM to run.sh go to every rank of this machine, SIGHUP as SIGTERM. run.sh
+# then waits for the ranks as long as they need, and exits 0 if all of them do. SIGTERM to mpirun
+# counts as SIGTERM to run.sh, once. If a rank ends with an error or is killed, Open MPI ends the
+# other ranks within seconds, and run.sh exits with the code of the first one.
+#
+# From the environment: DEPS, the folder that scripts/setup.sh --prefix filled (default: ./deps of
+# the repository, if it exists). It is used if PATH has no mpirun. OMPI_MCA_* of Open MPI.
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+usage_error() {
+  echo "run.sh: $1" >&2
+  sed -n '/^#   \(-\|.* PROGRAM\)/s/^#   /  /p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+dry=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --dry-run) dry=1 ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) break ;;
+  esac
+  shift
+done
+[ "${1-}" = -np ] || usage_error "give the number of ranks first: -np N"
+[[ ${2-} =~ ^[1-9][0-9]*$ ]] || usage_error "-np '${2-}': the number of ranks must be a whole number of at least 1"
+[ $# -ge 3 ] || usage_error "give the program to run after -np $2"
+
+# ---- the launcher ---------------------------------------------------------------------------
+deps=${DEPS:-}
+[ -n "$deps" ] || { [ ! -d "$root/deps/usr" ] || deps=$root/deps; }
+[ -z "$deps" ] || deps=$(cd "$deps" 2>/dev/null && pwd) || usage_error "DEPS=$DEPS is not a folder"
+mpirun=$(PATH=$PATH${deps:+:$deps/usr/bin} command -v mpirun) || {
+  echo "run.sh: mpirun is missing in PATH${deps:+ and in $deps/usr/bin}" >&2
+  echo "  Run scripts/setup.sh to install Open MPI (Debian, Ubuntu; as root or through sudo)," >&2
+  echo "  or scripts/setup.sh --prefix deps, without root, to unpack it into ./deps." >&2
+  exit 2
+}
+
+settings=()
+# Open MPI that was only unpacked has other locations than those compiled into it.
+if [ -n "$deps" ] && [ "$mpirun" -ef "$deps/usr/bin/mpirun" ]; then
+  settings+=("OPAL_PREFIX=$deps/usr")
+  libraries=
+  for folder in "$deps"/usr/lib/*-linux-gnu; do
+    libraries+=$folder:
+    [ ! -d "$folder/pmix2" ] || settings+=("PMIX_LIBDIR=$folder/pmix2/lib" "PMIX_DATADIR=$folder/pmix2/share")
+  done
+  libraries+=${LD_LIBRARY_PATH:-}
+  settings+=("LD_LIBRARY_PATH=${libraries%:}")
+fi
+
+version=$(env "${settings[@]}" "$mpirun" --version 2>&1 | head -1)
+case $version in
+  *'Open MPI'* | *OpenRTE* | *PRRTE*) ;;
+  *)
+    echo "run.sh: $mpirun is not Open MPI ('$version'): run.sh only starts it, without settings of its own" >&2
+    [ $dry -eq 0 ] || { printf '%q ' "$mpirun" "$@"; echo; exit 0; }
+    exec "$mpirun" "$@" ;;
+esac
+
+# A user's option or variable takes precedence: the last --bind-to counts, and --mca comes before
+# OMPI_MCA_*. (mpirun rejects the same --mca given twice.)
+settings+=("OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}")
+options=(--allow-run-as-root --oversubscribe --bind-to none)
+# Without ssh, Open MPI 4 does not start even if all ranks are on this machine.
+command -v ssh >/dev/null || command -v rsh >/dev/null || settings+=("OMPI_MCA_plm=${OMPI_MCA_plm:-^rsh}")
+
+# mpirun that receives SIGTERM ends all ranks with exit code 1, a second later with SIGKILL. With the
+# signal blocked it keeps running, and the ranks, for which it unblocks all signals, get the signal
+# from here. The shell starts background jobs with SIGQUIT ignored, so that is undone as well.
+guard=('--default-signal=QUIT' '--block-signal=INT,TERM,HUP')
+if ! env "${guard[@]}" true 2>/dev/null; then
+  # GNU coreutils before 8.31. Open MPI waits this many seconds before SIGTERM, and again before
+  # SIGKILL; also when a rank fails.
+  guard=()
+  settings+=("OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-12}")
+fi
+command=(env "${guard[@]}" "${settings[@]}" "$mpirun" "${options[@]}" "$@")
+[ $dry -eq 0 ] || { printf '%q ' "${command[@]}"; echo; exit 0; }
+[ ${#guard[@]} -gt 0 ] || exec "${command[@]}"
+
+# ---- run --------------------------------------------------------------------------------------
+# The ranks that mpirun started on this machine, each the leader of a process group of its own. Other
+# children of mpirun, such as ssh to another machine, are not ranks.
+local_ranks() {
+  local child
+  # shellcheck disable=SC2013  # one line of several numbers
+  for child in $(cat /proc/"$pid"/task/*/children 2>/dev/null); do
+    ! grep -qz '^OMPI_COMM_WORLD_RANK=' "/proc/$child/environ" 2>/dev/null || echo "$child"
+  done
+}
+
+# Sends a signal to the ranks. Fails if there are none, because mpirun starts or ends.
+signal_ranks() {
+  local rank ranks
+  ranks=$(local_ranks)
+  for rank in $ranks; do kill -s "$1" -- "-$rank" 2>/dev/null || kill -s "$1" "$rank" 2>/dev/null; done
+  [ -n "$ranks" ]
+}
+
+# The bits of the signals that stop the run in /proc/PID/status. A signal that was ignored when this
+# script started (nohup, a script's background job) stays without effect.
+stop_bits=0
+for signal in HUP:1 INT:2 TERM:15; do
+  [[ $(trap -p "${signal%:*}") == *"''"* ]] || stop_bits=$((stop_bits | 1 << (${signal#*:} - 1)))
+done
+
+# Whether one of these signals was sent to mpirun itself, which blocks it.
+mpirun_has_signal() {
+  local name value
+  while read -r name value; do
+    [ "$name" != ShdPnd: ] || return $(((16#$value & stop_bits) == 0))
+  done 2>/dev/null <"/proc/$pid/status"
+  return 1
+}
+
+# Passes a signal on. mpirun may have no ranks yet. SIGUSR1 comes from watch(), and counts if run.sh
+# itself got no signal.
+num_signals=0
+# shellcheck disable=SC2317  # called by traps
+forward() {
+  local try
+  num_signals=$((num_signals + 1))
+  if [ "$1" = USR1 ]; then
+    [ "$num_signals" -eq 1 ] || return
+    set -- TERM
+  fi
+  for ((try = 0; try < 20; ++try)); do
+    signal_ranks "$1" && return
+    kill -0 "$pid" 2>/dev/null || return
+    sleep 0.5
+  done
+  echo "run.sh: SIG$1 arrived, but no rank runs on this machine: killing mpirun" >&2
+  kill -s KILL "$pid" 2>/dev/null
+}
+
+# Looks after mpirun twice per second, and reports a signal to it as SIGUSR1. If run.sh is killed, the
+# ranks get SIGTERM.
+watch() {
+  local parent reported=0
+  trap '' INT TERM HUP
+  while kill -0 "$pid" 2>/dev/null; do
+    read -r _ _ _ parent _ <"/proc/$BASHPID/stat"
+    [ "$parent" = $$ ] || { signal_ranks TERM; return; }
+    [ $reported -eq 1 ] || ! mpirun_has_signal || { reported=1; kill -s USR1 $$; }
+    sleep 0.5
+  done
+}
+
+trap 'forward INT' INT
+trap 'forward TERM' TERM HUP
+trap 'forward USR1' USR1
+"${command[@]}" <&0 &
+pid=$!
+watch </dev/null >/dev/null 2>&1 &
+# A signal ends `wait` early, with a code that is not that of mpirun.
+num_handled=-1
+while [ "$num_handled" -ne $num_signals ]; do
+  num_handled=$num_signals
+  wait "$pid"
+  code=$?
+done
+exit "$code"
