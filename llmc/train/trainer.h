@@ -28,6 +28,7 @@
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/train_step.h"
+#include "llmc/train/watch/replica_check.h"
 #include "llmc/train/watch/reporter.h"
 #include "llmc/train/watch/run_record.h"
 #include "llmc/train/watch/summary.h"
@@ -192,6 +193,10 @@ class Trainer {
         return result;
       });
     });
+    const std::int64_t verify_every = config_.ranks.verify_every;
+    if (verify_every > 0 && position_.step % verify_every == 0) {
+      check_replicas(engine_.state(), position_.step, *loss_, exchange_, engine_.stream());
+    }
     Interruption::set_activity(RunActivity::between, position_.step);
   }
 

@@ -203,6 +203,25 @@ class TrainingState {
     collector_.collect(spec, first, stream, moment_of(first_moment_));
     collector_.collect(spec, second, stream, moment_of(second_moment_));
   }
+  // Calls visit(kind, parameter, values, count, whole) for everything that this rank keeps between
+  // steps; `values` are in device memory, and `whole` means that every rank keeps the same.
+  template <class Visit>
+  void visit_kept(const Visit& visit) const {
+    for (const ParameterSpec& spec : table().specs()) {
+      const OwnedPart part = layout_.own_values(spec);
+      if (layout_.shards_weights()) {
+        visit("weights", spec, weights_.owned(part), part.size, false);
+      } else {
+        visit("weights", spec, weights_.whole(spec), spec.size(), true);
+      }
+      const bool whole = layout_.shards() == 1;
+      if constexpr (!std::is_same_v<T, float>) {
+        visit("master weights", spec, master(part), part.size, whole);
+      }
+      visit("first moments", spec, first_moment_.data + part.shard_offset, part.size, whole);
+      visit("second moments", spec, second_moment_.data + part.shard_offset, part.size, whole);
+    }
+  }
   OptimizerState optimizer_state(Stream& stream) {
     OptimizerState state{};
     copy_to_host(&state, optimizer_.data, 1, stream);

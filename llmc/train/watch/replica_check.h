@@ -1,0 +1,78 @@
+// --verify-every: compares what several ranks hold in equal copies. A difference means that a rank
+// computed something else: broken memory, a broken link, a defect.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/comm/exchange.h"
+#include "llmc/train/training_state.h"
+
+namespace llmc {
+
+namespace replica_check_detail {
+
+struct Copy {
+  std::string name;  // "the weights of h.0.ln_1.weight"
+  bool whole = true;
+  std::int64_t hash = 0;
+};
+
+template <class U>
+std::int64_t hash_of(const U* values, std::int64_t count, Stream& stream) {
+  std::vector<U> host(static_cast<std::size_t>(count));
+  copy_to_host(host.data(), values, count, stream);
+  stream.synchronize();
+  Checksum sum;
+  sum.add(std::as_bytes(std::span(host)));
+  return static_cast<std::int64_t>(sum.value());
+}
+
+template <class T>
+std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream) {
+  std::vector<Copy> copies = {{"the loss", true, std::bit_cast<std::int64_t>(loss)}};
+  const OptimizerState optimizer = state.optimizer_state(stream);
+  Checksum sum;
+  sum.add(std::as_bytes(std::span(&optimizer, 1)));
+  copies.push_back({"the counters of the optimizer", true, static_cast<std::int64_t>(sum.value())});
+  state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
+                       std::int64_t count, bool whole) {
+    copies.push_back({std::string("the ") + kind + " of " + spec.name, whole,
+                      hash_of(values, count, stream)});
+  });
+  return copies;
+}
+
+}  // namespace replica_check_detail
+
+// Throws on all ranks, with equal texts, if a rank holds other values than a lower rank that must
+// hold the same. `loss` of the step. All ranks call this together.
+template <class T>
+void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exchange& exchange,
+                    Stream& stream) {
+  using namespace replica_check_detail;
+  const std::vector<Copy> copies = copies_of(state, loss, stream);
+  std::vector<std::int64_t> own;
+  for (const Copy& copy : copies) own.push_back(copy.hash);
+  const std::vector<std::int64_t> all = exchange.all_gather(own);
+  const Mesh& mesh = state.ranks().mesh();
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    for (int rank = 1; rank < mesh.ranks; ++rank) {
+      const int lower = copies[i].whole ? 0 : mesh.shard_rank(rank);
+      const auto hash = [&](int r) { return all[static_cast<std::size_t>(r) * copies.size() + i]; };
+      if (hash(rank) == hash(lower)) continue;
+      fail("after step " + std::to_string(step) + ", rank " + std::to_string(rank) +
+               " and rank " + std::to_string(lower) + " differ in " + copies[i].name,
+           "resume from the last checkpoint without the machine of one of them; a run on other "
+           "machines shows which is right");
+    }
+  }
+}
+
+}  // namespace llmc
