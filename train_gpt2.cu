@@ -185,10 +185,12 @@ void run(Request request, World& world) {
 }
 
 // Reports an error of this rank. Ranks often meet the same error: each waits for those before it,
-// the first of which ends all.
-void report_error(const ProcessInfo& process, const std::string& text) {
-  constexpr double kSecondsPerRank = 0.5, kMaxSeconds = 10;
-  const double seconds = std::min(kSecondsPerRank * process.rank, kMaxSeconds);
+// the first of which ends all. Before the ranks are connected, only the launcher does that, within
+// two or three seconds.
+void report_error(const ProcessInfo& process, bool connected, const std::string& text) {
+  constexpr double kSecondsPerRank = 0.5, kLauncherSeconds = 5, kMaxSeconds = 10;
+  const double launcher = connected || process.rank == 0 ? 0 : kLauncherSeconds;
+  const double seconds = std::min(launcher + kSecondsPerRank * process.rank, kMaxSeconds);
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   const std::string rank = process.ranks > 1 ? "rank " + std::to_string(process.rank) + ": " : "";
   Notice::error("train_gpt2: " + rank + text);
@@ -232,7 +234,7 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
     run(std::move(request), *world);
     return kExitOk;
   } catch (const std::exception& error) {
-    report_error(process, error_text(error, train_settings()));
+    report_error(process, world != nullptr, error_text(error, train_settings()));
     if (world) world->abort(kExitFailed);
     return kExitFailed;
   }
@@ -246,7 +248,7 @@ int main(int argc, char** argv) {
   try {
     process = process_info_from_environment();
   } catch (const std::exception& error) {
-    report_error(process, error.what());
+    report_error(process, false, error.what());
     return kExitFailed;
   }
   return main_of_rank(argc, argv, process);

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Tests train_gpt2 on several ranks, which are processes that scripts/run.sh starts.
+
+    python3 test/test_rank_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does. Skipped if the program was built without MPI or mpirun is missing.
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from runner import Skip, expect
+from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
+from test_programs import ROOT, run_program_tests, same_state
+
+RUN = ROOT / "scripts/run.sh"
+# A tiny eps would turn differences of rounding into steps of +-lr.
+TRAIN = [*with_flags(TINY, layers=3, heads=2, channels=16, batch_size=2), *QUIET, "--eps", 1e-4, "--seed", 5]
+LAUNCHER_PREFIXES = ("OMPI_", "PMI", "SLURM_")
+SECONDS_TO_END = 30
+
+
+def environment():
+    return {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER_PREFIXES)}
+
+
+def launch(program, ranks, *arguments, **more):
+    """Starts ranks of the program, in a process group of their own."""
+    words = [RUN, "-np", ranks, program.binary, *arguments]
+    return subprocess.Popen([str(word) for word in words], cwd=program.folder, text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                            env={**environment(), **more})
+
+
+def mpirun(program, ranks, *arguments, code=0, **more):
+    """Runs ranks of the program. Returns stdout and stderr."""
+    require_mpi(program)
+    process = launch(program, ranks, *arguments, **more)
+    try:
+        out, messages = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    expect(process.returncode == code, f"exit code {process.returncode}, not {code}: {messages[-1500:]}")
+    return out, messages
+
+
+def require_mpi(program):
+    if subprocess.run([RUN, "--dry-run", "-np", "1", "true"], capture_output=True, check=False).returncode == 2:
+        raise Skip("mpirun is missing")
+    libraries = subprocess.run(["ldd", program.binary], capture_output=True, text=True, check=False).stdout
+    if "libmpi" not in libraries:
+        raise Skip("the program was built without MPI")
+
+
+def steps(program, log):
+    return [line for line in program.log(log) if "loss" in line]
+
+
+def close(a, b, tolerance):
+    return abs(a - b) <= tolerance * max(abs(a), abs(b), 1e-30)
+
+
+def expect_equal_runs(program, log, whole, tolerance=2e-6):
+    """The two logs have the same tokens, and losses and norms within the tolerance."""
+    ours, theirs = ([line for line in program.log(name) if "resumed" not in line] for name in (log, whole))
+    pairs = list(zip(ours, theirs, strict=True))
+    for ours, theirs in pairs:
+        for key in ("step", "tokens", "token_hash", "task"):
+            expect(ours.get(key) == theirs.get(key), f"{log}: {key}: {ours}, not {theirs}")
+        for key in ("loss", "val_loss", "grad_norm", "token_nll", "accuracy"):
+            if key in theirs:
+                expect(close(ours[key], theirs[key], tolerance), f"{log}: {key} {ours[key]}, not {theirs[key]}")
+    expect(len(pairs) > 3, pairs)
+
+
+def make_tasks(program):
+    (program.folder / "text2.txt").write_text("the lazy dog " * 12)
+    with open(program.folder / "words.jsonl", "w", encoding="utf-8") as file:
+        for i in range(5):
+            file.write(json.dumps({"text": "fox " * (i % 3 + 1) + "dog"}) + "\n")
+    return ["--eval", "perplexity:text2.txt,lambada:words.jsonl", "--eval-every", 2, "--eval-batches", 5]
+
+
+def test_ranks_compute_the_run_of_one_rank(program):
+    tasks = make_tasks(program)
+    run = [*with_flags(TRAIN, eval_every=2), *tasks[:2], "--eval-batches", 5, "--steps", 4, "--dropout", 0.1,
+           "--grad-clip", 0.5]
+    one = program.run(*run, "--grad-accum", 12, "--log", "one.jsonl").stdout
+    layouts = [(2, 0, 0), (2, 3, 0), (3, 1, 0), (4, 2, 2), (4, 3, 2)]
+    for ranks, zero, group in layouts:
+        log = f"{ranks}-{zero}.jsonl"
+        out, messages = mpirun(program, ranks, *run, "--grad-accum", 12 // ranks, "--zero", zero, "--shard-group", group,
+                               "--verify-every", 2, "--log", log)
+        expect_equal_runs(program, log, "one.jsonl")
+        expect(re.sub(r"[0-9.]+", "#", out) == re.sub(r"[0-9.]+", "#", one), f"{ranks} ranks: {out}")
+        for text in ("model:", "run:", "done:", "MFU:"):
+            expect(messages.count(f"\n{text}") + messages.startswith(text) == 1, f"'{text}' is not there once: {messages}")
+
+
+def test_a_step_s_parts_add_up_and_its_bytes_are_those_of_the_dry_run(program):
+    for ranks, zero, dtype in ((2, 1, "bf16"), (3, 3, "fp32"), (4, 2, "fp32")):
+        run = [*TRAIN, "--steps", 3, "--grad-accum", 2, "--zero", zero, "--dtype", dtype]
+        log = f"{ranks}.jsonl"
+        messages = mpirun(program, ranks, *run, "--log", log)[1]
+        plan = program.run(*run, "--dry-run", "--ranks", ranks)
+        bytes_of_step = int(re.findall(r"in all: (\d+) bytes", plan.stdout)[-1])
+        for line in steps(program, log)[1:]:
+            parts = [line[f"{part}_ms"] for part in ("fwd", "bwd", "comm", "optimizer", "data", "other")]
+            expect(close(sum(parts), line["step_ms"], 1e-9) and min(parts) >= 0, line)
+            expect(line["ranks"] == ranks and line["comm_bytes"] == bytes_of_step, (line, plan.stdout))
+            expect(line["host_mem_mb"] >= line["host_mem_mb_max"] > 0, line)
+        in_all = re.search(r"in all: \d+ bytes \(([0-9.]+ MiB)\)", plan.stdout)[1]
+        expect(f"{ranks} ranks on this device, each with " in messages and f"in all {in_all}\n" in messages,
+               (messages, plan.stdout))
+
+
+def test_a_checkpoint_resumes_with_other_ranks_and_stages(program):
+    run = [*TRAIN, "--dropout", 0.1, "--out", "run", "--log", "run.jsonl"]
+    program.run(*TRAIN, "--dropout", 0.1, "--steps", 8, "--grad-accum", 12, "--log", "whole.jsonl")
+    mpirun(program, 4, *run, "--steps", 8, "--stop-after", 2, "--grad-accum", 3, "--zero", 3)
+    messages = mpirun(program, 3, "--out", "run", "--resume", "--stop-after", 2, "--grad-accum", 4, "--zero", 2)[1]
+    for note in ("--zero was 3, it is 2 now", "--ranks was 4, it is 3 now", "--grad-accum was 3, it is 4 now"):
+        expect(f"resume: {note}\n" in messages, messages)
+    program.run("--out", "run", "--resume", "--stop-after", 2, "--grad-accum", 12)
+    mpirun(program, 2, "--out", "run", "--resume", "--grad-accum", 6, "--zero", 1)
+    expect_equal_runs(program, "run.jsonl", "whole.jsonl")
+
+
+def test_an_interrupted_run_of_ranks_continues_bit_by_bit(program):
+    run = [*TRAIN, "--steps", 4, "--dropout", 0.1, "--dtype", "bf16", "--stochastic-rounding", "--zero", 3]
+    mpirun(program, 3, *run, "--out", "whole", "--log", "whole.jsonl")
+    mpirun(program, 3, *run, "--out", "parts", "--log", "parts.jsonl", "--stop-after", 2)
+    mpirun(program, 3, "--out", "parts", "--resume")
+    expect(same_state(program.folder / "whole/step_000004", program.folder / "parts/step_000004"), "another state")
+    expect([line["loss"] for line in steps(program, "whole.jsonl")] ==
+           [line["loss"] for line in steps(program, "parts.jsonl")], "other losses")
+
+
+def test_signals_to_all_ranks_end_the_run_with_everything_saved(program):
+    require_mpi(program)
+    (program.folder / "val.txt").write_text("the quick brown fox\n" * 400)
+    busy = [*with_flags(TRAIN, eval_every=3, sample_every=4), "--val", "val.txt", "--eval-batches", 0, "--sample-length", 7,
+            "--checkpoint-every", 5, "--steps", 10 ** 9, "--zero", 3, "--keep-checkpoints", 2]
+    for number, (kind, seconds) in enumerate(((signal.SIGTERM, 0.3), (signal.SIGINT, 0.9))):
+        process = launch(program, 3, *busy, "--out", f"run{number}", "--log", f"run{number}.jsonl")
+        text = wait_for(process, "step 2")
+        time.sleep(seconds)
+        process.send_signal(kind)
+        messages = text + process.communicate(timeout=SECONDS_TO_END)[1]
+        expect(process.returncode == 0, f"{kind}: exit code {process.returncode}: {messages[-800:]}")
+        saved = re.search(r"interrupted by SIG\w+ after step (\d+): saved run\d/step_(\d+)", messages)
+        expect(saved and int(saved[1]) == int(saved[2]), messages[-800:])
+        expect(steps(program, f"run{number}.jsonl")[-1]["step"] == int(saved[1]), "the log has another last step")
+
+
+def test_one_rank_that_gets_a_signal_ends_the_run_too(program):
+    require_mpi(program)
+    script = 'exec 9<&0; if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then echo $$ > pid; fi; exec "$@"'
+    process = subprocess.Popen([str(word) for word in [
+        RUN, "-np", 3, "bash", "-c", script, "x", program.binary, *TRAIN, "--steps", 10 ** 9, "--out", "run"]],
+        cwd=program.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    text = wait_for(process, "step 2")
+    os.kill(int((program.folder / "pid").read_text()), signal.SIGTERM)
+    messages = text + process.communicate(timeout=SECONDS_TO_END)[1]
+    expect(process.returncode == 0 and "interrupted by SIGTERM after step" in messages, messages[-800:])
+
+
+def test_an_error_on_one_rank_ends_all_and_is_printed_once(program):
+    require_mpi(program)
+    # Rank 1 reads another text than the others, which does not exist.
+    script = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then set -- "${@/text.txt/missing.txt}"; fi; exec "$@"'
+    begin = time.monotonic()
+    result = subprocess.run([str(word) for word in [
+        RUN, "-np", 3, "bash", "-c", script, "x", program.binary, *TRAIN, "--steps", 10 ** 9]],
+        cwd=program.folder, text=True, capture_output=True, timeout=SECONDS_TO_END, check=False, env=environment())
+    expect(result.returncode == 1, result)
+    expect(result.stderr.count("train_gpt2: rank 1: ") == 1 and "missing.txt" in result.stderr, result)
+    expect(time.monotonic() - begin < SECONDS_TO_END, "the others did not end")
+    # All ranks meet this error.
+    messages = mpirun(program, 3, *TRAIN, "--steps", 2, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, code=1)[1]
+    expect(messages.count("updates in a row were skipped") == 1 and "rank 0: 1 updates" in messages, messages)
+
+
+def test_a_killed_rank_ends_the_run(program):
+    require_mpi(program)
+    script = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then echo $$ > pid; fi; exec "$@"'
+    process = subprocess.Popen([str(word) for word in [
+        RUN, "-np", 2, "bash", "-c", script, "x", program.binary, *TRAIN, "--steps", 10 ** 9]],
+        cwd=program.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    wait_for(process, "step 2")
+    os.kill(int((program.folder / "pid").read_text()), signal.SIGKILL)
+    process.communicate(timeout=SECONDS_TO_END)
+    expect(process.returncode != 0, "exit code 0")
+
+
+def test_a_log_that_cannot_be_written_ends_all_ranks_after_a_save(program):
+    if not os.path.exists("/dev/full"):
+        raise Skip("there is no /dev/full")
+    messages = mpirun(program, 2, *TRAIN, "--steps", 50, "--out", "run", "--log", "/dev/full", code=1)[1]
+    expect(messages.count("No space left on device") == 1, messages)
+
+
+def test_wrong_flags_are_reported_once(program):
+    for arguments, text in ((["--stepz", 3], "--stepz"), (["--zero", 4], "--zero"),
+                            (["--ranks", 4], "--ranks is for --dry-run and --print-mesh")):
+        messages = mpirun(program, 3, *TRAIN, *arguments, code=2)[1]
+        expect(messages.count("train_gpt2: ") == 1 and text in messages, messages)
+    messages = mpirun(program, 4, *TRAIN, "--shard-group", 3, code=1)[1]
+    expect(messages.count("--shard-group 3 does not divide the 4 ranks") == 1 and "use one of 1, 2, 4" in messages, messages)
+    messages = mpirun(program, 2, *TRAIN, "--comm", "nccl", code=1)[1]
+    expect(messages.count("--comm nccl: this build has no NCCL") == 1, messages)
+
+
+MESH_4_2 = """\
+rank 0: replica 0 of 2, shard 0 of 2; shard group 0 1; replica group 0 2
+rank 1: replica 0 of 2, shard 1 of 2; shard group 0 1; replica group 1 3
+rank 2: replica 1 of 2, shard 0 of 2; shard group 2 3; replica group 0 2
+rank 3: replica 1 of 2, shard 1 of 2; shard group 2 3; replica group 1 3
+"""
+MESH_3 = """\
+rank 0: replica 0 of 1, shard 0 of 3; shard group 0 1 2; replica group 0
+rank 1: replica 0 of 1, shard 1 of 3; shard group 0 1 2; replica group 1
+rank 2: replica 0 of 1, shard 2 of 3; shard group 0 1 2; replica group 2
+"""
+
+
+def test_the_mesh_is_printed_without_a_run(program):
+    expect(program.run("--print-mesh", "--ranks", 4, "--shard-group", 2).stdout == MESH_4_2, "4 ranks planned")
+    expect(mpirun(program, 4, "--print-mesh", "--shard-group", 2)[0] == MESH_4_2, "4 ranks started")
+    expect(mpirun(program, 3, "--print-mesh")[0] == MESH_3, "3 ranks started")
+
+
+def test_a_dry_run_of_many_ranks_reads_no_text(program):
+    big = ["--layers", 36, "--heads", 32, "--channels", 4096, "--context", 1024, "--vocab-size", 50257, "--dtype", "bf16"]
+    plan = program.run(*big, "--dry-run", "--ranks", 64, "--zero", 3).stdout
+    expect("model: 7459729408 parameters, bf16\n" in plan and "ranks 0 to 63, each:\n" in plan, plan)
+    expect("dry-run" not in program.run("--train", "missing.txt", "--dry-run").stdout, "a dry run reads its text")
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "train_gpt2"))
