@@ -196,7 +196,7 @@ INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale run_data stochastic_rounding training zero
+GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale rank_state run_data stochastic_rounding training zero
 GROUP_model.cu       := device device_block device_launcher device_mma infer_decoder model parameters profiler read_ahead
 GROUP_ops.cu         := attention bias_gradient classifier comm embedding gelu infer_ops layernorm matmul optimizer
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \

@@ -119,7 +119,7 @@ class FrozenParameters final : public ParameterSource {
  public:
   FrozenParameters(ParameterSource& source, IsFrozen is_frozen)
       : source_(source), is_frozen_(std::move(is_frozen)) {}
-  void acquire(int block) override { source_.acquire(block); }
+  void acquire(int block, int next) override { source_.acquire(block, next); }
   void release(int block) override { source_.release(block); }
   void gradients_ready(int block) override { source_.gradients_ready(block); }
   WeightView weight(const ParameterSpec& spec) override { return source_.weight(spec); }

@@ -115,9 +115,12 @@ class Gpt2 {
     const ProfileScope scope("forward", context.stream);
     const Pass pass{batch, options, context};
     Residual<T> x{stage_input(stage, saved, rows), {}};
-    if (stage.embedding) embed(stage_input(stage, saved, rows), pass);
+    if (stage.embedding) embed(stage_input(stage, saved, rows), stage, pass);
     for (std::int64_t l = stage.first; l < stage.end; ++l) {
-      source_.acquire(layer_block(l));
+      const bool is_last = l + 1 == stage.end;
+      source_.acquire(layer_block(l), !is_last     ? layer_block(l + 1)
+                                      : stage.head ? final_block()
+                                                   : kNoBlock);
       x = blocks_[l].forward(saved.block(l, rows), x, work_, attend, pass);
       source_.release(layer_block(l));
     }
@@ -135,11 +138,12 @@ class Gpt2 {
                 const LossOptions& loss, Context& context, const PassOptions& options = {}) {
     const Pass pass{batch, options, context};
     const std::int64_t rows = batch.rows();
+    source_.backward_begins();
     if (stage.head) head_backward(saved, loss, pass);
     const ProfileScope scope("backward", context.stream);
-    if (stage.head) final_norm_backward(saved, pass);
+    if (stage.head) final_norm_backward(saved, layer_block(stage.end - 1), pass);
     for (std::int64_t l = stage.end - 1; l >= stage.first; --l) {
-      source_.acquire(layer_block(l));
+      source_.acquire(layer_block(l), l > stage.first ? layer_block(l - 1) : kNoBlock);
       blocks_[l].backward(saved.block(l, rows), work_, pass);
       source_.release(layer_block(l));
       source_.gradients_ready(layer_block(l));
@@ -157,8 +161,8 @@ class Gpt2 {
 
   int final_block() const { return layer_block(config_.layers); }
 
-  void embed(Tensor<T, 2> out, const Pass& pass) {
-    source_.acquire(kEmbeddingBlock);
+  void embed(Tensor<T, 2> out, const Stage& stage, const Pass& pass) {
+    source_.acquire(kEmbeddingBlock, layer_block(stage.first));
     embedding_.forward(out, pass.batch, pass.context);
     pass.drop(out, embedding_dropout(pass.options));
     source_.release(kEmbeddingBlock);
@@ -166,10 +170,9 @@ class Gpt2 {
 
   void embedding_backward(const Pass& pass) {
     const Tensor<T, 2> d_residual = work_.d_residual(pass.rows());
-    source_.acquire(kEmbeddingBlock);
+    source_.acquire_gradients(kEmbeddingBlock);
     pass.drop(d_residual, embedding_dropout(pass.options));
     embedding_.backward(d_residual, pass.batch, pass.context);
-    source_.release(kEmbeddingBlock);
     source_.gradients_ready(kEmbeddingBlock);
   }
 
@@ -178,15 +181,15 @@ class Gpt2 {
   void head_backward(Activations<T>& saved, const LossOptions& loss, const Pass& pass) {
     const std::int64_t rows = pass.rows();
     const ProfileScope scope("head", pass.context.stream);
-    source_.acquire(kEmbeddingBlock);
+    source_.acquire(kEmbeddingBlock, final_block());
     head_.backward(work_.d_btc(rows), saved.losses(rows), work_.logits(), saved.final_hidden(rows),
                    pass.batch.targets, loss, pass.context);
     source_.release(kEmbeddingBlock);
   }
 
-  void final_norm_backward(Activations<T>& saved, const Pass& pass) {
+  void final_norm_backward(Activations<T>& saved, int next, const Pass& pass) {
     const std::int64_t rows = pass.rows();
-    source_.acquire(final_block());
+    source_.acquire(final_block(), next);
     ln_f_.backward(work_.d_residual(rows), work_.d_btc(rows), saved.residual_out(rows),
                    saved.final_statistics(rows), {}, pass.context);
     source_.release(final_block());

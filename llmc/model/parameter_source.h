@@ -28,6 +28,7 @@ struct WeightView {
 // Block numbers (ParameterSpec::block): the embeddings are block 0, layer l is block l + 1, and the
 // final norm is the block after the last layer.
 inline constexpr int kEmbeddingBlock = 0;
+inline constexpr int kNoBlock = -1;
 inline int layer_block(std::int64_t l) {
   return static_cast<int>(l) + 1;
 }
@@ -37,10 +38,18 @@ class ParameterSource {
   virtual ~ParameterSource() = default;
 
   // The weights of the block may be read between acquire(block) and release(block), in stream
-  // order. ParameterSpec::block numbers the blocks.
-  virtual void acquire(int block) = 0;
+  // order. ParameterSpec::block numbers the blocks. `next`: the block that the pass acquires after
+  // this one, as far as it knows.
+  virtual void acquire(int block, int next = kNoBlock) = 0;
   virtual void release(int block) = 0;
-  // Called when the backward pass has added to all gradients of the block, in stream order.
+
+  // The backward pass begins. It adds to gradients from the head to the embeddings. The head is the
+  // first to add to those of the embedding block, because it shares the token embeddings, and the
+  // embedding is the last.
+  virtual void backward_begins() {}
+  // Gradients of the block are about to be added to, and no weights of it are read.
+  virtual void acquire_gradients(int) {}
+  // The backward pass has added to all gradients of the block, in stream order.
   virtual void gradients_ready(int block) = 0;
 
   virtual WeightView weight(const ParameterSpec& spec) = 0;
@@ -57,7 +66,7 @@ class ResidentParameters final : public ParameterSource {
   ResidentParameters(const Tensor<T, 1>& weights, const Tensor<float, 1>* gradients)
       : weights_(weights), gradients_(gradients) {}
 
-  void acquire(int) override {}
+  void acquire(int, int) override {}
   void release(int) override {}
   void gradients_ready(int) override {}
   WeightView weight(const ParameterSpec& spec) override {

@@ -14,7 +14,7 @@ class ShardedParameters final : public ParameterSource {
   ShardedParameters(WeightBuckets<T>& weights, GradientBuckets* gradients, Stream& compute)
       : weights_(weights), gradients_(gradients), compute_(compute) {}
 
-  void acquire(int block) override { weights_.acquire(block, compute_); }
+  void acquire(int block, int next) override { weights_.acquire(block, next, compute_); }
   void release(int) override {}
   void gradients_ready(int block) override {
     if (gradients_ != nullptr) gradients_->ready(block);

@@ -53,28 +53,19 @@ class WeightBuckets {
     fail("a pass reads weights of block " + std::to_string(spec.block) + ", which is not acquired");
   }
 
-  // Later work of `compute` may read the block.
-  void acquire(int block, Stream& compute) {
+  // Later work of `compute` may read the block. Begins to gather block `next` as well, unless that
+  // is kNoBlock.
+  void acquire(int block, int next, Stream& compute) {
     if (!layout_.shards_weights()) return;
-    for (Slot& slot : slots_) {
-      if (slot.block == block) return;
-    }
-    Slot& slot = block == kEmbeddingBlock ? slots_[0] : slots_[next_slot_];
-    if (block != kEmbeddingBlock) next_slot_ = 3 - next_slot_;
-    const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
-    // `compute` may still read the block that was in the slot.
-    ranks_.communicate(compute, [&] {
-      ranks_.shard().all_gather<T>(make_tensor(slot.bucket.data, bucket.stored),
-                                   make_tensor(kept_.data + bucket.shard_offset, bucket.piece),
-                                   ranks_.stream());
-    });
-    ranks_.lead(compute);
-    slot.block = block;
+    Slot& slot = gathered(block, nullptr, compute);
+    if (!slot.is_ready) ranks_.wait(compute, slot.gathered);
+    slot.is_ready = true;
+    if (next != kNoBlock) gathered(next, &slot, compute);
   }
 
   // Call after kept weights have changed: blocks are gathered again.
   void forget() {
-    for (Slot& slot : slots_) slot.block = -1;
+    for (Slot& slot : slots_) slot.block = kNoBlock;
   }
 
   // Call after the rank's own parts have changed on `compute`: the whole weights follow.
@@ -94,14 +85,44 @@ class WeightBuckets {
  private:
   struct Slot {
     Tensor<T, 1> bucket;
-    int block = -1;  // whose weights it holds
+    int block = kNoBlock;  // whose weights it holds
+    Event gathered;
+    bool is_ready = false;  // the compute stream has waited for `gathered`
+    std::int64_t last_use = 0;
   };
+
+  // The slot of a block. If there is none, gathers the block into the slot that was not used for
+  // longest, other than `kept`. The gather comes after the present work of `compute`, which may
+  // still read the block that was in the slot.
+  Slot& gathered(int block, const Slot* kept, Stream& compute) {
+    Slot* oldest = nullptr;
+    for (Slot& slot : slots_) {
+      const bool fits = (block == kEmbeddingBlock) == (&slot == &slots_[0]);
+      if (slot.block == block) oldest = &slot;
+      if (slot.block == block) break;
+      if (!fits || &slot == kept) continue;
+      if (oldest == nullptr || slot.last_use < oldest->last_use) oldest = &slot;
+    }
+    Slot& slot = *oldest;
+    slot.last_use = ++num_uses_;
+    if (slot.block == block) return slot;
+    const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
+    ranks_.communicate(compute, [&] {
+      ranks_.shard().all_gather<T>(make_tensor(slot.bucket.data, bucket.stored),
+                                   make_tensor(kept_.data + bucket.shard_offset, bucket.piece),
+                                   ranks_.stream());
+    });
+    slot.gathered.record(ranks_.stream());
+    slot.block = block;
+    slot.is_ready = false;
+    return slot;
+  }
 
   const ShardLayout& layout_;
   Ranks& ranks_;
   Tensor<T, 1> kept_;
   std::array<Slot, 3> slots_;  // the first is for the embeddings
-  int next_slot_ = 1;
+  std::int64_t num_uses_ = 0;
 };
 
 }  // namespace llmc
