@@ -148,7 +148,7 @@ TEST_SUITE("rank state") {
   }
 
   TEST_CASE("the loss is the mean over the targets of a step, however they are spread") {
-    // Of 4 micro-batches, the first has 2 targets, the second 8, the third none, the fourth 3. On
+    // There are 4 micro-batches: the first has 2 targets, the second 8, the third none, the fourth 3. On
     // two ranks, the first rank has the first and the third.
     const auto masked = [](std::int64_t first, std::int64_t B) {
       Batch batch = random_batch(first, B);

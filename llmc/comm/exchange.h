@@ -71,7 +71,7 @@ class Exchange {
     all_->wait(*stream_);
   }
 
-  // Whether any rank says so.
+  // Whether it is true for any rank.
   bool any(bool own) {
     const std::vector<std::int64_t> all = all_gather<std::int64_t>({own ? 1 : 0});
     return std::ranges::find(all, 1) != all.end();

@@ -40,7 +40,7 @@ class ModelRunner {
                const PassOptions& options = {}) {
     model_.forward(activations_, batch, context_, options, attend);
   }
-  // Of the last forward pass, with the same options. Adds to the parameter gradients of the model's
+  // The backward pass of the last forward pass, with the same options. Adds to the parameter gradients of the model's
   // source.
   void backward(const DeviceBatch& batch, const LossOptions& loss,
                 const PassOptions& options = {}) {

@@ -100,7 +100,7 @@ void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
   moments.finish();
 }
 
-// What a rank other than the first does while that one writes.
+// The part of the other ranks in write_tensors() of rank 0.
 template <class T>
 void send_tensors(TrainingState<T>& state, Stream& stream) {
   const auto nothing = [](const std::string&, const float*, std::int64_t) {};

@@ -1,4 +1,4 @@
-// What ranks on the same machine share: a device, processors.
+// Resources that ranks on the same machine share: a device, processors.
 #pragma once
 
 #include <sched.h>

@@ -25,7 +25,7 @@ class StopAgreement {
   bool requested() const { return requested_; }
   bool failed() const { return failed_; }
 
-  // This rank cannot go on after the next agreement.
+  // This rank must stop at the next agreement.
   void report_failure() { own_failure_ = true; }
 
   // All ranks call this together. Returns requested().

@@ -14,7 +14,7 @@
 
 namespace llmc {
 
-// Of one rank. -1: unknown.
+// The numbers of one rank. -1: unknown.
 struct StepNumbers {
   std::int64_t stop = 0;         // StopAgreement::own()
   std::uint64_t token_hash = 0;  // token_hash.h, of this rank's windows
@@ -31,7 +31,7 @@ inline std::int64_t step_exchange_bytes(std::int64_t N) {
   return (static_cast<std::int64_t>(sizeof(StepNumbers)) + kAgreement) * (N - 1);
 }
 
-// Of all ranks.
+// The numbers of all ranks.
 class RankNumbers {
  public:
   // All ranks call this together.
