@@ -7,6 +7,7 @@
 #   profile   toy runs, then the time of each operation in a step of GPT-2 124M, next to predictions
 #   correct   build, all tests on the GPU, compute-sanitizer on short training runs
 #   train     GPT-2 124M next to PyTorch: 200 losses from the same weights and batches, then speed
+#   ranks     several ranks next to one: one GPU that 2 and 4 ranks share, or one GPU per rank
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   --dry     the same steps, tiny and on the CPU, to try the script itself without a GPU; the default
 #             of OUTDIR is build/gpu_check/dry/PHASE
@@ -33,8 +34,8 @@ done
 phase=${words[0]:-} out=${words[1]:-}
 [ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 2 ] || usage_error "give a phase and a folder for the results"
 case $phase in
-  profile | correct | train | bench) ;;
-  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, bench" ;;
+  profile | correct | train | ranks | bench) ;;
+  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, bench" ;;
 esac
 if [ -z "$out" ]; then
   [ $dry -eq 1 ] || usage_error "give a folder for the results of phase $phase"
@@ -128,6 +129,7 @@ not_run() { # step, reason
   report "not run $1: $2"
 }
 
+query_gpus() { nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null || true; }
 query_gpu() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1 || true; }
 
 describe_machine() {
@@ -260,6 +262,15 @@ phase_train() {
     --torch-device $torch_device --init-from "$work/gpt2" --train "$data" --words "$work/data/words.txt" \
     --seconds $((PHASE_SECONDS - SECONDS - 20 < 290 ? PHASE_SECONDS - SECONDS - 20 : 290)) \
     --out "$out/speed.json" "${speed[@]}"
+}
+
+# ---- phase: ranks -----------------------------------------------------------------------------
+phase_ranks() {
+  local gpus=0
+  [ $dry -eq 1 ] || gpus=$(query_gpus | wc -l)
+  step build 300 build.log "${make[@]}" "$build/train_gpt2"
+  step ranks 400 output.log "$PYTHON" scripts/gpu_check/ranks.py --program "$build/train_gpt2" --device $device \
+    --gpus "$gpus" --work "$work/ranks"
 }
 
 # ---- phase: bench -----------------------------------------------------------------------------
