@@ -13,6 +13,7 @@
 
 #include "llmc/comm/thread_ranks.h"
 #include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/run/fitting.h"
 #include "llmc/train/run/plan_text.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/replica_check.h"
@@ -292,6 +293,22 @@ TEST_SUITE("rank state") {
         }
       }
     }
+  }
+
+  TEST_CASE("the hint for a run that does not fit names the stage of ZeRO that does") {
+    RunShape shape{.B = 2, .T = 64, .zero_stage = 1};
+    const Gpt2Config model = config_from_name("d12");
+    Context context({}, Ranks(make_mesh(4, 4), 0));
+    const auto bytes_at = [&](int zero) {
+      RunShape other = shape;
+      other.zero_stage = zero;
+      return memory_of<bf16>(model, other, context);
+    };
+    CHECK(bytes_at(3) < bytes_at(2));
+    CHECK(fit_hint<bf16>(model, shape, context, bytes_at(2)) == "use --zero 2, which fits");
+    CHECK(fit_hint<bf16>(model, shape, context, bytes_at(2) - 1) == "use --zero 3, which fits");
+    CHECK(fit_hint<bf16>(model, shape, context, bytes_at(3) - 1) ==
+          "use --zero 3 and --batch-size 1, which fits; --grad-accum keeps the global batch large");
   }
 
   TEST_CASE("memory and traffic of real models follow the table of parallel/README.md") {

@@ -49,9 +49,9 @@ def report(name, ours, theirs, tolerance):
     if ours is None or len(ours) != STEPS:
         print(f"result: WRONG {name}: the run failed")
         return False
-    found = difference(ours, theirs)
-    right = found <= tolerance
-    print(f"result: {'OK   ' if right else 'WRONG'} {name}: largest relative difference {found:.1e}, allowed {tolerance:.1e}")
+    largest = difference(ours, theirs)
+    right = largest <= tolerance
+    print(f"result: {'OK   ' if right else 'WRONG'} {name}: largest relative difference {largest:.1e}, allowed {tolerance:.1e}")
     return right
 
 
