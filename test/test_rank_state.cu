@@ -149,8 +149,8 @@ TEST_SUITE("rank state") {
   }
 
   TEST_CASE("the loss is the mean over the targets of a step, however they are spread") {
-    // There are 4 micro-batches: the first has 2 targets, the second 8, the third none, the fourth 3. On
-    // two ranks, the first rank has the first and the third.
+    // There are 4 micro-batches: the first has 2 targets, the second 8, the third none, the
+    // fourth 3. On two ranks, the first rank has the first and the third.
     const auto masked = [](std::int64_t first, std::int64_t B) {
       Batch batch = random_batch(first, B);
       const std::int64_t counts[] = {2, 8, 0, 3};

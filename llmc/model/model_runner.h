@@ -40,8 +40,8 @@ class ModelRunner {
                const PassOptions& options = {}) {
     model_.forward(activations_, batch, context_, options, attend);
   }
-  // The backward pass of the last forward pass, with the same options. Adds to the parameter gradients of the model's
-  // source.
+  // The backward pass of the last forward pass, with the same options. Adds to the parameter
+  // gradients of the model's source.
   void backward(const DeviceBatch& batch, const LossOptions& loss,
                 const PassOptions& options = {}) {
     model_.backward(model_.whole(), activations_, batch, loss, context_, options);

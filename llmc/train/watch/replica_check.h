@@ -43,8 +43,8 @@ std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream
   copies.push_back({"the counters of the optimizer", true, static_cast<std::int64_t>(sum.value())});
   state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
                        std::int64_t count, bool whole) {
-    copies.push_back({std::string("the ") + kind + " of " + spec.name, whole,
-                      hash_of(values, count, stream)});
+    copies.push_back(
+        {std::string("the ") + kind + " of " + spec.name, whole, hash_of(values, count, stream)});
   });
   return copies;
 }
@@ -67,8 +67,8 @@ void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exc
       const int lower = copies[i].whole ? 0 : mesh.shard_rank(rank);
       const auto hash = [&](int r) { return all[static_cast<std::size_t>(r) * copies.size() + i]; };
       if (hash(rank) == hash(lower)) continue;
-      fail("after step " + std::to_string(step) + ", rank " + std::to_string(rank) +
-               " and rank " + std::to_string(lower) + " differ in " + copies[i].name,
+      fail("after step " + std::to_string(step) + ", rank " + std::to_string(rank) + " and rank " +
+               std::to_string(lower) + " differ in " + copies[i].name,
            "resume from the last checkpoint without the machine of one of them; a run on other "
            "machines shows which is right");
     }
