@@ -56,7 +56,7 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash
 # MPI connects ranks. Only its tests use it so far; without mpi.h they are not built.
-MPI_TESTS   := mpi_ranks nccl_ranks
+MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
 MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
@@ -307,6 +307,9 @@ $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 
 # nccl_ranks finds the test double of NCCL in place of its header.
 $(HOST)/nccl_ranks: private MPI_FLAGS += -Itest/nccl_double
+# Part of suite mpi_ranks. It trains tiny models for two steps: compiling takes longer.
+$(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH)
+$(HOST)/mpi_training: private MPI_LIBS += $(HOST_LIBS)
 $(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands | $(CHECKED_TEST)
 	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(MPI_LIBS)
 
@@ -403,7 +406,8 @@ endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
-                   $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)))))
+                   $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
+                     $(if $(filter mpi_ranks,$(SUITE)),mpi_training))))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.

@@ -148,7 +148,7 @@ void print_plan(const Request& request, RunFacts facts) {
 void print_mesh(const Request& known, std::int64_t ranks) {
   Request only;
   only.ranks.shard_group = known.ranks.shard_group;
-  const RunFacts facts{.ranks = known.ranks.ranks.value_or(ranks)};
+  const RunFacts facts{.ranks = ranks};
   std::cout << mesh_text(fill_settings(train_settings(), only, facts).mesh()) << std::flush;
 }
 
@@ -166,7 +166,9 @@ void run(Request request, World& world) {
       requirement_error(train_settings(), request,
                         [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
   if (!error.empty()) fail(error);
-  if (request.ranks.print_mesh.value_or(false)) return print_mesh(known, exchange.ranks());
+  if (request.ranks.print_mesh.value_or(false)) {
+    return print_mesh(known, request.ranks.ranks.value_or(exchange.ranks()));
+  }
   const std::optional<StartingWeights> weights = starting_weights(request, resumed);
   const std::unique_ptr<DataSource> source = choose_source(request, known, weights);
   RunFacts facts = facts_of(request, *source, weights, resumed, exchange);

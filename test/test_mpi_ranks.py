@@ -48,6 +48,16 @@ def test_collectives_of_several_processes(program):
         expect(result.returncode == 0 and result.stdout == f"{ranks} ranks\n", (ranks, result))
 
 
+def test_training_has_the_bits_of_ranks_as_threads(program):
+    training = Program(program.binary.with_name("mpi_training"))
+    # Ranks, --zero, --shard-group, micro-batches: one mpirun per number of ranks.
+    for layout in ((2, 3, 2, 3), (3, 1, 3, 1), (4, 2, 2, 3), (5, 0, 5, 1), (8, 3, 4, 1)):
+        result = training.run(layout[0], *layout)
+        expect(result.returncode == 0, result)
+        threads = training.start([training.binary, *layout, "threads"])
+        expect(len(result.stdout.strip()) == 16 and result.stdout == threads.stdout, (layout, result, threads))
+
+
 def test_an_error_of_one_rank_ends_all(program):
     for failing in (0, 2):
         result = program.run(3, "fail", failing)

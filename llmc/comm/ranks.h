@@ -46,6 +46,10 @@ class Ranks {
     return all_ ? all_->bytes() + shard_->bytes() + replica_->bytes() : 0;
   }
 
+  // Waits until the present work of `compute` is complete, which may wait for other ranks. Throws
+  // if the backend detects that one of them has failed.
+  void synchronize(Stream& compute) { all_ ? all_->wait(compute) : compute.synchronize(); }
+
   // Later waits for communication are timed as a phase of their own; null: they are not timed.
   void time(PhaseClock* clock) { clock_ = clock; }
 

@@ -59,14 +59,14 @@ class ModelRunner {
     const auto values = model_.losses(activations_, batch, context_);
     losses.resize(static_cast<std::size_t>(batch.rows()));
     copy_to_host(losses.data(), values.data, batch.rows(), context_.stream);
-    context_.stream.synchronize();
+    context_.ranks.synchronize(context_.stream);
   }
   // (V) logits of one row.
   void read_logits(std::int64_t row, std::vector<T>& logits) {
     const auto values = model_.logits_of_row(activations_, row, context_);
     logits.resize(static_cast<std::size_t>(config().vocabulary));
     copy_to_host(logits.data(), values.data, config().vocabulary, context_.stream);
-    context_.stream.synchronize();
+    context_.ranks.synchronize(context_.stream);
   }
 
  private:

@@ -225,7 +225,7 @@ class TrainingState {
   OptimizerState optimizer_state(Stream& stream) {
     OptimizerState state{};
     copy_to_host(&state, optimizer_.data, 1, stream);
-    stream.synchronize();
+    ranks_.synchronize(stream);
     return state;
   }
   void set_optimizer_state(const OptimizerState& state, Stream& stream) {
@@ -235,7 +235,7 @@ class TrainingState {
   float loss_value(Stream& stream) {
     float loss = 0;
     copy_to_host(&loss, loss_.data, 1, stream);
-    stream.synchronize();
+    ranks_.synchronize(stream);
     return loss;
   }
 
