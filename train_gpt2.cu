@@ -95,8 +95,7 @@ RunFacts facts_of(const Request& request, const DataSource& source,
   if (kCudaTarget && source.fills_memory()) {
     const std::int64_t sharing = std::ssize(ranks_on_device(exchange));
     set_gpu_batch(facts, request, device_properties().total_memory / sharing);
-    facts.default_batch_size =
-        std::ranges::min(exchange.all_gather<std::int64_t>({facts.default_batch_size}));
+    facts.default_batch_size = std::ranges::min(exchange.all_gather({facts.default_batch_size}));
   }
   return facts;
 }

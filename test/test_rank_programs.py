@@ -129,6 +129,9 @@ def test_a_checkpoint_resumes_with_other_ranks_and_stages(program):
     program.run("--out", "run", "--resume", "--stop-after", 2, "--grad-accum", 12)
     mpirun(program, 2, "--out", "run", "--resume", "--grad-accum", 6, "--zero", 1)
     expect_equal_runs(program, "run.jsonl", "whole.jsonl")
+    evaluate = ["--init-from", "run", "--val", "text.txt", "--steps", 0]
+    ours, theirs = mpirun(program, 3, *evaluate, "--zero", 3)[0], program.run(*evaluate).stdout
+    expect(close(float(ours.split()[1]), float(theirs.split()[1]), 1e-6), (ours, theirs))
 
 
 def test_an_interrupted_run_of_ranks_continues_bit_by_bit(program):

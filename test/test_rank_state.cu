@@ -45,6 +45,29 @@ class CollectiveTrace final : public LaunchObserver {
 }  // namespace
 
 TEST_SUITE("rank state") {
+  TEST_CASE("ranks exchange numbers and texts") {
+    run_thread_ranks(3, [](World& world) {
+      Exchange exchange(world);
+      const std::int64_t rank = world.rank();
+      CHECK(exchange.all_gather({rank, 10 * rank}) ==
+            std::vector<std::int64_t>{0, 0, 1, 10, 2, 20});
+      std::vector<std::int64_t> numbers = {rank, std::int64_t{1} << 62, -rank};
+      exchange.sum(numbers);
+      CHECK(numbers[0] == 3);
+      CHECK(static_cast<std::uint64_t>(numbers[1]) == 3 * (std::uint64_t{1} << 62));
+      CHECK(numbers[2] == -3);
+      CHECK(exchange.any(rank == 2));
+      CHECK(!exchange.any(false));
+      CHECK(exchange.broadcast(0.1 + static_cast<double>(rank)) == 0.1);
+      for (const std::string text : {"", "a", "12345678", "more than eight bytes"}) {
+        CHECK(exchange.broadcast(rank == 0 ? text : "another text of this rank") == text);
+      }
+    });
+    Exchange alone;
+    CHECK(alone.all_gather({7}) == std::vector<std::int64_t>{7});
+    CHECK(alone.broadcast(std::string("text")) == "text");
+  }
+
   TEST_CASE_TEMPLATE("a state that 4 ranks saved at stage 3 has the same bits under other layouts",
                      T, float, bf16) {
     if (tiny_shapes() && sizeof(T) != 4) return;

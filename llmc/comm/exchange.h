@@ -1,6 +1,6 @@
-// Small exchanges of host memory between all ranks of a run: decisions, losses, measurements,
-// weights of a file. All ranks call the same functions in the same order; each call returns when
-// its result is there. With one rank they return their operands.
+// Small exchanges of host memory between all ranks of a run: decisions, losses, measurements. All
+// ranks call the same functions in the same order; each call returns when its result is there. With
+// one rank they return their operands.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,72 +42,50 @@ class Exchange {
   std::int64_t bytes() const { return all_ ? all_->bytes() : 0; }
 
   // The numbers of all ranks, in the order of ranks; each gives equally many.
-  template <class Number>
-  std::vector<Number> all_gather(const std::vector<Number>& own) {
-    static_assert(sizeof(Number) == sizeof(std::int64_t));
+  std::vector<std::int64_t> all_gather(const std::vector<std::int64_t>& own) {
     if (!all_ || own.empty()) return own;
-    const std::int64_t n = std::ssize(own);
-    std::vector<Number> gathered(static_cast<std::size_t>(n * ranks_));
-    Buffer<std::int64_t> values(n * ranks_);
-    copy_to_device(values.data() + n * rank_, reinterpret_cast<const std::int64_t*>(own.data()), n,
-                   *stream_);
-    all_->all_gather<std::int64_t>(make_tensor(values.data(), n * ranks_),
-                                   make_tensor(values.data() + n * rank_, n), *stream_);
-    copy_to_host(reinterpret_cast<std::int64_t*>(gathered.data()), values.data(), n * ranks_,
-                 *stream_);
-    all_->wait(*stream_);
-    return gathered;
+    const std::int64_t n = std::ssize(own), size = n * ranks_;
+    const Tensor<std::int64_t, 1> values = space(size);
+    copy_to_device(values.data + n * rank_, own.data(), n, *stream_);
+    all_->all_gather<std::int64_t>(values, make_tensor(values.data + n * rank_, n), *stream_);
+    return to_host(values);
   }
 
   // Each number becomes its sum over the ranks.
   void sum(std::vector<std::int64_t>& numbers) {
     if (!all_ || numbers.empty()) return;
-    const std::int64_t n = std::ssize(numbers);
-    Buffer<std::int64_t> values(n);
-    copy_to_device(values.data(), numbers.data(), n, *stream_);
-    all_->all_reduce(make_tensor(values.data(), n), *stream_);
-    copy_to_host(numbers.data(), values.data(), n, *stream_);
-    all_->wait(*stream_);
+    const Tensor<std::int64_t, 1> values = space(std::ssize(numbers));
+    copy_to_device(values.data, numbers.data(), values.size(), *stream_);
+    all_->all_reduce(values, *stream_);
+    numbers = to_host(values);
   }
 
   // Whether it is true for any rank.
   bool any(bool own) {
-    const std::vector<std::int64_t> all = all_gather<std::int64_t>({own ? 1 : 0});
+    const std::vector<std::int64_t> all = all_gather({own ? 1 : 0});
     return std::ranges::find(all, 1) != all.end();
-  }
-
-  // The values of rank 0 replace those of the others.
-  void broadcast(std::span<float> values) {
-    if (!all_) return;
-    Buffer<float> chunk(std::min(kChunk, std::ssize(values)));
-    for (std::int64_t first = 0; first < std::ssize(values); first += kChunk) {
-      const std::int64_t size = std::min(kChunk, std::ssize(values) - first);
-      float* const host = values.data() + first;
-      if (this->first()) {
-        copy_to_device(chunk.data(), static_cast<const float*>(host), size, *stream_);
-      }
-      all_->broadcast(make_tensor(chunk.data(), size), 0, *stream_);
-      if (!this->first()) copy_to_host(host, chunk.data(), size, *stream_);
-      all_->wait(*stream_);
-    }
   }
 
   // The number of rank 0.
   double broadcast(double number) {
-    return std::bit_cast<double>(
-        all_gather<std::int64_t>({std::bit_cast<std::int64_t>(number)})[0]);
+    return std::bit_cast<double>(all_gather({std::bit_cast<std::int64_t>(number)})[0]);
   }
 
   // The text of rank 0.
   std::string broadcast(std::string text) {
     if (!all_) return text;
-    const std::int64_t size = all_gather<std::int64_t>({std::ssize(text)})[0];
-    const auto floats = static_cast<std::size_t>(ceil_div(size, std::int64_t{sizeof(float)}));
-    std::vector<float> packed(floats);
-    if (first() && size > 0) std::memcpy(packed.data(), text.data(), text.size());
-    broadcast(std::span(packed));
+    const std::int64_t size = all_gather({std::ssize(text)})[0];
+    if (size == 0) return {};
+    constexpr std::int64_t kWord = sizeof(std::int64_t);
+    std::vector<std::int64_t> words(static_cast<std::size_t>(ceil_div(size, kWord)));
+    text.resize(words.size() * kWord);
+    std::memcpy(words.data(), text.data(), text.size());
+    const Tensor<std::int64_t, 1> values = space(std::ssize(words));
+    copy_to_device(values.data, words.data(), values.size(), *stream_);
+    all_->broadcast(values, 0, *stream_);
+    words = to_host(values);
+    std::memcpy(text.data(), words.data(), text.size());
     text.resize(static_cast<std::size_t>(size));
-    if (size > 0) std::memcpy(text.data(), packed.data(), text.size());
     return text;
   }
 
@@ -124,11 +101,23 @@ class Exchange {
   }
 
  private:
-  static constexpr std::int64_t kChunk = 1 << 20;  // floats
+  // Device memory for n numbers, the same for all calls.
+  Tensor<std::int64_t, 1> space(std::int64_t n) {
+    if (numbers_.size() < n) numbers_ = Buffer<std::int64_t>(n);
+    return make_tensor(numbers_.data(), n);
+  }
+  std::vector<std::int64_t> to_host(const Tensor<std::int64_t, 1>& values) {
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(values.size()));
+    copy_to_host(numbers.data(), static_cast<const std::int64_t*>(values.data), values.size(),
+                 *stream_);
+    all_->wait(*stream_);
+    return numbers;
+  }
 
   int rank_ = 0, ranks_ = 1, local_rank_ = 0, local_ranks_ = 1;
   std::unique_ptr<Communicator> all_;
   std::unique_ptr<Stream> stream_;
+  Buffer<std::int64_t> numbers_;
 };
 
 }  // namespace llmc

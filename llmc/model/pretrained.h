@@ -89,7 +89,8 @@ inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary
 }
 
 // Loads the weights at `path` into `state`, which provides table() and set_weight(spec, values,
-// stream).
+// stream). A state of several ranks provides first_rank() and spread(values, stream) as well: rank
+// 0 reads the tensors.
 template <class State>
 void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
   const auto load_from = [&](const auto& weights) {
@@ -97,7 +98,12 @@ void load_weights(const std::filesystem::path& path, State& state, Stream& strea
     std::vector<float> values;
     for (const ParameterSpec& spec : state.table().specs()) {
       values.resize(static_cast<std::size_t>(spec.size()));
-      weights.load(spec.name, spec.shape, values.data());
+      if constexpr (requires { state.spread(values, stream); }) {
+        if (state.first_rank()) weights.load(spec.name, spec.shape, values.data());
+        state.spread(values, stream);
+      } else {
+        weights.load(spec.name, spec.shape, values.data());
+      }
       state.set_weight(spec, values.data(), stream);
       progress.add(spec.size());
     }

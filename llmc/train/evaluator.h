@@ -143,7 +143,7 @@ class Evaluator {
     for (const float loss : losses) batch_sum += static_cast<double>(loss);
     if (own >= end) batch_sum = 0;
     const std::vector<std::int64_t> all =
-        exchange_.all_gather<std::int64_t>({std::bit_cast<std::int64_t>(batch_sum), stop_.own()});
+        exchange_.all_gather({std::bit_cast<std::int64_t>(batch_sum), stop_.own()});
     std::vector<std::int64_t> stops;
     for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
       sum += std::bit_cast<double>(all[2 * rank]);

@@ -77,7 +77,7 @@ void allocate(TrainingEngine<T>& engine, Exchange& exchange) {
   const MemoryPlan& memory = engine.memory();
   // No rank allocates before all have read how much is free.
   const std::vector<int> sharing = ranks_on_device(exchange);
-  const std::vector<std::int64_t> plans = exchange.all_gather<std::int64_t>({memory.total()});
+  const std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
   std::int64_t total = 0;
   for (const int rank : sharing) total += plans[static_cast<std::size_t>(rank)];
   const auto num_sharing = std::ssize(sharing);

@@ -23,7 +23,7 @@ namespace llmc {
 // The ranks whose text equals that of this rank, in ascending order. All ranks call this together.
 inline std::vector<int> ranks_with_equal(const std::string& text, Exchange& exchange) {
   const auto own = static_cast<std::int64_t>(checksum_of(text));
-  const std::vector<std::int64_t> all = exchange.all_gather<std::int64_t>({own});
+  const std::vector<std::int64_t> all = exchange.all_gather({own});
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == own) ranks.push_back(static_cast<int>(rank));

@@ -29,7 +29,7 @@ class StopAgreement {
   void report_failure() { own_failure_ = true; }
 
   // All ranks call this together. Returns requested().
-  bool agree() { return settle(exchange_.all_gather<std::int64_t>({own()})); }
+  bool agree() { return settle(exchange_.all_gather({own()})); }
 
   // The same in two parts, for ranks that exchange other numbers as well: what this rank knows, and
   // what all ranks know.
