@@ -88,22 +88,29 @@ inline void check_vocabulary(const std::string& weights, std::int64_t vocabulary
        "give the " + quantity("tokenizer") + " that the weights were trained with");
 }
 
+// Reads one tensor of `file` into `values`. A state of several ranks provides first_rank() and
+// spread(values, stream): rank 0 reads.
+template <class File, class State>
+void read_tensor(const File& file, const ParameterSpec& spec, State& state,
+                 std::vector<float>& values, Stream& stream) {
+  values.resize(static_cast<std::size_t>(spec.size()));
+  if constexpr (requires { state.spread(values, stream); }) {
+    if (state.first_rank()) file.load(spec.name, spec.shape, values.data());
+    state.spread(values, stream);
+  } else {
+    file.load(spec.name, spec.shape, values.data());
+  }
+}
+
 // Loads the weights at `path` into `state`, which provides table() and set_weight(spec, values,
-// stream). A state of several ranks provides first_rank() and spread(values, stream) as well: rank
-// 0 reads the tensors.
+// stream), and, with several ranks, what read_tensor needs.
 template <class State>
 void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
-  const auto load_from = [&](const auto& weights) {
+  const auto load_from = [&](const auto& file) {
     WorkProgress progress("loading " + path.string(), state.table().count());
     std::vector<float> values;
     for (const ParameterSpec& spec : state.table().specs()) {
-      values.resize(static_cast<std::size_t>(spec.size()));
-      if constexpr (requires { state.spread(values, stream); }) {
-        if (state.first_rank()) weights.load(spec.name, spec.shape, values.data());
-        state.spread(values, stream);
-      } else {
-        weights.load(spec.name, spec.shape, values.data());
-      }
+      read_tensor(file, spec, state, values, stream);
       state.set_weight(spec, values.data(), stream);
       progress.add(spec.size());
     }
