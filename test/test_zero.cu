@@ -188,10 +188,39 @@ void check_close(const Results& ranks, const Results& one, double gradients, dou
   CHECK(worst_difference(ranks.second_moments, one.second_moments) <= after_steps);
 }
 
+// Trains with every layout: equal bits where the sums are the same, and in fp32 within the bounds
+// of one rank. Every rank clips.
+template <class T>
+void compare_layouts(const std::vector<Layout>& all, const Options& options) {
+  std::map<std::int64_t, Results> one_rank;
+  std::map<decltype(order_of({})), Results> with_order;
+  for (const Layout& layout : all) {
+    CAPTURE(layout.text());
+    const Results ranks = train_ranks<T>(layout, options);
+    const auto [same_order, is_first] = with_order.try_emplace(order_of(layout), ranks);
+    if (!is_first) CHECK(same_bits(ranks, same_order->second));
+    if (sizeof(T) != 4) continue;
+    Results& one = one_rank[layout.batches()];
+    if (one.losses.empty()) one = train_one_rank<T>(layout.batches(), options);
+    CHECK(one.norms[0] > 2 * kClip);  // clipping has an effect
+    check_close(ranks, one, 5e-7, 2e-6);
+  }
+}
+
+// More ranks and GPT-2's vocabulary take minutes.
+bool long_run() {
+  return std::getenv("LLMC_LONG") != nullptr;
+}
+
 std::vector<int> numbers_of_ranks() {
   if (tiny_shapes()) return {2};
-  if (std::getenv("LLMC_LONG") != nullptr) return {2, 3, 4, 5, 8};
+  if (long_run()) return {2, 3, 4, 5, 8};
   return {2, 3, 4};
+}
+
+std::vector<std::int64_t> vocabularies() {
+  if (long_run()) return {211, 50257};
+  return {211};
 }
 
 }  // namespace
@@ -218,26 +247,18 @@ TEST_SUITE("zero") {
     const std::size_t expected = tiny_shapes() ? 4 : numbers_of_ranks().size() > 3 ? 58 : 30;
     CHECK(all.size() == expected);
     if (tiny_shapes() && sizeof(T) != 4) return;  // half precision differs only in kernels
-    for (const bool dropout : {false, true}) {
-      if (tiny_shapes() && !dropout) continue;
-      Options options{.steps = tiny_shapes() ? 1 : 3, .grad_clip = kClip};
-      if (dropout) {
-        options.dropout = {.embedding = 0.1, .attention = 0.1, .residual = 0.1};
-        options.stochastic_rounding = sizeof(T) == 2;
-      }
-      std::map<std::int64_t, Results> one_rank;
-      std::map<decltype(order_of({})), Results> with_order;
-      for (const Layout& layout : all) {
-        CAPTURE(layout.text());
+    for (const std::int64_t vocabulary : vocabularies()) {
+      for (const bool dropout : {false, true}) {
+        if (tiny_shapes() && !dropout) continue;
+        CAPTURE(vocabulary);
         CAPTURE(dropout);
-        const Results ranks = train_ranks<T>(layout, options);
-        const auto [same_order, is_first] = with_order.try_emplace(order_of(layout), ranks);
-        if (!is_first) CHECK(same_bits(ranks, same_order->second));
-        if (sizeof(T) != 4) continue;
-        Results& one = one_rank[layout.batches()];
-        if (one.losses.empty()) one = train_one_rank<T>(layout.batches(), options);
-        CHECK(one.norms[0] > 2 * kClip);  // clipping has an effect
-        check_close(ranks, one, 5e-7, 2e-6);
+        Options options{
+            .vocabulary = vocabulary, .steps = tiny_shapes() ? 1 : 3, .grad_clip = kClip};
+        if (dropout) {
+          options.dropout = {.embedding = 0.1, .attention = 0.1, .residual = 0.1};
+          options.stochastic_rounding = sizeof(T) == 2;
+        }
+        compare_layouts<T>(all, options);
       }
     }
   }
