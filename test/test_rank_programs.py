@@ -144,7 +144,7 @@ def test_an_interrupted_run_of_ranks_continues_bit_by_bit(program):
            [line["loss"] for line in steps(program, "parts.jsonl")], "other losses")
 
 
-# What a run spends nearly all of its time on, and the begin of its answer to a signal then.
+# Options that keep a run busy with one thing, by the begin of its answer to a signal then.
 BUSY = {
     "finishing step": ["--grad-accum", 6],
     "stopping the validation": ["--val", "val.txt", "--eval-every", 1, "--eval-batches", 0],
