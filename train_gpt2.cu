@@ -236,8 +236,10 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
     return kExitOk;
   } catch (const std::exception& error) {
     report_error(process, world != nullptr, error_text(error, train_settings()));
-    if (world) world->abort(kExitFailed);
-    return kExitFailed;
+    const bool is_usage = dynamic_cast<const UsageError*>(&error) != nullptr;
+    const int exit_code = is_usage ? kExitUsage : kExitFailed;
+    if (world) world->abort(exit_code);
+    return exit_code;
   }
 }
 

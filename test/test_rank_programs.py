@@ -246,7 +246,7 @@ def test_wrong_flags_are_reported_once(program):
                             (["--ranks", 4], "--ranks is for --dry-run and --print-mesh")):
         messages = mpirun(program, 3, *TRAIN, *arguments, code=2)[1]
         expect(messages.count("train_gpt2: ") == 1 and text in messages, messages)
-    messages = mpirun(program, 4, *TRAIN, "--shard-group", 3, code=1)[1]
+    messages = mpirun(program, 4, *TRAIN, "--shard-group", 3, code=2)[1]
     expect(messages.count("--shard-group 3 does not divide the 4 ranks") == 1 and "use one of 1, 2, 4" in messages, messages)
     messages = mpirun(program, 2, *TRAIN, "--comm", "nccl", code=1)[1]
     expect(messages.count("--comm nccl: this build has no NCCL") == 1, messages)

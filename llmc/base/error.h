@@ -49,9 +49,22 @@ class Error : public std::runtime_error {
   std::string marked_text_, location_;
 };
 
+// An error of flags that contradict each other or the run's circumstances; the program exits as
+// after a wrong command line.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
 [[noreturn]] inline void fail(const std::string& what, const std::string& hint = {},
                               std::source_location location = std::source_location::current()) {
   throw Error(what, hint, location);
+}
+
+[[noreturn]] inline void fail_usage(
+    const std::string& what, const std::string& hint,
+    std::source_location location = std::source_location::current()) {
+  throw UsageError(what, hint, location);
 }
 
 // The messages are views, so a check that passes allocates nothing.

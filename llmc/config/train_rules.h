@@ -136,9 +136,9 @@ inline void check_shard_group(const TrainResolution& r) {
   for (std::int64_t n = 1; n <= ranks; ++n) {
     if (ranks % n == 0) divisors += (divisors.empty() ? "" : ", ") + std::to_string(n);
   }
-  fail("--shard-group " + std::to_string(group) + " does not divide the " + std::to_string(ranks) +
-           " ranks",
-       "use one of " + divisors);
+  fail_usage("--shard-group " + std::to_string(group) + " does not divide the " +
+                 std::to_string(ranks) + " ranks",
+             "use one of " + divisors);
 }
 
 // The smallest number of steps that trains on `epochs` x `windows` sequences. Without source
