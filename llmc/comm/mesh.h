@@ -1,4 +1,5 @@
-// The places of ranks in a run: a pure function of their number and of the size of a shard group.
+// The places of ranks in a run: a pure function of their number, of the number of tensor ranks and
+// of the size of a shard group.
 #pragma once
 
 #include <string>
@@ -8,52 +9,95 @@
 
 namespace llmc {
 
-// Groups of `shard_ranks` neighbouring ranks share the state of one model (ZeRO). Ranks with the
-// same place in their groups hold the same shard: they are its replicas.
+// Neighbouring ranks form a tensor group, which computes each layer together (tensor parallelism).
+// All ranks of a tensor group train on the same samples: they have the same data rank. The ranks
+// with the same tensor rank in `shard_ranks` neighbouring tensor groups form a shard group, which
+// divides the training state of their part of the model (ZeRO). Ranks with the same place in their
+// shard groups hold the same shard: they are its replicas.
+//
+//     rank = (replica * shard_ranks + shard rank) * tensor_ranks + tensor rank
 struct Mesh {
   int ranks = 1;
   int shard_ranks = 1;
+  int tensor_ranks = 1;
 
-  int replicas() const { return ranks / shard_ranks; }
-  int shard_rank(int rank) const { return rank % shard_ranks; }
-  int replica(int rank) const { return rank / shard_ranks; }
+  int data_ranks() const { return ranks / tensor_ranks; }
+  int replicas() const { return data_ranks() / shard_ranks; }
 
-  // The ranks that hold the shards of one model, with `rank` among them.
+  int tensor_rank(int rank) const { return rank % tensor_ranks; }
+  int data_rank(int rank) const { return rank / tensor_ranks; }
+  int shard_rank(int rank) const { return data_rank(rank) % shard_ranks; }
+  int replica(int rank) const { return data_rank(rank) / shard_ranks; }
+  int rank_at(int replica, int shard_rank, int tensor_rank) const {
+    return (replica * shard_ranks + shard_rank) * tensor_ranks + tensor_rank;
+  }
+
+  // The ranks that compute each layer together, with `rank` among them.
+  std::vector<int> tensor_group(int rank) const {
+    return members(tensor_ranks,
+                   [&](int i) { return rank_at(replica(rank), shard_rank(rank), i); });
+  }
+  // The ranks that hold the shards of one part of a model.
   std::vector<int> shard_group(int rank) const {
-    std::vector<int> members;
-    for (int i = 0; i < shard_ranks; ++i) members.push_back(replica(rank) * shard_ranks + i);
-    return members;
+    return members(shard_ranks,
+                   [&](int i) { return rank_at(replica(rank), i, tensor_rank(rank)); });
   }
   // The ranks that hold the same shard as `rank`.
   std::vector<int> replica_group(int rank) const {
-    std::vector<int> members;
-    for (int i = 0; i < replicas(); ++i) members.push_back(i * shard_ranks + shard_rank(rank));
-    return members;
+    return members(replicas(),
+                   [&](int i) { return rank_at(i, shard_rank(rank), tensor_rank(rank)); });
+  }
+  // The ranks that hold the same part of a model, or shards of it.
+  std::vector<int> data_group(int rank) const {
+    return members(data_ranks(), [&](int i) { return i * tensor_ranks + tensor_rank(rank); });
+  }
+
+ private:
+  template <class Member>
+  static std::vector<int> members(int count, const Member& member) {
+    std::vector<int> ranks;
+    for (int i = 0; i < count; ++i) ranks.push_back(member(i));
+    return ranks;
   }
 };
 
-// Throws if shard groups of this size do not divide the ranks.
-inline Mesh make_mesh(int ranks, int shard_ranks) {
-  if (ranks >= 1 && shard_ranks >= 1 && ranks % shard_ranks == 0) return {ranks, shard_ranks};
-  fail(std::to_string(ranks) + " ranks cannot be divided into shard groups of " +
-           std::to_string(shard_ranks),
-       "use a " + quantity("shard group") + " that divides the number of ranks");
+// Throws if the tensor ranks do not divide the ranks, or if shard groups of this size do not divide
+// what is left.
+inline Mesh make_mesh(int ranks, int shard_ranks, int tensor_ranks = 1) {
+  require(ranks >= 1, "a run has at least one rank");
+  if (tensor_ranks < 1 || ranks % tensor_ranks != 0) {
+    fail(std::to_string(ranks) + " ranks cannot be divided into tensor groups of " +
+             std::to_string(tensor_ranks),
+         "use a number of " + quantity("tensor ranks") + " that divides the number of ranks");
+  }
+  const int data_ranks = ranks / tensor_ranks;
+  if (shard_ranks >= 1 && data_ranks % shard_ranks == 0) return {ranks, shard_ranks, tensor_ranks};
+  fail(std::to_string(data_ranks) + (tensor_ranks > 1 ? " data-parallel" : "") +
+           " ranks cannot be divided into shard groups of " + std::to_string(shard_ranks),
+       "use a " + quantity("shard group") + " that divides the number of " +
+           (tensor_ranks > 1 ? "data-parallel ranks" : "ranks"));
 }
 
-// A line per rank: its place, and the ranks of its groups.
+// A line per rank: its place, and the ranks of its groups. Tensor groups of one rank are omitted.
 inline std::string mesh_text(const Mesh& mesh) {
   const auto list = [](const std::vector<int>& ranks) {
     std::string text;
     for (const int rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
     return text;
   };
+  const auto place = [](const char* name, int index, int count) {
+    return std::string(name) + " " + std::to_string(index) + " of " + std::to_string(count);
+  };
   std::string text;
   for (int rank = 0; rank < mesh.ranks; ++rank) {
-    text += "rank " + std::to_string(rank) + ": replica " + std::to_string(mesh.replica(rank)) +
-            " of " + std::to_string(mesh.replicas()) + ", shard " +
-            std::to_string(mesh.shard_rank(rank)) + " of " + std::to_string(mesh.shard_ranks) +
+    const bool tensor = mesh.tensor_ranks > 1;
+    text += "rank " + std::to_string(rank) + ": " +
+            place("replica", mesh.replica(rank), mesh.replicas()) + ", " +
+            place("shard", mesh.shard_rank(rank), mesh.shard_ranks) +
+            (tensor ? ", " + place("tensor rank", mesh.tensor_rank(rank), mesh.tensor_ranks) : "") +
             "; shard group " + list(mesh.shard_group(rank)) + "; replica group " +
-            list(mesh.replica_group(rank)) + "\n";
+            list(mesh.replica_group(rank)) +
+            (tensor ? "; tensor group " + list(mesh.tensor_group(rank)) : "") + "\n";
   }
   return text;
 }
