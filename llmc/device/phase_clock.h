@@ -11,9 +11,17 @@
 
 namespace llmc {
 
-// communication: the compute stream waits for other ranks.
-enum class Phase { data, forward, backward, communication, optimizer, other };
-inline constexpr std::size_t kPhases = 6;
+// The compute stream waits for other ranks: of its tensor group, or of the others.
+enum class Phase {
+  data,
+  forward,
+  backward,
+  tensor_communication,
+  data_communication,
+  optimizer,
+  other
+};
+inline constexpr std::size_t kPhases = 7;
 using PhaseTimes = std::array<double, kPhases>;  // milliseconds
 
 class PhaseClock {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/device/math.h"
@@ -53,7 +51,8 @@ struct Axis {
   bool split = false;  // true if tensor parallelism splits the axis
   // If 1, every rank has the same number of indices; the number of ranks must divide the axis. If
   // larger, every rank stores the same multiple of this number, padding included. The last rank
-  // with indices may have fewer than it stores, and the ranks after it have none.
+  // with indices may have fewer than it stores, and the ranks after it have none. If the axis is too
+  // short to give each of several ranks that many, they store a multiple of kSmallMultiple.
   std::int64_t multiple = 1;
 
   // Returns the rank's part of the axis. Throws if the ranks cannot split it.
@@ -68,43 +67,20 @@ struct Axis {
                std::to_string(place.tensor_ranks) + " tensor-parallel ranks",
            "the number of ranks must divide the " + std::string(axis_text(name)));
     }
-    const std::int64_t stored_size = round_up(ceil_div(size, place.tensor_ranks), multiple);
+    const std::int64_t stored_size =
+        round_up(ceil_div(size, place.tensor_ranks), multiple_for(place.tensor_ranks));
     const std::int64_t begin = std::min(size, place.tensor_rank * stored_size);
     return {begin, std::min(size - begin, stored_size), stored_size};
   }
-};
 
-// Elements [global_begin, global_begin + size) of one axis of a tensor in a file. A rank stores
-// them from local_begin on in the same axis of its own array.
-struct Interval {
-  std::int64_t global_begin = 0;
-  std::int64_t local_begin = 0;
-  std::int64_t size = 0;
-};
+ private:
+  // Keeps rows of logits, of which each rank has one per index, aligned to 16 bytes.
+  static constexpr std::int64_t kSmallMultiple = 8;
 
-// Returns the part that a rank holds of one axis of a tensor in a file. The axis is the product of
-// `axes`, outermost first. A split of an inner axis yields one interval per index of the axes
-// outside it: half of the heads of (3 parts, heads, head size) are three intervals. Contiguous
-// elements form one interval.
-inline std::vector<Interval> intervals_of(const std::vector<Axis>& axes, const MeshPlace& place) {
-  std::vector<Interval> all = {{0, 0, 1}};  // in units of the remaining axes
-  for (const Axis& axis : axes) {
-    const AxisPiece piece = axis.piece(place);
-    std::vector<Interval> split_intervals;
-    for (const Interval& outer : all) {
-      if (piece.size == axis.size && piece.stored_size == axis.size) {
-        split_intervals.push_back({outer.global_begin * axis.size, outer.local_begin * axis.size,
-                                   outer.size * axis.size});
-        continue;
-      }
-      for (std::int64_t i = 0; i < outer.size && piece.size > 0; ++i) {
-        split_intervals.push_back({(outer.global_begin + i) * axis.size + piece.begin,
-                                   (outer.local_begin + i) * piece.stored_size, piece.size});
-      }
-    }
-    all = std::move(split_intervals);
+  std::int64_t multiple_for(std::int64_t tensor_ranks) const {
+    const bool is_short = tensor_ranks > 1 && size < multiple * tensor_ranks;
+    return is_short ? std::min(multiple, kSmallMultiple) : multiple;
   }
-  return all;
-}
+};
 
 }  // namespace llmc

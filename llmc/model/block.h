@@ -35,6 +35,7 @@ struct OwnAttention {};
 template <class T>
 class Block {
  public:
+  // The part of the block that the rank at table.place() computes.
   Block(const Gpt2Config& config, std::int64_t layer, const ParameterTable& table,
         ParameterSource& source, Attention kind)
       : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
@@ -45,7 +46,7 @@ class Block {
   Residual<T> forward(const BlockActivations<T>& a, const Residual<T>& x, const Workspace<T>& work,
                       const Attend& attend, const Pass& pass) const {
     Context& context = pass.context;
-    const Tensor<T, 2> branch = work.branch(pass.rows());
+    const Tensor<T, 2> branch = work.branch(pass.rows);
     if (x.branch.data == nullptr) {
       ln_1_.forward(a.ln_1, a.ln_1_statistics, a.input, context);
     } else {
@@ -75,12 +76,13 @@ class Block {
     attention_backward(a, work, pass);
   }
 
-  // Number of floats in Context::scratch that backward() needs for B sequences of T tokens.
-  std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq) const {
+  // Number of floats in Context::scratch that backward() needs for B sequences of T tokens, of
+  // whose rows this rank has at most `own` in the residual stream.
+  std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq, std::int64_t own) const {
     const std::int64_t rows = B * T_seq;
-    return std::max({ln_1_.scratch_size(rows), c_attn_.scratch_size(rows),
-                     attention_.scratch_size(B, T_seq), attention_c_proj_.scratch_size(rows),
-                     c_fc_.scratch_size(rows), mlp_c_proj_.scratch_size(rows)});
+    return std::max({ln_1_.scratch_size(own), c_attn_.scratch_size(rows),
+                     attention_.scratch_size(B, T_seq), attention_c_proj_.scratch_size(own),
+                     c_fc_.scratch_size(rows), mlp_c_proj_.scratch_size(own)});
   }
 
  private:
@@ -89,7 +91,7 @@ class Block {
       : layer_(layer),
         ln_1_(table, h + "ln_1", source),
         c_attn_(table, h + "attn.c_attn", source),
-        attention_(config, layer, kind),
+        attention_(config, layer, table.place(), kind),
         attention_c_proj_(table, h + "attn.c_proj", source),
         ln_2_(table, h + "ln_2", source),
         c_fc_(table, h + "mlp.c_fc", source),
@@ -98,7 +100,7 @@ class Block {
   void mlp_backward(const BlockActivations<T>& a, const Workspace<T>& work,
                     const Pass& pass) const {
     Context& context = pass.context;
-    const std::int64_t rows = pass.rows();
+    const RowShare& rows = pass.rows;
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
     const Tensor<T, 2> d_fc = work.d_bt4c(rows, a.fc.shape[1]);
     const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
@@ -111,13 +113,13 @@ class Block {
   void attention_backward(const BlockActivations<T>& a, const Workspace<T>& work,
                           const Pass& pass) const {
     Context& context = pass.context;
-    const std::int64_t rows = pass.rows(), C = a.input.shape[1];
+    const RowShare& rows = pass.rows;
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
+    const Tensor<T, 2> d_attention = work.d_btc(rows, a.attention.shape[1]);
     const Tensor<T, 2> d_qkv = work.d_bt4c(rows, a.qkv.shape[1]);
-    const auto d_branch =
-        branch_gradient(work.d_bt4c(rows, C), Branch::attention, d_residual, pass);
-    attention_c_proj_.backward(d_btc, d_branch, a.attention, context);
-    attention_.backward(d_qkv, d_btc, a, pass);
+    const auto d_branch = branch_gradient(work.d_bt4c(rows), Branch::attention, d_residual, pass);
+    attention_c_proj_.backward(d_attention, d_branch, a.attention, context);
+    attention_.backward(d_qkv, d_attention, a, pass);
     c_attn_.backward(d_btc, d_qkv, a.ln_1, context);
     ln_1_.backward(d_residual, d_btc, a.input, a.ln_1_statistics, d_residual, context);
   }
@@ -127,7 +129,7 @@ class Block {
                                      const Pass& pass) const {
     const Dropout dropout = branch_dropout(pass.options, layer_, branch);
     if (!dropout.enabled()) return d_residual;
-    apply_dropout<T>(buffer, d_residual, pass.batch.T, dropout, pass.context.stream);
+    pass.drop(buffer, d_residual, dropout);
     return buffer;
   }
 

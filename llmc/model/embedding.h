@@ -1,4 +1,5 @@
-// The sum of token and position embeddings, where the residual stream begins.
+// The sum of token and position embeddings, where the residual stream begins. The vocabulary may be
+// split over the ranks of a tensor group: each adds the rows whose tokens it has.
 #pragma once
 
 #include "llmc/model/context.h"
@@ -8,25 +9,40 @@
 
 namespace llmc {
 
+// The tokens whose embeddings this rank has.
+inline VocabularySlice vocabulary_slice(const ParameterTable& table) {
+  const AxisPiece piece = table.find("wte.weight").axes.rows.front().piece(table.place());
+  return {piece.begin, piece.begin + piece.size};
+}
+
 template <class T>
 class Embedding {
  public:
   Embedding(const ParameterTable& table, ParameterSource& source)
-      : wte_(table, "wte.weight", source), wpe_(table, "wpe.weight", source) {}
+      : slice_(vocabulary_slice(table)),
+        wte_(table, "wte.weight", source),
+        wpe_(table, "wpe.weight", source) {}
 
-  // Writes out (B*T, C).
+  // Writes out (own rows, C).
   void forward(Tensor<T, 2> out, const DeviceBatch& batch, Context& context) const {
-    embedding_forward<T>(out, batch.tokens, wte_.matrix(), wpe_.matrix(), batch.first_position,
-                         batch.T, context.stream);
+    const Tensor<T, 2> partial = context.tensor.partial_sums(out, batch.rows());
+    embedding_forward<T>(partial, batch.tokens, wte_.matrix(), wpe_.matrix(), batch.first_position,
+                         batch.T, slice_, context.stream);
+    context.tensor.add_up(out, partial, context.stream);
   }
 
-  // Adds to the gradients of wte and wpe; d_out (B*T, C).
+  // Adds to the gradients of wte and wpe; d_out (own rows, C). To that of wpe it adds only the sums
+  // of the rank's own rows.
   void backward(In<T, 2> d_out, const DeviceBatch& batch, Context& context) const {
-    embedding_backward<T>(wte_.matrix_gradient(), wpe_.matrix_gradient(), d_out, batch.buckets,
-                          batch.T, context.stream);
+    const In<T, 2> all = context.tensor.gather<T>(d_out, batch.rows(), context.stream);
+    token_embedding_backward<T>(wte_.matrix_gradient(), all, batch.buckets, slice_, context.stream);
+    position_embedding_backward<T>(wpe_.matrix_gradient(), d_out,
+                                   context.tensor.share(batch.rows()).first, batch.T,
+                                   context.stream);
   }
 
  private:
+  VocabularySlice slice_;
   Parameter<T> wte_, wpe_;
 };
 

@@ -1,6 +1,6 @@
-// Everything that is needed to run a model of one shape: the parameter table, the memory plan, the
-// weights or the training state, and the model with its buffers. Programs, tests and benchmarks
-// build it the same way:
+// Everything that is needed to run a model of one shape, or the part of it that one of several ranks
+// computes: the parameter table, the memory plan, the weights or the training state, and the model
+// with its buffers. Programs, tests and benchmarks build it the same way:
 //
 //   Engine<bf16> engine(config, shape);   // reserves; memory().total() is the size needed
 //   engine.allocate();
@@ -24,7 +24,7 @@ class Engine {
   Engine(const Gpt2Config& config, const RunShape& shape, const GemmOptions& gemm = {},
          Ranks ranks = {})
       : context_(gemm, std::move(ranks)),
-        table_(config),
+        table_(config, context_.tensor.place()),
         state_(make_state(table_, shape, context_, memory_)),
         runner_(config, table_, state_.source(), shape, context_, memory_) {}
   Engine(const Engine&) = delete;

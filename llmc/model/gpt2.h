@@ -29,17 +29,18 @@ struct Stage {
 template <class T>
 class Gpt2 {
  public:
-  // Reserves workspace in the plan; usable after plan.allocate(). `table` and `source` must outlive
-  // the model.
+  // The part of the model that the rank at table.place() computes. Reserves workspace in the plan;
+  // usable after plan.allocate(). `table` and `source` must outlive the model.
   Gpt2(const Gpt2Config& config, const ParameterTable& table, ParameterSource& source,
-       const RunShape& run, MemoryPlan& plan)
+       const RunShape& run, const TensorGroup& group, MemoryPlan& plan)
       : config_(config),
         run_(validate(run, config)),
         source_(source),
         embedding_(table, source),
         ln_f_(table, "ln_f", source),
-        head_(config.vocabulary, table, source),
-        work_(config, run, plan) {
+        head_(table, source),
+        work_(config, run, group, head_.logit_columns(), plan),
+        scratch_rows_(group.share(run.rows()).stored) {
     for (std::int64_t l = 0; l < config.layers; ++l) {
       blocks_.emplace_back(config, l, table, source, run.attention);
     }
@@ -52,7 +53,9 @@ class Gpt2 {
 
   // Number of floats in Context::scratch that a backward pass needs. It suffices for smaller
   // batches.
-  std::int64_t scratch_size() const { return blocks_[0].scratch_size(run_.B, run_.T); }
+  std::int64_t scratch_size() const {
+    return blocks_[0].scratch_size(run_.B, run_.T, scratch_rows_);
+  }
 
   // ---- the whole model ----
 
@@ -66,19 +69,23 @@ class Gpt2 {
 
   // Computes the losses (B*T) of the last forward pass, one per token, for evaluation.
   Tensor<const float, 1> losses(Activations<T>& saved, const DeviceBatch& batch, Context& context) {
-    const std::int64_t rows = batch.rows();
+    const RowShare rows = context.tensor.share(batch.rows());
     source_.acquire(kEmbeddingBlock);
-    head_.losses(saved.losses(rows), work_.logits(), saved.final_hidden(rows),
-                 first_rows(batch.targets, rows), context);
+    head_.losses(saved.losses(rows), work_, saved.final_hidden(rows),
+                 first_rows(batch.targets, rows.all), context);
     source_.release(kEmbeddingBlock);
     return saved.losses(rows);
   }
 
-  // Computes the logits (1, Vp) of one row of the last forward pass. Columns from V on are padding.
-  Tensor<const T, 2> logits_of_row(Activations<T>& saved, std::int64_t row, Context& context) {
-    const Tensor<T, 2> logits = first_rows(work_.logits(), 1);
+  // Computes the logits of one row of the last forward pass, that of `batch`. Numbers from V on are
+  // padding.
+  Tensor<const T, 1> logits_of_row(Activations<T>& saved, const DeviceBatch& batch,
+                                   std::int64_t row, Context& context) {
+    const RowShare rows = context.tensor.share(batch.rows());
     source_.acquire(kEmbeddingBlock);
-    head_.logits(logits, row_range(saved.final_hidden(row + 1), row, 1), context);
+    const Tensor<const T, 2> hidden =
+        context.tensor.row<T>(saved.final_hidden(rows), row, rows.all, context.stream);
+    const Tensor<const T, 1> logits = head_.logits_of_row(work_, hidden, context);
     source_.release(kEmbeddingBlock);
     return logits;
   }
@@ -92,28 +99,28 @@ class Gpt2 {
 
   // ---- a stage of the model ----
 
-  // (rows, C) The caller of a stage without embedding writes the residual stream to stage_input()
+  // (own, C) The caller of a stage without embedding writes the residual stream to stage_input()
   // before forward(). A stage without head leaves it in stage_output().
-  Tensor<T, 2> stage_input(const Stage& stage, Activations<T>& saved, std::int64_t rows) const {
+  Tensor<T, 2> stage_input(const Stage& stage, Activations<T>& saved, const RowShare& rows) const {
     return saved.block(stage.first, rows).input;
   }
-  Tensor<T, 2> stage_output(Activations<T>& saved, std::int64_t rows) const {
+  Tensor<T, 2> stage_output(Activations<T>& saved, const RowShare& rows) const {
     return saved.residual_out(rows);
   }
-  // (rows, C) The gradient of the residual stream. The caller of a stage without head writes it
+  // (own, C) The gradient of the residual stream. The caller of a stage without head writes it
   // before backward(). A stage without embedding leaves the gradient of its input there.
-  Tensor<T, 2> residual_gradient(std::int64_t rows) const { return work_.d_residual(rows); }
+  Tensor<T, 2> residual_gradient(const RowShare& rows) const { return work_.d_residual(rows); }
 
   template <class Attend = OwnAttention>
   void forward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
                Context& context, const PassOptions& options = {}, const Attend& attend = {}) {
-    const std::int64_t rows = batch.rows();
     require(0 <= stage.first && stage.first < stage.end && stage.end <= config_.layers,
             "the stage has no blocks, or blocks that the model does not have");
-    require(batch.T <= run_.T && rows <= run_.rows(),
+    require(batch.T <= run_.T && batch.rows() <= run_.rows(),
             "the batch is larger than the model was built for");
     const ProfileScope scope("forward", context.stream);
-    const Pass pass{batch, options, context};
+    const Pass pass(batch, options, context);
+    const RowShare& rows = pass.rows;
     Residual<T> x{stage_input(stage, saved, rows), {}};
     if (stage.embedding) embed(stage_input(stage, saved, rows), stage, pass);
     for (std::int64_t l = stage.first; l < stage.end; ++l) {
@@ -136,8 +143,8 @@ class Gpt2 {
   // `loss`.
   void backward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
                 const LossOptions& loss, Context& context, const PassOptions& options = {}) {
-    const Pass pass{batch, options, context};
-    const std::int64_t rows = batch.rows();
+    const Pass pass(batch, options, context);
+    const RowShare& rows = pass.rows;
     source_.backward_begins();
     if (stage.head) head_backward(saved, loss, pass);
     const ProfileScope scope("backward", context.stream);
@@ -169,7 +176,7 @@ class Gpt2 {
   }
 
   void embedding_backward(const Pass& pass) {
-    const Tensor<T, 2> d_residual = work_.d_residual(pass.rows());
+    const Tensor<T, 2> d_residual = work_.d_residual(pass.rows);
     source_.acquire_gradients(kEmbeddingBlock);
     pass.drop(d_residual, embedding_dropout(pass.options));
     embedding_.backward(d_residual, pass.batch, pass.context);
@@ -179,16 +186,16 @@ class Gpt2 {
   // Computes the losses, adds their sum, and writes the gradient of the final hidden states to
   // d_btc.
   void head_backward(Activations<T>& saved, const LossOptions& loss, const Pass& pass) {
-    const std::int64_t rows = pass.rows();
+    const RowShare& rows = pass.rows;
     const ProfileScope scope("head", pass.context.stream);
     source_.acquire(kEmbeddingBlock, final_block());
-    head_.backward(work_.d_btc(rows), saved.losses(rows), work_.logits(), saved.final_hidden(rows),
+    head_.backward(work_.d_btc(rows), saved.losses(rows), work_, saved.final_hidden(rows),
                    pass.batch.targets, loss, pass.context);
     source_.release(kEmbeddingBlock);
   }
 
   void final_norm_backward(Activations<T>& saved, int next, const Pass& pass) {
-    const std::int64_t rows = pass.rows();
+    const RowShare& rows = pass.rows;
     source_.acquire(final_block(), next);
     ln_f_.backward(work_.d_residual(rows), work_.d_btc(rows), saved.residual_out(rows),
                    saved.final_statistics(rows), {}, pass.context);
@@ -204,6 +211,7 @@ class Gpt2 {
   Norm<T> ln_f_;
   LmHead<T> head_;
   Workspace<T> work_;
+  std::int64_t scratch_rows_;  // rows of the residual stream for which scratch suffices
 };
 
 }  // namespace llmc

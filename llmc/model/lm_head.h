@@ -1,6 +1,10 @@
-// The language-model head: logits = hidden · wteᵀ, and the cross-entropy of the targets. Only
-// `logits.shape[0]` rows of logits exist at a time: a chunk's losses and gradients are computed
-// before the next chunk replaces it.
+// The language-model head: logits = hidden · wteᵀ, and the cross-entropy of the targets. Only a chunk
+// of rows of logits exists at a time: a chunk's losses and gradients are computed before the next
+// chunk replaces it.
+//
+// The vocabulary may be split over the ranks of a tensor group. Each rank then has the logits of its
+// own tokens, which are never gathered: three numbers per row are (classifier_slices.h), and every
+// rank computes the same losses from them.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +12,11 @@
 
 #include "llmc/device/rows.h"
 #include "llmc/model/context.h"
+#include "llmc/model/embedding.h"
 #include "llmc/model/parameter.h"
+#include "llmc/model/workspace.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/ops/classifier_slices.h"
 
 namespace llmc {
 
@@ -24,11 +31,74 @@ struct LossOptions {
 template <class T>
 class LmHead {
  public:
-  // `vocabulary` is V. Logits have Vp columns, one per row of wte, which is padded.
-  LmHead(std::int64_t vocabulary, const ParameterTable& table, ParameterSource& source)
-      : vocabulary_(vocabulary), wte_(table, "wte.weight", source) {}
+  LmHead(const ParameterTable& table, ParameterSource& source)
+      : slice_(vocabulary_slice(table)), wte_(table, "wte.weight", source) {}
 
-  // Writes logits (rows, Vp) from hidden (rows, C).
+  // Numbers in a row of this rank's logits: one per row of its wte, which is padded.
+  std::int64_t logit_columns() const { return wte_.spec().part.stored_rows; }
+
+  // Returns the logits of one row, of which `hidden` (1, C) is the same on all ranks. Number i is the
+  // logit of token i; those from V on are padding.
+  Tensor<const T, 1> logits_of_row(const Workspace<T>& work, In<T, 2> hidden,
+                                   Context& context) const {
+    TensorGroup& group = context.tensor;
+    const std::int64_t columns = logit_columns();
+    if (group.ranks() == 1) {
+      const Tensor<T, 2> row = first_rows(work.logits(), 1);
+      logits(row, hidden, context);
+      return make_tensor(row.data, columns);
+    }
+    const Tensor<T, 1> all = work.row_logits();
+    const Tensor<T, 1> own = row_range(all, group.rank() * columns, columns);
+    logits({own.data, {1, columns}}, hidden, context);
+    group.all_gather<T>(all, own, context.stream);
+    return all;
+  }
+
+  // Writes losses (rows) from hidden (own rows, C) and targets (rows).
+  void losses(Tensor<float, 1> losses, const Workspace<T>& work, In<T, 2> hidden,
+              In<std::int32_t, 1> targets, Context& context) const {
+    Stream& stream = context.stream;
+    const In<T, 2> all = context.tensor.gather<T>(hidden, losses.size(), stream);
+    for_each_chunk(work, losses, all, targets, context, [&](const Chunk& chunk) {
+      if (context.tensor.ranks() == 1) {
+        classifier_loss<T>(chunk.losses, chunk.logits, chunk.targets, slice_.end, stream);
+        return;
+      }
+      classifier_loss_from_statistics(chunk.losses, chunk.targets,
+                                      statistics(work, chunk, context), stream);
+    });
+  }
+
+  // Like losses(), but also writes d_hidden (own rows, C) and adds to the gradient of wte.
+  void backward(Tensor<T, 2> d_hidden, Tensor<float, 1> losses, const Workspace<T>& work,
+                In<T, 2> hidden, In<std::int32_t, 1> targets, const LossOptions& loss,
+                Context& context) const {
+    Stream& stream = context.stream;
+    TensorGroup& group = context.tensor;
+    const std::int64_t rows = losses.size();
+    const In<T, 2> all = group.gather<T>(hidden, rows, stream);
+    // May be the memory of `all`: the gradients of a chunk replace hidden states that are not read
+    // any more.
+    const Tensor<T, 2> partial = group.partial_sums(d_hidden, rows);
+    for_each_chunk(work, losses, all, targets, context, [&](const Chunk& chunk) {
+      write_gradients(chunk, work, loss, context);
+      add_products(row_range(partial, chunk.first, chunk.count), chunk, context);
+    });
+    group.add_up(d_hidden, partial, stream);
+    sum_losses(loss.sum, losses, loss.scale, stream);
+  }
+
+ private:
+  struct Chunk {
+    std::int64_t first, count;
+    Tensor<T, 2> logits;                    // (count, columns)
+    Tensor<float, 1> losses;                // (count)
+    Tensor<const T, 2> hidden;              // (count, C)
+    Tensor<const std::int32_t, 1> targets;  // (count)
+  };
+
+  // Writes logits (rows, columns) from hidden (rows, C).
   void logits(Tensor<T, 2> logits, In<T, 2> hidden, Context& context) const {
     const ProfileScope scope("logits", context.stream);
     constexpr const T* kNoBias = nullptr;
@@ -36,50 +106,11 @@ class LmHead {
            context.gemm, context.stream);
   }
 
-  // Writes losses (rows) from hidden (rows, C) and targets (rows). `logits` (chunk, Vp) is scratch.
-  void losses(Tensor<float, 1> losses, Tensor<T, 2> logits, In<T, 2> hidden,
-              In<std::int32_t, 1> targets, Context& context) const {
-    for_each_chunk(logits, losses, hidden, targets, context, [&](const Chunk& chunk) {
-      classifier_loss<T>(chunk.losses, chunk.logits, chunk.targets, vocabulary_, context.stream);
-    });
-  }
-
-  // Like losses(), but also writes d_hidden (rows, C) and adds to the gradient of wte.
-  void backward(Tensor<T, 2> d_hidden, Tensor<float, 1> losses, Tensor<T, 2> logits,
-                In<T, 2> hidden, In<std::int32_t, 1> targets, const LossOptions& loss,
-                Context& context) const {
-    Stream& stream = context.stream;
-    constexpr const T* kNoBias = nullptr;
-    const Tensor<float, 2> d_wte = wte_.matrix_gradient();
-    for_each_chunk(logits, losses, hidden, targets, context, [&](const Chunk& chunk) {
-      fused_classifier<T>(chunk.logits, chunk.losses, chunk.targets, loss.scale, vocabulary_,
-                          stream, loss.factor);
-      const Tensor<const T, 2> d_logits = chunk.logits;
-      if (d_wte.data != nullptr) {
-        const ProfileScope scope("logits weight gradient", stream);
-        matmul(d_wte, d_logits, Transpose::yes, chunk.hidden, Transpose::no, 1.0f, kNoBias,
-               context.gemm, stream);
-      }
-      const ProfileScope scope("logits input gradient", stream);
-      matmul(row_range(d_hidden, chunk.first, chunk.count), d_logits, Transpose::no, wte_.matrix(),
-             Transpose::no, 0.0f, kNoBias, context.gemm, stream);
-    });
-    sum_losses(loss.sum, losses, loss.scale, stream);
-  }
-
- private:
-  struct Chunk {
-    std::int64_t first, count;
-    Tensor<T, 2> logits;                    // (count, Vp)
-    Tensor<float, 1> losses;                // (count)
-    Tensor<const T, 2> hidden;              // (count, C)
-    Tensor<const std::int32_t, 1> targets;  // (count)
-  };
-
   // Computes the logits of each chunk of rows in turn and calls use(chunk).
   template <class Use>
-  void for_each_chunk(Tensor<T, 2> buffer, Tensor<float, 1> losses, In<T, 2> hidden,
+  void for_each_chunk(const Workspace<T>& work, Tensor<float, 1> losses, In<T, 2> hidden,
                       In<std::int32_t, 1> targets, Context& context, Use&& use) const {
+    const Tensor<T, 2> buffer = work.logits();
     const std::int64_t rows = hidden.shape[0], step = buffer.shape[0];
     for (std::int64_t first = 0; first < rows; first += step) {
       const std::int64_t count = std::min(step, rows - first);
@@ -94,7 +125,49 @@ class LmHead {
     }
   }
 
-  std::int64_t vocabulary_;
+  // The statistics (3, count) of a chunk's rows over the whole vocabulary.
+  Tensor<float, 2> statistics(const Workspace<T>& work, const Chunk& chunk,
+                              Context& context) const {
+    Stream& stream = context.stream;
+    const Tensor<float, 2> own = work.statistics(chunk.count);
+    const Tensor<float, 3> all = work.all_statistics(chunk.count);
+    classifier_statistics<T>(own, chunk.logits, chunk.targets, slice_, stream);
+    context.tensor.all_gather<float>(make_tensor(all.data, all.size()),
+                                     make_tensor(own.data, own.size()), stream);
+    merge_classifier_statistics(own, all, stream);
+    return own;
+  }
+
+  // Writes the losses of a chunk, and replaces its logits by their gradients.
+  void write_gradients(const Chunk& chunk, const Workspace<T>& work, const LossOptions& loss,
+                       Context& context) const {
+    Stream& stream = context.stream;
+    if (context.tensor.ranks() == 1) {
+      fused_classifier<T>(chunk.logits, chunk.losses, chunk.targets, loss.scale, slice_.end, stream,
+                          loss.factor);
+      return;
+    }
+    classifier_from_statistics<T>(chunk.logits, chunk.losses, chunk.targets,
+                                  statistics(work, chunk, context), loss.scale, slice_, stream,
+                                  loss.factor);
+  }
+
+  // Adds to the gradient of wte, then writes d_hidden (count, C).
+  void add_products(Tensor<T, 2> d_hidden, const Chunk& chunk, Context& context) const {
+    constexpr const T* kNoBias = nullptr;
+    const Tensor<const T, 2> d_logits = chunk.logits;
+    const Tensor<float, 2> d_wte = wte_.matrix_gradient();
+    if (d_wte.data != nullptr) {
+      const ProfileScope scope("logits weight gradient", context.stream);
+      matmul(d_wte, d_logits, Transpose::yes, chunk.hidden, Transpose::no, 1.0f, kNoBias,
+             context.gemm, context.stream);
+    }
+    const ProfileScope scope("logits input gradient", context.stream);
+    matmul(d_hidden, d_logits, Transpose::no, wte_.matrix(), Transpose::no, 0.0f, kNoBias,
+           context.gemm, context.stream);
+  }
+
+  VocabularySlice slice_;
   Parameter<T> wte_;
 };
 

@@ -13,14 +13,14 @@ namespace llmc {
 template <class T>
 class ModelRunner {
  public:
-  // Reserves memory in the plan, for training including the context's scratch; usable after
-  // plan.allocate(). All references must outlive the runner.
+  // Reserves memory in the plan, including the context's tensor group and, for training, its
+  // scratch; usable after plan.allocate(). All references must outlive the runner.
   ModelRunner(const Gpt2Config& config, const ParameterTable& table, ParameterSource& source,
               const RunShape& shape, Context& context, MemoryPlan& plan)
-      : context_(context),
+      : context_(reserve(context, shape, config.channels, plan)),
         shape_(shape),
-        activations_(config, shape, plan),
-        model_(config, table, source, shape, plan),
+        activations_(config, shape, context.tensor, plan),
+        model_(config, table, source, shape, context.tensor, plan),
         stage_(shape.B, shape.T, plan) {
     if (!shape.training) return;
     plan.reserve("backward buffers", context.scratch, model_.scratch_size());
@@ -39,6 +39,7 @@ class ModelRunner {
   void forward(const DeviceBatch& batch, const Attend& attend = {},
                const PassOptions& options = {}) {
     model_.forward(activations_, batch, context_, options, attend);
+    last_ = batch;
   }
   // The backward pass of the last forward pass, with the same options. Adds to the parameter
   // gradients of the model's source.
@@ -50,6 +51,7 @@ class ModelRunner {
   void forward_backward(const DeviceBatch& batch, const LossOptions& loss,
                         const PassOptions& options = {}) {
     model_.forward_backward(activations_, batch, loss, context_, options);
+    last_ = batch;
   }
 
   // ---- results of the last forward pass, in host memory ----
@@ -63,18 +65,25 @@ class ModelRunner {
   }
   // (V) logits of one row.
   void read_logits(std::int64_t row, std::vector<T>& logits) {
-    const auto values = model_.logits_of_row(activations_, row, context_);
+    const auto values = model_.logits_of_row(activations_, last_, row, context_);
     logits.resize(static_cast<std::size_t>(config().vocabulary));
     copy_to_host(logits.data(), values.data, config().vocabulary, context_.stream);
     context_.ranks.synchronize(context_.stream);
   }
 
  private:
+  static Context& reserve(Context& context, const RunShape& shape, std::int64_t C,
+                          MemoryPlan& plan) {
+    context.tensor.reserve(shape, C, sizeof(T), plan);
+    return context;
+  }
+
   Context& context_;
   RunShape shape_;
   Activations<T> activations_;
   Gpt2<T> model_;
   BatchStage stage_;
+  DeviceBatch last_;  // of the last forward pass
 };
 
 }  // namespace llmc

@@ -1,4 +1,5 @@
-// A parameter of a layer: its row in the table, and its values and gradients as tensors.
+// A parameter of a layer: its row in the table, and the values and gradients of this rank's part of
+// it as tensors.
 #pragma once
 
 #include <string>
@@ -19,16 +20,16 @@ class Parameter {
   WeightView view() const { return source_.weight(spec_); }
 
   // The values in the model's own dtype: a vector, or a matrix with its padding.
-  Tensor<const T, 1> vector() const { return make_tensor(view().template as<T>(), spec_.shape[0]); }
+  Tensor<const T, 1> vector() const { return make_tensor(view().template as<T>(), spec_.part.shape[0]); }
   Tensor<const T, 2> matrix() const {
-    return make_tensor(view().template as<T>(), spec_.stored_rows, spec_.shape[1]);
+    return make_tensor(view().template as<T>(), spec_.part.stored_rows, spec_.part.shape[1]);
   }
   // The gradients have no data if the parameter is frozen.
   Tensor<float, 1> vector_gradient() const {
-    return make_tensor(source_.gradient(spec_), spec_.shape[0]);
+    return make_tensor(source_.gradient(spec_), spec_.part.shape[0]);
   }
   Tensor<float, 2> matrix_gradient() const {
-    return make_tensor(source_.gradient(spec_), spec_.stored_rows, spec_.shape[1]);
+    return make_tensor(source_.gradient(spec_), spec_.part.stored_rows, spec_.part.shape[1]);
   }
 
  private:

@@ -1,37 +1,32 @@
-// The part of a parameter that one rank holds, as slices of a tensor in files.
+// The part of a parameter that one rank holds, as a slice of a tensor in files.
 #pragma once
 
-#include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "llmc/io/checkpoint/slice.h"
 #include "llmc/model/parameters.h"
 
 namespace llmc {
 
-// Returns one slice per box of spec.local(place), in the same order. The tensor's name is `prefix`
-// followed by spec.name. Several slices are stored as NAME[0], NAME[1] and so on, because names in
-// a file are unique. A rank without elements of the parameter has no slice.
-inline std::vector<Slice> slices_of(const ParameterSpec& spec, const MeshPlace& place,
-                                    const std::string& prefix) {
+// Returns the slice of spec.local(place), in the order of the rank's elements. The tensor's name is
+// `prefix` followed by spec.name; the slice views it with one axis per axis of the parameter. Empty
+// if the rank has no elements of the parameter.
+inline std::optional<Slice> slice_of(const ParameterSpec& spec, const MeshPlace& place,
+                                     const std::string& prefix) {
   const TensorHeader tensor = {prefix + spec.name, TensorDtype::f32, spec.shape};
-  const std::vector<ElementBox> boxes = spec.local(place).boxes;
-  std::vector<Slice> slices;
-  for (const ElementBox& box : boxes) {
-    Shape offset = {box.global_begin / box.global_stride};
-    Shape extent = {box.rows};
-    if (spec.shape.size() > 1) {
-      offset.push_back(box.global_begin % box.global_stride);
-      extent.push_back(box.columns);
+  Shape view, offset, extent;
+  for (const auto* axes : {&spec.axes.rows, &spec.axes.columns}) {
+    for (const Axis& axis : *axes) {
+      const AxisPiece piece = axis.piece(place);
+      if (piece.size == 0) return std::nullopt;
+      view.push_back(axis.size);
+      offset.push_back(piece.begin);
+      extent.push_back(piece.size);
     }
-    Slice slice = Slice::box(tensor, std::move(offset), std::move(extent));
-    if (boxes.size() > 1)
-      slice.stored_name = tensor.name + "[" + std::to_string(slices.size()) + "]";
-    slices.push_back(std::move(slice));
   }
-  return slices;
+  return Slice::box(tensor, std::move(view), std::move(offset), std::move(extent));
 }
 
 }  // namespace llmc

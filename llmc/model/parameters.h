@@ -1,8 +1,9 @@
-// The table of all parameters of a GPT-2. Initialisation, optimizer groups, checkpoint layout,
-// import and export and the memory report all use it, as sharding will. No code refers to a
-// parameter by a fixed index.
+// The table of all parameters of a GPT-2, and the part of each that one rank holds. Initialisation,
+// optimizer groups, sharding, checkpoint layout, import and export and the memory report all use it.
+// No code refers to a parameter by a fixed index.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -13,7 +14,7 @@
 #include "llmc/config/gpt2_config.h"
 #include "llmc/device/math.h"
 #include "llmc/model/axis.h"
-#include "llmc/ops/element_box.h"
+#include "llmc/ops/global_index.h"
 
 namespace llmc {
 
@@ -54,9 +55,8 @@ struct LocalParameter {
   ParameterAxes axes;               // with the sizes of this rank, without padding
   std::vector<std::int64_t> shape;  // of the rank's tensor: (rows, columns) or (rows)
   std::int64_t stored_rows = 0;     // rows in memory: shape[0] plus padding
-  // Boxes that cover its elements, each once. There is at most one box unless an inner axis is
-  // split: c_attn then has three, for q, k and v.
-  std::vector<ElementBox> boxes;
+  bool split = false;               // false: every tensor rank holds the whole parameter
+  GlobalIndex index;                // of the rank's elements in the whole tensor
 
   std::int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
   std::int64_t size() const { return row_size() * shape[0]; }
@@ -67,17 +67,17 @@ struct ParameterSpec {
   std::string name;  // Hugging Face's, without the prefix "transformer."
   ParameterAxes axes;
   std::vector<std::int64_t> shape;  // as stored in files: axes.shape()
-  std::int64_t stored_rows = 0;     // rows in memory: more than shape[0] if padded
+  LocalParameter part;              // that this rank holds
   Initializer initializer = Initializer::zero;
   float stddev = 0;           // for Initializer::normal
   bool weight_decay = false;  // true for matrices and embeddings
   int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
   std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
-  std::int64_t offset = 0;  // first element in the array that holds all tensors
+  std::int64_t offset = 0;  // first element in the array that holds all tensors of this rank
 
-  // Number of elements in files and in memory.
+  // Number of elements in files, and in this rank's memory.
   std::int64_t size() const { return row_size() * shape[0]; }
-  std::int64_t stored_size() const { return row_size() * stored_rows; }
+  std::int64_t stored_size() const { return part.stored_size(); }
 
   // Returns the part that the rank at `place` holds; a single rank holds everything. Throws if the
   // ranks cannot split the parameter.
@@ -113,14 +113,37 @@ struct ParameterSpec {
       local.axes.columns.push_back({axis.name, axis.piece(place).size});
     }
     local.shape = local.axes.shape();
-    for (const Interval& rows : intervals_of(axes.rows, place)) {
-      for (const Interval& columns : intervals_of(axes.columns, place)) {
-        local.boxes.push_back(
-            {rows.size, columns.size, rows.local_begin * local.row_size() + columns.local_begin,
-             local.row_size(), rows.global_begin * row_size() + columns.global_begin, row_size()});
-      }
-    }
+    if (place.tensor_ranks > 1) set_index(local, place);
     return local;
+  }
+
+  // At most one axis is split: the first one of the rows, or one of the axes that a row of the
+  // tensor consists of (a vector is one row).
+  void set_index(LocalParameter& local, const MeshPlace& place) const {
+    const bool is_vector = axes.columns.empty();
+    const auto inner_size = [](const std::vector<Axis>& all, std::size_t axis) {
+      std::int64_t size = 1;
+      for (std::size_t i = axis + 1; i < all.size(); ++i) size *= all[i].size;
+      return size;
+    };
+    if (!is_vector && axes.rows.front().split) {
+      local.split = true;
+      local.index = {.begin = axes.rows.front().piece(place).begin * inner_size(axes.rows, 0) *
+                              row_size()};
+      return;
+    }
+    const std::vector<Axis>& row = is_vector ? axes.rows : axes.columns;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (!row[i].split) continue;
+      const AxisPiece piece = row[i].piece(place);
+      const std::int64_t inner = inner_size(row, i);
+      local.split = true;
+      local.index = {.begin = piece.begin * inner,
+                     .row_size = is_vector ? local.shape[0] : local.shape[1],
+                     .piece = piece.size * inner,
+                     .global_row_size = is_vector ? shape[0] : shape[1],
+                     .global_piece = row[i].size * inner};
+    }
   }
 };
 
@@ -130,7 +153,8 @@ inline constexpr std::int64_t kParameterAlignment = 1024;
 
 class ParameterTable {
  public:
-  explicit ParameterTable(const Gpt2Config& config) {
+  // The rank at `place` holds `part` of each parameter. Throws if the ranks cannot split one.
+  explicit ParameterTable(const Gpt2Config& config, const MeshPlace& place = {}) : place_(place) {
     // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
     // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
     constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
@@ -162,6 +186,7 @@ class ParameterTable {
   }
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
+  const MeshPlace& place() const { return place_; }
 
   const ParameterSpec& find(const std::string& name) const {
     for (const ParameterSpec& spec : specs_) {
@@ -170,10 +195,10 @@ class ParameterTable {
     fail("there is no parameter '" + name + "'");
   }
 
-  // Number of elements of the array that holds all tensors, including gaps.
+  // Number of elements of the array that holds this rank's part of all tensors, including gaps.
   std::int64_t stored_size() const { return stored_size_; }
 
-  // Number of parameters, without padding and gaps.
+  // Number of parameters of the whole model, without padding and gaps.
   std::int64_t count() const {
     std::int64_t count = 0;
     for (const ParameterSpec& spec : specs_) count += spec.size();
@@ -183,7 +208,7 @@ class ParameterTable {
  private:
   void add(ParameterSpec spec) {
     spec.shape = spec.axes.shape();
-    spec.stored_rows = spec.local().stored_rows;
+    spec.part = spec.local(place_);
     spec.id = static_cast<std::uint32_t>(specs_.size());
     specs_.push_back(std::move(spec));
   }
@@ -215,13 +240,27 @@ class ParameterTable {
     add_matrix(name + ".weight", block, axes, stddev);
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
+  // Blocks are neighbours, in their order. With several tensor ranks, the parameters that these hold
+  // in equal copies come last in their block, so that one all-reduce adds up their gradients.
   void compute_offsets() {
-    for (ParameterSpec& spec : specs_) {
-      spec.offset = stored_size_;
-      stored_size_ += round_up(spec.stored_size(), kParameterAlignment);
+    for (auto first = specs_.begin(); first != specs_.end();) {
+      const auto end = std::find_if(first, specs_.end(), [&](const ParameterSpec& spec) {
+        return spec.block != first->block;
+      });
+      for (const bool split : {true, false}) {
+        for (auto spec = first; spec != end; ++spec) {
+          if (place_.tensor_ranks > 1 ? spec->part.split == split : split) append(*spec);
+        }
+      }
+      first = end;
     }
   }
+  void append(ParameterSpec& spec) {
+    spec.offset = stored_size_;
+    stored_size_ += round_up(spec.stored_size(), kParameterAlignment);
+  }
 
+  MeshPlace place_;
   std::vector<ParameterSpec> specs_;
   std::int64_t stored_size_ = 0;
 };

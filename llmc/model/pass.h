@@ -11,11 +11,13 @@
 namespace llmc {
 
 struct Pass {
+  Pass(const DeviceBatch& batch, const PassOptions& options, Context& context)
+      : batch(batch), options(options), context(context), rows(context.tensor.share(batch.rows())) {}
+
   const DeviceBatch& batch;
   const PassOptions& options;
   Context& context;
-
-  std::int64_t rows() const { return batch.rows(); }
+  const RowShare rows;
 
   // Returns a view of (rows, C) as (B, T, C).
   template <class X>
@@ -23,10 +25,16 @@ struct Pass {
     return {tensor.data, {batch.B, batch.T, tensor.shape[1]}};
   }
 
-  // Applies dropout to x (rows, C) in place.
+  // out (own rows, C) = x with dropout, which must be enabled; out may be x.
+  template <class X>
+  void drop(Tensor<X, 2> out, In<X, 2> x, Dropout dropout) const {
+    dropout.first_row = rows.first;
+    apply_dropout<X>(out, x, batch.T, dropout, context.stream);
+  }
+  // Applies dropout to x (own rows, C) in place, if it is enabled.
   template <class X>
   void drop(Tensor<X, 2> x, const Dropout& dropout) const {
-    if (dropout.enabled()) apply_dropout<X>(x, x, batch.T, dropout, context.stream);
+    if (dropout.enabled()) drop<X>(x, x, dropout);
   }
 };
 

@@ -1,5 +1,5 @@
 // Causal self-attention of one block: flash attention, or standard attention, which stores
-// the (T, T) matrix.
+// the (T, T) matrix. Each rank of a tensor group computes some of the heads; nothing is exchanged.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,18 @@ namespace llmc {
 template <class T>
 class SelfAttention {
  public:
-  SelfAttention(const Gpt2Config& config, std::int64_t layer, Attention kind)
-      : layer_(layer), heads_(config.heads), head_size_(config.head_size()), kind_(kind) {}
+  // The heads of the rank at `place`.
+  SelfAttention(const Gpt2Config& config, std::int64_t layer, const MeshPlace& place,
+                Attention kind)
+      : layer_(layer),
+        heads_(config.heads / place.tensor_ranks),
+        first_head_(place.tensor_rank * heads_),
+        head_size_(config.head_size()),
+        kind_(kind) {}
 
   // Writes a.attention and what backward() reads (log_sum_exp, probabilities) from a.qkv.
   void forward(const BlockActivations<T>& a, const Pass& pass) const {
-    const Dropout dropout = attention_dropout(pass.options, layer_);
+    const Dropout dropout = dropout_of(pass);
     const Tensor<T, 3> out = pass.batched(a.attention), qkv = pass.batched(a.qkv);
     Stream& stream = pass.context.stream;
     if (kind_ == Attention::flash) {
@@ -31,11 +37,13 @@ class SelfAttention {
     }
   }
 
-  // Writes d_qkv (rows, 3C) from d_out (rows, C), the gradient of a.attention.
+  // Writes d_qkv (rows, 3 NH HS) from d_out (rows, NH HS), the gradient of a.attention, for the NH
+  // heads of this rank.
   void backward(Tensor<T, 2> d_qkv, In<T, 2> d_out, const BlockActivations<T>& a,
                 const Pass& pass) const {
-    const Dropout dropout = attention_dropout(pass.options, layer_);
-    auto& [batch, options, context] = pass;
+    const Dropout dropout = dropout_of(pass);
+    const DeviceBatch& batch = pass.batch;
+    Context& context = pass.context;
     if (kind_ == Attention::flash) {
       flash_attention_backward<T>(pass.batched(d_qkv), pass.batched(d_out), pass.batched(a.qkv),
                                   pass.batched(a.attention), log_sum_exp(a, pass), heads_,
@@ -61,12 +69,18 @@ class SelfAttention {
   }
 
  private:
+  Dropout dropout_of(const Pass& pass) const {
+    Dropout dropout = attention_dropout(pass.options, layer_);
+    dropout.first_plane = static_cast<std::uint32_t>(first_head_);
+    return dropout;
+  }
+
   Tensor<T, 4> probabilities(const BlockActivations<T>& a, const Pass& pass) const {
     const std::int64_t T_seq = pass.batch.T;
     return {a.probabilities.data, {pass.batch.B, heads_, T_seq, T_seq}};
   }
 
-  std::int64_t layer_, heads_, head_size_;
+  std::int64_t layer_, heads_, first_head_, head_size_;
   Attention kind_;
 };
 
