@@ -3,6 +3,9 @@
 // statistics of initial values.
 #include <doctest/doctest.h>
 
+#include <tuple>
+#include <utility>
+
 #include "dev/harness/arrays.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/global_norm.h"
@@ -188,6 +191,23 @@ TEST_SUITE("adamw") {
   }
 }
 
+// A rank's part of a tensor of 5 rows: the second of two pieces of 12 elements, three times per
+// row. Each row of the whole tensor has 8 more elements at its end.
+constexpr GlobalIndex kPieces{
+    .begin = 12, .row_size = 36, .piece = 12, .global_row_size = 80, .global_piece = 24};
+constexpr std::int64_t kLocalSize = 5 * 36, kGlobalSize = 5 * 80;
+
+std::vector<float> pieces_of(const std::vector<float>& whole) {
+  std::vector<float> part;
+  for (std::int64_t row = 0; row < 5; ++row) {
+    for (std::int64_t begin : {12, 36, 60}) {
+      const auto from = whole.begin() + row * 80 + begin;
+      part.insert(part.end(), from, from + 12);
+    }
+  }
+  return part;
+}
+
 TEST_SUITE("random_fill") {
   TEST_CASE("normal numbers have the expected moments and do not depend on the split") {
     Stream stream;
@@ -231,6 +251,91 @@ TEST_SUITE("random_fill") {
     };
     CHECK(differs(fill(8, 3, {})));
     CHECK(differs(fill(7, 4, {})));
+  }
+
+  TEST_CASE("a rank's pieces have the bits of a fill of the whole tensor") {
+    Stream stream;
+    const DeviceArray<float> whole(std::vector<float>(kGlobalSize), stream);
+    normal_fill(whole.data(), kGlobalSize, 0, 7, 3, 0.5f, 0.02f, stream);
+    const std::vector<float> filled = whole.stored();
+    const DeviceArray<float> part(std::vector<float>(kLocalSize, NAN), stream);
+    const auto fill = [&](std::int64_t first, std::int64_t end) {
+      normal_fill(part.data() + first, end - first, first, kPieces, 7, 3, 0.5f, 0.02f, stream);
+    };
+    for (const auto& [first, end] : {std::pair{0, 4}, {4, 20}, {20, 20}, {20, 64}, {64, 79}}) {
+      fill(first, end);
+    }
+    CHECK(std::isnan(part.stored()[79]));
+    fill(76, kLocalSize);
+    CHECK(part.guards_intact());
+    CHECK(part.stored() == pieces_of(filled));
+
+    // A contiguous part may begin anywhere.
+    const DeviceArray<float> row(std::vector<float>(10, NAN), stream);
+    normal_fill(row.data(), 10, 2, GlobalIndex{.begin = 5}, 7, 3, 0.5f, 0.02f, stream);
+    CHECK(row.guards_intact());
+    CHECK(row.stored() == std::vector<float>(filled.begin() + 7, filled.begin() + 17));
+  }
+
+  TEST_CASE("pieces that cut groups of four are an error") {
+    Stream stream;
+    const DeviceArray<float> p(std::vector<float>(24), stream);
+    const auto fill = [&](std::int64_t first, const GlobalIndex& index) {
+      normal_fill(p.data(), 24, first, index, 7, 3, 0.0f, 1.0f, stream);
+    };
+    const auto changed = [](std::int64_t GlobalIndex::*member, std::int64_t value) {
+      GlobalIndex index = kPieces;
+      index.*member = value;
+      return index;
+    };
+    fill(4, kPieces);
+    CHECK_THROWS_WITH_AS(fill(6, kPieces), doctest::Contains("normal_fill: the first element"),
+                         Error);
+    const std::vector<std::tuple<std::int64_t GlobalIndex::*, std::int64_t, const char*>> cases = {
+        {&GlobalIndex::begin, 2, "element 0 is 2, which is not a multiple of 4"},
+        {&GlobalIndex::row_size, 10, "the rank's row size is 10"},
+        {&GlobalIndex::piece, 6, "the size of a piece is 6"},
+        {&GlobalIndex::global_row_size, 33, "the row size of the whole tensor is 33"},
+        {&GlobalIndex::global_piece, 15, "the distance of two pieces in the whole tensor is 15"},
+        {&GlobalIndex::piece, 0, "pieces of 0 elements do not divide a row of 36"},
+        {&GlobalIndex::piece, 16, "pieces of 16 elements do not divide a row of 36"}};
+    for (const auto& [member, value, message] : cases) {
+      CHECK_THROWS_WITH_AS(fill(0, changed(member, value)), doctest::Contains(message), Error);
+    }
+  }
+}
+
+TEST_SUITE("stochastic_rounding") {
+  TEST_CASE_TEMPLATE("a rank's pieces are rounded like the whole tensor", T, bf16, fp16) {
+    Stream stream;
+    const std::vector<float> values = random_floats(kGlobalSize, 78);
+    const auto convert = [&](const std::vector<float>& inp, const StochasticRounding& rounding) {
+      const DeviceArray<float> from(inp, stream);
+      const DeviceArray<T> to(std::vector<T>(inp.size()), stream);
+      stochastic_convert(to.data(), static_cast<const float*>(from.data()), from.size(), rounding,
+                         6, stream);
+      CHECK(to.guards_intact());
+      return to_floats(to.stored());
+    };
+    const std::vector<float> part = pieces_of(values);
+    const std::vector<float> expected =
+        pieces_of(convert(values, StochasticRounding{.seed = 3, .tensor = 4}));
+    const StochasticRounding rounding{.seed = 3, .tensor = 4, .index = kPieces};
+    CHECK(convert(part, rounding) == expected);
+    for (const std::int64_t first : {4, 20, 36, 52}) {
+      CAPTURE(first);
+      StochasticRounding rest = rounding;
+      rest.first = first;
+      CHECK(convert({part.begin() + first, part.end()}, rest) ==
+            std::vector<float>(expected.begin() + first, expected.end()));
+    }
+    StochasticRounding cut = rounding;
+    cut.first = 2;
+    CHECK_THROWS_WITH_AS(convert(part, cut),
+                         doctest::Contains("is 2, which is not a multiple of 4"), Error);
+    cut = {.index = {.begin = 3}, .first = 3};
+    CHECK_THROWS_WITH_AS(convert(part, cut), doctest::Contains("stochastic_convert: the first"),
+                         Error);
   }
 }
 

@@ -31,7 +31,7 @@ std::vector<float> rounded(const std::vector<float>& inp, StochasticRounding rou
     const DeviceArray<float> from({inp.begin() + first, inp.begin() + end}, stream);
     const DeviceArray<T> to(std::vector<T>(static_cast<std::size_t>(end - first)), stream);
     StochasticRounding piece = rounding;
-    piece.first_index += first;
+    piece.first += first;
     stochastic_convert(to.data(), static_cast<const float*>(from.data()), end - first, piece, step,
                        stream);
     CHECK(to.guards_intact());
@@ -122,9 +122,8 @@ TEST_SUITE("stochastic_rounding") {
     CHECK(rounded<T>(x, rounding, 7) != whole);
     CHECK(rounded<T>(x, {.seed = 4, .tensor = 4}, 6) != whole);
     CHECK(rounded<T>(x, {.seed = 3, .tensor = 5}, 6) != whole);
-    CHECK(rounded<T>(x, {.seed = 3, .tensor = 4, .first_index = 4}, 6) != whole);
-    CHECK_THROWS_WITH_AS(rounded<T>(x, {.first_index = 2}, 6), doctest::Contains("multiple of 4"),
-                         Error);
+    CHECK(rounded<T>(x, {.seed = 3, .tensor = 4, .first = 4}, 6) != whole);
+    CHECK_THROWS_WITH_AS(rounded<T>(x, {.first = 2}, 6), doctest::Contains("multiple of 4"), Error);
   }
 
   TEST_CASE_TEMPLATE("AdamW rounds master weights stochastically", T, bf16, fp16) {

@@ -1,6 +1,7 @@
 // AdamW over all parameters of a GPT-2: one launch for all tensors; one launch per tensor (as in
 // training, where weight decay differs between tensors); one number per thread; and stochastically
-// rounded weights. Also begin_adamw, which counts the update before them.
+// rounded weights, of a whole tensor and of the pieces of one that a rank has. Also begin_adamw,
+// which counts the update before them.
 #pragma once
 
 #include <numeric>
@@ -44,6 +45,16 @@ constexpr int kUpdates = 10;
 constexpr std::int64_t kMaxCompared = 65536;
 constexpr float kGradientScale = 0.5f;
 constexpr llmc::StochasticRounding kRounded{.seed = 0xfedcba9876543210, .tensor = 5};
+// The same for a rank with one of two halves of each piece of three per row.
+constexpr std::int64_t kPiece = 12;
+constexpr llmc::StochasticRounding kRoundedPieces{.seed = kRounded.seed,
+                                                  .tensor = kRounded.tensor,
+                                                  .index = {.begin = kPiece,
+                                                            .row_size = 3 * kPiece,
+                                                            .piece = kPiece,
+                                                            .global_row_size = 6 * kPiece,
+                                                            .global_piece = 2 * kPiece},
+                                                  .first = 16};
 
 inline llmc::OptimizerState state_after(int updates) {
   const double t = updates;
@@ -57,14 +68,20 @@ inline llmc::OptimizerState state_after(int updates) {
 // The working weights of these rows, each `columns` long, if the masters are `p`. They are exact to
 // the bit: a stochastically rounded element has a fixed draw.
 template <class T>
-oracle::Vec rounded(oracle::Vec p, bool is_stochastic, const std::vector<std::int64_t>& rows,
-                    std::int64_t columns) {
+oracle::Vec rounded(oracle::Vec p, const std::string& variant,
+                    const std::vector<std::int64_t>& rows, std::int64_t columns) {
+  const bool pieces = variant == "stochastic_pieces";
+  const bool is_stochastic = pieces || variant == "stochastic";
+  const auto element = [&](std::int64_t i) {
+    const std::int64_t local = kRoundedPieces.first + i;
+    return pieces ? (local / kPiece * 2 + 1) * kPiece + local % kPiece : i;
+  };
   const oracle::StochasticRounding definition{kRounded.seed, kRounded.tensor, kUpdates};
   constexpr auto kFormat = std::is_same_v<T, fp16> ? oracle::kFp16 : oracle::kBf16;
   for (std::size_t k = 0; k < p.size(); ++k) {
     const auto i = static_cast<std::int64_t>(k);
     p[k] = is_stochastic
-               ? definition.round(p[k], rows[i / columns] * columns + i % columns, kFormat)
+               ? definition.round(p[k], element(rows[i / columns] * columns + i % columns), kFormat)
                : static_cast<double>(llmc::to_float(llmc::from_float<T>(static_cast<float>(p[k]))));
   }
   return p;
@@ -76,7 +93,7 @@ template <class T>
 void adamw(OpRunner& runner, const Shape& s) {
   constexpr bool kCopy = sizeof(T) < sizeof(float);
   std::vector<std::string> variants = {"one_launch", "per_tensor", "scalar"};
-  if (kCopy) variants.push_back("stochastic");
+  if (kCopy) variants.insert(variants.end(), {"stochastic", "stochastic_pieces"});
   const std::vector<std::int64_t> tensors = s.tensors();
   const std::int64_t n = std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0});
   OpCase c(runner,
@@ -118,18 +135,21 @@ void adamw(OpRunner& runner, const Shape& s) {
                                 llmc::make_adamw_step(kOptions, kLearningRate, true), state.data());
   });
   if constexpr (kCopy) {
-    c.variant("stochastic", [&](int i) {
-      llmc::adamw<T>(param.at(i), working->at(i), m.at(i), v.at(i), gradient.at(i), n, kOptions,
-                     kLearningRate, true, state.data(), runner.stream(), kRounded);
-    });
+    const auto stochastic = [&](const llmc::StochasticRounding& rounding) {
+      return [&, rounding](int i) {
+        llmc::adamw<T>(param.at(i), working->at(i), m.at(i), v.at(i), gradient.at(i), n, kOptions,
+                       kLearningRate, true, state.data(), runner.stream(), rounding);
+      };
+    };
+    c.variant("stochastic", stochastic(kRounded));
+    c.variant("stochastic_pieces", stochastic(kRoundedPieces));
   }
 
   // A small array is one row, so that all of it is compared. A large one has no tail.
   const std::int64_t columns = n <= kMaxCompared ? n : s.C;
   const auto rows = sample(n / columns, 500);
   oracle::Vec expected_param = param.rows(rows, columns), expected_m = m.rows(rows, columns),
-              expected_v = v.rows(rows, columns);
-  oracle::Vec g = gradient.rows(rows, columns);
+              expected_v = v.rows(rows, columns), g = gradient.rows(rows, columns);
   for (double& x : g) x *= static_cast<double>(kGradientScale);
   oracle::adamw_step(expected_param, expected_m, expected_v, g, kUpdates,
                      {.lr = kLearningRate,
@@ -144,7 +164,7 @@ void adamw(OpRunner& runner, const Shape& s) {
                        compare("v", v.rows(rows, columns), expected_v, tolerance<float>())};
     if constexpr (kCopy) {
       all.push_back(compare("working", working->rows(rows, columns),
-                            rounded<T>(actual, variant == "stochastic", rows, columns), 0));
+                            rounded<T>(actual, variant, rows, columns), 0));
     }
     return all;
   });

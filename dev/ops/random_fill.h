@@ -1,5 +1,5 @@
-// Initial values: normal numbers, which depend on the element's index, in a slice of a tensor or in
-// a tensor-parallel rank's columns of a matrix; and constants.
+// Initial values: normal numbers, which depend on the element's index in the whole tensor, in a
+// contiguous part of a tensor or in pieces of its rows; and constants.
 #pragma once
 
 #include <cmath>
@@ -12,24 +12,30 @@ namespace llmc_dev::random_fill {
 
 namespace oracle = llmc::oracle;
 
-constexpr std::int64_t kSampled = 4000, kSampledRows = 100;
+constexpr std::int64_t kSampled = 4000;
 constexpr std::uint64_t kSeed = 7;
 constexpr std::uint32_t kTensor = 3;
 constexpr float kMean = 0.5f, kDeviation = 2.0f;
 
-// The columns that rank `rank` holds of one part (for example the keys) of a matrix (rows, parts *
-// ranks * columns). The rank's array holds its columns of all parts.
-struct Columns {
-  std::int64_t rows, columns, ranks, rank;
-  std::int64_t parts = 1, part = 0;
+// The part of a matrix (rows, parts * ranks * piece) that rank `rank` holds: `piece` columns of
+// every part (for example of the queries, the keys and the values). The case fills it from element
+// `first` on, without its last `missing` elements.
+struct Pieces {
+  std::int64_t rows, piece, ranks, rank;
+  std::int64_t parts = 3, first = 0, missing = 0;
 
-  llmc::ElementBox box() const {
-    return {.rows = rows,
-            .columns = columns,
-            .local_begin = part * columns,
-            .local_stride = parts * columns,
-            .global_begin = (part * ranks + rank) * columns,
-            .global_stride = parts * ranks * columns};
+  std::int64_t size() const { return rows * parts * piece - first - missing; }
+  llmc::GlobalIndex index() const {
+    return {.begin = rank * piece,
+            .row_size = parts * piece,
+            .piece = piece,
+            .global_row_size = parts * ranks * piece,
+            .global_piece = ranks * piece};
+  }
+  // Index in the whole matrix of the rank's element i, from its row, part and column.
+  std::int64_t element(std::int64_t i) const {
+    const std::int64_t row = i / (parts * piece), part = i / piece % parts, column = i % piece;
+    return ((row * parts + part) * ranks + rank) * piece + column;
   }
 };
 
@@ -64,45 +70,24 @@ inline void normal_fill(OpRunner& runner, std::int64_t n, std::int64_t first) {
   });
 }
 
-// The shape of a case: (rows, columns) of a matrix with global_stride columns.
-inline std::string box_text(const llmc::ElementBox& box) {
-  return by(box.rows, box.columns) + " of " + std::to_string(box.global_stride) + " columns";
-}
-
-// Fills a box in the rank's array, which has local_stride columns. The columns outside the box
-// belong to other boxes and keep their values.
-inline void normal_fill_box(OpRunner& runner, const llmc::ElementBox& box) {
-  OpCase c(runner, {.op = "normal_fill_box",
-                    .shape = box_text(box),
-                    .bytes = sizeof(float) * static_cast<double>(box.size())});
+inline void normal_fill_pieces(OpRunner& runner, const Pieces& part) {
+  const std::int64_t n = part.size();
+  OpCase c(runner, {.op = "normal_fill_pieces",
+                    .shape = by(part.rows, part.parts) + "x" + std::to_string(part.piece) + " of " +
+                             std::to_string(part.ranks) + " ranks",
+                    .bytes = sizeof(float) * static_cast<double>(n)});
   if (!c.is_selected()) return;
-  auto& out = c.output<float>(box.rows * box.local_stride, normal(1));
-  const auto rows = sample(box.rows, kSampledRows);
-  const auto is_in_box = [&](std::int64_t column) {
-    return column >= box.local_begin && column < box.local_begin + box.columns;
-  };
-  // The elements of the sampled rows in the box, or the others.
-  const auto select = [&](const oracle::Vec& all, bool in_box) {
-    oracle::Vec selected;
-    for (std::int64_t i = 0; i < std::ssize(all); ++i) {
-      if (is_in_box(i % box.local_stride) == in_box) selected.push_back(all[i]);
-    }
-    return selected;
-  };
-  const oracle::Vec kept = select(out.rows(rows, box.local_stride), false);
-  oracle::Vec expected;
-  for (const std::int64_t row : rows) {
-    for (std::int64_t column = 0; column < box.columns; ++column) {
-      expected.push_back(normal_number(box.global_begin + row * box.global_stride + column));
-    }
-  }
+  auto& out = c.output<float>(n);
   c.variant("used", [&](int i) {
-    llmc::normal_fill(out.at(i), box, kSeed, kTensor, kMean, kDeviation, runner.stream());
+    llmc::normal_fill(out.at(i), n, part.first, part.index(), kSeed, kTensor, kMean, kDeviation,
+                      runner.stream());
   });
+  const auto which = sample(n, kSampled);
+  std::vector<double> expected;
+  for (const std::int64_t i : which)
+    expected.push_back(normal_number(part.element(part.first + i)));
   c.finish([&] {
-    const oracle::Vec actual = out.rows(rows, box.local_stride);
-    return std::vector{compare("box", select(actual, true), expected, tolerance<float>()),
-                       compare("other columns", select(actual, false), kept, 0)};
+    return std::vector{compare("out", out.rows(which, 1), expected, tolerance<float>())};
   });
 }
 
@@ -129,16 +114,16 @@ inline void cases(OpRunner& runner) {
     normal_fill(runner, n, 427);  // a slice that begins inside a group of four
     for_each_dtype(runner, n <= 50304 * 768, [&]<class T>() { constant_fill<T>(runner, n); });
   }
-  // Rows shorter than a group of four, and rows that begin inside one; c_attn of GPT-2.
-  const Shapes<Columns> columns = {
-      .tiny = {{.rows = 5, .columns = 1, .ranks = 3, .rank = 2},
-               {.rows = 12, .columns = 3, .ranks = 4, .rank = 1, .parts = 3, .part = 2},
-               {.rows = 7, .columns = 9, .ranks = 2, .rank = 1, .parts = 3, .part = 1},
-               {.rows = 64, .columns = 64, .ranks = 2, .rank = 0}},
-      .small = {{.rows = 37, .columns = 130, .ranks = 3, .rank = 0}},
-      .gpt2 = {{.rows = 768, .columns = 384, .ranks = 2, .rank = 1, .parts = 3, .part = 1},
-               {.rows = 1600, .columns = 320, .ranks = 5, .rank = 4, .parts = 3, .part = 2}}};
-  for (const Columns& part : runner.select(columns)) normal_fill_box(runner, part.box());
+  // Pieces of one group; ranges that begin inside a row and end inside a group; a matrix without
+  // parts; c_attn of GPT-2.
+  const Shapes<Pieces> pieces = {
+      .tiny = {{.rows = 5, .piece = 4, .ranks = 3, .rank = 2},
+               {.rows = 12, .piece = 8, .ranks = 4, .rank = 1, .first = 28, .missing = 3},
+               {.rows = 64, .piece = 64, .ranks = 2, .rank = 0, .parts = 1}},
+      .small = {{.rows = 37, .piece = 132, .ranks = 3, .rank = 1, .first = 400, .missing = 5}},
+      .gpt2 = {{.rows = 768, .piece = 384, .ranks = 2, .rank = 1},
+               {.rows = 1600, .piece = 320, .ranks = 5, .rank = 4}}};
+  for (const Pieces& part : runner.select(pieces)) normal_fill_pieces(runner, part);
 }
 
 }  // namespace llmc_dev::random_fill

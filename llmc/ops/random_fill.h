@@ -1,81 +1,49 @@
 // Initial values of parameters.
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 
 #include "llmc/device/device.h"
-#include "llmc/ops/element_box.h"
 #include "llmc/ops/elementwise.h"
+#include "llmc/ops/global_index.h"
 
 namespace llmc {
 
-// Standard normal numbers for elements 4 * group to 4 * group + 3 of a tensor. Philox generates
-// four numbers at once.
-__device__ __forceinline__ void normals_of_group(std::uint64_t seed, std::uint32_t tensor,
-                                                 std::int64_t group, float (&normal)[4]) {
-  const PhiloxBits bits = random_bits(seed, RandomPurpose::initialisation, 0, tensor,
-                                      static_cast<std::uint64_t>(group));
+// One thread per group of four elements of the whole tensor: Philox generates four numbers at once.
+// The range begins `skip` elements after the start of its first group.
+inline __global__ void normal_fill_kernel(float* p, std::int64_t n, std::int64_t first,
+                                          std::int64_t skip, GlobalIndex index, std::uint64_t seed,
+                                          std::uint32_t tensor, float mean, float stddev) {
+  const std::int64_t i = global_thread() * 4 - skip;
+  if (i >= n) return;
+  const std::uint64_t group = static_cast<std::uint64_t>(index(first + i)) / 4;
+  const PhiloxBits bits = random_bits(seed, RandomPurpose::initialisation, 0, tensor, group);
+  float normal[4];
   normals_from_bits(bits.words[0], bits.words[1], normal[0], normal[1]);
   normals_from_bits(bits.words[2], bits.words[3], normal[2], normal[3]);
-}
-
-// One thread per group.
-inline __global__ void normal_fill_kernel(float* p, std::int64_t n, std::int64_t first_index,
-                                          std::uint64_t seed, std::uint32_t tensor, float mean,
-                                          float stddev) {
-  const std::int64_t group = first_index / 4 + global_thread();
-  if (group * 4 >= first_index + n) return;
-  float normal[4];
-  normals_of_group(seed, tensor, group, normal);
   for (int k = 0; k < 4; ++k) {
-    const std::int64_t i = group * 4 + k - first_index;
-    if (i >= 0 && i < n) p[i] = mean + stddev * normal[k];
-  }
-}
-
-// One thread per group of a row of the box.
-inline __global__ void normal_fill_box_kernel(float* p, ElementBox box, std::int64_t groups_per_row,
-                                              std::uint64_t seed, std::uint32_t tensor, float mean,
-                                              float stddev) {
-  const std::int64_t row = global_thread() / groups_per_row;
-  if (row >= box.rows) return;
-  const std::int64_t first = box.global_index(row, 0);
-  const std::int64_t group = first / 4 + global_thread() % groups_per_row;
-  if (group * 4 >= first + box.columns) return;
-  float normal[4];
-  normals_of_group(seed, tensor, group, normal);
-  for (int k = 0; k < 4; ++k) {
-    const std::int64_t column = group * 4 + k - first;
-    if (column >= 0 && column < box.columns) {
-      p[box.local_index(row, column)] = mean + stddev * normal[k];
-    }
+    if (i + k >= 0 && i + k < n) p[i + k] = mean + stddev * normal[k];
   }
 }
 
 // Sets p[i] to a normal number with this mean and standard deviation, for i < n. p[i] is element
-// first_index + i of the tensor with the number `tensor` (below 2^24, elements below 2^42). Its
-// value depends only on that index, `tensor`, seed, mean and stddev: a slice has the same values as
-// in a fill of the whole tensor.
-inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64_t seed,
-                        std::uint32_t tensor, float mean, float stddev, Stream& stream) {
-  const std::int64_t groups = ceil_div(first_index + n, 4) - first_index / 4;
-  launch_elementwise<1>(normal_fill_kernel, groups, stream, p, n, first_index, seed, tensor, mean,
-                        stddev);
+// first + i of the rank's part of the tensor with the number `tensor` (below 2^24), and element
+// index(first + i) of the whole tensor (below 2^42). Its value depends only on that index,
+// `tensor`, seed, mean and stddev: a part has the same bits as in a fill of the whole tensor.
+// Throws unless the part is contiguous in the whole tensor or consists of whole groups of four.
+inline void normal_fill(float* p, std::int64_t n, std::int64_t first, const GlobalIndex& index,
+                        std::uint64_t seed, std::uint32_t tensor, float mean, float stddev,
+                        Stream& stream) {
+  if (index.row_size != 0) index.require_groups("normal_fill", first);
+  const std::int64_t skip = index(first) % 4;
+  launch_elementwise<1>(normal_fill_kernel, n == 0 ? 0 : ceil_div(skip + n, 4), stream, p, n, first,
+                        skip, index, seed, tensor, mean, stddev);
 }
 
-// The same for a box of the tensor. p is the rank's array, of which only the elements of the box
-// are written. Each is bitwise the value that a fill of the whole tensor writes.
-inline void normal_fill(float* p, const ElementBox& box, std::uint64_t seed, std::uint32_t tensor,
-                        float mean, float stddev, Stream& stream) {
-  if (box.is_contiguous()) {
-    normal_fill(p + box.local_begin, box.size(), box.global_begin, seed, tensor, mean, stddev,
-                stream);
-    return;
-  }
-  // The maximum number of groups that a row touches: it may begin at the last element of a group.
-  const std::int64_t groups_per_row = ceil_div(box.columns + 3, 4);
-  launch_elementwise<1>(normal_fill_box_kernel, box.rows * groups_per_row, stream, p, box,
-                        groups_per_row, seed, tensor, mean, stddev);
+// The same for elements first_index to first_index + n - 1 of the whole tensor.
+inline void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64_t seed,
+                        std::uint32_t tensor, float mean, float stddev, Stream& stream) {
+  normal_fill(p, n, first_index, GlobalIndex{}, seed, tensor, mean, stddev, stream);
 }
 
 template <class T>

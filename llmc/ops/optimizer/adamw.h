@@ -120,6 +120,7 @@ void adamw(float* param, T* working_weights, float* m, float* v, const float* gr
            std::int64_t n, const OptimizerOptions& options, double learning_rate,
            bool use_weight_decay, const OptimizerState* state, Stream& stream,
            const Rounding& rounding = {}) {
+  rounding.check("adamw");
   const AdamWStep step = make_adamw_step(options, learning_rate, use_weight_decay);
   launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working_weights, m,
                                     v, gradient, n, step, state, rounding);

@@ -10,6 +10,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/elementwise.h"
+#include "llmc/ops/global_index.h"
 
 namespace llmc {
 
@@ -44,6 +45,8 @@ __host__ __device__ __forceinline__ fp16 round_stochastically<fp16>(float x, std
 }
 
 struct NearestRounding {
+  void check(const char*) const {}
+
   // w = p rounded. The unused arguments are the index of w[0] in the range and the step; see
   // StochasticRounding.
   template <class T, int N>
@@ -58,17 +61,21 @@ struct NearestRounding {
 struct StochasticRounding {
   std::uint64_t seed = 0;
   std::uint32_t tensor = 0;
-  std::int64_t first_index = 0;  // index of the range's start in the tensor; a multiple of 4
+  GlobalIndex index = {};
+  std::int64_t first = 0;  // index of the range's start in the rank's tensor
+
+  // Throws unless groups of four elements of the range are groups of the whole tensor.
+  void check(const char* op) const { index.require_groups(op, first); }
 
   template <class T, int N>
-  __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t first,
+  __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t i,
                                         std::int32_t step) const {
     static_assert(N % 4 == 0);
     for (int k = 0; k < N; k += 4) {
-      const PhiloxBits bits =
-          random_bits(seed, RandomPurpose::rounding, static_cast<std::uint32_t>(step), tensor,
-                      static_cast<std::uint64_t>(first_index + first + k) / 4);
-      for (int i = 0; i < 4; ++i) w[k + i] = round_stochastically<T>(p[k + i], bits.words[i]);
+      const auto group = static_cast<std::uint64_t>(index(first + i + k)) / 4;
+      const PhiloxBits bits = random_bits(seed, RandomPurpose::rounding,
+                                          static_cast<std::uint32_t>(step), tensor, group);
+      for (int j = 0; j < 4; ++j) w[k + j] = round_stochastically<T>(p[k + j], bits.words[j]);
     }
   }
 };
@@ -90,7 +97,7 @@ __global__ void stochastic_convert_kernel(T* out, const float* inp, std::int64_t
 template <class T>
 void stochastic_convert(T* out, const float* inp, std::int64_t n,
                         const StochasticRounding& rounding, std::int32_t step, Stream& stream) {
-  require(rounding.first_index % 4 == 0, "stochastic rounding: first_index is not a multiple of 4");
+  rounding.check("stochastic_convert");
   launch_elementwise<8>(stochastic_convert_kernel<T>, n, stream, out, inp, n, rounding, step);
 }
 
