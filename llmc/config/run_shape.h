@@ -20,6 +20,8 @@ struct RunShape {
   // ZeRO: ranks of a shard group divide 1: the optimizer state, 2: also the gradients, 3: also the
   // weights.
   int zero_stage = 0;
+  // Sequence parallelism: the rows of the residual stream are spread over the tensor ranks.
+  bool sequence_parallel = false;
 
   std::int64_t rows() const { return B * T; }
   std::int64_t chunk_rows() const {
