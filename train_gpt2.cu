@@ -100,6 +100,14 @@ RunFacts facts_of(const Request& request, const DataSource& source,
   return facts;
 }
 
+// " x 4 ranks", as a factor of the tokens per step; empty for one rank.
+std::string ranks_text(const RunConfig& run) {
+  if (run.ranks.ranks == 1) return {};
+  const std::string factor = " x " + std::to_string(run.data_ranks());
+  if (run.ranks.tp == 1) return factor + " ranks";
+  return factor + " data-parallel ranks, each of " + std::to_string(run.ranks.tp) + " tensor ranks";
+}
+
 // Prints the model and the run. `windows` is the number of training windows.
 void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
   const Gpt2Config& shape = run.shape;
@@ -114,12 +122,11 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
                 std::to_string(ParameterTable(shape).count()) + " parameters, " +
                 dtype_name(run.precision.dtype));
   if (!run.training()) return;
-  Notice::print(
-      "run: " + std::to_string(run.schedule.steps) + " steps of " +
-      std::to_string(run.tokens_per_step()) + " tokens (" + std::to_string(run.batch.batch_size) +
-      " sequences x " + std::to_string(run.batch.seq_len) + " tokens x " +
-      std::to_string(run.batch.grad_accum) + " micro-batches" +
-      (run.ranks.ranks == 1 ? "" : " x " + std::to_string(run.ranks.ranks) + " ranks") + ")");
+  Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
+                std::to_string(run.tokens_per_step()) + " tokens (" +
+                std::to_string(run.batch.batch_size) + " sequences x " +
+                std::to_string(run.batch.seq_len) + " tokens x " +
+                std::to_string(run.batch.grad_accum) + " micro-batches" + ranks_text(run) + ")");
   if (run.output.out.empty()) {
     Notice::print("without --out DIR nothing is saved: the model is gone when the run ends");
   }
@@ -143,12 +150,15 @@ void print_plan(const Request& request, RunFacts facts) {
                  [&]<class T>() { std::cout << plan_text<T>(config) << std::flush; });
 }
 
-// --print-mesh: the groups that the flags imply.
-void print_mesh(const Request& known, std::int64_t ranks) {
-  Request only;
-  only.ranks.shard_group = known.ranks.shard_group;
-  const RunFacts facts{.ranks = ranks};
-  std::cout << mesh_text(fill_settings(train_settings(), only, facts).mesh()) << std::flush;
+// --print-mesh: the groups that the flags and the resumed run imply.
+void print_mesh(const Request& request, const std::optional<RecordedRun>& resumed,
+                std::int64_t ranks) {
+  Request typed;
+  typed.ranks = request.ranks;
+  RunFacts facts{.ranks = ranks};
+  if (resumed) facts.preset.ranks = resumed->settings.ranks;
+  const RunConfig config = fill_settings(train_settings(), typed, facts, facts.preset);
+  std::cout << mesh_text(config.mesh()) << std::flush;
 }
 
 void run(Request request, World& world) {
@@ -166,7 +176,7 @@ void run(Request request, World& world) {
                         [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
   if (!error.empty()) fail(error);
   if (request.ranks.print_mesh.value_or(false)) {
-    return print_mesh(known, request.ranks.ranks.value_or(exchange.ranks()));
+    return print_mesh(request, resumed, request.ranks.ranks.value_or(exchange.ranks()));
   }
   const std::optional<StartingWeights> weights = starting_weights(request, resumed);
   const std::unique_ptr<DataSource> source = choose_source(request, known, weights);

@@ -220,7 +220,8 @@ Settings<P> batch_rows() {
       {.flag = "--batch-size",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.batch_size); },
        .unit = "SEQUENCES",
-       .help = "sequences per micro-batch of each rank",
+       .help = "sequences per micro-batch of each rank; the ranks of a tensor group (--tp) share "
+               "them",
        .fallback = {"8 on a CPU; on a GPU the largest power of two up to 64 that fits into its "
                     "memory minus 2 GiB",
                     [](const Resolution<P>& r) { return r.facts.default_batch_size; }},
@@ -260,12 +261,12 @@ Settings<P> batch_rows() {
       {.flag = "--total-batch-tokens",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.total_batch_tokens); },
        .unit = "TOKENS",
-       .help = "tokens per step of all ranks, a multiple of --batch-size x --seq-len x ranks; sets "
-               "--grad-accum",
-       .fallback = {"--batch-size x --seq-len x --grad-accum x ranks",
+       .help = "tokens per step of all ranks, a multiple of --batch-size x --seq-len x ranks / "
+               "--tp; sets --grad-accum",
+       .fallback = {"--batch-size x --seq-len x --grad-accum x ranks / --tp",
                     [](const Resolution<P>& r) {
                       const auto& batch = r.config.batch;
-                      return batch.batch_size * batch.seq_len * batch.grad_accum * r.facts.ranks;
+                      return batch.batch_size * batch.seq_len * batch.grad_accum * data_ranks_of(r);
                     }},
        .range = at_least(1),
        .changes_results = true,

@@ -19,6 +19,8 @@ namespace llmc {
 template <template <class> class Value>
 struct RankSettings {
   Value<std::int64_t> ranks;
+  Value<std::int64_t> tp;  // ranks that compute each layer together
+  Value<bool> sequence_parallel;
   Value<std::int64_t> zero;         // ZeRO stage
   Value<std::int64_t> shard_group;  // ranks that divide one training state; 0: all
   Value<CommChoice> comm;
@@ -44,6 +46,31 @@ Settings<P> rank_rows() {
        .also_called = {"--world-size", "--nproc-per-node", "--num-gpus", "--gpus"},
        .implied_value =
            [](const Resolution<P>& r) { return std::optional<SettingValue>(r.facts.ranks); }},
+      {.flag = "--tp",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.tp); },
+       .unit = "RANKS",
+       .help = "tensor parallelism: number of neighbouring ranks that compute each layer together, "
+               "on the same samples; must divide the heads and the ranks; ranks / --tp are the "
+               "data-parallel ranks",
+       .fallback = 1,
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
+                      "--grad-accum changes as well",
+       .quantity = "tensor ranks",
+       .also_called = {"--tensor-parallel", "--tensor-parallel-size",
+                       "--tensor-model-parallel-size", "--tp-size"},
+       .implied_value = [](const Resolution<P>& r) { return fitting_tensor_ranks(r); },
+       .verify = [](const Resolution<P>& r) { return check_tensor_ranks(r); }},
+      {.flag = "--sequence-parallel",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.sequence_parallel); },
+       .help =
+           "with --tp: spread the rows of the residual stream, of the norms and of dropout over "
+           "the tensor ranks, for less memory and a little more traffic",
+       .also_called = {"--sp", "--use-sequence-parallel", "--enable-sequence-parallel"},
+       .implied_value = [](const Resolution<P>& r) { return fitting_sequence_parallel(r); },
+       .verify = [](const Resolution<P>& r) { return check_sequence_parallel(r); }},
       {.flag = "--zero",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.zero); },
        .unit = "STAGE",
@@ -56,8 +83,8 @@ Settings<P> rank_rows() {
       {.flag = "--shard-group",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.shard_group); },
        .unit = "RANKS",
-       .help = "number of neighbouring ranks that divide one training state; groups hold equal "
-               "states; must divide the number of ranks; 0 means all ranks",
+       .help = "number of data-parallel ranks, neighbours, that divide one training state; groups "
+               "hold equal states; must divide ranks / --tp; 0 means all of them",
        .fallback = 0,
        .range = at_least(0),
        .quantity = "shard group",

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "llmc/base/error.h"
 #include "llmc/config/gpt2_config.h"
@@ -66,6 +68,65 @@ inline void check_model(const TrainResolution& r) {
   check_config(model_shape(r.config, r.facts));
 }
 
+// The number of tensor ranks that --tp implies in a resumed run: the largest one with which the
+// recorded --tp and the present number of ranks can be divided.
+inline std::optional<SettingValue> fitting_tensor_ranks(const TrainResolution& r) {
+  if (!r.facts.preset.ranks.tp) return std::nullopt;
+  return std::gcd(*r.facts.preset.ranks.tp, r.facts.ranks);
+}
+
+// The value of --tp, for rows above its own too.
+inline std::int64_t tensor_ranks_of(const TrainResolution& r) {
+  if (r.request.ranks.tp) return *r.request.ranks.tp;
+  return std::get<std::int64_t>(fitting_tensor_ranks(r).value_or(std::int64_t{1}));
+}
+
+// "1, 2, 4": the divisors of `number`, of those that divide `other` too.
+inline std::string divisors_text(std::int64_t number, std::int64_t other = 0) {
+  std::string text;
+  for (std::int64_t n = 1; n <= number; ++n) {
+    if (number % n != 0 || other % n != 0) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(n);
+  }
+  return text;
+}
+
+// Each tensor rank computes whole heads. --print-mesh knows no model. The settings of the model
+// must be known otherwise.
+inline void check_tensor_ranks(const TrainResolution& r) {
+  const std::int64_t tp = tensor_ranks_of(r), ranks = r.facts.ranks;
+  const bool has_model = !r.request.ranks.print_mesh.value_or(false);
+  const std::int64_t heads = has_model ? model_shape(r.config, r.facts).heads : 0;
+  const std::string problem = "--tp " + std::to_string(tp) + " does not divide the ";
+  if (heads % tp != 0) {
+    fail_usage(problem + std::to_string(heads) + " heads", "use one of " + divisors_text(heads));
+  }
+  if (ranks % tp == 0) return;
+  fail_usage(problem + std::to_string(ranks) + " ranks",
+             "use one of " + divisors_text(ranks, heads));
+}
+
+// The number of ranks that train on different samples, counted once per tensor group. The settings
+// of the model must be known.
+inline std::int64_t data_ranks_of(const TrainResolution& r) {
+  check_tensor_ranks(r);
+  return r.facts.ranks / tensor_ranks_of(r);
+}
+
+// Off, if it is not typed and there is only one tensor rank.
+inline std::optional<SettingValue> fitting_sequence_parallel(const TrainResolution& r) {
+  if (tensor_ranks_of(r) > 1) return std::nullopt;
+  return SettingValue(false);
+}
+
+inline void check_sequence_parallel(const TrainResolution& r) {
+  if (!r.config.ranks.sequence_parallel || tensor_ranks_of(r) > 1) return;
+  fail_usage(
+      "--sequence-parallel has no effect without --tp of at least 2: it spreads rows over the "
+      "tensor ranks",
+      "give --tp N, at least 2, or leave it out");
+}
+
 // Matrix-product libraries count the rows of a micro-batch in 32 bits.
 inline void check_sequences(const TrainResolution& r) {
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
@@ -93,7 +154,7 @@ inline constexpr std::int64_t kGpuStepTokens = 524288;
 // step.
 inline std::int64_t default_grad_accum(const TrainResolution& r) {
   if (!r.facts.default_step_tokens) return 1;
-  const std::int64_t micro = r.config.batch.batch_size * r.config.batch.seq_len * r.facts.ranks;
+  const std::int64_t micro = r.config.batch.batch_size * r.config.batch.seq_len * data_ranks_of(r);
   return std::max<std::int64_t>(1, (*r.facts.default_step_tokens + micro / 2) / micro);
 }
 
@@ -102,12 +163,13 @@ inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) 
   const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
   if (!total) return std::nullopt;
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
-  const std::int64_t ranks = r.facts.ranks, micro = B * T * ranks;
+  const std::int64_t ranks = data_ranks_of(r), micro = B * T * ranks;
   if (*total % micro == 0) return *total / micro;
   const bool several = ranks > 1;
+  const std::string name = tensor_ranks_of(r) > 1 ? "data-parallel ranks" : "ranks";
   fail("--total-batch-tokens " + std::to_string(*total) +
-           " is not a multiple of --batch-size x --seq-len" + (several ? " x ranks" : "") + " = " +
-           std::to_string(B) + " x " + std::to_string(T) +
+           " is not a multiple of --batch-size x --seq-len" + (several ? " x " + name : "") +
+           " = " + std::to_string(B) + " x " + std::to_string(T) +
            (several ? " x " + std::to_string(ranks) : "") + " = " + std::to_string(micro),
        "use a multiple, such as " +
            std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
@@ -115,30 +177,30 @@ inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) 
 
 inline void check_step_tokens(const TrainResolution& r) {
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
-  const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len * r.facts.ranks;
+  const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len * data_ranks_of(r);
   if (r.config.batch.grad_accum <= kMaxTokens / rows) return;
   fail("--grad-accum " + std::to_string(r.config.batch.grad_accum) +
            " makes steps of more than 2^40 tokens",
        "use at most " + std::to_string(kMaxTokens / rows) + " for this micro-batch");
 }
 
-// All ranks, if a recorded shard group does not divide the present number of ranks.
+// All data-parallel ranks, if a recorded shard group does not divide their present number.
 inline std::optional<SettingValue> fitting_shard_group(const TrainResolution& r) {
   const std::int64_t recorded = r.facts.preset.ranks.shard_group.value_or(0);
-  if (recorded == 0 || r.facts.ranks % recorded == 0) return std::nullopt;
+  if (recorded == 0 || data_ranks_of(r) % recorded == 0) return std::nullopt;
   return SettingValue(std::int64_t{0});
 }
 
 inline void check_shard_group(const TrainResolution& r) {
-  const std::int64_t group = r.config.ranks.shard_group, ranks = r.config.ranks.ranks;
+  const std::int64_t group = r.config.ranks.shard_group, tp = r.config.ranks.tp;
+  const std::int64_t ranks = r.config.data_ranks();
   if (group == 0 || ranks % group == 0) return;
-  std::string divisors;
-  for (std::int64_t n = 1; n <= ranks; ++n) {
-    if (ranks % n == 0) divisors += (divisors.empty() ? "" : ", ") + std::to_string(n);
-  }
   fail_usage("--shard-group " + std::to_string(group) + " does not divide the " +
-                 std::to_string(ranks) + " ranks",
-             "use one of " + divisors);
+                 std::to_string(ranks) +
+                 (tp > 1 ? " data-parallel ranks, which are " + std::to_string(r.facts.ranks) +
+                               " ranks / --tp " + std::to_string(tp)
+                         : " ranks"),
+             "use one of " + divisors_text(ranks));
 }
 
 // The smallest number of steps that trains on `epochs` x `windows` sequences. Without source

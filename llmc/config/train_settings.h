@@ -60,19 +60,23 @@ struct RunConfig : TrainSettings<Resolved> {
             .training = training(),
             .attention = precision.attention,
             .logits_rows = batch.logits_rows,
-            .zero_stage = static_cast<int>(ranks.zero)};
+            .zero_stage = static_cast<int>(ranks.zero),
+            .sequence_parallel = ranks.sequence_parallel};
   }
+  // The ranks that train on different samples, counted once per tensor group.
+  std::int64_t data_ranks() const { return ranks.ranks / ranks.tp; }
   Mesh mesh() const {
-    const auto all = static_cast<int>(ranks.ranks);
-    return make_mesh(all, ranks.shard_group == 0 ? all : static_cast<int>(ranks.shard_group));
+    const std::int64_t shard_ranks = ranks.shard_group == 0 ? data_ranks() : ranks.shard_group;
+    return make_mesh(static_cast<int>(ranks.ranks), static_cast<int>(shard_ranks),
+                     static_cast<int>(ranks.tp));
   }
   DropoutRates dropout_rates() const {
     return {.embedding = dropout.embedding,
             .attention = dropout.attention,
             .residual = dropout.residual};
   }
-  // Sequences of a step, on all ranks.
-  std::int64_t global_batch() const { return batch.batch_size * batch.grad_accum * ranks.ranks; }
+  // Sequences of a step, on all ranks. The ranks of a tensor group train on the same ones.
+  std::int64_t global_batch() const { return batch.batch_size * batch.grad_accum * data_ranks(); }
   std::int64_t tokens_per_step() const { return global_batch() * batch.seq_len; }
 };
 
