@@ -122,7 +122,7 @@ TEST_SUITE("parameters") {
         const LocalParameter local = spec.local();
         CHECK(local.shape == spec.shape);
         CHECK(local.axes.shape() == spec.shape);
-        CHECK(local.stored_rows == spec.stored_rows);
+        CHECK(local.stored_rows == spec.part.stored_rows);
         CHECK(local.size() == spec.size());
         CHECK(local.stored_size() == spec.stored_size());
         const std::int64_t columns = spec.shape.size() > 1 ? spec.shape[1] : 1;

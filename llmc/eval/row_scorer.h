@@ -26,7 +26,8 @@ namespace llmc {
 template <class T>
 class RowScorer {
  public:
-  // Both must outlive the scorer. Batch i is scored by rank i mod N of the exchange's N ranks.
+  // Both must outlive the scorer. Batch i is scored by data rank i mod N of the runner's N data
+  // ranks; all ranks of a tensor group have the same data rank.
   RowScorer(ModelRunner<T>& runner, Exchange& exchange) : runner_(runner), exchange_(exchange) {}
 
   // Returns the scores of all rows, in their order, on every rank. After every batch of each rank
@@ -35,16 +36,18 @@ class RowScorer {
   std::vector<RowScore> score(const EvalTask& task,
                               const std::function<bool(std::int64_t, std::int64_t)>& on_batch) {
     const std::vector<RowBatch> batches = make_batches(task);
-    const auto ranks = static_cast<std::size_t>(exchange_.ranks());
+    const Ranks& place = runner_.context().ranks;
+    const auto ranks = static_cast<std::size_t>(place.mesh().data_ranks());
     std::int64_t total = 0, done = 0;
     for (const RowBatch& batch : batches) total += batch.tokens;
     std::vector<RowScore> scores(static_cast<std::size_t>(task.rows()));
     for (std::size_t first = 0; first < batches.size(); first += ranks) {
       // A rank for which no batch is left repeats the first one, so that all ranks run a model.
-      const std::size_t own = first + static_cast<std::size_t>(exchange_.rank());
+      const std::size_t own = first + static_cast<std::size_t>(place.data_rank());
       const RowBatch& batch = batches[own < batches.size() ? own : 0];
       const std::vector<RowScore> batch_scores = score_batch(task, batch);
-      for (std::size_t i = 0; own < batches.size() && i < batch.rows.size(); ++i) {
+      const bool counts = own < batches.size() && place.counts();
+      for (std::size_t i = 0; counts && i < batch.rows.size(); ++i) {
         scores[batch.rows[i]] = batch_scores[i];
       }
       for (std::size_t i = first; i < std::min(first + ranks, batches.size()); ++i) {
@@ -88,7 +91,7 @@ class RowScorer {
     return batches;
   }
 
-  // Each rank has scored its own rows; the others are 0 there.
+  // One rank of each tensor group has scored its rows; the others are 0 there.
   void share(std::vector<RowScore>& scores) {
     std::vector<std::int64_t> bits;
     for (const RowScore& score : scores) {

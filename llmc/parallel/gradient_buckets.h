@@ -5,6 +5,10 @@
 // pieces: passes add to a slot that holds one whole bucket, which is reduced after every
 // micro-batch. Reductions run on the communication stream, next to the backward pass of the next
 // block.
+//
+// If the rows of the residual stream are spread over the tensor ranks, each of them computes only its
+// rows' part of the gradients of norms, row biases and positions. These parts are added up before
+// the bucket is reduced.
 #pragma once
 
 #include <algorithm>
@@ -31,9 +35,10 @@ struct OwnedRange {
 
 class GradientBuckets {
  public:
-  // Reserves memory in the plan. The layout and the ranks must outlive the object.
-  GradientBuckets(const ShardLayout& layout, Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), ranks_(ranks) {
+  // Reserves memory in the plan. `spreads_rows`: whether tensor ranks have different rows of the
+  // residual stream. The layout and the ranks must outlive the object.
+  GradientBuckets(const ShardLayout& layout, bool spreads_rows, Ranks& ranks, MemoryPlan& plan)
+      : layout_(layout), spreads_rows_(spreads_rows), ranks_(ranks) {
     plan.reserve("gradients", kept_,
                  layout.shards_gradients() ? layout.shard_size() : layout.whole_size());
     if (!layout.shards_gradients()) return;
@@ -71,6 +76,7 @@ class GradientBuckets {
   // last one.
   void ready(int block) {
     if (!ranks_.single() && (layout_.shards_gradients() || micro_batch_ + 1 == micro_batches_)) {
+      if (spreads_rows_) add_up_copies(layout_.buckets()[static_cast<std::size_t>(block)], block);
       reduce(block);
     }
     if (block == kEmbeddingBlock) ++micro_batch_;
@@ -124,6 +130,15 @@ class GradientBuckets {
     return slot;
   }
 
+  // The gradients of parameters that all tensor ranks hold become sums over the tensor ranks.
+  void add_up_copies(const Bucket& bucket, int block) {
+    float* const whole = layout_.shards_gradients() ? slot_of(block).bucket.data
+                                                    : kept_.data + bucket.whole_offset;
+    ranks_.tensor(*compute_, [&](Communicator& group) {
+      group.all_reduce(make_tensor(whole + bucket.split, bucket.size - bucket.split), *compute_);
+    });
+  }
+
   void reduce(int block) {
     const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
     if (!layout_.shards_gradients()) {
@@ -159,11 +174,12 @@ class GradientBuckets {
       ranks_.shard().reduce_scatter(piece, make_tensor(whole, piece.size() * layout_.shards()),
                                     ranks_.stream());
     }
-    Communicator& replicas = layout_.shards() > 1 ? ranks_.replica() : ranks_.all();
+    Communicator& replicas = layout_.shards() > 1 ? ranks_.replica() : ranks_.data();
     replicas.all_reduce(piece, ranks_.stream());
   }
 
   const ShardLayout& layout_;
+  bool spreads_rows_;
   Ranks& ranks_;
   Tensor<float, 1> kept_;
   std::array<Slot, 3> slots_;  // the first is for the embeddings

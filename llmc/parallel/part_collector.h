@@ -43,20 +43,26 @@ class PartCollector {
   }
 
   // Writes spec.size() values to host memory on rank 0; owned(part) is this rank's part in device
-  // memory. All ranks call this; only those of rank 0's shard group take part.
+  // memory. All ranks call this. Those take part that hold the shards of replica 0; of a parameter
+  // that tensor ranks hold in equal copies, only those with tensor rank 0.
   template <class Owned>
   void collect(const ParameterSpec& spec, float* values, Stream& stream, const Owned& owned) {
-    if (ranks_.mesh().replica(ranks_.rank()) != 0 && layout_.shards() > 1) return;
-    if (layout_.shards() == 1 && ranks_.rank() != 0) return;
-    for (int index = 0; index < layout_.shards(); ++index) {
-      const OwnedPart part = layout_.values_of(spec, index);
-      if (index == 0 && layout_.index() == 0) {
-        copy_to_host(values + part.first, static_cast<const float*>(owned(part)), part.size,
-                     stream);
-        stream.synchronize();
-      } else if (layout_.index() == index || layout_.index() == 0) {
-        move_to_first(part, index, layout_.index() == index ? owned(part) : nullptr, values,
-                      stream);
+    const Mesh& mesh = ranks_.mesh();
+    const int tensor_ranks = spec.part.split ? mesh.tensor_ranks : 1;
+    for (int tensor = 0; tensor < tensor_ranks; ++tensor) {
+      const LocalParameter local =
+          tensor_ranks == 1 ? spec.part : spec.local({tensor, mesh.tensor_ranks});
+      for (int shard = 0; shard < layout_.shards(); ++shard) {
+        const OwnedPart part = layout_.values_of(spec, local, shard);
+        const int owner = mesh.rank_at(0, shard, tensor);
+        if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
+        if (owner == 0) {
+          place(values, local.index, part.first, part.size,
+                static_cast<const float*>(owned(part)), stream);
+        } else {
+          move_to_first(part, local.index, owner, ranks_.rank() == owner ? owned(part) : nullptr,
+                        values, stream);
+        }
       }
     }
   }
@@ -64,28 +70,41 @@ class PartCollector {
  private:
   static constexpr std::int64_t kChunk = 1 << 16;  // values
 
-  // Moves a part, in chunks, from the rank with this index in the shard group to rank 0, for which
-  // `owned` is null.
-  void move_to_first(const OwnedPart& part, int index, const float* owned, float* values,
-                     Stream& stream) {
+  // Moves a part, in chunks, from the rank `owner` to rank 0, for which `owned` is null.
+  void move_to_first(const OwnedPart& part, const GlobalIndex& index, int owner, const float* owned,
+                     float* values, Stream& stream) {
     ranks_.communicate(stream, [&] {
       for (std::int64_t first = 0; first < part.size; first += kChunk) {
         const std::int64_t size = std::min(kChunk, part.size - first);
         if (owned != nullptr) {
-          ranks_.shard().send(make_tensor(owned + first, size), 0, ranks_.stream());
+          ranks_.all().send(make_tensor(owned + first, size), 0, ranks_.stream());
           continue;
         }
-        ranks_.shard().receive(make_tensor(chunk_.data, size), index, ranks_.stream());
-        copy_to_host(values + part.first + first, static_cast<const float*>(chunk_.data), size,
-                     ranks_.stream());
+        ranks_.all().receive(make_tensor(chunk_.data, size), owner, ranks_.stream());
+        place(values, index, part.first + first, size, static_cast<const float*>(chunk_.data),
+              ranks_.stream());
       }
     });
-    ranks_.shard().wait(ranks_.stream());
+    ranks_.all().wait(ranks_.stream());
+  }
+
+  // Copies the rank's elements [first, first + n), in device memory, to their places in `values`.
+  void place(float* values, const GlobalIndex& index, std::int64_t first, std::int64_t n,
+             const float* elements, Stream& stream) {
+    if (index.row_size == 0) {
+      copy_to_host(values + index(first), elements, n, stream);
+      return ranks_.synchronize(stream);
+    }
+    host_.resize(static_cast<std::size_t>(n));
+    copy_to_host(host_.data(), elements, n, stream);
+    ranks_.synchronize(stream);
+    for (std::int64_t i = 0; i < n; ++i) values[index(first + i)] = host_[i];
   }
 
   const ShardLayout& layout_;
   Ranks& ranks_;
   Tensor<float, 1> chunk_;
+  std::vector<float> host_;
 };
 
 }  // namespace llmc

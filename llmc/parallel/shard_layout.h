@@ -5,6 +5,9 @@
 // The parameters of a block, which are neighbours in the table, form its bucket. It is padded so
 // that every rank of the shard group owns a piece of it, a multiple of kParameterAlignment
 // elements.
+//
+// All of this is about the part of the model that a tensor rank holds; its layout is the same on all
+// tensor ranks.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +22,7 @@ namespace llmc {
 struct Bucket {
   std::int64_t table_begin = 0;   // of its first parameter in the table
   std::int64_t size = 0;          // elements of its parameters, with their padding
+  std::int64_t split = 0;         // of them, those that no other tensor rank has; the others follow
   std::int64_t piece = 0;         // elements of one rank's piece
   std::int64_t stored = 0;        // elements of all pieces: size and padding
   std::int64_t whole_offset = 0;  // in an array of whole buckets
@@ -82,10 +86,14 @@ class ShardLayout {
   OwnedPart own_part(const ParameterSpec& spec) const { return part_of(spec, index_); }
 
   // The same without padding rows.
-  OwnedPart own_values(const ParameterSpec& spec) const { return values_of(spec, index_); }
-  OwnedPart values_of(const ParameterSpec& spec, int index) const {
+  OwnedPart own_values(const ParameterSpec& spec) const {
+    return values_of(spec, spec.part, index_);
+  }
+  // Those of the rank with this index in the shard group of another tensor rank, which holds `local`
+  // of the parameter.
+  OwnedPart values_of(const ParameterSpec& spec, const LocalParameter& local, int index) const {
     OwnedPart part = part_of(spec, index);
-    part.size = std::clamp<std::int64_t>(spec.size() - part.first, 0, part.size);
+    part.size = std::clamp<std::int64_t>(local.size() - part.first, 0, part.size);
     return part;
   }
 
@@ -108,10 +116,14 @@ class ShardLayout {
     const auto block = static_cast<std::size_t>(spec.block);
     require(block + 1 == buckets_.size() || block == buckets_.size(),
             "the parameters of a block are not neighbours in the table");
-    if (block == buckets_.size()) buckets_.push_back({.table_begin = spec.offset});
+    if (block == buckets_.size()) {
+      const Bucket* last = buckets_.empty() ? nullptr : &buckets_.back();
+      buckets_.push_back({.table_begin = last == nullptr ? 0 : last->table_begin + last->size});
+    }
     Bucket& bucket = buckets_.back();
-    bucket.size =
-        spec.offset + round_up(spec.stored_size(), kParameterAlignment) - bucket.table_begin;
+    const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
+    bucket.size += size;
+    if (spec.part.split) bucket.split += size;
   }
 
   int stage_, shards_, index_;

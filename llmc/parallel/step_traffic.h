@@ -9,15 +9,23 @@
 #include "llmc/device/math.h"
 #include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/parallel/shard_layout.h"
+#include "llmc/parallel/tensor_traffic.h"
 
 namespace llmc {
 
 struct StepTraffic {
+  // Between ranks with the same part of the model.
   std::int64_t gradients = 0;  // reduce-scatter, and all-reduce between shard groups
   std::int64_t weights = 0;    // all-gather
   std::int64_t scalars = 0;    // partial sums of the norm, and the loss
+  // In the tensor group.
+  GroupTraffic activations = {};         // and the gradients of activations
+  std::int64_t copied_gradients = 0;     // all-reduce of the gradients of norms, row biases, positions
+  std::int64_t tensor_scalars = 0;       // all-gather of partial sums of the norm
 
-  std::int64_t all() const { return gradients + weights + scalars; }
+  std::int64_t data() const { return gradients + weights + scalars; }
+  std::int64_t tensor() const { return activations.all() + copied_gradients + tensor_scalars; }
+  std::int64_t all() const { return data() + tensor(); }
 };
 
 // Number of times that a step gathers each block of weights under stage 3. A step begins without
@@ -42,15 +50,14 @@ inline std::vector<std::int64_t> gathers_of_blocks(std::int64_t blocks,
   return gathers;
 }
 
-// `weight_size`: bytes of a weight in the dtype of the model.
-inline StepTraffic step_traffic(const ParameterTable& table, const Mesh& mesh, int stage,
-                                std::int64_t micro_batches, std::int64_t weight_size) {
-  const ShardLayout layout(table, stage, mesh.shard_ranks, 0);
+// `run.B` sequences of `run.T` tokens per micro-batch. `size`: bytes of a weight or an activation in
+// the dtype of the model.
+inline StepTraffic step_traffic(const Gpt2Config& config, const RunShape& run, const Mesh& mesh,
+                                std::int64_t micro_batches, std::int64_t size) {
+  const ParameterTable table(config, {0, mesh.tensor_ranks});
+  const ShardLayout layout(table, run.zero_stage, mesh.shard_ranks, 0);
   constexpr std::int64_t kFloat = sizeof(float);
-  const auto sent = [](std::int64_t payload, std::int64_t n) {
-    return ceil_div(payload * (n - 1), n);
-  };
-  const std::int64_t N = mesh.ranks, shards = layout.shards();
+  const std::int64_t N = mesh.data_ranks(), shards = layout.shards(), t = mesh.tensor_ranks;
   const std::int64_t replicas = shards > 1 ? mesh.replicas() : N;
   const auto blocks = static_cast<std::int64_t>(layout.buckets().size());
   const std::int64_t reductions = layout.shards_gradients() ? micro_batches : 1;
@@ -58,15 +65,24 @@ inline StepTraffic step_traffic(const ParameterTable& table, const Mesh& mesh, i
   StepTraffic traffic;
   for (std::size_t block = 0; block < layout.buckets().size(); ++block) {
     const Bucket& bucket = layout.buckets()[block];
-    traffic.gradients += reductions * (sent(kFloat * bucket.stored, shards) +
-                                       sent(2 * kFloat * bucket.piece, replicas));
+    traffic.gradients += reductions * (bytes_sent(kFloat * bucket.stored, shards) +
+                                       bytes_sent(2 * kFloat * bucket.piece, replicas));
     const std::int64_t times = layout.shards_weights() ? gathers[block] : 1;
-    traffic.weights += times * sent(weight_size * bucket.stored, shards);
+    traffic.weights += times * bytes_sent(size * bucket.stored, shards);
+    if (run.sequence_parallel) {
+      traffic.copied_gradients +=
+          reductions * bytes_sent(2 * kFloat * (bucket.size - bucket.split), t);
+    }
   }
-  traffic.scalars = sent(2 * kFloat, N);
+  traffic.scalars = bytes_sent(2 * kFloat, N);
   if (shards > 1) {
-    traffic.scalars += sent(kFloat * squared_norm_count(layout.shard_size()) * shards, shards);
+    traffic.scalars += bytes_sent(kFloat * squared_norm_count(layout.shard_size()) * shards, shards);
   }
+  if (t == 1) return traffic;
+  const TensorTraffic passes(config, run, run.rows(), mesh.tensor_ranks, size);
+  traffic.activations += passes.forward() * micro_batches;
+  traffic.activations += passes.backward() * micro_batches;
+  traffic.tensor_scalars = bytes_sent(kFloat * squared_norm_count(table.stored_size()) * t, t);
   return traffic;
 }
 

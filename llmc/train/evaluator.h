@@ -42,13 +42,14 @@ class Evaluator {
   }
 
   // Mean loss over the first `batches` batches of the validation windows (0: all of them) after
-  // step `step`. Batch i is evaluated by rank i mod N; the sums of batches are added in their
+  // step `step`. Batch i is evaluated by data rank i mod N; the sums of batches are added in their
   // order. The result is meaningless if the run was asked to stop during the call.
   double validation_loss(std::int64_t batches, std::int64_t step) {
     Interruption::set_activity(RunActivity::validation, step);
     const std::int64_t B = config_.batch.batch_size, windows = data_.validation->windows();
     const std::int64_t end = batches > 0 ? std::min(windows, batches * B) : windows;
-    const std::int64_t together = exchange_.ranks() * B;  // windows of all ranks at the same time
+    // Windows of all ranks at the same time.
+    const std::int64_t together = runner_.context().ranks.mesh().data_ranks() * B;
     WorkProgress progress("validation", end);
     double sum = 0;
     for (std::int64_t first = 0; first < end && !stop_.requested(); first += together) {
@@ -132,7 +133,8 @@ class Evaluator {
   // Returns `sum` plus the losses of the batches that ranks evaluate at the same time, from window
   // `first` on. A rank for which no window is left repeats the first batch, which does not count.
   double add_losses(double sum, std::int64_t first, std::int64_t end) {
-    const std::int64_t B = config_.batch.batch_size, own = first + exchange_.rank() * B;
+    const Ranks& ranks = runner_.context().ranks;
+    const std::int64_t B = config_.batch.batch_size, own = first + ranks.data_rank() * B;
     const std::int64_t begin = own < end ? own : 0;
     const DeviceBatch batch =
         runner_.put({.batch = data_.validation->batch(begin, std::min(B, end - begin))});
@@ -141,7 +143,7 @@ class Evaluator {
     runner_.read_losses(batch, losses);
     double batch_sum = 0;
     for (const float loss : losses) batch_sum += static_cast<double>(loss);
-    if (own >= end) batch_sum = 0;
+    if (own >= end || !ranks.counts()) batch_sum = 0;
     const std::vector<std::int64_t> all =
         exchange_.all_gather({std::bit_cast<std::int64_t>(batch_sum), stop_.own()});
     std::vector<std::int64_t> stops;

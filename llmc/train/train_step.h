@@ -1,7 +1,7 @@
 // One optimizer step: forward and backward of its micro-batches, then the update.
 //
-// Micro-batch j of rank r, of N ranks, has the samples from (j N + r) B on. So a step has the same
-// samples for any number of ranks.
+// Micro-batch j of data rank r, of N data ranks, has the samples from (j N + r) B on. So a step has
+// the same samples for any number of ranks. All ranks of a tensor group have the same data rank.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace llmc {
 struct StepResult {
   double loss = 0;  // mean over the targets of the step, on all ranks; NaN if there are none
   std::int64_t targets = 0;
-  std::uint64_t token_hash = 0;  // of this rank's windows
+  std::uint64_t token_hash = 0;  // of this rank's windows; 0 if another rank of its tensor group counts
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
   PhaseTimes phases{};         // of this rank
@@ -104,7 +104,8 @@ class TrainStep {
 
   // The number of this rank's first sample in micro-batch `index`, counted from that of the step.
   std::int64_t first_in_step(std::int64_t index) const {
-    return (index * exchange_.ranks() + exchange_.rank()) * config_.batch.batch_size;
+    const Ranks& ranks = engine_.context().ranks;
+    return (index * ranks.mesh().data_ranks() + ranks.data_rank()) * config_.batch.batch_size;
   }
 
   // The number of targets of the step on all ranks, which the loss of the first micro-batch already
@@ -117,6 +118,7 @@ class TrainStep {
       const std::vector<std::int32_t>& targets = step_batches_.back().prepared.batch.targets;
       count[0] += std::ssize(targets) - std::ranges::count(targets, -1);
     }
+    if (!engine_.context().ranks.counts()) count[0] = 0;
     exchange_.sum(count);
     return count[0];
   }
@@ -143,7 +145,7 @@ class TrainStep {
   DeviceBatch next_batch(StepResult& result) {
     const ProfileScope scope("data", engine_.stream());
     const Item item = next_item();
-    result.token_hash += item.hash;
+    add_hash(result, item);
     return engine_.runner().put(item.prepared);
   }
 
@@ -157,7 +159,11 @@ class TrainStep {
   // No token of the step has a target: there is nothing to learn.
   void skip_micro_batches(StepResult& result) {
     result.loss = std::numeric_limits<double>::quiet_NaN();
-    while (!step_batches_.empty()) result.token_hash += next_item().hash;
+    while (!step_batches_.empty()) add_hash(result, next_item());
+  }
+
+  void add_hash(StepResult& result, const Item& item) const {
+    if (engine_.context().ranks.counts()) result.token_hash += item.hash;
   }
 
   const RunConfig& config_;

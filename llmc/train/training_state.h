@@ -1,6 +1,7 @@
 // Everything that training changes: the weights in use, the fp32 master weights, the gradients and
-// the moments of AdamW. Also contains the optimizer step over them. A rank keeps the parts that the
-// shard layout gives it (parallel/shard_layout.h); one rank keeps everything.
+// the moments of AdamW. Also contains the optimizer step over them. Of the part of the model that
+// its tensor rank has, a rank keeps what the shard layout gives it (parallel/shard_layout.h); one
+// rank keeps everything.
 //
 // With several ranks, all of them call the same functions in the same order.
 #pragma once
@@ -20,9 +21,9 @@
 #include "llmc/ops/convert.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/global_norm.h"
-#include "llmc/ops/optimizer/partials_in_order.h"
 #include "llmc/ops/random_fill.h"
 #include "llmc/parallel/gradient_buckets.h"
+#include "llmc/parallel/gradient_norm.h"
 #include "llmc/parallel/part_collector.h"
 #include "llmc/parallel/sharded_parameters.h"
 #include "llmc/parallel/weight_buckets.h"
@@ -50,15 +51,12 @@ class TrainingState {
     if (training_) {
       const std::int64_t n = layout_.shard_size();
       if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
-      gradients_ = std::make_unique<GradientBuckets>(layout_, ranks_, plan);
+      const bool spreads_rows = shape.sequence_parallel && ranks_.mesh().tensor_ranks > 1;
+      gradients_ = std::make_unique<GradientBuckets>(layout_, spreads_rows, ranks_, plan);
       plan.reserve("moments", first_moment_, n);
       plan.reserve("moments", second_moment_, n);
       plan.reserve("staging", optimizer_, 1);
-      plan.reserve("staging", norm_partials_, squared_norm_count(table.stored_size()));
-      if (layout_.shards() > 1) {
-        plan.reserve("staging", own_partials_, squared_norm_count(n));
-        plan.reserve("staging", gathered_partials_, squared_norm_count(n) * layout_.shards());
-      }
+      norm_ = std::make_unique<GradientNorm>(table, layout_, ranks_, plan);
     }
     source_ = std::make_unique<ShardedParameters<T>>(weights_, gradients_.get(), context.stream);
   }
@@ -123,7 +121,7 @@ class TrainingState {
   // Call after the step's last micro-batch: gradients and loss become sums over all ranks.
   void finish_gradients(Stream& stream) {
     if (ranks_.single()) return;
-    ranks_.communicate(stream, [&] { ranks_.all().all_reduce(loss_, ranks_.stream()); });
+    ranks_.communicate(stream, [&] { ranks_.data().all_reduce(loss_, ranks_.stream()); });
     gradients_->finish();
   }
 
@@ -165,26 +163,19 @@ class TrainingState {
 
   // `values` has spec.size() fp32 numbers, the same on every rank.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    const OwnedPart part = layout_.own_values(spec);
-    if (training_ || std::is_same_v<T, float>) set(master(part), part, values, stream);
-    if constexpr (std::is_same_v<T, float>) {
-      if (!layout_.shards_weights()) set_whole(spec, values, stream);
-    } else {
-      std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
-      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
-      if (layout_.shards_weights()) {
-        set(weights_.owned(part), part, rounded.data(), stream);
-      } else {
-        set_whole(spec, rounded.data(), stream);
-      }
-    }
-    weights_.forget();
+    with_local_values(spec, values,
+                      [&](const float* local) { set_local_weight(spec, local, stream); });
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) {
     const OwnedPart part = layout_.own_values(spec);
-    set(first_moment_.data + part.shard_offset, part, first, stream);
-    set(second_moment_.data + part.shard_offset, part, second, stream);
+    const auto set_moment = [&](const Tensor<float, 1>& moments, const float* values) {
+      with_local_values(spec, values, [&](const float* local) {
+        set(moments.data + part.shard_offset, part, local, stream);
+      });
+    };
+    set_moment(first_moment_, first);
+    set_moment(second_moment_, second);
   }
 
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
@@ -204,7 +195,8 @@ class TrainingState {
     collector_.collect(spec, second, stream, moment_of(second_moment_));
   }
   // Calls visit(kind, parameter, values, count, whole) for everything that this rank keeps between
-  // steps; `values` are in device memory, and `whole` means that every rank keeps the same.
+  // steps; `values` are in device memory, and `whole` means that all ranks of a shard group keep the
+  // same.
   template <class Visit>
   void visit_kept(const Visit& visit) const {
     for (const ParameterSpec& spec : table().specs()) {
@@ -212,7 +204,7 @@ class TrainingState {
       if (layout_.shards_weights()) {
         visit("weights", spec, weights_.owned(part), part.size, false);
       } else {
-        visit("weights", spec, weights_.whole(spec), spec.size(), true);
+        visit("weights", spec, weights_.whole(spec), spec.part.size(), true);
       }
       const bool whole = layout_.shards() == 1;
       if constexpr (!std::is_same_v<T, float>) {
@@ -250,7 +242,10 @@ class TrainingState {
   }
 
   StochasticRounding rounding_of(const ParameterSpec& spec, const OwnedPart& part) const {
-    return {.seed = *rounding_seed_, .tensor = spec.id, .first_index = part.first};
+    return {.seed = *rounding_seed_,
+            .tensor = spec.id,
+            .index = spec.part.index,
+            .first = part.first};
   }
 
   void update(const ParameterSpec& spec, const OptimizerOptions& options, double learning_rate,
@@ -277,7 +272,8 @@ class TrainingState {
     float* const values = has_master ? master(part) : temporary.data();
     switch (spec.initializer) {
       case Initializer::normal:
-        normal_fill(values, box_of(part), seed, spec.id, 0.0f, spec.stddev, stream);
+        normal_fill(values, part.size, part.first, spec.part.index, seed, spec.id, 0.0f,
+                    spec.stddev, stream);
         break;
       case Initializer::one:
         constant_fill(values, part.size, 1.0f, stream);
@@ -294,29 +290,9 @@ class TrainingState {
 
   void measure_gradients(const OptimizerOptions& options, Stream& stream) {
     const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_->kept()));
-    const bool whole = layout_.shards() == 1;
-    float* const partials = whole ? norm_partials_.data : own_partials_.data;
-    for (const OwnedRange& range : gradients_->owned()) {
-      squared_norm_partials<float>(partials + range.shard_offset / kNormPiece, range.gradient,
-                                   range.size, stream);
-    }
-    if (!whole) gather_partials(stream);
-    finish_global_norm(optimizer_.data, norm_partials_.data, norm_partials_.size(),
+    const Tensor<const float, 1> partials = norm_->partial_sums(*gradients_, stream);
+    finish_global_norm(optimizer_.data, partials.data, partials.size(),
                        static_cast<float>(options.grad_clip), loss_.data, stream);
-  }
-
-  // norm_partials_ = the partial sums of all ranks of the shard group, in the order of the table.
-  void gather_partials(Stream& stream) {
-    ranks_.communicate(stream, [&] {
-      ranks_.shard().all_gather<float>(gathered_partials_, own_partials_, ranks_.stream());
-    });
-    ranks_.lead(stream);
-    for (const Bucket& bucket : layout_.buckets()) {
-      partials_in_order(norm_partials_.data + bucket.table_begin / kNormPiece,
-                        gathered_partials_.data + bucket.shard_offset / kNormPiece,
-                        bucket.size / kNormPiece, bucket.piece / kNormPiece, own_partials_.size(),
-                        stream);
-    }
   }
 
   // Gradients are read, moments and master weights are read and written, bf16 or fp16 weights
@@ -327,24 +303,42 @@ class TrainingState {
     return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
   }
 
-  // The elements of a part, as one row.
-  static ElementBox box_of(const OwnedPart& part) {
-    return {.rows = 1,
-            .columns = part.size,
-            .local_begin = 0,
-            .local_stride = part.size,
-            .global_begin = part.first,
-            .global_stride = part.size};
+  // Calls use(local) with the values of this rank's part of the parameter, of which `values` has all.
+  template <class Use>
+  static void with_local_values(const ParameterSpec& spec, const float* values, const Use& use) {
+    const LocalParameter& part = spec.part;
+    if (part.index.row_size == 0) return use(values + part.index(0));
+    std::vector<float> local(static_cast<std::size_t>(part.size()));
+    for (std::int64_t i = 0; i < part.size(); ++i) local[i] = values[part.index(i)];
+    use(local.data());
   }
 
-  // Copies the values of a part; `values` has those of the whole parameter.
+  void set_local_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
+    const OwnedPart part = layout_.own_values(spec);
+    if (training_ || std::is_same_v<T, float>) set(master(part), part, values, stream);
+    if constexpr (std::is_same_v<T, float>) {
+      if (!layout_.shards_weights()) set_whole(spec, values, stream);
+    } else {
+      std::vector<T> rounded(static_cast<std::size_t>(spec.part.size()));
+      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+      if (layout_.shards_weights()) {
+        set(weights_.owned(part), part, rounded.data(), stream);
+      } else {
+        set_whole(spec, rounded.data(), stream);
+      }
+    }
+    weights_.forget();
+  }
+
+  // Copies the values of a part; `values` has those that this tensor rank holds of the parameter.
   template <class U>
   static void set(U* owned, const OwnedPart& part, const U* values, Stream& stream) {
     copy_to_device(owned, values + part.first, part.size, stream);
     stream.synchronize();
   }
   void set_whole(const ParameterSpec& spec, const T* values, Stream& stream) {
-    copy_to_device(weights_.kept().data + layout_.whole_offset(spec), values, spec.size(), stream);
+    copy_to_device(weights_.kept().data + layout_.whole_offset(spec), values, spec.part.size(),
+                   stream);
     stream.synchronize();
   }
 
@@ -357,11 +351,9 @@ class TrainingState {
   PartCollector collector_;
   Tensor<float, 1> master_;  // empty if the weights are fp32
   std::unique_ptr<GradientBuckets> gradients_;
+  std::unique_ptr<GradientNorm> norm_;
   Tensor<float, 1> first_moment_, second_moment_;
   Tensor<OptimizerState, 1> optimizer_;
-  // Partial sums of the norm: of the whole table; with several shards, also of this rank's pieces
-  // and of all ranks' pieces, in their order.
-  Tensor<float, 1> norm_partials_, own_partials_, gathered_partials_;
   Tensor<float, 1> loss_;
   std::unique_ptr<ShardedParameters<T>> source_;
 };

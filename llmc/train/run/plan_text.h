@@ -17,11 +17,11 @@ namespace llmc {
 // The memory that each rank of a run reserves. Nothing is allocated and no rank is started.
 template <class T>
 std::vector<std::vector<MemoryPlan::Segment>> planned_memory(const RunConfig& config) {
-  const ParameterTable table(config.shape);
   const RunShape shape = config.run_shape();
   std::vector<std::vector<MemoryPlan::Segment>> ranks;
   for (int rank = 0; rank < config.mesh().ranks; ++rank) {
     Context context({}, Ranks(config.mesh(), rank));
+    const ParameterTable table(config.shape, context.tensor.place());
     MemoryPlan plan;
     TrainingState<T> state(table, shape, context, plan);
     const ModelRunner<T> runner(config.shape, table, state.source(), shape, context, plan);
@@ -71,14 +71,18 @@ std::string plan_text(const RunConfig& config) {
     first = last + 1;
   }
   if (!config.training() || ranks.size() == 1) return text;
-  const StepTraffic traffic =
-      step_traffic(table, config.mesh(), static_cast<int>(config.ranks.zero),
-                   config.batch.grad_accum, sizeof(T));
+  const StepTraffic traffic = step_traffic(config.shape, config.run_shape(), config.mesh(),
+                                           config.batch.grad_accum, sizeof(T));
   const std::int64_t exchanged = step_exchange_bytes(std::ssize(ranks));
-  return text + "each rank sends per step:\n  gradients: " + with_mebibytes(traffic.gradients) +
-         "\n  weights: " + with_mebibytes(traffic.weights) +
-         "\n  norm and loss: " + with_mebibytes(traffic.scalars) +
-         "\n  decisions and times: " + with_mebibytes(exchanged) +
+  text += "each rank sends per step:\n  gradients: " + with_mebibytes(traffic.gradients) +
+          "\n  weights: " + with_mebibytes(traffic.weights) +
+          "\n  norm and loss: " + with_mebibytes(traffic.scalars) + "\n";
+  if (config.mesh().tensor_ranks > 1) {
+    text += "  activations, to tensor ranks: " + with_mebibytes(traffic.activations.all()) +
+            "\n  gradients and norm, to tensor ranks: " +
+            with_mebibytes(traffic.copied_gradients + traffic.tensor_scalars) + "\n";
+  }
+  return text + "  decisions and times: " + with_mebibytes(exchanged) +
          "\n  in all: " + with_mebibytes(traffic.all() + exchanged) + "\n";
 }
 

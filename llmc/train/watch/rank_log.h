@@ -40,30 +40,44 @@ inline void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
   numbers.gpu_memory = usage.gpu.memory.value_or(-1);
 }
 
-// ranks; comm_bytes that a rank sent, the largest number; the means over ranks of the parts of the
-// step, which add up to step_ms: fwd_ms, bwd_ms, comm_ms (the compute stream waited), optimizer_ms,
-// data_ms, other_ms; token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one
+// ranks; comm_bytes that a rank sent, the largest number, and of them comm_bytes_tp in its tensor
+// group and comm_bytes_dp to ranks with the same part of the model (the rest are decisions and
+// times); the means over ranks of the parts of the step, which add up to step_ms: fwd_ms, bwd_ms,
+// comm_ms (the compute stream waited), optimizer_ms, data_ms, other_ms; the parts comm_ms_tp and
+// comm_ms_dp of comm_ms; token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one
 // core), host_mem_mb and gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU
 // gpu_util (percent), gpu_power_w, gpu_temp_c.
 inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   LogRecord line;
   line.emplace_back("ranks", std::ssize(numbers.ranks()));
-  line.emplace_back("comm_bytes", static_cast<std::int64_t>(numbers.largest(
-                                      [](const StepNumbers& rank) { return rank.comm_bytes; })));
-  double known = 0;
-  const auto append_phase = [&](const char* key, Phase phase) {
-    const double mean = numbers.mean(
-        [&](const StepNumbers& rank) { return rank.phases[static_cast<std::size_t>(phase)]; });
-    known += mean;
-    line.emplace_back(key, mean);
+  const auto append_bytes = [&](const char* key, std::int64_t StepNumbers::*bytes) {
+    line.emplace_back(key, static_cast<std::int64_t>(numbers.largest(
+                               [&](const StepNumbers& rank) { return rank.*bytes; })));
   };
+  append_bytes("comm_bytes", &StepNumbers::comm_bytes);
+  append_bytes("comm_bytes_tp", &StepNumbers::tensor_bytes);
+  append_bytes("comm_bytes_dp", &StepNumbers::data_bytes);
+  double known = 0;
+  const auto mean_of = [&](Phase phase) {
+    return numbers.mean(
+        [&](const StepNumbers& rank) { return rank.phases[static_cast<std::size_t>(phase)]; });
+  };
+  const auto append = [&](const char* key, double milliseconds) {
+    known += milliseconds;
+    line.emplace_back(key, milliseconds);
+  };
+  const auto append_phase = [&](const char* key, Phase phase) { append(key, mean_of(phase)); };
   append_phase("fwd_ms", Phase::forward);
   append_phase("bwd_ms", Phase::backward);
-  append_phase("comm_ms", Phase::communication);
+  const double tensor_ms = mean_of(Phase::tensor_communication);
+  const double data_ms = mean_of(Phase::data_communication);
+  append("comm_ms", tensor_ms + data_ms);
   append_phase("optimizer_ms", Phase::optimizer);
   append_phase("data_ms", Phase::data);
   const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
   line.emplace_back("other_ms", step_ms - known);
+  line.emplace_back("comm_ms_tp", tensor_ms);
+  line.emplace_back("comm_ms_dp", data_ms);
   line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
 
   using rank_log_detail::append_sum, rank_log_detail::tenths;
@@ -73,12 +87,12 @@ inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) 
              [](const StepNumbers& r) { return r.host_memory; });
   append_sum(line, "gpu_mem_mb", numbers, kPerMebibyte,
              [](const StepNumbers& r) { return r.gpu_memory; });
-  const auto append = [&](const char* key, std::optional<double> value) {
+  const auto append_known = [&](const char* key, std::optional<double> value) {
     if (value) line.emplace_back(key, tenths(*value));
   };
-  append("gpu_util", own.gpu.utilisation);
-  append("gpu_power_w", own.gpu.power);
-  append("gpu_temp_c", own.gpu.temperature);
+  append_known("gpu_util", own.gpu.utilisation);
+  append_known("gpu_power_w", own.gpu.power);
+  append_known("gpu_temp_c", own.gpu.temperature);
   return line;
 }
 

@@ -19,8 +19,9 @@ namespace llmc {
 namespace replica_check_detail {
 
 struct Copy {
-  std::string name;  // "the weights of h.0.ln_1.weight"
-  bool whole = true;
+  std::string name;    // "the weights of h.0.ln_1.weight"
+  bool whole = true;   // all ranks of a shard group hold the same
+  bool split = false;  // ranks of a tensor group hold different parts
   std::int64_t hash = 0;
 };
 
@@ -36,15 +37,16 @@ std::int64_t hash_of(const U* values, std::int64_t count, Stream& stream) {
 
 template <class T>
 std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream) {
-  std::vector<Copy> copies = {{"the loss", true, std::bit_cast<std::int64_t>(loss)}};
+  std::vector<Copy> copies = {{"the loss", true, false, std::bit_cast<std::int64_t>(loss)}};
   const OptimizerState optimizer = state.optimizer_state(stream);
   Checksum sum;
   sum.add(std::as_bytes(std::span(&optimizer, 1)));
-  copies.push_back({"the counters of the optimizer", true, static_cast<std::int64_t>(sum.value())});
+  copies.push_back(
+      {"the counters of the optimizer", true, false, static_cast<std::int64_t>(sum.value())});
   state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
                        std::int64_t count, bool whole) {
-    copies.push_back(
-        {std::string("the ") + kind + " of " + spec.name, whole, hash_of(values, count, stream)});
+    copies.push_back({std::string("the ") + kind + " of " + spec.name, whole, spec.part.split,
+                      hash_of(values, count, stream)});
   });
   return copies;
 }
@@ -64,7 +66,8 @@ void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exc
   const Mesh& mesh = state.ranks().mesh();
   for (std::size_t i = 0; i < copies.size(); ++i) {
     for (int rank = 1; rank < mesh.ranks; ++rank) {
-      const int lower = copies[i].whole ? 0 : mesh.shard_rank(rank);
+      const int lower = mesh.rank_at(0, copies[i].whole ? 0 : mesh.shard_rank(rank),
+                                     copies[i].split ? mesh.tensor_rank(rank) : 0);
       const auto hash = [&](int r) { return all[static_cast<std::size_t>(r) * copies.size() + i]; };
       if (hash(rank) == hash(lower)) continue;
       fail("after step " + std::to_string(step) + ", rank " + std::to_string(rank) + " and rank " +

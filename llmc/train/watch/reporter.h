@@ -46,7 +46,10 @@ class Reporter {
     const ResourceUsage usage = log ? meter_.read() : ResourceUsage();
     StepNumbers own{.stop = stop.own(),
                     .token_hash = result.token_hash,
-                    .comm_bytes = new_bytes(),
+                    .comm_bytes = new_bytes(ranks_.bytes() + exchange_.bytes(), reported_),
+                    .tensor_bytes = new_bytes(ranks_.tensor_bytes(), reported_tensor_),
+                    .data_bytes =
+                        new_bytes(ranks_.bytes() - ranks_.tensor_bytes(), reported_data_),
                     .step_ms = 1e3 * seconds,
                     .phases = result.phases};
     set_usage(own, usage);
@@ -63,10 +66,9 @@ class Reporter {
   }
 
  private:
-  // Bytes that this rank sent since the last call.
-  std::int64_t new_bytes() {
-    const std::int64_t bytes = ranks_.bytes() + exchange_.bytes();
-    return bytes - std::exchange(reported_bytes_, bytes);
+  // Of the `bytes` that this rank has sent, those since the last call.
+  static std::int64_t new_bytes(std::int64_t bytes, std::int64_t& reported) {
+    return bytes - std::exchange(reported, bytes);
   }
 
   StepRecord record(const RunPosition& position, const StepResult& result,
@@ -110,7 +112,7 @@ class Reporter {
   Progress progress_;
   StepProfiler profiler_;
   ResourceMeter meter_;
-  std::int64_t reported_bytes_ = 0;
+  std::int64_t reported_ = 0, reported_tensor_ = 0, reported_data_ = 0;  // bytes
 };
 
 }  // namespace llmc

@@ -17,8 +17,10 @@ namespace llmc {
 // The numbers of one rank. -1: unknown.
 struct StepNumbers {
   std::int64_t stop = 0;         // StopAgreement::own()
-  std::uint64_t token_hash = 0;  // token_hash.h, of this rank's windows
+  std::uint64_t token_hash = 0;  // StepResult::token_hash
   std::int64_t comm_bytes = 0;   // that the rank sent since the step before
+  // Of them, those in its tensor group, and those to ranks with the same part of the model.
+  std::int64_t tensor_bytes = 0, data_bytes = 0;
   double step_ms = 0;
   PhaseTimes phases{};
   double processors = -1;  // busy cores

@@ -1,0 +1,97 @@
+// The bytes that a rank sends in its tensor group: formulae, which equal what its communicator counts.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/run_shape.h"
+#include "llmc/device/math.h"
+
+namespace llmc {
+
+// Bytes that a rank sends in one group, by kind of collective.
+struct GroupTraffic {
+  std::int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0, broadcast = 0;
+
+  std::int64_t all() const { return all_reduce + reduce_scatter + all_gather + broadcast; }
+  GroupTraffic& operator+=(const GroupTraffic& other) {
+    all_reduce += other.all_reduce;
+    reduce_scatter += other.reduce_scatter;
+    all_gather += other.all_gather;
+    broadcast += other.broadcast;
+    return *this;
+  }
+  GroupTraffic operator*(std::int64_t times) const {
+    return {times * all_reduce, times * reduce_scatter, times * all_gather, times * broadcast};
+  }
+};
+
+// Bytes that a rank of n sends if the operand has `payload` bytes; twice for an all-reduce.
+inline std::int64_t bytes_sent(std::int64_t payload, std::int64_t n) {
+  return ceil_div(payload * (n - 1), n);
+}
+
+// The collectives of passes over a batch of `rows` rows, with `ranks` tensor ranks. `size`: bytes of
+// an activation. One rank sends nothing.
+class TensorTraffic {
+ public:
+  TensorTraffic(const Gpt2Config& config, const RunShape& run, std::int64_t rows, int ranks,
+                std::int64_t size)
+      : config_(config), run_(run), rows_(rows), ranks_(ranks), size_(size) {}
+
+  // Two sums per layer, and that of the embeddings.
+  GroupTraffic forward() const {
+    const std::int64_t L = config_.layers;
+    return sum() * (2 * L + 1) + gather() * (2 * L);
+  }
+  // Two sums per layer, and that of the head. If rows are spread, the inputs of c_attn and c_fc are
+  // gathered again, and the gradients of both branches, of the embeddings and the head's input.
+  GroupTraffic backward() const {
+    const std::int64_t L = config_.layers;
+    return sum() * (2 * L + 1) + gather() * (4 * L + 2) + statistics();
+  }
+  // The losses of an evaluation.
+  GroupTraffic losses() const { return gather() + statistics(); }
+  // The logits of one row, of which each rank has `columns`.
+  GroupTraffic row_logits(std::int64_t columns) const {
+    GroupTraffic traffic{.all_gather = bytes_sent(size_ * columns * ranks_, ranks_)};
+    if (spreads_rows()) traffic.broadcast = bytes_sent(size_ * config_.channels, ranks_);
+    return traffic;
+  }
+
+ private:
+  bool spreads_rows() const { return run_.sequence_parallel && ranks_ > 1; }
+  // Bytes of the rows of the residual stream, with padding.
+  std::int64_t stream_bytes() const {
+    const std::int64_t rows = spreads_rows() ? round_up(rows_, std::int64_t{ranks_}) : rows_;
+    return size_ * rows * config_.channels;
+  }
+  GroupTraffic sum() const {
+    if (spreads_rows()) return {.reduce_scatter = bytes_sent(stream_bytes(), ranks_)};
+    return {.all_reduce = bytes_sent(2 * stream_bytes(), ranks_)};
+  }
+  GroupTraffic gather() const {
+    if (!spreads_rows()) return {};
+    return {.all_gather = bytes_sent(stream_bytes(), ranks_)};
+  }
+  // Three floats per row of the vocabulary's slices, gathered chunk by chunk.
+  GroupTraffic statistics() const {
+    constexpr std::int64_t kRow = 3 * sizeof(float);
+    GroupTraffic traffic;
+    const std::int64_t step = run_.chunk_rows();
+    for (std::int64_t first = 0; first < rows_; first += step) {
+      traffic.all_gather += bytes_sent(kRow * std::min(step, rows_ - first) * ranks_, ranks_);
+    }
+    return traffic;
+  }
+  friend GroupTraffic operator+(GroupTraffic a, const GroupTraffic& b) { return a += b; }
+
+  Gpt2Config config_;
+  RunShape run_;
+  std::int64_t rows_;
+  int ranks_;
+  std::int64_t size_;
+};
+
+}  // namespace llmc
