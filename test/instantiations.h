@@ -73,9 +73,12 @@
   EXTERN template void apply_dropout<T>(Tensor<T, 2>, In<T, 2>, std::int64_t, const Dropout&,      \
                                         Stream&);                                                  \
   EXTERN template void embedding_forward<T>(Tensor<T, 2>, Tensor<const std::int32_t, 1>, In<T, 2>, \
-                                            In<T, 2>, const std::int32_t*, std::int64_t, Stream&); \
-  EXTERN template void embedding_backward<T>(Tensor<float, 2>, Tensor<float, 2>, In<T, 2>,         \
-                                             TokenBucketsView, std::int64_t, Stream&);             \
+                                            In<T, 2>, const std::int32_t*, std::int64_t,           \
+                                            VocabularySlice, Stream&);                             \
+  EXTERN template void token_embedding_backward<T>(Tensor<float, 2>, In<T, 2>, TokenBucketsView,   \
+                                                   VocabularySlice, Stream&);                      \
+  EXTERN template void position_embedding_backward<T>(Tensor<float, 2>, In<T, 2>, std::int64_t,    \
+                                                      std::int64_t, Stream&);                      \
   EXTERN template void gelu_forward<T>(Tensor<T, 2>, In<T, 2>, Stream&);                           \
   EXTERN template void gelu_backward<T>(Tensor<T, 2>, In<T, 2>, In<T, 2>, Stream&);                \
   EXTERN template void linear_forward<T>(Tensor<T, 2>, In<T, 2>, In<T, 2>, In<T, 1>, Gemm&,        \

@@ -238,16 +238,17 @@ void backward(OpRunner& runner, Shape s) {
 }
 
 inline void cases(OpRunner& runner) {
-  // Each T and each HS lies on both sides of the edges of tiles.
+  // Each T and each HS lies on both sides of the edges of tiles. Some heads are not the first of
+  // the model.
   Shapes<Shape> shapes = {.tiny = {{1, 1, 1, 8},
                                    {1, 17, 1, 40, true},
                                    {1, 66, 1, 32, true},
                                    {1, 33, 1, 72},
-                                   {2, 37, 2, 24, true, 0.3}},
+                                   {2, 37, 2, 24, true, 0.3, 1, true, 5}},
                           .small = {{2, 1, 3, 8},
                                     {3, 2, 1, 128, true},
                                     {1, 17, 3, 40, false, 0.1},
-                                    {2, 17, 3, 24, true, 0.3},
+                                    {2, 17, 3, 24, true, 0.3, 1, true, 1},
                                     {2, 33, 2, 32, false, 0.2},
                                     {1, 63, 5, 32},
                                     {2, 64, 1, 64, true},
@@ -256,11 +257,11 @@ inline void cases(OpRunner& runner) {
                                     {1, 65, 3, 40, true},
                                     {1, 100, 1, 64, false, 0, 4},
                                     {1, 128, 1, 80},
-                                    {1, 130, 1, 128, false, 0.1},
+                                    {1, 130, 1, 128, false, 0.1, 1, true, 7},
                                     {1, 130, 2, 128, true, 0.5},
-                                    {2, 140, 3, 64, true, 0.4},
+                                    {2, 140, 3, 64, true, 0.4, 1, true, 3},
                                     {1, 200, 3, 64},
-                                    {3, 200, 2, 64, false, 0.1},
+                                    {3, 200, 2, 64, false, 0.1, 1, true, 10},
                                     {1, 200, 1, 96, true},
                                     {1, 257, 1, 24, false, 0.1},
                                     {1, 260, 1, 32, true},
@@ -281,7 +282,7 @@ inline void cases(OpRunner& runner) {
                            .rate = T <= 2048 ? kGpt2Rate : 0,
                            .fp16 = T == 1024});
   }
-  for (const Shape s : runner.select(shapes)) {
+  for (const Shape& s : runner.select(shapes)) {
     for_each_dtype(runner, s.fp16, [&]<class T>() { forward<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { backward<T>(runner, s); });
   }

@@ -23,16 +23,25 @@ struct Shape {
   std::int64_t B, T, C;
   double rate = kGpt2Rate;
   bool fp16 = true;
-  std::int64_t rows() const { return B * T; }
+  // The part of the batch's rows that the op gets; a count of -1 means all.
+  std::int64_t first_row = 0, row_count = -1;
+
+  std::int64_t rows() const { return row_count < 0 ? B * T : row_count; }
   std::string text() const {
-    char other_rate[32] = "";
+    char other_rate[32] = "", part[64] = "";
     if (rate != kGpt2Rate) std::snprintf(other_rate, sizeof other_rate, " rate %g", rate);
-    return by(B, T) + "x" + std::to_string(C) + other_rate;
+    if (row_count >= 0) {
+      std::snprintf(part, sizeof part, " rows %lld+%lld", static_cast<long long>(first_row),
+                    static_cast<long long>(row_count));
+    }
+    return by(B, T) + "x" + std::to_string(C) + other_rate + part;
   }
 };
 
 inline llmc::Dropout mask_of(Shape s) {
-  return llmc::make_dropout(s.rate, kSeed, kStep, kSite, kFirstSample);
+  llmc::Dropout dropout = llmc::make_dropout(s.rate, kSeed, kStep, kSite, kFirstSample);
+  dropout.first_row = s.first_row;
+  return dropout;
 }
 
 // The mask: 1 for each dropped (zero) element.
@@ -46,7 +55,8 @@ inline oracle::Vec left_out(const oracle::Vec& x) {
 inline oracle::Vec dropped(Shape s, const std::vector<std::int64_t>& rows, oracle::Vec values) {
   const oracle::Dropout definition{.seed = kSeed, .step = kStep, .first_sample = kFirstSample};
   auto x = values.begin();
-  for (const std::int64_t row : rows) {
+  for (const std::int64_t r : rows) {
+    const std::int64_t row = s.first_row + r;
     for (std::int64_t c = 0; c < s.C; ++c) {
       *x++ *= definition.factor(s.rate, kSite, row / s.T, row % s.T, c, 0);
     }
@@ -110,12 +120,21 @@ void in_place(OpRunner& runner, Shape s) {
 }
 
 inline void cases(OpRunner& runner) {
-  // The longest row takes a block more than one pass.
-  const Shapes<Shape> shapes = {
-      .tiny = {{1, 1, 40}, {4, 5, 16}, {4, 5, 16, 0.5}, {4, 5, 16, 1.0 / 3}},
-      .small = {{3, 7, 264}, {4, 5, 264}, {4, 5, 264, 0.5}, {4, 5, 264, 1.0 / 3}, {2, 3, 2056}},
-      .gpt2 = {{32, 1024, 768}, {16, 1024, 1600, kGpt2Rate, false}}};
-  for (const Shape s : runner.select(shapes)) {
+  // The longest row takes a block more than one pass. Parts begin and end inside sequences.
+  const Shapes<Shape> shapes = {.tiny = {{1, 1, 40},
+                                         {4, 5, 16},
+                                         {4, 5, 16, 0.5},
+                                         {4, 5, 16, 1.0 / 3},
+                                         {4, 5, 16, 0.5, true, 8, 6}},
+                                .small = {{3, 7, 264},
+                                          {4, 5, 264},
+                                          {4, 5, 264, 0.5},
+                                          {4, 5, 264, 1.0 / 3},
+                                          {2, 3, 2056},
+                                          {4, 5, 264, 0.5, true, 3, 1},
+                                          {4, 5, 264, 1.0 / 3, true, 7, 13}},
+                                .gpt2 = {{32, 1024, 768}, {16, 1024, 1600, kGpt2Rate, false}}};
+  for (const Shape& s : runner.select(shapes)) {
     for_each_dtype(runner, s.fp16, [&]<class T>() { dropout<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { in_place<T>(runner, s); });
   }

@@ -45,13 +45,13 @@ __global__ void adamw_scalar_kernel(float* param, T* working_weights, float* m, 
   if (working_weights != nullptr) working_weights[i] = llmc::from_float<T>(param[i]);
 }
 
-// inp (rows, C) consists of whole sequences of T_seq rows.
+// inp (rows, C) is a part of a batch of sequences of T_seq rows.
 template <class T>
 __global__ void dropout_scalar_kernel(T* out, const T* inp, std::int64_t n, std::int64_t T_seq,
                                       std::int64_t C, llmc::Dropout dropout) {
   const std::int64_t i = llmc::global_thread();
   if (i >= n) return;
-  const std::int64_t row = i / C;
+  const std::int64_t row = dropout.first_row + i / C;
   const float factor = dropout.row_mask(row / T_seq).factor_at(row % T_seq, i % C, 0);
   out[i] = llmc::from_float<T>(factor == 0.0f ? 0.0f : llmc::to_float(inp[i]) * factor);
 }

@@ -12,6 +12,9 @@
 //
 // The 3 is RandomPurpose::dropout. For activations, row is the position, column the channel, and
 // plane is 0. For attention, row is the query's position, column the key's, and plane the head.
+//
+// A rank may hold only some rows of the batch, or only some heads. Dropout::first_row and
+// Dropout::first_plane place them, so that every rank draws its part of the same masks.
 #pragma once
 
 #include <cmath>
@@ -28,13 +31,15 @@ struct DropoutMask {
   PhiloxKey key;
   std::uint32_t salt;
   std::uint32_t threshold;
-  float scale;  // factor of kept elements
+  float scale;                // factor of kept elements
+  std::uint32_t first_plane;  // number of the caller's plane 0
 
-  // Random words of columns 4 * group .. 4 * group + 3.
+  // Random words of columns 4 * group .. 4 * group + 3 of one of the caller's planes. All draws of
+  // all kernels are here, so first_plane is added nowhere else.
   __device__ __forceinline__ PhiloxBits bits(std::int64_t row, std::int64_t group,
                                              std::int64_t plane) const {
     return philox(key, {{static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(row),
-                         static_cast<std::uint32_t>(plane), salt}});
+                         first_plane + static_cast<std::uint32_t>(plane), salt}});
   }
   __device__ __forceinline__ bool keeps(std::uint32_t word) const { return word >= threshold; }
   // Factor of the element that has this random word.
@@ -51,8 +56,8 @@ struct DropoutMask {
   }
 };
 
-// The masks of a batch at one site; batch row b is sample first_sample + b. Kernels take it by
-// value.
+// The masks of a batch at one site; sequence b of the batch is sample first_sample + b. Kernels
+// take it by value.
 struct Dropout {
   std::uint32_t threshold = 0;  // 0: no dropout
   float scale = 1;
@@ -60,6 +65,9 @@ struct Dropout {
   std::uint32_t step = 0;
   std::uint32_t site = 0;
   std::int64_t first_sample = 0;
+  std::int64_t first_row = 0;  // row b * T_seq + t of the batch that is row 0 of the activations
+  std::uint32_t first_plane =
+      0;  // head of the model that is head 0 of attention; 0 for activations
 
   bool enabled() const { return threshold != 0; }
 
@@ -69,7 +77,7 @@ struct Dropout {
         philox({{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}},
                {{static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32), step,
                  site << 8 | static_cast<std::uint32_t>(RandomPurpose::dropout)}});
-    return {{{words.words[0], words.words[1]}}, words.words[2], threshold, scale};
+    return {{{words.words[0], words.words[1]}}, words.words[2], threshold, scale, first_plane};
   }
 };
 
@@ -104,11 +112,12 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
                                Dropout dropout) {
   constexpr int N = kVecSize<T>;
   const std::int64_t row = block_x();
-  const DropoutMask mask = dropout.row_mask(row / T_seq);
+  const std::int64_t batch_row = dropout.first_row + row;
+  const DropoutMask mask = dropout.row_mask(batch_row / T_seq);
   for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
     Vec<T, N> x = load_vec<N>(inp + row * C + c);
     for (int k = 0; k < N; k += 4) {
-      const PhiloxBits bits = mask.bits(row % T_seq, (c + k) / 4, 0);
+      const PhiloxBits bits = mask.bits(batch_row % T_seq, (c + k) / 4, 0);
       for (int i = 0; i < 4; ++i) {
         // Select instead of multiply: a dropped Inf or NaN must become 0.
         const float value = to_float(x[k + i]) * mask.scale;
@@ -119,9 +128,11 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
   }
 }
 
-// out (B*T_seq, C) is inp with dropout; out may be inp. Row b * T_seq + t is position t of sample
-// first_sample + b. Applied to the gradient of its output, it computes the gradient of its input. C
-// is a multiple of 8. Throws if dropout is off: there is nothing to do.
+// out (rows, C) is inp with dropout; out may be inp. Row r is row dropout.first_row + r of the
+// batch, and row b * T_seq + t of the batch is position t of sample first_sample + b. The number of
+// rows may be 0 and need not be a multiple of T_seq. Applied to the gradient of its output, it
+// computes the gradient of its input. C is a multiple of 8. Throws if dropout is off: there is
+// nothing to do.
 template <class T>
 void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
                    Stream& stream) {
@@ -129,8 +140,8 @@ void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dro
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("apply_dropout", C);
   check_shape("inp", inp, {rows, C});
-  require(T_seq > 0 && rows % T_seq == 0,
-          "apply_dropout: the number of rows is not a multiple of the sequence length");
+  require(T_seq > 0 && dropout.first_row >= 0,
+          "apply_dropout: the sequences are empty, or the first row is negative");
   require(dropout.enabled(), "apply_dropout: dropout is disabled");
   const std::int64_t vectors = ceil_div(C, kVecSize<T>);
   const int threads = static_cast<int>(round_up(vectors < 256 ? vectors : 256, 32));

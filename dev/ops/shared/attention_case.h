@@ -24,6 +24,7 @@ struct Shape {
   double rate = 0;       // of the variants with dropout; 0: there are none
   double sharpness = 1;  // standard deviation of the scores
   bool fp16 = true;
+  std::int64_t first_head = 0;  // head of the model that is head 0: it selects the dropout mask
 
   std::int64_t C() const { return NH * HS; }
   std::int64_t rows() const { return B * T; }
@@ -39,8 +40,9 @@ struct Shape {
     if (rate > 0 && rate != kGpt2Rate) {
       std::snprintf(other_rate, sizeof other_rate, " rate %g", rate);
     }
+    const std::string heads = first_head > 0 ? " heads from " + std::to_string(first_head) : "";
     return "B " + std::to_string(B) + " T " + std::to_string(T) + " " + by(NH, HS) +
-           (documents ? " documents" : "") + (sharpness > 1 ? " sharp" : "") + other_rate;
+           (documents ? " documents" : "") + (sharpness > 1 ? " sharp" : "") + other_rate + heads;
   }
   // FLOP of one product over the visible half of every head's (T, T) matrix: 2 * HS per element.
   double product_flops() const { return static_cast<double>(squares()) * static_cast<double>(HS); }
@@ -71,7 +73,9 @@ constexpr std::uint64_t kSeed = 0xfedcba9876543210;
 constexpr std::int64_t kStep = 77, kSite = 7, kFirstSample = (std::int64_t{1} << 32) - 1;
 
 inline llmc::Dropout dropout(Shape s) {
-  return llmc::make_dropout(s.rate, kSeed, kStep, kSite, kFirstSample);
+  llmc::Dropout dropout = llmc::make_dropout(s.rate, kSeed, kStep, kSite, kFirstSample);
+  dropout.first_plane = static_cast<std::uint32_t>(s.first_head);
+  return dropout;
 }
 
 // For the oracle each checked head is a batch row with one head. These functions return the
@@ -91,7 +95,7 @@ inline oracle::AttentionFactor factor_of_heads(Shape s) {
   return [=, heads = s.checked_heads()](std::int64_t row, std::int64_t, std::int64_t i,
                                         std::int64_t j) {
     const std::int64_t head = heads.at(static_cast<std::size_t>(row));
-    return definition.factor(s.rate, kSite, head / s.NH, i, j, head % s.NH);
+    return definition.factor(s.rate, kSite, head / s.NH, i, j, s.first_head + head % s.NH);
   };
 }
 
