@@ -65,7 +65,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   for (std::size_t i = 0; i < batches.size(); ++i) {
     staging.push_back(std::make_unique<BatchStage>(shape.B, shape.T, plan));
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      saved[i].push_back(std::make_unique<Activations<T>>(model.config(), shape, plan));
+      saved[i].push_back(std::make_unique<Activations<T>>(model.config(), shape, context.tensor, plan));
     }
   }
   Tensor<T, 2> message;
@@ -89,7 +89,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   };
   for (std::size_t i = 0; i < batches.size(); ++i) {
     staged.push_back(staging[i]->put(rig.prepared(batches[i]), context.stream));
-    const std::int64_t rows = staged[i].rows();
+    const RowShare rows = context.tensor.share(staged[i].rows());
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (s > 0) {
         copy(model.stage_input(stages[s], *saved[i][s], rows),
@@ -99,7 +99,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
     }
   }
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    const Tensor<T, 2> gradient = model.residual_gradient(staged[i].rows());
+    const Tensor<T, 2> gradient = model.residual_gradient(context.tensor.share(staged[i].rows()));
     for (std::size_t s = stages.size(); s-- > 0;) {
       if (s + 1 < stages.size()) {  // as if another rank had sent it
         copy(first_rows(message, gradient.shape[0]), gradient);

@@ -1,7 +1,10 @@
 // The parameter table: axes, the part that each rank holds, slices in files, initial values, FLOP.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,9 +52,9 @@ std::vector<Example> examples() {
       for (const std::int64_t n : ranks) all.push_back({spec, n});
     }
   };
-  add(small_config(4, 3, 300), {1, 2, 4});  // rows of 3 elements cross the groups of four
-  add(small_config(3, 2, 130), {1, 3});
-  add(small_config(5, 1, 7), {1, 5});
+  add(small_config(4, 12, 300), {1, 2, 4});
+  add(small_config(3, 8, 130), {1, 3});
+  add(small_config(5, 4, 7), {1, 5});
   for (const std::int64_t ranks : {1, 2, 3, 8}) {
     for (const std::int64_t vocabulary : {1, 8, 17, 64}) {
       all.push_back({embedding(vocabulary, 8, 3), ranks});
@@ -60,16 +63,25 @@ std::vector<Example> examples() {
   return all;
 }
 
-// Calls use(local index, global index) for every element of a rank's boxes.
-template <class Use>
-void for_each_element(const LocalParameter& local, Use&& use) {
-  for (const ElementBox& box : local.boxes) {
-    for (std::int64_t row = 0; row < box.rows; ++row) {
-      for (std::int64_t column = 0; column < box.columns; ++column) {
-        use(box.local_index(row, column), box.global_index(row, column));
-      }
-    }
+// The indices in the whole tensor of a rank's elements, in their order.
+Sizes global_indices(const LocalParameter& local) {
+  Sizes all;
+  for (std::int64_t i = 0; i < local.size(); ++i) all.push_back(local.index(i));
+  return all;
+}
+
+// The same of a slice, by the definition of slices in files.
+Sizes global_indices(const Slice& slice) {
+  std::vector<float> numbers(static_cast<std::size_t>(slice.count()));
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i + 1);
+  std::vector<float> whole(static_cast<std::size_t>(*checked_count(slice.shape)));
+  copy_slice_into(slice, std::as_bytes(std::span(numbers)),
+                  reinterpret_cast<std::byte*>(whole.data()));
+  Sizes all(numbers.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (whole[i] != 0) all.at(static_cast<std::size_t>(whole[i]) - 1) = static_cast<std::int64_t>(i);
   }
+  return all;
 }
 
 // The elements of a weight (C; 3 parts, NH heads, HS) that a rank holds, by the definition: all
@@ -105,7 +117,7 @@ TEST_SUITE("parameters") {
     CHECK(table.find("h.3.attn.c_proj.weight").axes.size_of(AxisName::heads) == 12);
     CHECK(table.find("h.3.mlp.c_proj.weight").shape == Sizes{3072, 768});
     CHECK(table.find("wte.weight").shape == Sizes{50257, 768});
-    CHECK(table.find("wte.weight").stored_rows == 50304);
+    CHECK(table.find("wte.weight").part.stored_rows == 50304);
     CHECK(table.find("wpe.weight").shape == Sizes{1024, 768});
     // Checkpoints and random numbers depend on these values.
     CHECK(table.find("wpe.weight").offset == 50304 * 768);
@@ -125,14 +137,12 @@ TEST_SUITE("parameters") {
         CHECK(local.stored_rows == spec.part.stored_rows);
         CHECK(local.size() == spec.size());
         CHECK(local.stored_size() == spec.stored_size());
-        const std::int64_t columns = spec.shape.size() > 1 ? spec.shape[1] : 1;
-        CHECK(local.boxes ==
-              std::vector<ElementBox>{{spec.shape[0], columns, 0, columns, 0, columns}});
-        CHECK(local.boxes[0].is_contiguous());
-        const std::vector<Slice> slices = slices_of(spec, {}, "transformer.");
-        REQUIRE(slices.size() == 1);
-        CHECK(slices[0] ==
-              Slice::whole({"transformer." + spec.name, TensorDtype::f32, spec.shape}));
+        CHECK(local.index == GlobalIndex{});
+        CHECK(!local.split);
+        const std::optional<Slice> slice = slice_of(spec, {}, "transformer.");
+        REQUIRE(slice);
+        CHECK(slice->is_whole());
+        CHECK(slice->name == "transformer." + spec.name);
       }
     }
   }
@@ -165,9 +175,11 @@ TEST_SUITE("parameters") {
     CHECK(qkv.axes.size_of(AxisName::parts) == 3);
     CHECK(qkv.axes.size_of(AxisName::heads) == 5);
     CHECK(qkv.axes.size_of(AxisName::head_size) == 64);
-    CHECK(qkv.boxes.size() == 3);
-    CHECK(table.find("h.0.attn.c_attn.bias").local({2, 5}).boxes.size() == 3);
-    CHECK(table.find("h.0.attn.c_proj.weight").local({2, 5}).boxes.size() == 1);
+    CHECK(qkv.index == GlobalIndex{2 * 320, 960, 320, 4800, 1600});
+    CHECK(table.find("h.0.attn.c_attn.bias").local({2, 5}).index == qkv.index);
+    CHECK(table.find("h.0.attn.c_proj.weight").local({2, 5}).index ==
+          GlobalIndex{.begin = 2 * 320 * 1600});
+    CHECK(!table.find("h.0.attn.c_proj.bias").local({2, 5}).split);
 
     for (const char* name : {"attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight"}) {
       CHECK_THROWS_WITH_AS(table.find(std::string("h.0.") + name).local({0, 2}),
@@ -192,8 +204,7 @@ TEST_SUITE("parameters") {
         const LocalParameter local = spec.local({rank, ranks});
         CHECK(local.stored_rows == stored);
         CHECK(local.stored_size() == stored * spec.shape[1]);
-        CHECK(local.boxes.empty() == (local.size() == 0));
-        CHECK(slices_of(spec, {rank, ranks}, "").size() == local.boxes.size());
+        CHECK(slice_of(spec, {rank, ranks}, "").has_value() == (local.size() > 0));
         all.push_back(local.shape[0]);
       }
       return all;
@@ -205,9 +216,35 @@ TEST_SUITE("parameters") {
     const ParameterTable table(config_from_name("d12"));
     CHECK(rows(table.find("wte.weight"), 2, 25216) == Sizes{25216, 25041});
     CHECK(rows(table.find("wte.weight"), 4, 12672) == Sizes{12672, 12672, 12672, 12241});
+    // A vocabulary of fewer than 128 tokens per rank is padded to a multiple of 8.
+    const ParameterTable tiny(small_config(8, 8, 17)), short_last(small_config(2, 8, 127));
+    CHECK(rows(tiny.find("wte.weight"), 8, 8) == Sizes{8, 8, 1, 0, 0, 0, 0, 0});
+    CHECK(rows(tiny.find("wte.weight"), 1, 128) == Sizes{17});
+    CHECK(rows(short_last.find("wte.weight"), 2, 64) == Sizes{64, 63});
   }
 
-  TEST_CASE("the parts of all ranks contain each element once, at distinct local indices") {
+  TEST_CASE("tensor ranks have equal offsets, and equal copies come last in a block") {
+    const Gpt2Config config = small_config(4, 12, 300);
+    for (const std::int64_t ranks : {2, 4}) {
+      const ParameterTable first(config, {0, ranks}), last(config, {ranks - 1, ranks});
+      std::map<int, std::int64_t> split_end, copies_begin;
+      for (const ParameterSpec& spec : first.specs()) {
+        CAPTURE(spec.name);
+        CHECK(spec.offset == last.find(spec.name).offset);
+        CHECK(spec.stored_size() == last.find(spec.name).stored_size());
+        CHECK(spec.shape == last.find(spec.name).shape);
+        auto& begin = copies_begin.try_emplace(spec.block, first.stored_size()).first->second;
+        auto& end = split_end[spec.block];
+        if (spec.part.split) end = std::max(end, spec.offset + spec.stored_size());
+        if (!spec.part.split) begin = std::min(begin, spec.offset);
+      }
+      for (const auto& [block, begin] : copies_begin) CHECK(split_end[block] <= begin);
+      CHECK(first.stored_size() == last.stored_size());
+      CHECK(first.count() == ParameterTable(config).count());
+    }
+  }
+
+  TEST_CASE("the parts of all ranks contain each element once, and are slices of it in files") {
     for (const auto& [spec, ranks] : examples()) {
       CAPTURE(spec.name);
       CAPTURE(ranks);
@@ -217,13 +254,13 @@ TEST_SUITE("parameters") {
       for (std::int64_t rank = 0; rank < (split ? ranks : 1); ++rank) {
         const MeshPlace place{rank, ranks};
         const LocalParameter local = spec.local(place);
-        Sizes local_counts(static_cast<std::size_t>(local.size()));
-        for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
-          ++local_counts.at(static_cast<std::size_t>(local_index));
-          ++counts.at(static_cast<std::size_t>(global_index));
-        });
-        CHECK(local_counts == Sizes(local_counts.size(), 1));
-        for (const Slice& slice : slices_of(spec, place, "m.")) slices.push_back(slice);
+        for (const std::int64_t index : global_indices(local)) {
+          ++counts.at(static_cast<std::size_t>(index));
+        }
+        const std::optional<Slice> slice = slice_of(spec, place, "m.");
+        if (!slice) continue;
+        CHECK(global_indices(*slice) == global_indices(local));
+        slices.push_back(*slice);
       }
       CHECK(counts == Sizes(counts.size(), 1));
       CHECK_NOTHROW(check_slices_cover(slices));
@@ -231,7 +268,7 @@ TEST_SUITE("parameters") {
   }
 
   TEST_CASE("c_attn is split by the heads of q, k and v") {
-    const std::int64_t NH = 6, HS = 2, C = 12;
+    const std::int64_t NH = 6, HS = 4, C = 24;
     const ParameterTable table(small_config(NH, HS, 20));
     for (const std::int64_t ranks : {1, 2, 3, 6}) {
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
@@ -239,23 +276,15 @@ TEST_SUITE("parameters") {
         for (const char* name : {"h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias"}) {
           const ParameterSpec& spec = table.find(name);
           const LocalParameter local = spec.local(place);
-          Sizes actual(static_cast<std::size_t>(local.size()), -1);
-          for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
-            actual.at(static_cast<std::size_t>(local_index)) = global_index;
-          });
-          CHECK(actual == elements_of_heads(spec.shape.size() > 1 ? C : 1, NH, HS, place));
+          CHECK(global_indices(local) ==
+                elements_of_heads(spec.shape.size() > 1 ? C : 1, NH, HS, place));
         }
       }
     }
-    // Rank 1 of 2 has heads 3 to 5: columns 6 to 11 of the 12 columns of each part.
-    const TensorHeader tensor = {"t.h.0.attn.c_attn.weight", TensorDtype::f32, {12, 36}};
-    std::vector<Slice> by_hand;
-    for (const std::int64_t first : {6, 18, 30}) {
-      Slice slice = Slice::box(tensor, {0, first}, {12, 6});
-      slice.stored_name = tensor.name + "[" + std::to_string(first / 12) + "]";
-      by_hand.push_back(slice);
-    }
-    CHECK(slices_of(table.find("h.0.attn.c_attn.weight"), {1, 2}, "t.") == by_hand);
+    // Rank 1 of 2 has heads 3 to 5.
+    const TensorHeader tensor = {"t.h.0.attn.c_attn.weight", TensorDtype::f32, {24, 72}};
+    CHECK(slice_of(table.find("h.0.attn.c_attn.weight"), {1, 2}, "t.") ==
+          Slice::box(tensor, {24, 3, 6, 4}, {0, 0, 3, 0}, {24, 3, 3, 4}));
   }
 
   TEST_CASE("the initial values of each rank are bitwise those of a single rank") {
@@ -270,14 +299,10 @@ TEST_SUITE("parameters") {
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         const LocalParameter local = spec.local({rank, ranks});
         const DeviceArray<float> part(std::vector<float>(local.stored_size(), -1.0f), stream);
-        for (const ElementBox& box : local.boxes) {
-          normal_fill(part.data(), box, 7, 3, 0.5f, 0.02f, stream);
-        }
+        normal_fill(part.data(), local.size(), 0, local.index, 7, 3, 0.5f, 0.02f, stream);
         CHECK(part.guards_intact());
         std::vector<float> by_index(local.stored_size(), -1.0f);  // the padding keeps its values
-        for_each_element(local, [&](std::int64_t local_index, std::int64_t global_index) {
-          by_index[local_index] = expected[global_index];
-        });
+        for (std::int64_t i = 0; i < local.size(); ++i) by_index[i] = expected[local.index(i)];
         CHECK(part.stored() == by_index);
       }
     }
