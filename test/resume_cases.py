@@ -1,7 +1,7 @@
 """The cases of the table in llmc/train/RESUMING.md: what a run takes from its checkpoint or from weights, and
 what it reports. test_memory_programs.py runs them.
 
-Each case starts from a copy of a folder with a stopped run in `run/` (and `toy/`, `ids/`, `words/`, weights).
+Each case starts from a copy of a folder with a stopped run in `run/` (and `toy/`, `ids/`, `words/`, `tensor/`, weights).
 """
 from dataclasses import dataclass, field
 from typing import Callable
@@ -16,6 +16,7 @@ class Case:
     changed: set = field(default_factory=set)  # recorded flags that differ from the run so far; all others must not
     reported: list = field(default_factory=list)  # phrases of the lines that begin with "resume:", in order
     error: str = ""  # a phrase of the error, if the command must fail
+    code: int = 1  # the exit code in that case
     prepare: Callable = LEAVE  # called with the folder; may return another one in which to run
     run: str = "run"  # the run so far, whose settings are compared; empty: a run with --init-from
     folder: str = "."  # where the command runs
@@ -91,6 +92,14 @@ CASES = [
     Case("the toy language", "--out toy --resume", run="toy"),
     Case("token files without a tokenizer", "--out ids --resume", run="ids"),
     Case("a tokenizer of words", "--out words --resume", run="words"),
+    Case("one rank after tensor groups of 2", "--out tensor --resume", {"--ranks", "--tp", "--sequence-parallel"},
+         ["--ranks was 2, it is 1 now", "--sequence-parallel was true, it is false now", "--tp was 2, it is 1 now"], run="tensor",
+         takes="--tp, which does not divide the ranks, is its largest divisor that does; --sequence-parallel is off without "
+               "tensor ranks; the rest from the checkpoint"),
+    Case("tensor ranks that are not there", "--out tensor --resume --tp 2", error="--tp 2 does not divide the 1 rank", code=2,
+         run="tensor"),
+    Case("sequence parallelism of one tensor rank", "--out tensor --resume --sequence-parallel",
+         error="--sequence-parallel has no effect without --tp", code=2, run="tensor"),
     Case("weights of transformers", "--init-from hf --train text.txt --steps 2 --out new", run="",
          takes="sizes and tokenizer from the directory; other settings are defaults"),
     Case("weights of llm.c", "--init-from model.bin --train text.txt --steps 2 --out new", run="",

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from manifest_seal import reseal
 from resume_cases import CASES, NOTHING
 from runner import Skip, expect
 from test_exchange_programs import write_llmc_model
@@ -66,6 +67,11 @@ def make_runs(program, folder):
     train(program, f"--train ids.bin --vocab-size 300 {common} --out ids {stop}", folder)
     train(program, f"--train ab.txt --tokenizer words:words.txt {common} --out words {stop}", folder)
     train(program, f"--steps 6 --eval-batches 2 --out toy {stop}", folder)
+    wide = common.replace("--heads 1 --channels 8", "--heads 2 --channels 16")
+    train(program, f"--train text.txt {wide} --out tensor {stop}", folder)
+    for path in (folder / "tensor").glob("step_*/manifest.json"):  # the rest of a checkpoint does not depend on --tp
+        reseal(path, {'"--ranks": 1,': '"--ranks": 2,', '"--tp": 1,': '"--tp": 2,',
+                      '"--sequence-parallel": false,': '"--sequence-parallel": true,'})
     shutil.copytree(folder / "run/step_000001", folder / "hf")
     for name in ("manifest.json", "optimizer.safetensors"):
         (folder / "hf" / name).unlink()
@@ -79,7 +85,7 @@ def run_case(program, case, original, folder):
     place = (case.prepare and case.prepare(folder)) or folder
     try:
         stop = " --stop-after 1" if "--out" in case.command else ""
-        messages = train(program, case.command + stop, place / case.folder, code=1 if case.error else 0)
+        messages = train(program, case.command + stop, place / case.folder, code=case.code if case.error else 0)
         if case.error:
             error = next(line for line in messages.splitlines() if line.startswith("train_gpt2: "))
             expect(case.error in error, f"{case.name}: {error}")

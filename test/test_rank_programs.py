@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+from manifest_seal import reseal
 from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, build_fault_library, wait_for, with_flags
 from test_programs import ROOT, run_program_tests, same_state
@@ -248,6 +249,16 @@ def test_wrong_flags_are_reported_once(program):
         expect(messages.count("train_gpt2: ") == 1 and text in messages, messages)
     messages = mpirun(program, 4, *TRAIN, "--shard-group", 3, code=2)[1]
     expect(messages.count("--shard-group 3 does not divide the 4 ranks") == 1 and "use one of 1, 2, 4" in messages, messages)
+    for ranks, arguments, text, hint in (
+            (4, ["--tp", 4], "--tp 4 does not divide the 2 heads", "use one of 1, 2"),
+            (3, ["--tp", 2], "--tp 2 does not divide the 3 ranks", "use 1"),
+            (4, ["--tp", 2, "--shard-group", 4], "--shard-group 4 does not divide the 2 data-parallel ranks: 4 ranks / --tp 2",
+             "use one of 1, 2"),
+            (2, ["--sequence-parallel"], "--sequence-parallel has no effect without --tp", "give --tp N, at least 2")):
+        messages = mpirun(program, ranks, *TRAIN, *arguments, code=2)[1]
+        expect(messages.count("train_gpt2: ") == messages.count(text) == 1 and hint in messages, messages)
+        planned = program.run(*TRAIN, *arguments, "--dry-run", "--ranks", ranks, code=2).stderr
+        expect(planned.count(text) == 1 and hint in planned, planned)
     messages = mpirun(program, 2, *TRAIN, "--comm", "nccl", code=1)[1]
     expect(messages.count("--comm nccl: this build has no NCCL") == 1, messages)
 
@@ -257,6 +268,16 @@ rank 0: replica 0 of 2, shard 0 of 2; shard group 0 1; replica group 0 2
 rank 1: replica 0 of 2, shard 1 of 2; shard group 0 1; replica group 1 3
 rank 2: replica 1 of 2, shard 0 of 2; shard group 2 3; replica group 0 2
 rank 3: replica 1 of 2, shard 1 of 2; shard group 2 3; replica group 1 3
+"""
+MESH_8_2_2 = """\
+rank 0: replica 0 of 2, shard 0 of 2, tensor rank 0 of 2; shard group 0 2; replica group 0 4; tensor group 0 1
+rank 1: replica 0 of 2, shard 0 of 2, tensor rank 1 of 2; shard group 1 3; replica group 1 5; tensor group 0 1
+rank 2: replica 0 of 2, shard 1 of 2, tensor rank 0 of 2; shard group 0 2; replica group 2 6; tensor group 2 3
+rank 3: replica 0 of 2, shard 1 of 2, tensor rank 1 of 2; shard group 1 3; replica group 3 7; tensor group 2 3
+rank 4: replica 1 of 2, shard 0 of 2, tensor rank 0 of 2; shard group 4 6; replica group 0 4; tensor group 4 5
+rank 5: replica 1 of 2, shard 0 of 2, tensor rank 1 of 2; shard group 5 7; replica group 1 5; tensor group 4 5
+rank 6: replica 1 of 2, shard 1 of 2, tensor rank 0 of 2; shard group 4 6; replica group 2 6; tensor group 6 7
+rank 7: replica 1 of 2, shard 1 of 2, tensor rank 1 of 2; shard group 5 7; replica group 3 7; tensor group 6 7
 """
 MESH_3 = """\
 rank 0: replica 0 of 1, shard 0 of 3; shard group 0 1 2; replica group 0
@@ -269,6 +290,19 @@ def test_the_mesh_is_printed_without_a_run(program):
     expect(program.run("--print-mesh", "--ranks", 4, "--shard-group", 2).stdout == MESH_4_2, "4 ranks planned")
     expect(mpirun(program, 4, "--print-mesh", "--shard-group", 2)[0] == MESH_4_2, "4 ranks started")
     expect(mpirun(program, 3, "--print-mesh")[0] == MESH_3, "3 ranks started")
+    tensor = ["--tp", 2, "--shard-group", 2]
+    expect(program.run("--print-mesh", "--ranks", 8, *tensor).stdout == MESH_8_2_2, "8 ranks planned")
+    expect(mpirun(program, 8, "--print-mesh", *tensor)[0] == MESH_8_2_2, "8 ranks started")
+
+
+def test_a_resumed_mesh_has_groups_that_divide_its_ranks(program):
+    program.run(*TRAIN, "--steps", 2, "--stop-after", 1, "--out", "run")
+    path = program.folder / "run/step_000001/manifest.json"
+    reseal(path, {'"--ranks": 1,': '"--ranks": 8,', '"--tp": 1,': '"--tp": 2,', '"--shard-group": 0,': '"--shard-group": 2,'})
+    mesh = ["--out", "run", "--resume", "--print-mesh", "--ranks"]
+    expect(program.run(*mesh, 8).stdout == MESH_8_2_2, "8 ranks have the groups of the checkpoint")
+    expect(program.run(*mesh, 3).stdout == MESH_3, "3 ranks cannot have them")
+    expect(program.run(*mesh, 4, "--tp", 1).stdout == MESH_4_2, "a typed --tp wins")
 
 
 def test_a_dry_run_of_many_ranks_reads_no_text(program):

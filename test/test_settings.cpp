@@ -145,6 +145,124 @@ TEST_SUITE("settings") {
     CHECK(resolve(request, facts).schedule.peak == 6e-4);
   }
 
+  TEST_CASE("the ranks of a tensor group count once in a step") {
+    Request request;
+    RunFacts facts{.ranks = 8};
+    CHECK(resolve(request, facts).ranks.tp == 1);
+    CHECK(!resolve(request, facts).run_shape().sequence_parallel);
+    CHECK(resolve(request, facts).global_batch() == 8 * 8);
+    request.ranks.tp = 4;
+    request.ranks.sequence_parallel = true;
+    const RunConfig config = resolve(request, facts);
+    CHECK(config.data_ranks() == 2);
+    CHECK(config.global_batch() == 8 * 2);
+    CHECK(config.tokens_per_step() == 8 * 1024 * 2);
+    CHECK(config.batch.total_batch_tokens == 8 * 1024 * 2);
+    CHECK(config.run_shape().sequence_parallel);
+    CHECK(config.mesh().tensor_ranks == 4);
+    CHECK(config.mesh().shard_ranks == 2);
+    CHECK(config.mesh().replicas() == 1);
+    request.batch.total_batch_tokens = 8 * 1024 * 2 * 3;
+    CHECK(resolve(request, facts).batch.grad_accum == 3);
+    request.batch.total_batch_tokens = 8 * 1024 * 3;
+    CHECK(contains(complaint([&] { resolve(request, facts); }),
+                   "--batch-size x --seq-len x data-parallel ranks = 8 x 1024 x 2 = 16384"));
+    request.batch.total_batch_tokens.reset();
+    facts.default_step_tokens = 8 * 1024 * 2 * 5;
+    CHECK(resolve(request, facts).batch.grad_accum == 5);
+    facts.windows = 160;
+    request.schedule.epochs = 1;
+    CHECK(resolve(request, facts).schedule.steps == 2);
+  }
+
+  TEST_CASE("--tp divides the heads and the ranks, and shard groups divide what is left") {
+    const auto error = [](std::int64_t tp, std::int64_t ranks, const Request& other = {}) {
+      Request request = other;
+      request.ranks.tp = tp;
+      return complaint([&] { resolve(request, RunFacts{.ranks = ranks}); });
+    };
+    Request xl;
+    xl.model.name = "d48";
+    CHECK(contains(error(4, 8, xl), "--tp 4 does not divide the 25 heads"));
+    CHECK(contains(error(4, 8, xl), "use one of 1, 5, 25"));
+    CHECK(error(5, 10, xl) == "");
+    CHECK(contains(error(4, 6), "--tp 4 does not divide the 6 ranks"));
+    CHECK(contains(error(4, 6), "use one of 1, 2, 3, 6"));
+    CHECK(contains(error(6, 10), "use one of 1, 2"));
+    CHECK(!contains(error(6, 10), "5"));
+    CHECK(contains(error(2, 1), "--tp 2 does not divide the 1 rank"));
+    CHECK(contains(error(2, 1), "use 1; mpirun -np N starts N ranks"));
+    Request typed;  // the first error is the one of --tp
+    typed.batch.total_batch_tokens = 1;
+    CHECK(contains(error(4, 6, typed), "--tp 4 does not divide the 6 ranks"));
+    Request groups;
+    groups.ranks.shard_group = 4;
+    CHECK(error(1, 8, groups) == "");
+    CHECK(error(2, 8, groups) == "");
+    CHECK(contains(error(4, 8, groups),
+                   "--shard-group 4 does not divide the 2 data-parallel ranks: 8 ranks / --tp 4"));
+    CHECK(contains(error(4, 8, groups), "use one of 1, 2"));
+    CHECK(contains(error(1, 6, groups), "--shard-group 4 does not divide the 6 ranks"));
+    Request mesh;  // --print-mesh knows no heads
+    mesh.ranks.print_mesh = true;
+    CHECK(error(5, 10, mesh) == "");
+    CHECK(contains(error(5, 4, mesh), "use one of 1, 2, 4"));
+    RunFacts facts{.weights = Gpt2Config{.heads = 6, .channels = 384}, .ranks = 8};
+    Request request;
+    request.ranks.tp = 4;
+    CHECK(contains(complaint([&] { resolve(request, facts); }), "does not divide the 6 heads"));
+    CHECK_THROWS_AS(resolve(request, facts), UsageError);
+  }
+
+  TEST_CASE("--sequence-parallel needs tensor ranks") {
+    Request request;
+    request.ranks.sequence_parallel = true;
+    const RunFacts facts{.ranks = 4};
+    const std::string error = complaint([&] { resolve(request, facts); });
+    CHECK(contains(error, "--sequence-parallel has no effect without --tp"));
+    CHECK(contains(error, "give --tp N, at least 2, or leave it out"));
+    CHECK_THROWS_AS(resolve(request, facts), UsageError);
+    request.ranks.tp = 2;
+    CHECK(resolve(request, facts).ranks.sequence_parallel);
+    request.ranks.sequence_parallel = false;
+    request.ranks.tp = 1;
+    CHECK(!resolve(request, facts).ranks.sequence_parallel);
+  }
+
+  TEST_CASE("a resumed run gets tensor ranks and shard groups that divide its ranks") {
+    RunFacts facts;
+    facts.preset.ranks.tp = 4;
+    facts.preset.ranks.sequence_parallel = true;
+    facts.preset.ranks.shard_group = 2;
+    const auto resumed = [&](std::int64_t ranks, const Request& request = {}) {
+      facts.ranks = ranks;
+      return resolve(request, facts).ranks;
+    };
+    CHECK(resumed(8).tp == 4);
+    CHECK(resumed(8).sequence_parallel);
+    CHECK(resumed(8).shard_group == 2);
+    CHECK(resumed(4).tp == 4);
+    CHECK(resumed(4).shard_group == 0);
+    CHECK(resumed(6).tp == 2);
+    CHECK(resumed(6).sequence_parallel);
+    CHECK(resumed(6).shard_group == 0);
+    CHECK(resumed(3).tp == 1);
+    CHECK(!resumed(3).sequence_parallel);
+    Request typed;
+    typed.ranks.tp = 1;
+    CHECK(resumed(8, typed).tp == 1);
+    CHECK(!resumed(8, typed).sequence_parallel);
+    CHECK(resumed(8, typed).shard_group == 2);
+    typed.ranks.tp = 3;
+    CHECK(resumed(6, typed).tp == 3);
+    CHECK(contains(complaint([&] { resumed(8, typed); }), "--tp 3 does not divide the 8 ranks"));
+    typed = {};
+    typed.ranks.sequence_parallel = true;
+    CHECK(contains(complaint([&] { resumed(3, typed); }), "--sequence-parallel has no effect"));
+    facts.preset.ranks = {};
+    CHECK(resumed(8).tp == 1);
+  }
+
   TEST_CASE("weights set the model's sizes, and flags must agree with them") {
     Request request;
     request.model.init_from = "model";
@@ -250,6 +368,7 @@ TEST_SUITE("settings") {
     CHECK(flag_of_quantity(train_settings(), "dtype") == "--dtype");
     CHECK(flag_of_quantity(train_settings(), "context") == "--context");
     CHECK(flag_of_quantity(train_settings(), "tokenizer") == "--tokenizer");
+    CHECK(flag_of_quantity(train_settings(), "tensor ranks") == "--tp");
     CHECK(!flag_of_quantity(train_settings(), ""));
     CHECK(!flag_of_quantity(train_settings(), "the weather"));
     const Error error("a " + quantity("sequence length") + " of 9, a stray \x01 byte", "", {});

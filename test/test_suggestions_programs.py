@@ -58,7 +58,8 @@ def test_an_unknown_flag_gets_the_nearest_one(program):
         "--Steps": "--steps", "--stpes": "--steps", "--max-iters": "--steps", "--batch": "--batch-size", "-b": "--batch-size",
         "--block_size": "--seq-len", "--gradient-accumulation-steps": "--grad-accum", "--data": "--train", "--out_dir": "--out",
         "--sampel-tokens": "--sample-length", "--sample": "--sample-every or --sample-length", "--learning": "--lr or --final-lr-fraction", "--weather": None,
-        "--q": None, "-q": None})
+        "--tensor-model-parallel-size": "--tp", "--tensor_parallel": "--tp", "--tp-size": "--tp", "--sp": "--sequence-parallel",
+        "--sequence-paralel": "--sequence-parallel", "--q": None, "-q": None})
     check_flags(built["infer_gpt2"], {"--max-new-tokens": "--tokens", "--n_predict": "--tokens", "--checkpoint": "--model",
                                       "--temperatur": "--temperature", "--promt": "--prompt", "--hepl": "--help", "-x": None})
     if "tokenize" in built:

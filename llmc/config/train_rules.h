@@ -81,29 +81,35 @@ inline std::int64_t tensor_ranks_of(const TrainResolution& r) {
   return std::get<std::int64_t>(fitting_tensor_ranks(r).value_or(std::int64_t{1}));
 }
 
-// "1, 2, 4": the divisors of `number`, of those that divide `other` too.
-inline std::string divisors_text(std::int64_t number, std::int64_t other = 0) {
+// "use one of 1, 2, 4": the divisors of `number`, of those that divide `other` too.
+inline std::string divisors_hint(std::int64_t number, std::int64_t other = 0) {
   std::string text;
   for (std::int64_t n = 1; n <= number; ++n) {
     if (number % n != 0 || other % n != 0) continue;
     text += (text.empty() ? "" : ", ") + std::to_string(n);
   }
-  return text;
+  return (text == "1" ? "use " : "use one of ") + text;
 }
 
-// Each tensor rank computes whole heads. --print-mesh knows no model. The settings of the model
-// must be known otherwise.
+// "--tp 4 does not divide the 6 ranks"
+inline std::string divisor_problem(const char* flag, std::int64_t value, std::int64_t number,
+                                   const std::string& name) {
+  return flag + (" " + std::to_string(value)) + " does not divide the " + std::to_string(number) +
+         " " + name + (number == 1 ? "" : "s");
+}
+
+// Each tensor rank computes whole heads. --print-mesh knows no model; otherwise the settings of the
+// model must be known.
 inline void check_tensor_ranks(const TrainResolution& r) {
   const std::int64_t tp = tensor_ranks_of(r), ranks = r.facts.ranks;
   const bool has_model = !r.request.ranks.print_mesh.value_or(false);
   const std::int64_t heads = has_model ? model_shape(r.config, r.facts).heads : 0;
-  const std::string problem = "--tp " + std::to_string(tp) + " does not divide the ";
   if (heads % tp != 0) {
-    fail_usage(problem + std::to_string(heads) + " heads", "use one of " + divisors_text(heads));
+    fail_usage(divisor_problem("--tp", tp, heads, "head"), divisors_hint(heads));
   }
   if (ranks % tp == 0) return;
-  fail_usage(problem + std::to_string(ranks) + " ranks",
-             "use one of " + divisors_text(ranks, heads));
+  fail_usage(divisor_problem("--tp", tp, ranks, "rank"),
+             divisors_hint(ranks, heads) + (ranks == 1 ? "; mpirun -np N starts N ranks" : ""));
 }
 
 // The number of ranks that train on different samples, counted once per tensor group. The settings
@@ -195,12 +201,12 @@ inline void check_shard_group(const TrainResolution& r) {
   const std::int64_t group = r.config.ranks.shard_group, tp = r.config.ranks.tp;
   const std::int64_t ranks = r.config.data_ranks();
   if (group == 0 || ranks % group == 0) return;
-  fail_usage("--shard-group " + std::to_string(group) + " does not divide the " +
-                 std::to_string(ranks) +
-                 (tp > 1 ? " data-parallel ranks, which are " + std::to_string(r.facts.ranks) +
-                               " ranks / --tp " + std::to_string(tp)
-                         : " ranks"),
-             "use one of " + divisors_text(ranks));
+  const std::string reason =
+      ": " + std::to_string(r.facts.ranks) + " ranks / --tp " + std::to_string(tp);
+  fail_usage(
+      divisor_problem("--shard-group", group, ranks, tp > 1 ? "data-parallel rank" : "rank") +
+          (tp > 1 ? reason : ""),
+      divisors_hint(ranks));
 }
 
 // The smallest number of steps that trains on `epochs` x `windows` sequences. Without source
