@@ -65,7 +65,8 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   for (std::size_t i = 0; i < batches.size(); ++i) {
     staging.push_back(std::make_unique<BatchStage>(shape.B, shape.T, plan));
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      saved[i].push_back(std::make_unique<Activations<T>>(model.config(), shape, context.tensor, plan));
+      saved[i].push_back(
+          std::make_unique<Activations<T>>(model.config(), shape, context.tensor, plan));
     }
   }
   Tensor<T, 2> message;

@@ -79,7 +79,8 @@ Sizes global_indices(const Slice& slice) {
                   reinterpret_cast<std::byte*>(whole.data()));
   Sizes all(numbers.size());
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    if (whole[i] != 0) all.at(static_cast<std::size_t>(whole[i]) - 1) = static_cast<std::int64_t>(i);
+    if (whole[i] != 0)
+      all.at(static_cast<std::size_t>(whole[i]) - 1) = static_cast<std::int64_t>(i);
   }
   return all;
 }

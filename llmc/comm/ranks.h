@@ -39,7 +39,8 @@ class Ranks {
   bool single() const { return mesh_.ranks == 1; }
   int tensor_rank() const { return mesh_.tensor_rank(rank_); }
   int data_rank() const { return mesh_.data_rank(rank_); }
-  // Whether this rank stands for its tensor group, whose ranks all have the same samples and losses.
+  // Whether this rank stands for its tensor group, whose ranks all have the same samples and
+  // losses.
   bool counts() const { return tensor_rank() == 0; }
 
   // These exist if there are several ranks that are not only planned. The communicators are used

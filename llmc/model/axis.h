@@ -51,8 +51,8 @@ struct Axis {
   bool split = false;  // true if tensor parallelism splits the axis
   // If 1, every rank has the same number of indices; the number of ranks must divide the axis. If
   // larger, every rank stores the same multiple of this number, padding included. The last rank
-  // with indices may have fewer than it stores, and the ranks after it have none. If the axis is too
-  // short to give each of several ranks that many, they store a multiple of kSmallMultiple.
+  // with indices may have fewer than it stores, and the ranks after it have none. If the axis is
+  // too short to give each of several ranks that many, they store a multiple of kSmallMultiple.
   std::int64_t multiple = 1;
 
   // Returns the rank's part of the axis. Throws if the ranks cannot split it.

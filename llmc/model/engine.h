@@ -1,6 +1,6 @@
-// Everything that is needed to run a model of one shape, or the part of it that one of several ranks
-// computes: the parameter table, the memory plan, the weights or the training state, and the model
-// with its buffers. Programs, tests and benchmarks build it the same way:
+// Everything that is needed to run a model of one shape, or the part of it that one of several
+// ranks computes: the parameter table, the memory plan, the weights or the training state, and the
+// model with its buffers. Programs, tests and benchmarks build it the same way:
 //
 //   Engine<bf16> engine(config, shape);   // reserves; memory().total() is the size needed
 //   engine.allocate();

@@ -60,8 +60,7 @@ class Linear {
   }
 
  private:
-  bool splits_rows() const { return weight_.spec().part.split && !bias_.spec().part.split;
-  }
+  bool splits_rows() const { return weight_.spec().part.split && !bias_.spec().part.split; }
 
   void products_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_bias, In<T, 2> d_out, In<T, 2> inp,
                          Context& context) const {

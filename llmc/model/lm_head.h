@@ -1,10 +1,10 @@
-// The language-model head: logits = hidden · wteᵀ, and the cross-entropy of the targets. Only a chunk
-// of rows of logits exists at a time: a chunk's losses and gradients are computed before the next
-// chunk replaces it.
+// The language-model head: logits = hidden · wteᵀ, and the cross-entropy of the targets. Only a
+// chunk of rows of logits exists at a time: a chunk's losses and gradients are computed before the
+// next chunk replaces it.
 //
-// The vocabulary may be split over the ranks of a tensor group. Each rank then has the logits of its
-// own tokens, which are never gathered: three numbers per row are (classifier_slices.h), and every
-// rank computes the same losses from them.
+// The vocabulary may be split over the ranks of a tensor group. Each rank then has the logits of
+// its own tokens, which are never gathered: three numbers per row are (classifier_slices.h), and
+// every rank computes the same losses from them.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ class LmHead {
   // Numbers in a row of this rank's logits: one per row of its wte, which is padded.
   std::int64_t logit_columns() const { return wte_.spec().part.stored_rows; }
 
-  // Returns the logits of one row, of which `hidden` (1, C) is the same on all ranks. Number i is the
-  // logit of token i; those from V on are padding.
+  // Returns the logits of one row, of which `hidden` (1, C) is the same on all ranks. Number i is
+  // the logit of token i; those from V on are padding.
   Tensor<const T, 1> logits_of_row(const Workspace<T>& work, In<T, 2> hidden,
                                    Context& context) const {
     TensorGroup& group = context.tensor;
@@ -65,8 +65,8 @@ class LmHead {
         classifier_loss<T>(chunk.losses, chunk.logits, chunk.targets, slice_.end, stream);
         return;
       }
-      classifier_loss_from_statistics(chunk.losses, chunk.targets,
-                                      statistics(work, chunk, context), stream);
+      classifier_loss_from_statistics(chunk.losses, chunk.targets, statistics(work, chunk, context),
+                                      stream);
     });
   }
 

@@ -20,7 +20,9 @@ class Parameter {
   WeightView view() const { return source_.weight(spec_); }
 
   // The values in the model's own dtype: a vector, or a matrix with its padding.
-  Tensor<const T, 1> vector() const { return make_tensor(view().template as<T>(), spec_.part.shape[0]); }
+  Tensor<const T, 1> vector() const {
+    return make_tensor(view().template as<T>(), spec_.part.shape[0]);
+  }
   Tensor<const T, 2> matrix() const {
     return make_tensor(view().template as<T>(), spec_.part.stored_rows, spec_.part.shape[1]);
   }

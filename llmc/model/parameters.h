@@ -1,6 +1,6 @@
 // The table of all parameters of a GPT-2, and the part of each that one rank holds. Initialisation,
-// optimizer groups, sharding, checkpoint layout, import and export and the memory report all use it.
-// No code refers to a parameter by a fixed index.
+// optimizer groups, sharding, checkpoint layout, import and export and the memory report all use
+// it. No code refers to a parameter by a fixed index.
 #pragma once
 
 #include <algorithm>
@@ -240,8 +240,8 @@ class ParameterTable {
     add_matrix(name + ".weight", block, axes, stddev);
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
-  // Blocks are neighbours, in their order. With several tensor ranks, the parameters that these hold
-  // in equal copies come last in their block, so that one all-reduce adds up their gradients.
+  // Blocks are neighbours, in their order. With several tensor ranks, the parameters that these
+  // hold in equal copies come last in their block, so that one all-reduce adds up their gradients.
   void compute_offsets() {
     for (auto first = specs_.begin(); first != specs_.end();) {
       const auto end = std::find_if(first, specs_.end(), [&](const ParameterSpec& spec) {

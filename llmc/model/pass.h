@@ -12,7 +12,10 @@ namespace llmc {
 
 struct Pass {
   Pass(const DeviceBatch& batch, const PassOptions& options, Context& context)
-      : batch(batch), options(options), context(context), rows(context.tensor.share(batch.rows())) {}
+      : batch(batch),
+        options(options),
+        context(context),
+        rows(context.tensor.share(batch.rows())) {}
 
   const DeviceBatch& batch;
   const PassOptions& options;

@@ -2,10 +2,11 @@
 // them. On one rank every function returns its operand and nothing is launched.
 //
 // Each rank has a part of every matrix. *Column-parallel* layers split the outputs, row-parallel
-// layers the inputs: a rank computes partial sums of all outputs, which add_up() adds over the ranks.
+// layers the inputs: a rank computes partial sums of all outputs, which add_up() adds over the
+// ranks.
 //
-// The residual stream, with its norms and dropout, is either whole on every rank, or spread over the
-// ranks by rows (sequence parallelism, Korthikanti et al., 2022). Rank r then has the rows from
+// The residual stream, with its norms and dropout, is either whole on every rank, or spread over
+// the ranks by rows (sequence parallelism, Korthikanti et al., 2022). Rank r then has the rows from
 // r * stored on. gather() returns all rows, add_up() leaves each rank the sums of its own rows.
 // `stored` is ceil(rows / ranks), so any number of rows works: the last ranks have fewer rows, or
 // none, and the collectives move padding in their place.
@@ -106,9 +107,7 @@ class TensorGroup {
     if (owner == rank()) {
       copy_on_device(out.data, row_range(x, row - share.first, 1).data, out.size(), stream);
     }
-    ranks_.tensor(stream, [&](Communicator& group) {
-      group.broadcast(flat(out), owner, stream);
-    });
+    ranks_.tensor(stream, [&](Communicator& group) { group.broadcast(flat(out), owner, stream); });
     return out;
   }
 

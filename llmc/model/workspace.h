@@ -39,8 +39,8 @@ class Workspace {
   Tensor<T, 2> logits() const { return logits_; }
   // The logits of one row in the slices of all ranks of a tensor group, if there are several.
   Tensor<T, 1> row_logits() const { return row_logits_; }
-  // The statistics of a chunk of rows (classifier_slices.h): of this rank's slice of the vocabulary,
-  // and of all slices.
+  // The statistics of a chunk of rows (classifier_slices.h): of this rank's slice of the
+  // vocabulary, and of all slices.
   Tensor<float, 2> statistics(std::int64_t rows) const { return {statistics_.data, {3, rows}}; }
   Tensor<float, 3> all_statistics(std::int64_t rows) const {
     return {all_statistics_.data, {all_statistics_.shape[0], 3, rows}};
@@ -52,8 +52,8 @@ class Workspace {
   Tensor<T, 2> branch(const RowShare& rows) const { return own_rows(branch_, rows); }
   // (own, C) the gradient of the residual stream at the current point of the backward pass.
   Tensor<T, 2> d_residual(const RowShare& rows) const { return own_rows(d_residual_, rows); }
-  // Gradients inside a block: (own, C), or with all rows and the columns of this rank; d_bt4c has at
-  // most as many as the hidden layer.
+  // Gradients inside a block: (own, C), or with all rows and the columns of this rank; d_bt4c has
+  // at most as many as the hidden layer.
   Tensor<T, 2> d_btc(const RowShare& rows) const { return own_rows(d_btc_, rows); }
   Tensor<T, 2> d_btc(const RowShare& rows, std::int64_t columns) const {
     return {d_btc_.data, {rows.all, columns}};

@@ -6,9 +6,9 @@
 // micro-batch. Reductions run on the communication stream, next to the backward pass of the next
 // block.
 //
-// If the rows of the residual stream are spread over the tensor ranks, each of them computes only its
-// rows' part of the gradients of norms, row biases and positions. These parts are added up before
-// the bucket is reduced.
+// If the rows of the residual stream are spread over the tensor ranks, each of them computes only
+// its rows' part of the gradients of norms, row biases and positions. These parts are added up
+// before the bucket is reduced.
 #pragma once
 
 #include <algorithm>
@@ -132,8 +132,8 @@ class GradientBuckets {
 
   // The gradients of parameters that all tensor ranks hold become sums over the tensor ranks.
   void add_up_copies(const Bucket& bucket, int block) {
-    float* const whole = layout_.shards_gradients() ? slot_of(block).bucket.data
-                                                    : kept_.data + bucket.whole_offset;
+    float* const whole =
+        layout_.shards_gradients() ? slot_of(block).bucket.data : kept_.data + bucket.whole_offset;
     ranks_.tensor(*compute_, [&](Communicator& group) {
       group.all_reduce(make_tensor(whole + bucket.split, bucket.size - bucket.split), *compute_);
     });

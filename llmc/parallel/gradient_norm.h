@@ -1,5 +1,6 @@
-// The global gradient norm of several ranks: partial sums of the pieces that each rank owns, gathered
-// and added in one order, so that the norm and what depends on it have the same bits on every rank.
+// The global gradient norm of several ranks: partial sums of the pieces that each rank owns,
+// gathered and added in one order, so that the norm and what depends on it have the same bits on
+// every rank.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace llmc {
 
 class GradientNorm {
  public:
-  // Reserves memory in the plan. The layout, that of `table`, and the ranks must outlive the object.
+  // Reserves memory in the plan. The layout, that of `table`, and the ranks must outlive the
+  // object.
   GradientNorm(const ParameterTable& table, const ShardLayout& layout, Ranks& ranks,
                MemoryPlan& plan)
       : layout_(layout), ranks_(ranks) {
@@ -69,14 +71,13 @@ class GradientNorm {
       fill_zero(own.data + (bucket.table_begin + bucket.split) / kNormPiece,
                 (bucket.size - bucket.split) / kNormPiece, stream);
     }
-    ranks_.tensor(stream, [&](Communicator& group) {
-      group.all_gather<float>(partials_, own, stream);
-    });
+    ranks_.tensor(stream,
+                  [&](Communicator& group) { group.all_gather<float>(partials_, own, stream); });
   }
 
   const ShardLayout& layout_;
   Ranks& ranks_;
-  Tensor<float, 1> partials_;                // of the tables of all tensor ranks
+  Tensor<float, 1> partials_;                 // of the tables of all tensor ranks
   Tensor<float, 1> own_pieces_, all_pieces_;  // of this rank's pieces; of the shard group's
 };
 

@@ -57,8 +57,8 @@ class PartCollector {
         const int owner = mesh.rank_at(0, shard, tensor);
         if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
         if (owner == 0) {
-          place(values, local.index, part.first, part.size,
-                static_cast<const float*>(owned(part)), stream);
+          place(values, local.index, part.first, part.size, static_cast<const float*>(owned(part)),
+                stream);
         } else {
           move_to_first(part, local.index, owner, ranks_.rank() == owner ? owned(part) : nullptr,
                         values, stream);

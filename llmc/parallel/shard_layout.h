@@ -6,8 +6,8 @@
 // that every rank of the shard group owns a piece of it, a multiple of kParameterAlignment
 // elements.
 //
-// All of this is about the part of the model that a tensor rank holds; its layout is the same on all
-// tensor ranks.
+// All of this is about the part of the model that a tensor rank holds; its layout is the same on
+// all tensor ranks.
 #pragma once
 
 #include <algorithm>
@@ -89,8 +89,8 @@ class ShardLayout {
   OwnedPart own_values(const ParameterSpec& spec) const {
     return values_of(spec, spec.part, index_);
   }
-  // Those of the rank with this index in the shard group of another tensor rank, which holds `local`
-  // of the parameter.
+  // Those of the rank with this index in the shard group of another tensor rank, which holds
+  // `local` of the parameter.
   OwnedPart values_of(const ParameterSpec& spec, const LocalParameter& local, int index) const {
     OwnedPart part = part_of(spec, index);
     part.size = std::clamp<std::int64_t>(local.size() - part.first, 0, part.size);

@@ -19,9 +19,9 @@ struct StepTraffic {
   std::int64_t weights = 0;    // all-gather
   std::int64_t scalars = 0;    // partial sums of the norm, and the loss
   // In the tensor group.
-  GroupTraffic activations = {};         // and the gradients of activations
-  std::int64_t copied_gradients = 0;     // all-reduce of the gradients of norms, row biases, positions
-  std::int64_t tensor_scalars = 0;       // all-gather of partial sums of the norm
+  GroupTraffic activations = {};      // and the gradients of activations
+  std::int64_t copied_gradients = 0;  // all-reduce of the gradients of norms, row biases, positions
+  std::int64_t tensor_scalars = 0;    // all-gather of partial sums of the norm
 
   std::int64_t data() const { return gradients + weights + scalars; }
   std::int64_t tensor() const { return activations.all() + copied_gradients + tensor_scalars; }
@@ -50,8 +50,8 @@ inline std::vector<std::int64_t> gathers_of_blocks(std::int64_t blocks,
   return gathers;
 }
 
-// `run.B` sequences of `run.T` tokens per micro-batch. `size`: bytes of a weight or an activation in
-// the dtype of the model.
+// `run.B` sequences of `run.T` tokens per micro-batch. `size`: bytes of a weight or an activation
+// in the dtype of the model.
 inline StepTraffic step_traffic(const Gpt2Config& config, const RunShape& run, const Mesh& mesh,
                                 std::int64_t micro_batches, std::int64_t size) {
   const ParameterTable table(config, {0, mesh.tensor_ranks});
@@ -76,7 +76,8 @@ inline StepTraffic step_traffic(const Gpt2Config& config, const RunShape& run, c
   }
   traffic.scalars = bytes_sent(2 * kFloat, N);
   if (shards > 1) {
-    traffic.scalars += bytes_sent(kFloat * squared_norm_count(layout.shard_size()) * shards, shards);
+    traffic.scalars +=
+        bytes_sent(kFloat * squared_norm_count(layout.shard_size()) * shards, shards);
   }
   if (t == 1) return traffic;
   const TensorTraffic passes(config, run, run.rows(), mesh.tensor_ranks, size);

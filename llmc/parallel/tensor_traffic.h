@@ -1,4 +1,5 @@
-// The bytes that a rank sends in its tensor group: formulae, which equal what its communicator counts.
+// The bytes that a rank sends in its tensor group: formulae, which equal what its communicator
+// counts.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,7 @@ struct GroupTraffic {
     broadcast += other.broadcast;
     return *this;
   }
+  GroupTraffic operator+(const GroupTraffic& other) const { return GroupTraffic(*this) += other; }
   GroupTraffic operator*(std::int64_t times) const {
     return {times * all_reduce, times * reduce_scatter, times * all_gather, times * broadcast};
   }
@@ -32,8 +34,8 @@ inline std::int64_t bytes_sent(std::int64_t payload, std::int64_t n) {
   return ceil_div(payload * (n - 1), n);
 }
 
-// The collectives of passes over a batch of `rows` rows, with `ranks` tensor ranks. `size`: bytes of
-// an activation. One rank sends nothing.
+// The collectives of passes over a batch of `rows` rows, with `ranks` tensor ranks. `size`: bytes
+// of an activation. One rank sends nothing.
 class TensorTraffic {
  public:
   TensorTraffic(const Gpt2Config& config, const RunShape& run, std::int64_t rows, int ranks,
@@ -85,7 +87,6 @@ class TensorTraffic {
     }
     return traffic;
   }
-  friend GroupTraffic operator+(GroupTraffic a, const GroupTraffic& b) { return a += b; }
 
   Gpt2Config config_;
   RunShape run_;

@@ -27,7 +27,8 @@ namespace llmc {
 struct StepResult {
   double loss = 0;  // mean over the targets of the step, on all ranks; NaN if there are none
   std::int64_t targets = 0;
-  std::uint64_t token_hash = 0;  // of this rank's windows; 0 if another rank of its tensor group counts
+  std::uint64_t token_hash =
+      0;  // of this rank's windows; 0 if another rank of its tensor group counts
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
   PhaseTimes phases{};         // of this rank

@@ -195,8 +195,8 @@ class TrainingState {
     collector_.collect(spec, second, stream, moment_of(second_moment_));
   }
   // Calls visit(kind, parameter, values, count, whole) for everything that this rank keeps between
-  // steps; `values` are in device memory, and `whole` means that all ranks of a shard group keep the
-  // same.
+  // steps; `values` are in device memory, and `whole` means that all ranks of a shard group keep
+  // the same.
   template <class Visit>
   void visit_kept(const Visit& visit) const {
     for (const ParameterSpec& spec : table().specs()) {
@@ -242,10 +242,8 @@ class TrainingState {
   }
 
   StochasticRounding rounding_of(const ParameterSpec& spec, const OwnedPart& part) const {
-    return {.seed = *rounding_seed_,
-            .tensor = spec.id,
-            .index = spec.part.index,
-            .first = part.first};
+    return {
+        .seed = *rounding_seed_, .tensor = spec.id, .index = spec.part.index, .first = part.first};
   }
 
   void update(const ParameterSpec& spec, const OptimizerOptions& options, double learning_rate,
@@ -303,7 +301,8 @@ class TrainingState {
     return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
   }
 
-  // Calls use(local) with the values of this rank's part of the parameter, of which `values` has all.
+  // Calls use(local) with the values of this rank's part of the parameter, of which `values` has
+  // all.
   template <class Use>
   static void with_local_values(const ParameterSpec& spec, const float* values, const Use& use) {
     const LocalParameter& part = spec.part;

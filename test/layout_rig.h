@@ -1,0 +1,207 @@
+// Trains a small model with a layout of ranks, which are threads, with one rank, and with the fp64
+// oracle, and compares what they computed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/comm/thread_ranks.h"
+#include "test/model_rig.h"
+#include "test/oracle/gpt2.h"
+
+namespace llmc_test {
+
+using namespace llmc;
+
+struct Layout {
+  int ranks = 1, stage = 0, shard_ranks = 1;
+  std::int64_t micro_batches = 1;  // per data rank
+  int tensor_ranks = 1;
+  bool sequence_parallel = false;
+
+  Mesh mesh() const { return make_mesh(ranks, shard_ranks, tensor_ranks); }
+  std::string text() const {
+    return std::to_string(ranks) + " ranks, stage " + std::to_string(stage) + ", shard groups of " +
+           std::to_string(shard_ranks) + ", " + std::to_string(micro_batches) + " micro-batches" +
+           (tensor_ranks == 1 ? "" : ", " + std::to_string(tensor_ranks) + " tensor ranks") +
+           (sequence_parallel ? ", sequence parallel" : "");
+  }
+  std::int64_t batches() const { return mesh().data_ranks() * micro_batches; }
+};
+
+struct LayoutOptions {
+  std::int64_t vocabulary = 211, steps = 1;
+  DropoutRates dropout = {};
+  bool stochastic_rounding = false;
+  double grad_clip = 0;
+  std::int64_t heads = 3, layers = tiny_shapes() ? 2 : 3;
+  double eps = 1e-4;  // a smaller one turns differences of rounding into steps of +-lr
+  bool masks_targets = false, documents = false;
+  std::int64_t B = 1;
+
+  Gpt2Config config() const {
+    return {.vocabulary = vocabulary,
+            .context = 16,
+            .layers = layers,
+            .heads = heads,
+            .channels = 8 * heads};
+  }
+};
+
+// Everything that ranks must agree on with one rank, as read on rank 0.
+struct Results {
+  std::vector<float> losses, norms;
+  NamedFloats gradients;  // of the first step
+  NamedFloats weights, first_moments, second_moments;
+};
+
+inline constexpr std::int64_t kSequence = 12;
+inline constexpr std::uint64_t kSeed = 5;
+inline constexpr double kLearningRate = 1e-3;
+
+// Micro-batch `index` of a step. With masked targets, micro-batches have different numbers of
+// targets, and one of five has none.
+inline oracle::Batch batch_of(std::int64_t step, std::int64_t index, const LayoutOptions& options) {
+  const std::uint64_t seed = static_cast<std::uint64_t>(1000 * step + index);
+  const std::int64_t rows = options.B * kSequence;
+  const auto tokens = random_ints(rows, seed, options.vocabulary);
+  const auto targets = random_ints(rows, seed + 7'000'000, options.vocabulary);
+  oracle::Batch batch{
+      options.B, kSequence, {tokens.begin(), tokens.end()}, {targets.begin(), targets.end()}, {}};
+  if (options.masks_targets) {
+    const std::int64_t keep = index % 5 == 3 ? 0 : rows - 3 * (index % 4);
+    std::fill(batch.targets.begin() + keep, batch.targets.end(), -1);
+  }
+  if (options.documents) {  // the second document of a sequence begins at position 5
+    for (std::int64_t row = 0; row < rows; ++row) {
+      batch.doc_start.push_back(row % kSequence < 5 ? 0 : 5);
+    }
+  }
+  return batch;
+}
+
+inline std::int64_t targets_of_step(std::int64_t step, std::int64_t batches,
+                                    const LayoutOptions& options) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    const oracle::Batch batch = batch_of(step, i, options);
+    count += std::ssize(batch.targets) - std::ranges::count(batch.targets, -1);
+  }
+  return count;
+}
+
+// Biases and norms get random values too: if they began at 0, three updates would be all of them,
+// and an error of an update all of their error.
+template <class T>
+void initialise(TrainingState<T>& state, Stream& stream) {
+  state.initialise(kSeed, stream);
+  for (const ParameterSpec& spec : state.table().specs()) {
+    if (spec.initializer == Initializer::normal) continue;
+    state.set_weight(spec, random_floats(spec.size(), spec.id, 0.1).data(), stream);
+  }
+}
+
+template <class T>
+void read_results(ModelRig<T>& rig, Results& results) {
+  results.weights = rig.weights();
+  for (const ParameterSpec& spec : rig.state().table().specs()) {
+    auto& first = results.first_moments[spec.name];
+    auto& second = results.second_moments[spec.name];
+    first.resize(static_cast<std::size_t>(spec.size()));
+    second.resize(first.size());
+    rig.state().get_moments(spec, first.data(), second.data(), rig.stream());
+  }
+}
+
+inline OptimizerOptions optimizer_of(const LayoutOptions& options) {
+  OptimizerOptions optimizer = default_optimizer();
+  optimizer.eps = options.eps;
+  optimizer.grad_clip = options.grad_clip;
+  return optimizer;
+}
+
+// Trains with `batches` micro-batches per step, which are dealt out to the data ranks in turn.
+template <class T>
+Results train(Ranks ranks, const Layout& layout, std::int64_t batches,
+              const LayoutOptions& options) {
+  RunShape shape{.B = options.B, .T = kSequence};
+  shape.zero_stage = layout.stage;
+  shape.sequence_parallel = layout.sequence_parallel;
+  const std::int64_t first = ranks.data_rank(), data_ranks = ranks.mesh().data_ranks();
+  ModelRig<T> rig(options.config(), shape, std::move(ranks));
+  TrainingState<T>& state = rig.state();
+  Stream& stream = rig.stream();
+  initialise(state, stream);
+  if (options.stochastic_rounding) state.enable_stochastic_rounding(kSeed);
+  rig.set_loss_scale(1024);
+  Results results;
+  for (std::int64_t step = 0; step < options.steps; ++step) {
+    state.begin_step(stream, layout.micro_batches);
+    const auto targets = static_cast<float>(targets_of_step(step, batches, options));
+    for (std::int64_t i = first; i < batches; i += data_ranks) {
+      const LossOptions loss{
+          .scale = 1.0f / targets, .sum = state.loss(), .factor = state.loss_scale()};
+      const PassOptions pass{
+          .dropout = options.dropout, .seed = kSeed, .step = step, .first_sample = i * options.B};
+      rig.runner().forward_backward(rig.put(batch_of(step, i, options)), loss, pass);
+    }
+    state.finish_gradients(stream);
+    results.losses.push_back(state.loss_value(stream));
+    if (step == 0) results.gradients = rig.gradients();
+    state.apply_gradients(optimizer_of(options), kLearningRate, stream);
+    results.norms.push_back(state.optimizer_state(stream).gradient_norm);
+  }
+  read_results(rig, results);
+  return results;
+}
+
+template <class T>
+Results train_one_rank(std::int64_t batches, const LayoutOptions& options) {
+  return train<T>({}, {.micro_batches = batches}, batches, options);
+}
+
+template <class T>
+Results train_ranks(const Layout& layout, const LayoutOptions& options) {
+  Results on_rank_0;
+  run_thread_ranks(layout.ranks, [&](World& world) {
+    Results results = train<T>(Ranks(world, layout.mesh()), layout, layout.batches(), options);
+    if (world.rank() == 0) on_rank_0 = std::move(results);
+  });
+  return on_rank_0;
+}
+
+inline bool same_bits(const NamedFloats& a, const NamedFloats& b, const std::string& except = {}) {
+  return std::ranges::all_of(a, [&](const auto& entry) {
+    return entry.first == except || llmc_test::same_bits(entry.second, b.at(entry.first));
+  });
+}
+
+inline bool same_bits(const Results& a, const Results& b) {
+  return llmc_test::same_bits(a.losses, b.losses) && llmc_test::same_bits(a.norms, b.norms) &&
+         same_bits(a.gradients, b.gradients) && same_bits(a.weights, b.weights) &&
+         same_bits(a.first_moments, b.first_moments) &&
+         same_bits(a.second_moments, b.second_moments);
+}
+
+inline double relative(float a, float b) {
+  return std::abs(static_cast<double>(a) - static_cast<double>(b)) /
+         std::abs(static_cast<double>(b));
+}
+
+// The bounds of DESIGN for other orders of the same sums: `units` fp32 roundings of 2^-24.
+inline void check_close(const Results& ranks, const Results& one, double gradients,
+                        double after_steps) {
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    CHECK(relative(ranks.losses[i], one.losses[i]) <= after_steps);
+    CHECK(relative(ranks.norms[i], one.norms[i]) <= after_steps);
+  }
+  CHECK(worst_difference(ranks.gradients, one.gradients) <= gradients);
+  CHECK(worst_difference(ranks.weights, one.weights) <= after_steps);
+  CHECK(worst_difference(ranks.first_moments, one.first_moments) <= after_steps);
+  CHECK(worst_difference(ranks.second_moments, one.second_moments) <= after_steps);
+}
+
+}  // namespace llmc_test
