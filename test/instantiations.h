@@ -16,6 +16,7 @@
 #include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/bias_gradient.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/ops/classifier_slices.h"
 #include "llmc/ops/convert.h"
 #include "llmc/ops/dropout.h"
 #include "llmc/ops/embedding.h"
@@ -66,7 +67,12 @@
                                            Tensor<const std::int32_t, 1>, float, std::int64_t,     \
                                            Stream&, const float*);                                 \
   EXTERN template void classifier_loss<T>(Tensor<float, 1>, In<T, 2>,                              \
-                                          Tensor<const std::int32_t, 1>, std::int64_t, Stream&);
+                                          Tensor<const std::int32_t, 1>, std::int64_t, Stream&);   \
+  EXTERN template void classifier_statistics<T>(                                                   \
+      Tensor<float, 2>, In<T, 2>, Tensor<const std::int32_t, 1>, VocabularySlice, Stream&);        \
+  EXTERN template void classifier_from_statistics<T>(                                              \
+      Tensor<T, 2>, Tensor<float, 1>, Tensor<const std::int32_t, 1>, In<float, 2>, float,          \
+      VocabularySlice, Stream&, const float*);
 
 #define LLMC_OTHER_OPS(EXTERN, T)                                                                  \
   EXTERN template void bias_gradient<T>(Tensor<float, 1>, In<T, 2>, Tensor<float, 1>, Stream&);    \

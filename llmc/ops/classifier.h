@@ -4,8 +4,8 @@
 // There are two phases. *Statistics* of a row: its maximum m, the sum s of exp(logit - m), the
 // target's logit. *From statistics*: loss = log s + m - target's logit, and
 // d_logit = (exp(logit - m) / s - [is target]) * dloss. One rank runs both at once
-// (fused_classifier). Ranks that hold slices of the vocabulary merge their statistics in between
-// and never gather logits.
+// (fused_classifier). Ranks that hold slices of the vocabulary run them apart, merge their
+// statistics in between and never gather logits (classifier_slices.h).
 //
 // Logits are stored in padded rows of Vp >= V numbers; Vp is a multiple of 8. Columns from V on are
 // never read; their gradients are written as 0. A row with target -1 is ignored: its loss and
@@ -230,119 +230,6 @@ void classifier_loss(Tensor<float, 1> losses, In<T, 2> logits,
   launch(classifier_loss_kernel<T>, Grid{rows, 1, 1},
          cooperating_threads(classifier_threads<T>(Vp)), classifier_shared(), stream, losses.data,
          logits.data, targets.data, V, Vp);
-}
-
-// ---- slices of the vocabulary: the two phases apart ----------------------------------------
-
-template <class T>
-__global__ __launch_bounds__(1024) void classifier_statistics_kernel(
-    float* row_max, float* row_sum, float* target_logit, const T* logits,
-    const std::int32_t* targets, std::int64_t v_begin, std::int64_t V, std::int64_t Vp) {
-  SharedMemory shared;
-  float* scratch = shared.take<float>(kBlockScratch);
-  const T* row = logits + block_x() * Vp;
-  const std::int64_t target = targets[block_x()] - v_begin;
-  const SoftmaxStatistics softmax = softmax_statistics(row, V, scratch);
-  if (thread_index() == 0) {
-    row_max[block_x()] = softmax.max;
-    row_sum[block_x()] = softmax.sum;
-    target_logit[block_x()] = target >= 0 && target < V ? to_float(row[target]) : 0.0f;
-  }
-}
-
-// One thread per row. all_max, all_sum and all_target are (slices, rows).
-inline __global__ void merge_classifier_statistics_kernel(float* row_max, float* row_sum,
-                                                          float* target_logit, const float* all_max,
-                                                          const float* all_sum,
-                                                          const float* all_target,
-                                                          std::int64_t slices, std::int64_t rows) {
-  const std::int64_t row = global_thread();
-  if (row >= rows) return;
-  float max = all_max[row];
-  for (std::int64_t s = 1; s < slices; ++s) max = std::fmax(max, all_max[s * rows + row]);
-  float sum = 0.0f, logit = 0.0f;
-  for (std::int64_t s = 0; s < slices; ++s) {
-    sum += all_sum[s * rows + row] * accurate_exp(all_max[s * rows + row] - max);
-    logit += all_target[s * rows + row];
-  }
-  row_max[row] = max;
-  row_sum[row] = sum;
-  target_logit[row] = logit;
-}
-
-template <class T>
-__global__ __launch_bounds__(1024) void classifier_from_statistics_kernel(
-    T* logits, float* losses, const std::int32_t* targets, const float* row_max,
-    const float* row_sum, const float* target_logit, float dloss, std::int64_t v_begin,
-    std::int64_t V, std::int64_t Vp) {
-  const std::int64_t r = block_x();
-  T* row = logits + r * Vp;
-  if (targets[r] < 0) {
-    write_zero_row(row, Vp);
-    if (thread_index() == 0) losses[r] = 0.0f;
-    return;
-  }
-  const SoftmaxStatistics softmax{row_max[r], row_sum[r]};
-  if (thread_index() == 0) losses[r] = cross_entropy(softmax, target_logit[r]);
-  write_logit_gradients(row, softmax, targets[r] - v_begin, dloss, V, Vp);
-}
-
-// First phase on the slice [v_begin, v_end) of the vocabulary. Column j of logits (rows, Vp) is
-// token v_begin + j; columns from v_end - v_begin on are padding. Writes, all (rows) fp32: the
-// slice's row_max, row_sum (relative to that maximum) and target_logit (0 if the target is not in
-// the slice).
-template <class T>
-void classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
-                           Tensor<float, 1> target_logit, In<T, 2> logits,
-                           Tensor<const std::int32_t, 1> targets, std::int64_t v_begin,
-                           std::int64_t v_end, Stream& stream) {
-  const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
-  check_classifier("classifier_statistics", v_end - v_begin, Vp);
-  check_shape("row_max", row_max, {rows});
-  check_shape("row_sum", row_sum, {rows});
-  check_shape("target_logit", target_logit, {rows});
-  check_shape("targets", targets, {rows});
-  launch(classifier_statistics_kernel<T>, Grid{rows, 1, 1},
-         cooperating_threads(classifier_threads<T>(Vp)), classifier_shared(), stream, row_max.data,
-         row_sum.data, target_logit.data, logits.data, targets.data, v_begin, v_end - v_begin, Vp);
-}
-
-// Between the phases: merges the statistics of all slices, each (slices, rows) in vocabulary order,
-// into those of the whole rows (rows). The order is fixed, so every rank computes the same bits.
-inline void merge_classifier_statistics(Tensor<float, 1> row_max, Tensor<float, 1> row_sum,
-                                        Tensor<float, 1> target_logit, In<float, 2> all_max,
-                                        In<float, 2> all_sum, In<float, 2> all_target,
-                                        Stream& stream) {
-  const std::int64_t slices = all_max.shape[0], rows = all_max.shape[1];
-  check_shape("row_max", row_max, {rows});
-  check_shape("row_sum", row_sum, {rows});
-  check_shape("target_logit", target_logit, {rows});
-  check_shape("all_sum", all_sum, {slices, rows});
-  check_shape("all_target", all_target, {slices, rows});
-  constexpr int kThreads = 128;
-  launch(merge_classifier_statistics_kernel, Grid{ceil_div(rows, kThreads), 1, 1}, kThreads, 0,
-         stream, row_max.data, row_sum.data, target_logit.data, all_max.data, all_sum.data,
-         all_target.data, slices, rows);
-}
-
-// Second phase on a slice, with the statistics of the whole rows: writes losses (rows) and replaces
-// logits (rows, Vp) by gradients, as in fused_classifier.
-template <class T>
-void classifier_from_statistics(Tensor<T, 2> logits, Tensor<float, 1> losses,
-                                Tensor<const std::int32_t, 1> targets, In<float, 1> row_max,
-                                In<float, 1> row_sum, In<float, 1> target_logit, float dloss,
-                                std::int64_t v_begin, std::int64_t v_end, Stream& stream) {
-  const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
-  check_classifier("classifier_from_statistics", v_end - v_begin, Vp);
-  check_shape("losses", losses, {rows});
-  check_shape("targets", targets, {rows});
-  check_shape("row_max", row_max, {rows});
-  check_shape("row_sum", row_sum, {rows});
-  check_shape("target_logit", target_logit, {rows});
-  launch(classifier_from_statistics_kernel<T>, Grid{rows, 1, 1},
-         cooperating_threads(classifier_threads<T>(Vp)), 0, stream, logits.data, losses.data,
-         targets.data, row_max.data, row_sum.data, target_logit.data, dloss, v_begin,
-         v_end - v_begin, Vp);
 }
 
 // ---- the step's loss -----------------------------------------------------------------------

@@ -269,8 +269,8 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
   check_shape("rstd", rstd, {rows});
   check_shape("weight", weight, {C});
   if (d_residual.data != nullptr) check_shape("d_residual", d_residual, {rows, C});
-  require_scratch("layernorm_backward", scratch, layernorm_backward_scratch(rows, C));
   if (rows == 0) return;
+  require_scratch("layernorm_backward", scratch, layernorm_backward_scratch(rows, C));
   const std::int64_t blocks = layernorm_backward_blocks(rows);
   dispatch_row_layout<T>("layernorm_backward", C, [&]<class Layout>(Layout) {
     const std::size_t shared_bytes =
