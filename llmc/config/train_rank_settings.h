@@ -109,7 +109,7 @@ Settings<P> rank_rows() {
   };
 }
 
-// What is shown without a run.
+// The flags that print a plan instead of running it.
 template <class P>
 Settings<P> plan_rows() {
   return {
