@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/shell_word.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/suggestions.h"

@@ -106,6 +106,13 @@ Settings<P> rank_rows() {
                "the optimizer state; a difference ends the run; 0 disables the checks",
        .fallback = 0,
        .range = at_least(0)},
+  };
+}
+
+// The flags that print a plan instead of running it.
+template <class P>
+Settings<P> plan_rows() {
+  return {
       {.flag = "--print-mesh",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.print_mesh); },
        .help = "print the place and the groups of every rank, and exit",

@@ -2,6 +2,8 @@
 // its own. To add a flag, add a member and a row to its group, and use the member.
 #pragma once
 
+#include <string>
+
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_rules.h"
@@ -15,7 +17,9 @@ inline const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Data", data_rows<TrainProgram>());
     add_group(all, "Model", model_rows<TrainProgram>());
     add_group(all, "Batch", batch_rows<TrainProgram>());
-    add_group(all, "Ranks (mpirun -np N ./train_gpt2)", rank_rows<TrainProgram>());
+    const std::string ranks = "Ranks (mpirun -np N ./train_gpt2)";
+    add_group(all, ranks, rank_rows<TrainProgram>());
+    add_group(all, ranks, plan_rows<TrainProgram>());
     add_group(all, "Steps and learning rate", schedule_rows<TrainProgram>());
     add_group(all, "Optimizer (AdamW)", optimizer_rows<TrainProgram>());
     add_group(all, "Dropout", dropout_rows<TrainProgram>());
