@@ -1,6 +1,6 @@
 // Dropout in addition to its cases in dev/ops/dropout.h: the statistics of a mask, its independence
-// of the batch, and the whole model with dropout: against the oracle, with any split of a step, and
-// resumed.
+// of the batch and of the rank's part of rows and heads, and the whole model with dropout: against
+// the oracle, with any split of a step, and resumed.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
+#include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/dropout.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/resolve.h"
@@ -26,16 +28,52 @@ constexpr std::uint64_t kSeed = 0xfedcba9876543210;
 constexpr std::int64_t kStep = 9, kSite = 300, kFirstSample = (std::int64_t{1} << 32) - 2;
 
 // Dropout of ones (rows, C), on the device: the factor of each element.
-std::vector<float> factors(std::int64_t rows, std::int64_t T_seq, std::int64_t C, double rate,
-                           std::int64_t first_sample = kFirstSample) {
+std::vector<float> factors(std::int64_t rows, std::int64_t T_seq, std::int64_t C,
+                           const Dropout& dropout) {
   Stream stream;
   const llmc_dev::DeviceArray<float> x(std::vector<float>(static_cast<std::size_t>(rows * C), 1),
                                        stream);
   const auto view = make_tensor(x.data(), rows, C);
-  apply_dropout<float>(view, view, T_seq, make_dropout(rate, kSeed, kStep, kSite, first_sample),
-                       stream);
+  apply_dropout<float>(view, view, T_seq, dropout, stream);
   CHECK(x.guards_intact());
   return x.stored();
+}
+std::vector<float> factors(std::int64_t rows, std::int64_t T_seq, std::int64_t C, double rate,
+                           std::int64_t first_sample = kFirstSample) {
+  return factors(rows, T_seq, C, make_dropout(rate, kSeed, kStep, kSite, first_sample));
+}
+
+// The dropped elements of the probabilities (B, heads, T, T), as attention computes them. With
+// queries and keys of zeros every visible probability of a query is the same. With the unit vector
+// of dimension j as value j, element j of an output is therefore the probability of key j.
+template <class Forward>
+std::vector<bool> dropped_probabilities(std::int64_t B, std::int64_t T, std::int64_t heads,
+                                        const Forward& forward) {
+  Stream stream;
+  const std::int64_t HS = round_up(T, 8), C = heads * HS;
+  std::vector<float> qkv(static_cast<std::size_t>(B * T * 3 * C));
+  for (std::int64_t row = 0; row < B * T; ++row) {
+    for (std::int64_t h = 0; h < heads; ++h) qkv[(row * 3 + 2) * C + h * HS + row % T] = 1;
+  }
+  const llmc_dev::DeviceArray<float> inp(qkv, stream);
+  const llmc_dev::DeviceArray<float> out(std::vector<float>(static_cast<std::size_t>(B * T * C)),
+                                         stream);
+  const llmc_dev::DeviceArray<float> lse(
+      std::vector<float>(static_cast<std::size_t>(B * heads * T)), stream);
+  forward(make_tensor(out.data(), B, T, C), make_tensor(lse.data(), B, heads, T),
+          make_tensor(inp.data(), B, T, 3 * C), stream);
+  const std::vector<float> factors = out.stored();
+  std::vector<bool> dropped;
+  for (std::int64_t b = 0; b < B; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t i = 0; i < T; ++i) {
+        for (std::int64_t j = 0; j < T; ++j) {
+          dropped.push_back(j <= i && factors[((b * T + i) * heads + h) * HS + j] == 0);
+        }
+      }
+    }
+  }
+  return dropped;
 }
 
 oracle::Dropout oracle_dropout() {
@@ -137,6 +175,66 @@ TEST_SUITE("dropout") {
       CHECK(std::equal(alone.begin(), alone.end(), all.begin() + b * T_seq * C));
     }
     CHECK(factors(T_seq, T_seq, C, 0.5, 0) != factors(T_seq, T_seq, C, 0.5, 1));
+  }
+
+  TEST_CASE("the masks of a part of the rows are those of the whole batch") {
+    const std::int64_t B = 3, T_seq = 5, C = 32, layer = 2;
+    PassOptions options = pass_options();
+    options.dropout = {.embedding = 0.5, .attention = 0, .residual = 0.5};
+    for (const Dropout& whole :
+         {embedding_dropout(options), branch_dropout(options, layer, Branch::attention),
+          branch_dropout(options, layer, Branch::mlp)}) {
+      const auto all = factors(B * T_seq, T_seq, C, whole);
+      // Parts begin and end inside sequences; one of them has no rows.
+      const std::int64_t cuts[] = {0, 4, 4, 11, B * T_seq};
+      for (int i = 0; i + 1 < static_cast<int>(std::size(cuts)); ++i) {
+        Dropout part = whole;
+        part.first_row = cuts[i];
+        CHECK(factors(cuts[i + 1] - cuts[i], T_seq, C, part) ==
+              std::vector<float>(all.begin() + cuts[i] * C, all.begin() + cuts[i + 1] * C));
+      }
+    }
+  }
+
+  TEST_CASE("the masks of a part of the heads are those of the whole model") {
+    const std::int64_t B = 2, T = 16, NH = 4;
+    PassOptions options = pass_options();
+    options.dropout = {.embedding = 0, .attention = 0.5, .residual = 0};
+    const Dropout whole = attention_dropout(options, 2);
+    const auto check_with = [&](const auto& attention) {
+      const auto masks = [&](std::int64_t first, std::int64_t end) {
+        Dropout dropout = whole;
+        dropout.first_plane = static_cast<std::uint32_t>(first);
+        return dropped_probabilities(B, T, end - first,
+                                     [&](auto out, auto lse, auto qkv, Stream& stream) {
+                                       attention(out, lse, qkv, end - first, dropout, stream);
+                                     });
+      };
+      const auto all = masks(0, NH);
+      CHECK(masks(0, 1) != masks(1, 2));
+      const std::int64_t cuts[] = {0, 1, NH};
+      for (int i = 0; i < 2; ++i) {
+        const auto part = masks(cuts[i], cuts[i + 1]);
+        const std::int64_t one = T * T, heads = cuts[i + 1] - cuts[i];
+        for (std::int64_t b = 0; b < B; ++b) {
+          CHECK(std::equal(part.begin() + b * heads * one, part.begin() + (b + 1) * heads * one,
+                           all.begin() + (b * NH + cuts[i]) * one));
+        }
+      }
+      return all;
+    };
+    const auto flash = check_with(
+        [](auto out, auto lse, auto qkv, std::int64_t NH, const Dropout& dropout, Stream& stream) {
+          flash_attention_forward<float>(out, lse, qkv, NH, nullptr, dropout, stream);
+        });
+    const auto standard = check_with([&](auto out, auto lse, auto qkv, std::int64_t NH,
+                                         const Dropout& dropout, Stream& stream) {
+      const Buffer<float> probabilities(B * NH * T * T);
+      standard_attention_forward<float>(out, lse, make_tensor(probabilities.data(), B, NH, T, T),
+                                        qkv, NH, nullptr, stream, dropout);
+      stream.synchronize();  // `probabilities` is freed on return
+    });
+    CHECK(flash == standard);
   }
 
   TEST_CASE("probabilities outside [0, 1) are rejected") {

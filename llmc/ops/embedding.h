@@ -69,18 +69,23 @@ __global__ void token_gradient_kernel(float* d_wte, const T* d_out, TokenBuckets
       [=](std::int64_t c, float sum) { d_token_row[c] += sum; });
 }
 
-// Block j has rows j, j + T_seq, j + 2 T_seq, ... of d_out (n, C), which have the same position.
-// Each thread adds its channels over these rows, in order.
+// Block j has rows j, j + T_seq, j + 2 T_seq, ... of d_out, which have the same position: one row
+// more than `whole` if j < rest. first_position is the position of block 0. Each thread adds its
+// channels over the rows, in order.
 template <class T>
-__global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int64_t n,
-                                         std::int64_t first_row, std::int64_t T_seq,
-                                         std::int64_t C) {
+__global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int64_t whole,
+                                         std::int64_t rest, std::int64_t first_position,
+                                         std::int64_t T_seq, std::int64_t C) {
   constexpr int N = kRowVector<T>;
   const int threads = cooperating_threads(block_size());
-  float* d_position_row = d_wpe + (first_row + block_x()) % T_seq * C;
+  const std::int64_t t = first_position + block_x();
+  const std::int64_t count = whole + (block_x() < rest ? 1 : 0);
+  float* d_position_row = d_wpe + (t < T_seq ? t : t - T_seq) * C;
   for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
     Floats<N> sum;
-    for (std::int64_t r = block_x(); r < n; r += T_seq) sum += load_floats<N>(d_out + r * C + c);
+    for (std::int64_t b = 0; b < count; ++b) {
+      sum += load_floats<N>(d_out + (b * T_seq + block_x()) * C + c);
+    }
     float* d = d_position_row + c;
     store_floats(d, load_floats<N>(d) + sum);
   }
@@ -155,7 +160,7 @@ void position_embedding_backward(Tensor<float, 2> d_wpe, In<T, 2> d_out, std::in
   require(T_seq > 0 && T_seq <= d_wpe.shape[0],
           "position_embedding_backward: sequences are empty or longer than the context");
   launch(position_gradient_kernel<T>, Grid{std::min(n, T_seq), 1, 1}, row_block_threads<T>(C), 0,
-         stream, d_wpe.data, d_out.data, n, first_row, T_seq, C);
+         stream, d_wpe.data, d_out.data, n / T_seq, n % T_seq, first_row % T_seq, T_seq, C);
 }
 
 }  // namespace llmc
