@@ -62,22 +62,23 @@ inline constexpr std::int64_t kSequence = 12;
 inline constexpr std::uint64_t kSeed = 5;
 inline constexpr double kLearningRate = 1e-3;
 
-// Micro-batch `index` of a step. With masked targets, micro-batches have different numbers of
-// targets, and one of five has none.
+// Micro-batch `index` of a step: samples index * B to index * B + B - 1. With masked targets,
+// samples have different numbers of targets, and one of five has none.
 inline oracle::Batch batch_of(std::int64_t step, std::int64_t index, const LayoutOptions& options) {
-  const std::uint64_t seed = static_cast<std::uint64_t>(1000 * step + index);
-  const std::int64_t rows = options.B * kSequence;
-  const auto tokens = random_ints(rows, seed, options.vocabulary);
-  const auto targets = random_ints(rows, seed + 7'000'000, options.vocabulary);
-  oracle::Batch batch{
-      options.B, kSequence, {tokens.begin(), tokens.end()}, {targets.begin(), targets.end()}, {}};
-  if (options.masks_targets) {
-    const std::int64_t keep = index % 5 == 3 ? 0 : rows - 3 * (index % 4);
-    std::fill(batch.targets.begin() + keep, batch.targets.end(), -1);
-  }
-  if (options.documents) {  // the second document of a sequence begins at position 5
-    for (std::int64_t row = 0; row < rows; ++row) {
-      batch.doc_start.push_back(row % kSequence < 5 ? 0 : 5);
+  oracle::Batch batch{options.B, kSequence, {}, {}, {}};
+  for (std::int64_t b = 0; b < options.B; ++b) {
+    const std::int64_t sample = index * options.B + b;
+    const auto seed = static_cast<std::uint64_t>(1000 * step + sample);
+    const auto tokens = random_ints(kSequence, seed, options.vocabulary);
+    auto targets = random_ints(kSequence, seed + 7'000'000, options.vocabulary);
+    if (options.masks_targets) {
+      const std::int64_t keep = sample % 5 == 3 ? 0 : kSequence - 3 * (sample % 4);
+      std::fill(targets.begin() + keep, targets.end(), -1);
+    }
+    batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
+    batch.targets.insert(batch.targets.end(), targets.begin(), targets.end());
+    for (std::int64_t t = 0; options.documents && t < kSequence; ++t) {
+      batch.doc_start.push_back(t < 5 ? 0 : 5);  // a second document begins at position 5
     }
   }
   return batch;

@@ -76,8 +76,8 @@ std::vector<float> kept_values(TrainingState<T>& state, Stream& stream) {
 }
 
 template <class T>
-std::vector<StepResult> train(Rank<T>& rank, const SampleSource& samples, int steps) {
-  RunPosition position;
+std::vector<StepResult> train(Rank<T>& rank, const SampleSource& samples, int steps,
+                              RunPosition position = {}) {
   TrainStep<T> step(rank.config, rank.engine, rank.exchange, samples);
   step.read_ahead(position);
   std::vector<StepResult> results;

@@ -234,7 +234,7 @@ TEST_SUITE("rank state") {
           CAPTURE(group);
           const RunConfig config = run_config(make_mesh(ranks, group), zero, 3);
           const StepTraffic expected =
-              step_traffic(ParameterTable(config.shape), config.mesh(), zero, 3, sizeof(bf16));
+              step_traffic(config.shape, config.run_shape(), config.mesh(), 3, sizeof(bf16));
           run_thread_ranks(ranks, [&](World& world) {
             Rank<bf16> rank(world, config);
             const std::int64_t before = rank.engine.context().ranks.bytes();
@@ -305,9 +305,10 @@ TEST_SUITE("rank state") {
                 (zero >= 2 ? 4 * (embedding * (1 + 1 / n) + (2 + 1 / n) * largest) + 64 * n * 1024
                            : 0));
           // To leading order, 2, 2, 2 and 3 elements per parameter.
-          const StepTraffic traffic = step_traffic(table, config.mesh(), zero, 1, sizeof(bf16));
-          const double elements =
-              static_cast<double>(traffic.gradients) / 4 + static_cast<double>(traffic.weights) / 2;
+          const StepTraffic traffic =
+              step_traffic(config.shape, config.run_shape(), config.mesh(), 1, sizeof(bf16));
+          const double elements = static_cast<double>(traffic.gradients.all()) / 4 +
+                                  static_cast<double>(traffic.weights.all()) / 2;
           const double volume = elements / P * n / (n - 1);
           const double expected_volume = zero == 3 ? 3 : 2;
           CHECK(volume >= 0.6 * expected_volume);

@@ -14,18 +14,18 @@
 namespace llmc {
 
 struct StepTraffic {
-  // Between ranks with the same part of the model.
-  std::int64_t gradients = 0;  // reduce-scatter, and all-reduce between shard groups
-  std::int64_t weights = 0;    // all-gather
-  std::int64_t scalars = 0;    // partial sums of the norm, and the loss
+  // Between ranks with the same part of the model: in shard groups, and between these.
+  GroupTraffic gradients;  // reduce-scatter, and all-reduce between shard groups
+  GroupTraffic weights;    // all-gather
+  GroupTraffic scalars;    // all-gather of partial sums of the norm, all-reduce of the loss
   // In the tensor group.
-  GroupTraffic activations = {};      // and the gradients of activations
-  std::int64_t copied_gradients = 0;  // all-reduce of the gradients of norms, row biases, positions
-  std::int64_t tensor_scalars = 0;    // all-gather of partial sums of the norm
+  GroupTraffic activations;       // and the gradients of activations
+  GroupTraffic copied_gradients;  // all-reduce of the gradients of norms, row biases, positions
+  GroupTraffic tensor_scalars;    // all-gather of partial sums of the norm
 
-  std::int64_t data() const { return gradients + weights + scalars; }
-  std::int64_t tensor() const { return activations.all() + copied_gradients + tensor_scalars; }
-  std::int64_t all() const { return data() + tensor(); }
+  GroupTraffic data() const { return gradients + weights + scalars; }
+  GroupTraffic tensor() const { return activations + copied_gradients + tensor_scalars; }
+  std::int64_t all() const { return data().all() + tensor().all(); }
 };
 
 // Number of times that a step gathers each block of weights under stage 3. A step begins without
@@ -65,25 +65,25 @@ inline StepTraffic step_traffic(const Gpt2Config& config, const RunShape& run, c
   StepTraffic traffic;
   for (std::size_t block = 0; block < layout.buckets().size(); ++block) {
     const Bucket& bucket = layout.buckets()[block];
-    traffic.gradients += reductions * (bytes_sent(kFloat * bucket.stored, shards) +
-                                       bytes_sent(2 * kFloat * bucket.piece, replicas));
+    traffic.gradients.reduce_scatter += reductions * bytes_sent(kFloat * bucket.stored, shards);
+    traffic.gradients.all_reduce += reductions * bytes_sent(2 * kFloat * bucket.piece, replicas);
     const std::int64_t times = layout.shards_weights() ? gathers[block] : 1;
-    traffic.weights += times * bytes_sent(size * bucket.stored, shards);
+    traffic.weights.all_gather += times * bytes_sent(size * bucket.stored, shards);
     if (run.sequence_parallel) {
-      traffic.copied_gradients +=
+      traffic.copied_gradients.all_reduce +=
           reductions * bytes_sent(2 * kFloat * (bucket.size - bucket.split), t);
     }
   }
-  traffic.scalars = bytes_sent(2 * kFloat, N);
+  traffic.scalars.all_reduce = bytes_sent(2 * kFloat, N);
   if (shards > 1) {
-    traffic.scalars +=
+    traffic.scalars.all_gather =
         bytes_sent(kFloat * squared_norm_count(layout.shard_size()) * shards, shards);
   }
   if (t == 1) return traffic;
   const TensorTraffic passes(config, run, run.rows(), mesh.tensor_ranks, size);
-  traffic.activations += passes.forward() * micro_batches;
-  traffic.activations += passes.backward() * micro_batches;
-  traffic.tensor_scalars = bytes_sent(kFloat * squared_norm_count(table.stored_size()) * t, t);
+  traffic.activations = (passes.forward() + passes.backward()) * micro_batches;
+  traffic.tensor_scalars.all_gather =
+      bytes_sent(kFloat * squared_norm_count(table.stored_size()) * t, t);
   return traffic;
 }
 

@@ -74,13 +74,13 @@ std::string plan_text(const RunConfig& config) {
   const StepTraffic traffic = step_traffic(config.shape, config.run_shape(), config.mesh(),
                                            config.batch.grad_accum, sizeof(T));
   const std::int64_t exchanged = step_exchange_bytes(std::ssize(ranks));
-  text += "each rank sends per step:\n  gradients: " + with_mebibytes(traffic.gradients) +
-          "\n  weights: " + with_mebibytes(traffic.weights) +
-          "\n  norm and loss: " + with_mebibytes(traffic.scalars) + "\n";
+  text += "each rank sends per step:\n  gradients: " + with_mebibytes(traffic.gradients.all()) +
+          "\n  weights: " + with_mebibytes(traffic.weights.all()) +
+          "\n  norm and loss: " + with_mebibytes(traffic.scalars.all()) + "\n";
   if (config.mesh().tensor_ranks > 1) {
     text += "  activations, to tensor ranks: " + with_mebibytes(traffic.activations.all()) +
             "\n  gradients and norm, to tensor ranks: " +
-            with_mebibytes(traffic.copied_gradients + traffic.tensor_scalars) + "\n";
+            with_mebibytes((traffic.copied_gradients + traffic.tensor_scalars).all()) + "\n";
   }
   return text + "  decisions and times: " + with_mebibytes(exchanged) +
          "\n  in all: " + with_mebibytes(traffic.all() + exchanged) + "\n";
