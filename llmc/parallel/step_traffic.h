@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "llmc/comm/mesh.h"
@@ -28,24 +29,33 @@ struct StepTraffic {
   std::int64_t all() const { return data().all() + tensor().all(); }
 };
 
-// Number of times that a step gathers each block of weights under stage 3. A step begins without
-// gathered blocks. The embeddings stay; of the others, a pass keeps the block that it used last and
-// the one before.
+// Number of times that a step gathers each block of weights under stage 3: what WeightBuckets does
+// if passes acquire blocks in the order of Gpt2. A step begins without gathered blocks. The
+// embeddings stay; of the two slots for others, a block takes the one that was not used for
+// longest.
 inline std::vector<std::int64_t> gathers_of_blocks(std::int64_t blocks,
                                                    std::int64_t micro_batches) {
   std::vector<std::int64_t> gathers(static_cast<std::size_t>(blocks));
-  std::int64_t slots[2] = {-1, -1};
-  int next = 0;
+  std::int64_t older = -1, newer = -1;  // the blocks in the slots, by their last use
   const auto use = [&](std::int64_t block) {
-    if (block == slots[0] || block == slots[1]) return;
-    slots[next] = block;
-    next = 1 - next;
-    ++gathers[static_cast<std::size_t>(block)];
+    if (block != newer) {
+      if (block != older) ++gathers[static_cast<std::size_t>(block)];
+      older = std::exchange(newer, block);
+    }
   };
   gathers[0] = 1;
   for (std::int64_t i = 0; i < micro_batches; ++i) {
-    for (std::int64_t block = 1; block < blocks; ++block) use(block);
-    for (std::int64_t block = blocks - 1; block > 0; --block) use(block);
+    // The embedding acquires block 1 ahead, every other block the one after it.
+    use(1);
+    for (std::int64_t block = 1; block < blocks; ++block) {
+      use(block);
+      if (block + 1 < blocks) use(block + 1);
+    }
+    use(blocks - 1);  // ahead of the head
+    for (std::int64_t block = blocks - 1; block > 0; --block) {
+      use(block);
+      if (block > 1) use(block - 1);
+    }
   }
   return gathers;
 }

@@ -1,0 +1,248 @@
+// Tensor ranks: memory and traffic against the formulae of parallel/README.md. Ranks are threads.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/comm/thread_ranks.h"
+#include "llmc/parallel/step_traffic.h"
+#include "llmc/train/run/plan_text.h"
+#include "test/rank_rig.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+struct PlanLayout {
+  int ranks, tensor_ranks, zero, shard_ranks;
+  bool sequence_parallel;
+
+  std::string text() const {
+    return std::to_string(ranks) + " ranks, " + std::to_string(tensor_ranks) +
+           " tensor ranks, stage " + std::to_string(zero) + ", shard groups of " +
+           std::to_string(shard_ranks) + (sequence_parallel ? ", sequence parallel" : "");
+  }
+};
+
+// Every stage and shard group of every number of tensor ranks over 2, 4, 6 and 8 ranks.
+std::vector<PlanLayout> plan_layouts() {
+  std::vector<PlanLayout> all;
+  for (const int ranks : {2, 4, 6, 8}) {
+    for (int tensor_ranks = 2; tensor_ranks <= ranks; ++tensor_ranks) {
+      if (ranks % tensor_ranks != 0) continue;
+      const int data_ranks = ranks / tensor_ranks;
+      for (int shards = 1; shards <= data_ranks; ++shards) {
+        if (data_ranks % shards != 0) continue;
+        for (const int zero : {0, 1, 2, 3}) {
+          for (const bool sequence_parallel : {false, true}) {
+            all.push_back({ranks, tensor_ranks, zero, shards, sequence_parallel});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+RunConfig config_of(const PlanLayout& layout, std::int64_t micro_batches) {
+  RunConfig config = run_config(make_mesh(layout.ranks, layout.shard_ranks, layout.tensor_ranks),
+                                layout.zero, micro_batches);
+  config.shape.heads = layout.tensor_ranks % 3 == 0 ? 6 : 8;
+  config.shape.channels = 8 * config.shape.heads;
+  config.shape.layers = 2;
+  config.batch.batch_size = 3;    // 24 rows
+  config.batch.logits_rows = 10;  // three chunks, the last one short
+  config.ranks.sequence_parallel = layout.sequence_parallel;
+  return config;
+}
+
+GroupTraffic bytes_of(const Communicator& group) {
+  return {.all_reduce = group.traffic(CommKind::all_reduce).bytes,
+          .reduce_scatter = group.traffic(CommKind::reduce_scatter).bytes,
+          .all_gather = group.traffic(CommKind::all_gather).bytes,
+          .broadcast = group.traffic(CommKind::broadcast).bytes};
+}
+
+GroupTraffic data_bytes(Ranks& ranks) {
+  return bytes_of(ranks.shard()) + bytes_of(ranks.replica()) + bytes_of(ranks.data());
+}
+
+GroupTraffic operator-(GroupTraffic a, const GroupTraffic& b) {
+  return a += b * -1;
+}
+
+// For comparisons of two: errors print both.
+std::string text_of(const GroupTraffic& traffic) {
+  return "all-reduce " + std::to_string(traffic.all_reduce) + ", reduce-scatter " +
+         std::to_string(traffic.reduce_scatter) + ", all-gather " +
+         std::to_string(traffic.all_gather) + ", broadcast " + std::to_string(traffic.broadcast);
+}
+
+// The memory of a tensor of bytes, as the plan reserves it.
+std::int64_t stored(std::int64_t bytes) {
+  return round_up(bytes, std::int64_t{256});
+}
+
+// The bytes of the segment "activations" that parallel/README.md states: of one layer, and of all.
+struct ActivationBytes {
+  std::int64_t layer, all;
+};
+ActivationBytes activation_bytes(const Gpt2Config& c, std::int64_t rows, std::int64_t t,
+                                 bool sequence_parallel) {
+  const std::int64_t own = sequence_parallel ? ceil_div(rows, t) : rows, C = c.channels;
+  constexpr std::int64_t kHalf = 2, kFloat = 4;
+  const std::int64_t layer =
+      4 * stored(kHalf * own * C) +                                      // inputs, outputs of norms
+      stored(kHalf * rows * 3 * C / t) + stored(kHalf * rows * C / t) +  // qkv, attention
+      2 * stored(kHalf * rows * 4 * C / t) +                             // fc, gelu
+      4 * stored(kFloat * own) + stored(kFloat * rows * c.heads / t);    // statistics
+  const std::int64_t rest = 3 * stored(kHalf * own * C) + 2 * stored(kFloat * own);
+  return {layer, c.layers * layer + rest};
+}
+
+std::int64_t segment_of(const std::vector<MemoryPlan::Segment>& plan, const std::string& name) {
+  for (const MemoryPlan::Segment& segment : plan) {
+    if (segment.name == name) return segment.bytes;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_SUITE("tensor plan") {
+  TEST_CASE("activations take 32, 8 + 24/t or 32/t bytes per row, channel and layer") {
+    for (const char* model : {"d12", "d48"}) {
+      for (const std::int64_t t : {1, 2, 3, 4, 5, 6, 12, 25}) {
+        RunConfig config = run_config(make_mesh(static_cast<int>(t), 1, static_cast<int>(t)), 0, 1);
+        config.shape = config_from_name(model);
+        if (config.shape.heads % t != 0) continue;
+        config.batch.batch_size = 4;
+        config.batch.seq_len = 1024;
+        for (const bool sequence_parallel : {false, true}) {
+          if (sequence_parallel && t == 1) continue;
+          CAPTURE(model);
+          CAPTURE(t);
+          CAPTURE(sequence_parallel);
+          config.ranks.sequence_parallel = sequence_parallel;
+          const std::int64_t rows = 4096;
+          const ActivationBytes expected =
+              activation_bytes(config.shape, rows, t, sequence_parallel);
+          const auto plans = planned_memory<bf16>(config);
+          for (const auto& plan : plans) CHECK(segment_of(plan, "activations") == expected.all);
+          const double per_element = static_cast<double>(expected.layer) /
+                                     static_cast<double>(rows * config.shape.channels);
+          const auto n = static_cast<double>(t);
+          const double leading = sequence_parallel ? 32 / n : 8 + 24 / n;
+          CHECK(per_element >= leading);
+          CHECK(per_element <= leading * 1.01 + 0.1);  // statistics in fp32
+        }
+      }
+    }
+  }
+
+  TEST_CASE("real ranks reserve the memory of the plan") {
+    if (tiny_shapes()) return;
+    for (const PlanLayout& layout : plan_layouts()) {
+      if (layout.ranks > 4) continue;
+      CAPTURE(layout.text());
+      const RunConfig config = config_of(layout, 2);
+      const auto planned = planned_memory<bf16>(config);
+      run_thread_ranks(layout.ranks, [&](World& world) {
+        Rank<bf16> rank(world, config);
+        const auto& plan = planned[static_cast<std::size_t>(world.rank())];
+        const auto& segments = rank.engine.memory().segments();
+        REQUIRE(segments.size() == plan.size());
+        for (std::size_t i = 0; i < plan.size(); ++i) {
+          CHECK(segments[i].name == plan[i].name);
+          CHECK(segments[i].bytes == plan[i].bytes);
+        }
+        CHECK(
+            segment_of(segments, "activations") ==
+            activation_bytes(config.shape, 24, layout.tensor_ranks, layout.sequence_parallel).all);
+      });
+    }
+  }
+
+  TEST_CASE("ranks send the bytes of the formulae, per dimension and collective") {
+    if (tiny_shapes()) return;
+    for (const PlanLayout& layout : plan_layouts()) {
+      if (layout.zero > 0 && layout.shard_ranks == 1 && layout.ranks > layout.tensor_ranks)
+        continue;
+      for (const std::int64_t micro_batches : {1, 3}) {
+        CAPTURE(layout.text());
+        CAPTURE(micro_batches);
+        const RunConfig config = config_of(layout, micro_batches);
+        const StepTraffic expected = step_traffic(config.shape, config.run_shape(), config.mesh(),
+                                                  micro_batches, sizeof(bf16));
+        run_thread_ranks(layout.ranks, [&](World& world) {
+          Rank<bf16> rank(world, config);
+          Ranks& ranks = rank.engine.context().ranks;
+          train(rank, {random_batch}, 1);
+          const GroupTraffic tensor = bytes_of(ranks.tensor_group()), data = data_bytes(ranks);
+          train(rank, {random_batch}, 2);
+          const std::string what = layout.text() + ": ";
+          CHECK(what + text_of(bytes_of(ranks.tensor_group()) - tensor) ==
+                what + text_of(expected.tensor() * 2));
+          CHECK(what + text_of(data_bytes(ranks) - data) == what + text_of(expected.data() * 2));
+        });
+      }
+    }
+  }
+
+  TEST_CASE("evaluations and samples send the bytes of the formulae") {
+    if (tiny_shapes()) return;
+    for (const PlanLayout& layout : plan_layouts()) {
+      if (layout.zero != 0) continue;
+      CAPTURE(layout.text());
+      const RunConfig config = config_of(layout, 1);
+      run_thread_ranks(layout.ranks, [&](World& world) {
+        Rank<float> rank(world, config);
+        ModelRunner<float>& runner = rank.engine.runner();
+        Ranks& ranks = rank.engine.context().ranks;
+        for (const std::int64_t B : {1, 3}) {
+          const TensorTraffic passes(config.shape, config.run_shape(), B * kT, layout.tensor_ranks,
+                                     sizeof(float));
+          GroupTraffic before = bytes_of(ranks.tensor_group());
+          const auto sent = [&] {
+            const GroupTraffic now = bytes_of(ranks.tensor_group());
+            return now - std::exchange(before, now);
+          };
+          const DeviceBatch batch = runner.put({.batch = random_batch(0, B)});
+          runner.forward(batch);
+          CHECK(text_of(sent()) == text_of(passes.forward()));
+          std::vector<float> values;
+          runner.read_losses(batch, values);
+          CHECK(text_of(sent()) == text_of(passes.losses()));
+          runner.read_logits(B * kT - 1, values);
+          const std::int64_t columns = rank.engine.table().find("wte.weight").part.stored_rows;
+          CHECK(text_of(sent()) == text_of(passes.row_logits(columns)));
+        }
+      });
+    }
+  }
+
+  TEST_CASE("tensor ranks send 8 or 10 elements per row and channel of a layer") {
+    const Gpt2Config model = config_from_name("d12");
+    const RunShape whole{.B = 4, .T = 1024};
+    RunShape spread = whole;
+    spread.sequence_parallel = true;
+    Gpt2Config deeper = model;
+    deeper.layers += 1;
+    for (const int t : {2, 3, 4, 6, 12}) {
+      const auto per_layer = [&](const RunShape& run) {
+        const auto sent = [&](const Gpt2Config& config) {
+          const TensorTraffic passes(config, run, run.rows(), t, 2);
+          return (passes.forward() + passes.backward()).all();
+        };
+        return static_cast<double>(sent(deeper) - sent(model)) / 2;
+      };
+      const double bsh = 4096.0 * 768 * (t - 1) / t;
+      CHECK(per_layer(whole) == doctest::Approx(8 * bsh).epsilon(1e-6));
+      // Padding adds at most t - 1 rows.
+      CHECK(per_layer(spread) == doctest::Approx(10 * bsh).epsilon(1e-6 + (t - 1) / 4096.0));
+    }
+  }
+}

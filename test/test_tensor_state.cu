@@ -1,0 +1,291 @@
+// Tensor ranks and the state of a run: initial weights, checkpoints under other layouts,
+// evaluation, copies, memory and traffic. Ranks are threads.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/file.h"
+#include "llmc/comm/thread_ranks.h"
+#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/run/plan_text.h"
+#include "llmc/train/watch/replica_check.h"
+#include "test/rank_rig.h"
+#include "test/write_file.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+struct StateLayout {
+  int ranks = 1, tensor_ranks = 1, zero = 0, shard_ranks = 1;
+  bool sequence_parallel = false;
+
+  std::string text() const {
+    return std::to_string(ranks) + " ranks, " + std::to_string(tensor_ranks) +
+           " tensor ranks, stage " + std::to_string(zero) + ", shard groups of " +
+           std::to_string(shard_ranks) + (sequence_parallel ? ", sequence parallel" : "");
+  }
+};
+
+// A run of 8 heads, which 2, 4 and 8 tensor ranks can split, with 8 samples per step.
+RunConfig config_of(const StateLayout& layout, std::int64_t vocabulary = kVocabulary) {
+  const Mesh mesh = make_mesh(layout.ranks, layout.shard_ranks, layout.tensor_ranks);
+  RunConfig config = run_config(mesh, layout.zero, 8 / mesh.data_ranks());
+  config.shape.vocabulary = vocabulary;
+  config.shape.heads = 8;
+  config.shape.channels = 64;
+  config.shape.layers = 2;
+  config.ranks.sequence_parallel = layout.sequence_parallel;
+  return config;
+}
+
+const std::vector<StateLayout>& state_layouts() {
+  static const std::vector<StateLayout> all = {{},
+                                               {2, 2},
+                                               {2, 2, 0, 1, true},
+                                               {4, 2, 1, 2},
+                                               {4, 4, 0, 1, true},
+                                               {4, 2, 3, 2},
+                                               {8, 4, 2, 2, true},
+                                               {8, 8},
+                                               {8, 8, 0, 1, true},
+                                               {8, 2, 3, 4, true},
+                                               {8, 2, 1, 2},
+                                               {4, 1, 3, 4}};
+  return all;
+}
+
+Batch batch_below(std::int64_t first, std::int64_t B, std::int64_t vocabulary) {
+  Batch batch = random_batch(first, B);
+  for (auto* ids : {&batch.inputs, &batch.targets}) {
+    for (std::int32_t& id : *ids) {
+      // Any token of a large vocabulary, the last one included.
+      id = static_cast<std::int32_t>((id * 1009 + vocabulary - 1) % vocabulary);
+    }
+  }
+  return batch;
+}
+
+SampleSource samples_below(std::int64_t vocabulary) {
+  return {[vocabulary](std::int64_t first, std::int64_t B) {
+    return batch_below(first, B, vocabulary);
+  }};
+}
+
+// Calls use(rank) on each rank of the layout.
+template <class T, class Use>
+void on_ranks(const StateLayout& layout, std::int64_t vocabulary, const Use& use) {
+  run_thread_ranks(layout.ranks, [&](World& world) {
+    Rank<T> rank(world, config_of(layout, vocabulary));
+    use(rank);
+  });
+}
+
+// What a run under a layout has, as rank 0 reads it.
+struct Run {
+  std::vector<float> kept;
+  std::vector<double> losses;
+  std::uint64_t tokens = 0;  // sum of the hashes of all ranks in all steps
+};
+
+// Trains `steps` steps from a checkpoint, or from initial weights if `from` is empty, and saves
+// into `to` unless that is empty.
+template <class T>
+Run run_under(const StateLayout& layout, std::int64_t vocabulary, int steps,
+              const std::filesystem::path& from, const std::filesystem::path& to,
+              const std::string& what = {}) {
+  CAPTURE(what);
+  Run run;
+  const HuggingFaceConfig config = to_huggingface(config_of(layout, vocabulary).shape, {});
+  on_ranks<T>(layout, vocabulary, [&](Rank<T>& rank) {
+    RunPosition position;
+    if (!from.empty()) position = load_checkpoint(from, 1, rank.state(), rank.stream());
+    Run own;
+    std::vector<std::int64_t> hash = {0};
+    for (const StepResult& step : train(rank, samples_below(vocabulary), steps, position)) {
+      own.losses.push_back(step.loss);
+      hash[0] += static_cast<std::int64_t>(step.token_hash);
+    }
+    rank.exchange.sum(hash);
+    position.step += steps;
+    position.samples += steps * rank.config.global_batch();
+    own.kept = kept_values(rank.state(), rank.stream());
+    own.tokens = static_cast<std::uint64_t>(hash[0]);
+    if (!to.empty()) save_checkpoint(to, config, position, 1, rank.state(), rank.stream());
+    if (rank.exchange.first()) run = std::move(own);
+  });
+  return run;
+}
+
+bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
+  for (const char* name : {kWeightsName, kMomentsName}) {
+    if (read_file(a / name) != read_file(b / name)) return false;
+  }
+  return true;
+}
+
+// Trains under A, saves, loads under B, saves again; then continues under B and under one rank.
+void reshard(const StateLayout& a, const StateLayout& b, std::int64_t vocabulary) {
+  CAPTURE(a.text());
+  CAPTURE(b.text());
+  CAPTURE(vocabulary);
+  const TemporaryDirectory folder;
+  const auto saved = folder.path() / "a" / checkpoint_name(1);
+  const Run first = run_under<float>(a, vocabulary, 1, {}, folder.path() / "a");
+  const Run loaded = run_under<float>(b, vocabulary, 0, saved, folder.path() / "b");
+  CHECK(same_bits(loaded.kept, first.kept));
+  CHECK(same_tensors(saved, folder.path() / "b" / checkpoint_name(1)));
+  const Run more = run_under<float>(b, vocabulary, 2, saved, {});
+  const Run one = run_under<float>({}, vocabulary, 2, saved, {});
+  CHECK(more.tokens == one.tokens);
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    CHECK(more.losses[i] == doctest::Approx(one.losses[i]).epsilon(2e-6));
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("tensor state") {
+  TEST_CASE_TEMPLATE("initial weights of every layout are bitwise those of one rank", T, float,
+                     bf16) {
+    if (tiny_shapes()) return;
+    for (const std::int64_t vocabulary : {17, 300}) {
+      std::vector<float> one;
+      for (const StateLayout& layout : state_layouts()) {
+        CAPTURE(layout.text());
+        on_ranks<T>(layout, vocabulary, [&](Rank<T>& rank) {
+          const std::vector<float> kept = kept_values(rank.state(), rank.stream());
+          if (!rank.exchange.first()) return;
+          if (one.empty()) one = kept;
+          CHECK(same_bits(kept, one));
+        });
+      }
+    }
+  }
+
+  TEST_CASE("stochastically rounded weights of the same masters have the bits of one rank") {
+    if (tiny_shapes()) return;
+    std::map<std::string, std::vector<std::uint16_t>> one;
+    for (const StateLayout& layout : state_layouts()) {
+      CAPTURE(layout.text());
+      on_ranks<bf16>(layout, kVocabulary, [&](Rank<bf16>& rank) {
+        TrainingState<bf16>& state = rank.state();
+        state.enable_stochastic_rounding(7);
+        OptimizerState optimizer = state.initial_optimizer_state(1);
+        optimizer.updates = 3;
+        state.set_optimizer_state(optimizer, rank.stream());
+        state.restore_rounding(rank.stream());
+        state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
+                             std::int64_t count, bool) {
+          if (std::string(kind) != "weights" || state.layout().shards_weights()) return;
+          if constexpr (sizeof(*values) == 2) {
+            std::vector<bf16> host(static_cast<std::size_t>(count));
+            copy_to_host(host.data(), values, count, rank.stream());
+            rank.stream().synchronize();
+            static std::mutex mutex;
+            const std::lock_guard lock(mutex);
+            auto& whole = one[spec.name];
+            if (layout.ranks == 1) whole.resize(host.size());
+            bool equal = true;
+            for (std::int64_t i = 0; i < count; ++i) {
+              auto& expected = whole.at(static_cast<std::size_t>(spec.part.index(i)));
+              if (layout.ranks == 1) expected = host[i].bits;
+              equal = equal && expected == host[i].bits;
+            }
+            CHECK_MESSAGE(equal, spec.name);
+          }
+        });
+      });
+    }
+  }
+
+  TEST_CASE("a state saved under any layout has the same bytes under any other") {
+    if (tiny_shapes()) return;
+    const bool all = std::getenv("LLMC_LONG") != nullptr;
+    std::mt19937 random(16);
+    const auto any = [&] { return state_layouts()[random() % state_layouts().size()]; };
+    for (int i = 0; i < (all ? 10 : 3); ++i) {
+      const StateLayout a = any(), b = any();
+      reshard(a, b, kVocabulary);
+    }
+    const StateLayout one{}, two{2, 2, 0, 1, true}, four{4, 4}, eight{8, 8, 0, 1, true};
+    for (const std::int64_t vocabulary : {17, 127, 128, 31123}) {
+      if (!all && vocabulary != 17 && vocabulary != 127) continue;
+      reshard(one, eight, vocabulary);
+      reshard(eight, one, vocabulary);
+      reshard(two, four, vocabulary);
+    }
+  }
+
+  TEST_CASE("losses and logits of evaluations are those of one rank, for any number of rows") {
+    if (tiny_shapes()) return;
+    for (const std::int64_t vocabulary : {17, 300}) {
+      std::map<std::int64_t, std::vector<float>> losses, logits;
+      for (const StateLayout& layout : state_layouts()) {
+        CAPTURE(layout.text());
+        on_ranks<float>(layout, vocabulary, [&](Rank<float>& rank) {
+          ModelRunner<float>& runner = rank.engine.runner();
+          for (const std::int64_t T : {1, 3, 8}) {  // one row; rows that no number of ranks divides
+            CAPTURE(T);
+            Batch batch = batch_below(5, 1, vocabulary);
+            batch.T = T;
+            batch.inputs.resize(static_cast<std::size_t>(T));
+            batch.targets.resize(static_cast<std::size_t>(T));
+            const DeviceBatch staged = runner.put({.batch = batch});
+            runner.forward(staged);
+            std::vector<float> own_losses, own_logits;
+            runner.read_losses(staged, own_losses);
+            for (const std::int64_t row : {std::int64_t{0}, T - 1}) {
+              std::vector<float> of_row;
+              runner.read_logits(row, of_row);
+              CHECK(std::ssize(of_row) == vocabulary);
+              own_logits.insert(own_logits.end(), of_row.begin(), of_row.end());
+            }
+            if (layout.ranks == 1) losses[T] = own_losses, logits[T] = own_logits;
+            CHECK(relative_l2(own_losses, losses[T]) <= 1e-6);
+            CHECK(relative_l2(own_logits, logits[T]) <= 1e-6);
+          }
+        });
+      }
+    }
+  }
+
+  TEST_CASE("copies of tensor ranks that differ end the run with the ranks and the tensor") {
+    if (tiny_shapes()) return;
+    struct Fault {
+      StateLayout layout;
+      int rank;
+      std::string parameter, text;
+    };
+    for (const Fault& fault :
+         {Fault{
+              {4, 4}, 2, "h.1.ln_2.weight", "rank 2 and rank 0 differ in the weights of h.1.ln_2"},
+          Fault{{4, 2, 1, 2, true},
+                3,
+                "h.0.mlp.c_fc.weight",
+                "rank 3 and rank 1 differ in the weights of h.0.mlp.c_fc.weight"},
+          Fault{{4, 2, 3, 2}, 3, "wpe.weight", "rank 3 and rank 2 differ in the weights of wpe"}}) {
+      CAPTURE(fault.text);
+      const std::string error = complaint([&] {
+        on_ranks<float>(fault.layout, kVocabulary, [&](Rank<float>& rank) {
+          train(rank, {random_batch}, 1);
+          check_replicas(rank.state(), 1, 1.0, rank.exchange, rank.stream());
+          const ParameterSpec& spec = rank.state().table().find(fault.parameter);
+          const auto other = random_floats(spec.size(), 9, 0.1);
+          if (rank.exchange.rank() == fault.rank) {
+            rank.state().set_weight(spec, other.data(), rank.stream());
+          }
+          check_replicas(rank.state(), 7, 1.0, rank.exchange, rank.stream());
+        });
+      });
+      CHECK(contains(error, "after step 7, " + fault.text));
+    }
+  }
+}
