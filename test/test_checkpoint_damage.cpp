@@ -269,12 +269,14 @@ TEST_CASE("a manifest with wrong content is rejected even if its checksum is rig
   manifest.state = {{"seed", 1}, {"inf", INFINITY}, {"text", "x"}};
   Slice slice = Slice::flat(kOptimizer[0], 1, 3);
   slice.stored_name = "master[0]";
-  manifest.files = {{"a.safetensors", 5, "00", {slice}}};
+  const Slice viewed = Slice::box(kOptimizer[1], {5, 1, 3}, {0, 0, 1}, {5, 1, 2}).range(1, 4);
+  manifest.files = {{"a.safetensors", 5, "00", {slice, viewed}}};
   const std::string original = llmc::manifest_text(manifest);
   const auto parsed_manifest = llmc::parse_manifest(original, "m");
   CHECK(parsed_manifest.step == 3);
   CHECK(parsed_manifest.files[0].slices[0].begin == 1);
   CHECK(parsed_manifest.files[0].slices[0].name_in_file() == "master[0]");
+  CHECK(parsed_manifest.files[0].slices[1] == viewed);
   CHECK(llmc::manifest_text(parsed_manifest) == original);
 
   // Each text gets a valid checksum, so that the checks after the checksum are reached.
@@ -284,14 +286,28 @@ TEST_CASE("a manifest with wrong content is rejected even if its checksum is rig
     return complaint([&] { llmc::parse_manifest(text + llmc::manifest_detail::seal(text), "m"); });
   };
   CHECK(read(body) == "");
+  const std::size_t view_begin = body.find("\"view\"");
+  const std::string view = body.substr(view_begin, body.find(']', view_begin) + 1 - view_begin);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = body;
     REQUIRE(contains(text, from));
     text.replace(text.find(from), from.size(), to);
     return read(text);
   };
-  CHECK(with("\"version\": 1", "\"version\": 2")
-            .starts_with("m has version 2, but this program reads"));
+  CHECK(contains(body, "\"version\": 2"));
+  CHECK(with("\"version\": 2", "\"version\": 3") ==
+        "m has version 3, but this program reads versions 1 and 2\n"
+        "  hint: read it with the program that wrote it, or with a newer one");
+  CHECK(with("\"version\": 2", "\"version\": 0").starts_with("m has version 0, but this program"));
+  CHECK(with("\"version\": 2", "\"version\": 1") ==
+        "m: a slice of moment1.wte.weight has a view, which version 1 does not have");
+  CHECK(with(view, "\"view\": []") == "m: view of moment1.wte.weight is empty");
+  CHECK(with(view, "\"view\": 15") == "m: view of moment1.wte.weight is not a list of integers");
+  CHECK(with(view, "\"view\": [-5, -3]") ==
+        "m: view of moment1.wte.weight is -5, not an integer of 0 or more");
+  CHECK(
+      with(view, "\"view\": [18446744073709551616, 1]")
+          .starts_with("m: view of moment1.wte.weight is 1.8446744073709552e+19, not an integer"));
   CHECK(with("llmc checkpoint", "other") == "m has another format: other");
   CHECK(with("a.safetensors", "../a") == "m: invalid file name ../a");
   CHECK(with("\"bytes\": 5", "\"bytes\": -5") ==
@@ -320,6 +336,55 @@ TEST_CASE("a manifest with wrong content is rejected even if its checksum is rig
   }
   CHECK(num_accepted > 0);
   CHECK(num_accepted < rounds);
+}
+
+TEST_CASE("a checkpoint without views has a manifest that older programs read") {
+  // Written by a program that read only version 1.
+  const std::string old = R"({
+  "format": "llmc checkpoint",
+  "version": 1,
+  "step": 3,
+  "state": {
+    "seed": 1
+  },
+  "files": [
+    {
+      "name": "a.safetensors",
+      "bytes": 32,
+      "xxh64": "00",
+      "slices": [
+        {
+          "name": "w",
+          "shape": [
+            2,
+            12
+          ],
+          "offset": [
+            0,
+            4
+          ],
+          "extent": [
+            2,
+            4
+          ],
+          "range": [
+            1,
+            7
+          ],
+          "stored": "w[0]"
+        }
+      ]
+    }
+  ],
+  "xxh64": "8dc8f7fc91be9e5c"
+}
+)";
+  const llmc::Manifest manifest = llmc::parse_manifest(old, "m");
+  Slice slice = Slice::box({"w", TensorDtype::f32, {2, 12}}, {0, 4}, {2, 4}).range(1, 7);
+  slice.stored_name = "w[0]";
+  CHECK(manifest.step == 3);
+  CHECK(manifest.files[0].slices == std::vector<Slice>{slice});
+  CHECK(llmc::manifest_text(manifest) == old);
 }
 
 TEST_SUITE_END();

@@ -3,18 +3,22 @@
 //
 //     {
 //       "format": "llmc checkpoint",
-//       "version": 1,
+//       "version": 1,                      2 if a slice has a view
 //       "step": 100,
 //       "state": {"seed": 42, ...},        scalars that the trainer needs to resume
-//       "history": [...],                  stretches of steps (history.h); missing if there are
-//       none "files": [
+//       "history": [...],                  stretches of steps (history.h), unless there are none
+//       "files": [
 //         {"name": "model.safetensors", "bytes": 123, "xxh64": "0123456789abcdef",
 //          "slices": [...]},               only tensors that this file stores in part or renamed:
 //         ...                              {"name", "shape", "offset", "extent", "range"}, and
-//                                          "stored" if the file has it under another name
+//                                          "stored" if the file has it under another name, and
+//                                          "view" if the box is cut from another shape (slice.h)
 //       ],
 //       "xxh64": "0123456789abcdef"        hash of the bytes of this file before the comma above
 //     }
+//
+// A manifest has the lowest version that can express it, so that older programs read every
+// checkpoint without views. This program reads versions 1 and 2.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +61,7 @@ struct Manifest {
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kManifestFormat = "llmc checkpoint";
 inline constexpr std::int64_t kManifestVersion = 1;
+inline constexpr std::int64_t kManifestVersionOfViews = 2;
 
 // "step_000100": the name of a checkpoint after this many steps.
 inline std::string checkpoint_name(std::int64_t step) {
@@ -90,6 +95,7 @@ inline OrderedJson slice_to_json(const Slice& slice) {
                       {"offset", slice.offset},
                       {"extent", slice.extent},
                       {"range", {slice.begin, slice.end}}};
+  if (!slice.view.empty()) json["view"] = slice.view;
   if (!slice.stored_name.empty()) json["stored"] = slice.stored_name;
   return json;
 }
@@ -102,7 +108,8 @@ inline const OrderedJson& member(const OrderedJson& object, const char* key,
   return *value;
 }
 
-inline Slice slice_from_json(const OrderedJson& json, const std::string& what) {
+inline Slice slice_from_json(const OrderedJson& json, std::int64_t version,
+                             const std::string& what) {
   Slice slice;
   slice.name = json_text(member(json, "name", what), what + ": the name of a slice");
   slice.shape = json_sizes(member(json, "shape", what), what + ": shape of " + slice.name);
@@ -112,20 +119,30 @@ inline Slice slice_from_json(const OrderedJson& json, const std::string& what) {
   if (range.size() != 2) fail(what + ": range of " + slice.name + " is not two numbers");
   slice.begin = range[0];
   slice.end = range[1];
+  if (const OrderedJson* view = json_member(json, "view")) {
+    require(version >= kManifestVersionOfViews, what + ": a slice of " + slice.name +
+                                                    " has a view, which version " +
+                                                    std::to_string(version) + " does not have");
+    slice.view = json_sizes(*view, what + ": view of " + slice.name);
+    require(!slice.view.empty(), what + ": view of " + slice.name + " is empty");
+  }
   if (const OrderedJson* stored = json_member(json, "stored")) {
     slice.stored_name = json_text(*stored, what + ": stored name of a slice of " + slice.name);
   }
   return slice;
 }
 
-inline ManifestFile file_from_json(const OrderedJson& json, const std::string& what) {
+inline ManifestFile file_from_json(const OrderedJson& json, std::int64_t version,
+                                   const std::string& what) {
   ManifestFile file;
   file.name = json_text(member(json, "name", what), what + ": a file's name");
   if (!is_plain_file_name(file.name)) fail(what + ": invalid file name " + printable(file.name));
   file.bytes = json_size(member(json, "bytes", what), what + ": bytes of " + file.name);
   file.checksum = json_text(member(json, "xxh64", what), what + ": xxh64 of " + file.name);
   if (const OrderedJson* slices = json_member(json, "slices")) {
-    for (const OrderedJson& slice : *slices) file.slices.push_back(slice_from_json(slice, what));
+    for (const OrderedJson& slice : *slices) {
+      file.slices.push_back(slice_from_json(slice, version, what));
+    }
   }
   return file;
 }
@@ -141,11 +158,13 @@ inline std::string seal(std::string_view body) {
 }  // namespace manifest_detail
 
 inline std::string manifest_text(const Manifest& manifest) {
+  std::int64_t version = kManifestVersion;
   OrderedJson files = OrderedJson::array();
   for (const ManifestFile& file : manifest.files) {
     OrderedJson json = {{"name", file.name}, {"bytes", file.bytes}, {"xxh64", file.checksum}};
     for (const Slice& slice : file.slices) {
       json["slices"].push_back(manifest_detail::slice_to_json(slice));
+      if (!slice.view.empty()) version = kManifestVersionOfViews;
     }
     files.push_back(std::move(json));
   }
@@ -154,7 +173,7 @@ inline std::string manifest_text(const Manifest& manifest) {
     state[key] = manifest_detail::scalar_to_json(value);
   }
   OrderedJson json = {{"format", kManifestFormat},
-                      {"version", kManifestVersion},
+                      {"version", version},
                       {"step", manifest.step},
                       {"state", std::move(state)}};
   if (!manifest.history.empty()) json["history"] = history_to_json(manifest.history);
@@ -176,9 +195,9 @@ inline Manifest parse_manifest(std::string_view text, const std::string& what) {
   const std::string format = json_text(member(json, "format", what), what + ": format");
   if (format != kManifestFormat) fail(what + " has another format: " + printable(format));
   const std::int64_t version = json_size(member(json, "version", what), what + ": version");
-  if (version != kManifestVersion) {
-    fail(what + " has version " + std::to_string(version) + ", but this program reads version " +
-             std::to_string(kManifestVersion),
+  if (version != kManifestVersion && version != kManifestVersionOfViews) {
+    fail(what + " has version " + std::to_string(version) + ", but this program reads versions " +
+             std::to_string(kManifestVersion) + " and " + std::to_string(kManifestVersionOfViews),
          "read it with the program that wrote it, or with a newer one");
   }
   Manifest manifest;
@@ -192,7 +211,7 @@ inline Manifest parse_manifest(std::string_view text, const std::string& what) {
     manifest.history = history_from_json(*history, what);
   }
   for (const OrderedJson& file : member(json, "files", what)) {
-    manifest.files.push_back(file_from_json(file, what));
+    manifest.files.push_back(file_from_json(file, version, what));
   }
   return manifest;
 }
