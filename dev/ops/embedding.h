@@ -63,8 +63,8 @@ inline std::vector<std::int32_t> zipf_tokens(const Shape& s) {
 inline oracle::Ints rows_of_tokens(const Shape& s, const std::vector<std::int32_t>& tokens) {
   oracle::Ints rows;
   for (const std::int32_t token : tokens) {
-    const bool held = token >= s.begin && token < s.slice().end;
-    rows.push_back(static_cast<int>(held ? token - s.begin : s.wte_rows()));
+    const bool in_slice = token >= s.begin && token < s.slice().end;
+    rows.push_back(static_cast<int>(in_slice ? token - s.begin : s.wte_rows()));
   }
   return rows;
 }
@@ -126,11 +126,11 @@ template <class T>
 void token_backward(OpRunner& runner, const Shape& s) {
   const auto tokens = zipf_tokens(s);
   const auto wte_row = rows_of_tokens(s, tokens);
-  const auto held = s.rows() - std::ranges::count(wte_row, s.wte_rows());
+  const std::int64_t count = s.rows() - std::ranges::count(wte_row, s.wte_rows());
   OpCase c(runner, {.op = "token_embedding_backward",
                     .shape = s.text(),
                     .dtype = kDtypeOf<T>,
-                    .bytes = sizeof(T) * static_cast<double>(held * s.C) +
+                    .bytes = sizeof(T) * static_cast<double>(count * s.C) +
                              8.0 * static_cast<double>(count_distinct(s, wte_row) * s.C)});
   if (!c.is_selected()) return;
   const llmc::TokenBuckets host_buckets = llmc::make_token_buckets(tokens);

@@ -17,7 +17,7 @@ namespace llmc {
 
 // 128 keys x 64 queries, 32 keys per warp; half of these for heads wider than 64. A warp processes
 // 32 queries at a time, because S^T and dP^T must fit in registers next to dK and dV. With dropout
-// and a head tile of 64 it processes 16, because masks must fit too.
+// and a head tile of 64 or 128 it processes 16, because masks must fit too.
 template <class Element, int kHeadTile, bool kDropout>
 struct FlashBackwardKeyTiling {
   static constexpr int kThreads = 128;
@@ -25,7 +25,7 @@ struct FlashBackwardKeyTiling {
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kKeys = 4 * kWarpRows;
   static constexpr int kQueries = kHeadTile <= 64 ? 64 : 32;
-  static constexpr int kStep = kDropout && kHeadTile == 64 ? 16 : 32;
+  static constexpr int kStep = kDropout && kHeadTile >= 64 ? 16 : 32;
   static_assert(kKeys % kQueries == 0 && kQueries % kStep == 0);
   static_assert(kRowTermPadding % kQueries == 0);
 
