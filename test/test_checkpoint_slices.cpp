@@ -295,7 +295,7 @@ TEST_CASE("slices with any views cover a tensor if they hold each element once")
       if (box.count() > 3) add(box.range(1, 3));
     });
   }
-  // Each slice is copied to where the definition says.
+  // Each slice is copied to its place by the definition.
   int num_misplaced = 0;
   for (const Slice& slice : all) {
     const std::vector<std::int64_t> elements = elements_of(slice);

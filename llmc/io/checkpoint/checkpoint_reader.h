@@ -167,7 +167,8 @@ class CheckpointReader {
       std::map<std::string, Slice> parts;  // by name in the file
       for (const Slice& slice : file.slices) {
         require(parts.emplace(slice.name_in_file(), slice).second,
-                path + ": the manifest has two slices that are stored as " + slice.name_in_file());
+                path + ": the manifest has two slices that are stored as " +
+                    printable(slice.name_in_file()));
       }
       for (const TensorEntry& tensor : open(file.name).tensors()) {
         Slice slice = Slice::whole(tensor);
@@ -176,16 +177,16 @@ class CheckpointReader {
           slice.dtype = tensor.dtype;
           slice.check();
           require(slice.stored_header() == static_cast<const TensorHeader&>(tensor),
-                  path + ": tensor " + tensor.name + " has shape " + shape_text(tensor.shape) +
-                      ", but its slice in the manifest has another");
+                  path + ": tensor " + printable(tensor.name) + " has shape " +
+                      shape_text(tensor.shape) + ", but its slice in the manifest has another");
           parts.erase(part);
         }
         index[slice.name].push_back({slice, tensor.bytes});
       }
       if (parts.empty()) continue;
       const auto& [stored, slice] = *parts.begin();
-      fail(path + " has no tensor " + stored + ", which the manifest lists as a slice of " +
-           slice.name);
+      fail(path + " has no tensor " + printable(stored) +
+           ", which the manifest lists as a slice of " + printable(slice.name));
     }
     index_ = std::move(index);
     return *index_;

@@ -112,22 +112,23 @@ inline Slice slice_from_json(const OrderedJson& json, std::int64_t version,
                              const std::string& what) {
   Slice slice;
   slice.name = json_text(member(json, "name", what), what + ": the name of a slice");
-  slice.shape = json_sizes(member(json, "shape", what), what + ": shape of " + slice.name);
-  slice.offset = json_sizes(member(json, "offset", what), what + ": offset of " + slice.name);
-  slice.extent = json_sizes(member(json, "extent", what), what + ": extent of " + slice.name);
-  const Shape range = json_sizes(member(json, "range", what), what + ": range of " + slice.name);
-  if (range.size() != 2) fail(what + ": range of " + slice.name + " is not two numbers");
+  const std::string of_tensor = " of " + printable(slice.name);
+  slice.shape = json_sizes(member(json, "shape", what), what + ": shape" + of_tensor);
+  slice.offset = json_sizes(member(json, "offset", what), what + ": offset" + of_tensor);
+  slice.extent = json_sizes(member(json, "extent", what), what + ": extent" + of_tensor);
+  const Shape range = json_sizes(member(json, "range", what), what + ": range" + of_tensor);
+  if (range.size() != 2) fail(what + ": range" + of_tensor + " is not two numbers");
   slice.begin = range[0];
   slice.end = range[1];
   if (const OrderedJson* view = json_member(json, "view")) {
-    require(version >= kManifestVersionOfViews, what + ": a slice of " + slice.name +
+    require(version >= kManifestVersionOfViews, what + ": a slice" + of_tensor +
                                                     " has a view, which version " +
                                                     std::to_string(version) + " does not have");
-    slice.view = json_sizes(*view, what + ": view of " + slice.name);
-    require(!slice.view.empty(), what + ": view of " + slice.name + " is empty");
+    slice.view = json_sizes(*view, what + ": view" + of_tensor);
+    require(!slice.view.empty(), what + ": view" + of_tensor + " is empty");
   }
   if (const OrderedJson* stored = json_member(json, "stored")) {
-    slice.stored_name = json_text(*stored, what + ": stored name of a slice of " + slice.name);
+    slice.stored_name = json_text(*stored, what + ": stored name of a slice" + of_tensor);
   }
   return slice;
 }
@@ -205,7 +206,7 @@ inline Manifest parse_manifest(std::string_view text, const std::string& what) {
   const OrderedJson& state = member(json, "state", what);
   if (!state.is_object()) fail(what + ": state is not a JSON object");
   for (const auto& [key, value] : state.items()) {
-    manifest.state[key] = scalar_from_json(value, what + ": state " + key);
+    manifest.state[key] = scalar_from_json(value, what + ": state " + printable(key));
   }
   if (const OrderedJson* history = json_member(json, "history")) {
     manifest.history = history_from_json(*history, what);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {
@@ -85,7 +86,7 @@ struct Slice {
   // Throws unless the view has the elements of the tensor, the box is inside the view and the range
   // is inside the box.
   void check() const {
-    const std::string what = "slice of tensor " + name;
+    const std::string what = "slice of tensor " + printable(name);
     tensor_bytes({name, dtype, shape});  // throws for an impossible shape
     check_view(what);
     const Shape& axes = viewed_shape();
@@ -166,7 +167,7 @@ class SliceRuns {
 inline void check_slices_cover(const std::vector<Slice>& slices) {
   require(!slices.empty(), "no slices to assemble");
   const Slice& first = slices.front();
-  const std::string what = "tensor " + first.name;
+  const std::string what = "tensor " + printable(first.name);
   const std::int64_t num_elements = *checked_count(first.shape);
   const auto is_later = [](const SliceRuns& a, const SliceRuns& b) {
     return a.in_tensor() > b.in_tensor();
@@ -197,7 +198,7 @@ inline void check_slices_cover(const std::vector<Slice>& slices) {
 inline void copy_slice_into(const Slice& slice, std::span<const std::byte> part, std::byte* whole) {
   const std::int64_t width = tensor_dtype_bytes(slice.dtype);
   require(static_cast<std::int64_t>(part.size()) == slice.count() * width,
-          "slice of tensor " + slice.name + ": wrong number of bytes");
+          "slice of tensor " + printable(slice.name) + ": wrong number of bytes");
   for (SliceRuns run(slice); !run.done(); run.advance()) {
     std::memcpy(whole + run.in_tensor() * width, part.data() + run.in_slice() * width,
                 static_cast<std::size_t>(run.size() * width));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {
@@ -160,7 +161,8 @@ inline std::int64_t tensor_bytes(const TensorHeader& tensor) {
   const auto count = checked_count(tensor.shape);
   const auto bytes =
       count ? checked_product(*count, tensor_dtype_bytes(tensor.dtype)) : std::nullopt;
-  if (!bytes) fail("tensor " + tensor.name + ": impossible shape " + shape_text(tensor.shape));
+  if (!bytes)
+    fail("tensor " + printable(tensor.name) + ": impossible shape " + shape_text(tensor.shape));
   return *bytes;
 }
 
