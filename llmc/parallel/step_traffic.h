@@ -1,7 +1,6 @@
 // The bytes that a rank sends in a step: formulae, which equal what its communicators count.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
