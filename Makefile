@@ -186,7 +186,7 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, and readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,checkpoint_texts document_mask evaluation \
-                 infer_decoder loss_scale rank_state tensor_state training))
+                 infer_decoder loss_scale rank_state tensor_plan tensor_state training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 # The launchers and model classes that all tests share are compiled once. They come first in the
@@ -196,7 +196,7 @@ INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale rank_state run_data stochastic_rounding tensor_parallel tensor_state training zero
+GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale rank_state run_data stochastic_rounding tensor_parallel tensor_plan tensor_state training zero
 GROUP_model.cu       := device device_block device_launcher device_mma infer_decoder model parameters profiler read_ahead
 GROUP_ops.cu         := attention bias_gradient classifier comm embedding gelu infer_ops layernorm matmul optimizer
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
