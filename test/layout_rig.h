@@ -41,6 +41,8 @@ struct LayoutOptions {
   double eps = 1e-4;  // a smaller one turns differences of rounding into steps of +-lr
   bool masks_targets = false, documents = false;
   std::int64_t B = 1;
+  std::int64_t logits_rows = 0;  // rows of a chunk of logits; 0: all
+  bool standard_attention = false;
 
   Gpt2Config config() const {
     return {.vocabulary = vocabulary,
@@ -128,7 +130,8 @@ inline OptimizerOptions optimizer_of(const LayoutOptions& options) {
 template <class T>
 Results train(Ranks ranks, const Layout& layout, std::int64_t batches,
               const LayoutOptions& options) {
-  RunShape shape{.B = options.B, .T = kSequence};
+  RunShape shape{.B = options.B, .T = kSequence, .logits_rows = options.logits_rows};
+  if (options.standard_attention) shape.attention = Attention::standard;
   shape.zero_stage = layout.stage;
   shape.sequence_parallel = layout.sequence_parallel;
   const std::int64_t first = ranks.data_rank(), data_ranks = ranks.mesh().data_ranks();

@@ -24,12 +24,16 @@ struct Case {
   Layout layout;
   LayoutOptions options;
 
-  std::string text() const {
-    return layout.text() + ", V " + std::to_string(options.vocabulary) +
-           (options.B > 1 ? ", B " + std::to_string(options.B) : "") +
-           (options.dropout.embedding > 0 ? ", dropout" : "") +
-           (options.masks_targets ? ", masked" : "") + (options.documents ? ", documents" : "");
+  // The options of the training, without the layout.
+  std::string work() const {
+    const LayoutOptions& o = options;
+    return "V " + std::to_string(o.vocabulary) + ", " + std::to_string(o.heads) + " heads, B " +
+           std::to_string(o.B) + (o.dropout.embedding > 0 ? ", dropout" : "") +
+           (o.masks_targets ? ", masked" : "") + (o.documents ? ", documents" : "") +
+           (o.logits_rows > 0 ? ", chunks" : "") +
+           (o.standard_attention ? ", standard attention" : "");
   }
+  std::string text() const { return layout.text() + ", " + work(); }
 };
 
 constexpr DropoutRates kDropout{.embedding = 0.1, .attention = 0.1, .residual = 0.1};
@@ -50,11 +54,13 @@ std::int64_t heads_for(int tensor_ranks) {
 Case make_case(const Layout& layout, std::int64_t vocabulary, int number) {
   Case c{layout, {.vocabulary = vocabulary, .steps = 3, .heads = heads_for(layout.tensor_ranks)}};
   c.options.layers = 2;
-  // What else is trained changes from case to case.
+  // The rest changes from case to case.
   if (number % 2 == 1) c.options.dropout = kDropout;
   c.options.masks_targets = number / 2 % 2 == 1;
   c.options.documents = number / 4 % 2 == 1;
   c.options.B = number % 3 == 2 ? 3 : 1;
+  c.options.logits_rows = number % 5 < 2 ? 5 : 0;  // the last chunk has fewer rows
+  c.options.standard_attention = number % 7 == 3;
   return c;
 }
 
@@ -103,7 +109,7 @@ std::vector<Case> all_combinations() {
   for (Layout layout : all_layouts()) {
     for (const int number : {0, 1, 2, 3}) {
       for (layout.micro_batches = 2; layout.micro_batches <= 4; ++layout.micro_batches) {
-        all.push_back(make_case(layout, 211, number + 4 * static_cast<int>(all.size() % 5)));
+        all.push_back(make_case(layout, 211, number + 4 * static_cast<int>(all.size() % 35)));
       }
     }
   }
@@ -176,18 +182,14 @@ struct Reference {
   Results one;
   OracleResults exact;
 };
-using ReferenceKey =
-    std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, std::int64_t>;
 
 const Reference& reference_of(const Case& c) {
-  static std::map<ReferenceKey, Reference> all;
-  const LayoutOptions& o = c.options;
-  const ReferenceKey key = {c.layout.batches(), o.vocabulary, o.heads, o.dropout.embedding > 0,
-                            o.masks_targets,    o.documents,  o.B};
-  const auto [entry, is_new] = all.try_emplace(key);
+  static std::map<std::string, Reference> all;
+  const std::int64_t batches = c.layout.batches();
+  const auto [entry, is_new] =
+      all.try_emplace(c.work() + ", " + std::to_string(batches) + " batches");
   if (is_new) {
-    entry->second = {train_one_rank<float>(c.layout.batches(), o),
-                     train_oracle(c.layout.batches(), o)};
+    entry->second = {train_one_rank<float>(batches, c.options), train_oracle(batches, c.options)};
   }
   return entry->second;
 }
@@ -338,7 +340,7 @@ TEST_SUITE("tensor parallel") {
                                211, 1);
       const Results ranks = train_ranks<T>(c.layout, c.options);
       const Results one = train_one_rank<T>(c.layout.batches(), c.options);
-      // Each of the 2 (2 L + 1) sums over ranks rounds partial sums once more than one rank does;
+      // Each of the 2 (2 L + 1) sums over ranks rounds partial sums, which one rank does not;
       // the errors of independent roundings add up in squares.
       const double rounding = oracle::kRounding<T> * std::sqrt(2.0 * (2 * 2 + 1));
       CHECK(relative(ranks.losses[0], one.losses[0]) <= rounding / 4);

@@ -88,7 +88,7 @@ void on_ranks(const StateLayout& layout, std::int64_t vocabulary, const Use& use
   });
 }
 
-// What a run under a layout has, as rank 0 reads it.
+// The state and the losses of a run under a layout, as rank 0 reads them.
 struct Run {
   std::vector<float> kept;
   std::vector<double> losses;

@@ -48,8 +48,7 @@ class Reporter {
                     .token_hash = result.token_hash,
                     .comm_bytes = new_bytes(ranks_.bytes() + exchange_.bytes(), reported_),
                     .tensor_bytes = new_bytes(ranks_.tensor_bytes(), reported_tensor_),
-                    .data_bytes =
-                        new_bytes(ranks_.bytes() - ranks_.tensor_bytes(), reported_data_),
+                    .data_bytes = new_bytes(ranks_.bytes() - ranks_.tensor_bytes(), reported_data_),
                     .step_ms = 1e3 * seconds,
                     .phases = result.phases};
     set_usage(own, usage);
@@ -66,7 +65,7 @@ class Reporter {
   }
 
  private:
-  // Of the `bytes` that this rank has sent, those since the last call.
+  // The number of `bytes`, which this rank has sent, since the last call with the same counter.
   static std::int64_t new_bytes(std::int64_t bytes, std::int64_t& reported) {
     return bytes - std::exchange(reported, bytes);
   }
