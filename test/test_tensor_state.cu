@@ -257,6 +257,34 @@ TEST_SUITE("tensor state") {
     }
   }
 
+  TEST_CASE("all ranks skip an update that overflows on any of them, and lower the loss scale") {
+    if (tiny_shapes()) return;
+    for (const StateLayout& layout : state_layouts()) {
+      CAPTURE(layout.text());
+      on_ranks<fp16>(layout, kVocabulary, [&](Rank<fp16>& rank) {
+        TrainingState<fp16>& state = rank.state();
+        // A hidden unit of the last tensor rank whose gradient overflows with the largest scale.
+        const ParameterSpec& fc = state.table().find("h.1.mlp.c_proj.weight");
+        std::vector<float> values(static_cast<std::size_t>(fc.size()), 0.0f);
+        values.back() = 100;
+        state.set_weight(fc, values.data(), rank.stream());
+        state.set_optimizer_state(state.initial_optimizer_state(kMaxLossScale), rank.stream());
+        const std::vector<StepResult> results = train(rank, {random_batch}, 1);
+        const OptimizerState& optimizer = results[0].optimizer;
+        for (const std::int64_t number :
+             {static_cast<std::int64_t>(optimizer.finite),
+              static_cast<std::int64_t>(optimizer.updates),
+              static_cast<std::int64_t>(optimizer.skipped_updates) - 1,
+              static_cast<std::int64_t>(optimizer.loss_scale - kMaxLossScale / 2)}) {
+          std::vector<std::int64_t> sum = {number};
+          rank.exchange.sum(sum);
+          CHECK(number == 0);
+          CHECK(sum[0] == 0);
+        }
+      });
+    }
+  }
+
   TEST_CASE("copies of tensor ranks that differ end the run with the ranks and the tensor") {
     if (tiny_shapes()) return;
     struct Fault {
