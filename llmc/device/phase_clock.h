@@ -11,8 +11,8 @@
 
 namespace llmc {
 
-// In the two phases of communication, the compute stream waits for ranks of its tensor group, or for
-// other ranks.
+// In the two phases of communication, the compute stream waits for ranks of its tensor group, or
+// for other ranks.
 enum class Phase {
   data,
   forward,
