@@ -66,7 +66,7 @@ class Reporter {
   }
 
  private:
-  // Returns how many of the `bytes` that this rank has sent are new since the last call.
+  // Of the `bytes` that this rank has sent, those since the last call.
   static std::int64_t new_bytes(std::int64_t bytes, std::int64_t& reported) {
     return bytes - std::exchange(reported, bytes);
   }
