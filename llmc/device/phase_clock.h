@@ -11,7 +11,8 @@
 
 namespace llmc {
 
-// The compute stream waits for other ranks: of its tensor group, or of the others.
+// In the two phases of communication, the compute stream waits for ranks of its tensor group, or
+// for other ranks.
 enum class Phase {
   data,
   forward,

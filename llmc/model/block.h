@@ -28,8 +28,8 @@ struct Residual {
 
 // The block's own self-attention. A caller may replace it by attend(layer, out, lse, qkv), which
 // may read more than the batch, such as a key-value cache. It writes out (B, T, C) from qkv (B, T,
-// 3C); lse (B, NH, T) is scratch. A program that always replaces it contains no code of this
-// attention.
+// 3C); lse (B, NH, T) is scratch. On a tensor rank, NH and C are those of the rank's heads. A
+// program that always replaces it contains no code of this attention.
 struct OwnAttention {};
 
 template <class T>

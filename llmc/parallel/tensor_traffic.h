@@ -42,7 +42,8 @@ class TensorTraffic {
                 std::int64_t size)
       : config_(config), run_(run), rows_(rows), ranks_(ranks), size_(size) {}
 
-  // Two sums per layer, and that of the embeddings.
+  // Two sums per layer, and that of the embeddings. If rows are spread, the inputs of c_attn and
+  // c_fc are gathered.
   GroupTraffic forward() const {
     const std::int64_t L = config_.layers;
     return sum() * (2 * L + 1) + gather() * (2 * L);

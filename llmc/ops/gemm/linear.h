@@ -23,8 +23,8 @@ inline std::int64_t linear_backward_scratch(std::int64_t M, std::int64_t N) {
 
 // Writes d_inp (M, K) = d_out (M, N) · weightᵀ. Adds inpᵀ · d_out to d_weight (K, N) and the column
 // sums of d_out to d_bias (N), both fp32. d_inp, d_weight and d_bias may have no data (frozen, or
-// no layer below); that part is skipped. d_inp may be the memory of inp, which is not read after the
-// gradient of the weight is complete.
+// no layer below); that part is skipped. d_inp may be the memory of inp, which is not read after
+// the gradient of the weight is complete.
 template <class T>
 void linear_backward(Tensor<T, 2> d_inp, Tensor<float, 2> d_weight, Tensor<float, 1> d_bias,
                      In<T, 2> d_out, In<T, 2> inp, In<T, 2> weight, Tensor<float, 1> scratch,

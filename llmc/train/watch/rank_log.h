@@ -41,12 +41,12 @@ inline void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
 }
 
 // ranks; comm_bytes that a rank sent, the largest number, and of them comm_bytes_tp in its tensor
-// group and comm_bytes_dp to ranks with the same part of the model (the rest are decisions and
-// times); the means over ranks of the parts of the step, which add up to step_ms: fwd_ms, bwd_ms,
-// comm_ms (the compute stream waited), optimizer_ms, data_ms, other_ms; the parts comm_ms_tp and
-// comm_ms_dp of comm_ms; token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one
-// core), host_mem_mb and gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU
-// gpu_util (percent), gpu_power_w, gpu_temp_c.
+// group and comm_bytes_dp in its other groups (the rest are decisions and times); the means over
+// ranks of the parts of the step, which add up to step_ms: fwd_ms, bwd_ms, comm_ms (the compute
+// stream waited), optimizer_ms, data_ms, other_ms; the parts comm_ms_tp and comm_ms_dp of comm_ms;
+// token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one core), host_mem_mb and
+// gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU gpu_util (percent),
+// gpu_power_w, gpu_temp_c.
 inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   LogRecord line;
   line.emplace_back("ranks", std::ssize(numbers.ranks()));

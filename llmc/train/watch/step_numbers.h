@@ -19,7 +19,8 @@ struct StepNumbers {
   std::int64_t stop = 0;         // StopAgreement::own()
   std::uint64_t token_hash = 0;  // StepResult::token_hash
   std::int64_t comm_bytes = 0;   // that the rank sent since the step before
-  // Of them, those in its tensor group, and those to ranks with the same part of the model.
+  // Of them, those in its tensor group, and those in its other groups: of the gradients, the
+  // weights, the norm and the loss, and of the values of files.
   std::int64_t tensor_bytes = 0, data_bytes = 0;
   double step_ms = 0;
   PhaseTimes phases{};
