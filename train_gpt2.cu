@@ -103,9 +103,11 @@ RunFacts facts_of(const Request& request, const DataSource& source,
 // " x 4 ranks", as a factor of the tokens per step; empty for one rank.
 std::string ranks_text(const RunConfig& run) {
   if (run.ranks.ranks == 1) return {};
-  const std::string factor = " x " + std::to_string(run.data_ranks());
+  const std::int64_t count = run.data_ranks();
+  const std::string factor = " x " + std::to_string(count);
   if (run.ranks.tp == 1) return factor + " ranks";
-  return factor + " data-parallel ranks, each of " + std::to_string(run.ranks.tp) + " tensor ranks";
+  return factor + (count == 1 ? " data-parallel rank of " : " data-parallel ranks, each of ") +
+         std::to_string(run.ranks.tp) + " tensor ranks";
 }
 
 // Prints the model and the run. `windows` is the number of training windows.

@@ -217,11 +217,13 @@ TEST_SUITE("parameters") {
     const ParameterTable table(config_from_name("d12"));
     CHECK(rows(table.find("wte.weight"), 2, 25216) == Sizes{25216, 25041});
     CHECK(rows(table.find("wte.weight"), 4, 12672) == Sizes{12672, 12672, 12672, 12241});
-    // A vocabulary of fewer than 128 tokens per rank is padded to a multiple of 8.
+    // If a multiple of 128 would leave ranks without tokens, it is a multiple of 8.
     const ParameterTable tiny(small_config(8, 8, 17)), short_last(small_config(2, 8, 127));
     CHECK(rows(tiny.find("wte.weight"), 8, 8) == Sizes{8, 8, 1, 0, 0, 0, 0, 0});
     CHECK(rows(tiny.find("wte.weight"), 1, 128) == Sizes{17});
     CHECK(rows(short_last.find("wte.weight"), 2, 64) == Sizes{64, 63});
+    CHECK(rows(embedding(1025, 128, 8), 8, 136) == Sizes{136, 136, 136, 136, 136, 136, 136, 73});
+    CHECK(rows(embedding(1025, 128, 8), 2, 640) == Sizes{640, 385});
   }
 
   TEST_CASE("tensor ranks have equal offsets, and equal copies come last in a block") {

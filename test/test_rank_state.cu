@@ -260,6 +260,17 @@ TEST_SUITE("rank state") {
     CHECK(fit_hint<bf16>(model, shape, context, bytes_at(2) - 1) == "use --zero 3, which fits");
     CHECK(fit_hint<bf16>(model, shape, context, bytes_at(3) - 1) ==
           "use --zero 3 and --batch-size 1, which fits; --grad-accum keeps the global batch large");
+
+    Context tensor({}, Ranks(make_mesh(4, 2, 2), 0));
+    shape.zero_stage = 3;
+    const auto bytes_with = [&](bool sequence_parallel) {
+      RunShape other = shape;
+      other.sequence_parallel = sequence_parallel;
+      return memory_of<bf16>(model, other, tensor);
+    };
+    CHECK(bytes_with(true) < bytes_with(false));
+    CHECK(fit_hint<bf16>(model, shape, tensor, bytes_with(true)) ==
+          "use --sequence-parallel, which fits");
   }
 
   TEST_CASE("memory and traffic of real models follow the table of parallel/README.md") {

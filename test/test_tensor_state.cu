@@ -15,6 +15,7 @@
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/plan_text.h"
 #include "llmc/train/watch/replica_check.h"
+#include "llmc/train/watch/step_numbers.h"
 #include "test/rank_rig.h"
 #include "test/write_file.h"
 
@@ -111,7 +112,9 @@ Run run_under(const StateLayout& layout, std::int64_t vocabulary, int steps,
     std::vector<std::int64_t> hash = {0};
     for (const StepResult& step : train(rank, samples_below(vocabulary), steps, position)) {
       own.losses.push_back(step.loss);
-      hash[0] += static_cast<std::int64_t>(step.token_hash);
+      if (rank.engine.context().ranks.first_of_tensor_group()) {
+        hash[0] += static_cast<std::int64_t>(step.token_hash);
+      }
     }
     rank.exchange.sum(hash);
     position.step += steps;
@@ -255,6 +258,22 @@ TEST_SUITE("tensor state") {
         });
       }
     }
+  }
+
+  TEST_CASE("ranks of a tensor group that read different tokens end the run") {
+    if (tiny_shapes()) return;
+    const std::string error = complaint([] {
+      on_ranks<float>({4, 2}, kVocabulary, [](Rank<float>& rank) {
+        const Mesh& mesh = rank.engine.context().ranks.mesh();
+        const auto numbers_of = [&](std::uint64_t hash) {
+          return RankNumbers(rank.exchange, {.token_hash = hash}, mesh).token_hash();
+        };
+        const int number = rank.exchange.rank();
+        CHECK(numbers_of(number < 2 ? 10 : 20) == 30);
+        numbers_of(number == 3 ? 21 : 20);
+      });
+    });
+    CHECK(contains(error, "ranks 2 and 3, of one tensor group, have read different tokens"));
   }
 
   TEST_CASE("all ranks skip an update that overflows on any of them, and lower the loss scale") {

@@ -41,7 +41,7 @@ class Ranks {
   int data_rank() const { return mesh_.data_rank(rank_); }
   // Whether this rank stands for its tensor group, whose ranks all have the same samples and
   // losses.
-  bool counts() const { return tensor_rank() == 0; }
+  bool first_of_tensor_group() const { return tensor_rank() == 0; }
 
   // These exist if there are several ranks that are not only planned. The communicators are used
   // only on stream().

@@ -35,7 +35,9 @@ class Decoder {
   Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
       : runner_(runner),
         shape_(validate(shape, runner.config())),
-        cache_(runner.config(), shape.B, shape.capacity, plan) {}
+        cache_(runner.config(), shape.B, shape.capacity, plan) {
+    require(runner.context().tensor.ranks() == 1, "a decoder needs the whole model on its rank");
+  }
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 

@@ -51,8 +51,8 @@ struct Axis {
   bool split = false;  // true if tensor parallelism splits the axis
   // If 1, every rank has the same number of indices; the number of ranks must divide the axis. If
   // larger, every rank stores the same multiple of this number, padding included. The last rank
-  // with indices may have fewer than it stores, and the ranks after it have none. If the axis is
-  // too short to give each of several ranks that many, they store a multiple of kSmallMultiple.
+  // with indices may have fewer than it stores, and the ranks after it have none. Where the
+  // multiple would leave ranks without indices, kSmallMultiple takes its place.
   std::int64_t multiple = 1;
 
   // Returns the rank's part of the axis. Throws if the ranks cannot split it.
@@ -67,19 +67,19 @@ struct Axis {
                std::to_string(place.tensor_ranks) + " tensor-parallel ranks",
            "the number of ranks must divide the " + std::string(axis_text(name)));
     }
-    const std::int64_t stored_size =
-        round_up(ceil_div(size, place.tensor_ranks), multiple_for(place.tensor_ranks));
-    const std::int64_t begin = std::min(size, place.tensor_rank * stored_size);
-    return {begin, std::min(size - begin, stored_size), stored_size};
+    const std::int64_t stored = stored_size(place.tensor_ranks);
+    const std::int64_t begin = std::min(size, place.tensor_rank * stored);
+    return {begin, std::min(size - begin, stored), stored};
   }
 
  private:
   // Keeps rows of logits, of which each rank has one per index, aligned to 16 bytes.
   static constexpr std::int64_t kSmallMultiple = 8;
 
-  std::int64_t multiple_for(std::int64_t tensor_ranks) const {
-    const bool is_short = tensor_ranks > 1 && size < multiple * tensor_ranks;
-    return is_short ? std::min(multiple, kSmallMultiple) : multiple;
+  std::int64_t stored_size(std::int64_t tensor_ranks) const {
+    const std::int64_t even = ceil_div(size, tensor_ranks), stored = round_up(even, multiple);
+    const bool all_have_indices = stored * (tensor_ranks - 1) < size;
+    return all_have_indices ? stored : round_up(even, std::min(multiple, kSmallMultiple));
   }
 };
 

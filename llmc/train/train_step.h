@@ -27,8 +27,7 @@ namespace llmc {
 struct StepResult {
   double loss = 0;  // mean over the targets of the step, on all ranks; NaN if there are none
   std::int64_t targets = 0;
-  std::uint64_t token_hash =
-      0;  // of this rank's windows; 0 if another rank of its tensor group counts
+  std::uint64_t token_hash = 0;  // of this rank's windows, equal in a tensor group
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
   PhaseTimes phases{};         // of this rank
@@ -119,7 +118,7 @@ class TrainStep {
       const std::vector<std::int32_t>& targets = step_batches_.back().prepared.batch.targets;
       count[0] += std::ssize(targets) - std::ranges::count(targets, -1);
     }
-    if (!engine_.context().ranks.counts()) count[0] = 0;
+    if (!engine_.context().ranks.first_of_tensor_group()) count[0] = 0;
     exchange_.sum(count);
     return count[0];
   }
@@ -146,7 +145,7 @@ class TrainStep {
   DeviceBatch next_batch(StepResult& result) {
     const ProfileScope scope("data", engine_.stream());
     const Item item = next_item();
-    add_hash(result, item);
+    result.token_hash += item.hash;
     return engine_.runner().put(item.prepared);
   }
 
@@ -160,11 +159,7 @@ class TrainStep {
   // No token of the step has a target: there is nothing to learn.
   void skip_micro_batches(StepResult& result) {
     result.loss = std::numeric_limits<double>::quiet_NaN();
-    while (!step_batches_.empty()) add_hash(result, next_item());
-  }
-
-  void add_hash(StepResult& result, const Item& item) const {
-    if (engine_.context().ranks.counts()) result.token_hash += item.hash;
+    while (!step_batches_.empty()) result.token_hash += next_item().hash;
   }
 
   const RunConfig& config_;

@@ -42,6 +42,11 @@ std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& c
   const std::string zero = candidate.zero_stage > shape.zero_stage
                                ? "--zero " + std::to_string(candidate.zero_stage) + " and "
                                : "";
+  candidate.sequence_parallel = context.ranks.mesh().tensor_ranks > 1;
+  if (candidate.sequence_parallel && !shape.sequence_parallel && fits()) {
+    return "use " + zero + "--sequence-parallel, which fits";
+  }
+  candidate.sequence_parallel = shape.sequence_parallel;
   candidate.logits_rows = RunShape{}.logits_rows;
   if (candidate.chunk_rows() < shape.chunk_rows() && fits()) {
     return "use " + zero + "--logits-rows " + std::to_string(candidate.logits_rows) +

@@ -52,7 +52,7 @@ class Reporter {
                     .step_ms = 1e3 * seconds,
                     .phases = result.phases};
     set_usage(own, usage);
-    const RankNumbers numbers(exchange_, own);
+    const RankNumbers numbers(exchange_, own, ranks_.mesh());
     stop.settle(numbers.stops());
     report_skipped(position.step, result);
     progress_.step(record(position, result, numbers, usage));

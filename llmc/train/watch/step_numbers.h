@@ -6,10 +6,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "llmc/comm/exchange.h"
+#include "llmc/comm/mesh.h"
 #include "llmc/device/phase_clock.h"
 
 namespace llmc {
@@ -37,8 +39,9 @@ inline std::int64_t step_exchange_bytes(std::int64_t N) {
 // The numbers of all ranks.
 class RankNumbers {
  public:
-  // All ranks call this together.
-  RankNumbers(Exchange& exchange, const StepNumbers& own) {
+  // All ranks call this together. Throws on all of them if ranks of a tensor group have read
+  // different tokens.
+  RankNumbers(Exchange& exchange, const StepNumbers& own, const Mesh& mesh = {}) : mesh_(mesh) {
     using Words = std::array<std::int64_t, sizeof(StepNumbers) / sizeof(std::int64_t)>;
     static_assert(std::is_trivially_copyable_v<StepNumbers>);
     const auto words = std::bit_cast<Words>(own);
@@ -49,6 +52,7 @@ class RankNumbers {
       std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), words.size(), of_rank.begin());
       ranks_.push_back(std::bit_cast<StepNumbers>(of_rank));
     }
+    require_equal_tokens();
   }
 
   const std::vector<StepNumbers>& ranks() const { return ranks_; }
@@ -58,9 +62,12 @@ class RankNumbers {
     for (const StepNumbers& rank : ranks_) all.push_back(rank.stop);
     return all;
   }
+  // Of the windows of the step.
   std::uint64_t token_hash() const {
     std::uint64_t sum = 0;
-    for (const StepNumbers& rank : ranks_) sum += rank.token_hash;
+    for (std::size_t rank = 0; rank < ranks_.size(); rank += tensor_ranks()) {
+      sum += ranks_[rank].token_hash;
+    }
     return sum;
   }
   template <class Number>
@@ -83,6 +90,19 @@ class RankNumbers {
   }
 
  private:
+  std::size_t tensor_ranks() const { return static_cast<std::size_t>(mesh_.tensor_ranks); }
+
+  void require_equal_tokens() const {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const std::size_t first = rank / tensor_ranks() * tensor_ranks();
+      if (ranks_[rank].token_hash == ranks_[first].token_hash) continue;
+      fail("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
+               ", of one tensor group, have read different tokens",
+           "give all ranks the same files and flags");
+    }
+  }
+
+  Mesh mesh_;
   std::vector<StepNumbers> ranks_;
 };
 
