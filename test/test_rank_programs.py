@@ -171,7 +171,10 @@ BUSY = {
 
 def expect_interrupted(program, process, log, text):
     """The run ends with code 0 after it saved its last step. Returns its messages."""
-    messages = text + process.communicate(timeout=SECONDS_TO_END)[1]
+    try:
+        messages = text + process.communicate(timeout=SECONDS_TO_END)[1]
+    finally:
+        process.kill()  # a run that did not end
     expect(process.returncode == 0, f"exit code {process.returncode}: {messages[-800:]}")
     saved = re.search(r"interrupted by SIG\w+ after step (\d+): saved \w+/step_(\d+)", messages)
     expect(saved and int(saved[1]) == int(saved[2]), messages[-800:])

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 RUN = Path(__file__).resolve().parent.parent / "run.sh"
-# Of losses and of gradient norms. In bf16 one rank itself is 1e-3 and 1e-2 from fp32.
+# The bounds for losses and for gradient norms. In bf16 one rank itself is 1e-3 and 1e-2 from fp32.
 TOLERANCE = {"fp32": (2e-6, 2e-6), "bf16": (2 ** -9, 2 ** -7)}
 STEPS = {"fp32": 5, "bf16": 20}
 BATCHES = 8  # micro-batches of a step
