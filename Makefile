@@ -305,9 +305,9 @@ $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
-# nccl_ranks finds the test double of NCCL in place of its header.
-$(HOST)/nccl_ranks: private MPI_FLAGS += -Itest/nccl_double
-# Part of suite mpi_ranks. It trains tiny models for two steps: compiling takes longer.
+# These programs find the test double of NCCL in place of its header.
+$(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
+# Part of suites mpi_ranks and nccl_ranks. It trains tiny models for two steps: compiling takes longer.
 $(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH)
 $(HOST)/mpi_training: private MPI_LIBS += $(HOST_LIBS)
 $(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands | $(CHECKED_TEST)
@@ -407,7 +407,7 @@ TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
-                     $(if $(filter mpi_ranks,$(SUITE)),mpi_training))))
+                     $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.

@@ -1,30 +1,60 @@
-// Trains on several ranks and prints a checksum of losses, norms, weights and moments;
-// test_mpi_ranks.py compares ranks of MPI with ranks as threads.
+// Trains on several ranks and prints a checksum of losses, norms, weights and moments. Ranks are
+// threads, or processes that communicate by MPI or by the test double of NCCL (test/nccl_double);
+// test_mpi_ranks.py and test_nccl_ranks.py compare them.
 //
-//   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES [threads]
+//   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL VOCABULARY BACKEND
+//
+// MICRO_BATCHES are per data rank; SEQUENCE_PARALLEL is 0 or 1; BACKEND is threads, mpi or nccl.
 #define DOCTEST_CONFIG_IMPLEMENT  // rank_rig.h uses helpers of doctest tests
-#include <bit>
-#include <cstdlib>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/base/checksum.h"
-#include "llmc/comm/open_world.h"
+#include "llmc/comm/mpi_bootstrap.h"
+#include "llmc/comm/mpi_world.h"
+#include "llmc/comm/nccl_world.h"
 #include "llmc/comm/thread_ranks.h"
+#include "test/nccl_double/double.h"
 #include "test/rank_rig.h"
 
 namespace {
 
 using namespace llmc_test;
 
+// Sequences whose tokens are from the whole vocabulary, so that every tensor rank has targets in
+// its slice of the head.
+SampleSource samples_of(std::int64_t vocabulary) {
+  const auto factor = static_cast<std::int32_t>(vocabulary / kVocabulary);
+  return {[factor](std::int64_t first, std::int64_t B) {
+    Batch batch = random_batch(first, B);
+    for (std::int32_t& token : batch.inputs) token *= factor;
+    for (std::int32_t& token : batch.targets) token *= factor;
+    return batch;
+  }};
+}
+
+RunConfig config_of(const Mesh& mesh, int zero, std::int64_t micro_batches, bool sequence_parallel,
+                    std::int64_t vocabulary) {
+  RunConfig config = run_config(mesh, zero, micro_batches);
+  config.shape.heads = std::max<std::int64_t>(config.shape.heads, mesh.tensor_ranks);
+  config.shape.channels = 8 * config.shape.heads;
+  config.shape.vocabulary = vocabulary;
+  config.ranks.sequence_parallel = sequence_parallel;
+  return config;
+}
+
 void train_and_print(World& world, const RunConfig& config) {
   Rank<float> rank(world, config);
   Checksum sum;
-  for (const StepResult& step : train(rank, {random_batch}, 2)) {
+  for (const StepResult& step : train(rank, samples_of(config.shape.vocabulary), 2)) {
     const double numbers[] = {step.loss, static_cast<double>(step.optimizer.gradient_norm)};
     sum.add(std::as_bytes(std::span(numbers)));
   }
@@ -33,20 +63,34 @@ void train_and_print(World& world, const RunConfig& config) {
   if (world.rank() == 0) std::cout << checksum_text(sum.value()) << std::endl;
 }
 
+std::unique_ptr<World> open_processes(const std::string& backend) {
+  auto mpi = std::make_unique<MpiBootstrap>();
+  if (backend == "mpi") return std::make_unique<MpiWorld>(std::move(mpi));
+  require(backend == "nccl", "unknown backend '" + backend + "'");
+  return std::make_unique<NcclWorld>(std::move(mpi), std::chrono::minutes(1));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   std::unique_ptr<World> world;
   try {
-    require(count >= 5, "usage: mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES [threads]");
-    const auto number = [&](int i) { return std::atoi(arguments[i]); };
-    const RunConfig config = run_config(make_mesh(number(1), number(3)), number(2), number(4));
-    if (count > 5) {
+    require(count == 9,
+            "usage: mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL "
+            "VOCABULARY threads|mpi|nccl");
+    const auto number = [&](int i) { return std::stoi(arguments[i]); };
+    const std::string backend = arguments[8];
+    const RunConfig config = config_of(make_mesh(number(1), number(3), number(5)), number(2),
+                                       number(4), number(6) == 1, number(7));
+    if (backend == "threads") {
       run_thread_ranks(number(1), [&](World& threads) { train_and_print(threads, config); });
       return 0;
     }
-    world = open_world(process_info_from_environment());
+    world = open_processes(backend);
     train_and_print(*world, config);
+    const nccl_double::Double& nccl = nccl_double::Double::instance();
+    require(nccl.misuses == 0 && nccl.aborted == 0 && (nccl.calls > 0) == (backend == "nccl"),
+            nccl_double::report());
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "mpi_training: " << error.what() << std::endl;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests ranks as processes: starts test/mpi_ranks.cu with scripts/run.sh.
+"""Tests ranks as processes: starts test/mpi_ranks.cu and test/mpi_training.cu with scripts/run.sh.
 
     python3 test/test_mpi_ranks.py build/host [PATTERN]
 
@@ -48,14 +48,25 @@ def test_collectives_of_several_processes(program):
         expect(result.returncode == 0 and result.stdout == f"{ranks} ranks\n", (ranks, result))
 
 
-def test_training_has_the_bits_of_ranks_as_threads(program):
+def expect_equal_training(program, backend, layouts):
+    """Ranks of the backend compute the bits of ranks as threads. A layout: ranks, --zero, --shard-group, micro-batches,
+    --tp, --sequence-parallel, vocabulary."""
     training = Program(program.binary.with_name("mpi_training"))
-    # Ranks, --zero, --shard-group, micro-batches: one mpirun per number of ranks.
-    for layout in ((2, 3, 2, 3), (3, 1, 3, 1), (4, 2, 2, 3), (5, 0, 5, 1), (8, 3, 4, 1)):
-        result = training.run(layout[0], *layout)
+    for layout in layouts:
+        result = training.run(layout[0], *layout, backend)  # one mpirun per layout
         expect(result.returncode == 0, result)
         threads = training.start([training.binary, *layout, "threads"])
         expect(len(result.stdout.strip()) == 16 and result.stdout == threads.stdout, (layout, result, threads))
+
+
+def test_training_has_the_bits_of_ranks_as_threads(program):
+    expect_equal_training(program, "mpi", [(ranks, *more, 1, 0, 31) for ranks, *more in (
+        (2, 3, 2, 3), (3, 1, 3, 1), (4, 2, 2, 3), (5, 0, 5, 1), (8, 3, 4, 1))])
+
+
+def test_training_of_tensor_ranks_has_the_bits_of_ranks_as_threads(program):
+    expect_equal_training(program, "mpi", [(2, 0, 1, 2, 2, 0, 31), (3, 0, 1, 2, 3, 1, 31), (4, 1, 2, 1, 2, 1, 31),
+                                           (4, 3, 1, 2, 4, 0, 50257), (6, 2, 3, 1, 2, 0, 31), (8, 3, 2, 1, 4, 1, 31)])
 
 
 def test_an_error_of_one_rank_ends_all(program):

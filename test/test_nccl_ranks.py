@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the NCCL backend on a test double of NCCL: starts test/nccl_ranks.cu with mpirun.
+"""Tests the NCCL backend on a test double of NCCL: starts test/nccl_ranks.cu and test/mpi_training.cu with mpirun.
 
     python3 test/test_nccl_ranks.py build/host [PATTERN]
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from runner import expect, run_tests  # noqa: E402
-from test_mpi_ranks import Program  # noqa: E402
+from test_mpi_ranks import Program, expect_equal_training  # noqa: E402
 
 
 def tcp():
@@ -39,6 +39,11 @@ def test_collectives_equal_those_of_the_other_backends(program):
 def test_collectives_of_ranks_that_tcp_connects(program):
     result = program.run(4, "collectives", LLMC_TINY="1", **tcp())
     expect(result.returncode == 0 and result.stdout == "4 ranks\n", result)
+
+
+def test_training_of_tensor_ranks_has_the_bits_of_ranks_as_threads(program):
+    expect_equal_training(program, "nccl", [(2, 0, 1, 2, 2, 1, 31), (4, 1, 2, 1, 2, 0, 31), (4, 3, 1, 2, 4, 1, 31),
+                                            (8, 3, 2, 1, 2, 1, 31)])
 
 
 def test_calls_that_stay_in_progress_are_polled_until_they_are_complete(program):

@@ -103,21 +103,37 @@ def test_ranks_compute_the_run_of_one_rank(program):
             expect(messages.count(f"\n{text}") + messages.startswith(text) == 1, f"'{text}' is not there once: {messages}")
 
 
+def bytes_of(plan, line):
+    return int(re.findall(rf"  {line}: (\d+) bytes", plan)[-1])
+
+
 def test_a_step_s_parts_add_up_and_its_bytes_are_those_of_the_dry_run(program):
-    for ranks, zero, dtype in ((2, 1, "bf16"), (3, 2, "fp32"), (8, 3, "fp32")):
-        run = [*TRAIN, "--steps", 3, "--grad-accum", 2, "--zero", zero, "--dtype", dtype]
-        log = f"{ranks}.jsonl"
+    tensor = ["--tp", 2]
+    for ranks, zero, dtype, more in ((2, 1, "bf16", []), (3, 2, "fp32", []), (8, 3, "fp32", []), (2, 0, "fp32", tensor),
+                                     (4, 3, "bf16", [*tensor, "--sequence-parallel"])):
+        run = [*TRAIN, "--steps", 3, "--grad-accum", 2, "--zero", zero, "--dtype", dtype, *more]
+        log = f"{ranks}{more}.jsonl"
         messages = mpirun(program, ranks, *run, "--log", log)[1]
-        plan = program.run(*run, "--dry-run", "--ranks", ranks)
-        bytes_of_step = int(re.findall(r"in all: (\d+) bytes", plan.stdout)[-1])
+        plan = program.run(*run, "--dry-run", "--ranks", ranks).stdout
+        decisions = bytes_of(plan, "decisions and times")
+        activations = bytes_of(plan, "activations, to tensor ranks") + \
+            bytes_of(plan, "gradients and norm, to tensor ranks") if more else 0
         for line in steps(program, log)[1:]:
             parts = [line[f"{part}_ms"] for part in ("fwd", "bwd", "comm", "optimizer", "data", "other")]
             expect(close(sum(parts), line["step_ms"], 1e-9) and min(parts) >= 0, line)
-            expect(line["ranks"] == ranks and line["comm_bytes"] == bytes_of_step, (line, plan.stdout))
+            waits = [line["comm_ms_tp"], line["comm_ms_dp"]]
+            expect(close(sum(waits), line["comm_ms"], 1e-9) and min(waits) >= 0, line)
+            expect((line["comm_ms_tp"] > 0) == bool(more), line)
+            expect(line["ranks"] == ranks and line["comm_bytes"] == bytes_of(plan, "in all"), (line, plan))
+            expect(line["comm_bytes_tp"] == activations, (line, plan))
+            expect(line["comm_bytes_tp"] + line["comm_bytes_dp"] + decisions == line["comm_bytes"], (line, plan))
             expect(line["host_mem_mb"] >= line["host_mem_mb_max"] > 0, line)
-        in_all = re.search(r"in all: \d+ bytes \(([0-9.]+ MiB)\)", plan.stdout)[1]
+        in_all = re.search(r"in all: \d+ bytes \(([0-9.]+ MiB)\)", plan)[1]
         expect(f"{ranks} ranks on this device, each with " in messages and f"in all {in_all}\n" in messages,
-               (messages, plan.stdout))
+               (messages, plan))
+    program.run(*TRAIN, "--steps", 2, "--log", "one.jsonl")
+    for line in steps(program, "one.jsonl"):
+        expect([line[f"comm_{part}"] for part in ("bytes", "bytes_tp", "bytes_dp", "ms", "ms_tp", "ms_dp")] == [0] * 6, line)
 
 
 def test_a_checkpoint_resumes_with_other_ranks_and_stages(program):
@@ -155,7 +171,10 @@ BUSY = {
 
 def expect_interrupted(program, process, log, text):
     """The run ends with code 0 after it saved its last step. Returns its messages."""
-    messages = text + process.communicate(timeout=SECONDS_TO_END)[1]
+    try:
+        messages = text + process.communicate(timeout=SECONDS_TO_END)[1]
+    finally:
+        process.kill()  # a run that did not end
     expect(process.returncode == 0, f"exit code {process.returncode}: {messages[-800:]}")
     saved = re.search(r"interrupted by SIG\w+ after step (\d+): saved \w+/step_(\d+)", messages)
     expect(saved and int(saved[1]) == int(saved[2]), messages[-800:])
