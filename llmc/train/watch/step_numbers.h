@@ -62,7 +62,7 @@ class RankNumbers {
     for (const StepNumbers& rank : ranks_) all.push_back(rank.stop);
     return all;
   }
-  // Of the windows of the step.
+  // The hash of the step's windows (token_hash.h).
   std::uint64_t token_hash() const {
     std::uint64_t sum = 0;
     for (std::size_t rank = 0; rank < ranks_.size(); rank += tensor_ranks()) {
