@@ -227,6 +227,24 @@ TEST_SUITE("tensor state") {
     }
   }
 
+  TEST_CASE_TEMPLATE("weights of files have the same bits under every layout", T, float, bf16) {
+    if (tiny_shapes()) return;
+    const TemporaryDirectory folder;
+    run_under<float>({}, kVocabulary, 1, {}, folder.path());
+    const auto saved = folder.path() / checkpoint_name(1);
+    std::vector<float> one;
+    for (const StateLayout& layout : state_layouts()) {
+      CAPTURE(layout.text());
+      on_ranks<T>(layout, kVocabulary, [&](Rank<T>& rank) {
+        load_weights(saved, rank.state(), rank.stream());
+        const std::vector<float> kept = kept_values(rank.state(), rank.stream());
+        if (!rank.exchange.first()) return;
+        if (one.empty()) one = kept;
+        CHECK(same_bits(kept, one));
+      });
+    }
+  }
+
   TEST_CASE("losses and logits of evaluations are those of one rank, for any number of rows") {
     if (tiny_shapes()) return;
     for (const std::int64_t vocabulary : {17, 300}) {
