@@ -15,10 +15,10 @@ import signal
 import subprocess
 import sys
 
-from runner import expect
+from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
 from test_exchange_programs import transformers
-from test_programs import read_safetensors, run_program_tests
+from test_programs import ROOT, read_safetensors, run_program_tests
 from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, mpirun,
                                 require_mpi, steps)
 
@@ -230,6 +230,17 @@ def test_an_error_on_one_tensor_rank_ends_all_and_is_printed_once(program):
     # All ranks meet this error.
     messages = mpirun(program, 2, *MODEL, "--tp", 2, "--steps", 2, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, code=1)[1]
     expect(messages.count("updates in a row were skipped") == 1 and "rank 0: 1 updates" in messages, messages)
+
+
+def test_the_table_of_meshes(program):
+    require_mpi(program)
+    if not LONG:
+        raise Skip("only with LLMC_LONG=1")
+    result = subprocess.run([sys.executable, ROOT / "dev/mesh_losses.py", "text.txt", "--program", program.binary, "--steps", "3",
+                             "--layers", "1", "--channels", "64"], cwd=program.folder, text=True, capture_output=True, check=False)
+    rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines()[2:]]
+    expect(result.returncode == 0 and len(rows) == 10, result)
+    expect(max(float(number) for row in rows for number in row[5:]) <= 2e-6, result.stdout)
 
 
 if __name__ == "__main__":
