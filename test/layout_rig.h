@@ -9,28 +9,13 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "test/layouts.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
 
 namespace llmc_test {
 
 using namespace llmc;
-
-struct Layout {
-  int ranks = 1, stage = 0, shard_ranks = 1;
-  std::int64_t micro_batches = 1;  // per data rank
-  int tensor_ranks = 1;
-  bool sequence_parallel = false;
-
-  Mesh mesh() const { return make_mesh(ranks, shard_ranks, tensor_ranks); }
-  std::string text() const {
-    return std::to_string(ranks) + " ranks, stage " + std::to_string(stage) + ", shard groups of " +
-           std::to_string(shard_ranks) + ", " + std::to_string(micro_batches) + " micro-batches" +
-           (tensor_ranks == 1 ? "" : ", " + std::to_string(tensor_ranks) + " tensor ranks") +
-           (sequence_parallel ? ", sequence parallel" : "");
-  }
-  std::int64_t batches() const { return mesh().data_ranks() * micro_batches; }
-};
 
 struct LayoutOptions {
   std::int64_t vocabulary = 211, steps = 1;

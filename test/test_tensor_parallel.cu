@@ -64,38 +64,10 @@ Case make_case(const Layout& layout, std::int64_t vocabulary, int number) {
   return c;
 }
 
-// Every number of tensor ranks over 2, 4, 6 and 8 ranks, every stage and shard group, with and
-// without sequence parallelism.
-std::vector<Layout> all_layouts() {
-  std::vector<Layout> all;
-  for (const int ranks : {2, 4, 6, 8}) {
-    for (int tensor_ranks = 2; tensor_ranks <= ranks; ++tensor_ranks) {
-      if (ranks % tensor_ranks != 0) continue;
-      const int data_ranks = ranks / tensor_ranks;
-      for (const int stage : {0, 1, 2, 3}) {
-        for (int shard_ranks = 1; shard_ranks <= data_ranks; ++shard_ranks) {
-          // Stage 0 shards nothing, the others have at least two shards if there are data ranks.
-          const bool has_shards = shard_ranks > 1 || data_ranks == 1;
-          if (data_ranks % shard_ranks != 0 || (stage == 0 ? shard_ranks > 1 : !has_shards))
-            continue;
-          for (const bool sequence_parallel : {false, true}) {
-            all.push_back({.ranks = ranks,
-                           .stage = stage,
-                           .shard_ranks = shard_ranks,
-                           .tensor_ranks = tensor_ranks,
-                           .sequence_parallel = sequence_parallel});
-          }
-        }
-      }
-    }
-  }
-  return all;
-}
-
 // All layouts, each with 2 to 4 micro-batches.
 std::vector<Case> all_cases(std::int64_t vocabulary) {
   std::vector<Case> all;
-  for (Layout layout : all_layouts()) {
+  for (Layout layout : tensor_layouts()) {
     const auto number = static_cast<int>(all.size());
     layout.micro_batches = 2 + number % 3;
     all.push_back(make_case(layout, vocabulary, number));
@@ -106,7 +78,7 @@ std::vector<Case> all_cases(std::int64_t vocabulary) {
 // All layouts with every number of micro-batches, with and without dropout and masked targets.
 std::vector<Case> all_combinations() {
   std::vector<Case> all;
-  for (Layout layout : all_layouts()) {
+  for (Layout layout : tensor_layouts()) {
     for (const int number : {0, 1, 2, 3}) {
       for (layout.micro_batches = 2; layout.micro_batches <= 4; ++layout.micro_batches) {
         all.push_back(make_case(layout, 211, number + 4 * static_cast<int>(all.size() % 35)));
@@ -211,7 +183,7 @@ void compare_cases(const std::vector<Case>& cases) {
 
 TEST_SUITE("tensor parallel") {
   TEST_CASE("every layout with tensor ranks trains like one rank") {
-    CHECK(all_layouts().size() == 78);
+    CHECK(tensor_layouts().size() == 78);
     const std::vector<Case> odd = odd_vocabularies();
     CHECK(odd.size() == 24);
     if (tiny_shapes()) return;
@@ -233,7 +205,7 @@ TEST_SUITE("tensor parallel") {
     // Tensor ranks, whether rows are spread, shards, and whether each micro-batch is reduced alone.
     std::map<std::tuple<int, int, bool, int, bool>, Results> with_order;
     std::int64_t num_equal = 0;
-    for (Layout layout : all_layouts()) {
+    for (Layout layout : tensor_layouts()) {
       if (!long_run() && layout.ranks != 4 && (sizeof(T) != 4 || layout.ranks != 8)) continue;
       CAPTURE(layout.text());
       layout.micro_batches = 2;
@@ -262,7 +234,7 @@ TEST_SUITE("tensor parallel") {
   TEST_CASE(
       "spreading rows changes no bit of the first loss and of gradients of split parameters") {
     if (tiny_shapes()) return;
-    for (Layout layout : all_layouts()) {
+    for (Layout layout : tensor_layouts()) {
       if (layout.sequence_parallel || layout.ranks != 6) continue;
       CAPTURE(layout.text());
       const LayoutOptions options{
@@ -283,7 +255,7 @@ TEST_SUITE("tensor parallel") {
 
   TEST_CASE("clipping at half of the true norm gives the weights of one rank") {
     if (tiny_shapes()) return;
-    for (Layout layout : all_layouts()) {
+    for (Layout layout : tensor_layouts()) {
       if (!long_run() && (layout.ranks != 6 || layout.stage % 2 == 0)) continue;
       layout.micro_batches = 2;
       Case c = make_case(layout, 211, 2);
@@ -331,7 +303,7 @@ TEST_SUITE("tensor parallel") {
 
   TEST_CASE("with the default eps, the first step is that of one rank") {
     if (tiny_shapes()) return;
-    for (Layout layout : all_layouts()) {
+    for (Layout layout : tensor_layouts()) {
       if (!long_run() && (layout.ranks != 8 || layout.stage % 2 == 1)) continue;
       layout.micro_batches = 2;
       Case c = make_case(layout, 211, 1);

@@ -9,6 +9,7 @@
 #include "llmc/comm/thread_ranks.h"
 #include "llmc/parallel/step_traffic.h"
 #include "llmc/train/run/plan_text.h"
+#include "test/layouts.h"
 #include "test/rank_rig.h"
 
 using namespace llmc;
@@ -16,40 +17,8 @@ using namespace llmc_test;
 
 namespace {
 
-struct PlanLayout {
-  int ranks, tensor_ranks, zero, shard_ranks;
-  bool sequence_parallel;
-
-  std::string text() const {
-    return std::to_string(ranks) + " ranks, " + std::to_string(tensor_ranks) +
-           " tensor ranks, stage " + std::to_string(zero) + ", shard groups of " +
-           std::to_string(shard_ranks) + (sequence_parallel ? ", sequence parallel" : "");
-  }
-};
-
-// Every stage and shard group of every number of tensor ranks over 2, 4, 6 and 8 ranks.
-std::vector<PlanLayout> plan_layouts() {
-  std::vector<PlanLayout> all;
-  for (const int ranks : {2, 4, 6, 8}) {
-    for (int tensor_ranks = 2; tensor_ranks <= ranks; ++tensor_ranks) {
-      if (ranks % tensor_ranks != 0) continue;
-      const int data_ranks = ranks / tensor_ranks;
-      for (int shards = 1; shards <= data_ranks; ++shards) {
-        if (data_ranks % shards != 0) continue;
-        for (const int zero : {0, 1, 2, 3}) {
-          for (const bool sequence_parallel : {false, true}) {
-            all.push_back({ranks, tensor_ranks, zero, shards, sequence_parallel});
-          }
-        }
-      }
-    }
-  }
-  return all;
-}
-
-RunConfig config_of(const PlanLayout& layout, std::int64_t micro_batches) {
-  RunConfig config = run_config(make_mesh(layout.ranks, layout.shard_ranks, layout.tensor_ranks),
-                                layout.zero, micro_batches);
+RunConfig config_of(const Layout& layout, std::int64_t micro_batches) {
+  RunConfig config = run_config(layout.mesh(), layout.stage, micro_batches);
   config.shape.heads = layout.tensor_ranks % 3 == 0 ? 6 : 8;
   config.shape.channels = 8 * config.shape.heads;
   config.shape.layers = 2;
@@ -145,7 +114,7 @@ TEST_SUITE("tensor plan") {
 
   TEST_CASE("real ranks reserve the memory of the plan") {
     if (tiny_shapes()) return;
-    for (const PlanLayout& layout : plan_layouts()) {
+    for (const Layout& layout : tensor_layouts()) {
       if (layout.ranks > 4) continue;
       CAPTURE(layout.text());
       const RunConfig config = config_of(layout, 2);
@@ -168,9 +137,7 @@ TEST_SUITE("tensor plan") {
 
   TEST_CASE("ranks send the bytes of the formulae, per dimension and collective") {
     if (tiny_shapes()) return;
-    for (const PlanLayout& layout : plan_layouts()) {
-      if (layout.zero > 0 && layout.shard_ranks == 1 && layout.ranks > layout.tensor_ranks)
-        continue;
+    for (const Layout& layout : tensor_layouts()) {
       for (const std::int64_t micro_batches : {1, 3}) {
         CAPTURE(layout.text());
         CAPTURE(micro_batches);
@@ -194,8 +161,8 @@ TEST_SUITE("tensor plan") {
 
   TEST_CASE("evaluations and samples send the bytes of the formulae") {
     if (tiny_shapes()) return;
-    for (const PlanLayout& layout : plan_layouts()) {
-      if (layout.zero != 0) continue;
+    for (const Layout& layout : tensor_layouts()) {
+      if (layout.stage != 0) continue;
       CAPTURE(layout.text());
       const RunConfig config = config_of(layout, 1);
       run_thread_ranks(layout.ranks, [&](World& world) {

@@ -16,6 +16,7 @@
 #include "llmc/train/run/plan_text.h"
 #include "llmc/train/watch/replica_check.h"
 #include "llmc/train/watch/step_numbers.h"
+#include "test/layouts.h"
 #include "test/rank_rig.h"
 #include "test/write_file.h"
 
@@ -24,21 +25,9 @@ using namespace llmc_test;
 
 namespace {
 
-struct StateLayout {
-  int ranks = 1, tensor_ranks = 1, zero = 0, shard_ranks = 1;
-  bool sequence_parallel = false;
-
-  std::string text() const {
-    return std::to_string(ranks) + " ranks, " + std::to_string(tensor_ranks) +
-           " tensor ranks, stage " + std::to_string(zero) + ", shard groups of " +
-           std::to_string(shard_ranks) + (sequence_parallel ? ", sequence parallel" : "");
-  }
-};
-
 // A run of 8 heads, which 2, 4 and 8 tensor ranks can split, with 8 samples per step.
-RunConfig config_of(const StateLayout& layout, std::int64_t vocabulary = kVocabulary) {
-  const Mesh mesh = make_mesh(layout.ranks, layout.shard_ranks, layout.tensor_ranks);
-  RunConfig config = run_config(mesh, layout.zero, 8 / mesh.data_ranks());
+RunConfig config_of(const Layout& layout, std::int64_t vocabulary = kVocabulary) {
+  RunConfig config = run_config(layout.mesh(), layout.stage, 8 / layout.mesh().data_ranks());
   config.shape.vocabulary = vocabulary;
   config.shape.heads = 8;
   config.shape.channels = 64;
@@ -47,19 +36,28 @@ RunConfig config_of(const StateLayout& layout, std::int64_t vocabulary = kVocabu
   return config;
 }
 
-const std::vector<StateLayout>& state_layouts() {
-  static const std::vector<StateLayout> all = {{},
-                                               {2, 2},
-                                               {2, 2, 0, 1, true},
-                                               {4, 2, 1, 2},
-                                               {4, 4, 0, 1, true},
-                                               {4, 2, 3, 2},
-                                               {8, 4, 2, 2, true},
-                                               {8, 8},
-                                               {8, 8, 0, 1, true},
-                                               {8, 2, 3, 4, true},
-                                               {8, 2, 1, 2},
-                                               {4, 1, 3, 4}};
+Layout layout_of(int ranks, int tensor_ranks, int stage = 0, int shard_ranks = 1,
+                 bool sequence_parallel = false) {
+  return {.ranks = ranks,
+          .stage = stage,
+          .shard_ranks = shard_ranks,
+          .tensor_ranks = tensor_ranks,
+          .sequence_parallel = sequence_parallel};
+}
+
+const std::vector<Layout>& state_layouts() {
+  static const std::vector<Layout> all = {layout_of(1, 1),
+                                          layout_of(2, 2),
+                                          layout_of(2, 2, 0, 1, true),
+                                          layout_of(4, 2, 1, 2),
+                                          layout_of(4, 4, 0, 1, true),
+                                          layout_of(4, 2, 3, 2),
+                                          layout_of(8, 4, 2, 2, true),
+                                          layout_of(8, 8),
+                                          layout_of(8, 8, 0, 1, true),
+                                          layout_of(8, 2, 3, 4, true),
+                                          layout_of(8, 2, 1, 2),
+                                          layout_of(4, 1, 3, 4)};
   return all;
 }
 
@@ -82,7 +80,7 @@ SampleSource samples_below(std::int64_t vocabulary) {
 
 // Calls use(rank) on each rank of the layout.
 template <class T, class Use>
-void on_ranks(const StateLayout& layout, std::int64_t vocabulary, const Use& use) {
+void on_ranks(const Layout& layout, std::int64_t vocabulary, const Use& use) {
   run_thread_ranks(layout.ranks, [&](World& world) {
     Rank<T> rank(world, config_of(layout, vocabulary));
     use(rank);
@@ -99,7 +97,7 @@ struct Run {
 // Trains `steps` steps from a checkpoint, or from initial weights if `from` is empty, and saves
 // into `to` unless that is empty.
 template <class T>
-Run run_under(const StateLayout& layout, std::int64_t vocabulary, int steps,
+Run run_under(const Layout& layout, std::int64_t vocabulary, int steps,
               const std::filesystem::path& from, const std::filesystem::path& to,
               const std::string& what = {}) {
   CAPTURE(what);
@@ -135,7 +133,7 @@ bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b
 }
 
 // Trains under A, saves, loads under B, saves again; then continues under B and under one rank.
-void reshard(const StateLayout& a, const StateLayout& b, std::int64_t vocabulary) {
+void reshard(const Layout& a, const Layout& b, std::int64_t vocabulary) {
   CAPTURE(a.text());
   CAPTURE(b.text());
   CAPTURE(vocabulary);
@@ -161,7 +159,7 @@ TEST_SUITE("tensor state") {
     if (tiny_shapes()) return;
     for (const std::int64_t vocabulary : {17, 300}) {
       std::vector<float> one;
-      for (const StateLayout& layout : state_layouts()) {
+      for (const Layout& layout : state_layouts()) {
         CAPTURE(layout.text());
         on_ranks<T>(layout, vocabulary, [&](Rank<T>& rank) {
           const std::vector<float> kept = kept_values(rank.state(), rank.stream());
@@ -176,7 +174,7 @@ TEST_SUITE("tensor state") {
   TEST_CASE("stochastically rounded weights of the same masters have the bits of one rank") {
     if (tiny_shapes()) return;
     std::map<std::string, std::vector<std::uint16_t>> one;
-    for (const StateLayout& layout : state_layouts()) {
+    for (const Layout& layout : state_layouts()) {
       CAPTURE(layout.text());
       on_ranks<bf16>(layout, kVocabulary, [&](Rank<bf16>& rank) {
         TrainingState<bf16>& state = rank.state();
@@ -215,10 +213,11 @@ TEST_SUITE("tensor state") {
     std::mt19937 random(16);
     const auto any = [&] { return state_layouts()[random() % state_layouts().size()]; };
     for (int i = 0; i < (all ? 10 : 3); ++i) {
-      const StateLayout a = any(), b = any();
+      const Layout a = any(), b = any();
       reshard(a, b, kVocabulary);
     }
-    const StateLayout one{}, two{2, 2, 0, 1, true}, four{4, 4}, eight{8, 8, 0, 1, true};
+    const Layout one{}, two = layout_of(2, 2, 0, 1, true), four = layout_of(4, 4);
+    const Layout eight = layout_of(8, 8, 0, 1, true);
     for (const std::int64_t vocabulary : {17, 127, 128, 31123}) {
       if (!all && vocabulary != 17 && vocabulary != 127) continue;
       reshard(one, eight, vocabulary);
@@ -233,7 +232,7 @@ TEST_SUITE("tensor state") {
     run_under<float>({}, kVocabulary, 1, {}, folder.path());
     const auto saved = folder.path() / checkpoint_name(1);
     std::vector<float> one;
-    for (const StateLayout& layout : state_layouts()) {
+    for (const Layout& layout : state_layouts()) {
       CAPTURE(layout.text());
       on_ranks<T>(layout, kVocabulary, [&](Rank<T>& rank) {
         load_weights(saved, rank.state(), rank.stream());
@@ -249,7 +248,7 @@ TEST_SUITE("tensor state") {
     if (tiny_shapes()) return;
     for (const std::int64_t vocabulary : {17, 300}) {
       std::map<std::int64_t, std::vector<float>> losses, logits;
-      for (const StateLayout& layout : state_layouts()) {
+      for (const Layout& layout : state_layouts()) {
         CAPTURE(layout.text());
         on_ranks<float>(layout, vocabulary, [&](Rank<float>& rank) {
           ModelRunner<float>& runner = rank.engine.runner();
@@ -281,7 +280,7 @@ TEST_SUITE("tensor state") {
   TEST_CASE("ranks of a tensor group that read different tokens end the run") {
     if (tiny_shapes()) return;
     const std::string error = complaint([] {
-      on_ranks<float>({4, 2}, kVocabulary, [](Rank<float>& rank) {
+      on_ranks<float>(layout_of(4, 2), kVocabulary, [](Rank<float>& rank) {
         const Mesh& mesh = rank.engine.context().ranks.mesh();
         const auto numbers_of = [&](std::uint64_t hash) {
           return RankNumbers(rank.exchange, {.token_hash = hash}, mesh).token_hash();
@@ -296,7 +295,7 @@ TEST_SUITE("tensor state") {
 
   TEST_CASE("all ranks skip an update that overflows on any of them, and lower the loss scale") {
     if (tiny_shapes()) return;
-    for (const StateLayout& layout : state_layouts()) {
+    for (const Layout& layout : state_layouts()) {
       CAPTURE(layout.text());
       on_ranks<fp16>(layout, kVocabulary, [&](Rank<fp16>& rank) {
         TrainingState<fp16>& state = rank.state();
@@ -325,18 +324,17 @@ TEST_SUITE("tensor state") {
   TEST_CASE("copies of tensor ranks that differ end the run with the ranks and the tensor") {
     if (tiny_shapes()) return;
     struct Fault {
-      StateLayout layout;
+      Layout layout;
       int rank;
       std::string parameter, text;
     };
     for (const Fault& fault :
          {Fault{
               {4, 4}, 2, "h.1.ln_2.weight", "rank 2 and rank 0 differ in the weights of h.1.ln_2"},
-          Fault{{4, 2, 1, 2, true},
-                3,
-                "h.0.mlp.c_fc.weight",
+          Fault{layout_of(4, 2, 1, 2, true), 3, "h.0.mlp.c_fc.weight",
                 "rank 3 and rank 1 differ in the weights of h.0.mlp.c_fc.weight"},
-          Fault{{4, 2, 3, 2}, 3, "wpe.weight", "rank 3 and rank 2 differ in the weights of wpe"}}) {
+          Fault{layout_of(4, 2, 3, 2), 3, "wpe.weight",
+                "rank 3 and rank 2 differ in the weights of wpe"}}) {
       CAPTURE(fault.text);
       const std::string error = complaint([&] {
         on_ranks<float>(fault.layout, kVocabulary, [&](Rank<float>& rank) {
