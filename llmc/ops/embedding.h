@@ -133,7 +133,6 @@ template <class T>
 void token_embedding_backward(Tensor<float, 2> d_wte, In<T, 2> d_out, TokenBucketsView buckets,
                               VocabularySlice slice, Stream& stream) {
   if (d_wte.data == nullptr) return;
-  const ProfileScope scope("embedding backward", stream);
   const std::int64_t C = d_out.shape[1];
   require_vector_rows("token_embedding_backward", C);
   check_shape("d_wte", d_wte, {d_wte.shape[0], C});
@@ -152,7 +151,6 @@ template <class T>
 void position_embedding_backward(Tensor<float, 2> d_wpe, In<T, 2> d_out, std::int64_t first_row,
                                  std::int64_t T_seq, Stream& stream) {
   if (d_wpe.data == nullptr) return;
-  const ProfileScope scope("embedding backward", stream);
   const std::int64_t n = d_out.shape[0], C = d_out.shape[1];
   require_vector_rows("position_embedding_backward", C);
   check_shape("d_wpe", d_wpe, {d_wpe.shape[0], C});
