@@ -108,6 +108,16 @@ TEST_SUITE("run_data") {
     CHECK(resolve(request, facts).batch.grad_accum == 3);
     request.batch.total_batch_tokens = 1000;
     CHECK(contains(complaint([&] { resolve(request, facts); }), "is not a multiple"));
+
+    // Two data ranks of two tensor ranks each: a step of 16 sequences has 8 on each.
+    facts = {.default_shape = facts.default_shape, .ranks = 4};
+    request.ranks.tp = 2;
+    request.batch.batch_size = {};
+    request.batch.total_batch_tokens = 16 * 256;
+    set_gpu_batch(facts, request, bytes_of(16) + kMemoryReserve);
+    config = resolve(request, facts);
+    CHECK(config.batch.batch_size == 8);
+    CHECK(config.batch.grad_accum == 1);
   }
 
   TEST_CASE("a resumed run takes the batch of its checkpoint unless flags set it") {

@@ -20,12 +20,13 @@ inline constexpr std::int64_t kMaxDefaultBatch = 64;  // sequences
 inline constexpr std::int64_t kMemoryReserve = std::int64_t{2} << 30;
 
 // The largest power of two up to 64 for which bytes_of(B) is at most `total_memory` minus the
-// reserve; at least 1. If the tokens of a step are given, B * T divides them if any B does.
+// reserve; at least 1. `tokens` are those of B = 1 on all data ranks. If the tokens of a step are
+// given, B * tokens divides them if any B does.
 inline std::int64_t default_batch_size(
-    std::int64_t total_memory, std::int64_t T, std::optional<std::int64_t> step_tokens,
+    std::int64_t total_memory, std::int64_t tokens, std::optional<std::int64_t> step_tokens,
     const std::function<std::int64_t(std::int64_t B)>& bytes_of) {
   for (std::int64_t B = kMaxDefaultBatch; B > 1; B /= 2) {
-    if (step_tokens && *step_tokens % (B * T) != 0) continue;
+    if (step_tokens && *step_tokens % (B * tokens) != 0) continue;
     if (bytes_of(B) <= total_memory - kMemoryReserve) return B;
   }
   return 1;
@@ -41,8 +42,8 @@ inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t 
   const Gpt2Config model = model_shape(config, facts);
   Context context({}, Ranks(config.mesh(), 0));
   facts.default_batch_size = dispatch_dtype(config.precision.dtype, [&]<class T>() {
-    return default_batch_size(total_memory, config.batch.seq_len, request.batch.total_batch_tokens,
-                              [&](std::int64_t B) {
+    return default_batch_size(total_memory, config.batch.seq_len * config.data_ranks(),
+                              request.batch.total_batch_tokens, [&](std::int64_t B) {
                                 RunShape shape = config.run_shape();
                                 shape.B = B;
                                 return memory_of<T>(model, shape, context);
