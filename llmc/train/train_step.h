@@ -49,9 +49,7 @@ class TrainStep {
         schedule_(make_schedule(config.schedule)),
         engine_(engine),
         exchange_(exchange),
-        samples_(std::move(samples)) {
-    engine_.context().ranks.time(&clock_);
-  }
+        samples_(std::move(samples)) {}
   ~TrainStep() { engine_.context().ranks.time(nullptr); }
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
@@ -73,6 +71,8 @@ class TrainStep {
     TrainingState<T>& state = engine_.state();
     Stream& stream = engine_.stream();
     clock_.start(stream);
+    // Not between steps: evaluations may communicate any number of times.
+    engine_.context().ranks.time(&clock_);
     StepResult result{.learning_rate = schedule_.rate(position.step)};
     result.targets = count_targets();
     if (result.targets > 0) {
@@ -89,6 +89,7 @@ class TrainStep {
     }
     result.optimizer = state.optimizer_state(stream);
     clock_.mark(Phase::other, stream);
+    engine_.context().ranks.time(nullptr);
     result.phases = clock_.milliseconds();
     position.step += 1;
     position.samples += config_.global_batch();
