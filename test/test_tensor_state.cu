@@ -329,8 +329,8 @@ TEST_SUITE("tensor state") {
       std::string parameter, text;
     };
     for (const Fault& fault :
-         {Fault{
-              {4, 4}, 2, "h.1.ln_2.weight", "rank 2 and rank 0 differ in the weights of h.1.ln_2"},
+         {Fault{layout_of(4, 4), 2, "h.1.ln_2.weight",
+                "rank 2 and rank 0 differ in the weights of h.1.ln_2"},
           Fault{layout_of(4, 2, 1, 2, true), 3, "h.0.mlp.c_fc.weight",
                 "rank 3 and rank 1 differ in the weights of h.0.mlp.c_fc.weight"},
           Fault{layout_of(4, 2, 3, 2), 3, "wpe.weight",
