@@ -8,12 +8,11 @@
 
 #include "llmc/base/error.h"
 #include "llmc/config/suggestions.h"
-#include "llmc/device/math.h"
 
 namespace llmc {
 
 // Rows of the token embedding are padded to a multiple of this, which the GEMMs of the head are
-// tuned for.
+// tuned for. The rows beyond V are zero and stay zero.
 inline constexpr std::int64_t kVocabularyMultiple = 128;
 
 struct Gpt2Config {
@@ -24,8 +23,6 @@ struct Gpt2Config {
   std::int64_t channels = 768;      // C
 
   std::int64_t head_size() const { return channels / heads; }  // HS
-  // Rows of the token embedding in memory. The rows beyond V are zero and stay zero.
-  std::int64_t padded_vocabulary() const { return round_up(vocabulary, kVocabularyMultiple); }
 };
 
 inline constexpr float kLayerNormEpsilon = 1e-5f;

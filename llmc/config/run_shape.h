@@ -24,6 +24,9 @@ struct RunShape {
   bool sequence_parallel = false;
 
   std::int64_t rows() const { return B * T; }
+  bool spreads_rows(std::int64_t tensor_ranks) const {
+    return sequence_parallel && tensor_ranks > 1;
+  }
   std::int64_t chunk_rows() const {
     return logits_rows == 0 ? rows() : std::min(rows(), logits_rows);
   }

@@ -77,11 +77,11 @@ class Gpt2 {
     return saved.losses(rows);
   }
 
-  // Computes the logits of one row of the last forward pass, that of `batch`. Numbers from V on are
-  // padding.
-  Tensor<const T, 1> logits_of_row(Activations<T>& saved, const DeviceBatch& batch,
-                                   std::int64_t row, Context& context) {
-    const RowShare rows = context.tensor.share(batch.rows());
+  // Computes the logits of row `row` of the last forward pass, which had `num_rows` rows. Numbers
+  // from V on are padding.
+  Tensor<const T, 1> logits_of_row(Activations<T>& saved, std::int64_t num_rows, std::int64_t row,
+                                   Context& context) {
+    const RowShare rows = context.tensor.share(num_rows);
     source_.acquire(kEmbeddingBlock);
     const Tensor<const T, 2> hidden =
         context.tensor.row<T>(saved.final_hidden(rows), row, rows.all, context.stream);

@@ -39,7 +39,7 @@ class ModelRunner {
   void forward(const DeviceBatch& batch, const Attend& attend = {},
                const PassOptions& options = {}) {
     model_.forward(activations_, batch, context_, options, attend);
-    last_ = batch;
+    last_rows_ = batch.rows();
   }
   // The backward pass of the last forward pass, with the same options. Adds to the parameter
   // gradients of the model's source.
@@ -51,7 +51,7 @@ class ModelRunner {
   void forward_backward(const DeviceBatch& batch, const LossOptions& loss,
                         const PassOptions& options = {}) {
     model_.forward_backward(activations_, batch, loss, context_, options);
-    last_ = batch;
+    last_rows_ = batch.rows();
   }
 
   // ---- results of the last forward pass, in host memory ----
@@ -65,7 +65,7 @@ class ModelRunner {
   }
   // (V) logits of one row.
   void read_logits(std::int64_t row, std::vector<T>& logits) {
-    const auto values = model_.logits_of_row(activations_, last_, row, context_);
+    const auto values = model_.logits_of_row(activations_, last_rows_, row, context_);
     logits.resize(static_cast<std::size_t>(config().vocabulary));
     copy_to_host(logits.data(), values.data, config().vocabulary, context_.stream);
     context_.ranks.synchronize(context_.stream);
@@ -83,7 +83,7 @@ class ModelRunner {
   Activations<T> activations_;
   Gpt2<T> model_;
   BatchStage stage_;
-  DeviceBatch last_;  // of the last forward pass
+  std::int64_t last_rows_ = 0;  // of the last forward pass
 };
 
 }  // namespace llmc

@@ -44,12 +44,11 @@ class TensorGroup {
   MeshPlace place() const { return {rank(), ranks()}; }
   // Whether this rank adds what a sum over the ranks contains once.
   bool first() const { return rank() == 0; }
-  bool spreads_rows() const { return spreads_rows_; }
 
   // Reserves memory in the plan for passes of this shape, with rows of C channels of `size` bytes;
   // usable after plan.allocate().
   void reserve(const RunShape& run, std::int64_t C, std::int64_t size, MemoryPlan& plan) {
-    spreads_rows_ = run.sequence_parallel && ranks() > 1;
+    spreads_rows_ = run.spreads_rows(ranks());
     if (spreads_rows_) {
       plan.reserve("gathered rows", buffer_, share(run.rows()).stored * ranks() * C * size);
     }

@@ -66,8 +66,8 @@ struct Dropout {
   std::uint32_t site = 0;
   std::int64_t first_sample = 0;
   std::int64_t first_row = 0;  // row b * T_seq + t of the batch that is row 0 of the activations
-  std::uint32_t first_plane =
-      0;  // head of the model that is head 0 of attention; 0 for activations
+  // The head of the model that is head 0 of attention; 0 for activations.
+  std::uint32_t first_plane = 0;
 
   bool enabled() const { return threshold != 0; }
 

@@ -66,10 +66,11 @@ class GradientNorm {
   // partials_ = those of all tensor ranks, in their order. The parameters that all of them hold
   // count on the first one.
   void gather_tensor_ranks(const Tensor<float, 1>& own, Stream& stream) {
-    for (const Bucket& bucket : layout_.buckets()) {
-      if (ranks_.tensor_rank() == 0) break;
-      fill_zero(own.data + (bucket.table_begin + bucket.split) / kNormPiece,
-                (bucket.size - bucket.split) / kNormPiece, stream);
+    if (!ranks_.first_of_tensor_group()) {
+      for (const Bucket& bucket : layout_.buckets()) {
+        fill_zero(own.data + (bucket.table_begin + bucket.split) / kNormPiece,
+                  (bucket.size - bucket.split) / kNormPiece, stream);
+      }
     }
     ranks_.tensor(stream,
                   [&](Communicator& group) { group.all_gather<float>(partials_, own, stream); });

@@ -78,7 +78,7 @@ inline StepTraffic step_traffic(const Gpt2Config& config, const RunShape& run, c
     traffic.gradients.all_reduce += reductions * bytes_sent(2 * kFloat * bucket.piece, replicas);
     const std::int64_t times = layout.shards_weights() ? gathers[block] : 1;
     traffic.weights.all_gather += times * bytes_sent(size * bucket.stored, shards);
-    if (run.sequence_parallel) {
+    if (run.spreads_rows(t)) {
       traffic.copied_gradients.all_reduce +=
           reductions * bytes_sent(2 * kFloat * (bucket.size - bucket.split), t);
     }

@@ -64,7 +64,7 @@ class TensorTraffic {
   }
 
  private:
-  bool spreads_rows() const { return run_.sequence_parallel && ranks_ > 1; }
+  bool spreads_rows() const { return run_.spreads_rows(ranks_); }
   // Bytes of the rows of the residual stream, with padding.
   std::int64_t stream_bytes() const {
     const std::int64_t rows = spreads_rows() ? round_up(rows_, std::int64_t{ranks_}) : rows_;

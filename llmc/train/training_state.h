@@ -51,8 +51,8 @@ class TrainingState {
     if (training_) {
       const std::int64_t n = layout_.shard_size();
       if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
-      const bool spreads_rows = shape.sequence_parallel && ranks_.mesh().tensor_ranks > 1;
-      gradients_ = std::make_unique<GradientBuckets>(layout_, spreads_rows, ranks_, plan);
+      gradients_ = std::make_unique<GradientBuckets>(
+          layout_, shape.spreads_rows(ranks_.mesh().tensor_ranks), ranks_, plan);
       plan.reserve("moments", first_moment_, n);
       plan.reserve("moments", second_moment_, n);
       plan.reserve("staging", optimizer_, 1);
