@@ -166,6 +166,13 @@ const Reference& reference_of(const Case& c) {
   return entry->second;
 }
 
+// The errors of a case with options of its own, of which no other case has the reference.
+std::vector<TensorError> errors_of(const Case& c) {
+  return layout_errors(train_ranks<float>(c.layout, c.options),
+                       train_one_rank<float>(c.layout.batches(), c.options),
+                       train_oracle(c.layout.batches(), c.options));
+}
+
 // Trains each case and prints its worst tensor.
 void compare_cases(const std::vector<Case>& cases) {
   std::cout << "case | worst tensor | against one rank | one rank against the oracle\n";
@@ -265,10 +272,7 @@ TEST_SUITE("tensor parallel") {
       c.options.steps = 3;
       c.options.grad_clip = norm / 2;
       CAPTURE(c.text());
-      const Results one = train_one_rank<float>(c.layout.batches(), c.options);
-      const TensorError worst =
-          worst_error(layout_errors(train_ranks<float>(c.layout, c.options), one,
-                                    train_oracle(c.layout.batches(), c.options)));
+      const TensorError worst = worst_error(errors_of(c));
       CHECK_MESSAGE(worst.error <= worst.bound(), worst.name);
     }
   }
@@ -310,10 +314,7 @@ TEST_SUITE("tensor parallel") {
       c.options.eps = default_optimizer().eps;
       c.options.steps = 1;
       CAPTURE(c.text());
-      std::vector<TensorError> errors =
-          layout_errors(train_ranks<float>(c.layout, c.options),
-                        train_one_rank<float>(c.layout.batches(), c.options),
-                        train_oracle(c.layout.batches(), c.options));
+      std::vector<TensorError> errors = errors_of(c);
       // AdamW makes a step of the learning rate out of the keys' gradient, which is rounding noise.
       std::erase_if(errors, [](const TensorError& error) {
         return error.name.starts_with("weight of") && error.name.ends_with("(keys)");

@@ -151,6 +151,23 @@ void reshard(const Layout& a, const Layout& b, std::int64_t vocabulary) {
   }
 }
 
+// Checks that a new state on which each rank has called fill(rank) has the same bits under every
+// layout.
+template <class T, class Fill>
+void check_equal_states(std::int64_t vocabulary, const Fill& fill) {
+  std::vector<float> one;
+  for (const Layout& layout : state_layouts()) {
+    CAPTURE(layout.text());
+    on_ranks<T>(layout, vocabulary, [&](Rank<T>& rank) {
+      fill(rank);
+      const std::vector<float> kept = kept_values(rank.state(), rank.stream());
+      if (!rank.exchange.first()) return;
+      if (one.empty()) one = kept;
+      CHECK(same_bits(kept, one));
+    });
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("tensor state") {
@@ -158,16 +175,7 @@ TEST_SUITE("tensor state") {
                      bf16) {
     if (tiny_shapes()) return;
     for (const std::int64_t vocabulary : {17, 300}) {
-      std::vector<float> one;
-      for (const Layout& layout : state_layouts()) {
-        CAPTURE(layout.text());
-        on_ranks<T>(layout, vocabulary, [&](Rank<T>& rank) {
-          const std::vector<float> kept = kept_values(rank.state(), rank.stream());
-          if (!rank.exchange.first()) return;
-          if (one.empty()) one = kept;
-          CHECK(same_bits(kept, one));
-        });
-      }
+      check_equal_states<T>(vocabulary, [](Rank<T>&) {});
     }
   }
 
@@ -231,17 +239,8 @@ TEST_SUITE("tensor state") {
     const TemporaryDirectory folder;
     run_under<float>({}, kVocabulary, 1, {}, folder.path());
     const auto saved = folder.path() / checkpoint_name(1);
-    std::vector<float> one;
-    for (const Layout& layout : state_layouts()) {
-      CAPTURE(layout.text());
-      on_ranks<T>(layout, kVocabulary, [&](Rank<T>& rank) {
-        load_weights(saved, rank.state(), rank.stream());
-        const std::vector<float> kept = kept_values(rank.state(), rank.stream());
-        if (!rank.exchange.first()) return;
-        if (one.empty()) one = kept;
-        CHECK(same_bits(kept, one));
-      });
-    }
+    check_equal_states<T>(kVocabulary,
+                          [&](Rank<T>& rank) { load_weights(saved, rank.state(), rank.stream()); });
   }
 
   TEST_CASE("losses and logits of evaluations are those of one rank, for any number of rows") {
