@@ -4,6 +4,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/device/async_copy.h"
+#include "llmc/device/atomics.h"
 #include "llmc/device/block_threads.h"
 #include "llmc/device/collectives.h"
 #include "llmc/device/dtype.h"
@@ -11,6 +12,7 @@
 #include "llmc/device/math.h"
 #include "llmc/device/memory.h"
 #include "llmc/device/mma.h"
+#include "llmc/device/overlap.h"
 #include "llmc/device/philox.h"
 #include "llmc/device/profiler.h"
 #include "llmc/device/properties.h"

@@ -11,9 +11,11 @@
 
 namespace llmc {
 
+namespace cuda {
+
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
-            Stream& stream, Arguments&&... arguments) {
+void launch(bool overlapped, void (*kernel)(Parameters...), Grid grid, int block_threads,
+            std::size_t shared_bytes, Stream& stream, Arguments&&... arguments) {
   if (!check_launch(grid, block_threads, shared_bytes)) return;
   if (LaunchObserver* observer = stream.observer()) {
     observer->on_launch(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
@@ -31,8 +33,30 @@ void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::si
   config.blockDim = dim3(static_cast<unsigned>(block_threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle();
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlapped ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
              "cudaLaunchKernelEx");
+}
+
+}  // namespace cuda
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
+            Stream& stream, Arguments&&... arguments) {
+  cuda::launch(false, kernel, grid, block_threads, shared_bytes, stream,
+               std::forward<Arguments>(arguments)...);
+}
+
+// A launch that may start before the previous one has ended (overlap.h).
+template <class... Parameters, class... Arguments>
+void launch_overlapped(void (*kernel)(Parameters...), Grid grid, int block_threads,
+                       std::size_t shared_bytes, Stream& stream, Arguments&&... arguments) {
+  cuda::launch(true, kernel, grid, block_threads, shared_bytes, stream,
+               std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace llmc

@@ -30,4 +30,11 @@ void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::si
   });
 }
 
+// A launch that may start before the previous one has ended (overlap.h).
+template <class... Parameters, class... Arguments>
+void launch_overlapped(void (*kernel)(Parameters...), Grid grid, int block_threads,
+                       std::size_t shared_bytes, Stream& stream, Arguments&&... arguments) {
+  launch(kernel, grid, block_threads, shared_bytes, stream, std::forward<Arguments>(arguments)...);
+}
+
 }  // namespace llmc
