@@ -157,6 +157,23 @@ __device__ __forceinline__ Floats<N> fma(const Floats<N>& x, float factor, float
 #endif
 }
 
+// x * y + addend, element by element. Rounded once where the target has fused multiply-add, in
+// every build and wherever it is inlined, so equal chains of it have equal bits.
+template <int N>
+__device__ __forceinline__ Floats<N> multiply_add(const Floats<N>& x, const Floats<N>& y,
+                                                  const Floats<N>& addend) {
+  Floats<N> result;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+    const auto a = x.in_register(i), b = y.in_register(i), c = addend.in_register(i);
+#ifdef __CUDACC__
+    result.in_register(i) = std::fma(a, b, c);
+#else
+    result.in_register(i) = host::multiply_add<Floats<N>::kWidth>(a, b, c);
+#endif
+  }
+  return result;
+}
+
 // The larger of each two elements. If only y has a NaN, the result is the element of x.
 template <int N>
 __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floats<N>& y) {

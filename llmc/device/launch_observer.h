@@ -12,6 +12,7 @@ class LaunchObserver {
 
   // `kernel` is the address of the kernel's function.
   virtual void on_launch(const void* kernel, int block_threads, std::size_t shared_bytes) = 0;
+  virtual void on_library_call(const char* name) {}
 };
 
 }  // namespace llmc

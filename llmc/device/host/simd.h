@@ -101,6 +101,24 @@ __forceinline__ void store_register(fp16* p, const typename Simd<W>::Float& x) {
   store_bits<W>(p, (bits >> 16 & 0x8000u) | (x == x ? result : Bits{} + 0x7e00u));
 }
 
+// x * y + z. Instructions of x86 are named, because a compiler is free to fuse one x * y + z and
+// not the next. Other targets rely on the compiler's default, which fuses within an expression.
+template <int W>
+__forceinline__ typename Simd<W>::Float multiply_add(const typename Simd<W>::Float& x,
+                                                     const typename Simd<W>::Float& y,
+                                                     const typename Simd<W>::Float& z) {
+#if defined(__AVX512F__)
+  constexpr int kCurrentRounding = 4;
+  if constexpr (W == 16) return __builtin_ia32_vfmaddps512_mask(x, y, z, 0xffff, kCurrentRounding);
+#endif
+#if defined(__FMA__)
+  if constexpr (W == 8) return __builtin_ia32_vfmaddps256(x, y, z);
+  if constexpr (W == 4) return __builtin_ia32_vfmaddps(x, y, z);
+  if constexpr (W == 1) return __builtin_fmaf(x, y, z);
+#endif
+  return x * y + z;
+}
+
 // first, first + 1, ..., first + W - 1.
 template <int W>
 __forceinline__ typename Simd<W>::Integer integers_from(int first) {

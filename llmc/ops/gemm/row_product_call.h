@@ -1,0 +1,65 @@
+// Description of a product of inference, for both targets.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+
+namespace llmc {
+
+// Rows of a prompt, of which there are many, or generated ones, one per sequence. On a GPU each
+// kind has its own kernel, and the two may differ in rounding.
+enum class RowKind { prompt, generated };
+
+// The inputs of a product. A row of the result depends only on its row of inp, the other inputs, N,
+// K and `kind`: not on M, or on the place of the row, to the bit.
+template <class T>
+struct RowProduct {
+  Tensor<const T, 2> inp;  // (M, K)
+  // (K): the rows of inp are layer-normalised first, and rounded to T. No data: they are not.
+  Tensor<const T, 1> norm_weight, norm_bias;
+  Tensor<const T, 2> weight;  // (K, N); the logits need (N, K)
+  Tensor<const T, 1> bias;    // (N); no data: none
+  RowKind kind = RowKind::generated;
+  float norm_epsilon = 1e-5f;  // added to the variance, as in all GPT-2 models
+};
+
+// What happens to a sum after the bias is added.
+enum class RowEpilogue {
+  store,   // out = s
+  gelu,    // out = gelu(s)
+  add,     // out = residual + s
+  qkv,     // the first third of the columns to out, the others to the caches
+  logits,  // out = s, in fp32; the weight is (N, K)
+};
+
+// The arguments of a launch. TO is the type of out: float for the logits, T otherwise.
+template <class T, class TO, class KV>
+struct RowProductCall {
+  RowEpilogue epilogue = RowEpilogue::store;
+  RowKind kind = RowKind::generated;
+  std::int64_t M = 0, N = 0, K = 0;
+  const T* inp = nullptr;
+  const T* norm_weight = nullptr;
+  const T* norm_bias = nullptr;
+  float norm_epsilon = 0;
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+  TO* out = nullptr;
+  std::int64_t out_stride = 0;  // elements between rows of out
+  const T* residual = nullptr;
+  // Only qkv: keys and values (slots, T_max, C) with C = N / 3.
+  KV* keys = nullptr;
+  KV* values = nullptr;
+  std::int64_t T_max = 0;
+  const std::int32_t* slot = nullptr;  // (M); null: row r belongs to slot r
+  const std::int32_t* position = nullptr;
+
+  __host__ __device__ std::int64_t C() const { return N / 3; }
+  // First element of the cache row that row r of the product is written to.
+  __host__ __device__ std::int64_t cache_row(std::int64_t r) const {
+    return ((slot != nullptr ? slot[r] : r) * T_max + position[r]) * C();
+  }
+};
+
+}  // namespace llmc

@@ -1,0 +1,219 @@
+// The products of inference on the host: how one is cut into pieces, which the executor's threads
+// compute one by one. The pieces depend only on M, N and K, and no sum depends on the pieces.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/device/host/executor.h"
+#include "llmc/ops/gemm/row_product_call.h"
+#include "llmc/ops/gemm/row_product_host_tile.h"
+
+namespace llmc::host_rows {
+
+// Up to this many rows, the time is that of reading the weights once.
+inline constexpr std::int64_t kMaxFewRows = 8;
+
+// Memory of a thread, kept between products.
+struct Scratch {
+  std::vector<float> rows, partials, weights, sums;
+  static Scratch& of_this_thread() {
+    static thread_local Scratch scratch;
+    return scratch;
+  }
+  static float* at_least(std::vector<float>& memory, std::int64_t floats) {
+    constexpr std::int64_t kAlignment = 16;  // a cache line
+    const auto size = static_cast<std::size_t>(floats + kAlignment);
+    if (memory.size() < size) memory.resize(size);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+    return memory.data() + (64 - address % 64) % 64 / sizeof(float);
+  }
+};
+
+template <class F>
+void run_pieces(std::int64_t count, const F& piece) {
+  host::WorkerPool::instance().run(count, [&piece](std::int64_t i) { piece(i); });
+}
+
+// inp as fp32 (M, K), in memory of the calling thread.
+template <class T, class TO, class KV>
+const float* read_rows(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kParallelRows = 16;
+  float* const rows = Scratch::at_least(Scratch::of_this_thread().rows, call.M * call.K);
+  const auto read = [&](std::int64_t r) { read_row(rows + r * call.K, call, r); };
+  if (call.M >= kParallelRows) {
+    run_pieces(call.M, read);
+  } else {
+    for (std::int64_t r = 0; r < call.M; ++r) read(r);
+  }
+  return rows;
+}
+
+// A piece is a slice of k times some columns, which reads whole rows of them. The thread that
+// computes the last slice of some columns adds the slices' sums.
+template <class T, class TO, class KV>
+void multiply_few_rows(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kColumns = 384;
+  const std::int64_t columns =
+      round_up(ceil_div(call.N, ceil_div(call.N, kColumns)), kRegisterFloats);
+  const std::int64_t slices = ceil_div(call.K, kSliceDepth), ranges = ceil_div(call.N, columns);
+  const std::int64_t stride = round_up(call.N, 16);
+  const float* const rows = read_rows(call);
+  float* const partials =
+      Scratch::at_least(Scratch::of_this_thread().partials, slices * call.M * stride);
+  std::vector<std::atomic<std::int64_t>> arrivals(static_cast<std::size_t>(ranges));
+  run_pieces(slices * ranges, [&](std::int64_t i) {
+    const std::int64_t slice = i % slices, range = i / slices;
+    const std::int64_t k = slice * kSliceDepth, column = range * columns;
+    const std::int64_t n = std::min(columns, call.N - column);
+    multiply_few_rows_slice(partials + slice * call.M * stride + column, stride, rows + k, call.K,
+                            call.M, call.weight + k * call.N + column, call.N,
+                            std::min(kSliceDepth, call.K - k), n);
+    if (arrivals[static_cast<std::size_t>(range)].fetch_add(1) + 1 < slices) return;
+    for (std::int64_t r = 0; r < call.M; ++r) {
+      float* const sums = partials + r * stride + column;
+      for (std::int64_t s = 1; s < slices; ++s) {
+        const float* const partial = sums + s * call.M * stride;
+        for (std::int64_t j = 0; j < n; ++j) sums[j] += partial[j];
+      }
+      finish_columns(call, sums, r, column, n);
+    }
+  });
+}
+
+// inp as panels (K, kTileRows) of kTileRows rows each; missing rows are 0.
+template <class T, class TO, class KV>
+const float* pack_rows(const RowProductCall<T, TO, KV>& call) {
+  const std::int64_t K = call.K, panels = ceil_div(call.M, kTileRows);
+  float* const packed = Scratch::at_least(Scratch::of_this_thread().rows, panels * kTileRows * K);
+  run_pieces(panels, [&](std::int64_t i) {
+    float* const rows = Scratch::at_least(Scratch::of_this_thread().sums, kTileRows * K);
+    const std::int64_t first = i * kTileRows;
+    for (int r = 0; r < kTileRows; ++r) {
+      if (first + r < call.M) {
+        read_row(rows + r * K, call, first + r);
+      } else {
+        std::fill_n(rows + r * K, K, 0.0f);
+      }
+    }
+    float* out = packed + first * K;
+    for (std::int64_t k = 0; k < K; ++k) {
+      for (int r = 0; r < kTileRows; ++r) *out++ = rows[r * K + k];
+    }
+  });
+  return packed;
+}
+
+// A piece is some columns times a block of rows, for all of K.
+template <class T, class TO, class KV>
+void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kMaxPanels = 48;  // of a piece, whose sums should stay in the L2 cache
+  const std::int64_t panels = ceil_div(call.M, kTileRows);
+  const std::int64_t blocks = ceil_div(panels, kMaxPanels);
+  const std::int64_t block_panels = ceil_div(panels, blocks);
+  const std::int64_t columns = call.N <= 1024 ? 2 * kTileWidth : 4 * kTileWidth;
+  const std::int64_t ranges = ceil_div(call.N, columns);
+  const float* const rows = pack_rows(call);
+  run_pieces(blocks * ranges, [&](std::int64_t i) {
+    const std::int64_t first_panel = i / ranges * block_panels, column = i % ranges * columns;
+    const std::int64_t end_panel = std::min(panels, first_panel + block_panels);
+    const std::int64_t n = std::min(columns, call.N - column);
+    Scratch& scratch = Scratch::of_this_thread();
+    float* const weights = Scratch::at_least(scratch.weights, kSliceDepth * kTileWidth);
+    float* const sums = Scratch::at_least(scratch.sums, block_panels * kTileRows * columns);
+    for (std::int64_t k = 0; k < call.K; k += kSliceDepth) {
+      const std::int64_t depth = std::min(kSliceDepth, call.K - k);
+      for (std::int64_t j = 0; j < n; j += kTileWidth) {
+        pack_weights(weights, call.weight + k * call.N + column + j, call.N, depth, n - j);
+        for (std::int64_t p = first_panel; p < end_panel; ++p) {
+          multiply_tile(sums + (p - first_panel) * kTileRows * columns + j, columns,
+                        rows + (p * call.K + k) * kTileRows, weights, depth, k > 0);
+        }
+      }
+    }
+    const std::int64_t first = first_panel * kTileRows;
+    for (std::int64_t r = first; r < std::min(call.M, end_panel * kTileRows); ++r) {
+      finish_columns(call, sums + (r - first) * columns, r, column, n);
+    }
+  });
+}
+
+// A piece is some rows of the weight.
+template <class T, class TO, class KV>
+void multiply_logits(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kColumns = 64;
+  const float* const rows = read_rows(call);
+  run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
+    const std::int64_t end = std::min(call.N, (i + 1) * kColumns);
+    std::int64_t r = 0;
+    const auto multiply = [&]<int kRows>() {
+      for (; r + kRows <= call.M; r += kRows) {
+        for (std::int64_t j = i * kColumns; j < end; ++j) {
+          dot_products<kRows>(call.out + r * call.out_stride + j, call.out_stride,
+                              rows + r * call.K, call.weight + j * call.K, call.K);
+        }
+      }
+    };
+    multiply.template operator()<8>();
+    multiply.template operator()<4>();
+    multiply.template operator()<1>();
+  });
+}
+
+template <class T, class TO, class KV>
+void multiply(const RowProductCall<T, TO, KV>& call) {
+  if constexpr (std::is_same_v<TO, float>) {
+    if (call.epilogue == RowEpilogue::logits) return multiply_logits(call);
+  }
+  call.M <= kMaxFewRows ? multiply_few_rows(call) : multiply_many_rows(call);
+}
+
+// ---- ThreadSanitizer -----------------------------------------------------------------------
+
+// Reports the reads and writes of the pieces, which no context of the executor runs.
+template <class T, class TO, class KV>
+void report_to_tsan(const RowProductCall<T, TO, KV>& call) {
+  if (!host::kThreadSanitizer) return;
+  const auto reads = [](const auto* p, std::int64_t n) {
+    if (p != nullptr) host::tsan_reads(p, static_cast<std::size_t>(n) * sizeof(*p));
+  };
+  const auto writes = [](auto* p, std::int64_t n) {
+    host::tsan_writes(p, static_cast<std::size_t>(n) * sizeof(*p));
+  };
+  const bool qkv = call.epilogue == RowEpilogue::qkv;
+  const std::int64_t columns = qkv ? call.C() : call.N;
+  reads(call.inp, call.M * call.K);
+  reads(call.norm_weight, call.K);
+  reads(call.norm_bias, call.K);
+  reads(call.weight, call.K * call.N);
+  reads(call.bias, call.N);
+  reads(call.residual, call.M * call.N);
+  reads(call.slot, call.M);
+  reads(call.position, qkv ? call.M : 0);
+  for (std::int64_t r = 0; r < call.M; ++r) {
+    writes(call.out + r * call.out_stride, columns);
+    if (!qkv) continue;
+    writes(call.keys + call.cache_row(r), columns);
+    writes(call.values + call.cache_row(r), columns);
+  }
+}
+
+}  // namespace llmc::host_rows
+
+namespace llmc {
+
+template <class T, class TO, class KV>
+void run_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream) {
+  if (LaunchObserver* observer = stream.observer()) observer->on_library_call("row product");
+  stream.run([call] {
+    host_rows::report_to_tsan(call);
+    // Scratch memory belongs to the OS thread, which all streams share.
+    const host::TsanIgnoreScope bookkeeping;
+    host_rows::multiply(call);
+  });
+}
+
+}  // namespace llmc

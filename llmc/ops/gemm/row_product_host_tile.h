@@ -1,0 +1,192 @@
+// The arithmetic of the products of inference on the host.
+//
+// A sum is one chain: in slices of kSliceDepth, k ascends with a fused multiply-add per step, and
+// the slices' sums are added in order. Sums of the logits have kLanes chains instead, whose results
+// are added by halves. Every function here follows this order, whatever it computes at once.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/device/floats.h"
+#include "llmc/ops/gelu.h"
+#include "llmc/ops/gemm/row_product_call.h"
+
+namespace llmc::host_rows {
+
+inline constexpr std::int64_t kSliceDepth = 256;
+inline constexpr int kLanes = 16;
+
+// Register tile: rows x columns of sums, and registers for a row of weights and one number of inp.
+inline constexpr int kTileWidth = 2 * kRegisterFloats;
+inline constexpr int kTileRows = (kFloatRegisters - 4) / 2;
+inline constexpr int kFewRowsDepth = 8;
+
+// out = LayerNorm(x), rounded to T and widened again. C is a multiple of 8.
+template <class T>
+[[gnu::noinline]] void normalise_row(float* out, const T* x, const T* weight, const T* bias,
+                                     float epsilon, std::int64_t C) {
+  constexpr int N = 8;
+  Floats<N> sum, squares;
+  for (std::int64_t c = 0; c < C; c += N) sum += load_floats<N>(x + c);
+  const float mean = sum_of(sum) / static_cast<float>(C);
+  for (std::int64_t c = 0; c < C; c += N) {
+    const Floats<N> difference = load_floats<N>(x + c) - mean;
+    squares = multiply_add(difference, difference, squares);
+  }
+  const float rstd = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(C) + epsilon);
+  for (std::int64_t c = 0; c < C; c += N) {
+    const Floats<N> z = Floats<N>(rstd) * (load_floats<N>(x + c) - mean);
+    T rounded[N];
+    store_floats(rounded, multiply_add(z, load_floats<N>(weight + c), load_floats<N>(bias + c)));
+    store_floats(out + c, load_floats<N>(rounded));
+  }
+}
+
+// Row r of inp as the product reads it: normalised if the call says so, in fp32.
+template <class T, class TO, class KV>
+void read_row(float* out, const RowProductCall<T, TO, KV>& call, std::int64_t r) {
+  const T* const x = call.inp + r * call.K;
+  if (call.norm_weight != nullptr) {
+    return normalise_row(out, x, call.norm_weight, call.norm_bias, call.norm_epsilon, call.K);
+  }
+  for (std::int64_t k = 0; k < call.K; k += 8) store_floats(out + k, load_floats<8>(x + k));
+}
+
+// ---- epilogue ------------------------------------------------------------------------------
+
+// Bias, epilogue and rounding of the n sums of row r from `column` on; n is a multiple of 8.
+template <class T, class TO, class KV>
+[[gnu::noinline]] void finish_columns(const RowProductCall<T, TO, KV>& call, float* sums,
+                                      std::int64_t r, std::int64_t column, std::int64_t n) {
+  constexpr int N = 8;
+  TO* const out = call.out + r * call.out_stride + column;
+  const T* const bias = call.bias == nullptr ? nullptr : call.bias + column;
+  const T* const residual =
+      call.residual == nullptr ? nullptr : call.residual + r * call.out_stride + column;
+  for (std::int64_t j = 0; j < n; j += N) {
+    Floats<N> s = load_floats<N>(sums + j);
+    if (bias != nullptr) s += load_floats<N>(bias + j);
+    if (call.epilogue == RowEpilogue::qkv) {
+      const std::int64_t C = call.C(), part = (column + j) / C, c = (column + j) % C;
+      if (part == 0) {
+        store_floats(call.out + r * C + c, s);
+      } else {
+        store_floats((part == 1 ? call.keys : call.values) + call.cache_row(r) + c, s);
+      }
+      continue;
+    }
+    if (call.epilogue == RowEpilogue::gelu) s = s * gelu_gate<T>(s);
+    if (residual != nullptr) s = load_floats<N>(residual + j) + s;
+    store_floats(out + j, s);
+  }
+}
+
+// ---- few rows ------------------------------------------------------------------------------
+
+// sums (rows, stride) += a (rows, stride_a) times kFewRowsDepth rows of w, for V columns.
+template <int V, class T>
+__forceinline__ void add_few_rows(float* sums, std::int64_t stride, const float* a,
+                                  std::int64_t stride_a, std::int64_t rows, const T* w,
+                                  std::int64_t stride_w) {
+  Floats<V> weights[kFewRowsDepth];
+  for (int k = 0; k < kFewRowsDepth; ++k) weights[k] = load_floats<V>(w + k * stride_w);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    Floats<V> sum = load_floats<V>(sums + r * stride);
+    for (int k = 0; k < kFewRowsDepth; ++k) {
+      sum = multiply_add(weights[k], Floats<V>(a[r * stride_a + k]), sum);
+    }
+    store_floats(sums + r * stride, sum);
+  }
+}
+
+// sums (rows, stride) = a (rows, stride_a) times w (depth, columns), one slice of k.
+template <class T>
+[[gnu::noinline]] void multiply_few_rows_slice(float* sums, std::int64_t stride, const float* a,
+                                               std::int64_t stride_a, std::int64_t rows, const T* w,
+                                               std::int64_t stride_w, std::int64_t depth,
+                                               std::int64_t columns) {
+  constexpr int V = std::max(8, kRegisterFloats);
+  for (std::int64_t r = 0; r < rows; ++r) std::fill_n(sums + r * stride, columns, 0.0f);
+  for (std::int64_t k = 0; k < depth; k += kFewRowsDepth) {
+    const T* const row = w + k * stride_w;
+    std::int64_t j = 0;
+    for (; j + V <= columns; j += V) {
+      for (int i = 0; i < kFewRowsDepth; ++i) {
+        __builtin_prefetch(row + (kFewRowsDepth + i) * stride_w + j);
+      }
+      add_few_rows<V>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+    }
+    if (j < columns) add_few_rows<8>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+  }
+}
+
+// ---- many rows -----------------------------------------------------------------------------
+
+// packed (depth, kTileWidth) = columns of w, widened. Columns from `count` on are 0.
+template <class T>
+[[gnu::noinline]] void pack_weights(float* packed, const T* w, std::int64_t stride,
+                                    std::int64_t depth, std::int64_t count) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    for (int j = 0; j < kTileWidth; j += 8) {
+      const Floats<8> x = j < count ? load_floats<8>(w + k * stride + j) : Floats<8>();
+      store_floats(packed + k * kTileWidth + j, x);
+    }
+  }
+}
+
+// sums (kTileRows, stride) = or += a (depth, kTileRows) times w (depth, kTileWidth), both packed.
+[[gnu::noinline]] inline void multiply_tile(float* sums, std::int64_t stride, const float* a,
+                                            const float* w, std::int64_t depth, bool add) {
+  constexpr int V = kRegisterFloats;
+  Floats<V> tile[kTileRows][2];
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const Floats<V> w0 = load_floats<V>(w), w1 = load_floats<V>(w + V);
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) {
+      const Floats<V> x(a[r]);
+      tile[r][0] = multiply_add(x, w0, tile[r][0]);
+      tile[r][1] = multiply_add(x, w1, tile[r][1]);
+    }
+    a += kTileRows;
+    w += kTileWidth;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) {
+    float* const row = sums + r * stride;
+    store_floats(row, add ? load_floats<V>(row) + tile[r][0] : tile[r][0]);
+    store_floats(row + V, add ? load_floats<V>(row + V) + tile[r][1] : tile[r][1]);
+  }
+}
+
+// ---- logits --------------------------------------------------------------------------------
+
+// out[r * stride] = dot product of row r of a (kRows, K) and w (K).
+template <int kRows, class T>
+[[gnu::noinline]] void dot_products(float* out, std::int64_t stride, const float* a, const T* w,
+                                    std::int64_t K) {
+  Floats<kLanes> sums[kRows];
+  std::int64_t k = 0;
+  for (; k + kLanes <= K; k += kLanes) {
+    const Floats<kLanes> x = load_floats<kLanes>(w + k);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = multiply_add(load_floats<kLanes>(a + r * K + k), x, sums[r]);
+    }
+  }
+  if (k < K) {
+    // Eight terms are left; products of zeros change no sum.
+    float x[kLanes] = {}, y[kLanes] = {};
+    store_floats(x, load_floats<8>(w + k));
+    for (int r = 0; r < kRows; ++r) {
+      store_floats(y, load_floats<8>(a + r * K + k));
+      sums[r] = multiply_add(load_floats<kLanes>(y), load_floats<kLanes>(x), sums[r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) out[r * stride] = sum_of(sums[r]);
+}
+
+}  // namespace llmc::host_rows

@@ -1,0 +1,187 @@
+// Products of inference: against fp64, and bit by bit for every number of rows.
+#include <doctest/doctest.h>
+
+#include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/row_product_kernels.h"
+#include "test/support.h"
+
+namespace {
+
+using namespace llmc_test;
+using llmc::bf16, llmc::fp16, llmc::make_tensor, llmc::RowEpilogue, llmc::RowProductCall;
+using llmc::Stream, llmc::to_float;
+
+constexpr std::int64_t kGuard = 16;
+constexpr float kGuardValue = -777;
+
+// Inputs of a product, and its result by fp64 loops.
+template <class T>
+struct Problem {
+  Problem(std::int64_t M, std::int64_t N, std::int64_t K, RowEpilogue epilogue, bool norm)
+      : M(M), N(N), K(K), epilogue(epilogue), norm(norm) {
+    inp = convert<T>(random_floats(M * K, 1));
+    gain = convert<T>(random_floats(K, 2));
+    shift = convert<T>(random_floats(K, 3));
+    weight = convert<T>(random_floats(K * N, 4, 1 / std::sqrt(static_cast<double>(K))));
+    bias = convert<T>(random_floats(N, 5));
+    residual = convert<T>(random_floats(M * N, 6));
+  }
+  bool is_logits() const { return epilogue == RowEpilogue::logits; }
+  std::vector<double> row(std::int64_t r) const {
+    std::vector<double> x(static_cast<std::size_t>(K));
+    for (std::int64_t k = 0; k < K; ++k) x[k] = as_double(inp[r * K + k]);
+    if (!norm) return x;
+    double mean = 0, variance = 0;
+    for (const double v : x) mean += v / static_cast<double>(K);
+    for (const double v : x) variance += (v - mean) * (v - mean) / static_cast<double>(K);
+    for (std::int64_t k = 0; k < K; ++k) {
+      const double z = (x[k] - mean) / std::sqrt(variance + 1e-5);
+      x[k] = as_double(
+          llmc::from_float<T>(static_cast<float>(z * as_double(gain[k]) + as_double(shift[k]))));
+    }
+    return x;
+  }
+  std::vector<double> expected() const {
+    std::vector<double> out;
+    for (std::int64_t r = 0; r < M; ++r) {
+      const auto x = row(r);
+      for (std::int64_t j = 0; j < N; ++j) {
+        double s = is_logits() ? 0 : as_double(bias[j]);
+        for (std::int64_t k = 0; k < K; ++k)
+          s += x[k] * as_double(weight[is_logits() ? j * K + k : k * N + j]);
+        if (epilogue == RowEpilogue::gelu)
+          s = s / 2 *
+              (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (s + 0.044715 * s * s * s)));
+        if (epilogue == RowEpilogue::add) s += as_double(residual[r * N + j]);
+        out.push_back(s);
+      }
+    }
+    return out;
+  }
+  std::int64_t M, N, K;
+  RowEpilogue epilogue;
+  bool norm;
+  std::vector<T> inp, gain, shift, weight, bias, residual;
+};
+
+// Runs rows [first, first + count) of the problem; `launch_call` starts the product.
+template <class TO, class T, class Launch>
+std::vector<TO> run_rows(const Problem<T>& p, std::int64_t first, std::int64_t count,
+                         Launch launch_call) {
+  Stream stream;
+  const auto inp = upload(p.inp, stream), gain = upload(p.gain, stream),
+             shift = upload(p.shift, stream), weight = upload(p.weight, stream),
+             bias = upload(p.bias, stream), residual = upload(p.residual, stream);
+  auto out = upload(std::vector<TO>(static_cast<std::size_t>(count * p.N + 2 * kGuard),
+                                    llmc::from_float<TO>(kGuardValue)),
+                    stream);
+  RowProductCall<T, TO, T> call;
+  call.epilogue = p.epilogue;
+  call.M = count;
+  call.N = p.N;
+  call.K = p.K;
+  call.inp = inp.data() + first * p.K;
+  if (p.norm) call.norm_weight = gain.data();
+  if (p.norm) call.norm_bias = shift.data();
+  call.norm_epsilon = 1e-5f;
+  call.weight = weight.data();
+  call.bias = p.is_logits() ? nullptr : bias.data();
+  call.out = out.data() + kGuard;
+  call.out_stride = p.N;
+  if (p.epilogue == RowEpilogue::add) call.residual = residual.data() + first * p.N;
+  launch_call(call, stream);
+  const auto all = download(out, stream);
+  for (std::int64_t i = 0; i < kGuard; ++i) {
+    CHECK(to_float(all[i]) == to_float(llmc::from_float<TO>(kGuardValue)));
+    CHECK(to_float(all[all.size() - 1 - i]) == to_float(llmc::from_float<TO>(kGuardValue)));
+  }
+  return {all.begin() + kGuard, all.end() - kGuard};
+}
+
+const auto kUsed = [](const auto& call, Stream& stream) { llmc::run_row_product(call, stream); };
+const auto kKernels = [](const auto& call, Stream& stream) {
+  llmc::launch_row_product(call, stream);
+};
+
+template <class TO, class T, class Launch>
+void check_problem(const Problem<T>& p, Launch launch_call) {
+  CAPTURE(p.M);
+  CAPTURE(p.N);
+  CAPTURE(p.K);
+  const auto actual = run_rows<TO>(p, 0, p.M, launch_call);
+  const double allowed = 2 * tolerance<TO>(p.K) + (p.norm ? 2 * kRounding<T> : 0);
+  CHECK(relative_l2(actual, p.expected()) <= allowed);
+}
+
+template <class T, class Launch>
+void check_all(Launch launch_call, std::initializer_list<std::int64_t> rows) {
+  for (const std::int64_t M : rows) {
+    for (const bool norm : {false, true}) {
+      check_problem<T>(Problem<T>(M, 40, 24, RowEpilogue::store, norm), launch_call);
+      check_problem<T>(Problem<T>(M, 136, 776, RowEpilogue::gelu, norm), launch_call);
+      check_problem<T>(Problem<T>(M, 24, 40, RowEpilogue::add, norm), launch_call);
+      check_problem<float>(Problem<T>(M, 257, 24, RowEpilogue::logits, norm), launch_call);
+    }
+  }
+}
+
+// Whether each row alone has the bits it has in batches of several sizes and places.
+template <class TO, class T, class Launch>
+bool rows_are_independent(const Problem<T>& p, Launch launch_call) {
+  const auto all = run_rows<TO>(p, 0, p.M, launch_call);
+  bool same = true;
+  for (const std::int64_t count : {1, 2, 3, 5, 8, 9, 14, 15, 29}) {
+    if (count > p.M) continue;
+    for (const std::int64_t first : {std::int64_t{0}, (p.M - count) / 2, p.M - count}) {
+      const auto part = run_rows<TO>(p, first, count, launch_call);
+      same = same && same_bits(part, std::vector<TO>(all.begin() + first * p.N,
+                                                     all.begin() + (first + count) * p.N));
+    }
+  }
+  return same;
+}
+
+template <class T, class Launch>
+void check_independence(Launch launch_call) {
+  for (const RowEpilogue epilogue : {RowEpilogue::store, RowEpilogue::gelu, RowEpilogue::add}) {
+    CHECK(rows_are_independent<T>(Problem<T>(70, 40, 776, epilogue, true), launch_call));
+  }
+  CHECK(rows_are_independent<float>(Problem<T>(70, 257, 136, RowEpilogue::logits, true),
+                                    launch_call));
+}
+
+}  // namespace
+
+TEST_SUITE("row_product") {
+  TEST_CASE_TEMPLATE("the product of inference matches the definition", T, float, bf16, fp16) {
+    check_all<T>(kUsed, {1, 2, 7, 8, 9, 20, 33});
+  }
+
+  TEST_CASE_TEMPLATE("the kernels match the definition on the host", T, float, bf16, fp16) {
+    check_all<T>(kKernels, {1, 3, 9});
+  }
+
+  TEST_CASE_TEMPLATE("a row has the same bits in every batch", T, float, bf16, fp16) {
+    check_independence<T>(kUsed);
+  }
+
+  TEST_CASE("the kernels give a row the same bits in every batch") {
+    check_independence<float>(kKernels);
+    check_independence<bf16>(kKernels);
+  }
+
+  TEST_CASE("a product with another order for one row is detected") {
+    const auto other_order = [](const auto& call, Stream& stream) {
+      if (call.M > 1) return llmc::run_row_product(call, stream);
+      for (std::int64_t j = 0; j < call.N; ++j) {
+        float sum = 0;
+        for (std::int64_t k = call.K - 1; k >= 0; --k)
+          sum += to_float(call.inp[k]) * to_float(call.weight[k * call.N + j]);
+        call.out[j] = sum + to_float(call.bias[j]);
+      }
+    };
+    const Problem<float> p(9, 40, 776, RowEpilogue::store, false);
+    CHECK(rows_are_independent<float>(p, kUsed));
+    if (!llmc::kCudaTarget) CHECK_FALSE(rows_are_independent<float>(p, other_order));
+  }
+}
