@@ -1,0 +1,294 @@
+// Decode attention, split along the keys: one new query per sequence over the keys and values of
+// its cache ("flash-decoding", Dao et al. 2023).
+//
+// A block processes one head of one sequence and 256 keys from a fixed position on: scores, their
+// softmax and the weighted sum of values. If a sequence has more than 256 keys, each block writes
+// its largest score, its sum of weights and its sums of values to scratch memory, and the block
+// that finishes last merges them in the order of the keys. The keys of a block depend only on their
+// positions, so the bits of a sequence depend neither on the batch nor on the rows of the cache.
+//
+// On a GPU, neighbouring lanes share a key and read neighbouring 16 bytes. In the host executor one
+// thread processes one key after the other (block_threads.h).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "llmc/device/atomics.h"
+#include "llmc/device/device.h"
+#include "llmc/device/floats.h"
+#include "llmc/device/overlap.h"
+#include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/checks.h"
+#include "llmc/ops/elementwise.h"
+
+namespace llmc {
+
+inline constexpr int kDecodeBlockKeys = 256;
+inline constexpr int kDecodeThreads = cooperating_threads(256);
+inline constexpr int kDecodeWarps = kOneThreadBlocks ? 1 : kDecodeThreads / 32;
+// Adjacent keys in one step of a thread in the softmax, and columns of one access of the result.
+inline constexpr int kDecodeSoftmaxWidth = kOneThreadBlocks ? kRegisterFloats : 1;
+inline constexpr int kDecodeOutWidth = kOneThreadBlocks ? 8 : 1;
+
+// How the threads of a block share its keys and the columns of a head.
+template <class KV, int kHeadTile>
+struct DecodeTiling {
+  static constexpr int N = kRowVector<KV>;                             // columns of one access
+  static constexpr int kLanes = kOneThreadBlocks ? 1 : kHeadTile / N;  // that share a key
+  static constexpr int kVectors = kHeadTile / (N * kLanes);            // of a lane, per key
+  static constexpr int kGroups = kDecodeThreads / kLanes;              // keys of one step
+  static constexpr int kSteps = kDecodeBlockKeys / kGroups;
+  static constexpr int kBatch = kOneThreadBlocks ? 1 : 8;  // steps whose loads are in flight
+  static_assert(kSteps % kBatch == 0 && kLanes <= 32);
+
+  Floats<N> v[kBatch][kVectors];
+
+  __device__ static int group() { return kOneThreadBlocks ? 0 : thread_index() / kLanes; }
+  __device__ static int column(int i) {
+    return (kOneThreadBlocks ? 0 : thread_index() % kLanes * N) + i * N;
+  }
+  // Loads this lane's part of the rows of a batch of steps; rows from `count` on are zero.
+  __device__ __forceinline__ void load(const KV* rows, std::int64_t stride, int first_step,
+                                       int count, int HS) {
+    for (int j = 0; j < kBatch; ++j) {
+      const int key = (first_step + j) * kGroups + group();
+      for (int i = 0; i < kVectors; ++i) {
+        v[j][i] = Floats<N>();
+        if (key < count && column(i) < HS)
+          v[j][i] = load_floats<N>(rows + key * stride + column(i));
+      }
+    }
+  }
+};
+
+// 2^x, with the accuracy that results stored in T need. F is float or Floats<N>.
+template <class T, class F>
+__device__ __forceinline__ F decode_exp2(const F& x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return accurate_exp2(x);
+  } else {
+    return fast_exp2(x);
+  }
+}
+
+// Writes scores[key] = q . key * scale_log2 of the keys below count.
+template <class Tiling, class T, class KV>
+__device__ __forceinline__ void decode_scores(float* scores, const T* q, const KV* keys,
+                                              std::int64_t stride, int count, int HS,
+                                              float scale_log2) {
+  constexpr int N = Tiling::N;
+  Floats<N> query[Tiling::kVectors];
+  for (int i = 0; i < Tiling::kVectors; ++i) {
+    if (Tiling::column(i) < HS) query[i] = load_floats<N>(q + Tiling::column(i));
+  }
+  for (int first = 0; first * Tiling::kGroups < count; first += Tiling::kBatch) {
+    Tiling batch;
+    batch.load(keys, stride, first, count, HS);
+    for (int j = 0; j < Tiling::kBatch; ++j) {
+      Floats<N> products;
+      for (int i = 0; i < Tiling::kVectors; ++i) products += query[i] * batch.v[j][i];
+      float score = sum_of(products);
+      for (int mask = 1; mask < Tiling::kLanes; mask *= 2) score += shuffle_xor(score, mask);
+      const int key = (first + j) * Tiling::kGroups + Tiling::group();
+      if (Tiling::column(0) == 0 && key < count) scores[key] = score * scale_log2;
+    }
+  }
+}
+
+struct DecodeSoftmax {
+  float max, weight;  // the greatest score, and the sum of 2^(score - max)
+};
+
+// Replaces the scores of the keys below count by 2^(score - max).
+template <class T>
+__device__ __forceinline__ DecodeSoftmax decode_softmax(float* scores, int count, float* scratch) {
+  constexpr int W = kDecodeSoftmaxWidth;
+  Floats<W> maxima(kMinusInfinity), weights;
+  for (int key = thread_index() * W; key < count; key += kDecodeThreads * W) {
+    const auto own = keep_range(load_floats<W>(scores + key), 0, count - 1 - key, kMinusInfinity);
+    maxima = max_elements(maxima, own);
+  }
+  const float max = block_max(max_of(maxima), scratch);
+  for (int key = thread_index() * W; key < count; key += kDecodeThreads * W) {
+    const auto own = keep_range(load_floats<W>(scores + key), 0, count - 1 - key, kMinusInfinity);
+    const Floats<W> weight = decode_exp2<T>(own - Floats<W>(max));
+    store_floats(scores + key, weight);
+    weights += weight;
+  }
+  return {max, block_sum(sum_of(weights), scratch)};
+}
+
+// Writes to warp_values (kDecodeWarps, kHeadTile) each warp's sum of weight * value.
+template <class Tiling, int kHeadTile, class KV>
+__device__ __forceinline__ void decode_values(float* warp_values, const float* weights,
+                                              const KV* values, std::int64_t stride, int count,
+                                              int HS) {
+  constexpr int N = Tiling::N;
+  Floats<N> sums[Tiling::kVectors];
+  for (int first = 0; first * Tiling::kGroups < count; first += Tiling::kBatch) {
+    Tiling batch;
+    batch.load(values, stride, first, count, HS);
+    for (int j = 0; j < Tiling::kBatch; ++j) {
+      const int key = (first + j) * Tiling::kGroups + Tiling::group();
+      const float weight = key < count ? weights[key] : 0.0f;
+      for (int i = 0; i < Tiling::kVectors; ++i) sums[i] += weight * batch.v[j][i];
+    }
+  }
+  for (int i = 0; i < Tiling::kVectors; ++i) {
+    if constexpr (!kOneThreadBlocks) {
+      Vec<float, N> sum;
+      for (int k = 0; k < N; ++k) {
+        sum[k] = sums[i][k];
+        for (int mask = Tiling::kLanes; mask < 32; mask *= 2) sum[k] += shuffle_xor(sum[k], mask);
+      }
+      sums[i] = to_floats(sum);
+    }
+    if (lane() < Tiling::kLanes) {
+      store_floats(warp_values + warp_index() * kHeadTile + Tiling::column(i), sums[i]);
+    }
+  }
+}
+
+// A block's result in scratch memory: HS sums of values, the greatest score, the sum of weights.
+// Its size is a multiple of 4 floats.
+__host__ __device__ constexpr std::int64_t decode_partial_floats(std::int64_t HS) {
+  return HS + 4;
+}
+
+// Writes out (HS) from the results of all blocks of a head.
+template <class T>
+__device__ __forceinline__ void merge_decode_partials(T* out, const float* partials, int blocks,
+                                                      int HS) {
+  constexpr int W = kDecodeOutWidth;
+  const std::int64_t size = decode_partial_floats(HS);
+  float max = kMinusInfinity;
+  for (int i = 0; i < blocks; ++i) max = std::fmax(max, partials[i * size + HS]);
+  for (int c = thread_index() * W; c < HS; c += kDecodeThreads * W) {
+    float weight = 0.0f;
+    Floats<W> value;
+    for (int i = 0; i < blocks; ++i) {
+      const float* partial = partials + i * size;
+      const float factor = decode_exp2<T>(partial[HS] - max);
+      weight += factor * partial[HS + 1];
+      value += factor * load_floats<W>(partial + c);
+    }
+    store_floats(out + c, value / Floats<W>(weight));
+  }
+}
+
+// Grid (NH, blocks of keys, B).
+template <class T, class KV, int kHeadTile>
+__global__ __launch_bounds__(kDecodeThreads) void decode_attention_kernel(
+    T* out, const T* q, const KV* keys, const KV* values, const std::int32_t* position,
+    float* scratch, std::int32_t* counters, std::int64_t T_max, std::int64_t C, int HS,
+    float scale_log2) {
+  using Tiling = DecodeTiling<KV, kHeadTile>;
+  constexpr int W = kDecodeOutWidth;
+  SharedMemory shared;
+  float* scores = shared.take<float>(kDecodeBlockKeys);
+  float* warp_values = shared.take<float>(kDecodeWarps * kHeadTile);
+  float* block_scratch = shared.take<float>(kBlockScratch);
+
+  wait_for_previous_launch();
+  allow_next_launch();
+  const std::int64_t b = block_z(), row = b * C + block_x() * HS;
+  const int total = position[b] + 1;  // a token sees itself
+  const int first_key = static_cast<int>(block_y()) * kDecodeBlockKeys;
+  if (first_key >= total) return;
+  const int count = total - first_key < kDecodeBlockKeys ? total - first_key : kDecodeBlockKeys;
+  const std::int64_t offset = (b * T_max + first_key) * C + block_x() * HS;
+
+  decode_scores<Tiling>(scores, q + row, keys + offset, C, count, HS, scale_log2);
+  block_barrier();
+  const DecodeSoftmax softmax = decode_softmax<T>(scores, count, block_scratch);
+  block_barrier();
+  decode_values<Tiling, kHeadTile>(warp_values, scores, values + offset, C, count, HS);
+  block_barrier();
+
+  // One block needs no merge. Its bits would be the same: the factor would be 1.
+  const int blocks = (total + kDecodeBlockKeys - 1) / kDecodeBlockKeys;
+  const std::int64_t head = b * grid_x() + block_x(), size = decode_partial_floats(HS);
+  float* partials = scratch + head * grid_y() * size;
+  float* partial = partials + block_y() * size;
+  for (int c = thread_index() * W; c < HS; c += kDecodeThreads * W) {
+    Floats<W> value;
+    for (int w = 0; w < kDecodeWarps; ++w) value += load_floats<W>(warp_values + w * kHeadTile + c);
+    if (blocks == 1) {
+      store_floats(out + row + c, value / Floats<W>(softmax.weight));
+    } else {
+      store_floats(partial + c, value);
+    }
+  }
+  if (blocks == 1) return;
+  if (thread_index() == 0) {
+    partial[HS] = softmax.max;
+    partial[HS + 1] = softmax.weight;
+  }
+  block_barrier();  // the block's results are written
+  const bool is_last =
+      block_any(thread_index() == 0 && count_arrival(counters + head) == blocks - 1);
+  if (!is_last) return;
+  if (thread_index() == 0) counters[head] = 0;
+  merge_decode_partials<T>(out + row, partials, blocks, HS);
+}
+
+// Floats of scratch and int32 of counters that decode_attention needs.
+inline std::int64_t decode_attention_scratch(std::int64_t B, std::int64_t T_max, std::int64_t NH,
+                                             std::int64_t HS) {
+  return B * NH * ceil_div(T_max, kDecodeBlockKeys) * decode_partial_floats(HS);
+}
+inline std::int64_t decode_attention_counters(std::int64_t B, std::int64_t NH) {
+  return B * NH;
+}
+
+// Writes out (B, C), C = NH * HS: the attention of the token at position[b] of sequence b, whose
+// query is row b of q (B, C), over rows 0 .. position[b] of keys and values (B, T_max, C). The
+// token's own k and v are already in the cache. position (B) is in device memory, and the caller
+// guarantees that it is below T_max. The row of a sequence whose position is negative is not
+// written. Other rows of the cache are not read. KV is T, or bf16 or fp16 if T is fp32. Scores and
+// sums are fp32.
+//
+// scratch holds decode_attention_scratch floats and starts at a multiple of 16 bytes. counters
+// holds decode_attention_counters int32: the caller sets them to 0 once, and each call leaves them
+// 0. The bits of a row depend only on the sequence's q, keys, values and position, not on B or
+// T_max.
+//
+// Throws an Error if the head size is not a multiple of 8 from 8 to 128, if shapes do not match, or
+// if a tensor does not start at a multiple of 16 bytes.
+template <class T, class KV>
+void decode_attention(Tensor<T, 2> out, In<T, 2> q, In<KV, 3> keys, In<KV, 3> values,
+                      Tensor<const std::int32_t, 1> position, Tensor<float, 1> scratch,
+                      Tensor<std::int32_t, 1> counters, std::int64_t NH, Stream& stream) {
+  static_assert(std::is_same_v<T, KV> || (std::is_same_v<T, float> && sizeof(KV) == 2));
+  const std::int64_t B = out.shape[0], T_max = keys.shape[1];
+  const AttentionShape shape =
+      check_attention("out", make_tensor(out.data, B, 1, out.shape[1]), NH);
+  const std::int64_t C = shape.C(), HS = shape.HS;
+  check_shape("q", q, {B, C});
+  check_shape("keys", keys, {B, T_max, C});
+  check_shape("values", values, {B, T_max, C});
+  check_shape("position", position, {B});
+  check_shape("counters", counters, {decode_attention_counters(B, NH)});
+  check_alignment("q", q.data);
+  check_alignment("keys", keys.data);
+  check_alignment("values", values.data);
+  require_scratch("decode_attention", scratch, decode_attention_scratch(B, T_max, NH, HS));
+  check_alignment("scratch", scratch.data);
+  const std::int64_t blocks = ceil_div(T_max, kDecodeBlockKeys);
+  require(blocks <= 65535,
+          "decode_attention: the cache has more than 2^24 - 256 rows per sequence");
+  dispatch_head_tile(HS, [&]<int kHeadTile>() {
+    constexpr std::size_t kBytes = SharedLayout()
+                                       .add<float>(kDecodeBlockKeys)
+                                       .template add<float>(kDecodeWarps * kHeadTile)
+                                       .template add<float>(kBlockScratch)
+                                       .bytes();
+    launch_overlapped(decode_attention_kernel<T, KV, kHeadTile>, Grid{NH, blocks, B},
+                      kDecodeThreads, kBytes, stream, out.data, q.data, keys.data, values.data,
+                      position.data, scratch.data, counters.data, T_max, C, static_cast<int>(HS),
+                      attention_scale(HS) * kLog2E);
+  });
+}
+
+}  // namespace llmc

@@ -1,0 +1,61 @@
+// Causal attention of prompts over a key-value cache: checks and choice of the kernel. The queries
+// of one launch may belong to several sequences and begin at any position.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/prompt_attention_fma.h"
+#include "llmc/ops/attention/prompt_attention_mma.h"
+#include "llmc/ops/attention/prompt_attention_tile.h"
+
+namespace llmc {
+
+// Writes the rows of out (R, C), C = NH * HS, that the tiles name: the causal attention of each row
+// of q (R, C) over rows 0 .. its position of keys and values (slots, T_max, C) of its slot. The
+// tokens' own k and v are already in the cache. Other rows of out are not written, and rows of the
+// cache after the last position of a tile are not read. tiles are in device memory; the caller
+// guarantees that their rows, slots and positions exist and that no row is in two tiles. KV is T,
+// or bf16 or fp16 if T is fp32. Scores and sums are fp32.
+//
+// The bits of a row depend only on its q, its position, and the keys and values that it sees, as
+// long as all values in the cache are finite: not on where the prompt was cut into tiles, nor on
+// other tiles. (A value is multiplied by 0 in the sums of earlier queries of its tile.)
+//
+// Throws an Error if the head size is not a multiple of 8 from 8 to 128, if shapes do not match, or
+// if a tensor other than tiles does not start at a multiple of 16 bytes.
+template <class T, class KV>
+void prompt_attention(Tensor<T, 2> out, In<T, 2> q, In<KV, 3> keys, In<KV, 3> values,
+                      Tensor<const PromptTile, 1> tiles, std::int64_t NH, Stream& stream) {
+  static_assert(std::is_same_v<T, KV> || (std::is_same_v<T, float> && sizeof(KV) == 2));
+  const auto [slots, T_max, cache_C] = keys.shape;
+  const AttentionShape shape = check_attention(
+      "out", make_tensor(out.data, std::int64_t{1}, out.shape[0], out.shape[1]), NH);
+  const std::int64_t C = shape.C();
+  check_shape("q", q, {shape.T, C});
+  check_shape("keys", keys, {slots, T_max, C});
+  check_shape("values", values, {slots, T_max, C});
+  check_alignment("q", q.data);
+  check_alignment("keys", keys.data);
+  check_alignment("values", values.data);
+  require(T_max <= kMaxAttentionTime,
+          "prompt_attention: the cache has more than 2^24 rows per sequence");
+  const PromptTensors<T, KV> tensors{out.data,
+                                     q.data,
+                                     keys.data,
+                                     values.data,
+                                     tiles.data,
+                                     T_max,
+                                     C,
+                                     static_cast<int>(shape.HS),
+                                     attention_scale(shape.HS) * kLog2E};
+  if constexpr (std::is_same_v<T, float> || kOneThreadBlocks) {
+    launch_prompt_attention_fma(tensors, tiles.shape[0], NH, stream);
+  } else {
+    launch_prompt_attention_mma(tensors, tiles.shape[0], NH, stream);
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,112 @@
+// Attention of prompts on tensor cores: the building blocks of flash_attention_forward.h, with
+// queries that begin at any position and keys and values from a cache.
+//
+// A block processes the 64 queries of a tile and one head, 16 rows per warp. Tiles of 64 keys begin
+// at multiples of 64 and are processed in ascending order. Every query sees key 0, so the greatest
+// score of a row is finite from the first tile on.
+#pragma once
+
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/device/overlap.h"
+#include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/attention_tiles.h"
+#include "llmc/ops/attention/flash_attention_forward.h"
+#include "llmc/ops/attention/prompt_attention_tile.h"
+
+namespace llmc {
+
+template <class Element, int kHeadTile>
+struct PromptTiling {
+  static constexpr int kThreads = 128;
+  static constexpr int kKeys = 64;
+  using QueryTile = SharedTile<Element, kPromptTileRows, kHeadTile>;
+  using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
+  static constexpr std::size_t kSharedBytes = SharedLayout()
+                                                  .add<Element>(QueryTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .template add<Element>(2 * KeyTile::kElements)
+                                                  .bytes();
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+// Grid (tiles, NH).
+template <class Element, int kHeadTile>
+__global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
+    PromptTensors<Element, Element> tensors) {
+  using Tiling = PromptTiling<Element, kHeadTile>;
+  using KeyTile = typename Tiling::KeyTile;
+  constexpr int kKeys = Tiling::kKeys;
+  SharedMemory shared;
+  const typename Tiling::QueryTile queries{shared.take<Element>(Tiling::QueryTile::kElements)};
+  Element* key_stages = shared.take<Element>(2 * KeyTile::kElements);
+  Element* value_stages = shared.take<Element>(2 * KeyTile::kElements);
+
+  wait_for_previous_launch();
+  allow_next_launch();
+  const PromptTile work = tensors.tiles[block_x()];
+  if (work.rows <= 0) return;
+  const std::int64_t C = tensors.C;
+  const int HS = tensors.HS;
+  const int num_keys = work.first_position + work.rows;
+  const std::int64_t head = block_y() * HS;
+  const std::int64_t offset = work.first_row * C + head;
+  const std::int64_t cache = work.slot * tensors.T_max * C + head;
+  const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
+  const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
+  const auto load_keys = [&](int k0, int stage) {
+    const std::int64_t first = cache + k0 * C;
+    const int rows = num_keys - k0;
+    load_tile_async<Tiling::kThreads>(keys(stage), tensors.keys + first, C, rows, HS);
+    load_tile_async<Tiling::kThreads>(values(stage), tensors.values + first, C, rows, HS);
+    copy_async_commit();
+  };
+  load_tile_async<Tiling::kThreads>(queries, tensors.q + offset, C, work.rows, HS);
+  load_keys(0, 0);
+  copy_async_wait<0>();
+  block_barrier();
+
+  const int warp_row = warp_in_block() * 16;
+  const int warp_q0 = work.first_position + warp_row;
+  const Visibility visibility{nullptr, num_keys};
+  RegisterOperands<1, kHeadTile / 16> q;
+  q.load(queries, warp_row);
+  Accumulator o[1][kHeadTile / 8] = {};
+  SoftmaxRow softmax[2];
+  for (int k0 = 0, stage = 0; k0 < num_keys; k0 += kKeys, stage ^= 1) {
+    copy_async_wait<0>();
+    block_barrier();
+    if (k0 + kKeys < num_keys) load_keys(k0 + kKeys, stage ^ 1);
+    if (visibility.none_visible(warp_q0, warp_q0 + 15, k0, k0 + kKeys - 1)) continue;
+    Accumulator s[1][kKeys / 8] = {};
+    multiply_by_rows<Element, kHeadTile / 16>(s, q, keys(stage), 0);
+    if (k0 + kKeys - 1 > warp_q0) mask_scores(s, visibility, warp_q0, k0);
+    softmax_step(s[0], o[0], softmax, tensors.scale_log2);
+    OperandA p[1][kKeys / 16];
+    as_operands<Element>(p, s);
+    multiply_by_columns<Element>(o, p, values(stage), 0);
+  }
+  if (warp_row >= work.rows) return;  // only padding
+  for (int r = 0; r < 2; ++r) {
+    const float inverse = 1.0f / quad_sum(softmax[r].sum);
+    for (int n = 0; n < kHeadTile / 8; ++n) {
+      o[0][n].v[2 * r] *= inverse;
+      o[0][n].v[2 * r + 1] *= inverse;
+    }
+  }
+  store_rows(tensors.out + offset + warp_row * C, C, work.rows - warp_row, HS, o, queries,
+             warp_row);
+}
+
+template <class Element>
+void launch_prompt_attention_mma(const PromptTensors<Element, Element>& tensors,
+                                 std::int64_t num_tiles, std::int64_t NH, Stream& stream) {
+  dispatch_head_tile(tensors.HS, [&]<int kHeadTile>() {
+    using Tiling = PromptTiling<Element, kHeadTile>;
+    launch_overlapped(prompt_attention_mma_kernel<Element, kHeadTile>, Grid{num_tiles, NH, 1},
+                      Tiling::kThreads, Tiling::kSharedBytes, stream, tensors);
+  });
+}
+
+}  // namespace llmc
