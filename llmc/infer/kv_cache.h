@@ -13,8 +13,8 @@ namespace llmc {
 template <class T>
 class KvCache {
  public:
-  // Room for T_max tokens of each of B sequences. Reserves memory in the plan; usable after
-  // plan.allocate().
+  // Room for T_max tokens of each of B sequences, stored as T. Reserves memory in the plan; usable
+  // after plan.allocate().
   KvCache(const Gpt2Config& config, std::int64_t B, std::int64_t T_max, MemoryPlan& plan) {
     plan.reserve("key-value cache", keys_, config.layers, B, T_max, config.channels);
     plan.reserve("key-value cache", values_, config.layers, B, T_max, config.channels);

@@ -76,6 +76,14 @@ class Block {
     attention_backward(a, work, pass);
   }
 
+  // The layers, for passes that compose them in another way (infer/batch_model.h).
+  const Norm<T>& ln_1() const { return ln_1_; }
+  const Linear<T>& c_attn() const { return c_attn_; }
+  const Linear<T>& attention_c_proj() const { return attention_c_proj_; }
+  const Norm<T>& ln_2() const { return ln_2_; }
+  const Linear<T>& c_fc() const { return c_fc_; }
+  const Linear<T>& mlp_c_proj() const { return mlp_c_proj_; }
+
   // Number of floats in Context::scratch that backward() needs for B sequences of T tokens, of
   // whose rows this rank has at most `own` in the residual stream.
   std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq, std::int64_t own) const {

@@ -23,6 +23,9 @@ class Embedding {
         wte_(table, "wte.weight", source),
         wpe_(table, "wpe.weight", source) {}
 
+  const Parameter<T>& tokens() const { return wte_; }
+  const Parameter<T>& positions() const { return wpe_; }
+
   // Writes out (own rows, C).
   void forward(Tensor<T, 2> out, const DeviceBatch& batch, Context& context) const {
     const Tensor<T, 2> partial = context.tensor.partial_sums(out, batch.rows());

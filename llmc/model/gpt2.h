@@ -51,6 +51,12 @@ class Gpt2 {
   const Gpt2Config& config() const { return config_; }
   Stage whole() const { return {.end = config_.layers}; }
 
+  // The layers, for passes that compose them in another way (infer/batch_model.h).
+  const Embedding<T>& embedding() const { return embedding_; }
+  const std::vector<Block<T>>& blocks() const { return blocks_; }
+  const Norm<T>& final_norm() const { return ln_f_; }
+  const LmHead<T>& head() const { return head_; }
+
   // Number of floats in Context::scratch that a backward pass needs. It suffices for smaller
   // batches.
   std::int64_t scratch_size() const {

@@ -54,6 +54,9 @@ class Linear {
     context.tensor.add_up(d_inp, partial, context.stream);
   }
 
+  const Parameter<T>& weight() const { return weight_; }
+  const Parameter<T>& bias() const { return bias_; }
+
   // Number of floats in Context::scratch that backward() needs for this many rows of d_out.
   std::int64_t scratch_size(std::int64_t rows) const {
     return linear_backward_scratch(rows, bias_.spec().part.shape[0]);

@@ -37,6 +37,9 @@ class LmHead {
   // Numbers in a row of this rank's logits: one per row of its wte, which is padded.
   std::int64_t logit_columns() const { return wte_.spec().part.stored_rows; }
 
+  // The token embeddings, which are the weights of the logits too.
+  const Parameter<T>& weight() const { return wte_; }
+
   // Returns the logits of one row, of which `hidden` (1, C) is the same on all ranks. Number i is
   // the logit of token i; those from V on are padding.
   Tensor<const T, 1> logits_of_row(const Workspace<T>& work, In<T, 2> hidden,

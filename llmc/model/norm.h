@@ -44,6 +44,9 @@ class Norm {
                           context.scratch, context.stream);
   }
 
+  const Parameter<T>& weight() const { return weight_; }
+  const Parameter<T>& bias() const { return bias_; }
+
   // Number of floats in Context::scratch that backward() needs for this many rows.
   std::int64_t scratch_size(std::int64_t rows) const {
     return layernorm_backward_scratch(rows, weight_.spec().shape[0]);

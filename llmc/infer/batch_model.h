@@ -1,0 +1,271 @@
+// The model as generation runs it: rows of several sequences in one pass, over a key-value cache.
+// It composes the fused operations of ops/ over the weights of the layers of a Gpt2:
+//
+//   x = wte[token] + wpe[position]                                    embedding
+//   for each block:
+//     q = ln_1(x) · c_attn; keys and values go to the cache           norm, product, append
+//     a = attention(q, cache)                                         attention
+//     x += a · attn.c_proj                                            product, addition
+//     h = gelu(ln_2(x) · c_fc)                                        norm, product, GELU
+//     x += h · mlp.c_proj                                             product, addition
+//   logits = ln_f(x) · wteᵀ                                           norm, product
+//
+// So a step has 5 L + 2 launches; sampling is one more. Sequence b uses slot b of the cache.
+//
+// A pass has the rows of prompts (read_prompts), of any sequences and positions, or one generated
+// row per slot (step). The logits of a row depend on the weights, the tokens of its sequence and
+// which of them were read as prompts, to the bit: not on the other rows, the slot, or the pieces in
+// which a prompt was read. Every operation has one order of sums for any number of rows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/device/rows.h"
+#include "llmc/infer/kv_cache.h"
+#include "llmc/model/context.h"
+#include "llmc/model/gpt2.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/ops/attention/decode_attention.h"
+#include "llmc/ops/attention/prompt_attention.h"
+#include "llmc/ops/embedding.h"
+#include "llmc/ops/gemm/row_product.h"
+
+namespace llmc {
+
+// The sizes of a batch. They are fixed, so its memory is fixed too.
+struct BatchShape {
+  std::int64_t slots = 1;     // sequences that are generated together
+  std::int64_t capacity = 1;  // maximum number of tokens of a sequence in the cache
+  std::int64_t chunk = 1;     // maximum number of rows of prompts in one pass
+
+  std::int64_t rows() const { return std::max(slots, chunk); }
+};
+
+// A part of a prompt that one pass reads.
+struct PromptPiece {
+  std::int64_t slot = 0;
+  std::int64_t first_position = 0;  // of tokens[0]; the cache holds the tokens before it
+  std::span<const std::int32_t> tokens{};
+  bool wants_logits = false;  // those of the last token
+};
+
+template <class T, class KV = T>
+class BatchModel {
+ public:
+  // Reserves memory in the plan; usable after plan.allocate() and clear(). `model` and `context`
+  // must outlive this object.
+  BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan)
+      : model_(model),
+        context_(context),
+        shape_(validate(shape, model.config())),
+        cache_(model.config(), shape.slots, shape.capacity, plan) {
+    require(context.tensor.ranks() == 1, "generation needs the whole model on its rank");
+    const Gpt2Config& config = model.config();
+    const std::int64_t rows = shape.rows(), C = config.channels, NH = config.heads;
+    for (Tensor<T, 2>* const buffer : {&x_, &q_, &attention_, &last_}) {
+      plan.reserve("activations", *buffer, buffer == &last_ ? shape.slots : rows, C);
+    }
+    plan.reserve("activations", hidden_, rows, 4 * C);
+    plan.reserve("activations", scratch_,
+                 decode_attention_scratch(shape.slots, shape.capacity, NH, config.head_size()));
+    plan.reserve("activations", counters_, decode_attention_counters(shape.slots, NH));
+    plan.reserve("logits", logits_, shape.slots, round_up(config.vocabulary, kLogitColumns));
+    for (Tensor<std::int32_t, 1>* const ids : {&row_token_, &row_position_, &row_slot_}) {
+      plan.reserve("batch", *ids, shape.chunk);
+    }
+    plan.reserve("batch", tiles_, max_tiles());
+  }
+  BatchModel(const BatchModel&) = delete;
+  BatchModel& operator=(const BatchModel&) = delete;
+
+  // Call once, after plan.allocate().
+  void clear() { fill_zero(counters_.data, counters_.size(), context_.stream); }
+
+  const Gpt2Config& config() const { return model_.config(); }
+  const BatchShape& shape() const { return shape_; }
+  Stream& stream() { return context_.stream; }
+
+  // Reads pieces of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
+  // (n, columns) of the n pieces that want them, in their order; columns from V on are undefined.
+  // The result is valid until the next call.
+  Tensor<const float, 2> read_prompts(const std::vector<PromptPiece>& pieces) {
+    const std::int64_t rows = stage(pieces);
+    const Tensor<T, 2> x = first_rows(x_, rows);
+    embed(x, first_rows(row_token_, rows), first_rows(row_position_, rows));
+    const Tensor<const PromptTile, 1> tiles =
+        make_tensor(static_cast<const PromptTile*>(tiles_.data),
+                    static_cast<std::int64_t>(tiles_staged_.size()));
+    blocks(x, RowKind::prompt, first_rows(row_slot_, rows), first_rows(row_position_, rows),
+           [&](std::int64_t layer, Tensor<T, 2> out, Tensor<T, 2> q) {
+             prompt_attention<T, KV>(out, q, cache_.keys(layer), cache_.values(layer), tiles,
+                                     config().heads, stream());
+           });
+    return write_logits(last_rows(pieces, x), RowKind::prompt);
+  }
+
+  // Reads one generated token per slot, at position[b] of slot b, both (slots) in device memory.
+  // Returns the logits (slots, columns).
+  Tensor<const float, 2> step(In<std::int32_t, 1> token, In<std::int32_t, 1> position) {
+    const Tensor<T, 2> x = first_rows(x_, shape_.slots);
+    embed(x, token, position);
+    blocks(x, RowKind::generated, {}, position,
+           [&](std::int64_t layer, Tensor<T, 2> out, Tensor<T, 2> q) {
+             decode_attention<T, KV>(out, q, cache_.keys(layer), cache_.values(layer), position,
+                                     scratch_, counters_, config().heads, stream());
+           });
+    return write_logits(x, RowKind::generated);
+  }
+
+  // Bytes of weights that every step reads, and bytes of cache that it reads per sequence and token
+  // in it.
+  std::int64_t weight_bytes() const {
+    const std::int64_t C = config().channels, L = config().layers;
+    const std::int64_t per_block = 12 * C * C + 13 * C;
+    return (L * per_block + (config().vocabulary + 2) * C) * static_cast<std::int64_t>(sizeof(T));
+  }
+  std::int64_t cache_bytes_per_token() const {
+    return 2 * config().layers * config().channels * static_cast<std::int64_t>(sizeof(KV));
+  }
+
+ private:
+  static constexpr std::int64_t kLogitColumns = 64;  // rows of logits start at cache lines
+
+  static const BatchShape& validate(const BatchShape& shape, const Gpt2Config& config) {
+    require(shape.slots > 0 && shape.chunk > 0 && shape.capacity > 0,
+            "a batch needs at least one sequence, one row of prompts and one token of cache");
+    if (shape.capacity > config.context) {
+      fail("a cache of " + std::to_string(shape.capacity) + " tokens exceeds the context of " +
+               std::to_string(config.context),
+           "use a capacity of at most the context");
+    }
+    return shape;
+  }
+
+  std::int64_t max_tiles() const { return ceil_div(shape_.chunk, kPromptTileRows) + shape_.slots; }
+
+  // Copies tokens, positions, slots and tiles of a pass to device memory; returns the number of
+  // rows. The host waits, because the next pass replaces the staged values.
+  std::int64_t stage(const std::vector<PromptPiece>& pieces) {
+    token_staged_.clear();
+    position_staged_.clear();
+    slot_staged_.clear();
+    tiles_staged_.clear();
+    for (const PromptPiece& piece : pieces) stage(piece);
+    const std::int64_t rows = std::ssize(token_staged_);
+    require(rows > 0 && rows <= shape_.chunk, "the pieces have no rows, or too many");
+    copy_to_device(row_token_.data, token_staged_.data(), rows, stream());
+    copy_to_device(row_position_.data, position_staged_.data(), rows, stream());
+    copy_to_device(row_slot_.data, slot_staged_.data(), rows, stream());
+    copy_to_device(tiles_.data, tiles_staged_.data(), std::ssize(tiles_staged_), stream());
+    stream().synchronize();
+    return rows;
+  }
+
+  void stage(const PromptPiece& piece) {
+    const std::int64_t count = std::ssize(piece.tokens), end = piece.first_position + count;
+    require(count > 0 && piece.slot >= 0 && piece.slot < shape_.slots && piece.first_position >= 0,
+            "a piece of a prompt has no tokens, or a slot that does not exist");
+    require(end <= shape_.capacity, "a prompt does not fit the cache");
+    const auto first_row = static_cast<std::int32_t>(token_staged_.size());
+    for (std::int64_t i = 0; i < count; ++i) {
+      token_staged_.push_back(piece.tokens[static_cast<std::size_t>(i)]);
+      position_staged_.push_back(static_cast<std::int32_t>(piece.first_position + i));
+      slot_staged_.push_back(static_cast<std::int32_t>(piece.slot));
+    }
+    for (std::int64_t i = 0; i < count; i += kPromptTileRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kPromptTileRows, count - i);
+      tiles_staged_.push_back({first_row + static_cast<std::int32_t>(i),
+                               static_cast<std::int32_t>(rows),
+                               static_cast<std::int32_t>(piece.slot),
+                               static_cast<std::int32_t>(piece.first_position + i)});
+    }
+  }
+
+  void embed(Tensor<T, 2> x, In<std::int32_t, 1> token, In<std::int32_t, 1> position) {
+    const Embedding<T>& layer = model_.embedding();
+    embedding_forward<T>(x, token, layer.tokens().matrix(), layer.positions().matrix(), position, 1,
+                         VocabularySlice{0, config().vocabulary}, stream());
+  }
+
+  static RowProduct<T> product(In<T, 2> inp, const Linear<T>& linear, RowKind kind) {
+    return {.inp = inp,
+            .weight = linear.weight().matrix(),
+            .bias = linear.bias().vector(),
+            .kind = kind};
+  }
+  static RowProduct<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
+                               RowKind kind) {
+    RowProduct<T> result = product(inp, linear, kind);
+    result.norm_weight = norm.weight().vector();
+    result.norm_bias = norm.bias().vector();
+    return result;
+  }
+
+  // Replaces x (rows, C), the sum of the embeddings, by the output of the last block.
+  template <class Attend>
+  void blocks(Tensor<T, 2> x, RowKind kind, In<std::int32_t, 1> slot, In<std::int32_t, 1> position,
+              const Attend& attend) {
+    const std::int64_t rows = x.shape[0];
+    const Tensor<T, 2> q = first_rows(q_, rows), a = first_rows(attention_, rows);
+    const Tensor<T, 2> h = first_rows(hidden_, rows);
+    for (std::int64_t l = 0; l < config().layers; ++l) {
+      const Block<T>& block = model_.blocks()[static_cast<std::size_t>(l)];
+      row_product_qkv<T, KV>(q, cache_.keys(l), cache_.values(l), slot, position,
+                             product(x, block.ln_1(), block.c_attn(), kind), stream());
+      attend(l, a, q);
+      row_product_add<T>(x, x, product(a, block.attention_c_proj(), kind), stream());
+      row_product_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), kind), stream());
+      row_product_add<T>(x, x, product(h, block.mlp_c_proj(), kind), stream());
+    }
+  }
+
+  // The rows of x (rows, C) at which a piece ends whose logits are wanted, one after the other.
+  Tensor<T, 2> last_rows(const std::vector<PromptPiece>& pieces, Tensor<T, 2> x) {
+    std::int64_t row = 0, count = 0;
+    for (const PromptPiece& piece : pieces) {
+      row += std::ssize(piece.tokens);
+      if (!piece.wants_logits) continue;
+      require(count < shape_.slots, "more logits are wanted than the batch has sequences");
+      copy_on_device(row_range(last_, count, 1).data, row_range(x, row - 1, 1).data,
+                     config().channels, stream());
+      ++count;
+    }
+    return first_rows(last_, count);
+  }
+
+  Tensor<const float, 2> write_logits(Tensor<T, 2> x, RowKind kind) {
+    const Tensor<float, 2> logits = first_rows(logits_, x.shape[0]);
+    if (x.shape[0] == 0) return logits;
+    const Tensor<const T, 2> wte = model_.head().weight().matrix();
+    row_product_logits<T>(logits,
+                          {.inp = x,
+                           .norm_weight = model_.final_norm().weight().vector(),
+                           .norm_bias = model_.final_norm().bias().vector(),
+                           .weight = first_rows(wte, config().vocabulary),
+                           .bias = {},
+                           .kind = kind},
+                          stream());
+    return logits;
+  }
+
+  const Gpt2<T>& model_;
+  Context& context_;
+  BatchShape shape_;
+  KvCache<KV> cache_;
+  Tensor<T, 2> x_, q_, attention_;  // (rows, C)
+  Tensor<T, 2> hidden_;             // (rows, 4C)
+  Tensor<T, 2> last_;               // (slots, C)
+  Tensor<float, 2> logits_;         // (slots, columns)
+  Tensor<float, 1> scratch_;        // of decode attention
+  Tensor<std::int32_t, 1> counters_;
+  Tensor<std::int32_t, 1> row_token_, row_position_, row_slot_;  // (chunk)
+  Tensor<PromptTile, 1> tiles_;
+  std::vector<std::int32_t> token_staged_, position_staged_, slot_staged_;
+  std::vector<PromptTile> tiles_staged_;
+};
+
+}  // namespace llmc
