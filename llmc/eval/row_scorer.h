@@ -11,7 +11,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -24,7 +23,7 @@
 namespace llmc {
 
 template <class T>
-class RowScorer {
+class RowScorer : public RowScoring {
  public:
   // Both must outlive the scorer. Batch i is scored by data rank i mod N of the runner's N data
   // ranks; all ranks of a tensor group have the same data rank.
@@ -33,8 +32,7 @@ class RowScorer {
   // Returns the scores of all rows, in their order, on every rank. After every batch of each rank
   // it calls `on_batch(tokens so far, all tokens)`, where all ranks return the same; if that is
   // false, it stops and returns no scores.
-  std::vector<RowScore> score(const EvalTask& task,
-                              const std::function<bool(std::int64_t, std::int64_t)>& on_batch) {
+  std::vector<RowScore> score(const EvalTask& task, const OnBatch& on_batch) override {
     const std::vector<RowBatch> batches = make_batches(task);
     const Ranks& place = runner_.context().ranks;
     const auto ranks = static_cast<std::size_t>(place.mesh().data_ranks());
