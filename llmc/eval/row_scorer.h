@@ -95,10 +95,12 @@ class RowScorer : public RowScoring {
     for (const RowScore& score : scores) {
       bits.push_back(std::bit_cast<std::int64_t>(score.nll));
       bits.push_back(score.greedy ? 1 : 0);
+      bits.push_back(std::bit_cast<std::int64_t>(score.nll_squares));
     }
     exchange_.sum(bits);
     for (std::size_t i = 0; i < scores.size(); ++i) {
-      scores[i] = {std::bit_cast<double>(bits[2 * i]), bits[2 * i + 1] != 0};
+      scores[i] = {std::bit_cast<double>(bits[3 * i]), bits[3 * i + 1] != 0,
+                   std::bit_cast<double>(bits[3 * i + 2])};
     }
   }
 
@@ -127,7 +129,9 @@ class RowScorer : public RowScoring {
     for (std::int64_t b = 0; b < B; ++b) {
       const std::int64_t begin = b * length + first_target(rows[b]);
       for (std::int64_t i = 0; i < rows[b].num_scored; ++i) {
-        scores[b].nll += static_cast<double>(losses[begin + i]);
+        const auto nll = static_cast<double>(losses[begin + i]);
+        scores[b].nll += nll;
+        scores[b].nll_squares += nll * nll;
       }
       scores[b].greedy = greedy && std::isfinite(scores[b].nll) && all_greedy(rows[b], begin);
     }

@@ -30,14 +30,15 @@ struct EvalRow {
 };
 
 struct RowScore {
-  double nll = 0;       // minus the sum of the natural logarithms of the probabilities
-  bool greedy = false;  // each token is the most likely one; only if needs_greedy()
+  double nll = 0;          // minus the sum of the natural logarithms of the probabilities
+  bool greedy = false;     // each token is the most likely one; only if needs_greedy()
+  double nll_squares = 0;  // sum over tokens of the squares of their nll
 };
 
 struct EvalMetric {
   std::string name;
   double value = 0;
-  std::optional<double> standard_error{};  // only for fractions of examples
+  std::optional<double> standard_error{};  // empty if it is unknown
 };
 
 class EvalTask {
