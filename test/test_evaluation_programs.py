@@ -48,7 +48,7 @@ def write_files(folder, seed=1):
         {"ind": i, "activity_label": "Sailing", "ctx_a": "", "ctx_b": "", "ctx": sentence(numbers, 1, 9),
          "split": "val", "split_type": "indomain", "label": numbers.randrange(4), "source_id": f"x~{i}",
          "endings": endings(numbers)} for i in range(12)])
-    gaps = ["", " _ .", " _ of the boats", "?"]
+    gaps = ["", " _ .", " _ far", "?"]
     write_lines(folder / "race.jsonl", [
         {"id": f"high{i}.txt", "article": sentence(numbers, 2, 9) + ".",
          "questions": [sentence(numbers, 1, 4) + gaps[(i + k) % 4] for k in range(2)],
