@@ -196,12 +196,12 @@ INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := checkpoint_texts document_mask dropout evaluation loss_scale rank_state run_data stochastic_rounding tensor_parallel tensor_plan tensor_state training zero
+GROUP_train.cu       := checkpoint_texts comparison document_mask dropout evaluation loss_scale rank_state run_data stochastic_rounding tensor_parallel tensor_plan tensor_state training zero
 GROUP_model.cu       := device device_block device_launcher device_mma infer_decoder model parameters profiler read_ahead
 GROUP_ops.cu         := attention bias_gradient classifier comm embedding gelu infer_ops layernorm matmul optimizer row_product
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
                         megatron_file safetensors safetensors_damage tokenizer_files
-GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates token_cache \
+GROUP_text.cpp       := base_log batches data_sources documents eval_files infer_text input_file lines near_duplicates race token_cache \
                         token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_exponential host_floats host_matrix_library \
                         host_memory_limits host_worker_pool interruption oracle peak readable_text \

@@ -13,6 +13,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run/data_source.h"
+#include "llmc/train/run/eval_tasks.h"
 #include "llmc/train/run/recorded_run.h"
 
 namespace llmc::toy {

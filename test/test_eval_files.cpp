@@ -18,37 +18,12 @@
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/id_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
-#include "test/support.h"
+#include "test/eval_samples.h"
 
 using namespace llmc;
 using namespace llmc_test;
 
 namespace {
-
-// A file with the given text in its own directory.
-class Sample {
- public:
-  explicit Sample(const std::string& text) { write_file(folder_.path() / "data", text); }
-  std::string path() const { return folder_.file("data"); }
-
- private:
-  TemporaryDirectory folder_;
-};
-
-std::string text_of(const EvalRow& row) {
-  return ByteTokenizer().decode(row.tokens);
-}
-
-std::string scored_text_of(const EvalRow& row) {
-  return ByteTokenizer().decode(std::span(row.tokens).last(row.num_scored));
-}
-
-double metric(const std::vector<EvalMetric>& metrics, const std::string& name) {
-  for (const EvalMetric& metric : metrics) {
-    if (metric.name == name) return metric.value;
-  }
-  return std::numeric_limits<double>::quiet_NaN();
-}
 
 std::string lambada_error(const std::string& text) {
   const Sample file(text);
@@ -58,10 +33,6 @@ std::string lambada_error(const std::string& text) {
 std::string hellaswag_error(const std::string& text) {
   const Sample file(text);
   return complaint([&] { read_hellaswag(file.path()); });
-}
-
-void check_message(const std::string& message, const std::vector<std::string>& phrases) {
-  for (const std::string& phrase : phrases) CHECK_MESSAGE(contains(message, phrase), message);
 }
 
 const std::string kTwoEndings = R"("endings": ["a", "bc"])";

@@ -40,7 +40,7 @@ def write_lines(path, objects):
 
 
 def write_files(folder, seed=1):
-    """Writes a text, and files in the formats of LAMBADA and HellaSwag, some longer than the context."""
+    """Writes a text, and files in the formats of LAMBADA, HellaSwag and RACE, some longer than the context."""
     numbers = random.Random(seed)
     (folder / "wiki.txt").write_text("".join(sentence(numbers, 3, 12) + " .\n" for _ in range(8)), encoding="utf-8")
     write_lines(folder / "lambada.jsonl", [{"text": sentence(numbers, 2, 14)} for _ in range(24)])
@@ -48,6 +48,12 @@ def write_files(folder, seed=1):
         {"ind": i, "activity_label": "Sailing", "ctx_a": "", "ctx_b": "", "ctx": sentence(numbers, 1, 9),
          "split": "val", "split_type": "indomain", "label": numbers.randrange(4), "source_id": f"x~{i}",
          "endings": endings(numbers)} for i in range(12)])
+    gaps = ["", " _ .", " _ far", "?"]
+    write_lines(folder / "race.jsonl", [
+        {"id": f"high{i}.txt", "article": sentence(numbers, 2, 9) + ".",
+         "questions": [sentence(numbers, 1, 4) + gaps[(i + k) % 4] for k in range(2)],
+         "options": [endings(numbers) for _ in range(2)], "answers": [numbers.choice("ABCD") for _ in range(2)]}
+        for i in range(6)])
 
 
 def evaluate(program, model, *tasks, arguments=()):
@@ -86,7 +92,7 @@ def compare(ours, theirs, tolerance=3e-6):
 
 def test_scores_equal_those_of_transformers(program):
     write_files(program.folder)
-    tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl"]
+    tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl", "race:race.jsonl"]
     right = 0
     for seed, T, stride in ((1, 40, 20), (2, 33, 33), (3, 40, 7)):
         model = greedy.write_model(program.folder / f"model{seed}", **SHAPE, seed=seed)
@@ -115,7 +121,7 @@ def test_scores_with_gpt2_tokens_equal_those_of_transformers(program):
         raise Skip("GPT-2's vocabulary is missing")
     write_files(program.folder, seed=4)
     model = greedy.write_model(program.folder / "model", layers=1, heads=1, channels=8, context=16, vocabulary=50257)
-    tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl"]
+    tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl", "race:race.jsonl"]
     ours = evaluate(program, model, *tasks, arguments=["--tokenizer", vocabulary])
     compare(ours, reference(model, 16, 8, str(vocabulary), *tasks, folder=program.folder))
 
@@ -175,7 +181,7 @@ def test_perplexity_is_val_loss_if_the_windows_are_the_same(program):
 def test_scores_do_not_depend_on_the_batch_size(program):
     write_files(program.folder)
     model = greedy.write_model(program.folder / "model", **SHAPE)
-    tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl"]
+    tasks = ["perplexity:wiki.txt", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl", "race:race.jsonl"]
     runs = [evaluate(program, model, *tasks, arguments=["--batch-size", B]) for B in (1, 1, 3, 20)]
     expect(runs[0] == runs[1], "two equal runs differ")
     for run in runs[2:]:

@@ -177,6 +177,93 @@ def test_timing_on_the_cpu_reports_wrong_flags(program, folder):
     expect(done.stderr.strip() == "host_step.py: ours fp32: exit code 1", done.stderr)
 
 
+FAKE_INFER = """#!/usr/bin/env python3
+import json, os, sys
+open("calls", "a").write(json.dumps([sys.argv[1:], os.environ["LLMC_HOST_THREADS"]]) + "\\n")
+prompt = sys.argv[sys.argv.index("-p") + 1]
+bf16 = "bf16" in sys.argv
+print(json.dumps({"prompt_tokens": len(prompt.split()), "tokens": 64, "timings":
+      {"prompt_ms": 10.0 if bf16 else 20.0, "generate_ms": 100.0, "tokens_per_second": 640.0 if bf16 else 320.0}}))
+"""
+
+
+def fake_infer(folder, text=FAKE_INFER):
+    (folder / "infer").write_text(text)
+    (folder / "infer").chmod(0o755)
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model/config.json").write_text(json.dumps({"n_positions": 256}))
+
+
+def infer_peers(*arguments, folder, code=0, python="/bin/false"):
+    return subprocess.run([sys.executable, PEERS / "infer_peers.py", "model", "--infer-gpt2", "./infer",
+                           *map(str, arguments)], cwd=folder, env={**os.environ, "PYTHON": python},
+                          capture_output=True, text=True, timeout=300)
+
+
+def test_generation_is_timed_without_peers(program, folder):
+    fake_infer(folder)
+    done = infer_peers("--repetitions", 3, "--threads", 1, "--json", "times.json", folder=folder)
+    expect(done.returncode == 0, done.stderr[-800:])
+    calls = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+    expect(len(calls) == 12 and all(threads == "1" for _, threads in calls), f"{calls}")
+    expect([len(call[call.index("-p") + 1].split()) for call, _ in calls[:2]] == [16, 255], f"{calls[:2]}")
+    expect([call[call.index("-n") + 1] for call, _ in calls[:2]] == ["64", "1"], f"{calls[:2]}")
+    record = json.loads((folder / "times.json").read_text())
+    sides = {side["name"]: side for side in record["sides"]}
+    expect(list(sides) == ["ours fp32", "ours bf16"] and set(record["skipped"]) == {"CTranslate2", "transformers"},
+           f"{record}")
+    expect(sides["ours bf16"]["decode"]["repetitions"] == [640.0] * 3, f"{record}")
+    expect(abs(sides["ours fp32"]["prefill"]["median"] / (255 / 0.02) - 1) < 1e-9, f"{record}")
+    for phrase in ("ours bf16", "320.0 (320.0 to 320.0)", "no published figure", "skipped transformers", "pip install"):
+        expect(phrase in done.stdout, done.stdout)
+    expect("published decode speed 100.0, ratio 3.20" in infer_peers("--llama-cpp", 100, folder=folder).stdout, "llama.cpp")
+    printed = json.loads(infer_peers("--json", "-", "--repetitions", 1, "--dtypes", "fp32", folder=folder).stdout)
+    expect(len(printed["sides"]) == 1, f"{printed}")
+
+
+def test_generation_is_timed_against_installed_peers(program, folder):
+    require_modules("torch, transformers, ctranslate2, numpy")
+    peer(folder, "make_weights.py", "--out", "model", *SIZES[:-4], "--context", 128, "--vocabulary", 300)
+    characters = [chr(i) for i in range(33, 127)]
+    vocabulary = {token: i for i, token in enumerate([*characters, "\u0120", *(f"t{i}" for i in range(204)), "<|endoftext|>"])}
+    (folder / "model/vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "model/merges.txt").write_text("#version: 0.2\n")
+    config = folder / "model/config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "bos_token_id": 299, "eos_token_id": 299}))
+    (folder / "infer").write_text(FAKE_INFER)
+    (folder / "infer").chmod(0o755)
+    done = infer_peers("--repetitions", 2, "--json", "times.json", folder=folder, python=PYTHON)
+    expect(done.returncode == 0, done.stderr[-800:])
+    record = json.loads((folder / "times.json").read_text())
+    names = [side["name"] for side in record["sides"]]
+    for name in ("CTranslate2 fp32", "transformers fp32", "transformers bf16"):
+        expect(name in names, f"{name} is skipped: {record['skipped']}")
+    for side in record["sides"][2:]:
+        for key in ("decode", "prefill"):
+            ours = 640.0 if side["dtype"] == "bf16" else 320.0
+            theirs, ratios = side[key]["repetitions"], side[f"{key}_ratio"]["repetitions"]
+            expect(len(theirs) == 2 and min(theirs) > 0, f"{side}")
+            expect(key != "decode" or all(abs(ratio * speed / ours - 1) < 1e-9 for ratio, speed in zip(ratios, theirs)),
+                   f"{side}")
+
+
+def test_timing_of_generation_reports_wrong_flags_and_a_failing_program(program, folder):
+    fake_infer(folder)
+    for flags, reason in ((["--dtypes", "fp8"], "--dtypes fp8; allowed: fp32, bf16"),
+                          (["--repetitions", 0], "--repetitions 0; allowed: 1 or more"),
+                          (["--infer-gpt2", "none"], "--infer-gpt2 none: no such file"),
+                          (["--llama-cpp", -1], "--llama-cpp")):
+        done = infer_peers(*flags, folder=folder)
+        expect(done.returncode == 2 and reason in done.stderr and done.stdout == "", f"{flags}: {done.stderr}")
+    (folder / "model/config.json").write_text(json.dumps({"n_positions": 64}))
+    expect("context of 64 tokens; allowed: 81 or more" in infer_peers(folder=folder).stderr, "a short context")
+    for text, reason in (("#!/bin/sh\necho broken >&2\nexit 3\n", "ours fp32: broken"),
+                         ("#!/bin/sh\necho text\n", "ours fp32: the output is no JSON object with \"timings\"")):
+        fake_infer(folder, text)
+        done = infer_peers(folder=folder)
+        expect(done.returncode == 1 and done.stderr.strip().endswith(reason), done.stderr)
+
+
 def test_equal_seeds_give_equal_files_and_errors_name_the_file(program, folder):
     require_modules("torch, numpy")
     make_inputs(folder, 1000)

@@ -301,8 +301,8 @@ Settings<P> evaluation_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.evaluation.tasks); },
        .unit = "TASK:FILE,...",
        .help = "evaluation tasks, separated by commas: perplexity (a text or token file), wikitext "
-               "(a text, detokenized), lambada or hellaswag (.jsonl); --steps 0 evaluates without "
-               "training",
+               "(a text, detokenized), lambada, hellaswag or race (.jsonl); --steps 0 evaluates "
+               "without training",
        .also_called = {"--eval-tasks", "--tasks", "--evaluate", "--benchmark"},
        .check = eval_spec_error,
        .relocate = relocate_after_colon},
@@ -316,8 +316,8 @@ Settings<P> evaluation_rows() {
       {.flag = "--eval-limit",
        .field = [](auto& s) -> decltype(auto) { return (s.evaluation.limit); },
        .unit = "EXAMPLES",
-       .help = "maximum number of examples per file of lambada and hellaswag, and of windows per "
-               "file of perplexity and wikitext; 0 uses all",
+       .help = "maximum number of examples per file of lambada, hellaswag and race, and of windows "
+               "per file of perplexity and wikitext; 0 uses all",
        .fallback = 0,
        .range = at_least(0),
        .required_flags = {"--eval"}},

@@ -6,6 +6,11 @@
 //               {"text": "... whose last word is to be predicted"}
 //   hellaswag   hellaswag_val.jsonl, one object per line:
 //               {"ctx": "...", "endings": ["...", ...], "label": 2, ...}
+//   race        one object per line, either a question
+//               {"article": "...", "question": "...", "options": [four texts], "answer": "C"}
+//               or an article with its questions, as in RACE's own files
+//               {"article": "...", "questions": [...], "options": [[four texts], ...],
+//                "answers": ["C", ...]}
 //
 // Every error names file, line and field.
 #pragma once
@@ -38,6 +43,14 @@ struct HellaSwagExample {
   std::string context;
   std::vector<std::string> endings;  // without the space before them
   std::size_t label = 0;
+};
+
+// A question about an article and four options, of which one is right.
+struct RaceExample {
+  std::int64_t line = 0;
+  std::string article, question;
+  std::vector<std::string> options;
+  std::size_t answer = 0;
 };
 
 namespace eval_files_detail {
@@ -79,19 +92,29 @@ inline std::size_t read_label(const Json& object, std::size_t endings,
        ", not one of 0 to " + std::to_string(endings - 1));
 }
 
+inline const Json& list_field(const Json& object, const std::string& key,
+                              const std::string& location) {
+  const Json* list = json_member(object, key);
+  if (list == nullptr) fail(location + " has no \"" + key + "\"");
+  if (!list->is_array()) fail(location + ": \"" + key + "\" is not a list");
+  return *list;
+}
+
+// `name` in errors: FILE:LINE: "KEY".
+inline std::vector<std::string> read_texts(const Json& list, const std::string& name) {
+  std::vector<std::string> texts;
+  for (const Json& text : list) {
+    const std::string item = name + "[" + std::to_string(texts.size()) + "]";
+    texts.push_back(json_text(text, item));
+    if (texts.back().empty()) fail(item + " is empty");
+  }
+  return texts;
+}
+
 inline std::vector<std::string> read_endings(const Json& object, const std::string& location) {
-  const Json* list = json_member(object, "endings");
-  if (list == nullptr) fail(location + " has no \"endings\"");
-  if (!list->is_array() || list->size() < 2) {
-    fail(location + ": \"endings\" is not a list of at least two texts");
-  }
-  std::vector<std::string> endings;
-  for (const Json& ending : *list) {
-    const std::string name = location + ": \"endings\"[" + std::to_string(endings.size()) + "]";
-    endings.push_back(json_text(ending, name));
-    if (endings.back().empty()) fail(name + " is empty");
-  }
-  return endings;
+  const Json& list = list_field(object, "endings", location);
+  if (list.size() < 2) fail(location + ": \"endings\" is not a list of at least two texts");
+  return read_texts(list, location + ": \"endings\"");
 }
 
 // Returns "ctx". If a file has only its two parts, returns those with a space between, which is how
@@ -103,6 +126,59 @@ inline std::string read_context(const Json& object, const std::string& location)
   const std::string first = text_field(object, "ctx_a", location);
   const std::string second = text_field(object, "ctx_b", location);
   return first.empty() || second.empty() ? first + second : first + " " + second;
+}
+
+inline constexpr std::size_t kRaceOptions = 4;
+
+inline std::vector<std::string> read_race_options(const Json& list, const std::string& name) {
+  if (!list.is_array() || list.size() != kRaceOptions) fail(name + " is not a list of four texts");
+  return read_texts(list, name);
+}
+
+// A letter from A to D, or a number from 0 to 3 with or without quotes.
+inline std::size_t read_race_answer(const Json& value, const std::string& name) {
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  for (std::size_t answer = 0; answer < kRaceOptions; ++answer) {
+    const bool is_letter = value.is_string() && text == std::string(1, "ABCD"[answer]);
+    if (is_letter || text == std::to_string(answer)) return answer;
+  }
+  fail(name + " is " + (text.empty() ? "empty" : printable(text)) +
+       ", not one of \"A\" to \"D\" or 0 to 3");
+}
+
+inline RaceExample read_race_question(const Json& object, const std::string& article,
+                                      std::int64_t line, const std::string& location) {
+  for (const char* key : {"options", "answer"}) {
+    if (json_member(object, key) == nullptr) fail(location + " has no \"" + key + "\"");
+  }
+  return {line, article, text_field(object, "question", location),
+          read_race_options(object.at("options"), location + ": \"options\""),
+          read_race_answer(object.at("answer"), location + ": \"answer\"")};
+}
+
+// The questions of one object that has lists of them.
+inline std::vector<RaceExample> read_race_article(const Json& object, const std::string& article,
+                                                  std::int64_t line, const std::string& location) {
+  const Json& questions = list_field(object, "questions", location);
+  const Json& options = list_field(object, "options", location);
+  const Json& answers = list_field(object, "answers", location);
+  const std::size_t count = questions.size();
+  if (count == 0) fail(location + ": \"questions\" is empty");
+  for (const auto& [key, list] : {std::pair{"options", &options}, {"answers", &answers}}) {
+    if (list->size() == count) continue;
+    fail(location + ": \"" + key + "\" has " + std::to_string(list->size()) + " entries for " +
+         std::to_string(count) + " questions");
+  }
+  std::vector<RaceExample> examples;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto name = [&](const char* key) {
+      return location + ": \"" + key + "\"[" + std::to_string(i) + "]";
+    };
+    examples.push_back({line, article, json_text(questions[i], name("questions")),
+                        read_race_options(options[i], name("options")),
+                        read_race_answer(answers[i], name("answers"))});
+  }
+  return examples;
 }
 
 }  // namespace eval_files_detail
@@ -134,6 +210,28 @@ inline std::vector<HellaSwagExample> read_hellaswag(const std::string& path,
     examples.push_back(std::move(example));
   };
   eval_files_detail::for_each_object(path, limit, read);
+  return examples;
+}
+
+// `limit`: maximum number of questions (0: all).
+inline std::vector<RaceExample> read_race(const std::string& path, std::int64_t limit = 0) {
+  std::vector<RaceExample> examples;
+  const auto read = [&](const Json& object, std::int64_t line, const std::string& location) {
+    const std::string article = eval_files_detail::text_field(object, "article", location);
+    if (article.empty()) fail(location + ": \"article\" is empty");
+    if (json_member(object, "questions") == nullptr) {
+      examples.push_back(eval_files_detail::read_race_question(object, article, line, location));
+      return;
+    }
+    for (RaceExample& example :
+         eval_files_detail::read_race_article(object, article, line, location)) {
+      examples.push_back(std::move(example));
+    }
+  };
+  eval_files_detail::for_each_object(path, limit, read);
+  if (limit > 0 && std::ssize(examples) > limit) {
+    examples.resize(static_cast<std::size_t>(limit));
+  }
   return examples;
 }
 

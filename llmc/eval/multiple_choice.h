@@ -1,9 +1,12 @@
 // Tasks of many examples, each a context and the tokens that may follow it: LAMBADA (Paperno et
-// al., 2016) and HellaSwag (Zellers et al., 2019). Context and continuation are tokenized
-// separately. The space between them belongs to the continuation, which is where GPT-2's tokenizer
-// cuts anyway. A context that is too long loses its beginning; the protocol reports how many did.
+// al., 2016), HellaSwag (Zellers et al., 2019) and RACE (Lai et al., 2017). Context and
+// continuation are tokenized separately. The space between them belongs to the continuation, which
+// is where GPT-2's tokenizer cuts anyway. A context that is too long loses its beginning; the
+// protocol reports how many did.
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -129,29 +132,11 @@ class LambadaTask : public ExamplesTask {
 
 // Chooses one of several endings. Published scores differ in how they correct for the length of an
 // ending: not at all (accuracy), by its bytes (acc_norm; lm-evaluation-harness counts characters,
-// which are the same in ASCII), or by its tokens (acc_norm_tokens; llm.c). That harness also writes
-// the activity's label before the context and removes marks in brackets; here the text is
-// unchanged.
-class HellaSwagTask : public ExamplesTask {
+// which are the same in ASCII), or by its tokens (acc_norm_tokens; llm.c).
+class ChoiceTask : public ExamplesTask {
  public:
-  HellaSwagTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T,
-                std::int64_t limit)
-      : ExamplesTask("hellaswag", file, T) {
-    for (const HellaSwagExample& example : read_hellaswag(file, limit)) {
-      choices_.push_back({rows(), example.endings.size(), example.label});
-      for (const std::string& ending : example.endings) {
-        rows_.add(tokenizer, example.context, " " + ending, row_location(example.line));
-        bytes_.push_back(static_cast<double>(ending.size()));
-      }
-    }
-  }
+  using ExamplesTask::ExamplesTask;
 
-  std::string protocol() const override {
-    return "the ending with the highest log-probability after ctx and a space, without "
-           "<|endoftext|>; accuracy: sums are compared; acc_norm: sums divided by the ending's "
-           "bytes; acc_norm_tokens: sums divided by its tokens; " +
-           rows_.truncation_text();
-  }
   std::int64_t examples() const override { return static_cast<std::int64_t>(choices_.size()); }
 
   std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
@@ -168,6 +153,17 @@ class HellaSwagTask : public ExamplesTask {
     return {proportion("accuracy", correct_by_sum, examples()),
             proportion("acc_norm", correct_by_bytes, examples()),
             proportion("acc_norm_tokens", correct_by_tokens, examples())};
+  }
+
+ protected:
+  // Adds an example whose right ending is endings[label]. `line`: its line in the file.
+  void add_example(const Tokenizer& tokenizer, const std::string& context,
+                   const std::vector<std::string>& endings, std::size_t label, std::int64_t line) {
+    choices_.push_back({rows(), endings.size(), label});
+    for (const std::string& ending : endings) {
+      rows_.add(tokenizer, context, " " + ending, row_location(line));
+      bytes_.push_back(static_cast<double>(ending.size()));
+    }
   }
 
  private:
@@ -196,6 +192,77 @@ class HellaSwagTask : public ExamplesTask {
 
   std::vector<Choice> choices_;
   std::vector<double> bytes_;  // length of each row's ending
+};
+
+// lm-evaluation-harness also writes the activity's label before the context and removes marks in
+// brackets; here the text is unchanged.
+class HellaSwagTask : public ChoiceTask {
+ public:
+  HellaSwagTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T,
+                std::int64_t limit)
+      : ChoiceTask("hellaswag", file, T) {
+    for (const HellaSwagExample& example : read_hellaswag(file, limit)) {
+      add_example(tokenizer, example.context, example.endings, example.label, example.line);
+    }
+  }
+
+  std::string protocol() const override {
+    return "the ending with the highest log-probability after ctx and a space, without "
+           "<|endoftext|>; accuracy: sums are compared; acc_norm: sums divided by the ending's "
+           "bytes; acc_norm_tokens: sums divided by its tokens; " +
+           rows_.truncation_text();
+  }
+};
+
+// Many questions of RACE are sentences with a gap, which their files write as `_`. The option then
+// replaces the gap, and the text after the gap is scored with it: it is the same for all options,
+// but its probability depends on them. lm-evaluation-harness writes "Question:" and "Answer:"
+// before other questions; here nothing is added.
+class RaceTask : public ChoiceTask {
+ public:
+  RaceTask(const std::string& file, const Tokenizer& tokenizer, std::int64_t T, std::int64_t limit)
+      : ChoiceTask("race", file, T) {
+    for (const RaceExample& example : read_race(file, limit)) {
+      const Gap gap = split_at_gap(example.question);
+      std::vector<std::string> endings;
+      for (const std::string& option : example.options) endings.push_back(option + gap.after);
+      add_example(tokenizer, trimmed(example.article) + "\n" + gap.before, endings, example.answer,
+                  example.line);
+    }
+  }
+
+  std::string protocol() const override {
+    return "the option with the highest log-probability after article, newline, question and a "
+           "space, without <|endoftext|>; an option replaces the question's first gap (_), and the "
+           "text after the gap is scored with it; accuracy: sums are compared; acc_norm: sums "
+           "divided by the bytes of the scored text; acc_norm_tokens: sums divided by its "
+           "tokens; " +
+           rows_.truncation_text();
+  }
+
+ private:
+  struct Gap {
+    std::string before, after;
+  };
+
+  static std::string trimmed(const std::string& text) {
+    constexpr const char* kSpace = " \t\r\n";
+    const std::size_t begin = text.find_first_not_of(kSpace);
+    if (begin == text.npos) return "";
+    return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+  }
+
+  // The question before and after its first run of `_`. Without a gap all of it is before. A word
+  // after the gap keeps a space before it; punctuation is attached to the option.
+  static Gap split_at_gap(const std::string& question) {
+    const std::size_t gap = question.find('_');
+    if (gap == question.npos) return {trimmed(question), ""};
+    const std::size_t end = std::min(question.find_first_not_of('_', gap), question.size());
+    const std::string after = trimmed(question.substr(end));
+    const bool is_attached =
+        after.empty() || std::ispunct(static_cast<unsigned char>(after[0])) != 0;
+    return {trimmed(question.substr(0, gap)), is_attached ? after : " " + after};
+  }
 };
 
 }  // namespace llmc

@@ -38,9 +38,11 @@ namespace llmc {
 class PerplexityTask : public EvalTask {
  public:
   struct Options {
-    std::int64_t T = 0, stride = 0;  // 1 <= stride <= T
-    std::int64_t limit = 0;          // maximum number of windows, from the start; 0: all
-    bool detokenize = false;         // the file is WikiText: reassemble it before scoring
+    std::int64_t T = 0, stride = 0;      // 1 <= stride <= T
+    std::int64_t limit = 0;              // maximum number of windows, from the start; 0: all
+    bool detokenize = false;             // the file is WikiText: reassemble it before scoring
+    bool standard_errors = false;        // report them for the means over tokens
+    std::string source_name = "--eval";  // the setting that names the file, for errors
   };
 
   // Reads and tokenizes the file. Throws if it has nothing to score.
@@ -65,6 +67,11 @@ class PerplexityTask : public EvalTask {
            std::to_string(options_.T - options_.stride + 1) + " others except at the start";
   }
 
+  std::int64_t window() const { return options_.T; }
+  std::int64_t stride() const { return options_.stride; }
+  // All tokens, including the first one, which is not scored.
+  std::span<const std::int32_t> tokens() const { return tokens_; }
+
   std::int64_t examples() const override { return size() - 1; }
 
   std::int64_t rows() const override {
@@ -81,10 +88,20 @@ class PerplexityTask : public EvalTask {
   }
 
   std::vector<EvalMetric> metrics(std::span<const RowScore> scores) const override {
-    double nll = 0;
-    for (const RowScore& score : scores) nll += score.nll;
+    double nll = 0, squares = 0;
+    for (const RowScore& score : scores) {
+      nll += score.nll;
+      squares += score.nll_squares;
+    }
     const double mean = nll / static_cast<double>(examples());
     std::vector<EvalMetric> all = {{"token_nll", mean}, {"token_perplexity", std::exp(mean)}};
+    if (options_.standard_errors && examples() > 1) {
+      // Tokens as independent samples; the delta method for the exponential (comparison.h).
+      const auto n = static_cast<double>(examples());
+      const double error = std::sqrt(std::max(0.0, squares / n - mean * mean) / (n - 1));
+      all[0].standard_error = error;
+      all[1].standard_error = std::exp(mean) * error;
+    }
     const auto perplexity_per = [&](std::int64_t n) {
       return std::exp(nll / static_cast<double>(n));
     };
@@ -125,7 +142,8 @@ class PerplexityTask : public EvalTask {
   void read_tokens(const Tokenizer& tokenizer) {
     content_ = "the tokens of the file";
     const std::optional<std::int32_t> end_of_text = tokenizer.end_of_text();
-    const TokenSource source = SourceReader(tokenizer, {}).read({{file()}, {}}, "--eval").front();
+    const TokenSource source =
+        SourceReader(tokenizer, {}).read({{file()}, {}}, options_.source_name).front();
     std::int32_t first = -1;
     if (source.size() > 0) source.copy(0, 1, &first);
     has_start_token_ = end_of_text.has_value();

@@ -11,7 +11,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -24,7 +23,7 @@
 namespace llmc {
 
 template <class T>
-class RowScorer {
+class RowScorer : public RowScoring {
  public:
   // Both must outlive the scorer. Batch i is scored by data rank i mod N of the runner's N data
   // ranks; all ranks of a tensor group have the same data rank.
@@ -33,8 +32,7 @@ class RowScorer {
   // Returns the scores of all rows, in their order, on every rank. After every batch of each rank
   // it calls `on_batch(tokens so far, all tokens)`, where all ranks return the same; if that is
   // false, it stops and returns no scores.
-  std::vector<RowScore> score(const EvalTask& task,
-                              const std::function<bool(std::int64_t, std::int64_t)>& on_batch) {
+  std::vector<RowScore> score(const EvalTask& task, const OnBatch& on_batch) override {
     const std::vector<RowBatch> batches = make_batches(task);
     const Ranks& place = runner_.context().ranks;
     const auto ranks = static_cast<std::size_t>(place.mesh().data_ranks());
@@ -97,10 +95,12 @@ class RowScorer {
     for (const RowScore& score : scores) {
       bits.push_back(std::bit_cast<std::int64_t>(score.nll));
       bits.push_back(score.greedy ? 1 : 0);
+      bits.push_back(std::bit_cast<std::int64_t>(score.nll_squares));
     }
     exchange_.sum(bits);
     for (std::size_t i = 0; i < scores.size(); ++i) {
-      scores[i] = {std::bit_cast<double>(bits[2 * i]), bits[2 * i + 1] != 0};
+      scores[i] = {std::bit_cast<double>(bits[3 * i]), bits[3 * i + 1] != 0,
+                   std::bit_cast<double>(bits[3 * i + 2])};
     }
   }
 
@@ -129,7 +129,9 @@ class RowScorer {
     for (std::int64_t b = 0; b < B; ++b) {
       const std::int64_t begin = b * length + first_target(rows[b]);
       for (std::int64_t i = 0; i < rows[b].num_scored; ++i) {
-        scores[b].nll += static_cast<double>(losses[begin + i]);
+        const auto nll = static_cast<double>(losses[begin + i]);
+        scores[b].nll += nll;
+        scores[b].nll_squares += nll * nll;
       }
       scores[b].greedy = greedy && std::isfinite(scores[b].nll) && all_greedy(rows[b], begin);
     }

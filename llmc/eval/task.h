@@ -7,12 +7,13 @@
 // or fewer, because a model of T positions reads T of them and predicts all except the first.
 //
 //   perplexity.h        a text, token by token, in windows that overlap
-//   multiple_choice.h   LAMBADA and HellaSwag: a few tokens after a context
-//   tasks.h             the list of tasks of --eval, and the loop that runs them
+//   multiple_choice.h   LAMBADA, HellaSwag and RACE: a few tokens after a context
+//   tasks.h             a list of tasks, and the loop that runs them
 //   report.h            the table
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,14 +30,15 @@ struct EvalRow {
 };
 
 struct RowScore {
-  double nll = 0;       // minus the sum of the natural logarithms of the probabilities
-  bool greedy = false;  // each token is the most likely one; only if needs_greedy()
+  double nll = 0;          // minus the sum of the natural logarithms of the probabilities
+  bool greedy = false;     // each token is the most likely one; only if needs_greedy()
+  double nll_squares = 0;  // sum over tokens of the squares of their nll
 };
 
 struct EvalMetric {
   std::string name;
   double value = 0;
-  std::optional<double> standard_error{};  // only for fractions of examples
+  std::optional<double> standard_error{};  // empty if it is unknown
 };
 
 class EvalTask {
@@ -64,6 +66,22 @@ class EvalTask {
 
  private:
   std::string name_, file_;
+};
+
+// Scores the rows of tasks with some model. RowScorer (row_scorer.h) does so with a ModelRunner.
+class RowScoring {
+ public:
+  // Called with the tokens scored so far and all tokens of the task. Returns false to stop.
+  using OnBatch = std::function<bool(std::int64_t done, std::int64_t total)>;
+
+  RowScoring() = default;
+  virtual ~RowScoring() = default;
+  RowScoring(const RowScoring&) = delete;
+  RowScoring& operator=(const RowScoring&) = delete;
+
+  // Returns the scores of all rows of the task, in their order. Calls `on_batch` after each batch
+  // of rows; if that is false, it stops and returns no scores.
+  virtual std::vector<RowScore> score(const EvalTask& task, const OnBatch& on_batch) = 0;
 };
 
 }  // namespace llmc

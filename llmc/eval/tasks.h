@@ -1,4 +1,4 @@
-// Reads the tasks that --eval names before a run starts, and runs them with its model.
+// Reads the tasks that a program was given, before it runs a model, and runs them.
 #pragma once
 
 #include <chrono>
@@ -8,14 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/error.h"
 #include "llmc/config/eval_spec.h"
-#include "llmc/config/train_settings.h"
 #include "llmc/eval/eval_files.h"
 #include "llmc/eval/multiple_choice.h"
 #include "llmc/eval/perplexity.h"
 #include "llmc/eval/report.h"
-#include "llmc/eval/row_scorer.h"
 #include "llmc/eval/task.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
@@ -23,34 +20,39 @@ namespace llmc {
 
 using EvalTasks = std::vector<std::unique_ptr<EvalTask>>;
 
-inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec,
-                                                const EvaluationSettings<Resolved>& settings,
+struct EvalOptions {
+  std::int64_t limit = 0;   // maximum number of examples, or of windows of a text, per file; 0: all
+  std::int64_t stride = 0;  // tokens between the starts of the windows of a text, 1 to T
+  bool standard_errors = false;  // report those of a text's token_nll and token_perplexity
+};
+
+// Reads and tokenizes the file of a task, for a model of T positions.
+inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const EvalOptions& options,
                                                 const Tokenizer& tokenizer, std::int64_t T) {
   if (spec.task == "lambada") {
-    return std::make_unique<LambadaTask>(spec.file, tokenizer, T, settings.limit);
+    return std::make_unique<LambadaTask>(spec.file, tokenizer, T, options.limit);
   }
   if (spec.task == "hellaswag") {
-    return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, settings.limit);
+    return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, options.limit);
   }
-  const PerplexityTask::Options options{.T = T,
-                                        .stride = settings.stride,
-                                        .limit = settings.limit,
-                                        .detokenize = spec.task == "wikitext"};
-  return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, options);
+  if (spec.task == "race") {
+    return std::make_unique<RaceTask>(spec.file, tokenizer, T, options.limit);
+  }
+  const PerplexityTask::Options windows{.T = T,
+                                        .stride = options.stride,
+                                        .limit = options.limit,
+                                        .detokenize = spec.task == "wikitext",
+                                        .standard_errors = options.standard_errors};
+  return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, windows);
 }
 
-// Reads and tokenizes all files of --eval, for a model of T positions, so that an error in a file
-// is reported before a run and not at its end.
-inline EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings,
+// Reads and tokenizes all files of the tasks, TASK:FILE each, so that an error in a file is
+// reported before a run and not at its end.
+inline EvalTasks make_eval_tasks(const std::vector<std::string>& specs, const EvalOptions& options,
                                  const Tokenizer& tokenizer, std::int64_t T) {
-  if (settings.stride > T) {
-    fail("--eval-stride " + std::to_string(settings.stride) + " is more than --seq-len " +
-             std::to_string(T),
-         "use at most --seq-len, so that no token is skipped");
-  }
   EvalTasks tasks;
-  for (const std::string& spec : settings.tasks) {
-    tasks.push_back(make_eval_task(parse_eval_spec(spec), settings, tokenizer, T));
+  for (const std::string& spec : specs) {
+    tasks.push_back(make_eval_task(parse_eval_spec(spec), options, tokenizer, T));
   }
   return tasks;
 }
@@ -66,9 +68,8 @@ struct EvalCallbacks {
 };
 
 // Runs the tasks in turn and returns the results of those that were completed.
-template <class T>
-std::vector<EvalResult> run_eval_tasks(const EvalTasks& tasks, RowScorer<T> scorer,
-                                       const EvalCallbacks& callbacks) {
+inline std::vector<EvalResult> run_eval_tasks(const EvalTasks& tasks, RowScoring& scorer,
+                                              const EvalCallbacks& callbacks) {
   using Clock = std::chrono::steady_clock;
   std::vector<EvalResult> results;
   for (const auto& task : tasks) {

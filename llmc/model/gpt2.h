@@ -96,6 +96,19 @@ class Gpt2 {
     return logits;
   }
 
+  // Computes the logits (count, columns) of the rows [first, first + count) of the last forward
+  // pass, which had `num_rows` rows. `count`: at most run.chunk_rows(). Only for a model on one
+  // rank. Numbers from V on in a row are padding.
+  Tensor<const T, 2> logits_of_rows(Activations<T>& saved, std::int64_t num_rows,
+                                    std::int64_t first, std::int64_t count, Context& context) {
+    const RowShare rows = context.tensor.share(num_rows);
+    source_.acquire(kEmbeddingBlock);
+    const Tensor<const T, 2> hidden = row_range(saved.final_hidden(rows), first, count);
+    const Tensor<const T, 2> logits = head_.logits_of_rows(work_, hidden, context);
+    source_.release(kEmbeddingBlock);
+    return logits;
+  }
+
   // Runs forward and backward of one micro-batch. Adds to the parameter gradients of the source.
   void forward_backward(Activations<T>& saved, const DeviceBatch& batch, const LossOptions& loss,
                         Context& context, const PassOptions& options = {}) {

@@ -58,6 +58,17 @@ class LmHead {
     return all;
   }
 
+  // Returns the logits (rows, columns) of `hidden` (rows, C), for at most as many rows as a chunk
+  // has. Only for a model on one rank. Numbers from V on in a row are padding.
+  Tensor<const T, 2> logits_of_rows(const Workspace<T>& work, In<T, 2> hidden,
+                                    Context& context) const {
+    require(context.tensor.ranks() == 1, "the logits of several rows need a model on one rank");
+    require(hidden.shape[0] <= work.logits().shape[0], "more rows of logits than a chunk has");
+    const Tensor<T, 2> rows = first_rows(work.logits(), hidden.shape[0]);
+    logits(rows, hidden, context);
+    return rows;
+  }
+
   // Writes losses (rows) from hidden (own rows, C) and targets (rows).
   void losses(Tensor<float, 1> losses, const Workspace<T>& work, In<T, 2> hidden,
               In<std::int32_t, 1> targets, Context& context) const {

@@ -70,6 +70,19 @@ class ModelRunner {
     copy_to_host(logits.data(), values.data, config().vocabulary, context_.stream);
     context_.ranks.synchronize(context_.stream);
   }
+  // (count, V) logits of the rows [first, first + count), at most shape().chunk_rows(). Only for a
+  // model on one rank.
+  void read_logits(std::int64_t first, std::int64_t count, std::vector<T>& logits) {
+    require(first >= 0 && count >= 0 && first + count <= last_rows_,
+            "the last forward pass did not have these rows");
+    const auto values = model_.logits_of_rows(activations_, last_rows_, first, count, context_);
+    const std::int64_t V = config().vocabulary, columns = values.shape[1];
+    logits.resize(static_cast<std::size_t>(count * V));
+    for (std::int64_t i = 0; i < count; ++i) {
+      copy_to_host(logits.data() + i * V, values.data + i * columns, V, context_.stream);
+    }
+    context_.ranks.synchronize(context_.stream);
+  }
 
  private:
   static Context& reserve(Context& context, const RunShape& shape, std::int64_t C,

@@ -15,6 +15,7 @@
 #include "llmc/base/work_progress.h"
 #include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/eval/row_scorer.h"
 #include "llmc/eval/tasks.h"
 #include "llmc/infer/generate.h"
 #include "llmc/infer/sequence_reader.h"
@@ -92,7 +93,8 @@ class Evaluator {
               progress.record(log_record(result, step),
                               "step " + std::to_string(step) + ": " + summary(result));
             }};
-    return run_eval_tasks(data_.tasks, RowScorer<T>(runner_, exchange_), callbacks);
+    RowScorer<T> scorer(runner_, exchange_);
+    return run_eval_tasks(data_.tasks, scorer, callbacks);
   }
 
   // Prints one sample of --sample-length tokens, or fewer if the context is shorter. Does nothing

@@ -73,20 +73,38 @@ def lambada(model, _, file):
             "lead": min(abs(lead) for _, lead, _ in results)}
 
 
-def hellaswag(model, _, file):
-    right, leads, examples = {"accuracy": 0, "acc_norm": 0, "acc_norm_tokens": 0}, [], 0
-    for line in Path(file).read_text().splitlines():
-        example = json.loads(line)
-        examples += 1
-        results = [model.continuation(example["ctx"], " " + ending) for ending in example["endings"]]
+def choices(model, examples):
+    """`examples`: tuples of a context, endings (without the space before them) and the index of the right one."""
+    right, leads = {"accuracy": 0, "acc_norm": 0, "acc_norm_tokens": 0}, []
+    for context, endings, label in examples:
+        results = [model.continuation(context, " " + ending) for ending in endings]
         scores = {"accuracy": [log_p for log_p, _, _ in results],
-                  "acc_norm": [log_p / len(e.encode()) for (log_p, _, _), e in zip(results, example["endings"])],
+                  "acc_norm": [log_p / len(e.encode()) for (log_p, _, _), e in zip(results, endings)],
                   "acc_norm_tokens": [log_p / count for log_p, _, count in results]}
         for name, values in scores.items():
-            right[name] += values.index(max(values)) == example["label"]
+            right[name] += values.index(max(values)) == label
             best, second = sorted(values)[:-3:-1]
             leads.append(best - second)
-    return {"examples": examples, **{name: n / examples for name, n in right.items()}, "lead": min(leads)}
+    count = len(examples)
+    return {"examples": count, **{name: n / count for name, n in right.items()}, "lead": min(leads)}
+
+
+def hellaswag(model, _, file):
+    examples = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    return choices(model, [(example["ctx"], example["endings"], example["label"]) for example in examples])
+
+
+def race(model, _, file):
+    """Articles with lists of questions. A gap is written "_", with text after it, or there is none."""
+    examples = []
+    for line in Path(file).read_text().splitlines():
+        item = json.loads(line)
+        for question, options, answer in zip(item["questions"], item["options"], item["answers"]):
+            before, _, after = (part.strip() for part in question.partition("_"))
+            gap = "" if not after else after if after in ".?" else " " + after
+            examples.append((f"{item['article']}\n{before}", [option + gap for option in options],
+                             "ABCD".index(answer)))
+    return choices(model, examples)
 
 
 if __name__ == "__main__":
@@ -94,7 +112,7 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     torch.set_num_threads(1)  # small products; threads would only wait for each other
     model = Model(sys.argv[1], sys.argv[4], int(sys.argv[2]))
-    tasks = {"perplexity": perplexity, "lambada": lambada, "hellaswag": hellaswag}
+    tasks = {"perplexity": perplexity, "lambada": lambada, "hellaswag": hellaswag, "race": race}
     results = []
     for spec in sys.argv[5:]:
         task, path = spec.split(":", 1)

@@ -14,11 +14,11 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/terminal.h"
 #include "llmc/config/train_settings.h"
-#include "llmc/eval/tasks.h"
 #include "llmc/io/data/batches.h"
 #include "llmc/io/data/data_sources.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/train/run/eval_tasks.h"
 
 namespace llmc {
 

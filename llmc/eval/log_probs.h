@@ -1,0 +1,49 @@
+// Log-probabilities over the whole vocabulary, one scored token at a time: the interface between
+// what has them (a model: logits_scorer.h, a file: base_log.h) and what compares them
+// (comparison.h).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace llmc {
+
+// The prediction for one scored token.
+struct TokenLogProbs {
+  std::int32_t token = 0;            // the token of the text
+  std::int32_t likeliest = 0;        // the most likely token, the smallest id of several
+  float log_prob = 0;                // natural logarithm of the probability of `token`
+  std::span<const float> log_probs;  // (V) natural logarithms of all probabilities
+};
+
+// The predictions for the scored tokens of a text, in order.
+class LogProbSource {
+ public:
+  LogProbSource() = default;
+  virtual ~LogProbSource() = default;
+  LogProbSource(const LogProbSource&) = delete;
+  LogProbSource& operator=(const LogProbSource&) = delete;
+
+  virtual std::int64_t vocabulary_size() const = 0;
+  // Returns the prediction for the next token, or null after the last one. The result is valid
+  // until the next call.
+  virtual const TokenLogProbs* next() = 0;
+};
+
+// Writes the log-probabilities of `logits` (V), computed in fp64 and rounded to fp32, to
+// `log_probs` (V). If a logit is NaN, all results are NaN.
+inline void log_softmax(std::span<const float> logits, std::vector<float>& log_probs) {
+  const auto max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
+  const double normalizer = max + std::log(sum);
+  log_probs.resize(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    log_probs[i] = static_cast<float>(static_cast<double>(logits[i]) - normalizer);
+  }
+}
+
+}  // namespace llmc
