@@ -187,15 +187,17 @@ class BatchModel {
 
   void embed(Tensor<T, 2> x, In<std::int32_t, 1> token, In<std::int32_t, 1> position) {
     const Embedding<T>& layer = model_.embedding();
-    embedding_forward<T>(x, token, layer.tokens().matrix(), layer.positions().matrix(), position, 1,
-                         VocabularySlice{0, config().vocabulary}, stream());
+    embedding_forward<T>(x, token, layer.tokens().matrix(), layer.positions().matrix(),
+                         position.data, 1, VocabularySlice{0, config().vocabulary}, stream());
   }
 
   static RowProduct<T> product(In<T, 2> inp, const Linear<T>& linear, RowKind kind) {
-    return {.inp = inp,
-            .weight = linear.weight().matrix(),
-            .bias = linear.bias().vector(),
-            .kind = kind};
+    RowProduct<T> result;
+    result.inp = inp;
+    result.weight = linear.weight().matrix();
+    result.bias = linear.bias().vector();
+    result.kind = kind;
+    return result;
   }
   static RowProduct<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
                                RowKind kind) {
@@ -241,14 +243,13 @@ class BatchModel {
     const Tensor<float, 2> logits = first_rows(logits_, x.shape[0]);
     if (x.shape[0] == 0) return logits;
     const Tensor<const T, 2> wte = model_.head().weight().matrix();
-    row_product_logits<T>(logits,
-                          {.inp = x,
-                           .norm_weight = model_.final_norm().weight().vector(),
-                           .norm_bias = model_.final_norm().bias().vector(),
-                           .weight = first_rows(wte, config().vocabulary),
-                           .bias = {},
-                           .kind = kind},
-                          stream());
+    RowProduct<T> product;
+    product.inp = x;
+    product.norm_weight = model_.final_norm().weight().vector();
+    product.norm_bias = model_.final_norm().bias().vector();
+    product.weight = first_rows(model_.head().weight().matrix(), config().vocabulary);
+    product.kind = kind;
+    row_product_logits<T>(logits, product, stream());
     return logits;
   }
 
