@@ -128,8 +128,8 @@ void early_graph() {
   for (int round = 0; round < 2; ++round) graph.launch(stream);
 }
 
-// Work before an ordinary launch, and work the host has waited for, is complete
-// without a wait. The fault: the host reads the results without waiting for the stream.
+// An early read is correct here: an ordinary launch, a copy or the host's wait separates it from
+// the write. The fault is that the host reads results without a wait.
 template <bool Fixed>
 void missing_overlap_synchronize() {
   Buffer<float> values(kCount), out(kCount), copy(kCount);
