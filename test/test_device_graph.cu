@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/gemm/matmul.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -45,7 +46,9 @@ void overlapped_add(Buffer<float>& out, const Buffer<float>& value, Stream& stre
 class Counter final : public LaunchObserver {
  public:
   void on_launch(const void*, int, std::size_t) override { ++launches; }
+  void on_library_call(const char* name) override { library_calls.emplace_back(name); }
   int launches = 0;
+  std::vector<std::string> library_calls;
 };
 
 void check_all(const Buffer<float>& buffer, float expected, Stream& stream) {
@@ -208,6 +211,30 @@ TEST_SUITE("device_graph") {
     stream.observe(nullptr);
     CHECK(counter.launches == 1);
     check_all(sum, 2.0f, stream);
+  }
+
+  TEST_CASE("a matrix product is recorded, and observers see it as a library call") {
+    Stream stream;
+    Counter counter;
+    Gemm gemm;
+    const auto a = upload(std::vector<float>(64, 2.0f), stream);
+    Buffer<float> c(64);
+    GemmCall<float, float> call;
+    call.m = call.n = call.k = 8;
+    call.a = call.b = a.data();
+    call.c = c.data();
+    call.beta = 0;
+    const auto multiply = [&] { gemm.run(call, stream); };
+    multiply();
+    fill_zero(c.data(), 64, stream);
+    stream.observe(&counter);
+    Graph graph;
+    graph.capture(stream, multiply);
+    CHECK(counter.library_calls == std::vector<std::string>{"matrix product"});
+    graph.launch(stream);
+    stream.observe(nullptr);
+    CHECK(counter.library_calls.size() == 1);
+    check_all(c, 32.0f, stream);
   }
 
   TEST_CASE("a profiled step may contain a capture, which is not timed") {
