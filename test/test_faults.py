@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs each fault of test/faults/faults.cu and of the header next to it. The host executor or a sanitizer must
+"""Runs each fault of test/faults/faults.cu and of the headers next to it. The host executor or a sanitizer must
 report it at its marked lines, and must report nothing with --fixed, which corrects it.
 
     test/test_faults.py [NAME...]     runs make for the programs it needs; * is a wildcard
@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = [ROOT / "test/faults/faults.cu", ROOT / "test/faults/stream_faults.h"]
+SOURCES = [ROOT / f"test/faults/{name}" for name in
+           ("faults.cu", "stream_faults.h", "overlap_faults.h")]
 
 # Name of a build: (value of SANITIZE for make, path of the program).
 BUILDS = {
@@ -57,6 +58,16 @@ EXPECTED = {
     "missing_synchronize": [RACE],
     "missing_event_before_collective": [RACE],
     "missing_event_after_collective": [RACE],
+    "early_read": [RACE],
+    "early_next": [RACE],
+    "early_older": [RACE],
+    "early_own": [RACE],
+    "early_write": [RACE],
+    "early_graph": [RACE],
+    "missing_overlap_synchronize": [RACE],
+    "merge_plain": [RACE],
+    "merge_early": [RACE],
+    "merge_uncounted": [RACE],
 }
 
 

@@ -38,8 +38,8 @@ struct DecoderRig {
     }
   }
 
-  std::vector<T> logits(std::int64_t b) {
-    std::vector<T> values;
+  std::vector<float> logits(std::int64_t b) {
+    std::vector<float> values;
     decoder.logits(b, values);
     return values;
   }
@@ -48,7 +48,7 @@ struct DecoderRig {
   std::vector<double> logits_along(const Ids& tokens, std::int64_t prompt) {
     std::vector<double> all;
     const auto append_logits = [&] {
-      for (const T& x : logits(0)) all.push_back(as_double(x));
+      for (const float x : logits(0)) all.push_back(static_cast<double>(x));
     };
     decoder.prefill(Ids(tokens.begin(), tokens.begin() + prompt));
     append_logits();

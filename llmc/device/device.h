@@ -8,6 +8,7 @@
 #include "llmc/device/block_threads.h"
 #include "llmc/device/collectives.h"
 #include "llmc/device/dtype.h"
+#include "llmc/device/graph.h"
 #include "llmc/device/launch.h"
 #include "llmc/device/math.h"
 #include "llmc/device/memory.h"

@@ -1,5 +1,5 @@
-// Callback for every kernel launch on a stream. `make resources` uses it to record block size and
-// dynamic shared memory, which ptxas cannot know.
+// Callback for every kernel launch and library call on a stream. `make resources` uses it to record
+// block size and dynamic shared memory, which ptxas cannot know.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ class LaunchObserver {
 
   // `kernel` is the address of the kernel's function.
   virtual void on_launch(const void* kernel, int block_threads, std::size_t shared_bytes) = 0;
-  virtual void on_library_call(const char* name) {}
+  // A call of a library that launches kernels of its own, such as a "matrix product".
+  virtual void on_library_call(const char* /*name*/) {}
 };
 
 }  // namespace llmc

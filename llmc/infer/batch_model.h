@@ -120,6 +120,9 @@ class BatchModel {
     return write_logits(x, RowKind::generated);
   }
 
+  // The logits (slots, columns) that step() writes.
+  Tensor<const float, 2> step_logits() const { return logits_; }
+
   // Bytes of weights that every step reads, and bytes of cache that it reads per sequence and token
   // in it.
   std::int64_t weight_bytes() const {
@@ -242,7 +245,6 @@ class BatchModel {
   Tensor<const float, 2> write_logits(Tensor<T, 2> x, RowKind kind) {
     const Tensor<float, 2> logits = first_rows(logits_, x.shape[0]);
     if (x.shape[0] == 0) return logits;
-    const Tensor<const T, 2> wte = model_.head().weight().matrix();
     RowProduct<T> product;
     product.inp = x;
     product.norm_weight = model_.final_norm().weight().vector();

@@ -1,16 +1,16 @@
-// A model that reads a prompt in one pass and then one token at a time. It is the model of training
-// (model/gpt2.h) with an attention that stores keys and values: the tokens of a prompt attend to
-// each other through flash attention, and each later token attends to the cache.
+// A model that reads prompts and then one token of each sequence at a time: a BatchModel whose
+// sequences have equal lengths, with its logits in host memory. From the second step on, a step is
+// the replay of a graph.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "llmc/infer/kv_cache.h"
+#include "llmc/device/graph.h"
+#include "llmc/infer/batch_model.h"
 #include "llmc/model/model_runner.h"
-#include "llmc/ops/attention/cached_attention.h"
-#include "llmc/ops/attention/key_value_cache.h"
 #include "llmc/ops/sampling.h"
 
 namespace llmc {
@@ -18,40 +18,44 @@ namespace llmc {
 // The sizes of a decoder. They are fixed, so its memory is fixed too.
 struct DecoderShape {
   std::int64_t B = 1;         // sequences decoded together
-  std::int64_t prompt = 1;    // maximum number of tokens read in one pass
+  std::int64_t prompt = 1;    // maximum number of tokens of a prompt
   std::int64_t capacity = 1;  // maximum number of tokens of a sequence in the cache
+  std::int64_t chunk = 512;   // maximum number of rows of prompts in one pass
 
-  // The shape with which the model runs.
-  RunShape run_shape() const { return {.B = B, .T = prompt, .training = false, .logits_rows = B}; }
+  // The shape of the model's own passes, which a decoder does not use: the smallest one.
+  RunShape run_shape() const { return {.B = 1, .T = 1, .training = false, .logits_rows = 1}; }
+  BatchShape batch_shape() const {
+    return {.slots = B, .capacity = capacity, .chunk = std::min(chunk, B * prompt)};
+  }
 };
 
-template <class T>
+template <class T, class KV = T>
 class Decoder {
  public:
-  using Logits = std::vector<T>;
+  using Logits = std::vector<float>;
 
-  // Reserves memory in the plan; usable after plan.allocate(). The runner must be built for
-  // shape.run_shape() and must outlive the decoder.
+  // Reserves memory in the plan; usable after plan.allocate(). The runner must outlive the decoder.
   Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
-      : runner_(runner),
-        shape_(validate(shape, runner.config())),
-        cache_(runner.config(), shape.B, shape.capacity, plan) {
-    require(runner.context().tensor.ranks() == 1, "a decoder needs the whole model on its rank");
+      : shape_(validate(shape, runner.config())),
+        model_(runner.model(), runner.context(), shape.batch_shape(), plan) {
+    plan.reserve("batch", token_, shape.B);
+    plan.reserve("batch", position_, shape.B);
   }
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
   // Empties the cache and reads B prompts of equal length T >= 1 (B*T ids, concatenated).
   void prefill(const std::vector<std::int32_t>& tokens) {
-    const auto count = static_cast<std::int64_t>(tokens.size());
+    const std::int64_t count = std::ssize(tokens);
     require(count > 0 && count % shape_.B == 0 && count <= shape_.B * shape_.prompt,
             "the prompts do not fit the shape of the decoder");
-    length_ = 0;
-    const std::int64_t heads = config().heads;
-    run(tokens, count / shape_.B,
-        [&](std::int64_t, Tensor<T, 3> out, Tensor<float, 3> lse, Tensor<const T, 3> qkv) {
-          flash_attention_forward<T>(out, lse, qkv, heads, nullptr, runner_.context().stream);
-        });
+    model_.clear();
+    length_ = count / shape_.B;
+    last_logits_.resize(static_cast<std::size_t>(shape_.B));
+    for (std::int64_t b = 0; b < shape_.B; ++b) {
+      read_prompt(b, std::span(tokens).subspan(static_cast<std::size_t>(b * length_),
+                                               static_cast<std::size_t>(length_)));
+    }
   }
 
   // Reads one more token of each sequence, B ids. Throws if the cache is full.
@@ -62,28 +66,29 @@ class Decoder {
       fail("the cache is full: " + std::to_string(length_) + " tokens",
            "build a decoder with more capacity, at most the model's context");
     }
-    run(tokens, 1,
-        [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3>, Tensor<const T, 3> qkv) {
-          cached_attention<T>(out, qkv, cache_.keys(layer), cache_.values(layer), positions_,
-                              config().heads, runner_.context().stream);
-        });
+    const std::vector<std::int32_t> positions(tokens.size(), static_cast<std::int32_t>(length_));
+    copy_to_device(token_.data, tokens.data(), shape_.B, stream());
+    copy_to_device(position_.data, positions.data(), shape_.B, stream());
+    run_step();
+    ++length_;
+    for (std::int64_t b = 0; b < shape_.B; ++b) copy_logits(b, b);
+    stream().synchronize();
   }
 
-  // The logits (V) for the token that follows sequence b, in host memory. Throws an Error if one
-  // is not finite.
+  // The logits (V) for the token that follows sequence b. Throws an Error if one is not finite.
   void logits(std::int64_t b, Logits& values) {
-    runner_.read_logits((b + 1) * last_pass_length_ - 1, values);
+    values = last_logits_[static_cast<std::size_t>(b)];
     require_finite(values);
   }
 
-  const Gpt2Config& config() const { return runner_.config(); }
+  const Gpt2Config& config() const { return model_.config(); }
   std::int64_t max_length() const { return config().context; }  // maximum tokens of a sequence
   std::int64_t length() const { return length_; }  // tokens of each sequence in the cache
 
  private:
   static const DecoderShape& validate(const DecoderShape& shape, const Gpt2Config& config) {
-    require(shape.B > 0 && shape.prompt > 0,
-            "a decoder needs at least one sequence and one prompt token");
+    require(shape.B > 0 && shape.prompt > 0 && shape.chunk > 0,
+            "a decoder needs at least one sequence, one prompt token and one row of a pass");
     if (shape.prompt > shape.capacity || shape.capacity > config.context) {
       fail("a cache of " + std::to_string(shape.capacity) + " tokens does not fit prompts of " +
                std::to_string(shape.prompt) + " tokens and a context of " +
@@ -93,31 +98,49 @@ class Decoder {
     return shape;
   }
 
-  // Reads T_new more tokens of each sequence; attend() runs after their keys and values are stored
-  // in the cache.
-  template <class Attend>
-  void run(const std::vector<std::int32_t>& tokens, std::int64_t T_new, const Attend& attend) {
-    const std::vector<std::int32_t> first_position(static_cast<std::size_t>(shape_.B),
-                                                   static_cast<std::int32_t>(length_));
-    const DeviceBatch batch = runner_.put(
-        {.batch = {.B = shape_.B, .T = T_new, .inputs = tokens}, .first_position = first_position});
-    positions_ = make_tensor(batch.first_position, shape_.B);
-    runner_.forward(batch, [&](std::int64_t layer, Tensor<T, 3> out, Tensor<float, 3> lse,
-                               Tensor<const T, 3> qkv) {
-      store_keys_values<T>(cache_.keys(layer), cache_.values(layer), qkv, positions_,
-                           runner_.context().stream);
-      attend(layer, out, lse, qkv);
-    });
-    length_ += T_new;
-    last_pass_length_ = T_new;
+  Stream& stream() { return model_.stream(); }
+
+  // Reads the prompt of sequence b in pieces.
+  void read_prompt(std::int64_t b, std::span<const std::int32_t> tokens) {
+    const auto chunk = static_cast<std::size_t>(model_.shape().chunk);
+    for (std::size_t first = 0; first < tokens.size(); first += chunk) {
+      const auto piece = tokens.subspan(first, std::min(chunk, tokens.size() - first));
+      const bool is_last = first + piece.size() == tokens.size();
+      logits_ = model_.read_prompts({{b, static_cast<std::int64_t>(first), piece, is_last}});
+    }
+    copy_logits(b, 0);
+    stream().synchronize();
   }
 
-  ModelRunner<T>& runner_;
+  // Libraries and kernels are loaded in the first step, which a recording does not allow.
+  void run_step() {
+    const Tensor<const std::int32_t, 1> token = token_, position = position_;
+    const auto step = [&] { logits_ = model_.step(token, position); };
+    if (!stepped_) {
+      step();
+      stepped_ = true;
+      return;
+    }
+    if (graph_.empty()) graph_.capture(stream(), step);
+    logits_ = model_.step_logits();
+    graph_.launch(stream());
+  }
+
+  void copy_logits(std::int64_t b, std::int64_t row) {
+    Logits& values = last_logits_[static_cast<std::size_t>(b)];
+    values.resize(static_cast<std::size_t>(config().vocabulary));
+    copy_to_host(values.data(), logits_.data + row * logits_.shape[1], config().vocabulary,
+                 stream());
+  }
+
   DecoderShape shape_;
-  KvCache<T> cache_;
-  Tensor<const std::int32_t, 1> positions_;  // (B) position of the first token of the pass
-  std::int64_t length_ = 0;                  // tokens of each sequence in the cache
-  std::int64_t last_pass_length_ = 0;        // tokens of each sequence in the last pass
+  BatchModel<T, KV> model_;
+  Graph graph_;
+  bool stepped_ = false;
+  Tensor<std::int32_t, 1> token_, position_;  // (B) of the step
+  Tensor<const float, 2> logits_;             // of the last pass
+  std::vector<Logits> last_logits_;           // (B) rows of V, in host memory
+  std::int64_t length_ = 0;                   // tokens of each sequence in the cache
 };
 
 }  // namespace llmc

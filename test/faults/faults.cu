@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "test/faults/overlap_faults.h"
 #include "test/faults/stream_faults.h"
 
 namespace {
@@ -315,6 +316,17 @@ const Fault kFaults[] = {
      missing_event_before_collective<true>},
     {"missing_event_after_collective", missing_event_after_collective<false>,
      missing_event_after_collective<true>},
+    {"early_read", early_read<false>, early_read<true>},
+    {"early_next", early_next<false>, early_next<true>},
+    {"early_older", early_older<false>, early_older<true>},
+    {"early_own", early_own<false>, early_own<true>},
+    {"early_write", early_write<false>, early_write<true>},
+    {"early_graph", early_graph<false>, early_graph<true>},
+    {"missing_overlap_synchronize", missing_overlap_synchronize<false>,
+     missing_overlap_synchronize<true>},
+    {"merge_plain", merge_parts<Arrival::plain_counter>, merge_parts<Arrival::counted>},
+    {"merge_early", merge_parts<Arrival::not_published>, merge_parts<Arrival::counted>},
+    {"merge_uncounted", merge_parts<Arrival::not_counted>, merge_parts<Arrival::counted>},
 };
 
 }  // namespace

@@ -13,6 +13,14 @@ namespace llmc {
 
 namespace cuda {
 
+// Whether wait_for_previous_launch() of this kernel waits. Kernels compiled for sm_80 contain no
+// wait, also if the driver compiles their PTX for a newer GPU, so they must not start early.
+inline bool can_wait(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  return attributes.ptxVersion >= 90;
+}
+
 template <class... Parameters, class... Arguments>
 void launch(bool overlapped, void (*kernel)(Parameters...), Grid grid, int block_threads,
             std::size_t shared_bytes, Stream& stream, Arguments&&... arguments) {
@@ -37,7 +45,7 @@ void launch(bool overlapped, void (*kernel)(Parameters...), Grid grid, int block
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = overlapped ? 1 : 0;
+  config.numAttrs = overlapped && can_wait(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
              "cudaLaunchKernelEx");
 }

@@ -37,8 +37,12 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   cudaStream_t handle() const { return stream_; }
-  void synchronize() { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void synchronize() {
+    require_not_recording("the host cannot wait for a stream");
+    check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
   bool idle() {
+    require_not_recording("the host cannot query a stream");
     const cudaError_t status = cudaStreamQuery(stream_);
     if (status == cudaErrorNotReady) {
       cudaGetLastError();  // it must not become the error of a later launch
@@ -48,6 +52,14 @@ class Stream {
     return true;
   }
   void wait(const Event& event);
+
+  // Set while a graph captures the stream (graph.h).
+  void record(bool recording) { is_recording_ = recording; }
+  bool is_recording() const { return is_recording_; }
+  // Throws an Error that begins with `what` if a graph records the stream.
+  void require_not_recording(const char* what) const {
+    require(!is_recording_, std::string(what) + " while a graph records it");
+  }
 
   // Calls `observer` before each later launch on this stream; null disables it.
   void observe(LaunchObserver* observer) { observer_ = observer; }
@@ -60,6 +72,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
   LaunchObserver* observer_ = nullptr;
   Profiler* profiler_ = nullptr;
+  bool is_recording_ = false;
 };
 
 inline cudaStream_t native_stream(const Stream& stream) {
@@ -74,6 +87,7 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(Stream& stream) {
+    stream.require_not_recording("an event cannot be recorded on a stream");
     check_cuda(cudaEventRecord(event_, stream.handle()), "cudaEventRecord");
   }
   void synchronize() { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
@@ -85,12 +99,14 @@ class Event {
 };
 
 inline void Stream::wait(const Event& event) {
+  require_not_recording("a stream cannot wait for an event");
   check_cuda(cudaStreamWaitEvent(stream_, event.event_, 0), "cudaStreamWaitEvent");
 }
 
 // Runs work() on the host when the stream reaches this point; the caller waits.
 template <class Work>
 void run_on_host(Stream& stream, const Work& work) {
+  stream.require_not_recording("a host function cannot run in a stream");
   stream.synchronize();
   work();
 }

@@ -15,9 +15,9 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/device/host/block_thread.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/rendezvous.h"
 #include "llmc/device/host/sanitizer.h"
@@ -25,46 +25,9 @@
 
 namespace llmc::host {
 
-// A requested cp.async copy, executed at the wait.
-struct PendingCopy {
-  char* destination;
-  const char* source;
-  bool valid;
-  int group;
-  SourceLocation location;
-};
-
-struct ThreadSlot {
-  int index = 0;
-  bool done = false;
-  Fiber* fiber = nullptr;
-  Rendezvous* waiting = nullptr;
-  const CallSite* site = nullptr;  // latest collective; valid while the thread is in it
-  int copy_group = 0;
-  std::vector<PendingCopy> copies;
-};
-
-struct Coordinates {
-  std::int64_t x, y, z;
-};
-
-// A kernel with its arguments: call(closure) runs it for the calling thread.
-struct KernelCall {
-  void (*call)(const void* closure);
-  const void* closure;
-};
-
-// Parameters that all blocks of a launch share.
-struct Launch {
-  KernelCall kernel;
-  Coordinates grid;
-  int threads;
-  std::size_t shared_bytes;
-};
-
 class Block {
  public:
-  Block() : fibers_(&Block::run_threads), slots_(std::make_unique<ThreadSlot[]>(kMaxBlockThreads)) {
+  Block() : slots_(std::make_unique<ThreadSlot[]>(kMaxBlockThreads)) {
     for (int i = 0; i < kMaxBlockThreads; ++i) slots_[i].index = i;
   }
   Block(const Block&) = delete;
@@ -80,20 +43,35 @@ class Block {
     return slot;
   }
 
-  // Called before and after the blocks of a launch, for TSan: the caller's earlier accesses come
-  // before those of every thread, and the threads' accesses before the caller's later ones. Blocks
-  // are not ordered with each other.
-  void start_launch(int threads) {
+  // For TSan, called before and after the blocks of a launch: the caller's earlier accesses come
+  // before those of every thread. The caller is ordered with the launches so far only by settle(),
+  // so if it starts an overlapped launch without it, the threads of that launch are ordered with
+  // the launches that the last settle() knew. Blocks are not ordered with each other.
+  void start_launch(int threads, bool overlapped) {
     TsanIgnoreScope bookkeeping;
-    fibers_.start_launch(threads);
+    fibers_ = &pools_.next(overlapped);
+    fibers_->start_launch(threads);
     tsan_release(&start_token_);
   }
-  void end_launch() { tsan_acquire(&end_token_); }
+  void end_launch() {
+    TsanIgnoreScope bookkeeping;
+    finished_.acquire(&end_token_);
+    finished_.release(&finished_token_);
+  }
+
+  // For TSan: all launches so far come before what the caller does next.
+  void settle() { tsan_acquire(&finished_token_); }
+  // For TSan: all launches so far come before what a context does after it acquires `token`.
+  void publish(void* token) {
+    TsanIgnoreScope bookkeeping;
+    finished_.release(token);
+  }
 
   // Runs one block to completion; throws an Error if the executor detects a fault.
   void run(const Launch& launch, Coordinates coordinates) {
     TsanIgnoreScope bookkeeping;
-    launch_ = &launch;
+    launch_ = launch;
+    has_waited_ = false;
     coordinates_ = coordinates;
     num_live_threads_ = launch.threads;
     next_to_start_ = 0;
@@ -104,12 +82,29 @@ class Block {
     current() = nullptr;
     thread() = nullptr;
     shared_.end_block();
+    if (fault_.empty() && launch.overlapped && !has_waited_) {
+      fault_ = "the kernel was launched overlapped and never waited for the previous launch";
+    }
     if (!fault_.empty()) report_fault();
   }
 
-  Coordinates grid() const { return launch_->grid; }
+  Coordinates grid() const { return launch_.grid; }
   Coordinates coordinates() const { return coordinates_; }
-  int threads() const { return launch_->threads; }
+  int threads() const { return launch_.threads; }
+
+  // The calling thread comes after all earlier launches of the stream. Every block of an overlapped
+  // launch must call it in at least one thread: later launches wait only for this launch.
+  void wait_for_previous_launch() {
+    TsanIgnoreScope bookkeeping;
+    has_waited_ = true;
+    settle();
+  }
+  // Ends the launch with an Error if the block is overlapped and has not waited yet.
+  void require_wait(const CallSite& site) {
+    TsanIgnoreScope bookkeeping;
+    if (has_waited_ || !launch_.overlapped) return;
+    stop([&] { return site.text() + " comes before wait_for_previous_launch"; });
+  }
 
   // Memory in which the threads of the caller's warp (or block) exchange values at their next
   // meeting. It is writable before the meeting and in combine(), and readable until the caller
@@ -142,11 +137,11 @@ class Block {
   // its offset here, where a poisoned gap follows every piece.
   void* shared_piece(std::size_t real_offset, std::size_t padded_offset, std::size_t bytes) {
     TsanIgnoreScope bookkeeping;
-    if (real_offset + bytes > launch_->shared_bytes) {
+    if (real_offset + bytes > launch_.shared_bytes) {
       stop([&] {
         return "the kernel takes " + std::to_string(real_offset + bytes) +
                " bytes of shared memory; its launch provides " +
-               std::to_string(launch_->shared_bytes);
+               std::to_string(launch_.shared_bytes);
       });
     }
     char* piece = shared_.piece(padded_offset, bytes);
@@ -187,7 +182,7 @@ class Block {
 
   void run_thread() {
     tsan_acquire(&start_token_);
-    const KernelCall kernel = launch_->kernel;
+    const KernelCall kernel = launch_.kernel;
     kernel.call(kernel.closure);
     finish_thread();
   }
@@ -206,7 +201,7 @@ class Block {
       start()->fiber = self.fiber;
       return;
     }
-    fibers_.recycle(self.fiber);
+    fibers_->recycle(self.fiber);
     leave(*self.fiber, num_live_threads_ > 0);
   }
 
@@ -215,7 +210,7 @@ class Block {
   // get memory that earlier blocks did not use.
   void prepare_tsan() {
     for (int i = 0; i < threads(); ++i) {
-      slots_[i].fiber = fibers_.take();
+      slots_[i].fiber = fibers_->take();
       slots_[i].fiber->set_name("thread " + std::to_string(i) + " of block " + coordinates_text());
     }
     tokens_ = std::make_unique<Token[]>(2 * kMeetings);
@@ -237,7 +232,7 @@ class Block {
 
   ThreadSlot* start_next() {
     ThreadSlot* const slot = start();
-    if (!kThreadSanitizer) slot->fiber = fibers_.take();
+    if (!kThreadSanitizer) slot->fiber = fibers_->take();
     return slot;
   }
 
@@ -363,7 +358,7 @@ class Block {
 
   // Resets the block as if none had run yet, and throws the fault.
   [[noreturn]] void report_fault() {
-    fibers_.discard(&end_token_);
+    fibers_->discard(&end_token_);
     end_launch();
     for (int i = 0; i < kMaxBlockThreads; ++i) {
       slots_[i].waiting = nullptr;
@@ -376,11 +371,13 @@ class Block {
     fail(fault + ", in block " + coordinates_text());
   }
 
-  const Launch* launch_ = nullptr;
+  Launch launch_;  // a copy: a thread of an overlapped launch must not read the caller's stack
+  bool has_waited_ = false;  // a thread has called wait_for_previous_launch()
   Coordinates coordinates_{};
   int num_live_threads_ = 0, next_to_start_ = 0;
   Fiber main_;
-  FiberPool fibers_;
+  FiberPools pools_{&Block::run_threads};
+  FiberPool* fibers_ = &pools_.ordinary();  // those of the current launch
   std::unique_ptr<ThreadSlot[]> slots_;
   ThreadSlot* ready_[kMaxBlockThreads];
   int ready_first_ = 0, ready_count_ = 0;
@@ -391,7 +388,8 @@ class Block {
 
   // Tokens for TSan. `tokens_` is new for each block, so that no token orders two blocks.
   std::unique_ptr<Token[]> tokens_;
-  char start_token_ = 0, end_token_ = 0;
+  char start_token_ = 0, end_token_ = 0, finished_token_ = 0;
+  TsanContext finished_;  // has observed all launches so far
 };
 
 }  // namespace llmc::host

@@ -38,7 +38,7 @@ inline void run_grid(const Launch& launch) {
 
 // The same for TSan: runs all blocks in `block`, which belongs to the stream (StreamContext).
 inline void run_grid_in(Block& block, const Launch& launch) {
-  block.start_launch(launch.threads);
+  block.start_launch(launch.threads, launch.overlapped);
   run_blocks(block, launch, 0, launch.grid.x * launch.grid.y * launch.grid.z);
   block.end_launch();
 }

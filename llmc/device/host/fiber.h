@@ -160,4 +160,28 @@ class FiberPool {
   std::size_t window_ = kRaceWindow;
 };
 
+// The pools of fibers of a stream's launches.
+//
+// A fiber has observed what its threads of earlier launches observed, which for TSan would order an
+// overlapped launch with launches that it has not waited for. Therefore successive overlapped
+// launches take turns with kOverlapped pools, and each is checked against so many launches before
+// it.
+class FiberPools {
+ public:
+  static constexpr std::size_t kOverlapped = 3;
+
+  explicit FiberPools(void (*entry)()) : ordinary_(entry) {
+    for (std::size_t i = 0; i < kOverlapped; ++i) overlapped_.emplace_back(entry);
+  }
+  FiberPool& next(bool overlapped) {
+    return overlapped ? overlapped_[++num_overlapped_ % kOverlapped] : ordinary_;
+  }
+  FiberPool& ordinary() { return ordinary_; }
+
+ private:
+  FiberPool ordinary_;
+  std::deque<FiberPool> overlapped_;  // a deque: FiberPool is not copyable
+  std::size_t num_overlapped_ = 0;
+};
+
 }  // namespace llmc::host

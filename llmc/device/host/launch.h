@@ -11,30 +11,55 @@
 
 namespace llmc {
 
+namespace host {
+
+// A kernel with its arguments.
+template <class... Parameters>
+struct BoundKernel {
+  void (*kernel)(Parameters...);
+  std::tuple<std::decay_t<Parameters>...> arguments;
+
+  // Runs `closure`, a BoundKernel, for the calling thread.
+  static void call(const void* closure) {
+    const BoundKernel& bound = *static_cast<const BoundKernel*>(closure);
+    std::apply(bound.kernel, bound.arguments);
+  }
+};
+
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
-            Stream& stream, Arguments&&... arguments) {
+void launch(bool overlapped, void (*kernel)(Parameters...), Grid grid, int block_threads,
+            std::size_t shared_bytes, Stream& stream, Arguments&&... arguments) {
   if (!check_launch(grid, block_threads, shared_bytes)) return;
   if (LaunchObserver* observer = stream.observer()) {
     observer->on_launch(reinterpret_cast<const void*>(kernel), block_threads, shared_bytes);
   }
-  std::tuple<std::decay_t<Parameters>...> values(
-      static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...);
-  stream.run([=, block = stream.block()] {
-    const auto call = [&] { std::apply(kernel, values); };
-    using Call = decltype(call);
-    const host::KernelCall kernel_call{[](const void* f) { (*static_cast<Call*>(f))(); }, &call};
-    const host::Launch grid_launch{
-        kernel_call, {grid.x, grid.y, grid.z}, block_threads, shared_bytes};
-    block != nullptr ? host::run_grid_in(*block, grid_launch) : host::run_grid(grid_launch);
-  });
+  using Bound = BoundKernel<Parameters...>;
+  const Bound bound{kernel,
+                    {static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...}};
+  const auto run = [=](Block* block) {
+    const Launch grid_launch{
+        {&Bound::call, &bound}, {grid.x, grid.y, grid.z}, block_threads, shared_bytes, overlapped};
+    block != nullptr ? run_grid_in(*block, grid_launch) : run_grid(grid_launch);
+  };
+  stream.run_launch(run, overlapped);
 }
 
-// A launch that may start before the previous one has ended (overlap.h).
+}  // namespace host
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), Grid grid, int block_threads, std::size_t shared_bytes,
+            Stream& stream, Arguments&&... arguments) {
+  host::launch(false, kernel, grid, block_threads, shared_bytes, stream,
+               std::forward<Arguments>(arguments)...);
+}
+
+// A launch that may start before the previous one has ended (overlap.h). Throws an Error if no
+// thread of a block calls wait_for_previous_launch().
 template <class... Parameters, class... Arguments>
 void launch_overlapped(void (*kernel)(Parameters...), Grid grid, int block_threads,
                        std::size_t shared_bytes, Stream& stream, Arguments&&... arguments) {
-  launch(kernel, grid, block_threads, shared_bytes, stream, std::forward<Arguments>(arguments)...);
+  host::launch(true, kernel, grid, block_threads, shared_bytes, stream,
+               std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace llmc

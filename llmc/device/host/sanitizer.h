@@ -174,6 +174,34 @@ class TsanCheckScope {
   TsanCheckScope& operator=(const TsanCheckScope&) = delete;
 };
 
+// A TSan context that runs nothing: it passes on what it has acquired, while its caller stays
+// unordered with that.
+class TsanContext {
+ public:
+  TsanContext() : context_(tsan_create()) {}
+  ~TsanContext() {
+    if (kThreadSanitizer) tsan_destroy(context_);
+  }
+  TsanContext(const TsanContext&) = delete;
+  TsanContext& operator=(const TsanContext&) = delete;
+
+  [[gnu::no_sanitize_thread, gnu::noinline]] void acquire(void* token) {
+    void* const caller = tsan_current();
+    tsan_switch(context_);
+    tsan_acquire(token);
+    tsan_switch(caller);
+  }
+  [[gnu::no_sanitize_thread, gnu::noinline]] void release(void* token) {
+    void* const caller = tsan_current();
+    tsan_switch(context_);
+    tsan_release(token);
+    tsan_switch(caller);
+  }
+
+ private:
+  void* context_;
+};
+
 inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
 
 }  // namespace llmc::host

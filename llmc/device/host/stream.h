@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/device/host/block.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/worker_pool.h"
@@ -20,6 +22,7 @@ namespace llmc {
 
 class Event;
 class Profiler;
+class Stream;
 
 namespace host {
 
@@ -44,6 +47,7 @@ class StreamContext {
   }
 
   Block& block() { return *block_; }
+  bool running() const { return running_; }
 
   // Runs work() in this context and rethrows its exception. If already in the context, only calls
   // work().
@@ -139,6 +143,9 @@ class StreamContextPool {
   std::vector<std::unique_ptr<StreamContext>> idle_;
 };
 
+// Work that a stream has recorded instead of running it. Each part runs itself on a stream.
+using Recording = std::vector<std::function<void(Stream&)>>;
+
 }  // namespace host
 
 // Not thread-safe: only one host thread may use a stream at a time.
@@ -155,29 +162,34 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Runs every copy, fill, launch and GEMM of this stream. `work` holds what it needs by value.
+  // Runs every copy, fill, GEMM and host function of this stream. `work` holds what it needs by
+  // value.
   template <class Work>
   void run(const Work& work) {
-    if constexpr (!host::kThreadSanitizer) {
-      work();
+    if (recording_ != nullptr) {
+      recording_->push_back([work](Stream& stream) { stream.run(work); });
     } else {
-      host::tsan_release(&submitted_);
-      host::TsanIgnoreScope bookkeeping;
-      idle_ = false;
-      try {
-        context_->run([this, work] {
-          host::tsan_acquire(&submitted_);
-          const Finish finish{*this};
-          work();
-        });
-      } catch (...) {
-        host::tsan_acquire(&finished_);  // the context created the exception that is read here
-        throw;
-      }
+      execute(work, Kind::other);
     }
   }
 
+  // Runs a launch: work(block), where `block` runs the kernel with TSan and is null otherwise.
+  template <class Work>
+  void run_launch(const Work& work, bool overlapped) {
+    if (recording_ != nullptr) {
+      recording_->push_back([=](Stream& stream) { stream.run_launch(work, overlapped); });
+    } else {
+      execute([block = block(), work] { work(block); },
+              overlapped ? Kind::overlapped_launch : Kind::launch);
+    }
+  }
+
+  // Later work is appended to `recording` and does not run; null ends that (graph.h).
+  void record(host::Recording* recording) { recording_ = recording; }
+  bool is_recording() const { return recording_ != nullptr; }
+
   void synchronize() {
+    require_not_recording("the host cannot wait for a stream");
     host::tsan_acquire(&finished_);
     idle_ = true;
   }
@@ -187,6 +199,10 @@ class Stream {
     return true;
   }
   void wait(const Event& event);
+  // Throws an Error that begins with `what` if a graph records the stream.
+  void require_not_recording(const char* what) const {
+    require(recording_ == nullptr, std::string(what) + " while a graph records it");
+  }
 
   // Calls `observer` before each later launch on this stream; null disables it.
   void observe(LaunchObserver* observer) { observer_ = observer; }
@@ -194,9 +210,6 @@ class Stream {
 
   Profiler* profiler() const { return profiler_; }
   void profile(Profiler* profiler) { profiler_ = profiler; }
-
-  // The block that runs this stream's kernels with TSan; null in other builds.
-  host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
   // TSan token that the work of all streams releases. Freeing memory acquires it, as cudaFree waits
   // for the device.
@@ -206,18 +219,54 @@ class Stream {
   }
 
  private:
+  enum class Kind { overlapped_launch, launch, other };
+
   // Marks work as finished, also if it throws.
   struct Finish {
-    Stream& stream;
+    void* finished;
+    host::Block& block;
     ~Finish() {
-      host::tsan_release(&stream.finished_);
-      host::tsan_release(device_token());
+      for (void* token : {finished, device_token()}) {
+        host::tsan_release(token);
+        block.publish(token);
+      }
     }
   };
+
+  // For TSan, work is ordered with the launches before it, except an overlapped launch. Work that
+  // contains a launch is also ordered with it.
+  template <class Work>
+  void execute(const Work& work, [[maybe_unused]] Kind kind) {
+    if constexpr (!host::kThreadSanitizer) {
+      work();
+    } else {
+      host::tsan_release(&submitted_);
+      host::TsanIgnoreScope bookkeeping;
+      idle_ = false;
+      const bool is_nested = context_->running();
+      try {
+        // The context must not read this object, which the host may destroy without waiting.
+        context_->run([=, block = block(), submitted = &submitted_, finished = &finished_] {
+          host::tsan_acquire(submitted);
+          if (kind != Kind::overlapped_launch) block->settle();
+          const Finish finish{finished, *block};
+          work();
+          if (is_nested) block->settle();
+        });
+      } catch (...) {
+        host::tsan_acquire(&finished_);  // the context created the exception that is read here
+        throw;
+      }
+    }
+  }
+
+  // The block that runs this stream's kernels with TSan; null in other builds.
+  host::Block* block() { return host::kThreadSanitizer ? &context_->block() : nullptr; }
 
   std::unique_ptr<host::StreamContext> context_;
   LaunchObserver* observer_ = nullptr;
   Profiler* profiler_ = nullptr;
+  host::Recording* recording_ = nullptr;
   bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };
@@ -233,6 +282,7 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(Stream& stream) {
+    stream.require_not_recording("an event cannot be recorded on a stream");
     stream.run([this] {
       host::tsan_release(&token_);
       host::TsanIgnoreScope bookkeeping;
@@ -249,6 +299,7 @@ class Event {
 };
 
 inline void Stream::wait(const Event& event) {
+  require_not_recording("a stream cannot wait for an event");
   run([&event] { host::tsan_acquire(&event.token_); });
 }
 
@@ -256,6 +307,7 @@ inline void Stream::wait(const Event& event) {
 // results.
 template <class Work>
 void run_on_host(Stream& stream, const Work& work) {
+  stream.require_not_recording("a host function cannot run in a stream");
   stream.run(work);
 }
 

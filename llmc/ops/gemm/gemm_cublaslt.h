@@ -23,6 +23,7 @@ class Gemm {
   template <class TO, class TI>
   void run(const GemmCall<TO, TI>& call, Stream& stream) {
     check_gemm(call);
+    if (LaunchObserver* observer = stream.observer()) observer->on_library_call("matrix product");
     cublas::Plan& plan = plan_for(call);
     plan.run(call, selected_proposal(call, plan).algo, workspace_.data(), workspace_bytes(),
              library_, stream);

@@ -26,6 +26,7 @@ class Gemm {
   template <class TO, class TI>
   void run(const GemmCall<TO, TI>& call, Stream& stream) {
     check_gemm(call);
+    if (LaunchObserver* observer = stream.observer()) observer->on_library_call("matrix product");
     stream.run([call] { compute(call); });
   }
 
