@@ -45,7 +45,7 @@ template <class T>
   }
 }
 
-// Row r of inp as the product reads it: normalised if the call says so, in fp32.
+// Row r of inp as the product reads it: normalised if the call has a norm, in fp32.
 template <class T, class TO, class KV>
 void read_row(float* out, const RowProductCall<T, TO, KV>& call, std::int64_t r) {
   const T* const x = call.inp + r * call.K;
@@ -125,14 +125,25 @@ template <class T>
 
 // ---- many rows -----------------------------------------------------------------------------
 
-// packed (depth, kTileWidth) = columns of w, widened. Columns from `count` on are 0.
+// packed (panels, depth, kTileWidth) = `count` columns of w (depth, stride), widened. The last
+// panel is filled with zeros.
 template <class T>
 [[gnu::noinline]] void pack_weights(float* packed, const T* w, std::int64_t stride,
                                     std::int64_t depth, std::int64_t count) {
+  constexpr std::int64_t kPrefetchRows = 12;
   for (std::int64_t k = 0; k < depth; ++k) {
-    for (int j = 0; j < kTileWidth; j += 8) {
-      const Floats<8> x = j < count ? load_floats<8>(w + k * stride + j) : Floats<8>();
-      store_floats(packed + k * kTileWidth + j, x);
+    const T* const row = w + k * stride;
+    for (std::int64_t j = 0; j < count; j += kTileWidth) {
+      __builtin_prefetch(row + kPrefetchRows * stride + j);
+      __builtin_prefetch(row + kPrefetchRows * stride + j + kTileWidth / 2);
+      float* const out = packed + j * depth + k * kTileWidth;
+      if (j + kTileWidth <= count) {
+        store_floats(out, load_floats<kTileWidth>(row + j));
+        continue;
+      }
+      for (int i = 0; i < kTileWidth; i += 8) {
+        store_floats(out + i, j + i < count ? load_floats<8>(row + j + i) : Floats<8>());
+      }
     }
   }
 }
