@@ -149,17 +149,22 @@ template <class T>
 }
 
 // sums (kTileRows, stride) = or += a (depth, kTileRows) times w (depth, kTileWidth), both packed.
+// The tile consists of the compiler's vectors and every loop over it is unrolled, or it would be
+// stored to memory in each step.
 [[gnu::noinline]] inline void multiply_tile(float* sums, std::int64_t stride, const float* a,
                                             const float* w, std::int64_t depth, bool add) {
   constexpr int V = kRegisterFloats;
-  Floats<V> tile[kTileRows][2];
+  using Register = typename host::Simd<V>::Float;
+  Register tile[kTileRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) tile[r][0] = tile[r][1] = Register{};
   for (std::int64_t k = 0; k < depth; ++k) {
-    const Floats<V> w0 = load_floats<V>(w), w1 = load_floats<V>(w + V);
+    const Register w0 = host::load_register<V>(w), w1 = host::load_register<V>(w + V);
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
-      const Floats<V> x(a[r]);
-      tile[r][0] = multiply_add(x, w0, tile[r][0]);
-      tile[r][1] = multiply_add(x, w1, tile[r][1]);
+      const Register x = a[r] - Register{};
+      tile[r][0] = host::multiply_add<V>(x, w0, tile[r][0]);
+      tile[r][1] = host::multiply_add<V>(x, w1, tile[r][1]);
     }
     a += kTileRows;
     w += kTileWidth;
@@ -167,8 +172,10 @@ template <class T>
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) {
     float* const row = sums + r * stride;
-    store_floats(row, add ? load_floats<V>(row) + tile[r][0] : tile[r][0]);
-    store_floats(row + V, add ? load_floats<V>(row + V) + tile[r][1] : tile[r][1]);
+    if (add) tile[r][0] = host::load_register<V>(row) + tile[r][0];
+    if (add) tile[r][1] = host::load_register<V>(row + V) + tile[r][1];
+    host::store_register<V>(row, tile[r][0]);
+    host::store_register<V>(row + V, tile[r][1]);
   }
 }
 
