@@ -15,7 +15,7 @@
 namespace llmc::host_rows {
 
 // Up to this many rows, the time is that of reading the weights once.
-inline constexpr std::int64_t kMaxFewRows = 8;
+inline constexpr std::int64_t kMaxFewRows = 16;
 
 // Memory of a thread, kept between products.
 struct Scratch {
