@@ -183,18 +183,18 @@ void check_cache(std::int64_t M, bool with_slots, Launch launch_product) {
   const auto q_out = download(q, stream);
   const std::vector<KV> caches[2] = {download(keys, stream), download(values, stream)};
   for (int part = 0; part < 3; ++part) {
-    std::vector<double> actual, wanted;
+    std::vector<double> actual, reference;
     std::vector<KV> untouched = before;
     for (std::int64_t r = 0; r < M; ++r) {
       const std::int64_t row = (slot[r] * kLength + position[r]) * C;
       for (std::int64_t c = 0; c < C; ++c) {
-        wanted.push_back(expected[r * 3 * C + part * C + c]);
+        reference.push_back(expected[r * 3 * C + part * C + c]);
         actual.push_back(part == 0 ? as_double(q_out[r * C + c])
                                    : as_double(caches[part - 1][row + c]));
         if (part > 0) untouched[row + c] = caches[part - 1][row + c];
       }
     }
-    CHECK(relative_l2(actual, wanted) <= 2 * tolerance<T>(K) + 2 * kRounding<T>);
+    CHECK(relative_l2(actual, reference) <= 2 * tolerance<T>(K) + 2 * kRounding<T>);
     if (part > 0) CHECK(same_bits(untouched, caches[part - 1]));
   }
 }
