@@ -130,13 +130,17 @@ __global__ __launch_bounds__(kThreads) void row_product_kernel(RowProductCall<T,
     if (column < call.N) add_terms(sums, rows, depth, call, k, column);
   }
   if (column >= call.N) return;
+  // Each lane finishes one of the 32 sums of the warp.
+  static_assert(kGroupRows * kColumns == 32);
+  float total = 0;
   for (int r = 0; r < kGroupRows; ++r) {
     for (int c = 0; c < kColumns; ++c) {
       const float sum = warp_sum(sums[r][c]);
-      if (lane() == (r * kColumns + c) % 32 && r < count && column + c < call.N)
-        finish_sum(call, first + r, column + c, sum);
+      if (lane() == r * kColumns + c) total = sum;
     }
   }
+  const int r = lane() / kColumns, c = lane() % kColumns;
+  if (r < count && column + c < call.N) finish_sum(call, first + r, column + c, total);
 }
 
 }  // namespace row_kernels
