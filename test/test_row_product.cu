@@ -150,6 +150,82 @@ void check_independence(Launch launch_call) {
                                     launch_call));
 }
 
+// Rows with slots and positions out of order: q, the new rows of the caches, and all other rows.
+template <class T, class KV, class Launch>
+void check_cache(std::int64_t M, bool with_slots, Launch launch_product) {
+  constexpr std::int64_t C = 40, K = 72, kLength = 7;
+  const std::int64_t slots = M + 2;
+  const Problem<T> p(M, 3 * C, K, RowEpilogue::qkv, true);
+  Stream stream;
+  const auto inp = upload(p.inp, stream), gain = upload(p.gain, stream),
+             shift = upload(p.shift, stream), weight = upload(p.weight, stream),
+             bias = upload(p.bias, stream);
+  std::vector<std::int32_t> slot, position;
+  for (std::int64_t r = 0; r < M; ++r) {
+    slot.push_back(static_cast<std::int32_t>(with_slots ? slots - 1 - r : r));
+    position.push_back(static_cast<std::int32_t>((5 * r + 3) % kLength));
+  }
+  const auto slot_memory = upload(slot, stream), position_memory = upload(position, stream);
+  const std::vector<KV> before = convert<KV>(random_floats(slots * kLength * C, 9));
+  auto keys = upload(before, stream), values = upload(before, stream);
+  auto q = upload(std::vector<T>(static_cast<std::size_t>(M * C)), stream);
+  llmc::RowProduct<T> product;
+  product.inp = make_tensor(inp.data(), M, K);
+  product.norm_weight = make_tensor(gain.data(), K);
+  product.norm_bias = make_tensor(shift.data(), K);
+  product.weight = make_tensor(weight.data(), K, 3 * C);
+  product.bias = make_tensor(bias.data(), 3 * C);
+  launch_product(make_tensor(q.data(), M, C), make_tensor(keys.data(), slots, kLength, C),
+                 make_tensor(values.data(), slots, kLength, C),
+                 make_tensor(with_slots ? slot_memory.data() : nullptr, M),
+                 make_tensor(position_memory.data(), M), product, stream);
+  const auto expected = p.expected();
+  const auto q_out = download(q, stream);
+  const std::vector<KV> caches[2] = {download(keys, stream), download(values, stream)};
+  for (int part = 0; part < 3; ++part) {
+    std::vector<double> actual, reference;
+    std::vector<KV> untouched = before;
+    for (std::int64_t r = 0; r < M; ++r) {
+      const std::int64_t row = (slot[r] * kLength + position[r]) * C;
+      for (std::int64_t c = 0; c < C; ++c) {
+        reference.push_back(expected[r * 3 * C + part * C + c]);
+        actual.push_back(part == 0 ? as_double(q_out[r * C + c])
+                                   : as_double(caches[part - 1][row + c]));
+        if (part > 0) untouched[row + c] = caches[part - 1][row + c];
+      }
+    }
+    CHECK(relative_l2(actual, reference) <= 2 * tolerance<T>(K) + 2 * kRounding<T>);
+    if (part > 0) CHECK(same_bits(untouched, caches[part - 1]));
+  }
+}
+
+template <class T, class KV>
+void check_cache_of_both() {
+  for (const std::int64_t M : {1, 3, 20}) {
+    for (const bool with_slots : {false, true}) {
+      check_cache<T, KV>(M, with_slots,
+                         [](auto q, auto keys, auto values, auto slot, auto position,
+                            const auto& product, Stream& stream) {
+                           llmc::row_product_qkv<T, KV>(q, keys, values, slot, position, product,
+                                                        stream);
+                         });
+      check_cache<T, KV>(M, with_slots,
+                         [](auto q, auto keys, auto values, auto slot, auto position,
+                            const auto& product, Stream& stream) {
+                           auto call = llmc::detail::row_product_call<T, KV>(
+                               RowEpilogue::qkv, product, q.shape[0], 3 * q.shape[1]);
+                           call.out = q.data;
+                           call.keys = keys.data;
+                           call.values = values.data;
+                           call.T_max = keys.shape[1];
+                           call.slot = slot.data;
+                           call.position = position.data;
+                           llmc::launch_row_product(call, stream);
+                         });
+    }
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("row_product") {
@@ -183,5 +259,41 @@ TEST_SUITE("row_product") {
     const Problem<float> p(9, 40, 776, RowEpilogue::store, false);
     CHECK(rows_are_independent<float>(p, kUsed));
     if (!llmc::kCudaTarget) CHECK_FALSE(rows_are_independent<float>(p, other_order));
+  }
+
+  TEST_CASE("queries, keys and values go to their rows, and no other row of a cache changes") {
+    check_cache_of_both<float, float>();
+    check_cache_of_both<bf16, bf16>();
+    check_cache_of_both<bf16, float>();
+    check_cache_of_both<fp16, fp16>();
+    check_cache_of_both<fp16, float>();
+  }
+
+  TEST_CASE("the residual may be the result") {
+    const Problem<float> p(5, 24, 40, RowEpilogue::add, true);
+    const auto in_place = [&](auto call, Stream& stream) {
+      llmc::copy_to_device(call.out, p.residual.data(), p.M * p.N, stream);
+      stream.synchronize();
+      call.residual = call.out;
+      llmc::run_row_product(call, stream);
+    };
+    CHECK(same_bits(run_rows<float>(p, 0, 5, in_place), run_rows<float>(p, 0, 5, kUsed)));
+  }
+
+  TEST_CASE("shapes and alignments that differ are errors") {
+    Stream stream;
+    llmc::Buffer<float> memory(4096);
+    float* const m = memory.data();
+    const auto message = [&](std::int64_t N, std::int64_t K, const float* weight) {
+      llmc::RowProduct<float> product;
+      product.inp = make_tensor(static_cast<const float*>(m), 2, K);
+      product.weight = make_tensor(weight, 16, N);
+      return complaint([&] { llmc::row_product(make_tensor(m + 2048, 2, N), product, stream); });
+    };
+    CHECK(contains(message(16, 12, m + 512), "rows of 12 elements"));
+    CHECK(contains(message(12, 16, m + 512), "rows of 12 elements"));
+    CHECK(contains(message(16, 24, m + 512), "'weight' has shape (16, 16), expected (24, 16)"));
+    CHECK(contains(message(16, 16, m + 513), "'weight' does not start at a multiple of 16 bytes"));
+    CHECK(message(16, 16, m + 512) == "");
   }
 }

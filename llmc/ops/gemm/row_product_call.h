@@ -24,7 +24,7 @@ struct RowProduct {
   float norm_epsilon = 1e-5f;  // added to the variance, as in all GPT-2 models
 };
 
-// What happens to a sum after the bias is added.
+// The operation on a sum after the bias is added.
 enum class RowEpilogue {
   store,   // out = s
   gelu,    // out = gelu(s)

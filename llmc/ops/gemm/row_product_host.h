@@ -15,7 +15,7 @@
 namespace llmc::host_rows {
 
 // Up to this many rows, the time is that of reading the weights once.
-inline constexpr std::int64_t kMaxFewRows = 8;
+inline constexpr std::int64_t kMaxFewRows = 16;
 
 // Memory of a thread, kept between products.
 struct Scratch {
@@ -107,7 +107,7 @@ const float* pack_rows(const RowProductCall<T, TO, KV>& call) {
   return packed;
 }
 
-// A piece is some columns times a block of rows, for all of K.
+// A piece covers some columns and up to kMaxPanels panels of rows, for all of K.
 template <class T, class TO, class KV>
 void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
   constexpr std::int64_t kMaxPanels = 48;  // of a piece, whose sums should stay in the L2 cache
@@ -122,15 +122,16 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
     const std::int64_t end_panel = std::min(panels, first_panel + block_panels);
     const std::int64_t n = std::min(columns, call.N - column);
     Scratch& scratch = Scratch::of_this_thread();
-    float* const weights = Scratch::at_least(scratch.weights, kSliceDepth * kTileWidth);
+    float* const weights = Scratch::at_least(scratch.weights, kSliceDepth * columns);
     float* const sums = Scratch::at_least(scratch.sums, block_panels * kTileRows * columns);
     for (std::int64_t k = 0; k < call.K; k += kSliceDepth) {
       const std::int64_t depth = std::min(kSliceDepth, call.K - k);
+      pack_weights(weights, call.weight + k * call.N + column, call.N, depth, n);
       for (std::int64_t j = 0; j < n; j += kTileWidth) {
-        pack_weights(weights, call.weight + k * call.N + column + j, call.N, depth, n - j);
+        const float* const packed = weights + j * depth;
         for (std::int64_t p = first_panel; p < end_panel; ++p) {
           multiply_tile(sums + (p - first_panel) * kTileRows * columns + j, columns,
-                        rows + (p * call.K + k) * kTileRows, weights, depth, k > 0);
+                        rows + (p * call.K + k) * kTileRows, packed, depth, k > 0);
         }
       }
     }

@@ -45,7 +45,7 @@ template <class T>
   }
 }
 
-// Row r of inp as the product reads it: normalised if the call says so, in fp32.
+// Row r of inp as the product reads it: normalised if the call has a norm, in fp32.
 template <class T, class TO, class KV>
 void read_row(float* out, const RowProductCall<T, TO, KV>& call, std::int64_t r) {
   const T* const x = call.inp + r * call.K;
@@ -125,30 +125,46 @@ template <class T>
 
 // ---- many rows -----------------------------------------------------------------------------
 
-// packed (depth, kTileWidth) = columns of w, widened. Columns from `count` on are 0.
+// packed (panels, depth, kTileWidth) = `count` columns of w (depth, stride), widened. The last
+// panel is filled with zeros.
 template <class T>
 [[gnu::noinline]] void pack_weights(float* packed, const T* w, std::int64_t stride,
                                     std::int64_t depth, std::int64_t count) {
+  constexpr std::int64_t kPrefetchRows = 12;
   for (std::int64_t k = 0; k < depth; ++k) {
-    for (int j = 0; j < kTileWidth; j += 8) {
-      const Floats<8> x = j < count ? load_floats<8>(w + k * stride + j) : Floats<8>();
-      store_floats(packed + k * kTileWidth + j, x);
+    const T* const row = w + k * stride;
+    for (std::int64_t j = 0; j < count; j += kTileWidth) {
+      __builtin_prefetch(row + kPrefetchRows * stride + j);
+      __builtin_prefetch(row + kPrefetchRows * stride + j + kTileWidth / 2);
+      float* const out = packed + j * depth + k * kTileWidth;
+      if (j + kTileWidth <= count) {
+        store_floats(out, load_floats<kTileWidth>(row + j));
+        continue;
+      }
+      for (int i = 0; i < kTileWidth; i += 8) {
+        store_floats(out + i, j + i < count ? load_floats<8>(row + j + i) : Floats<8>());
+      }
     }
   }
 }
 
 // sums (kTileRows, stride) = or += a (depth, kTileRows) times w (depth, kTileWidth), both packed.
+// The tile consists of the compiler's vectors and every loop over it is unrolled, or it would be
+// stored to memory in each step.
 [[gnu::noinline]] inline void multiply_tile(float* sums, std::int64_t stride, const float* a,
                                             const float* w, std::int64_t depth, bool add) {
   constexpr int V = kRegisterFloats;
-  Floats<V> tile[kTileRows][2];
+  using Register = typename host::Simd<V>::Float;
+  Register tile[kTileRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) tile[r][0] = tile[r][1] = Register{};
   for (std::int64_t k = 0; k < depth; ++k) {
-    const Floats<V> w0 = load_floats<V>(w), w1 = load_floats<V>(w + V);
+    const Register w0 = host::load_register<V>(w), w1 = host::load_register<V>(w + V);
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
-      const Floats<V> x(a[r]);
-      tile[r][0] = multiply_add(x, w0, tile[r][0]);
-      tile[r][1] = multiply_add(x, w1, tile[r][1]);
+      const Register x = a[r] - Register{};
+      tile[r][0] = host::multiply_add<V>(x, w0, tile[r][0]);
+      tile[r][1] = host::multiply_add<V>(x, w1, tile[r][1]);
     }
     a += kTileRows;
     w += kTileWidth;
@@ -156,8 +172,10 @@ template <class T>
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) {
     float* const row = sums + r * stride;
-    store_floats(row, add ? load_floats<V>(row) + tile[r][0] : tile[r][0]);
-    store_floats(row + V, add ? load_floats<V>(row + V) + tile[r][1] : tile[r][1]);
+    if (add) tile[r][0] = host::load_register<V>(row) + tile[r][0];
+    if (add) tile[r][1] = host::load_register<V>(row + V) + tile[r][1];
+    host::store_register<V>(row, tile[r][0]);
+    host::store_register<V>(row + V, tile[r][1]);
   }
 }
 

@@ -74,11 +74,9 @@ __device__ __forceinline__ void add_terms(float (&sums)[kGroupRows][kColumns], c
   constexpr int V = kVecSize<T>;
   if (call.epilogue == RowEpilogue::logits) {
     for (std::int64_t i = lane() * V; i < depth; i += 32 * V) {
-#pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         if (column + c >= call.N) continue;
         const Vec<T, V> w = load_vec<V>(call.weight + (column + c) * call.K + k + i);
-#pragma unroll
         for (int r = 0; r < kGroupRows; ++r) {
           for (int v = 0; v < V; ++v)
             sums[r][c] = std::fma(rows[r * depth + i + v], to_float(w[v]), sums[r][c]);
@@ -88,10 +86,8 @@ __device__ __forceinline__ void add_terms(float (&sums)[kGroupRows][kColumns], c
     return;
   }
   for (std::int64_t i = lane(); i < depth; i += 32) {
-#pragma unroll
     for (int c = 0; c < kColumns; c += V) {
       const Vec<T, V> w = load_vec<V>(call.weight + (k + i) * call.N + column + c);
-#pragma unroll
       for (int r = 0; r < kGroupRows; ++r) {
         for (int v = 0; v < V; ++v)
           sums[r][c + v] = std::fma(rows[r * depth + i], to_float(w[v]), sums[r][c + v]);
@@ -134,15 +130,17 @@ __global__ __launch_bounds__(kThreads) void row_product_kernel(RowProductCall<T,
     if (column < call.N) add_terms(sums, rows, depth, call, k, column);
   }
   if (column >= call.N) return;
-#pragma unroll
+  // Each lane finishes one of the 32 sums of the warp.
+  static_assert(kGroupRows * kColumns == 32);
+  float total = 0;
   for (int r = 0; r < kGroupRows; ++r) {
-#pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const float sum = warp_sum(sums[r][c]);
-      if (lane() == (r * kColumns + c) % 32 && r < count && column + c < call.N)
-        finish_sum(call, first + r, column + c, sum);
+      if (lane() == r * kColumns + c) total = sum;
     }
   }
+  const int r = lane() / kColumns, c = lane() % kColumns;
+  if (r < count && column + c < call.N) finish_sum(call, first + r, column + c, total);
 }
 
 }  // namespace row_kernels
