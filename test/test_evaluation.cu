@@ -139,7 +139,7 @@ Scores score(const Fixture& fixture, const std::vector<EvalRow>& rows, std::int6
 // The effect that reordering an fp32 sum may have, and the effect of rounding about 30 results of a
 // layer stack to 8 bits (test/oracle/README.md).
 template <class T>
-constexpr double kRounding = sizeof(T) == 4 ? 3e-6 : 1e-2;
+constexpr double kScoreError = sizeof(T) == 4 ? 3e-6 : 1e-2;
 
 }  // namespace
 
@@ -149,7 +149,7 @@ TEST_SUITE("evaluation") {
     const std::int64_t length = fixture.integer("T");
     const Case sample = make_case(fixture, length, tiny_shapes() ? 3 : 40);
     const Scores scores = score<T>(fixture, sample.rows, 3, length);
-    CHECK(relative_l2(scores.nll, sample.nll) < kRounding<T>);
+    CHECK(relative_l2(scores.nll, sample.nll) < kScoreError<T>);
     if (sizeof(T) == 4) CHECK(scores.greedy == sample.greedy);
     const auto num_greedy = std::count(sample.greedy.begin(), sample.greedy.end(), true);
     CHECK(num_greedy > 0);
@@ -168,7 +168,7 @@ TEST_SUITE("evaluation") {
       for (std::size_t i = 0; i < other.nll.size(); ++i) {
         CHECK(std::abs(other.nll[i] / one.nll[i] - 1) < 1e-5);
       }
-      CHECK(relative_l2(other.nll, one.nll) < kRounding<float>);
+      CHECK(relative_l2(other.nll, one.nll) < kScoreError<float>);
       CHECK(other.greedy == one.greedy);
       if (tiny_shapes()) break;
     }
