@@ -11,7 +11,7 @@
 #include "llmc/model/model_runner.h"
 #include "llmc/ops/attention/cached_attention.h"
 #include "llmc/ops/attention/key_value_cache.h"
-#include "llmc/ops/sampling.h"
+#include "llmc/ops/sampling/host_sampling.h"
 
 namespace llmc {
 
