@@ -11,7 +11,7 @@
 #include "llmc/infer/generate.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/infer/text_stream.h"
-#include "llmc/ops/sampling.h"
+#include "llmc/ops/sampling/host_sampling.h"
 #include "test/python.h"
 #include "test/support.h"
 

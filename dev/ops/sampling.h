@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "dev/harness/op_case.h"
-#include "llmc/ops/sampling.h"
+#include "llmc/ops/sampling/host_sampling.h"
 
 namespace llmc_dev::sampling {
 

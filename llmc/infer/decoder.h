@@ -11,7 +11,7 @@
 #include "llmc/device/graph.h"
 #include "llmc/infer/batch_model.h"
 #include "llmc/model/model_runner.h"
-#include "llmc/ops/sampling.h"
+#include "llmc/ops/sampling/host_sampling.h"
 
 namespace llmc {
 

@@ -10,7 +10,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/infer/finish_reason.h"
-#include "llmc/ops/sampling.h"
+#include "llmc/ops/sampling/host_sampling.h"
 
 namespace llmc {
 

@@ -9,13 +9,9 @@
 
 #include "llmc/base/error.h"
 #include "llmc/device/dtype.h"
+#include "llmc/ops/sampling/options.h"
 
 namespace llmc {
-
-struct SamplingOptions {
-  double temperature = 1;  // 0: the likeliest token; the lowest id wins a tie
-  std::int64_t top_k = 0;  // sample from the k likeliest (lower ids win ties); 0: from all
-};
 
 // Returns the id with the highest logit; the lowest id wins a tie.
 template <class T>
