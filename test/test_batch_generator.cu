@@ -1,0 +1,245 @@
+// Generation in batches: what shares the batch of a sequence changes no bit of its results.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "llmc/infer/batch_generator.h"
+#include "llmc/infer/decoder.h"
+#include "llmc/model/engine.h"
+#include "test/model_rig.h"
+#include "test/oracle/gpt2.h"
+
+using namespace llmc;
+using namespace llmc_test;
+using oracle::Fixture;
+using oracle::load_fixture;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// Tokens and log-probabilities of a sequence.
+struct Text {
+  Ids ids;
+  std::vector<float> log_probabilities;
+  Finish finish = Finish::cancelled;
+
+  bool operator==(const Text& other) const {
+    return ids == other.ids && finish == other.finish &&
+           same_bits(log_probabilities, other.log_probabilities);
+  }
+};
+
+template <class T, class KV = T>
+struct BatchRig {
+  Engine<T> engine;
+  BatchModel<T, KV> model;
+  BatchGenerator<T, KV> generator;
+
+  BatchRig(const Fixture& fixture, const BatchShape& shape, const BatchOptions& options)
+      : engine(engine_config(fixture.config()), {.B = 1, .T = 1, .training = false}),
+        model(engine.runner().model(), engine.context(), shape, engine.memory()),
+        generator(model, options, engine.memory()) {
+    engine.allocate();
+    const oracle::Tensors parameters = fixture.parameters();
+    for (const ParameterSpec& spec : engine.table().specs()) {
+      const auto& values = parameters.at(spec.name);
+      const std::vector<float> floats(values.begin(), values.end());
+      engine.state().set_weight(spec, floats.data(), engine.stream());
+    }
+  }
+
+  std::vector<Text> generate(const std::vector<SequenceRequest>& requests) {
+    std::vector<Text> texts(requests.size());
+    std::size_t next = 0;
+    generator.run({.next = [&]() -> std::optional<SequenceRequest> {
+                     if (next == requests.size()) return std::nullopt;
+                     return requests[next++];
+                   },
+                   .on_token =
+                       [&](std::int64_t sequence, std::int32_t token, float log_probability) {
+                         Text& text = texts[static_cast<std::size_t>(sequence)];
+                         text.ids.push_back(token);
+                         text.log_probabilities.push_back(log_probability);
+                         return true;
+                       },
+                   .on_finish =
+                       [&](std::int64_t sequence, Finish finish) {
+                         texts[static_cast<std::size_t>(sequence)].finish = finish;
+                       }});
+    return texts;
+  }
+};
+
+std::vector<SequenceRequest> random_requests(std::int64_t count, std::int64_t V, std::int64_t T_max,
+                                             std::uint64_t seed) {
+  std::mt19937_64 bits(seed);
+  std::vector<SequenceRequest> requests;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto below = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(n));
+    };
+    requests.push_back({.prompt = random_ints(1 + below(T_max - 1), bits(), V),
+                        .tokens = 1 + below(T_max),
+                        .seed = bits() % 3,
+                        .sample = static_cast<std::uint32_t>(below(4))});
+  }
+  return requests;
+}
+
+// The options of the tests of equal bits: hot, and with penalties, so that texts differ.
+BatchOptions sampled() {
+  BatchOptions options;
+  options.sampling.temperature = 1.3;
+  options.sampling.top_p = 0.95;
+  options.sampling.repeat_penalty = 1.1;
+  return options;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("batch_generator");
+
+TEST_CASE_TEMPLATE("a sequence has the same bits alone and in any batch, slot and chunk", T, float,
+                   bf16, fp16) {
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
+  const std::int64_t count = tiny_shapes() ? 3 : std::getenv("LLMC_LONG") != nullptr ? 200 : 24;
+  const std::vector<SequenceRequest> requests = random_requests(count, V, T_max, 5);
+  BatchRig<T> single(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, sampled());
+  std::vector<Text> expected;
+  for (const SequenceRequest& request : requests) {
+    expected.push_back(single.generate({request})[0]);
+  }
+  for (const std::int64_t slots : {2, 5, 16, 64}) {
+    for (const std::int64_t chunk : {1, 7, 64}) {
+      if (tiny_shapes() && slots > 2) continue;
+      CAPTURE(slots);
+      CAPTURE(chunk);
+      BatchRig<T> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = chunk}, sampled());
+      CHECK(rig.generate(requests) == expected);
+      std::vector<SequenceRequest> reversed(requests.rbegin(), requests.rend());
+      std::vector<Text> reversed_expected(expected.rbegin(), expected.rend());
+      CHECK(rig.generate(reversed) == reversed_expected);
+    }
+  }
+}
+
+TEST_CASE("texts end at the requested length, the context or the stop token") {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max");
+  const BatchShape shape{.slots = 3, .capacity = T_max, .chunk = 8};
+  BatchOptions options;
+  options.sampling.temperature = 0;
+  const Ids prompt = {210, 0, 17};
+  BatchRig<float> rig(fixture, shape, options);
+  const auto texts = rig.generate({{.prompt = prompt, .tokens = 1000},
+                                   {.prompt = prompt, .tokens = 5},
+                                   {.prompt = prompt, .tokens = 1},
+                                   {.prompt = prompt, .tokens = T_max - 3}});
+  CHECK(std::ssize(texts[0].ids) == T_max - 3);
+  CHECK(texts[0].finish == Finish::context);
+  CHECK(texts[1].ids == Ids(texts[0].ids.begin(), texts[0].ids.begin() + 5));
+  CHECK(texts[1].finish == Finish::length);
+  CHECK(texts[2].ids == Ids{texts[0].ids[0]});
+  CHECK(texts[3].ids == texts[0].ids);
+  CHECK(texts[3].finish == Finish::length);
+  options.stop = texts[0].ids[4];
+  BatchRig<float> stopping(fixture, shape, options);
+  const Text stopped = stopping.generate({{.prompt = prompt, .tokens = 1000}})[0];
+  CHECK(stopped.finish == Finish::stop);
+  CHECK(stopped.ids == Ids(texts[0].ids.begin(),
+                           std::find(texts[0].ids.begin(), texts[0].ids.end(), *options.stop)));
+}
+
+TEST_CASE("at the end of the context, a sliding text continues from its last half") {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max"), half = T_max / 2;
+  BatchOptions options;
+  options.sampling.temperature = 0;
+  options.slide = true;
+  BatchRig<float> rig(fixture, {.slots = 2, .capacity = T_max, .chunk = 5}, options);
+  const Ids prompt = {210, 0, 17};
+  const Text text = rig.generate({{.prompt = prompt, .tokens = 3 * T_max}})[0];
+  CHECK(text.finish == Finish::length);
+  REQUIRE(std::ssize(text.ids) == 3 * T_max);
+  Ids all = prompt;
+  all.insert(all.end(), text.ids.begin(), text.ids.end());
+  // The tokens after the first slide are those of a text whose prompt is the last half.
+  const Ids last_half(all.begin() + T_max - half, all.begin() + T_max);
+  const Text again = rig.generate({{.prompt = last_half, .tokens = T_max - half}})[0];
+  CHECK(again.ids == Ids(all.begin() + T_max, all.begin() + 2 * T_max - half));
+}
+
+TEST_CASE_TEMPLATE("a batch of ragged sequences computes the definition", T, float, bf16, fp16) {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
+  BatchOptions options;
+  options.sampling.temperature = 2;
+  BatchRig<T> rig(fixture, {.slots = 4, .capacity = T_max, .chunk = 7}, options);
+  const std::vector<SequenceRequest> requests = random_requests(9, V, T_max, 8);
+  const std::vector<Text> texts = rig.generate(requests);
+  const double tolerance = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    Ids tokens = requests[i].prompt;
+    tokens.insert(tokens.end(), texts[i].ids.begin(), texts[i].ids.end());
+    const auto logits =
+        oracle::forward(fixture.config(), fixture.parameters(),
+                        {1, std::ssize(tokens), oracle::Ints(tokens.begin(), tokens.end()), {}, {}})
+            .logits;
+    double rms = 0;
+    for (const double x : logits) rms += x * x / static_cast<double>(logits.size());
+    for (std::size_t t = 0; t < texts[i].ids.size(); ++t) {
+      const auto row =
+          logits.begin() + static_cast<std::ptrdiff_t>((requests[i].prompt.size() + t - 1) *
+                                                       static_cast<std::size_t>(V));
+      double sum = 0;
+      for (std::int64_t v = 0; v < V; ++v) sum += std::exp(row[v]);
+      const double expected = row[texts[i].ids[t]] - std::log(sum);
+      // Both the logit and the logarithm of the sum may err by a few times the typical error.
+      CHECK(std::fabs(static_cast<double>(texts[i].log_probabilities[t]) - expected) <
+            10 * tolerance * std::sqrt(rms) + 1e-6);
+    }
+  }
+}
+
+TEST_CASE("a step is at most 5 L + 3 launches, and the host waits once for it") {
+  if (tiny_shapes()) return;
+  struct Counter : LaunchObserver {
+    std::int64_t launches = 0;
+    void on_launch(const void*, int, std::size_t) override { ++launches; }
+    void on_library_call(const char*) override { ++launches; }
+  };
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max"), L = fixture.integer("L");
+  for (const std::int64_t slots : {1, 8}) {
+    BatchRig<float> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = 8}, sampled());
+    Counter counter;
+    std::vector<SequenceRequest> requests(static_cast<std::size_t>(slots),
+                                          {.prompt = {1}, .tokens = 5});
+    rig.generate(requests);  // records the graph
+    rig.engine.stream().observe(&counter);
+    const Ids token(static_cast<std::size_t>(slots), 1);
+    Tensor<std::int32_t, 1> ids;
+    Buffer<std::int32_t> memory(slots);
+    copy_to_device(memory.data(), token.data(), slots, rig.engine.stream());
+    ids = make_tensor(memory.data(), slots);
+    rig.model.step(ids, ids);
+    rig.engine.stream().observe(nullptr);
+    CHECK(counter.launches + 1 <= 5 * L + 3);  // sampling is one more
+    CHECK(rig.generator.graph_nodes() <= 5 * L + 3);
+    CHECK(rig.generator.graph_nodes() == counter.launches + 1);
+  }
+}
+
+TEST_SUITE_END();
