@@ -183,7 +183,7 @@ __device__ __forceinline__ std::int32_t draw(const float* weights, std::int64_t 
   const int threads = cooperating_threads(block_size());
   for (int s = thread_index(); s < kSegments; s += threads) {
     Floats<4> sum;
-    const std::int64_t end = std::min((s + 1) * length, columns);
+    const std::int64_t limit = (s + 1) * length, end = limit < columns ? limit : columns;
     for (std::int64_t c = s * length; c < end; c += 4) sum += load_floats<4>(weights + c);
     memory.segments[s] = sum_of(sum);
   }
@@ -217,9 +217,8 @@ __device__ __forceinline__ std::int32_t draw(const float* weights, std::int64_t 
   const std::int64_t group = find(memory.groups, kGroups);
   const std::int64_t segment = group * kSegmentsPerGroup +
                                find(memory.segments + group * kSegmentsPerGroup, kSegmentsPerGroup);
-  const std::int64_t begin = segment * length;
-  return static_cast<std::int32_t>(begin +
-                                   find(weights + begin, std::min(length, columns - begin)));
+  const std::int64_t begin = segment * length, rest = columns - begin;
+  return static_cast<std::int32_t>(begin + find(weights + begin, rest < length ? rest : length));
 }
 
 }  // namespace llmc::sampling
