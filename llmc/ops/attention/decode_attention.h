@@ -29,7 +29,7 @@ inline constexpr int kDecodeThreads = cooperating_threads(256);
 inline constexpr int kDecodeWarps = kOneThreadBlocks ? 1 : kDecodeThreads / 32;
 // Adjacent keys in one step of a thread in the softmax, and columns of one access of the result.
 inline constexpr int kDecodeSoftmaxWidth = kOneThreadBlocks ? kRegisterFloats : 1;
-inline constexpr int kDecodeOutWidth = kOneThreadBlocks ? 8 : 1;
+inline constexpr int kDecodeOutWidth = kOneThreadBlocks ? 8 : 4;
 
 // How the threads of a block share its keys and the columns of a head.
 template <class KV, int kHeadTile>
@@ -39,7 +39,8 @@ struct DecodeTiling {
   static constexpr int kVectors = kHeadTile / (N * kLanes);            // of a lane, per key
   static constexpr int kGroups = kDecodeThreads / kLanes;              // keys of one step
   static constexpr int kSteps = kDecodeBlockKeys / kGroups;
-  static constexpr int kBatch = kOneThreadBlocks ? 1 : 8;  // steps whose loads are in flight
+  // Steps whose loads are in flight together.
+  static constexpr int kBatch = kOneThreadBlocks ? 1 : (kSteps < 8 ? kSteps : 8);
   static_assert(kSteps % kBatch == 0 && kLanes <= 32);
 
   Floats<N> v[kBatch][kVectors];
