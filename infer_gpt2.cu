@@ -60,7 +60,7 @@ void run(const Job& job, const InferConfig& settings) {
 
   GenerationReport report;
   report.prompt_tokens = std::ssize(job.prompt);
-  report.seed = settings.seed;
+  report.seed = static_cast<std::uint64_t>(settings.seed);
   TextStream stream_of_text(*job.tokenizer, job.prompt.back());
   const auto emit = [&](const std::string& text) {
     report.text += text;

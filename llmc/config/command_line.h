@@ -17,6 +17,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "llmc/base/json.h"
@@ -63,7 +64,9 @@ using RowOptions = std::vector<CLI::Option*>;
 
 template <class P>
 CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string& names) {
-  if (row.field.type == SettingType::boolean) return app.add_flag(names);
+  if (row.field.type == SettingType::boolean) {
+    return app.add_flag(row.negated.empty() ? names : names + ",!" + row.negated);
+  }
   CLI::Option* option = app.add_option(names);
   option->type_name(unit_text(row));
   option->check(CLI::Validator(
@@ -75,7 +78,7 @@ CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string&
   option->expected(1, CLI::detail::expected_max_vector_size);
   const bool positional = !row.flag.starts_with('-');
   option->allow_extra_args(positional);
-  if (!positional) option->delimiter(',');
+  if (!positional && !row.keeps_commas) option->delimiter(',');
   return option;
 }
 
@@ -114,11 +117,39 @@ void store_value(const Setting<P>& row, const RowOptions& options, typename P::R
   row.field.set_request(request, parse_value(row, texts));
 }
 
+// Throws if the command is unknown or if a flag has no effect with it.
+template <class P>
+void check_command(const Settings<P>& table, const typename P::Request& request) {
+  const auto row = std::ranges::find_if(
+      table, [](const Setting<P>& candidate) { return !candidate.first_words.empty(); });
+  if (row == table.end()) return;
+  std::string command;
+  if (const auto value = row->field.get_request(request)) {
+    const auto& words = std::get<std::vector<std::string>>(*value);
+    if (!words.empty()) command = words.front();
+  }
+  if (!command.empty() && !is_command(*row, command)) {
+    throw CLI::ValidationError(unknown_command_error(*row, command));
+  }
+  for (const Setting<P>& other : table) {
+    if (other.commands.empty() || !is_given(other, request)) continue;
+    if (std::ranges::find(other.commands, command) != other.commands.end()) continue;
+    std::string names;  // the empty command needs no name
+    for (const std::string& name : other.commands) {
+      if (!name.empty()) names += (names.empty() ? "" : " or ") + name;
+    }
+    throw CLI::ValidationError(
+        other.flag + " has no effect " +
+        (command.empty() ? "without the command " + names : "with the command " + command));
+  }
+}
+
 template <class P>
 void check_relations(const Settings<P>& table, const typename P::Request& request) {
   const auto has_flag = [&](const std::string& flag) {
     return is_given(*find_setting(table, flag), request);
   };
+  check_command(table, request);
   for (const Setting<P>& row : table) {
     if (!is_given(row, request)) continue;
     for (const std::string& flag : row.excluded_flags) {

@@ -71,9 +71,9 @@ std::string help_page() {
   for (const Setting<P>& row : P::settings()) {
     if (row.group != group) flags += "\n" + row.group + ":\n";
     group = row.group;
-    const std::string names = (row.synonym.empty() ? "" : row.synonym + ",") + row.flag;
-    flags += flag_lines(names, unit_text(row), help_text(row));
-    if (is_positional(row.flag)) usage += " " + row.flag + "...";
+    flags += flag_lines(names_text(row), unit_text(row), help_text(row));
+    if (!is_positional(row.flag)) continue;
+    usage += row.required ? " " + row.flag + "..." : " [" + row.flag + "...]";
   }
   std::string page = wrap(P::kDescription, kColumns) + "\n" + usage + "\n\nOptions:\n" + flags;
   page += "\nExamples:\n";

@@ -2,31 +2,82 @@
 // values. The table of the flags is in infer_table.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llmc/base/resolved.h"
 #include "llmc/config/choices.h"
 
 namespace llmc {
 
+// Format of the table that `infer_gpt2 bench` prints.
+enum class BenchFormat { md, csv, json };
+
+inline constexpr std::array<const char*, 3> choice_names(BenchFormat) {
+  return {"md", "csv", "json"};
+}
+
 template <template <class> class Value>
 struct InferSettings {
+  using Texts = std::vector<std::string>;
+
+  Value<Texts> command;  // empty: generate text; {"bench"}, {"perplexity", FILE}, {"score", ...}
+
   Value<std::string> model;      // a directory with config.json and model.safetensors, or a .bin
   Value<std::string> tokenizer;  // empty: from the files in the directory, else bytes
   Value<std::string> prompt;     // "-": read from stdin; empty: only <|endoftext|>
+  Value<std::string> file;       // file with the prompt; empty: --prompt
+  Value<std::string> prompts;    // file with one prompt per line; empty: one prompt
 
-  Value<std::int64_t> tokens;  // maximum number to generate
-  Value<bool> ignore_eos;      // continue after <|endoftext|>
-  Value<double> temperature;   // 0: greedy
-  Value<std::int64_t> top_k;   // 0: the whole vocabulary
-  Value<std::uint64_t> seed;
+  Value<std::int64_t> tokens;   // maximum number to generate per completion
+  Value<std::int64_t> samples;  // completions per prompt
+  Value<std::int64_t> batch;    // maximum number of sequences decoded together
+  Value<std::int64_t> chunk;    // prompt rows per pass
+  Value<bool> slide;            // drop the oldest tokens at the end of the context
+  Value<bool> ignore_eos;       // continue after <|endoftext|>
+  Value<Texts> stop;            // texts that end a completion
 
-  Value<Dtype> dtype;
+  Value<double> temperature;  // 0: greedy
+  Value<std::int64_t> top_k;  // 0: the whole vocabulary
+  Value<double> top_p;        // 1: off
+  Value<double> min_p;        // 0: off
+  Value<double> typical;      // 1: off
+  Value<double> repeat_penalty;
+  Value<std::int64_t> repeat_last_n;  // tokens that penalties see; 0: none, -1: all
+  Value<double> presence_penalty;
+  Value<double> frequency_penalty;
+  Value<Texts> logit_bias;   // "ID=VALUE" each; parse_logit_bias (infer_values.h) reads them
+  Value<std::int64_t> seed;  // in an InferConfig 0 or more: resolve() draws a seed for -1
+
   Value<DeviceChoice> device;
-  Value<bool> json;
+  Value<Dtype> dtype;
+  Value<Dtype> kv_dtype;
+
+  Value<bool> stream;          // print text as it is generated
+  Value<bool> display_prompt;  // print the prompt before the text
+  Value<bool> json;            // one object
+  Value<bool> jsonl;           // one object per line and completion
+  Value<bool> interactive;
   Value<bool> quiet;  // print only the text, warnings and errors
+
+  // perplexity and score
+  Value<std::string> base;      // model to compare with
+  Value<std::string> base_log;  // log of a model to compare with
+  Value<std::string> save_log;  // log to write
+  Value<std::int64_t> seq_len;  // tokens per window; 0: the model's context
+  Value<std::int64_t> stride;   // 0: half of the tokens per window, rounded up
+  Value<std::int64_t> limit;    // windows or examples per file; 0: all
+
+  // bench; the lists are whole numbers, which whole_numbers (infer_values.h) converts
+  Value<Texts> prompt_tokens;
+  Value<Texts> gen_tokens;
+  Value<Texts> batches;
+  Value<Texts> positions;
+  Value<std::int64_t> repetitions;
+  Value<BenchFormat> format;
 };
 
 using InferRequest = InferSettings<std::optional>;

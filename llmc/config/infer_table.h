@@ -1,17 +1,18 @@
 // The table of all settings of infer_gpt2, in the order of --help.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
-#include "llmc/config/bare_words.h"
+#include "llmc/config/eval_spec.h"
 #include "llmc/config/fill_settings.h"
+#include "llmc/config/infer_generation_rows.h"
+#include "llmc/config/infer_run_rows.h"
 #include "llmc/config/infer_settings.h"
+#include "llmc/config/infer_values.h"
 #include "llmc/config/setting.h"
-
-// A row names only the columns it needs, which causes this warning. (Default member initializers
-// would prevent it, but they crash g++ 12.)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 namespace llmc {
 
@@ -29,129 +30,94 @@ struct InferProgram {
       "./infer_gpt2 -m run -p - -n 30 --top-k 40 < text.txt",
       "./infer_gpt2 -m gpt2 --temperature 0 --dtype bf16 --json"};
   static const Settings<InferProgram>& settings();
-  static std::string contradiction(const InferRequest&) { return {}; }
+  static std::string contradiction(const InferRequest& request);
   static bool comes_later(const Setting<InferProgram>&, const InferRequest&) { return false; }
 };
 
 namespace infer_detail {
 
-inline Settings<InferProgram> text_rows() {
-  return {
-      {.flag = "--model",
-       .field = [](auto& s) -> decltype(auto) { return (s.model); },
-       .unit = "DIR|FILE",
-       .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, its --out "
-               "(the newest valid checkpoint there), or a model file of llm.c (.bin)",
-       .synonym = "-m",
-       .also_called = {"--checkpoint", "--model-path", "--init-from", "--load",
-                       "--model-name-or-path", "--weights"},
-       .required = true,
-       .accepts_bare_word = is_model_word},
-      {.flag = "--tokenizer",
-       .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
-       .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
-               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
-       .fallback = "the tokenizer files in --model, else bytes if the model has 257 tokens",
-       .quantity = "tokenizer",
-       .also_called = {"--tokenizer-name", "--vocab"}},
-      {.flag = "--prompt",
-       .field = [](auto& s) -> decltype(auto) { return (s.prompt); },
-       .unit = "TEXT",
-       .help = "text to continue; - reads all of stdin",
-       .fallback = "<|endoftext|>",
-       .synonym = "-p",
-       .also_called = {"--text", "--input", "--start"},
-       .empty_is_default = true,
-       .accepts_bare_word = [](const std::string& word) { return !is_model_word(word); },
-       .word_separator = " "},
-  };
+// Returns the error of a command's arguments, or an empty text.
+inline std::string command_error(const std::vector<std::string>& words) {
+  if (words.empty()) return {};
+  const std::size_t num_arguments = words.size() - 1;
+  if (words[0] == "bench" && num_arguments > 0) {
+    return "the command bench has no argument: unexpected argument '" + words[1] + "'";
+  }
+  if (words[0] == "perplexity" && num_arguments != 1) {
+    return "the command perplexity needs one FILE, not " + std::to_string(num_arguments);
+  }
+  if (words[0] != "score") return {};
+  if (num_arguments == 0) return "the command score needs at least one TASK:FILE";
+  for (std::size_t i = 1; i <= num_arguments; ++i) {
+    const std::string error = parse_error<parse_eval_spec>(words[i]);
+    if (!error.empty()) return "score: " + error;
+  }
+  return {};
 }
 
-inline Settings<InferProgram> sampling_rows() {
-  return {
-      {.flag = "--tokens",
-       .field = [](auto& s) -> decltype(auto) { return (s.tokens); },
-       .unit = "TOKENS",
-       .help =
-           "maximum number of tokens to generate; generation also stops at <|endoftext|> and at "
-           "the end of the context",
-       .fallback = 128,
-       .range = at_least(1),
-       .synonym = "-n",
-       .also_called = {"--max-new-tokens", "--n-predict", "--max-tokens", "--num-tokens",
-                       "--length", "--max-length"}},
-      {.flag = "--ignore-eos",
-       .field = [](auto& s) -> decltype(auto) { return (s.ignore_eos); },
-       .help = "continue after <|endoftext|>",
-       .also_called = {"--no-stop"}},
-      {.flag = "--temperature",
-       .field = [](auto& s) -> decltype(auto) { return (s.temperature); },
-       .unit = "X",
-       .help = "divide the logits by this value; 0 always selects the most likely token",
-       .fallback = 1.0,
-       .range = at_least(0),
-       .synonym = "--temp",
-       .also_called = {"-t"}},
-      {.flag = "--top-k",
-       .field = [](auto& s) -> decltype(auto) { return (s.top_k); },
-       .unit = "TOKENS",
-       .help = "sample from this many of the most likely tokens; 0 samples from all",
-       .fallback = 0,
-       .range = at_least(0),
-       .also_called = {"-k"}},
-      {.flag = "--seed",
-       .field = [](auto& s) -> decltype(auto) { return (s.seed); },
-       .unit = "N",
-       .help = "seed of sampling; the same seed generates the same tokens",
-       .fallback = 1337,
-       .range = at_least(0),
-       .also_called = {"--random-seed"}},
-  };
+// Returns the error of settings that need one completion, or an empty text.
+inline std::string completion_error(const InferRequest& request) {
+  const std::int64_t samples = request.samples.value_or(1);
+  if (samples > 1 && request.json.value_or(false)) {
+    return "--json prints one completion, --samples is " + std::to_string(samples) +
+           "; use --jsonl";
+  }
+  if (!request.interactive.value_or(false)) return {};
+  if (samples > 1)
+    return "--interactive has one completion, --samples is " + std::to_string(samples);
+  if (request.prompt == "-") return "--interactive and --prompt - both read stdin; use --file";
+  return {};
 }
 
-inline Settings<InferProgram> run_rows() {
-  return {
-      {.flag = "--device",
-       .field = [](auto& s) -> decltype(auto) { return (s.device); },
-       .help = "device to run on; auto selects a GPU if there is one",
-       .fallback = SettingValue("auto"),
-       .quantity = "device",
-       .also_called = {"--gpu", "--cpu", "--cuda", "--backend"}},
-      {.flag = "--dtype",
-       .field = [](auto& s) -> decltype(auto) { return (s.dtype); },
-       .help = "dtype of weights, activations and key-value cache; sums are fp32",
-       .fallback = SettingValue("fp32"),
-       .quantity = "dtype",
-       .also_called = {"--precision", "--bf16", "--fp16"}},
-      {.flag = "--json",
-       .field = [](auto& s) -> decltype(auto) { return (s.json); },
-       .help = "print one JSON object at the end instead of the text as it is generated; its keys "
-               "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids",
-       .also_called = {"--output-json", "--print-json"}},
-      {.flag = "--quiet",
-       .field = [](auto& s) -> decltype(auto) { return (s.quiet); },
-       .help = "print only results, warnings and errors"},
-  };
+// Returns the error of values that depend on each other, or an empty text.
+inline std::string value_error(const InferRequest& request) {
+  const Dtype dtype = request.dtype.value_or(Dtype::fp32), kv = request.kv_dtype.value_or(dtype);
+  if (kv != dtype && dtype != Dtype::fp32) {
+    return std::string("--kv-dtype ") + dtype_name(kv) + " does not agree with --dtype " +
+           dtype_name(dtype) + "; leave it out, or use --dtype fp32";
+  }
+  if (request.stride && request.seq_len && *request.stride > *request.seq_len) {
+    return "--stride " + std::to_string(*request.stride) + " is more than --seq-len " +
+           std::to_string(*request.seq_len);
+  }
+  if (!request.logit_bias) return {};
+  const std::string error =
+      parse_error<parse_logit_biases, std::vector<std::string>>(*request.logit_bias);
+  return error.empty() ? error : "--logit-bias: " + error;
 }
 
 }  // namespace infer_detail
 
+inline std::string InferProgram::contradiction(const InferRequest& request) {
+  using namespace infer_detail;
+  for (const std::string& error :
+       {command_error(request.command.value_or(std::vector<std::string>{})),
+        completion_error(request), value_error(request)}) {
+    if (!error.empty()) return error;
+  }
+  return {};
+}
+
 inline const Settings<InferProgram>& InferProgram::settings() {
   static const Settings<InferProgram> table = [] {
     Settings<InferProgram> all;
-    add_group(all, "Model and text", infer_detail::text_rows());
-    add_group(all, "Generation", infer_detail::sampling_rows());
-    add_group(all, "Device and output", infer_detail::run_rows());
+    add_group(all, "Model and text", infer_detail::text_rows<InferProgram>());
+    add_group(all, "Generation", infer_detail::generation_rows<InferProgram>());
+    add_group(all, "Sampling", infer_detail::sampling_rows<InferProgram>());
+    add_group(all, "Device", infer_detail::device_rows<InferProgram>());
+    add_group(all, "Output", infer_detail::output_rows<InferProgram>());
+    add_group(all, "Commands perplexity and score", infer_detail::evaluation_rows<InferProgram>());
+    add_group(all, "Command bench", infer_detail::bench_rows<InferProgram>());
     return all;
   }();
   return table;
 }
 
+// A --seed of -1 becomes a drawn seed.
 inline InferConfig resolve(const InferRequest& request) {
-  return fill_settings<InferProgram>(InferProgram::settings(), request, {});
+  InferConfig config = fill_settings<InferProgram>(InferProgram::settings(), request, {});
+  if (config.seed < 0) config.seed = draw_seed();
+  return config;
 }
 
 }  // namespace llmc
-
-#pragma GCC diagnostic pop

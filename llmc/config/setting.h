@@ -205,11 +205,13 @@ struct Setting {
   CardText card;                            // part of the model card
   std::string quantity;                     // its name in errors of lower layers
   std::string synonym;                      // alternative name, such as "-n"
+  std::string negated;                      // for switches: the name that turns it off
   std::vector<std::string> old_names;       // former names, still accepted
   std::vector<std::string> also_called;     // names in other programs; only suggested
   bool required = false;
   bool may_be_empty = false;      // for texts; otherwise an empty value is an error
   bool empty_is_default = false;  // for texts: an empty value counts as not given
+  bool keeps_commas = false;      // for lists: each value has its own flag and may contain commas
   // Returns an error for one value as it was typed, or an empty text.
   std::function<std::string(const std::string&)> check;
   // Returns the value that another given flag implies. It precedes presets and the default.
@@ -222,7 +224,12 @@ struct Setting {
   // Whether a word without a flag may be a value of this flag, which is then suggested.
   std::function<bool(const std::string&)> accepts_bare_word;
   std::string word_separator;  // joins several such words into one value; empty: only one word
-  std::string group;           // heading in --help; set by the table
+  // For the positional argument: the commands that it may begin with, and names that are only
+  // suggested, whose answer is a command. Empty: it accepts any words.
+  std::vector<KnownName> first_words;
+  std::vector<std::string>
+      commands;       // commands with an effect of the setting, "": none; empty: all
+  std::string group;  // heading in --help; set by the table
 };
 
 template <class P>
@@ -257,6 +264,13 @@ std::string default_text(const Setting<P>& row) {
 
 // ---- rows of a table ----
 
+// The names of a flag as --help lists them, such as "-n,--tokens" or "--stream,--no-stream".
+template <class P>
+std::string names_text(const Setting<P>& row) {
+  return (row.synonym.empty() ? "" : row.synonym + ",") + row.flag +
+         (row.negated.empty() ? "" : "," + row.negated);
+}
+
 // Appends the rows under a heading.
 template <class P>
 void add_group(Settings<P>& table, const std::string& heading, Settings<P> rows) {
@@ -271,6 +285,7 @@ template <class P>
 const Setting<P>* find_setting(const Settings<P>& table, const std::string& name) {
   for (const Setting<P>& row : table) {
     if (row.flag == name || row.synonym == name) return &row;
+    if (!row.negated.empty() && row.negated == name) return &row;
     for (const std::string& old : row.old_names) {
       if (old == name) return &row;
     }

@@ -27,6 +27,7 @@ std::string settings_json(const Settings<P>& table) {
     }
     rows.push_back({{"flag", row.flag},
                     {"synonym", row.synonym},
+                    {"negated", row.negated},
                     {"old_names", row.old_names},
                     {"group", row.group},
                     {"unit", unit_text(row)},
@@ -36,6 +37,7 @@ std::string settings_json(const Settings<P>& table) {
                     {"default_text", default_text(row)},
                     {"needs", row.required_flags},
                     {"excludes", row.excluded_flags},
+                    {"commands", row.commands},
                     {"changes_results", row.changes_results},
                     {"on_resume", kOnResumeNames[static_cast<std::size_t>(row.on_resume)]},
                     {"resume_text", row.resume_text},

@@ -2,6 +2,7 @@
 // a flag.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ std::vector<KnownName> known_flags(const Settings<P>& table) {
     if (!row.flag.starts_with('-')) continue;
     known.push_back({row.flag, row.flag});
     if (!row.synonym.empty()) known.push_back({row.synonym, row.flag});
+    if (!row.negated.empty()) known.push_back({row.negated, row.negated});
     for (const std::string& name : row.old_names) known.push_back({name, row.flag});
     for (const std::string& name : row.also_called) known.push_back({name, row.flag});
   }
@@ -37,6 +39,30 @@ std::string unknown_flag_error(const Settings<P>& table, const std::string& flag
   return "there is no flag " + flag + did_you_mean(nearest_answers(flag, known_flags(table)));
 }
 
+// The names of the row's commands, separated by commas.
+template <class P>
+std::string command_names(const Setting<P>& row) {
+  std::string names;
+  for (const KnownName& word : row.first_words) {
+    if (word.name == word.answer) names += (names.empty() ? "" : ", ") + word.name;
+  }
+  return names;
+}
+
+template <class P>
+bool is_command(const Setting<P>& row, const std::string& word) {
+  return std::ranges::any_of(row.first_words, [&](const KnownName& known) {
+    return known.name == word && known.answer == word;
+  });
+}
+
+// "there is no command 'benhc'; the commands are bench, score; did you mean bench?"
+template <class P>
+std::string unknown_command_error(const Setting<P>& row, const std::string& word) {
+  return "there is no command '" + word + "'; the commands are " + command_names(row) +
+         did_you_mean(nearest_answers(word, row.first_words));
+}
+
 // Reads a command line as the parser does and collects one error per unknown flag and per group of
 // words without a flag, in the order in which they were typed.
 template <class P>
@@ -44,7 +70,11 @@ class UnexpectedWords {
  public:
   UnexpectedWords(const Settings<P>& table, std::vector<std::string> words)
       : table_(table), words_(std::move(words)) {
-    for (const Setting<P>& row : table) has_positional_ |= !row.flag.starts_with('-');
+    for (const Setting<P>& row : table) {
+      if (row.flag.starts_with('-')) continue;
+      (row.first_words.empty() ? has_positional_ : may_have_command_) = true;
+      command_row_ = &row;
+    }
     for (std::size_t i = 0; i < words_.size();) {
       i = words_[i] == "--"    ? read_run(i + 1, words_.size())
           : is_flag(words_[i]) ? read_flag(i)
@@ -104,6 +134,7 @@ class UnexpectedWords {
 
   // Reads the words i .. end - 1, which have no flag. Returns `end`.
   std::size_t read_run(std::size_t i, std::size_t end) {
+    if (!has_positional_ && may_have_command_ && i < end) read_first_word(words_[i]);
     if (has_positional_) return end;
     while (i < end) {
       const Setting<P>* row = row_of(words_[i]);
@@ -116,6 +147,18 @@ class UnexpectedWords {
       value_row_ = nullptr;
     }
     return end;
+  }
+
+  // Reads the first word without a flag. If it is a command, or probably meant as one, the words
+  // after it are its arguments.
+  void read_first_word(const std::string& word) {
+    constexpr std::size_t kMinLength = 4;  // a shorter word is near to too many others
+    may_have_command_ = false;
+    has_positional_ = is_command(*command_row_, word);
+    if (has_positional_ || word.size() < kMinLength) return;
+    if (nearest_answers(word, command_row_->first_words).empty()) return;
+    errors_.push_back(unknown_command_error(*command_row_, word));
+    has_positional_ = true;
   }
 
   // The row whose value the word may be: that of the flag before it if that accepts lists.
@@ -152,7 +195,9 @@ class UnexpectedWords {
 
   const Settings<P>& table_;
   std::vector<std::string> words_;
-  bool has_positional_ = false;
+  bool has_positional_ = false;    // words without a flag are values of the positional argument
+  bool may_have_command_ = false;  // if the first of them is a command
+  const Setting<P>* command_row_ = nullptr;
   // The flag with a value directly before the current word, and that value.
   const Setting<P>* value_row_ = nullptr;
   std::string value_flag_, value_;

@@ -48,7 +48,7 @@ inline Job make_job(const InferConfig& settings) {
       prompt_tokens(prompt_text(settings, std::cin), *job.tokenizer, end, job.config.context);
   job.options = {.tokens = settings.tokens,
                  .sampling = {.temperature = settings.temperature, .top_k = settings.top_k},
-                 .seed = settings.seed,
+                 .seed = static_cast<std::uint64_t>(settings.seed),
                  .stop = settings.ignore_eos ? std::nullopt : end};
   return job;
 }

@@ -1,0 +1,207 @@
+// The rows of infer_gpt2's table for the device, the output and the commands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "llmc/config/infer_settings.h"
+#include "llmc/config/infer_values.h"
+#include "llmc/config/setting.h"
+
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc::infer_detail {
+
+template <class P>
+Settings<P> device_rows() {
+  return {
+      {.flag = "--device",
+       .field = [](auto& s) -> decltype(auto) { return (s.device); },
+       .help = "device to run on; auto selects a GPU if there is one",
+       .fallback = SettingValue("auto"),
+       .quantity = "device",
+       .also_called = {"--gpu", "--cpu", "--cuda", "--backend"}},
+      {.flag = "--dtype",
+       .field = [](auto& s) -> decltype(auto) { return (s.dtype); },
+       .help = "dtype of weights, activations and key-value cache; sums are fp32",
+       .fallback = SettingValue("fp32"),
+       .quantity = "dtype",
+       .also_called = {"--precision", "--bf16", "--fp16"}},
+      {.flag = "--kv-dtype",
+       .field = [](auto& s) -> decltype(auto) { return (s.kv_dtype); },
+       .help = "dtype of the key-value cache: that of --dtype, or bf16 or fp16 with --dtype fp32",
+       .fallback = {"--dtype",
+                    [](const Resolution<P>& r) {
+                      return setting_detail::to_value(r.config.dtype);
+                    }},
+       .also_called = {"--kv-cache-dtype", "--cache-type-k", "--cache-type-v"},
+       .commands = {"", "bench"}},
+  };
+}
+
+template <class P>
+Settings<P> output_rows() {
+  return {
+      {.flag = "--stream",
+       .field = [](auto& s) -> decltype(auto) { return (s.stream); },
+       .help = "print the text as it is generated, not when it is complete",
+       .fallback = {"on for one completion as text",
+                    [](const Resolution<P>& r) -> SettingValue {
+                      const InferConfig& s = r.config;
+                      return s.samples == 1 && s.prompts.empty() && !s.json && !s.jsonl;
+                    }},
+       .excluded_flags = {"--json", "--jsonl"},
+       .negated = "--no-stream",
+       .also_called = {"--streaming"},
+       .commands = {""}},
+      {.flag = "--display-prompt",
+       .field = [](auto& s) -> decltype(auto) { return (s.display_prompt); },
+       .help = "print the prompt before the text",
+       .excluded_flags = {"--json", "--jsonl"},
+       .negated = "--no-display-prompt",
+       .also_called = {"--echo", "--verbose-prompt"},
+       .commands = {""}},
+      {.flag = "--json",
+       .field = [](auto& s) -> decltype(auto) { return (s.json); },
+       .help = "print one JSON object at the end instead of the text as it is generated; its keys "
+               "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids, "
+               "id, prompt, sample, logprobs, timings",
+       .excluded_flags = {"--jsonl", "--prompts"},
+       .also_called = {"--output-json", "--print-json"},
+       .commands = {""}},
+      {.flag = "--jsonl",
+       .field = [](auto& s) -> decltype(auto) { return (s.jsonl); },
+       .help = "print one JSON object per line and completion; an object whose prompt is wrong has "
+               "the keys id, prompt, error",
+       .excluded_flags = {"--json"},
+       .also_called = {"--json-lines", "--output-jsonl"},
+       .commands = {""}},
+      {.flag = "--interactive",
+       .field = [](auto& s) -> decltype(auto) { return (s.interactive); },
+       .help = "read prompts from the terminal, one after another; each continues the text so far",
+       .excluded_flags = {"--prompts", "--json", "--jsonl"},
+       .synonym = "-i",
+       .also_called = {"--interactive-first", "--chat", "--conversation"},
+       .commands = {""}},
+      {.flag = "--quiet",
+       .field = [](auto& s) -> decltype(auto) { return (s.quiet); },
+       .help = "print only results, warnings and errors"},
+  };
+}
+
+template <class P>
+Settings<P> evaluation_rows() {
+  return {
+      {.flag = "--seq-len",
+       .field = [](auto& s) -> decltype(auto) { return (s.seq_len); },
+       .unit = "TOKENS",
+       .help = "tokens per window",
+       .fallback = "the context of the model",
+       .range = at_least(1),
+       .also_called = {"--max-seq-len", "--block-size", "--ctx-size"},
+       .commands = {"perplexity", "score"}},
+      {.flag = "--limit",
+       .field = [](auto& s) -> decltype(auto) { return (s.limit); },
+       .unit = "N",
+       .help = "maximum number of windows or examples per file; 0 uses all",
+       .fallback = 0,
+       .range = at_least(0),
+       .also_called = {"--eval-limit", "--num-examples"},
+       .commands = {"perplexity", "score"}},
+      {.flag = "--stride",
+       .field = [](auto& s) -> decltype(auto) { return (s.stride); },
+       .unit = "TOKENS",
+       .help = "tokens between the starts of the windows of perplexity; --seq-len: no overlap",
+       .fallback = "half of --seq-len",
+       .range = at_least(1),
+       .also_called = {"--eval-stride", "--ppl-stride"},
+       .commands = {"perplexity"}},
+      {.flag = "--base",
+       .field = [](auto& s) -> decltype(auto) { return (s.base); },
+       .unit = "DIR|FILE",
+       .help = "model to compare with token by token: differences of the loss, KL divergence, "
+               "agreement",
+       .excluded_flags = {"--base-log"},
+       .also_called = {"--base-model", "--reference"},
+       .commands = {"perplexity"}},
+      {.flag = "--base-log",
+       .field = [](auto& s) -> decltype(auto) { return (s.base_log); },
+       .unit = "FILE",
+       .help = "compare with the log of a model that --save-log wrote",
+       .excluded_flags = {"--base"},
+       .also_called = {"--kl-divergence-base"},
+       .commands = {"perplexity"}},
+      {.flag = "--save-log",
+       .field = [](auto& s) -> decltype(auto) { return (s.save_log); },
+       .unit = "FILE",
+       .help = "write the log-probabilities of the vocabulary at every scored token for --base-log",
+       .also_called = {"--save-all-logits"},
+       .commands = {"perplexity"}},
+  };
+}
+
+template <class P>
+Settings<P> bench_rows() {
+  return {
+      {.flag = "--prompt-tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.prompt_tokens); },
+       .unit = "LIST",
+       .help = "lengths of the prompts whose reading is timed",
+       .fallback = {"512",
+                    [](const auto&) -> SettingValue { return std::vector<std::string>{"512"}; }},
+       .also_called = {"--n-prompt"},
+       .check = infer_detail::whole_number_error<1>,
+       .commands = {"bench"}},
+      {.flag = "--gen-tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.gen_tokens); },
+       .unit = "LIST",
+       .help = "numbers of tokens whose generation is timed",
+       .fallback = {"128",
+                    [](const auto&) -> SettingValue { return std::vector<std::string>{"128"}; }},
+       .also_called = {"--n-gen"},
+       .check = infer_detail::whole_number_error<1>,
+       .commands = {"bench"}},
+      {.flag = "--batches",
+       .field = [](auto& s) -> decltype(auto) { return (s.batches); },
+       .unit = "LIST",
+       .help = "numbers of sequences that are decoded together",
+       .fallback = {"1,8",
+                    [](const auto&) -> SettingValue {
+                      return std::vector<std::string>{"1", "8"};
+                    }},
+       .check = infer_detail::whole_number_error<1>,
+       .commands = {"bench"}},
+      {.flag = "--positions",
+       .field = [](auto& s) -> decltype(auto) { return (s.positions); },
+       .unit = "LIST",
+       .help = "positions at which one decode step is timed",
+       .fallback = {"1,128,512,1023",
+                    [](const auto&) -> SettingValue {
+                      return std::vector<std::string>{"1", "128", "512", "1023"};
+                    }},
+       .also_called = {"--n-depth"},
+       .check = infer_detail::whole_number_error<0>,
+       .commands = {"bench"}},
+      {.flag = "--repetitions",
+       .field = [](auto& s) -> decltype(auto) { return (s.repetitions); },
+       .unit = "N",
+       .help = "repetitions of each measurement",
+       .fallback = 5,
+       .range = at_least(1),
+       .also_called = {"--reps", "--repeat"},
+       .commands = {"bench"}},
+      {.flag = "--format",
+       .field = [](auto& s) -> decltype(auto) { return (s.format); },
+       .help = "format of the table",
+       .fallback = SettingValue("md"),
+       .also_called = {"--output-format", "--output"},
+       .commands = {"bench"}},
+  };
+}
+
+}  // namespace llmc::infer_detail
+
+#pragma GCC diagnostic pop
