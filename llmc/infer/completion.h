@@ -13,9 +13,9 @@
 namespace llmc {
 
 struct Completion {
-  std::string id{};              // of the prompt
-  std::string prompt{};          // text of the prompt
-  std::int64_t sample = 0;       // number of the completion of the prompt
+  std::string id{};         // of the prompt
+  std::string prompt{};     // text of the prompt
+  std::int64_t sample = 0;  // number of the completion of the prompt
   std::int64_t prompt_tokens = 0;
   std::vector<std::int32_t> ids{};  // generated tokens, without the <|endoftext|> that ended them
   std::vector<float> logprobs{};    // natural logarithms of their probabilities

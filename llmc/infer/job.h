@@ -1,5 +1,5 @@
 // A generation job, complete and checked: the options, the model's config, the tokenizer and the
-// prompt.
+// prompts.
 #pragma once
 
 #include <algorithm>
@@ -11,31 +11,117 @@
 #include <vector>
 
 #include "llmc/config/infer_settings.h"
-#include "llmc/infer/decoder.h"
-#include "llmc/infer/generate.h"
+#include "llmc/config/infer_values.h"
+#include "llmc/infer/batch_generator.h"
 #include "llmc/infer/prompt.h"
+#include "llmc/infer/prompt_list.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {
 
+// A prompt in text and tokens. One with an error has no tokens and is not continued.
+struct JobPrompt {
+  PromptEntry entry{};
+  std::vector<std::int32_t> tokens{};
+  std::int64_t max_new_tokens = 0;
+};
+
 struct Job {
   Gpt2Config config;
   std::unique_ptr<Tokenizer> tokenizer;
-  std::vector<std::int32_t> prompt;
-  GenerationOptions options;
+  std::vector<JobPrompt> prompts;
+  BatchOptions options;
+  std::int64_t samples = 1;  // completions per prompt
+  std::uint64_t seed = 0;
+  std::vector<std::string> stop{};
+  BatchShape shape{};
 
-  // The cache needs no entry for the last token, because no token follows it.
-  DecoderShape shape() const {
-    const auto length = static_cast<std::int64_t>(prompt.size());
-    const std::int64_t max_new_tokens = config.context - length;
-    return {.B = 1,
-            .prompt = length,
-            .capacity = length + std::min(options.tokens, max_new_tokens) - 1};
+  std::int64_t completions() const { return std::ssize(prompts) * samples; }
+
+  // The sequence of a completion; completions are numbered prompt by prompt.
+  SequenceRequest request(std::int64_t completion) const {
+    const JobPrompt& prompt = prompts[static_cast<std::size_t>(completion / samples)];
+    return {.prompt = prompt.tokens,
+            .tokens = prompt.max_new_tokens,
+            .seed = seed_of(prompt),
+            .sample = static_cast<std::uint32_t>(completion % samples)};
+  }
+  std::uint64_t seed_of(const JobPrompt& prompt) const {
+    return prompt.entry.seed ? static_cast<std::uint64_t>(*prompt.entry.seed) : seed;
   }
 };
 
-// Reads the config, the tokenizer and the prompt. --model must be a path of find_pretrained().
+namespace job_detail {
+
+inline SamplingOptions sampling_options(const InferConfig& settings) {
+  SamplingOptions options;
+  options.temperature = settings.temperature;
+  options.top_k = settings.top_k;
+  options.top_p = settings.top_p;
+  options.min_p = settings.min_p;
+  options.typical = settings.typical;
+  options.repeat_penalty = settings.repeat_penalty;
+  options.repeat_last_n = settings.repeat_last_n;
+  options.presence_penalty = settings.presence_penalty;
+  options.frequency_penalty = settings.frequency_penalty;
+  options.logit_bias = parse_logit_biases(settings.logit_bias);
+  return options;
+}
+
+// The prompts of --prompts. An error in one of them does not affect the others.
+inline std::vector<JobPrompt> listed_prompts(const InferConfig& settings,
+                                             const Tokenizer& tokenizer,
+                                             std::optional<std::int32_t> end,
+                                             std::int64_t context) {
+  std::vector<JobPrompt> prompts;
+  for (PromptEntry& entry : read_prompt_list(settings.prompts)) {
+    JobPrompt prompt{.entry = std::move(entry)};
+    try {
+      if (prompt.entry.error.empty()) {
+        prompt.tokens =
+            prompt_tokens(prompt.entry.prompt, tokenizer, end, context, prompt.entry.location);
+      }
+    } catch (const Error& error) {
+      prompt.entry.error = error.what();
+    }
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+inline JobPrompt single_prompt(const InferConfig& settings, const Tokenizer& tokenizer,
+                               std::optional<std::int32_t> end, std::int64_t context) {
+  JobPrompt prompt;
+  const bool from_file = !settings.file.empty();
+  prompt.entry.id = "1";
+  prompt.entry.prompt = from_file ? read_file(settings.file) : prompt_text(settings, std::cin);
+  prompt.tokens = prompt_tokens(prompt.entry.prompt, tokenizer, end, context,
+                                from_file ? "--file " + settings.file : "--prompt");
+  return prompt;
+}
+
+// The smallest shape in which all completions fit.
+inline BatchShape batch_shape(const Job& job, const InferConfig& settings) {
+  std::int64_t longest_prompt = 1, capacity = 1, count = 0;
+  for (const JobPrompt& prompt : job.prompts) {
+    if (prompt.tokens.empty()) continue;
+    const std::int64_t length = std::ssize(prompt.tokens);
+    longest_prompt = std::max(longest_prompt, length);
+    // The last token needs no entry in the cache, because no token follows it.
+    capacity = std::max(capacity, std::min(length + prompt.max_new_tokens, job.config.context) - 1);
+    count += job.samples;
+  }
+  if (settings.slide) capacity = longest_prompt = job.config.context;
+  const std::int64_t slots = std::clamp<std::int64_t>(count, 1, settings.batch);
+  return {.slots = slots,
+          .capacity = capacity,
+          .chunk = std::min(settings.chunk, slots * longest_prompt)};
+}
+
+}  // namespace job_detail
+
+// Reads the config, the tokenizer and the prompts. --model must be a path of find_pretrained().
 // Throws an Error that names the flag or the file.
 inline Job make_job(const InferConfig& settings) {
   const HuggingFaceConfig config = read_pretrained_config(settings.model);
@@ -44,12 +130,27 @@ inline Job make_job(const InferConfig& settings) {
   job.tokenizer = choose_tokenizer(settings, job.config.vocabulary);
   check_vocabulary("--model " + settings.model, job.config.vocabulary, *job.tokenizer);
   const std::optional<std::int32_t> end = end_of_text(config, *job.tokenizer);
-  job.prompt =
-      prompt_tokens(prompt_text(settings, std::cin), *job.tokenizer, end, job.config.context);
-  job.options = {.tokens = settings.tokens,
-                 .sampling = {.temperature = settings.temperature, .top_k = settings.top_k},
-                 .seed = static_cast<std::uint64_t>(settings.seed),
-                 .stop = settings.ignore_eos ? std::nullopt : end};
+  if (settings.prompts.empty()) {
+    job.prompts = {job_detail::single_prompt(settings, *job.tokenizer, end, job.config.context)};
+  } else {
+    job.prompts = job_detail::listed_prompts(settings, *job.tokenizer, end, job.config.context);
+  }
+  for (JobPrompt& prompt : job.prompts) {
+    prompt.max_new_tokens = prompt.entry.tokens.value_or(settings.tokens);
+  }
+  job.options = {.sampling = job_detail::sampling_options(settings),
+                 .stop = settings.ignore_eos ? std::nullopt : end,
+                 .slide = settings.slide};
+  for (const auto& [token, value] : job.options.sampling.logit_bias) {
+    if (token < job.config.vocabulary) continue;
+    fail("--logit-bias names token " + std::to_string(token) + ", the model has " +
+             std::to_string(job.config.vocabulary) + " tokens",
+         "use a token from 0 to " + std::to_string(job.config.vocabulary - 1));
+  }
+  job.samples = settings.samples;
+  job.seed = static_cast<std::uint64_t>(settings.seed);
+  job.stop = settings.stop;
+  job.shape = job_detail::batch_shape(job, settings);
   return job;
 }
 

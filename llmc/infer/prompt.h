@@ -53,18 +53,19 @@ inline std::string prompt_text(const InferConfig& settings, std::istream& input)
 }
 
 // The tokens of a prompt: at least one, and fewer than the model's context so that at least one can
-// follow. An empty text becomes the end-of-text token.
+// follow. An empty text becomes the end-of-text token. Errors name the prompt as `source`.
 inline std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer,
                                                std::optional<std::int32_t> end_of_text,
-                                               std::int64_t context) {
+                                               std::int64_t context,
+                                               const std::string& source = "--prompt") {
   std::vector<std::int32_t> tokens = tokenizer.encode(text);
   if (tokens.empty() && end_of_text) tokens.push_back(*end_of_text);
   if (tokens.empty()) {
-    fail("--prompt is empty, and this model has no <|endoftext|> to start from",
+    fail(source + " is empty, and this model has no <|endoftext|> to start from",
          "give a text with at least one token");
   }
   if (std::ssize(tokens) >= context) {
-    fail("--prompt has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
+    fail(source + " has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
              std::to_string(context),
          "use at most " + std::to_string(context - 1) + ", so that at least one token can follow");
   }
