@@ -1,0 +1,192 @@
+// What infer_gpt2 does without a command: continues prompts and prints the texts.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "llmc/base/notice.h"
+#include "llmc/base/number_text.h"
+#include "llmc/config/infer_settings.h"
+#include "llmc/device/device.h"
+#include "llmc/infer/batch_generator.h"
+#include "llmc/infer/completion_run.h"
+#include "llmc/infer/job.h"
+#include "llmc/infer/stop_request.h"
+#include "llmc/model/engine.h"
+#include "llmc/model/pretrained.h"
+
+namespace llmc {
+
+// Writes to stdout at once. Throws if that fails.
+inline void print_text(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("stdout cannot be written");
+}
+
+// Prints the model, the device and the memory; throws if the device has too little free memory.
+inline void describe_model(const Gpt2Config& config, Dtype dtype, const MemoryPlan& memory) {
+  const DeviceProperties device = device_properties();
+  Notice::print("model: " + std::to_string(config.layers) + " layers, " +
+                std::to_string(config.heads) + " heads, " + std::to_string(config.channels) +
+                " channels, context " + std::to_string(config.context) + ", vocabulary " +
+                std::to_string(config.vocabulary) + ", " + dtype_name(dtype));
+  Notice::print("device: " + std::string(device.name) + ", " + megabytes(device.free_memory) +
+                " free");
+  Notice::print("memory: " + memory.report());
+  if (memory.total() <= device.free_memory) return;
+  fail("the model needs " + megabytes(memory.total()) + " of device memory, " +
+           megabytes(device.free_memory) + " are free",
+       "use --dtype bf16, which needs half the memory of fp32, shorter prompts, a smaller --batch "
+       "or a smaller --tokens");
+}
+
+// A model in memory that generates texts.
+template <class T, class KV>
+class TextEngine {
+ public:
+  TextEngine(const InferConfig& settings, const Gpt2Config& config, const BatchShape& shape,
+             const BatchOptions& options)
+      : engine_(config, {.B = 1, .T = 1, .training = false}),
+        model_(engine_.runner().model(), engine_.context(), shape, engine_.memory()),
+        generator_(model_, options, engine_.memory()) {
+    describe_model(config, settings.dtype, engine_.memory());
+    engine_.allocate();
+    load_weights(settings.model, engine_.state(), engine_.stream());
+  }
+
+  BatchGenerator<T, KV>& generator() { return generator_; }
+
+ private:
+  Engine<T> engine_;
+  BatchModel<T, KV> model_;
+  BatchGenerator<T, KV> generator_;
+};
+
+namespace generate_detail {
+
+// Prints texts and completions as the flags request.
+class CompletionPrinter {
+ public:
+  CompletionPrinter(const InferConfig& settings, const Job& job)
+      : settings_(settings), single_(job.completions() == 1) {
+    if (streams() && settings.display_prompt) print_text(job.prompts[0].entry.prompt);
+  }
+
+  void text(const std::string& text) {
+    if (streams()) print_text(text);
+  }
+
+  void completion(const Completion& completion) {
+    if (!completion.error.empty() && !settings_.jsonl) Notice::warn(completion.error);
+    if (settings_.jsonl) {
+      print_text(completion_jsonl(completion) + "\n");
+    } else if (settings_.json) {
+      print_text(completion_json(completion) + "\n");
+    } else if (!streams() && completion.error.empty()) {
+      const std::string prompt = settings_.display_prompt ? completion.prompt : "";
+      print_text(prompt + completion.text + (single_ ? "" : "\n"));
+    }
+  }
+
+  // A terminal's next prompt begins on a line of its own.
+  void finish() {
+    const bool text = !settings_.json && !settings_.jsonl && single_;
+    if (text && isatty(STDOUT_FILENO) != 0) print_text("\n");
+  }
+
+ private:
+  bool streams() const {
+    return single_ && settings_.stream && !settings_.json && !settings_.jsonl;
+  }
+
+  const InferConfig& settings_;
+  bool single_;
+};
+
+inline void print_single_summary(const Completion& c, std::uint64_t seed) {
+  Notice::print("prompt: " + std::to_string(c.prompt_tokens) +
+                number_text(" tokens, first token after %.1f ms", c.prompt_ms));
+  const auto later_tokens = static_cast<double>(c.ids.size()) - 1;
+  const double speed = later_tokens > 0 ? 1e3 * later_tokens / c.generate_ms : 0;
+  Notice::print("generated: " + std::to_string(c.ids.size()) + " tokens (" + finish_name(c.finish) +
+                number_text("), %.1f tok/s after the first", speed) + ", seed " +
+                std::to_string(seed));
+}
+
+inline void print_summary(const CompletionTotals& totals, std::int64_t slots, std::uint64_t seed) {
+  Notice::print("completions: " + std::to_string(totals.completions) + " (" +
+                std::to_string(totals.failed) + " with an error), " +
+                std::to_string(totals.prompt_tokens) + " prompt tokens, " +
+                std::to_string(totals.tokens) + " generated, batch " + std::to_string(slots) +
+                number_text(", %.1f s", totals.seconds) +
+                number_text(", %.1f tok/s", static_cast<double>(totals.tokens) / totals.seconds) +
+                ", seed " + std::to_string(seed));
+}
+
+}  // namespace generate_detail
+
+// Continues the prompts of a job.
+template <class T, class KV>
+void generate_texts(const InferConfig& settings, const Job& job) {
+  using namespace generate_detail;
+  TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
+  const StopRequest stop;
+  CompletionPrinter printer(settings, job);
+  Completion last;
+  const CompletionCallbacks callbacks = {
+      .on_text = [&](std::int64_t, const std::string& text) { printer.text(text); },
+      .on_completion =
+          [&](const Completion& completion) {
+            printer.completion(completion);
+            last = completion;
+          },
+      .on_step = [] { return !StopRequest::requested(); }};
+  CompletionRun<T, KV> run(job, callbacks);
+  const CompletionTotals totals = run.run(engine.generator());
+  printer.finish();
+  if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
+  print_summary(totals, job.shape.slots, job.seed);
+}
+
+// Reads prompts from stdin, line by line. Each continues the text so far; a text that fills the
+// context loses its first half.
+template <class T, class KV>
+void interact(const InferConfig& settings, Job job) {
+  using namespace generate_detail;
+  const std::int64_t context = job.config.context;
+  job.shape = {
+      .slots = 1, .capacity = context, .chunk = std::min<std::int64_t>(settings.chunk, context)};
+  TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
+  Notice::print("type a text and press Enter; an empty line or Ctrl-D ends");
+  std::vector<std::int32_t> history;
+  for (std::string line; std::getline(std::cin, line) && !line.empty();) {
+    const StopRequest stop;
+    JobPrompt& prompt = job.prompts[0];
+    prompt.entry.prompt = line;
+    const std::vector<std::int32_t> ids = job.tokenizer->encode(line);
+    history.insert(history.end(), ids.begin(), ids.end());
+    if (history.empty()) continue;
+    const std::int64_t surplus = std::ssize(history) - std::max<std::int64_t>(1, context - 1);
+    if (surplus > 0)
+      history.erase(history.begin(), history.end() - std::max<std::int64_t>(1, context / 2));
+    prompt.tokens = history;
+    const CompletionCallbacks callbacks = {
+        .on_text = [](std::int64_t, const std::string& text) { print_text(text); },
+        .on_completion =
+            [&](const Completion& completion) {
+              history.insert(history.end(), completion.ids.begin(), completion.ids.end());
+            },
+        .on_step = [] { return !StopRequest::requested(); }};
+    CompletionRun<T, KV> run(job, callbacks);
+    run.run(engine.generator());
+    print_text("\n");
+  }
+}
+
+}  // namespace llmc
