@@ -20,13 +20,13 @@ struct WorkRow {
   std::int64_t columns;  // round_up(V, kRowAlignment)
 };
 
-// Copies V raw logits. -0 becomes +0, so that equal logits have equal keys.
+// Copies V raw logits.
 __device__ __forceinline__ void copy_logits(const WorkRow& row, const float* raw, std::int64_t V) {
   for_each_vector(row.columns, [&](std::int64_t c) {
     const std::int64_t count = V - c;
     const Vector x = load_floats_up_to<kVector>(raw + c, count);
     const int last = count < kVector ? static_cast<int>(count) - 1 : kVector - 1;
-    store_floats(row.logits + c, keep_range(x + 0.0f, 0, last, -kInfinity));
+    store_floats(row.logits + c, keep_range(x, 0, last, -kInfinity));
   });
   block_barrier();
 }
@@ -60,7 +60,7 @@ __device__ __forceinline__ void add_penalties(const WorkRow& row, std::int64_t V
     float x = row.logits[id];
     x = x > 0 ? x / penalties.repeat : x * penalties.repeat;
     x -= static_cast<float>(count) * penalties.frequency + penalties.presence;
-    row.logits[id] = x + 0.0f;
+    row.logits[id] = x;
   }
   block_barrier();
 }

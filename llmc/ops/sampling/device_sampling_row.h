@@ -33,7 +33,8 @@ inline std::size_t block_memory_bytes() {
   return SharedLayout().add<float>(kBlockScratch).add<float>(kSegments).add<float>(kGroups).bytes();
 }
 
-// Maps floats to integers in the same order, and back. -0 is just below +0.
+// Maps floats to integers in the same order, and back. -0 is just below +0, but
+// passes compare floats, for which both are equal.
 __host__ __device__ __forceinline__ std::uint32_t order_key(float x) {
   const std::uint32_t bits = bits_of(x);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;

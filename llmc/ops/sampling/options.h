@@ -20,7 +20,7 @@ struct SamplingOptions {
   double frequency_penalty = 0;  // subtracted once per occurrence
   std::int64_t repeat_last_n = 64;  // newest tokens that penalties see; 0: none, -1: all
   // Numbers added to logits, by token; -infinity bans a token.
-  std::vector<std::pair<std::int32_t, double>> logit_bias;
+  std::vector<std::pair<std::int32_t, double>> logit_bias = {};
 };
 
 }  // namespace llmc
