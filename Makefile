@@ -201,7 +201,7 @@ GROUP_model.cu       := device device_block device_launcher device_mma infer_dec
 GROUP_ops.cu         := attention bias_gradient classifier comm embedding gelu infer_ops layernorm matmul optimizer
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
                         megatron_file safetensors safetensors_damage tokenizer_files
-GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates token_cache \
+GROUP_text.cpp       := batches data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list stop_text token_cache \
                         token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := eta file fuzz_corpus host_executor host_exponential host_floats host_matrix_library \
                         host_memory_limits host_worker_pool interruption oracle peak readable_text \
