@@ -216,7 +216,7 @@ def test_tokenizers_are_loaded_from_flags_and_models(program):
 def test_errors_name_the_flag(program):
     folder = model(program)
     for flag, value in (("--tokens", "0"), ("-n", "-3"), ("-n", "1.5"), ("--temp", "-1"), ("--temp", "nan"),
-                        ("--temp", "hot"), ("--top-k", "-1"), ("--seed", "-1"), ("--seed", "2.5")):
+                        ("--temp", "hot"), ("--top-k", "-1"), ("--seed", "-2"), ("--seed", "2.5")):
         name = "--tokens" if flag == "-n" else flag
         program.fails("-m", folder, flag, value, phrases=[name, value], code=2)
     program.fails("-m", folder, "--dtype", "fp64", phrases=["--dtype", "fp64", "fp32", "bf16", "fp16"], code=2)
