@@ -163,6 +163,31 @@ TEST_CASE("invalid UTF-8 becomes U+FFFD as in Python") {
   }
 }
 
+TEST_CASE("all ways to cut characters of one to four bytes next to invalid bytes give one text") {
+  const std::vector<std::string> parts = {"a",    "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
+                                          "\xFF", "\xE2\x82", "\xF0\x9F",     "\xED\xA0"};
+  const llmc::ByteTokenizer tokenizer;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t j = 0; j < parts.size(); ++j) {
+      const std::string bytes = parts[i] + parts[j] + parts[(i + 3 * j) % parts.size()];
+      Utf8Stream whole;
+      std::string expected = whole.push(bytes);
+      expected += whole.finish();
+      CHECK(expected == llmc::valid_utf8(bytes));
+      for (unsigned cuts = 0; cuts < 1u << (bytes.size() - 1); ++cuts) {
+        CHECK(stream_text(bytes, cuts) == expected);
+      }
+      // A byte per token.
+      const Ids ids = tokenizer.encode(bytes);
+      REQUIRE(ids.size() == bytes.size());
+      llmc::TextStream stream(tokenizer, ids[0]);
+      std::string text;
+      for (const auto id : ids) text += stream.push(id);
+      CHECK(text + stream.finish() == expected);
+    }
+  }
+}
+
 TEST_CASE("random bytes are decoded as by Python with errors='replace'") {
   if (!llmc_test::python_has("codecs")) return llmc_test::skip("no Python");
   const llmc_test::TemporaryDirectory folder;

@@ -25,26 +25,26 @@ using llmc_test::TemporaryDirectory;
 
 namespace {
 
+template <class P>
 struct Parsed {
-  Request request;
+  typename P::Request request;
   std::optional<int> exit_code;
   std::string out, err;
 };
 
 // Parses these flags as the program P does; captures the request, the exit code and the output.
 template <class P = TrainProgram>
-Parsed parse(std::vector<std::string> flags) {
+Parsed<P> parse(std::vector<std::string> flags) {
   flags.insert(flags.begin(), P::kName);
   std::vector<char*> argv;
   for (std::string& flag : flags) argv.push_back(flag.data());
   std::ostringstream out, err;
   std::streambuf *old_out = std::cout.rdbuf(out.rdbuf()), *old_err = std::cerr.rdbuf(err.rdbuf());
-  Parsed parsed;
-  typename P::Request request;
-  parsed.exit_code = parse_command_line<P>(static_cast<int>(argv.size()), argv.data(), request);
+  Parsed<P> parsed;
+  parsed.exit_code =
+      parse_command_line<P>(static_cast<int>(argv.size()), argv.data(), parsed.request);
   std::cout.rdbuf(old_out);
   std::cerr.rdbuf(old_err);
-  if constexpr (std::is_same_v<P, TrainProgram>) parsed.request = request;
   parsed.out = out.str();
   parsed.err = err.str();
   return parsed;
@@ -65,12 +65,13 @@ void check_table(const typename P::Config& config, const std::string& help) {
   for (const Setting<P>& row : P::settings()) {
     CAPTURE(row.flag);
     CHECK(names.insert(row.flag).second);
+    if (!row.negated.empty()) CHECK(names.insert(row.negated).second);
     for (const std::string& old : row.old_names) CHECK(names.insert(old).second);
     CHECK(!row.help.empty());
     CHECK(!row.group.empty());
     const bool has_unit = !unit_text(row).empty();
     CHECK(has_unit == (row.field.type != SettingType::boolean));
-    CHECK(contains(words, row.flag + " " + (has_unit ? unit_text(row) + " " : "")));
+    CHECK(contains(words, names_text(row) + " " + (has_unit ? unit_text(row) + " " : "")));
     CHECK(contains(words, help_text(row) + " "));
     if (row.fallback.value) {
       CHECK(row.fallback.text.empty());
@@ -292,7 +293,7 @@ TEST_SUITE("settings") {
           flags.insert(flags.end(), required.begin(), required.end());
           return parse(flags);
         };
-        const auto value_of = [&](const Parsed& parsed) {
+        const auto value_of = [&](const Parsed<TrainProgram>& parsed) {
           CHECK(parsed.err == "");
           CHECK(!parsed.exit_code);
           return value_text(row.field.get_request(parsed.request).value_or(std::string("none")));
@@ -302,7 +303,7 @@ TEST_SUITE("settings") {
         CHECK(value_of(parse_with({row.flag, value})) == value);
         write(old.substr(2) + " = " + value + "\n");
         CHECK(value_of(parse_with({"--config", file})) == value);
-        const auto check_both = [&](const Parsed& parsed) {
+        const auto check_both = [&](const Parsed<TrainProgram>& parsed) {
           CHECK(parsed.exit_code == kExitUsage);
           CHECK(contains(parsed.err, row.flag + " and " + old + ", its old name, are both given"));
         };

@@ -43,4 +43,11 @@ class Utf8Stream {
   std::string pending_;
 };
 
+// The text with U+FFFD in place of bytes that are no character.
+inline std::string valid_utf8(std::string_view bytes) {
+  Utf8Stream stream;
+  std::string text = stream.push(bytes);
+  return text + stream.finish();
+}
+
 }  // namespace llmc

@@ -134,6 +134,7 @@ Settings<P> generation_rows() {
        .also_called = {"--stop-string", "--stop-strings", "--stop-sequence", "--reverse-prompt",
                        "--antiprompt"},
        .keeps_commas = true,
+       .check = infer_detail::utf8_error,
        .commands = {""}},
       {.flag = "--ignore-eos",
        .field = [](auto& s) -> decltype(auto) { return (s.ignore_eos); },
@@ -193,6 +194,12 @@ Settings<P> sampling_rows() {
        .range = between(0, 1),
        .also_called = {"--typical-p", "--locally-typical"},
        .commands = {""}},
+  };
+}
+
+template <class P>
+Settings<P> penalty_rows() {
+  return {
       {.flag = "--repeat-penalty",
        .field = [](auto& s) -> decltype(auto) { return (s.repeat_penalty); },
        .unit = "X",

@@ -45,6 +45,21 @@ Settings<P> device_rows() {
 template <class P>
 Settings<P> output_rows() {
   return {
+      {.flag = "--json",
+       .field = [](auto& s) -> decltype(auto) { return (s.json); },
+       .help = "print one JSON object at the end instead of the text as it is generated; its keys "
+               "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids, "
+               "id, prompt, sample, logprobs, timings",
+       .excluded_flags = {"--jsonl", "--prompts"},
+       .also_called = {"--output-json", "--print-json"},
+       .commands = {""}},
+      {.flag = "--jsonl",
+       .field = [](auto& s) -> decltype(auto) { return (s.jsonl); },
+       .help = "print one JSON object per line and completion; an object whose prompt is wrong has "
+               "the keys id, prompt, error",
+       .excluded_flags = {"--json"},
+       .also_called = {"--json-lines", "--output-jsonl"},
+       .commands = {""}},
       {.flag = "--stream",
        .field = [](auto& s) -> decltype(auto) { return (s.stream); },
        .help = "print the text as it is generated, not when it is complete",
@@ -63,21 +78,6 @@ Settings<P> output_rows() {
        .excluded_flags = {"--json", "--jsonl"},
        .negated = "--no-display-prompt",
        .also_called = {"--echo", "--verbose-prompt"},
-       .commands = {""}},
-      {.flag = "--json",
-       .field = [](auto& s) -> decltype(auto) { return (s.json); },
-       .help = "print one JSON object at the end instead of the text as it is generated; its keys "
-               "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids, "
-               "id, prompt, sample, logprobs, timings",
-       .excluded_flags = {"--jsonl", "--prompts"},
-       .also_called = {"--output-json", "--print-json"},
-       .commands = {""}},
-      {.flag = "--jsonl",
-       .field = [](auto& s) -> decltype(auto) { return (s.jsonl); },
-       .help = "print one JSON object per line and completion; an object whose prompt is wrong has "
-               "the keys id, prompt, error",
-       .excluded_flags = {"--json"},
-       .also_called = {"--json-lines", "--output-jsonl"},
        .commands = {""}},
       {.flag = "--interactive",
        .field = [](auto& s) -> decltype(auto) { return (s.interactive); },

@@ -104,6 +104,7 @@ inline const Settings<InferProgram>& InferProgram::settings() {
     add_group(all, "Model and text", infer_detail::text_rows<InferProgram>());
     add_group(all, "Generation", infer_detail::generation_rows<InferProgram>());
     add_group(all, "Sampling", infer_detail::sampling_rows<InferProgram>());
+    add_group(all, "Sampling", infer_detail::penalty_rows<InferProgram>());
     add_group(all, "Device", infer_detail::device_rows<InferProgram>());
     add_group(all, "Output", infer_detail::output_rows<InferProgram>());
     add_group(all, "Commands perplexity and score", infer_detail::evaluation_rows<InferProgram>());

@@ -12,6 +12,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/utf8.h"
 #include "llmc/config/eval_spec.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
@@ -81,6 +82,11 @@ std::string parse_error(const Typed& typed) {
 template <int Min>
 std::string whole_number_error(const std::string& text) {
   return setting_detail::number_error<std::int64_t>(text, at_least(Min));
+}
+
+// Returns an error for a text that is not UTF-8, or an empty text.
+inline std::string utf8_error(const std::string& text) {
+  return is_utf8(text) ? "" : "'" + printable(text) + "' is not UTF-8, as all generated text is";
 }
 
 }  // namespace infer_detail

@@ -176,7 +176,8 @@ class UnexpectedWords {
   }
 
   void add_error(const std::vector<std::string>& group, const Setting<P>* row) {
-    std::string list, value = row != nullptr && row == value_row_ ? value_ : "";
+    const bool extends_value = row != nullptr && row == value_row_ && !row->word_separator.empty();
+    std::string list, value = extends_value ? value_ : "";
     for (const std::string& word : group) {
       list += (list.empty() ? "'" : ", '") + word + "'";
       if (row != nullptr) value += (value.empty() ? "" : row->word_separator) + word;

@@ -38,7 +38,7 @@ class CompletionRun {
  public:
   // Both must outlive the run.
   CompletionRun(const Job& job, const CompletionCallbacks& callbacks)
-      : job_(job), callbacks_(callbacks) {}
+      : job_(job), callbacks_(callbacks), order_(num_completions(job)) {}
 
   CompletionTotals run(BatchGenerator<T, KV>& generator) {
     const Clock::time_point start = Clock::now();
@@ -70,9 +70,18 @@ class CompletionRun {
     return std::chrono::duration<double>(b - a).count();
   }
 
+  // Completions of each prompt. One with an error has one completion, which reports it.
+  static std::vector<std::int64_t> num_completions(const Job& job) {
+    std::vector<std::int64_t> counts;
+    for (const JobPrompt& prompt : job.prompts) {
+      counts.push_back(prompt.entry.error.empty() ? job.samples : 1);
+    }
+    return counts;
+  }
+
   // The next sequence; prompts with an error are completed here.
   std::optional<SequenceRequest> next() {
-    for (; next_ < job_.completions(); ++next_) {
+    while (next_ < job_.completions()) {
       const JobPrompt& prompt = job_.prompts[static_cast<std::size_t>(next_ / job_.samples)];
       Completion completion;
       completion.id = prompt.entry.id;
@@ -83,6 +92,7 @@ class CompletionRun {
       completion.error = prompt.entry.error;
       if (!completion.error.empty()) {
         complete(next_, std::move(completion));
+        next_ += job_.samples;
         continue;
       }
       std::vector<std::string> stops = job_.stop;
@@ -133,7 +143,7 @@ class CompletionRun {
     totals_.failed += completion.error.empty() ? 0 : 1;
     totals_.prompt_tokens += completion.prompt_tokens;
     totals_.tokens += std::ssize(completion.ids);
-    for (const Completion& next : order_.add(index, std::move(completion))) {
+    for (const Completion& next : order_.add(index / job_.samples, std::move(completion))) {
       callbacks_.on_completion(next);
     }
   }

@@ -1,7 +1,7 @@
-// A file of prompts: one JSON object per line if its name ends in .jsonl, otherwise one prompt per
-// line.
+// The prompts of --prompts FILE: one per line.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,91 +12,128 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/lines.h"
+#include "llmc/config/infer_values.h"
+#include "llmc/config/suggestions.h"
 #include "llmc/io/data/text_encoding.h"
 
 namespace llmc {
 
-// A prompt, with what its line sets in addition. If the line is wrong, only `id`, `location` and
-// `error` are set: other prompts are not affected.
 struct PromptEntry {
-  std::string id{};  // default: the number of the line
-  std::string prompt{};
-  std::optional<std::int64_t> tokens{};  // maximum number to generate
-  std::optional<std::int64_t> seed{};
-  std::vector<std::string> stop{};  // in addition to those of the command line
-  std::string location{};           // FILE:LINE
-  std::string error{};
+  std::string id;  // the line number if the line has no id
+  std::string prompt;
+  std::optional<std::int64_t> tokens;  // maximum number to generate; otherwise --tokens
+  std::optional<std::int64_t> seed;    // 0 or more; otherwise --seed
+  std::vector<std::string> stop;       // in addition to --stop
+  std::string location;                // FILE:LINE
+  std::string error;                   // why the line is no prompt; otherwise empty
 };
 
 namespace prompt_list_detail {
 
-inline std::vector<std::string> read_stops(const Json& value, const std::string& what) {
+// The stop strings of a line: a text or a list of texts, none of them empty.
+inline std::vector<std::string> stop_texts(const Json& value, const std::string& what) {
   std::vector<std::string> stops;
   if (value.is_array()) {
-    for (const Json& stop : value) stops.push_back(json_text(stop, what));
-  } else {
+    for (const Json& item : value) stops.push_back(json_text(item, "a text of " + what));
+  } else if (value.is_string()) {
     stops.push_back(json_text(value, what));
+  } else {
+    fail(what + " is not a text or a list of texts");
   }
-  for (const std::string& stop : stops) require(!stop.empty(), what + " is empty");
+  for (const std::string& stop : stops) require(!stop.empty(), what + " is an empty text");
   return stops;
 }
 
-inline void read_member(PromptEntry& entry, const std::string& key, const Json& value) {
-  const std::string what = entry.location + ": \"" + key + "\"";
+// A whole number from 0 up, or -1, which draws a seed.
+inline std::int64_t seed_value(const Json& value, const std::string& what) {
+  return value == -1 ? draw_seed() : json_size(value, what);
+}
+
+// A text, or a whole number that becomes its decimal text.
+inline std::string id_text(const Json& value, const std::string& what) {
+  if (value.is_number_unsigned()) return std::to_string(json_size(value, what));
+  if (!value.is_string()) fail(what + " is not a string or a whole number");
+  return json_text(value, what);
+}
+
+inline void read_member(const std::string& key, const Json& value, PromptEntry& entry) {
+  const std::string what = entry.location + ": \"" + printable(key) + "\"";
   if (key == "prompt") {
     entry.prompt = json_text(value, what);
   } else if (key == "id") {
-    entry.id = value.is_number_integer() ? value.dump() : json_text(value, what);
+    entry.id = id_text(value, what);
   } else if (key == "tokens") {
-    entry.tokens = json_size(value, what);
-    require(*entry.tokens >= 1, what + " is less than 1");
+    const std::int64_t tokens = json_size(value, what);
+    require(tokens > 0, what + " is 0, not at least 1");
+    entry.tokens = tokens;
   } else if (key == "seed") {
-    entry.seed = json_size(value, what);
+    entry.seed = seed_value(value, what);
   } else if (key == "stop") {
-    entry.stop = read_stops(value, what);
+    entry.stop = stop_texts(value, what);
   } else {
-    fail(entry.location + " has an unknown key \"" + printable(key) + "\"",
-         "use prompt, id, tokens, seed and stop");
+    const std::vector<KnownName> known = {{"prompt", "prompt"}, {"text", "prompt"},
+                                          {"id", "id"},         {"tokens", "tokens"},
+                                          {"seed", "seed"},     {"max_tokens", "tokens"},
+                                          {"stop", "stop"},     {"max_new_tokens", "tokens"}};
+    fail(what + " is not one of the keys prompt, id, tokens, seed, stop" +
+         did_you_mean(nearest_answers(key, known)));
   }
 }
 
-inline void read_object(PromptEntry& entry, std::string_view line) {
-  const Json object = parse_json(std::string(line), entry.location);
-  require(object.is_object(), entry.location + " is not a JSON object");
-  require(json_member(object, "prompt") != nullptr, entry.location + " has no \"prompt\"");
-  for (const auto& [key, value] : object.items()) read_member(entry, key, value);
+// Fills an entry from a line of a .jsonl file. Members that are valid are read even if others are
+// not, so that the output can show id and prompt. The first error, in the order of the keys'
+// names, is reported.
+inline void read_object(std::string_view line, PromptEntry& entry) {
+  const auto attempt = [&](const auto& read) {
+    try {
+      read();
+    } catch (const Error& error) {
+      if (entry.error.empty()) entry.error = error.what();
+    }
+  };
+  Json object;
+  attempt([&] {
+    object = parse_json(line, entry.location);
+    require(object.is_object(), entry.location + " is not a JSON object");
+    require(object.contains("prompt"), entry.location + ": the key \"prompt\" is missing");
+  });
+  if (!object.is_object()) return;
+  for (const auto& member : object.items()) {
+    attempt([&] { read_member(member.key(), member.value(), entry); });
+  }
+}
+
+// Fills an entry from a line of any other file.
+inline void read_text(std::string_view line, PromptEntry& entry) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  entry.prompt = std::string(line);
+  if (line.empty()) entry.error = entry.location + " is empty";
 }
 
 }  // namespace prompt_list_detail
 
-// Reads the prompts of a file. Throws if it cannot be read or has no line; errors in a line are in
-// its entry.
+// Reads the prompts of a file in its order. Each line of a .jsonl file is an object with the key
+// `prompt` and, optionally, `id`, `tokens`, `seed` and `stop`; lines of white space are skipped.
+// Each line of any other file is a prompt. A line that is no prompt has an `error`, which names
+// FILE:LINE. Warns if the file is not UTF-8. Throws an Error if the file cannot be read or has no
+// prompts.
 inline std::vector<PromptEntry> read_prompt_list(const std::string& path) {
-  const std::string text = read_file(path);
-  warn_about_encoding(text, path);
-  require(!text.empty(), path + " is empty", "give one prompt per line");
-  const bool objects = path.ends_with(".jsonl");
+  using namespace prompt_list_detail;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  const std::string content = read_file(path);
+  warn_about_encoding(content, path);
+  std::string_view text = content;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const bool is_jsonl = path.ends_with(".jsonl");
   std::vector<PromptEntry> entries;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t end = rest.find('\n');
-    std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    const std::string number = std::to_string(entries.size() + 1);
-    PromptEntry entry{.id = number, .location = path + ":" + number};
-    try {
-      require(!line.empty(), entry.location + " is empty");
-      if (objects) {
-        prompt_list_detail::read_object(entry, line);
-      } else {
-        entry.prompt = std::string(line);
-      }
-    } catch (const Error& error) {
-      entry = {.id = entry.id, .location = entry.location, .error = error.what()};
-    }
-    entries.push_back(std::move(entry));
+  Lines lines(text);
+  while (is_jsonl ? lines.next_filled() : lines.next()) {
+    PromptEntry& entry = entries.emplace_back();
+    entry.id = std::to_string(lines.number());
+    entry.location = path + ":" + entry.id;
+    is_jsonl ? read_object(lines.line(), entry) : read_text(lines.line(), entry);
   }
+  if (entries.empty()) fail("--prompts " + path + " is empty", "give one prompt per line");
   return entries;
 }
 

@@ -1,4 +1,4 @@
-// Ends a text before the first of several stop strings, while it is streamed.
+// Ends a text before a stop string, whose parts can arrive in several pieces.
 #pragma once
 
 #include <algorithm>
@@ -9,67 +9,72 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/utf8.h"
 
 namespace llmc {
 
-// The stop string that is complete first ends the text; of two that are complete at the same
-// character, the longer one, whose beginning is earlier. Text that may be the beginning of a stop
-// string is held back, so that no part of a stop string is ever shown.
+// The stop string that completes first ends the text, and the text ends before its first byte. If
+// several complete at the same byte, the longest counts. The result does not depend on how the text
+// is cut into pieces. Text that may be the beginning of a stop string is held back until that is
+// decided, so no part of the stop string that ends the text is ever returned.
 class StopText {
  public:
-  // Throws if a stop string is empty.
+  // Without stop strings all text passes at once. Throws if one is empty or not UTF-8.
   explicit StopText(std::vector<std::string> stops) : stops_(std::move(stops)) {
-    for (const std::string& stop : stops_) require(!stop.empty(), "a stop string is empty");
+    for (const std::string& stop : stops_) {
+      require(!stop.empty(), "a stop string is empty");
+      if (!is_utf8(stop)) fail("the stop string '" + printable(stop) + "' is not UTF-8");
+    }
   }
 
-  // Adds text and returns what is certain to be part of the result. After a stop string, nothing
-  // is.
+  // Adds text (whole UTF-8 characters) and returns the text that is certain with it, in whole
+  // characters. Text after a stop string is ignored.
   std::string push(const std::string& text) {
     std::string certain;
-    for (std::size_t i = 0; i < text.size() && !stopped_; ++i) {
-      pending_ += text[i];
-      if (const std::size_t length = completed(); length > 0) {
-        stopped_ = true;
-        certain += pending_.substr(0, pending_.size() - length);
-        pending_.clear();
-      } else {
-        const std::size_t count = pending_.size() - held_back();
-        certain += pending_.substr(0, count);
-        pending_.erase(0, count);
-      }
+    if (stopped_) return certain;
+    for (const char c : text) {
+      held_ += c;
+      const std::size_t length = complete_length();
+      stopped_ = length > 0;
+      const std::size_t num_certain = stopped_ ? held_.size() - length : certain_length();
+      certain.append(held_, 0, num_certain);
+      held_.erase(0, num_certain);
+      if (!stopped_) continue;
+      held_.clear();
+      break;
     }
     return certain;
   }
 
-  // Whether a stop string has ended the text.
+  // Whether a stop string is complete.
   bool stopped() const { return stopped_; }
 
-  // The text that is held back, at the end of the text.
-  std::string finish() { return std::exchange(pending_, {}); }
+  // Ends the text: returns the text held back, which is no stop string.
+  std::string finish() { return std::exchange(held_, {}); }
 
  private:
-  // Length of the longest stop string that ends here; 0: none.
-  std::size_t completed() const {
+  // The length of the longest stop string that ends the held text; 0: none.
+  std::size_t complete_length() const {
     std::size_t length = 0;
     for (const std::string& stop : stops_) {
-      if (pending_.ends_with(stop)) length = std::max(length, stop.size());
+      if (held_.ends_with(stop)) length = std::max(length, stop.size());
     }
     return length;
   }
 
-  // Length of the longest end of pending_ with which a stop string begins.
-  std::size_t held_back() const {
-    std::size_t length = 0;
-    for (const std::string& stop : stops_) {
-      for (std::size_t n = std::min(stop.size() - 1, pending_.size()); n > length; --n) {
-        if (std::string_view(pending_).ends_with(std::string_view(stop).substr(0, n))) length = n;
-      }
-    }
-    return length;
+  // The number of held bytes before the first position at which a stop string may have begun.
+  std::size_t certain_length() const {
+    std::size_t begin = 0;
+    const auto may_be_stop = [&](const std::string& stop) {
+      return stop.starts_with(std::string_view(held_).substr(begin));
+    };
+    while (begin < held_.size() && std::ranges::none_of(stops_, may_be_stop)) ++begin;
+    return begin;
   }
 
   std::vector<std::string> stops_;
-  std::string pending_;  // may be the beginning of a stop string
+  std::string held_;  // the end of the text, which may be the beginning of a stop string
   bool stopped_ = false;
 };
 
