@@ -11,8 +11,6 @@
 #include "llmc/model/engine.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/ops/attention/attention.h"
-#include "llmc/ops/attention/cached_attention.h"
-#include "llmc/ops/attention/key_value_cache.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/bias_gradient.h"
 #include "llmc/ops/classifier.h"
@@ -48,11 +46,7 @@
                                                      Stream&, const Dropout&);                     \
   EXTERN template void standard_attention_backward<T>(Tensor<T, 3>, Out<T, 4>, In<T, 3>, In<T, 3>, \
                                                       In<T, 3>, In<float, 3>, std::int64_t,        \
-                                                      Tensor<float, 1>, Stream&, const Dropout&);  \
-  EXTERN template void cached_attention<T>(Tensor<T, 3>, In<T, 3>, In<T, 3>, In<T, 3>,             \
-                                           Tensor<const std::int32_t, 1>, std::int64_t, Stream&);  \
-  EXTERN template void store_keys_values<T>(Tensor<T, 3>, Tensor<T, 3>, In<T, 3>,                  \
-                                            Tensor<const std::int32_t, 1>, Stream&);
+                                                      Tensor<float, 1>, Stream&, const Dropout&);
 
 #define LLMC_ROW_OPS(EXTERN, T)                                                                    \
   EXTERN template void layernorm_forward<T>(Tensor<T, 2>, Tensor<float, 1>, Tensor<float, 1>,      \

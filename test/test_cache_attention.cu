@@ -188,7 +188,7 @@ std::vector<T> run_decode(const std::vector<Sequence<T, KV>>& sequences, std::in
   return first;
 }
 
-// Derived as in dev/ops/cached_attention.h.
+// Derived as in dev/ops/cache_attention.h.
 template <class T>
 double limit(std::int64_t HS, std::int64_t length) {
   const double fp32 =

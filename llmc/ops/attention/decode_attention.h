@@ -31,34 +31,29 @@ inline constexpr int kDecodeWarps = kOneThreadBlocks ? 1 : kDecodeThreads / 32;
 inline constexpr int kDecodeSoftmaxWidth = kOneThreadBlocks ? kRegisterFloats : 1;
 inline constexpr int kDecodeOutWidth = kOneThreadBlocks ? 8 : 4;
 
-// How the threads of a block share its keys and the columns of a head.
+// How the threads of a block share its keys and the columns of a head, and a thread's part of some
+// rows of keys or values. Not for blocks of one thread.
 template <class KV, int kHeadTile>
-struct DecodeTiling {
-  static constexpr int N = kRowVector<KV>;                             // columns of one access
-  static constexpr int kLanes = kOneThreadBlocks ? 1 : kHeadTile / N;  // that share a key
-  static constexpr int kVectors = kHeadTile / (N * kLanes);            // of a lane, per key
-  static constexpr int kGroups = kDecodeThreads / kLanes;              // keys of one step
+struct DecodePart {
+  static constexpr int N = kVecSize<KV>;                   // columns of a lane
+  static constexpr int kLanes = kHeadTile / N;             // that share a key
+  static constexpr int kGroups = kDecodeThreads / kLanes;  // keys of one step
   static constexpr int kSteps = kDecodeBlockKeys / kGroups;
-  // Steps whose loads are in flight together.
-  static constexpr int kBatch = kOneThreadBlocks ? 1 : (kSteps < 8 ? kSteps : 8);
+  static constexpr int kBatch = 4;  // steps whose loads are in flight
   static_assert(kSteps % kBatch == 0 && kLanes <= 32);
 
-  Floats<N> v[kBatch][kVectors];
+  Vec<KV, N> v[kBatch];
 
-  __device__ static int group() { return kOneThreadBlocks ? 0 : thread_index() / kLanes; }
-  __device__ static int column(int i) {
-    return (kOneThreadBlocks ? 0 : thread_index() % kLanes * N) + i * N;
-  }
-  // Loads this lane's part of the rows of a batch of steps; rows from `count` on are zero.
+  __device__ static int group() { return thread_index() / kLanes; }
+  __device__ static int column() { return thread_index() % kLanes * N; }
+  __device__ static int key(int step) { return step * kGroups + group(); }
+  // Loads this lane's columns of the rows of kBatch steps; rows from `count` on are zero.
   __device__ __forceinline__ void load(const KV* rows, std::int64_t stride, int first_step,
                                        int count, int HS) {
     for (int j = 0; j < kBatch; ++j) {
-      const int key = (first_step + j) * kGroups + group();
-      for (int i = 0; i < kVectors; ++i) {
-        v[j][i] = Floats<N>();
-        if (key < count && column(i) < HS)
-          v[j][i] = load_floats<N>(rows + key * stride + column(i));
-      }
+      v[j] = Vec<KV, N>{};
+      const int row = key(first_step + j);
+      if (row < count && column() < HS) v[j] = load_vec<N>(rows + row * stride + column());
     }
   }
 };
@@ -74,26 +69,38 @@ __device__ __forceinline__ F decode_exp2(const F& x) {
 }
 
 // Writes scores[key] = q . key * scale_log2 of the keys below count.
-template <class Tiling, class T, class KV>
+template <class Part, class T, class KV>
 __device__ __forceinline__ void decode_scores(float* scores, const T* q, const KV* keys,
                                               std::int64_t stride, int count, int HS,
                                               float scale_log2) {
-  constexpr int N = Tiling::N;
-  Floats<N> query[Tiling::kVectors];
-  for (int i = 0; i < Tiling::kVectors; ++i) {
-    if (Tiling::column(i) < HS) query[i] = load_floats<N>(q + Tiling::column(i));
-  }
-  for (int first = 0; first * Tiling::kGroups < count; first += Tiling::kBatch) {
-    Tiling batch;
+  constexpr int N = Part::N;
+  Floats<N> query;
+  if (Part::column() < HS) query = load_floats<N>(q + Part::column());
+  for (int first = 0; first * Part::kGroups < count; first += Part::kBatch) {
+    Part batch;
     batch.load(keys, stride, first, count, HS);
-    for (int j = 0; j < Tiling::kBatch; ++j) {
-      Floats<N> products;
-      for (int i = 0; i < Tiling::kVectors; ++i) products += query[i] * batch.v[j][i];
-      float score = sum_of(products);
-      for (int mask = 1; mask < Tiling::kLanes; mask *= 2) score += shuffle_xor(score, mask);
-      const int key = (first + j) * Tiling::kGroups + Tiling::group();
-      if (Tiling::column(0) == 0 && key < count) scores[key] = score * scale_log2;
+    for (int j = 0; j < Part::kBatch; ++j) {
+      float score = sum_of(query * to_floats(batch.v[j]));
+      for (int mask = 1; mask < Part::kLanes; mask *= 2) score += shuffle_xor(score, mask);
+      const int key = Part::key(first + j);
+      if (Part::column() == 0 && key < count) scores[key] = score * scale_log2;
     }
+  }
+}
+
+// The same by one thread; `query` (HS) is its memory.
+template <class T, class KV>
+__device__ __forceinline__ void decode_scores_alone(float* scores, float* query, const T* q,
+                                                    const KV* keys, std::int64_t stride, int count,
+                                                    int HS, float scale_log2) {
+  constexpr int N = kRowVector<KV>;
+  for (int c = 0; c < HS; c += N) store_floats(query + c, load_floats<N>(q + c));
+  for (int key = 0; key < count; ++key) {
+    Floats<N> products;
+    for (int c = 0; c < HS; c += N) {
+      products += load_floats<N>(query + c) * load_floats<N>(keys + key * stride + c);
+    }
+    scores[key] = sum_of(products) * scale_log2;
   }
 }
 
@@ -120,34 +127,76 @@ __device__ __forceinline__ DecodeSoftmax decode_softmax(float* scores, int count
   return {max, block_sum(sum_of(weights), scratch)};
 }
 
-// Writes to warp_values (kDecodeWarps, kHeadTile) each warp's sum of weight * value.
-template <class Tiling, int kHeadTile, class KV>
-__device__ __forceinline__ void decode_values(float* warp_values, const float* weights,
+// Writes to warp_values (kDecodeWarps, kHeadTile) each warp's sum of weight * value. `batch` is
+// loaded with the first rows.
+template <int kHeadTile, class Part, class KV>
+__device__ __forceinline__ void decode_values(float* warp_values, Part& batch, const float* weights,
                                               const KV* values, std::int64_t stride, int count,
                                               int HS) {
-  constexpr int N = Tiling::N;
-  Floats<N> sums[Tiling::kVectors];
-  for (int first = 0; first * Tiling::kGroups < count; first += Tiling::kBatch) {
-    Tiling batch;
-    batch.load(values, stride, first, count, HS);
-    for (int j = 0; j < Tiling::kBatch; ++j) {
-      const int key = (first + j) * Tiling::kGroups + Tiling::group();
-      const float weight = key < count ? weights[key] : 0.0f;
-      for (int i = 0; i < Tiling::kVectors; ++i) sums[i] += weight * batch.v[j][i];
+  constexpr int N = Part::N;
+  Floats<N> sums;
+  for (int first = 0; first * Part::kGroups < count; first += Part::kBatch) {
+    if (first > 0) batch.load(values, stride, first, count, HS);
+    for (int j = 0; j < Part::kBatch; ++j) {
+      const int key = Part::key(first + j);
+      sums += (key < count ? weights[key] : 0.0f) * to_floats(batch.v[j]);
     }
   }
-  for (int i = 0; i < Tiling::kVectors; ++i) {
-    if constexpr (!kOneThreadBlocks) {
-      Vec<float, N> sum;
-      for (int k = 0; k < N; ++k) {
-        sum[k] = sums[i][k];
-        for (int mask = Tiling::kLanes; mask < 32; mask *= 2) sum[k] += shuffle_xor(sum[k], mask);
+  Vec<float, N> sum;
+  for (int k = 0; k < N; ++k) {
+    sum[k] = sums[k];
+    for (int mask = Part::kLanes; mask < 32; mask *= 2) sum[k] += shuffle_xor(sum[k], mask);
+  }
+  if (lane() < Part::kLanes) {
+    store_floats(warp_values + warp_index() * kHeadTile + Part::column(), to_floats(sum));
+  }
+}
+
+// The same by one thread. It adds a column of many keys before the next one, because loads of
+// different keys miss the caches independently.
+template <class KV>
+__device__ __forceinline__ void decode_values_alone(float* sums, const float* weights,
+                                                    const KV* values, std::int64_t stride,
+                                                    int count, int HS) {
+  constexpr int N = kRowVector<KV>, kKeys = 32;
+  for (int c = 0; c < HS; c += N) store_floats(sums + c, Floats<N>());
+  for (int first = 0; first < count; first += kKeys) {
+    const int end = first + kKeys < count ? first + kKeys : count;
+    for (int c = 0; c < HS; c += N) {
+      Floats<N> sum = load_floats<N>(sums + c);
+      for (int key = first; key < end; ++key) {
+        sum += weights[key] * load_floats<N>(values + key * stride + c);
       }
-      sums[i] = to_floats(sum);
+      store_floats(sums + c, sum);
     }
-    if (lane() < Tiling::kLanes) {
-      store_floats(warp_values + warp_index() * kHeadTile + Tiling::column(i), sums[i]);
-    }
+  }
+}
+
+// Writes to warp_values (kDecodeWarps, kHeadTile) the warps' sums of weight * value over `count`
+// keys, and returns the greatest score and the sum of weights. `scores` (kDecodeBlockKeys) is
+// shared memory.
+template <class T, class KV, int kHeadTile>
+__device__ __forceinline__ DecodeSoftmax attend_to_block(float* warp_values, float* scores,
+                                                         float* block_scratch, const T* q,
+                                                         const KV* keys, const KV* values,
+                                                         std::int64_t stride, int count, int HS,
+                                                         float scale_log2) {
+  if constexpr (kOneThreadBlocks) {
+    decode_scores_alone(scores, warp_values, q, keys, stride, count, HS, scale_log2);
+    const DecodeSoftmax softmax = decode_softmax<T>(scores, count, block_scratch);
+    decode_values_alone(warp_values, scores, values, stride, count, HS);
+    return softmax;
+  } else {
+    using Part = DecodePart<KV, kHeadTile>;
+    Part first_values;  // in flight while the scores are computed
+    first_values.load(values, stride, 0, count, HS);
+    decode_scores<Part>(scores, q, keys, stride, count, HS, scale_log2);
+    block_barrier();
+    const DecodeSoftmax softmax = decode_softmax<T>(scores, count, block_scratch);
+    block_barrier();
+    decode_values<kHeadTile>(warp_values, first_values, scores, values, stride, count, HS);
+    block_barrier();
+    return softmax;
   }
 }
 
@@ -180,11 +229,10 @@ __device__ __forceinline__ void merge_decode_partials(T* out, const float* parti
 
 // Grid (NH, blocks of keys, B).
 template <class T, class KV, int kHeadTile>
-__global__ __launch_bounds__(kDecodeThreads) void decode_attention_kernel(
+__global__ __launch_bounds__(kDecodeThreads, 2) void decode_attention_kernel(
     T* out, const T* q, const KV* keys, const KV* values, const std::int32_t* position,
     float* scratch, std::int32_t* counters, std::int64_t T_max, std::int64_t C, int HS,
     float scale_log2) {
-  using Tiling = DecodeTiling<KV, kHeadTile>;
   constexpr int W = kDecodeOutWidth;
   SharedMemory shared;
   float* scores = shared.take<float>(kDecodeBlockKeys);
@@ -200,12 +248,9 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_attention_kernel(
   const int count = total - first_key < kDecodeBlockKeys ? total - first_key : kDecodeBlockKeys;
   const std::int64_t offset = (b * T_max + first_key) * C + block_x() * HS;
 
-  decode_scores<Tiling>(scores, q + row, keys + offset, C, count, HS, scale_log2);
-  block_barrier();
-  const DecodeSoftmax softmax = decode_softmax<T>(scores, count, block_scratch);
-  block_barrier();
-  decode_values<Tiling, kHeadTile>(warp_values, scores, values + offset, C, count, HS);
-  block_barrier();
+  const DecodeSoftmax softmax =
+      attend_to_block<T, KV, kHeadTile>(warp_values, scores, block_scratch, q + row, keys + offset,
+                                        values + offset, C, count, HS, scale_log2);
 
   // One block needs no merge. Its bits would be the same: the factor would be 1.
   const int blocks = (total + kDecodeBlockKeys - 1) / kDecodeBlockKeys;
@@ -232,6 +277,17 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_attention_kernel(
   if (!is_last) return;
   if (thread_index() == 0) counters[head] = 0;
   merge_decode_partials<T>(out + row, partials, blocks, HS);
+}
+
+// Calls f.template operator()<kHeadTile>() with the width of the tiles for a head. It only matters
+// where several threads share a head.
+template <class F>
+void dispatch_decode_head_tile(std::int64_t HS, F&& f) {
+  if constexpr (kOneThreadBlocks) {
+    f.template operator()<static_cast<int>(kMaxHeadSize)>();
+  } else {
+    dispatch_head_tile(HS, f);
+  }
 }
 
 // Floats of scratch and int32 of counters that decode_attention needs.
@@ -279,7 +335,7 @@ void decode_attention(Tensor<T, 2> out, In<T, 2> q, In<KV, 3> keys, In<KV, 3> va
   const std::int64_t blocks = ceil_div(T_max, kDecodeBlockKeys);
   require(blocks <= 65535,
           "decode_attention: the cache has more than 2^24 - 256 rows per sequence");
-  dispatch_head_tile(HS, [&]<int kHeadTile>() {
+  dispatch_decode_head_tile(HS, [&]<int kHeadTile>() {
     constexpr std::size_t kBytes = SharedLayout()
                                        .add<float>(kDecodeBlockKeys)
                                        .template add<float>(kDecodeWarps * kHeadTile)
