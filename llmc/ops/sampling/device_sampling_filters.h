@@ -97,7 +97,8 @@ __device__ __forceinline__ void drop_others(const WorkRow& row, bool has_weights
 
 // Keeps the shortest prefix whose mass reaches `target`. value(c) and mass(c) return Vectors;
 // max_value is the highest value. The mass of all columns is at least `target`, which is above 0.
-template <class Value, class Mass>
+// If kCounts, all masses are 1.
+template <bool kCounts, class Value, class Mass>
 __device__ __forceinline__ void keep_prefix(const WorkRow& row, bool has_weights, float max_value,
                                             float target, const BlockMemory& memory, Value&& value,
                                             Mass&& mass) {
@@ -114,6 +115,9 @@ __device__ __forceinline__ void keep_prefix(const WorkRow& row, bool has_weights
     const float reached = mass_from(from_order_key(middle));
     if (reached >= target) {
       low = middle;
+      // Masses of 1 are exact, so all columns from `low` on are the prefix. None of them is a tie
+      // that must be divided.
+      if (kCounts && reached == target) break;
     } else {
       high = middle;
       above = reached;
@@ -128,7 +132,8 @@ __device__ __forceinline__ void keep_prefix(const WorkRow& row, bool has_weights
   std::int64_t bound = row.columns;  // ids from here on are dropped if their value is `last`
   const float ties = row_sum(row.columns, memory,
                              [&](std::int64_t c) { return equal_below(c, bound, Vector(1.0f)); });
-  for (std::int64_t first = 0; ties > 1 && bound - first > 1;) {
+  const bool is_divided = ties > 1 && high - low == 1;
+  for (std::int64_t first = 0; is_divided && bound - first > 1;) {
     const std::int64_t middle = first + (bound - first) / 2;
     const float part = row_sum(row.columns, memory,
                                [&](std::int64_t c) { return equal_below(c, middle, mass(c)); });
@@ -150,7 +155,7 @@ __device__ __forceinline__ void keep_top_k(const WorkRow& row, std::int32_t k,
     return at_least(value(c), kLowest, Vector(1.0f), Vector());
   });
   if (count <= static_cast<float>(k)) return;
-  keep_prefix(row, false, max_logit(row, memory), static_cast<float>(k), memory, value, one);
+  keep_prefix<true>(row, false, max_logit(row, memory), static_cast<float>(k), memory, value, one);
 }
 
 __device__ __forceinline__ float weight_sum(const WorkRow& row, const BlockMemory& memory) {
@@ -161,7 +166,7 @@ __device__ __forceinline__ float weight_sum(const WorkRow& row, const BlockMemor
 // Keeps the likeliest tokens until their probability reaches p.
 __device__ __forceinline__ void keep_top_p(const WorkRow& row, float p, const BlockMemory& memory) {
   const float target = std::fmax(p * weight_sum(row, memory), 1e-30f);
-  keep_prefix(
+  keep_prefix<false>(
       row, true, max_logit(row, memory), target, memory,
       [&](std::int64_t c) { return load_floats<kVector>(row.logits + c); },
       [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); });
@@ -185,8 +190,8 @@ __device__ __forceinline__ void keep_typical(const WorkRow& row, float p, float 
     return at_least(excess, 0.0f, Vector() - excess, excess);
   };
   const float target = std::fmax(p * sum, 1e-30f);
-  keep_prefix(row, true, row_max(row.columns, memory, value), target, memory, value,
-              [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); });
+  keep_prefix<false>(row, true, row_max(row.columns, memory, value), target, memory, value,
+                     [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); });
 }
 
 // Keeps the tokens whose probability is at least p times the highest one.
