@@ -84,6 +84,7 @@ TEST_CASE("the stop string that completes first ends the text, and the longest o
   CHECK(ending("one", {}) == Ending{"one", false});
   CHECK(ending("xabcd", {"abcd", "bc"}) == Ending{"xa", true});
   CHECK(ending("xabc", {"bc", "abc"}) == Ending{"x", true});
+  CHECK(ending("xabc", {"abc", "bc"}) == Ending{"x", true});
   CHECK(ending("aab", {"ab", "aab"}) == Ending{"", true});
   CHECK(ending("ababac", {"abac"}) == Ending{"ab", true});
   CHECK(ending("only a part of the EN", {"END"}) == Ending{"only a part of the EN", false});
@@ -125,6 +126,10 @@ TEST_CASE("every way to cut a text gives what the definition gives on the whole"
     Texts stops;
     for (std::int64_t i = 0; i <= choices[3] % 3; ++i) {
       stops.push_back(pool[static_cast<std::size_t>(choices[static_cast<std::size_t>(i)])]);
+    }
+    // A stop string that completes together with another one.
+    if (seed % 2 == 0 && stops[0].size() > 1 && stops[0][0] == 'a') {
+      stops.push_back(stops[0].substr(1));
     }
     Texts characters;
     const std::int64_t length = 1 + static_cast<std::int64_t>(seed % 24);

@@ -197,7 +197,7 @@ Settings<P> bench_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.format); },
        .help = "format of the table",
        .fallback = SettingValue("md"),
-       .also_called = {"--output-format", "--output"},
+       .also_called = {"--output-format"},
        .commands = {"bench"}},
   };
 }
