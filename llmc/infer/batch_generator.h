@@ -39,7 +39,7 @@ struct BatchOptions {
   bool slide = false;
 };
 
-// What the loop calls. Sequences are numbered in the order in which next() returned them.
+// Functions that the loop calls. Sequences are numbered in the order in which next() returned them.
 struct BatchCallbacks {
   std::function<std::optional<SequenceRequest>()> next;
   // A token of a sequence, and the natural logarithm of its probability under the softmax of the

@@ -19,7 +19,7 @@
 
 namespace llmc {
 
-// What a run of completions calls.
+// Functions that a run of completions calls.
 struct CompletionCallbacks {
   // More text of a completion, which is never part of a stop string or of a character.
   std::function<void(std::int64_t completion, const std::string& text)> on_text;

@@ -1,4 +1,4 @@
-// What infer_gpt2 does without a command: continues prompts and prints the texts.
+// infer_gpt2 without a command: continues prompts and prints the texts.
 #pragma once
 
 #include <unistd.h>
