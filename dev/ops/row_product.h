@@ -1,0 +1,94 @@
+// The products of inference: with few rows, in which reading the weights takes the time, and with
+// those of a prompt. `used` is what the target runs, `kernel` the kernel of GPUs.
+#pragma once
+
+#include <vector>
+
+#include "dev/harness/op_case.h"
+#include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/row_product_kernels.h"
+#include "test/oracle/ops.h"
+
+namespace llmc_dev::row_product {
+
+using llmc::RowEpilogue;
+using llmc::RowProduct;
+using llmc::Tensor;
+
+struct Shape {
+  std::int64_t M, K, N;
+};
+
+inline std::vector<double> transposed(const std::vector<double>& w, std::int64_t N,
+                                      std::int64_t K) {
+  std::vector<double> out(w.size());
+  for (std::int64_t n = 0; n < N; ++n) {
+    for (std::int64_t k = 0; k < K; ++k) out[k * N + n] = w[n * K + k];
+  }
+  return out;
+}
+
+// out (M, N), of type TO, = inp · weight; the logits have weight (N, K), other products (K, N).
+template <class T, class TO>
+void product(OpRunner& runner, const char* name, Shape s, bool logits) {
+  const auto numbers = static_cast<double>(s.M * s.K + s.K * s.N);
+  OpCase c(runner, {.op = name,
+                    .shape = by(s.M, s.K) + "x" + std::to_string(s.N),
+                    .dtype = kDtypeOf<T>,
+                    .variants = {"used", "kernel"},
+                    .bytes = numbers * sizeof(T) + static_cast<double>(s.M * s.N) * sizeof(TO),
+                    .flops = 2.0 * static_cast<double>(s.M) * static_cast<double>(s.K * s.N)});
+  if (!c.is_selected()) return;
+  auto& inp = c.input<T>(s.M * s.K, normal(1, 1));
+  auto& weight = c.input<T>(s.K * s.N, normal(2, 0.05));
+  auto& out = c.output<TO>(s.M * s.N);
+  const auto at = [&](int i) {
+    RowProduct<T> product;
+    product.inp = make_tensor(static_cast<const T*>(inp.at(i)), s.M, s.K);
+    product.weight = logits ? make_tensor(static_cast<const T*>(weight.at(i)), s.N, s.K)
+                            : make_tensor(static_cast<const T*>(weight.at(i)), s.K, s.N);
+    return product;
+  };
+  c.variant("used", [&](int i) {
+    const Tensor<TO, 2> result = make_tensor(out.at(i), s.M, s.N);
+    if constexpr (std::is_same_v<TO, float>) {
+      if (logits) return llmc::row_product_logits<T>(result, at(i), runner.stream());
+    }
+    if constexpr (std::is_same_v<TO, T>) llmc::row_product<T>(result, at(i), runner.stream());
+  });
+  c.variant("kernel", [&](int i) {
+    auto call = llmc::detail::row_product_call<TO, T>(
+        logits ? RowEpilogue::logits : RowEpilogue::store, at(i), s.M, s.N);
+    call.out = out.at(i);
+    call.out_stride = s.N;
+    llmc::launch_row_product(call, runner.stream());
+  });
+  c.finish([&] {
+    const std::vector<double> w = logits ? transposed(weight.values(), s.N, s.K) : weight.values();
+    const auto expected = llmc::oracle::linear_forward(
+        inp.values(), w, std::vector<double>(static_cast<std::size_t>(s.N)), s.M, s.K, s.N);
+    return std::vector{compare("out", out.values(), expected, tolerance<TO>(s.K))};
+  });
+}
+
+template <class T>
+void cases_of(OpRunner& runner) {
+  const Shapes<Shape> products = {.tiny = {{3, 24, 40}, {19, 136, 48}},
+                                  .small = {{1, 256, 768}, {64, 256, 768}},
+                                  .gpt2 = {{1, 768, 3072}, {8, 768, 3072}, {512, 768, 3072}}};
+  const Shapes<Shape> logits = {.tiny = {{2, 24, 257}},
+                                .small = {{2, 256, 4097}},
+                                .gpt2 = {{1, 768, 50257}, {8, 768, 50257}}};
+  for (const Shape s : runner.select(products)) product<T, T>(runner, "row_product", s, false);
+  for (const Shape s : runner.select(logits)) {
+    product<T, float>(runner, "row_product_logits", s, true);
+  }
+}
+
+inline void cases(OpRunner& runner) {
+  cases_of<float>(runner);
+  cases_of<bf16>(runner);
+  cases_of<fp16>(runner);
+}
+
+}  // namespace llmc_dev::row_product
