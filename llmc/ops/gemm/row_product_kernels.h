@@ -96,9 +96,13 @@ __device__ __forceinline__ void add_terms(float (&sums)[kGroupRows][kColumns], c
   }
 }
 
+}  // namespace row_kernels
+
 // Grid (column tiles, groups of rows).
 template <class T, class TO, class KV>
-__global__ __launch_bounds__(kThreads) void row_product_kernel(RowProductCall<T, TO, KV> call) {
+__global__ __launch_bounds__(row_kernels::kThreads) void row_product_kernel(
+    RowProductCall<T, TO, KV> call) {
+  using namespace row_kernels;
   SharedMemory shared;
   float* const rows = shared.take<float>(kGroupRows * (call.K < kSlice ? call.K : kSlice));
   float* const statistics = shared.take<float>(2 * kGroupRows);
@@ -142,8 +146,6 @@ __global__ __launch_bounds__(kThreads) void row_product_kernel(RowProductCall<T,
   const int r = lane() / kColumns, c = lane() % kColumns;
   if (r < count && column + c < call.N) finish_sum(call, first + r, column + c, total);
 }
-
-}  // namespace row_kernels
 
 // Launches the kernel; both kinds of rows.
 template <class T, class TO, class KV>
