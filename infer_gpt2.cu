@@ -3,6 +3,7 @@
 #include <exception>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "llmc/base/notice.h"             // Notice: messages on stderr
 #include "llmc/config/command_line.h"     // parse_command_line
@@ -12,14 +13,18 @@
 #include "llmc/eval/quality_commands.h"   // perplexity, score
 #include "llmc/infer/generate_command.h"  // generate_texts, interact
 #include "llmc/infer/job.h"               // make_job: model, tokenizer and prompts, all checked
+#include "llmc/infer/speed_bench.h"       // bench
 
 namespace llmc {
 
-// Continues the prompts with weights of type T and a cache of type KV.
-template <class T, class KV>
-void generate(const InferConfig& settings, Job job) {
-  if (settings.interactive) return interact<T, KV>(settings, std::move(job));
-  generate_texts<T, KV>(settings, job);
+// Calls f.template operator()<KV>() for the type KV of the cache of a model of type T.
+template <class T, class F>
+void dispatch_cache(Dtype kv_dtype, const F& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    dispatch_dtype(kv_dtype, f);
+  } else {
+    f.template operator()<T>();
+  }
 }
 
 template <class T>
@@ -27,14 +32,12 @@ void run(const InferConfig& settings) {
   const std::string command = settings.command.empty() ? "" : settings.command.front();
   if (command == "perplexity") return perplexity<T>(settings);
   if (command == "score") return score<T>(settings);
-  if (!command.empty()) fail("the command " + command + " is not available yet");
-  Job job = make_job(settings);
-  if constexpr (std::is_same_v<T, float>) {
-    dispatch_dtype(settings.kv_dtype,
-                   [&]<class KV>() { generate<T, KV>(settings, std::move(job)); });
-  } else {
-    generate<T, T>(settings, std::move(job));
-  }
+  dispatch_cache<T>(settings.kv_dtype, [&]<class KV>() {
+    if (command == "bench") return bench<T, KV>(settings);
+    Job job = make_job(settings);
+    if (settings.interactive) return interact<T, KV>(settings, std::move(job));
+    generate_texts<T, KV>(settings, job);
+  });
 }
 
 }  // namespace llmc

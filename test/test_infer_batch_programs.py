@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Tests infer_gpt2 with many prompts, stop strings, sliding contexts, its commands and signals.
+
+    python3 test/test_infer_batch_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
+from runner import expect  # noqa: E402
+from test_infer_programs import generate, model, stream  # noqa: E402
+from test_programs import run_program_tests  # noqa: E402
+
+
+def lines_of(program, *arguments, code=0):
+    """The objects that --jsonl prints, without their timings."""
+    done = subprocess.run([str(program.binary), *map(str, arguments), "--jsonl"], cwd=program.folder,
+                          capture_output=True, timeout=300)
+    expect(done.returncode == code, f"exit code {done.returncode}: {done.stderr[-500:]}")
+    objects = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    for item in objects:
+        item.pop("timings", None)
+    return objects
+
+
+def test_a_file_of_prompts_gives_each_prompt_its_own_result(program):
+    folder = model(program)
+    texts = [f"{word} {i}"[:30] for i, word in enumerate("a king the Romeo { and x".split() * 5)]
+    (program.folder / "prompts.txt").write_text("\n".join(texts) + "\n")
+    common = ["-m", folder, "-n", 12, "--ignore-eos", "--top-p", 0.9, "--repeat-penalty", 1.2, "--seed", 3]
+    alone = [generate(program, *common, "-p", text) for text in texts[:8]]
+    for batch in (1, 3, 16):
+        objects = lines_of(program, *common, "--prompts", "prompts.txt", "--batch", batch, "--samples", 2)
+        expect(len(objects) == 2 * len(texts), f"{len(objects)} lines")
+        expect([(o["id"], o["sample"]) for o in objects] ==
+               [(str(i + 1), s) for i in range(len(texts)) for s in (0, 1)], "the order of prompts and samples")
+        expect(list(objects[0]) == ["id", "prompt", "sample", "prompt_tokens", "tokens", "text", "ids", "logprobs",
+                                    "finish_reason", "seed"], list(objects[0]))
+        for one, result in zip(alone, objects[::2]):
+            for key in ("prompt", "tokens", "text", "ids", "logprobs", "finish_reason", "seed"):
+                expect(result[key] == one[key], f"batch {batch}, {one['prompt']!r}: {key}")
+
+
+def test_json_lines_set_their_own_options_and_report_their_errors(program):
+    folder = model(program)
+    rows = ['{"prompt": "a", "id": "first", "tokens": 3, "seed": 9}', '{"prompt": 5}', "not json",
+            '{"prompt": "a", "colour": 1}', json.dumps({"prompt": "x" * 60}), '{"prompt": "last"}']
+    (program.folder / "prompts.jsonl").write_text("\n".join(rows))
+    objects = lines_of(program, "-m", folder, "-n", 7, "--ignore-eos", "--prompts", "prompts.jsonl")
+    expect(len(objects) == len(rows), f"{len(objects)} lines")
+    expect(objects[0]["id"] == "first" and objects[0]["tokens"] == 3 and objects[0]["seed"] == 9, objects[0])
+    for row, words in ((1, "prompts.jsonl:2"), (2, "prompts.jsonl:3"), (3, "colour"), (4, "60 tokens")):
+        expect(list(objects[row]) == ["id", "prompt", "error"] and words in objects[row]["error"], objects[row])
+    expect(objects[5]["tokens"] == 7, objects[5])
+    (program.folder / "prompts.txt").write_text("a\n\n{\n")
+    objects = lines_of(program, "-m", folder, "-n", 3, "--ignore-eos", "--prompts", "prompts.txt")
+    expect([o.get("tokens") for o in objects] == [3, None, 3] and "empty" in objects[1]["error"], objects)
+
+
+def test_a_stop_string_ends_the_text_before_it(program):
+    folder = model(program, context=120)
+    common = ["-m", folder, "-p", "a", "-n", 100, "--ignore-eos", "--seed", 4]
+    whole = generate(program, *common)["text"]
+    stop = whole[40:42]
+    result = generate(program, *common, "--stop", stop, "--stop", "never, ever")
+    expect(result["finish_reason"] == "stop" and result["text"] == whole[:whole.index(stop)], result["text"])
+    pieces, _ = stream(program, *common, "--stop", stop)
+    expect(b"".join(pieces).decode() == result["text"], "the streamed text differs")
+
+
+def test_a_random_seed_is_printed_and_repeats_the_text(program):
+    common = ["-m", model(program), "-p", "a", "-n", 20, "--ignore-eos", "--seed"]
+    first = generate(program, *common, -1)
+    expect(first["seed"] != generate(program, *common, -1)["seed"], "two drawn seeds are equal")
+    expect(first == generate(program, *common, first["seed"]), "the printed seed gives another text")
+
+
+def test_a_sliding_text_exceeds_the_context(program):
+    result = generate(program, "-m", model(program), "-p", "a", "-n", 150, "--ignore-eos", "--slide")
+    expect(result["tokens"] == 150 and result["finish_reason"] == "length", result)
+
+
+def test_a_closed_stdout_is_one_error(program):
+    folder = model(program)
+    (program.folder / "prompts.txt").write_text("a\n" * 200)
+    with subprocess.Popen([str(program.binary), "-m", str(folder), "--prompts", "prompts.txt", "--jsonl", "--quiet"],
+                          cwd=program.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.readline()
+        running.stdout.close()
+        messages = running.stderr.read().decode()
+    expect(running.returncode == 1 and "stdout cannot be written" in messages, messages)
+
+
+def test_perplexity_and_score_equal_the_evaluation_of_training(program):
+    folder = model(program)
+    (program.folder / "text.txt").write_text("To be, or not to be, that is the question. " * 8)
+    (program.folder / "lambada.jsonl").write_text('{"text": "the king is dead"}\n{"text": "long live the king"}\n')
+    (program.folder / "hellaswag.jsonl").write_text(
+        '{"ctx": "The king", "endings": ["is dead", "runs", "sleeps", "eats"], "label": 1}\n')
+    trainer = program.binary.parent / "train_gpt2"
+
+    def table(binary, *arguments):
+        done = subprocess.run([binary, *map(str, arguments)], cwd=program.folder, capture_output=True, text=True,
+                              timeout=300)
+        expect(done.returncode == 0, done.stderr[-500:])
+        rows = [line.split() for line in done.stdout.splitlines() if line and line[0] != "#"]
+        return {(row[0], row[1]): float(row[2]) for row in rows[1:]}
+
+    theirs = table(trainer, "--init-from", folder, "--eval",
+                   "perplexity:text.txt,lambada:lambada.jsonl,hellaswag:hellaswag.jsonl", "--seq-len", 40,
+                   "--batch-size", 1, "--eval-stride", 20, "--steps", 0)
+    ours = table(program.binary, "perplexity", "text.txt", "-m", folder, "--base", folder)
+    for metric in ("token_nll", "token_perplexity", "bits_per_byte"):
+        a, b = ours["perplexity", metric], theirs["perplexity", metric]
+        expect(abs(a - b) <= 1e-6 * abs(b) + 1e-12, f"{metric}: {a} and {b}")
+    for metric in ("token_nll_difference", "kl_divergence", "kl_divergence_max"):
+        expect(ours["comparison", metric] == 0, f"{metric} of a model against itself: {ours['comparison', metric]}")
+    expect(ours["comparison", "top1_agreement"] == 1, "a model disagrees with itself")
+    scores = table(program.binary, "score", "lambada:lambada.jsonl", "hellaswag:hellaswag.jsonl", "-m", folder)
+    for key, value in scores.items():
+        expect(value == theirs[key], f"{key}: {value} and {theirs[key]}")
+    table(program.binary, "perplexity", "text.txt", "-m", folder, "--save-log", "base.log")
+    logged = table(program.binary, "perplexity", "text.txt", "-m", folder, "--base-log", "base.log")
+    expect(logged["comparison", "token_nll_difference"] == 0, "a model differs from its own log")
+
+
+def test_bench_prints_a_table_and_ends_with_one_object(program):
+    common = ["bench", "-m", str(model(program)), "--quiet", "--repetitions", "2", "--prompt-tokens", "9,30",
+              "--gen-tokens", "5", "--batches", "1,3", "--positions", "1,20,1000"]
+    for form, lines in (("md", 11), ("csv", 10), ("json", 0)):
+        done = program.run(*common, "--format", form)
+        expect(done.returncode == 0, done.stderr[-500:])
+        *table, last = done.stdout.splitlines()
+        expect(len(table) == lines + (form != "json"), f"{form}: {len(table)} lines")
+        results = json.loads(last)["results"]
+        # Positions beyond the context are left out.
+        expect([(r["test"], r["batch"]) for r in results] ==
+               [(test, batch) for batch in (1, 3) for test in ("prompt", "prompt", "generate", "step", "step")], results)
+        expect(all(len(r["samples_us"]) == 2 and r["us_per_token"] > 0 for r in results), results)
+
+
+def test_interactive_prompts_continue_the_text(program):
+    done = subprocess.run([str(program.binary), "-m", str(model(program)), "-i", "-n", "5", "--ignore-eos", "--temp", "0"],
+                          cwd=program.folder, input=b"one\ntwo\n" + b"x" * 60 + b"\n", capture_output=True, timeout=300)
+    expect(done.returncode == 0 and done.stdout.count(b"\n") >= 3, (done.stdout, done.stderr[-300:]))
+    first = generate(program, "-m", "model", "-p", "one", "-n", 5, "--ignore-eos", "--temp", 0)["text"]
+    expect(done.stdout.decode().startswith(first + "\n"), done.stdout)
+
+
+def test_ctrl_c_ends_with_the_text_so_far(program):
+    with subprocess.Popen([str(program.binary), "-m", str(model(program)), "-p", "a", "-n", "100000000", "--slide",
+                           "--ignore-eos"], cwd=program.folder, bufsize=0, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as running:
+        text = os.read(running.stdout.fileno(), 1)
+        running.send_signal(signal.SIGINT)
+        text += running.stdout.read()
+        messages = running.stderr.read().decode()
+    expect(running.returncode == 0 and "cancelled" in messages, messages[-300:])
+    text.decode()  # whole characters
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "infer_gpt2"))
