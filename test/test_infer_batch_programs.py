@@ -47,6 +47,22 @@ def test_a_file_of_prompts_gives_each_prompt_its_own_result(program):
                 expect(result[key] == one[key], f"batch {batch}, {one['prompt']!r}: {key}")
 
 
+def test_threads_and_instruction_sets_of_libraries_change_no_bit(program):
+    folder = model(program)
+    (program.folder / "prompts.txt").write_text("\n".join("the king is here"[:n] for n in range(1, 15)) + "\n")
+    for dtype in ("fp32", "bf16", "fp16"):
+        outputs = set()
+        for threads, isa, batch in (("1", None, 4), ("2", None, 16), ("2", "AVX2", 3), ("2", "AVX512_CORE", 1)):
+            environment = {**os.environ, "LLMC_HOST_THREADS": threads} | ({"ONEDNN_MAX_CPU_ISA": isa} if isa else {})
+            done = subprocess.run([str(program.binary), "-m", str(folder), "--prompts", "prompts.txt", "--jsonl", "-n", "9",
+                                   "--ignore-eos", "--dtype", dtype, "--batch", str(batch)], cwd=program.folder,
+                                  env=environment, capture_output=True, text=True, timeout=300)
+            expect(done.returncode == 0, done.stderr[-500:])
+            objects = [json.loads(line) for line in done.stdout.splitlines()]
+            outputs.add(json.dumps([(o["ids"], o["logprobs"]) for o in objects]))
+        expect(len(outputs) == 1, f"{dtype}: {len(outputs)} different results")
+
+
 def test_json_lines_set_their_own_options_and_report_their_errors(program):
     folder = model(program)
     rows = ['{"prompt": "a", "id": "first", "tokens": 3, "seed": 9}', '{"prompt": 5}', "not json",

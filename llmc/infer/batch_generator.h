@@ -55,7 +55,12 @@ class BatchGenerator {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). `model` must outlive the generator.
   BatchGenerator(BatchModel<T, KV>& model, const BatchOptions& options, MemoryPlan& plan)
-      : model_(model), options_(options), slots_(static_cast<std::size_t>(B())) {
+      : model_(model),
+        options_(options),
+        slots_(static_cast<std::size_t>(model.shape().slots)),
+        host_drawn_(model.shape().slots),
+        host_finish_(model.shape().slots),
+        host_log_probability_(model.shape().slots) {
     const std::int64_t V = model.config().vocabulary;
     for (Tensor<std::int32_t, 1>* const ids :
          {&state_.token, &state_.position, &state_.finish, &drawn_, &row_slot_}) {
@@ -243,22 +248,19 @@ class BatchGenerator {
 
   // Reads the tokens that were drawn and passes them on.
   void deliver() {
-    host_drawn_.resize(slots_.size());
-    host_finish_.resize(slots_.size());
-    host_log_probability_.resize(slots_.size());
     copy_to_host(host_drawn_.data(), drawn_.data, B(), stream());
     copy_to_host(host_finish_.data(), state_.finish.data, B(), stream());
     copy_to_host(host_log_probability_.data(), state_.log_probability.data, B(), stream());
     stream().synchronize();
     for (std::int64_t b = 0; b < B(); ++b) {
-      const auto i = static_cast<std::size_t>(b);
       if (slot(b).sequence == kIdle) continue;
-      const auto finish = static_cast<SlotFinish>(host_finish_[i]);
+      const auto finish = static_cast<SlotFinish>(host_finish_.data()[b]);
       if (finish == SlotFinish::not_finite) {
         fail("the model's output is not finite",
              "check whether the weights are damaged or too large for this " + quantity("dtype"));
       }
-      if (host_drawn_[i] >= 0) deliver(b, host_drawn_[i], host_log_probability_[i], finish);
+      const std::int32_t drawn = host_drawn_.data()[b];
+      if (drawn >= 0) deliver(b, drawn, host_log_probability_.data()[b], finish);
     }
     if (!unread_.empty()) read_prompts();
   }
@@ -310,8 +312,8 @@ class BatchGenerator {
   Graph graph_;
   std::vector<std::int32_t> host_bias_ids_;
   std::vector<float> host_bias_values_;
-  std::vector<std::int32_t> host_drawn_, host_finish_;
-  std::vector<float> host_log_probability_;
+  PinnedBuffer<std::int32_t> host_drawn_, host_finish_;  // (B)
+  PinnedBuffer<float> host_log_probability_;
 };
 
 }  // namespace llmc
