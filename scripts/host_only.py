@@ -6,7 +6,8 @@ preprocessed twice, as g++ and as nvcc see it. Only the macro __CUDACC__ selects
 own headers contain none of our functions and are replaced by empty ones, so no toolkit is needed. A line
 that only one of the two keeps belongs only to that target.
 
-Only the GEMM may differ: it is a library call on both sides. Any other host-only code is an error, and so
+Only products may differ: the GEMM is a library call on both sides, and the product of inference has loops of its own
+on the host. Any other host-only code is an error, and so
 are conditional compilation and branches on the target, which could hide a second body.
 """
 import os
@@ -19,7 +20,8 @@ from pathlib import Path
 from structure import CONDITIONAL, CONDITIONAL_ALLOWED, without_comments
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOWED = {f"llmc/ops/gemm/{name}.h" for name in ("gemm_host", "gemm_host_rows", "gemm_host_tile")}
+ALLOWED = {f"llmc/ops/gemm/{name}.h" for name in ("gemm_host", "gemm_host_rows", "gemm_host_tile", "row_product_host",
+                                                     "row_product_host_tile")}
 TARGET_HEADER = re.compile(r'#define\s+LLMC_\w+_HEADER\s+"([^"]+)"')
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"')
 BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")
@@ -31,7 +33,7 @@ def translation_units():
     headers = [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "llmc").rglob("*.h"))]
     shared = [h for h in headers if h not in target_headers and not h.startswith("llmc/device/")]
     text = "".join(f'#include "{h}"\n' for h in ["llmc/device/device.h"] + shared)
-    yield "all headers of llmc/", text + "#include LLMC_GEMM_HEADER\n"
+    yield "all headers of llmc/", text + "#include LLMC_GEMM_HEADER\n#include LLMC_ROW_PRODUCT_HEADER\n"
     for main in sorted(ROOT.glob("*.cu")):
         yield main.name, f'#include "{main.name}"\n'
 
