@@ -70,7 +70,7 @@ class OurSide:
         if done.returncode != 0:
             raise SideFailed(last_line(done.stderr, f"exit code {done.returncode}"))
         try:
-            report = json.loads(last_line(done.stdout, ""))
+            report = json.loads(done.stdout)
             read = report.get("prompt_tokens", prompt_tokens)
             if report["timings"]["prompt_ms"] <= 0:
                 raise SideFailed("timings.prompt_ms is not positive")
