@@ -167,6 +167,16 @@ def test_interactive_prompts_continue_the_text(program):
     expect(done.returncode == 0 and done.stdout.count(b"\n") >= 3, (done.stdout, done.stderr[-300:]))
     first = generate(program, "-m", "model", "-p", "one", "-n", 5, "--ignore-eos", "--temp", 0)["text"]
     expect(done.stdout.decode().startswith(first + "\n"), done.stdout)
+    done = subprocess.run([str(program.binary), "-m", "model", "-i", "-p", "o", "-n", "5", "--ignore-eos", "--temp", "0"],
+                          cwd=program.folder, input=b"ne\n", capture_output=True, timeout=300)
+    expect(done.stdout.decode() == first + "\n", "--prompt is not the beginning of the text")
+
+
+def test_huge_numbers_are_no_overflow(program):
+    common = ["-m", model(program), "-p", "a", "--ignore-eos"]
+    result = generate(program, *common, "-n", 2**63 - 1)
+    expect(result["finish_reason"] == "context" and result["tokens"] == 39, result)
+    program.fails(*common, "--samples", 10**12, phrases=["--samples", "1000000"], code=2)
 
 
 def test_ctrl_c_ends_with_the_text_so_far(program):

@@ -50,11 +50,12 @@ inline OrderedJson logprobs_json(const Completion& completion) {
 
 // tokens_per_second is 0 without generated tokens or without a measured time.
 inline OrderedJson timings_json(const Completion& completion) {
-  const auto tokens = static_cast<double>(completion.ids.size());
+  // generate_ms begins with the first token, so it is the time of the others.
+  const double later_tokens = static_cast<double>(completion.ids.size()) - 1;
   const double seconds = completion.generate_ms / 1e3;
   return {{"prompt_ms", completion.prompt_ms},
           {"generate_ms", completion.generate_ms},
-          {"tokens_per_second", seconds > 0 ? tokens / seconds : 0.0}};
+          {"tokens_per_second", seconds > 0 && later_tokens > 0 ? later_tokens / seconds : 0.0}};
 }
 
 inline std::string error_json(const Completion& completion) {

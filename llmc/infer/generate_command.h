@@ -154,8 +154,8 @@ void generate_texts(const InferConfig& settings, const Job& job) {
   print_summary(totals, job.shape.slots, job.seed);
 }
 
-// Reads prompts from stdin, line by line. Each continues the text so far; a text that fills the
-// context loses its first half.
+// Reads prompts from stdin, line by line. Each continues the text so far, which begins with the
+// prompt of the command line; a text that fills the context loses its first half.
 template <class T, class KV>
 void interact(const InferConfig& settings, Job job) {
   using namespace generate_detail;
@@ -164,7 +164,9 @@ void interact(const InferConfig& settings, Job job) {
       .slots = 1, .capacity = context, .chunk = std::min<std::int64_t>(settings.chunk, context)};
   TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
   Notice::print("type a text and press Enter; an empty line or Ctrl-D ends");
+  // Without a prompt, the job's is <|endoftext|> alone, which the first line replaces.
   std::vector<std::int32_t> history;
+  if (!job.prompts[0].entry.prompt.empty()) history = job.prompts[0].tokens;
   for (std::string line; std::getline(std::cin, line) && !line.empty();) {
     const StopRequest stop;
     JobPrompt& prompt = job.prompts[0];

@@ -135,8 +135,10 @@ inline Job make_job(const InferConfig& settings) {
   } else {
     job.prompts = job_detail::listed_prompts(settings, *job.tokenizer, end, job.config.context);
   }
+  // More tokens than this are the same as this many, and sums with them do not overflow.
+  constexpr std::int64_t kMaxNewTokens = std::int64_t{1} << 40;
   for (JobPrompt& prompt : job.prompts) {
-    prompt.max_new_tokens = prompt.entry.tokens.value_or(settings.tokens);
+    prompt.max_new_tokens = std::min(prompt.entry.tokens.value_or(settings.tokens), kMaxNewTokens);
   }
   job.options = {.sampling = job_detail::sampling_options(settings),
                  .stop = settings.ignore_eos ? std::nullopt : end,
