@@ -30,11 +30,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from side_process import PYTHON, SideFailed, SideProcess, last_line, quiet_threads, serve
 from token_files import replace_file
 
 PEERS = Path(__file__).resolve().parent
 PROGRAM = PEERS.parent.parent / "build/host/train_gpt2"
-PYTHON = os.environ.get("PYTHON", sys.executable)
 CORES = len(os.sched_getaffinity(0))
 CONTEXT, MIB, LEARNING_RATE, SEED = 1024, 2 ** 20, 1e-4, 1337
 MODELS = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600),
@@ -43,15 +43,6 @@ MODELS = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d
 DRY = {"model": "tiny", "batch_size": 2, "seq_len": 16, "vocabulary": 256, "rounds": 1, "steps": 3, "warmup": 1,
        "compile": 0}
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16")
-
-
-class TurnFailed(Exception):
-    """The reason why a side has no time, in one line."""
-
-
-def last_line(text, otherwise):
-    lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else otherwise
 
 
 # ---- ours ----------------------------------------------------------------------------------
@@ -83,7 +74,7 @@ class OurSide:
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode != 0:
                 messages.seek(0)
-                raise TurnFailed(last_line(messages.read(), f"exit code {process.returncode}"))
+                raise SideFailed(last_line(messages.read(), f"exit code {process.returncode}"))
             steps = [line for line in map(json.loads, log.read_text().splitlines()) if "loss" in line]
         return {"step_ms": [line["step_ms"] for line in steps[self.options.warmup:]], "loss": steps[-1]["loss"],
                 "peak_bytes": 1024 * usage.ru_maxrss}
@@ -103,45 +94,29 @@ class PyTorchSide:
         self.dtype = "fp32" if recipe == "fp32" else "bf16"
         parts = [self.dtype, *([recipe] if recipe != "fp32" else []), "compiled" if compiled else "eager"]
         self.name, self.notes = "PyTorch " + " ".join(parts), []
-        self.process = self.messages = None
+        self.process = None
 
     def start(self):
-        o, threads = self.options, str(self.options.threads)
+        o = self.options
         settings = {"init_from": str(o.weights), "train": str(o.train), "dtype": self.dtype, "recipe": self.recipe,
                     "compile": self.compiled, "device": "cpu", "threads": o.threads, "batch_size": o.batch_size,
                     "seq_len": o.seq_len, "warmup": o.warmup, "steps": o.steps, "lr": LEARNING_RATE, "seed": SEED,
                     "weight_decay": 0.1, "grad_clip": 1.0}
-        # Threads that wait would slow the other sides down: OpenMP's must not spin, and the compiler of
-        # torch.compile must not keep processes.
-        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
-                       "OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        # The compiler of torch.compile must not keep processes, which would slow the other sides down.
+        environment = {**quiet_threads(o.threads), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environment.pop("GOMP_SPINCOUNT", None)
-        self.messages = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([PYTHON, __file__, "--serve", json.dumps(settings)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.messages, text=True, env=environment)
+        self.process = SideProcess(__file__, settings, environment)
 
     def turn(self):
         if self.process is None:
             self.start()
-        with contextlib.suppress(BrokenPipeError):  # a process that ended is reported below
-            self.process.stdin.write("turn\n")
-            self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            code = self.process.wait()
-            self.messages.seek(0)
-            raise TurnFailed(last_line(self.messages.read(), f"the process ended with exit code {code}"))
-        answer = json.loads(answer)
-        if "error" in answer:
-            raise TurnFailed(answer["error"])
+        answer = self.process.turn()
         self.notes = answer["notes"]
         return answer
 
     def close(self):
         if self.process is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.communicate()  # closes its input, which ends it, and waits
-            self.messages.close()
+            self.process.close()
             self.process = None
 
 
@@ -174,22 +149,22 @@ def timed_turn(training, windows, settings, first):
             "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
 
 
-def serve(settings):
-    """The process of a PyTorch side: responds to each line on standard input with one line."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # keeps library output out of the answers
-    training, first = None, 0
-    for _ in sys.stdin:
-        try:
-            if training is None:
-                training, notes = make_training(settings)
-                from train_pytorch import ShuffledWindows, read_tokens
-                windows = ShuffledWindows(read_tokens(settings.train), settings.seq_len, settings.seed)
-            answer = {**timed_turn(training, windows, settings, first), "notes": notes}
-            first += settings.warmup + settings.steps
-        except Exception as error:  # this side is reported as not available; the others continue
-            lines = str(error).strip().splitlines() or [""]
-            answer = {"error": f"{type(error).__name__}: {lines[0][:300]}"}
-        print(json.dumps(answer), file=answers, flush=True)
+def serve_training(settings):
+    """The process of a PyTorch side."""
+    training = windows = notes = None
+    first = 0
+
+    def turn():
+        nonlocal training, windows, notes, first
+        if training is None:
+            training, notes = make_training(settings)
+            from train_pytorch import ShuffledWindows, read_tokens
+            windows = ShuffledWindows(read_tokens(settings.train), settings.seq_len, settings.seed)
+        answer = {**timed_turn(training, windows, settings, first), "notes": notes}
+        first += settings.warmup + settings.steps
+        return answer
+
+    serve(turn)
 
 
 # ---- machine and inputs --------------------------------------------------------------------
@@ -258,7 +233,7 @@ class Comparison:
         """One turn of a side. A PyTorch side that fails is left out from now on."""
         try:
             turn = side.turn()
-        except TurnFailed as reason:
+        except SideFailed as reason:
             if isinstance(side, OurSide):
                 raise SystemExit(f"host_step.py: {side.name}: {reason}")
             self.unavailable[side.name] = str(reason)
@@ -368,7 +343,7 @@ def read_options():
 
 def main():
     if sys.argv[1:2] == ["--serve"]:
-        return serve(argparse.Namespace(**json.loads(sys.argv[2])))
+        return serve_training(argparse.Namespace(**json.loads(sys.argv[2])))
     options = read_options()
     version = pytorch_version()
     sides = [OurSide(options, dtype) for dtype in options.dtypes]

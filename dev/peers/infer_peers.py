@@ -19,7 +19,6 @@ llama.cpp is not run. --llama-cpp names a published decode speed (tokens per sec
 one), which is then printed next to ours.
 """
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -29,21 +28,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from side_process import PYTHON, SideFailed, SideProcess, last_line, quiet_threads, serve
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-PYTHON = os.environ.get("PYTHON", sys.executable)
 DTYPES = ("fp32", "bf16")
 DECODE_TOKENS, DECODE_PROMPT, PREFILL_PROMPT = 64, 16, 512
 PEERS = ("CTranslate2", "transformers")
 MODULES = {"CTranslate2": "ctranslate2, transformers, torch", "transformers": "transformers, torch"}
-
-
-class SideFailed(Exception):
-    """The reason why a side has no time, in one line."""
-
-
-def last_line(text, otherwise):
-    lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else otherwise
 
 
 def prompt_text(tokens):
@@ -101,34 +92,16 @@ class PeerSide:
     def __init__(self, options, peer, dtype):
         self.options, self.peer, self.dtype, self.notes = options, peer, dtype, []
         self.name = f"{peer} {dtype}"
-        threads = str(options.threads)
-        # Threads that wait must not slow the other sides down.
-        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
-                       "OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "TOKENIZERS_PARALLELISM": "false"}
         settings = {"peer": peer, "dtype": dtype, "model": str(options.model), "threads": options.threads,
                     "prefill": options.prefill, "folder": str(options.folder)}
-        self.messages = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([PYTHON, __file__, "--serve", json.dumps(settings)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.messages, text=True, env=environment)
+        environment = {**quiet_threads(options.threads), "TOKENIZERS_PARALLELISM": "false"}
+        self.process = SideProcess(__file__, settings, environment)
 
     def turn(self):
-        with contextlib.suppress(BrokenPipeError):  # a process that ended is reported below
-            self.process.stdin.write("turn\n")
-            self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            code = self.process.wait()
-            self.messages.seek(0)
-            raise SideFailed(last_line(self.messages.read(), f"the process ended with exit code {code}"))
-        answer = json.loads(answer)
-        if "error" in answer:
-            raise SideFailed(answer["error"])
-        return answer
+        return self.process.turn()
 
     def close(self):
-        with contextlib.suppress(BrokenPipeError):
-            self.process.communicate()  # closes its input, which ends it, and waits
-        self.messages.close()
+        self.process.close()
 
 
 def seconds_of(work):
@@ -198,21 +171,18 @@ class CTranslate2:
         return {"decode": DECODE_TOKENS / max(all_tokens - one, 1e-9), "prefill": self.prefill_tokens / prefill_seconds}
 
 
-def serve(settings):
-    """The process of a peer: responds to each line on standard input with one line."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # keeps library output out of the answers
+def serve_peer(settings):
+    """The process of a peer."""
     peer = None
-    for _ in sys.stdin:
-        try:
-            if peer is None:
-                peer = {"CTranslate2": CTranslate2, "transformers": Transformers}[settings.peer](settings)
-                peer.turn()  # the warm-up
-            answer = peer.turn()
-        except Exception as error:  # this side is reported as skipped; the others continue
-            lines = str(error).strip().splitlines() or [""]
-            name = "" if isinstance(error, SideFailed) else f"{type(error).__name__}: "
-            answer = {"error": f"{name}{lines[0][:300]}"}
-        print(json.dumps(answer), file=answers, flush=True)
+
+    def turn():
+        nonlocal peer
+        if peer is None:
+            peer = {"CTranslate2": CTranslate2, "transformers": Transformers}[settings.peer](settings)
+            peer.turn()  # the warm-up
+        return peer.turn()
+
+    serve(turn)
 
 
 # ---- turns and report ----------------------------------------------------------------------
@@ -349,6 +319,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        serve(argparse.Namespace(**json.loads(sys.argv[2])))
+        serve_peer(argparse.Namespace(**json.loads(sys.argv[2])))
     else:
         main()
