@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/base/notice.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/base/work_progress.h"
 #include "llmc/comm/exchange.h"
 #include "llmc/config/infer_settings.h"
@@ -19,7 +20,7 @@
 #include "llmc/eval/report.h"
 #include "llmc/eval/row_scorer.h"
 #include "llmc/eval/tasks.h"
-#include "llmc/infer/generate_command.h"
+#include "llmc/infer/load_engine.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
@@ -28,19 +29,10 @@ namespace llmc {
 
 namespace quality_detail {
 
-// A model with the tokenizer of --model, for windows of T tokens.
-template <class T>
-struct QualityModel {
-  Engine<T> engine;
-
-  QualityModel(const std::string& path, const Gpt2Config& config, const InferConfig& settings,
-               std::int64_t seq_len)
-      : engine(config, {.B = 1, .T = seq_len, .training = false}) {
-    describe_model(config, settings.dtype, engine.memory());
-    engine.allocate();
-    load_weights(path, engine.state(), engine.stream());
-  }
-};
+// The shape of a model that is scored on windows of T tokens, one at a time.
+inline RunShape window_shape(std::int64_t T) {
+  return {.B = 1, .T = T, .training = false};
+}
 
 inline std::int64_t window_of(const InferConfig& settings, const Gpt2Config& config) {
   if (settings.seq_len > config.context) {
@@ -81,37 +73,20 @@ std::vector<EvalResult> score_tasks(const EvalTasks& tasks, Engine<T>& engine) {
        .on_result = [&](const EvalResult&) { timer = ProgressTimer(); }});
 }
 
-// Passes the predictions of a model on, and writes them to a log.
-class LoggedSource : public LogProbSource {
- public:
-  LoggedSource(LogProbSource& source, BaseLogWriter& log) : source_(source), log_(log) {}
-
-  std::int64_t vocabulary_size() const override { return source_.vocabulary_size(); }
-  const TokenLogProbs* next() override {
-    const TokenLogProbs* const prediction = source_.next();
-    if (prediction != nullptr) log_.add(*prediction);
-    return prediction;
-  }
-
- private:
-  LogProbSource& source_;
-  BaseLogWriter& log_;
-};
-
 // Compares the model with the base model of --base or --base-log.
 template <class T>
-EvalResult compare(const InferConfig& settings, const PerplexityTask& task, Engine<T>& engine,
-                   const Gpt2Config& config, std::int64_t seq_len) {
-  std::optional<QualityModel<T>> base_model;
+EvalResult compare(const InferConfig& settings, const PerplexityTask& task, Engine<T>& engine) {
+  std::optional<Engine<T>> base_engine;
   std::unique_ptr<LogProbSource> base;
   if (settings.base_log.empty()) {
     const Gpt2Config base_config =
         from_huggingface(read_pretrained_config(settings.base), settings.base);
-    base_model.emplace(settings.base, base_config, settings, seq_len);
-    base = std::make_unique<LogitsScorer<T>>(base_model->engine.runner(), task);
+    base_engine.emplace(base_config, window_shape(task.window()));
+    load_engine(*base_engine, settings.base);
+    base = std::make_unique<LogitsScorer<T>>(base_engine->runner(), task);
   } else {
     base = std::make_unique<BaseLogReader>(settings.base_log,
-                                           base_log_content(task, config.vocabulary));
+                                           base_log_content(task, engine.config().vocabulary));
   }
   LogitsScorer<T> model(engine.runner(), task);
   ProgressTimer timer;
@@ -128,10 +103,11 @@ template <class T>
 void save_log(const InferConfig& settings, const PerplexityTask& task, Engine<T>& engine) {
   BaseLogWriter log(settings.save_log, base_log_content(task, engine.config().vocabulary));
   LogitsScorer<T> scorer(engine.runner(), task);
-  LoggedSource source(scorer, log);
   ProgressTimer timer;
-  for (std::int64_t tokens = 1; source.next() != nullptr; ++tokens) {
-    show_progress(timer, "log", tokens, task.examples());
+  std::int64_t tokens = 0;
+  while (const TokenLogProbs* const prediction = scorer.next()) {
+    log.add(*prediction);
+    show_progress(timer, "log", ++tokens, task.examples());
   }
   log.commit();
   Notice::print("log: " + settings.save_log);
@@ -143,16 +119,14 @@ void save_log(const InferConfig& settings, const PerplexityTask& task, Engine<T>
 template <class T>
 void score(const InferConfig& settings) {
   using namespace quality_detail;
-  const Gpt2Config config =
-      from_huggingface(read_pretrained_config(settings.model), settings.model);
-  const auto tokenizer = choose_tokenizer(settings, config.vocabulary);
-  check_vocabulary("--model " + settings.model, config.vocabulary, *tokenizer);
-  const std::int64_t window = window_of(settings, config);
+  const ModelFiles files = read_model_files(settings);
+  const std::int64_t window = window_of(settings, files.config);
   const std::vector<std::string> specs(settings.command.begin() + 1, settings.command.end());
   const EvalTasks tasks =
-      make_eval_tasks(specs, eval_options(settings, window), *tokenizer, window);
-  QualityModel<T> model(settings.model, config, settings, window);
-  print_text(eval_table(score_tasks<T>(tasks, model.engine)));
+      make_eval_tasks(specs, eval_options(settings, window), *files.tokenizer, window);
+  Engine<T> engine(files.config, window_shape(window));
+  load_engine(engine, settings.model);
+  print_text(eval_table(score_tasks<T>(tasks, engine)));
 }
 
 // `infer_gpt2 perplexity FILE`: prints a table of the perplexity and, with a base model, of the
@@ -160,23 +134,18 @@ void score(const InferConfig& settings) {
 template <class T>
 void perplexity(const InferConfig& settings) {
   using namespace quality_detail;
-  const Gpt2Config config =
-      from_huggingface(read_pretrained_config(settings.model), settings.model);
-  const auto tokenizer = choose_tokenizer(settings, config.vocabulary);
-  check_vocabulary("--model " + settings.model, config.vocabulary, *tokenizer);
-  const std::int64_t window = window_of(settings, config);
-  const EvalOptions options = eval_options(settings, window);
+  const ModelFiles files = read_model_files(settings);
+  const std::int64_t window = window_of(settings, files.config);
   EvalTasks tasks;
-  tasks.push_back(std::make_unique<PerplexityTask>(
-      "perplexity", settings.command.at(1), *tokenizer,
-      PerplexityTask::Options{
-          .T = window, .stride = options.stride, .limit = options.limit, .standard_errors = true}));
-  QualityModel<T> model(settings.model, config, settings, window);
-  std::vector<EvalResult> results = score_tasks<T>(tasks, model.engine);
+  tasks.push_back(make_eval_task({"perplexity", settings.command.at(1)},
+                                 eval_options(settings, window), *files.tokenizer, window));
+  Engine<T> engine(files.config, window_shape(window));
+  load_engine(engine, settings.model);
+  std::vector<EvalResult> results = score_tasks<T>(tasks, engine);
   const auto& task = static_cast<const PerplexityTask&>(*tasks.front());
-  if (!settings.save_log.empty()) save_log<T>(settings, task, model.engine);
+  if (!settings.save_log.empty()) save_log<T>(settings, task, engine);
   if (!settings.base.empty() || !settings.base_log.empty()) {
-    results.push_back(compare<T>(settings, task, model.engine, config, window));
+    results.push_back(compare<T>(settings, task, engine));
   }
   print_text(eval_table(results));
 }

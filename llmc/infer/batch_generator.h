@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/device/graph.h"
+#include "llmc/device/replay.h"
 #include "llmc/infer/batch_model.h"
 #include "llmc/infer/finish_reason.h"
 #include "llmc/ops/sampling/device_sampling.h"
@@ -91,13 +91,13 @@ class BatchGenerator {
       while (more && num_active_ < B()) more = fill_slots();
       if (num_active_ == 0) break;
       if (!callbacks.on_step()) return cancel_all();
-      run_step();
+      step_.run(stream(), [this] { draw(model_.step(state_.token, state_.position), {}); });
       deliver();
     }
   }
 
-  std::int64_t steps() const { return steps_; }                // since the start of the last run
-  std::int64_t graph_nodes() const { return graph_.nodes(); }  // of a step; 0 before the second
+  // Nodes of the graph of a step; 0 before the second step.
+  std::int64_t graph_nodes() const { return step_.nodes(); }
 
  private:
   static constexpr std::int64_t kIdle = -1;
@@ -119,7 +119,7 @@ class BatchGenerator {
 
   void start() {
     model_.clear();
-    steps_ = num_active_ = 0;
+    num_active_ = 0;
     slots_.assign(slots_.size(), {});
     unread_.clear();
     const std::vector<SlotSampling> sampling(slots_.size(), slot_sampling({}, 0, 0, 0, -1));
@@ -238,14 +238,6 @@ class BatchGenerator {
                        bias_ids_, bias_values_, scratch_, stream());
   }
 
-  // Libraries and kernels are loaded in the first step, which a recording does not allow.
-  void run_step() {
-    const auto step = [&] { draw(model_.step(state_.token, state_.position), {}); };
-    if (steps_++ == 0 && graph_.empty()) return step();
-    if (graph_.empty()) graph_.capture(stream(), step);
-    graph_.launch(stream());
-  }
-
   // Reads the tokens that were drawn and passes them on.
   void deliver() {
     copy_to_host(host_drawn_.data(), drawn_.data, B(), stream());
@@ -302,14 +294,14 @@ class BatchGenerator {
   std::vector<Slot> slots_;
   std::deque<std::int64_t> unread_;  // slots whose context is not read completely
   const BatchCallbacks* callbacks_ = nullptr;
-  std::int64_t next_sequence_ = 0, num_active_ = 0, steps_ = 0;
+  std::int64_t next_sequence_ = 0, num_active_ = 0;
   SlotState state_;
   Tensor<std::int32_t, 1> drawn_, row_slot_;  // (B)
   Tensor<SlotSampling, 1> sampling_;          // (B)
   Tensor<std::int32_t, 1> bias_ids_;
   Tensor<float, 1> bias_values_;
   Tensor<float, 1> scratch_;
-  Graph graph_;
+  Replay step_;
   std::vector<std::int32_t> host_bias_ids_;
   std::vector<float> host_bias_values_;
   PinnedBuffer<std::int32_t> host_drawn_, host_finish_;  // (B)

@@ -123,13 +123,7 @@ class BatchModel {
   // The logits (slots, columns) that step() writes.
   Tensor<const float, 2> step_logits() const { return logits_; }
 
-  // Bytes of weights that every step reads, and bytes of cache that it reads per sequence and token
-  // in it.
-  std::int64_t weight_bytes() const {
-    const std::int64_t C = config().channels, L = config().layers;
-    const std::int64_t per_block = 12 * C * C + 13 * C;
-    return (L * per_block + (config().vocabulary + 2) * C) * static_cast<std::int64_t>(sizeof(T));
-  }
+  // Bytes of cache that a step reads per sequence and token in it.
   std::int64_t cache_bytes_per_token() const {
     return 2 * config().layers * config().channels * static_cast<std::int64_t>(sizeof(KV));
   }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/graph.h"
+#include "llmc/device/replay.h"
 #include "llmc/infer/batch_model.h"
 #include "llmc/model/model_runner.h"
 #include "llmc/ops/sampling/host_sampling.h"
@@ -69,7 +69,8 @@ class Decoder {
     const std::vector<std::int32_t> positions(tokens.size(), static_cast<std::int32_t>(length_));
     copy_to_device(token_.data, tokens.data(), shape_.B, stream());
     copy_to_device(position_.data, positions.data(), shape_.B, stream());
-    run_step();
+    step_.run(stream(), [this] { model_.step(token_, position_); });
+    logits_ = model_.step_logits();
     ++length_;
     for (std::int64_t b = 0; b < shape_.B; ++b) copy_logits(b, b);
     stream().synchronize();
@@ -112,20 +113,6 @@ class Decoder {
     stream().synchronize();
   }
 
-  // Libraries and kernels are loaded in the first step, which a recording does not allow.
-  void run_step() {
-    const Tensor<const std::int32_t, 1> token = token_, position = position_;
-    const auto step = [&] { logits_ = model_.step(token, position); };
-    if (!stepped_) {
-      step();
-      stepped_ = true;
-      return;
-    }
-    if (graph_.empty()) graph_.capture(stream(), step);
-    logits_ = model_.step_logits();
-    graph_.launch(stream());
-  }
-
   void copy_logits(std::int64_t b, std::int64_t row) {
     Logits& values = last_logits_[static_cast<std::size_t>(b)];
     values.resize(static_cast<std::size_t>(config().vocabulary));
@@ -135,8 +122,7 @@ class Decoder {
 
   DecoderShape shape_;
   BatchModel<T, KV> model_;
-  Graph graph_;
-  bool stepped_ = false;
+  Replay step_;
   Tensor<std::int32_t, 1> token_, position_;  // (B) of the step
   Tensor<const float, 2> logits_;             // of the last pass
   std::vector<Logits> last_logits_;           // (B) rows of V, in host memory

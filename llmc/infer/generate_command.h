@@ -5,46 +5,22 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <string>
 #include <utility>
 
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/config/infer_settings.h"
-#include "llmc/device/device.h"
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion_run.h"
 #include "llmc/infer/job.h"
+#include "llmc/infer/load_engine.h"
 #include "llmc/infer/stop_request.h"
 #include "llmc/model/engine.h"
-#include "llmc/model/pretrained.h"
 
 namespace llmc {
-
-// Writes to stdout at once. Throws if that fails.
-inline void print_text(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("stdout cannot be written");
-}
-
-// Prints the model, the device and the memory; throws if the device has too little free memory.
-inline void describe_model(const Gpt2Config& config, Dtype dtype, const MemoryPlan& memory) {
-  const DeviceProperties device = device_properties();
-  Notice::print("model: " + std::to_string(config.layers) + " layers, " +
-                std::to_string(config.heads) + " heads, " + std::to_string(config.channels) +
-                " channels, context " + std::to_string(config.context) + ", vocabulary " +
-                std::to_string(config.vocabulary) + ", " + dtype_name(dtype));
-  Notice::print("device: " + std::string(device.name) + ", " + megabytes(device.free_memory) +
-                " free");
-  Notice::print("memory: " + memory.report());
-  if (memory.total() <= device.free_memory) return;
-  fail("the model needs " + megabytes(memory.total()) + " of device memory, " +
-           megabytes(device.free_memory) + " are free",
-       "use --dtype bf16, which needs half the memory of fp32, shorter prompts, a smaller --batch "
-       "or a smaller --tokens");
-}
 
 // A model in memory that generates texts.
 template <class T, class KV>
@@ -55,9 +31,7 @@ class TextEngine {
       : engine_(config, {.B = 1, .T = 1, .training = false}),
         model_(engine_.runner().model(), engine_.context(), shape, engine_.memory()),
         generator_(model_, options, engine_.memory()) {
-    describe_model(config, settings.dtype, engine_.memory());
-    engine_.allocate();
-    load_weights(settings.model, engine_.state(), engine_.stream());
+    load_engine(engine_, settings.model);
   }
 
   BatchGenerator<T, KV>& generator() { return generator_; }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/config/infer_settings.h"
@@ -15,8 +16,6 @@
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/infer/prompt_list.h"
-#include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/model/pretrained.h"
 
 namespace llmc {
 
@@ -124,12 +123,11 @@ inline BatchShape batch_shape(const Job& job, const InferConfig& settings) {
 // Reads the config, the tokenizer and the prompts. --model must be a path of find_pretrained().
 // Throws an Error that names the flag or the file.
 inline Job make_job(const InferConfig& settings) {
-  const HuggingFaceConfig config = read_pretrained_config(settings.model);
+  ModelFiles files = read_model_files(settings);
+  const std::optional<std::int32_t> end = files.end_of_text;
   Job job;
-  job.config = from_huggingface(config, settings.model);
-  job.tokenizer = choose_tokenizer(settings, job.config.vocabulary);
-  check_vocabulary("--model " + settings.model, job.config.vocabulary, *job.tokenizer);
-  const std::optional<std::int32_t> end = end_of_text(config, *job.tokenizer);
+  job.config = files.config;
+  job.tokenizer = std::move(files.tokenizer);
   if (settings.prompts.empty()) {
     job.prompts = {job_detail::single_prompt(settings, *job.tokenizer, end, job.config.context)};
   } else {

@@ -16,6 +16,7 @@
 #include "llmc/config/infer_settings.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/model/pretrained.h"
 
 namespace llmc {
 
@@ -42,6 +43,24 @@ inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
     return static_cast<std::int32_t>(*config.eos_token_id);
   }
   return tokenizer.end_of_text();
+}
+
+// The config and the tokenizer of --model.
+struct ModelFiles {
+  Gpt2Config config{};
+  std::unique_ptr<Tokenizer> tokenizer{};
+  std::optional<std::int32_t> end_of_text{};
+};
+
+// Reads them. --model must be a path of find_pretrained(). Throws if the two do not belong
+// together.
+inline ModelFiles read_model_files(const InferConfig& settings) {
+  const HuggingFaceConfig config = read_pretrained_config(settings.model);
+  ModelFiles files{.config = from_huggingface(config, settings.model)};
+  files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
+  check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);
+  files.end_of_text = end_of_text(config, *files.tokenizer);
+  return files;
 }
 
 // --prompt, or all of `input` if --prompt is "-".

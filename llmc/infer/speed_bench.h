@@ -21,11 +21,12 @@
 
 #include "llmc/base/json.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/infer_values.h"
-#include "llmc/device/graph.h"
+#include "llmc/device/replay.h"
 #include "llmc/infer/batch_model.h"
-#include "llmc/infer/generate_command.h"
+#include "llmc/infer/load_engine.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
@@ -93,9 +94,7 @@ class BatchBench {
                engine_.memory()) {
     engine_.memory().reserve("batch", token_, batch);
     engine_.memory().reserve("batch", position_, batch);
-    describe_model(config, settings.dtype, engine_.memory());
-    engine_.allocate();
-    load_weights(settings.model, engine_.state(), engine_.stream());
+    load_engine(engine_, settings.model);
     model_.clear();
     fill_zero(token_.data, batch, stream());
     for (std::int64_t i = 0; i < config.context; ++i) {
@@ -139,16 +138,21 @@ class BatchBench {
     const std::vector<std::int32_t> positions(static_cast<std::size_t>(batch_),
                                               static_cast<std::int32_t>(position));
     copy_to_device(position_.data, positions.data(), batch_, stream());
-    if (graph_.empty()) {
-      model_.step(token_, position_);  // libraries and kernels are loaded
-      graph_.capture(stream(), [&] { model_.step(token_, position_); });
+    step_.run(stream(), [this] { model_.step(token_, position_); });
+  }
+
+  // Bytes of weights that every step reads: all but the position embeddings.
+  std::int64_t weight_bytes() const {
+    std::int64_t count = 0;
+    for (const ParameterSpec& spec : engine_.table().specs()) {
+      if (spec.name != "wpe.weight") count += spec.size();
     }
-    graph_.launch(stream());
+    return count * static_cast<std::int64_t>(sizeof(T));
   }
 
   double step_bytes(double position) const {
     const auto batch = static_cast<double>(batch_);
-    return (static_cast<double>(model_.weight_bytes()) +
+    return (static_cast<double>(weight_bytes()) +
             batch * (position + 1) * static_cast<double>(model_.cache_bytes_per_token())) /
            batch;
   }
@@ -194,7 +198,7 @@ class BatchBench {
   BatchModel<T, KV> model_;
   Tensor<std::int32_t, 1> token_, position_;
   std::vector<std::int32_t> ids_;
-  Graph graph_;
+  Replay step_;
 };
 
 inline std::vector<std::string> cells(const BenchResult& r, double copy) {

@@ -16,6 +16,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/checkpoint/checkpointer.h"
@@ -238,8 +239,7 @@ class Trainer {
 
   static void print_results(const std::vector<EvalResult>& results) {
     if (results.empty()) return;
-    std::cout << eval_table(results) << std::flush;
-    if (!std::cout) fail("stdout cannot be written");
+    print_text(eval_table(results));
   }
 
   void report_interruption() const {

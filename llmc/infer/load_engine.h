@@ -1,0 +1,39 @@
+// Brings a model into memory and tells on stderr what it needs.
+#pragma once
+
+#include <string>
+
+#include "llmc/base/notice.h"
+#include "llmc/device/device.h"
+#include "llmc/model/engine.h"
+#include "llmc/model/pretrained.h"
+
+namespace llmc {
+
+// Prints the model, the device and the memory; throws if the device has too little free memory.
+inline void describe_model(const Gpt2Config& config, Dtype dtype, const MemoryPlan& memory) {
+  const DeviceProperties device = device_properties();
+  Notice::print("model: " + std::to_string(config.layers) + " layers, " +
+                std::to_string(config.heads) + " heads, " + std::to_string(config.channels) +
+                " channels, context " + std::to_string(config.context) + ", vocabulary " +
+                std::to_string(config.vocabulary) + ", " + dtype_name(dtype));
+  Notice::print("device: " + std::string(device.name) + ", " + megabytes(device.free_memory) +
+                " free");
+  Notice::print("memory: " + memory.report());
+  if (memory.total() <= device.free_memory) return;
+  fail("the model needs " + megabytes(memory.total()) + " of device memory, " +
+           megabytes(device.free_memory) + " are free",
+       "use --dtype bf16, which needs half the memory of fp32, shorter prompts, a smaller --batch "
+       "or a smaller --tokens");
+}
+
+// Prints what describe_model() prints, allocates all that is reserved and loads the weights at
+// `path`. Throws if memory is short or the weights are not those of the engine's config.
+template <class T>
+void load_engine(Engine<T>& engine, const std::string& path) {
+  describe_model(engine.config(), kDtypeOf<T>, engine.memory());
+  engine.allocate();
+  load_weights(path, engine.state(), engine.stream());
+}
+
+}  // namespace llmc
