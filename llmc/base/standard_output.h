@@ -1,17 +1,18 @@
 // Results of a program on stdout.
 #pragma once
 
-#include <cstdio>
+#include <iostream>
 #include <string>
 
 #include "llmc/base/error.h"
 
 namespace llmc {
 
-// Writes to stdout at once. Throws if that fails.
+// Writes to stdout at once. Throws if that fails. Uses std::cout, which is silent on all ranks of a
+// run but the first.
 inline void print_text(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail("stdout cannot be written");
+  std::cout << text << std::flush;
+  if (!std::cout) fail("stdout cannot be written");
 }
 
 }  // namespace llmc

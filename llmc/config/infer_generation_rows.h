@@ -101,7 +101,7 @@ Settings<P> generation_rows() {
        .unit = "N",
        .help = "completions per prompt",
        .fallback = 1,
-       .range = between(1, 1e6),
+       .range = at_least(1),
        .also_called = {"--num-return-sequences", "--num-samples", "--best-of"},
        .commands = {""}},
       {.flag = "--batch",

@@ -55,9 +55,13 @@ inline std::string command_error(const std::vector<std::string>& words) {
   return {};
 }
 
-// Returns the error of settings that need one completion, or an empty text.
+// Returns the error of too many completions, or an empty text.
 inline std::string completion_error(const InferRequest& request) {
+  constexpr std::int64_t kMaxSamples = 1'000'000;
   const std::int64_t samples = request.samples.value_or(1);
+  if (samples > kMaxSamples) {
+    return "--samples " + std::to_string(samples) + " is more than " + std::to_string(kMaxSamples);
+  }
   if (samples > 1 && request.json.value_or(false)) {
     return "--json prints one completion, --samples is " + std::to_string(samples) +
            "; use --jsonl";
