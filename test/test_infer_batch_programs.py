@@ -3,10 +3,13 @@
 
     python3 test/test_infer_batch_programs.py build/host [PATTERN]
 
+LLMC_LONG=1 makes the long file of prompts 1,000 lines.
 Prints and exits as test_programs.py does.
 """
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +48,41 @@ def test_a_file_of_prompts_gives_each_prompt_its_own_result(program):
         for one, result in zip(alone, objects[::2]):
             for key in ("prompt", "tokens", "text", "ids", "logprobs", "finish_reason", "seed"):
                 expect(result[key] == one[key], f"batch {batch}, {one['prompt']!r}: {key}")
+
+
+def resident_bytes(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    return 1024 * int(found[1]) if found else None  # a process that has ended has none
+
+
+def test_a_long_file_of_prompts_takes_steady_memory_and_equals_each_prompt_alone(program):
+    folder = model(program, layers=2, heads=2, channels=64, context=512)
+    count, numbers = 1000 if os.environ.get("LLMC_LONG") else 80, random.Random(8)
+    texts = ["".join(numbers.choices("the king,.", k=numbers.randint(1, 500))).strip() or "k" for _ in range(count)]
+    texts[count // 3], texts[count // 2] = "", "x" * 600  # one is empty, and one exceeds the context
+    (program.folder / "many.txt").write_text("\n".join(texts) + "\n")
+    common = ["-m", folder, "-n", 10, "--ignore-eos", "--prompts", "many.txt"]
+    alone = lines_of(program, *common, "--batch", 1)
+    expect(len(alone) == count, f"{len(alone)} lines")
+    expect([i for i, o in enumerate(alone) if "error" in o] == [count // 3, count // 2], "the lines with an error")
+
+    batch, memory = [], []
+    with subprocess.Popen([str(program.binary), *map(str, common), "--batch", "16", "--jsonl", "--quiet"], bufsize=0,
+                          cwd=program.folder, stdout=subprocess.PIPE) as running:
+        for line in running.stdout:
+            batch.append(json.loads(line))
+            batch[-1].pop("timings", None)
+            if (now := resident_bytes(running.pid)) is not None:
+                memory.append(now)
+    expect(running.returncode == 0, f"exit code {running.returncode}")
+    for one, other in zip(alone, batch, strict=True):
+        expect(one == other, f"prompt {one['id']} differs in a batch of 16")
+    if count < 1000:
+        return  # too short for a statement about memory
+    expect(len(memory) > count // 2, f"the memory was read only {len(memory)} times")
+    quarter = memory[len(memory) // 4]
+    expect(memory[-1] <= quarter + (4 << 20), f"{quarter} bytes after a quarter of the lines, {memory[-1]} at the end")
 
 
 def test_threads_and_instruction_sets_of_libraries_change_no_bit(program):

@@ -100,6 +100,14 @@ def test_characters_are_never_split(program):
             expect(b"".join(pieces).decode() == held_back, f"the end after {count} tokens")
 
 
+def expect_equal_text(ours, theirs, where):
+    """The ids are equal, and their log-probabilities within 1e-4."""
+    expect(ours["ids"] == theirs["ids"], f"{where}: {ours['ids']} not {theirs['ids']}")
+    expect(len(ours["logprobs"]) == len(theirs["logprobs"]), f"{where}: {len(ours['logprobs'])} log-probabilities")
+    worst = max(abs(a - b) for a, b in zip(ours["logprobs"], theirs["logprobs"]))
+    expect(worst < 1e-4, f"{where}: a log-probability differs by {worst:.2g}")
+
+
 def test_greedy_tokens_equal_those_recorded_from_transformers(program):
     folder = greedy.write_model(program.folder / "model", **greedy.FIXTURE_SHAPE, seed=greedy.FIXTURE_SEED)
     cases = json.loads(greedy.FIXTURE.read_text())
@@ -107,7 +115,7 @@ def test_greedy_tokens_equal_those_recorded_from_transformers(program):
     for case in cases:
         expect(case["margin"] > 1e-3 and len(case["ids"]) == 64, "write the fixture again")
         result = generate(program, "-m", folder, "-p", case["prompt"], "-n", 64, "--temp", 0, "--ignore-eos")
-        expect(result["ids"] == case["ids"], f"after {case['prompt']!r}: {result['ids']} not {case['ids']}")
+        expect_equal_text(result, case, repr(case["prompt"]))
 
 
 def test_greedy_tokens_equal_those_of_transformers(program):
@@ -126,7 +134,7 @@ def test_greedy_tokens_equal_those_of_transformers(program):
             if theirs["margin"] <= 1e-3:
                 continue  # the margin is within the rounding of fp32
             ours = generate(program, "-m", folder, "-p", prompt, "-n", 64, "--temp", 0, "--ignore-eos")
-            expect(ours["ids"] == theirs["ids"], f"seed {seed}, {prompt!r}: {ours['ids']} not {theirs['ids']}")
+            expect_equal_text(ours, theirs, f"seed {seed}, {prompt!r}")
             num_compared += 1
     expect(num_compared >= 15, f"only {num_compared} of 20 texts had a large enough margin")
 

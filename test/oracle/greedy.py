@@ -3,8 +3,9 @@
 greedily with transformers.
 
     greedy.py DIR N              prompts (a JSON list of lists of ids) from stdin; prints a JSON list
-                                 of {"ids": N generated ids, "margin": the smallest lead of a token
-                                 over the second likeliest, in logits}
+                                 of {"ids": N generated ids, "logprobs": their log-probabilities,
+                                 "margin": the smallest lead of a token over the second likeliest, in
+                                 logits}
     greedy.py --remake           writes fixtures/greedy.json, what test_infer_programs.py expects
 
 Both need torch and transformers. write_model() needs only the standard library: the weights come from
@@ -91,7 +92,9 @@ def transformers_greedy(folder, prompts, count):
         out = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, pad_token_id=0,
                              return_dict_in_generate=True, output_scores=True)
         best = [scores[0].topk(2).values for scores in out.scores]
-        results.append({"ids": out.sequences[0, len(prompt):].tolist(),
+        ids = out.sequences[0, len(prompt):].tolist()
+        logprobs = [scores[0].double().log_softmax(0)[i].item() for i, scores in zip(ids, out.scores)]
+        results.append({"ids": ids, "logprobs": [round(p, 7) for p in logprobs],
                         "margin": min((a - b).item() for a, b in best)})
     return results
 
