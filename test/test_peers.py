@@ -226,8 +226,8 @@ def test_generation_is_timed_against_installed_peers(program, folder):
     peer(folder, "make_weights.py", "--out", "model", *SIZES[:-4], "--context", 128, "--vocabulary", 300)
     characters = [chr(i) for i in range(33, 127)]
     vocabulary = {token: i for i, token in enumerate([*characters, "\u0120", *(f"t{i}" for i in range(204)), "<|endoftext|>"])}
-    (folder / "model/vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "model/merges.txt").write_text("#version: 0.2\n")
+    (folder / "model/encoder.json").write_text(json.dumps(vocabulary))  # OpenAI's names, which transformers does not read
+    (folder / "model/vocab.bpe").write_text("#version: 0.2\n")
     config = folder / "model/config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "bos_token_id": 299, "eos_token_id": 299}))
     (folder / "infer").write_text(FAKE_INFER)

@@ -142,6 +142,21 @@ class Transformers:
         return {"decode": DECODE_TOKENS / decode_seconds, "prefill": self.prefill_tokens / prefill_seconds}
 
 
+# Names of the tokenizer's files in OpenAI's release, which transformers does not read.
+OPENAI_NAMES = {"encoder.json": "vocab.json", "vocab.bpe": "merges.txt"}
+
+
+def linked_model(model, folder):
+    """Links the files of `model` in `folder` under the names that transformers reads, and returns `folder`."""
+    folder.mkdir()
+    for file in model.resolve().iterdir():
+        (folder / file.name).symlink_to(file)
+    for ours, theirs in OPENAI_NAMES.items():
+        if (model / ours).exists() and not (folder / theirs).exists():
+            (folder / theirs).symlink_to((model / ours).resolve())
+    return folder
+
+
 class CTranslate2:
     """A model that ctranslate2's converter writes to a temporary folder."""
 
@@ -153,7 +168,8 @@ class CTranslate2:
         if compute_type not in supported:
             raise SideFailed(f"does not support {compute_type} on this CPU (only {', '.join(sorted(supported))})")
         folder = Path(settings.folder) / f"ctranslate2_{settings.dtype}"
-        TransformersConverter(settings.model).convert(str(folder), quantization=compute_type, force=True)
+        linked = linked_model(Path(settings.model), Path(settings.folder) / f"model_{settings.dtype}")
+        TransformersConverter(str(linked)).convert(str(folder), quantization=compute_type, force=True)
         self.generator = ctranslate2.Generator(str(folder), device="cpu", compute_type=compute_type,
                                                inter_threads=1, intra_threads=settings.threads)
         vocabulary = json.loads((folder / "vocabulary.json").read_text())
@@ -161,8 +177,10 @@ class CTranslate2:
 
     def generate(self, prompt, tokens):
         """Reads `prompt` tokens and generates `tokens`."""
-        self.generator.generate_batch([[self.token] * prompt], max_length=tokens, min_length=tokens, sampling_topk=1,
-                                      beam_size=1, include_prompt_in_result=False)
+        result, = self.generator.generate_batch([[self.token] * prompt], max_length=tokens, min_length=tokens,
+                                                sampling_topk=1, beam_size=1, include_prompt_in_result=False)
+        if len(result.sequences_ids[0]) != tokens:
+            raise SideFailed(f"generated {len(result.sequences_ids[0])} tokens instead of {tokens}")
 
     def turn(self):
         one = seconds_of(lambda: self.generate(DECODE_PROMPT, 1))
