@@ -282,8 +282,9 @@ def test_infer_puts_our_times_next_to_those_of_pytorch_and_the_aims(folder):
     report = (folder / "out/report.txt").read_text()
     for name, us, joules, aim in (("124M", 196, 64, 196), ("1558M", 1258, 64, 1258)):
         for position in (1, 128, 512, 1023):
-            words = next(line for line in report.splitlines() if f" {name} bf16, batch 1, position {position} " in line).split()
-            expect(words[6:] == [f"{us}.0", "(0.5)", "75.0", f"{joules}.00", "-", "-", f"{1.5 * us:.1f}", "1.50", str(aim)], words)
+            start = f" {name} bf16, batch 1, position {position} "
+            words = next(line.split(start)[1] for line in report.splitlines() if start in line).split()
+            expect(words == [f"{us}.0", "(0.5)", "75.0", f"{joules}.00", "-", "-", f"{1.5 * us:.1f}", "1.50", str(aim)], words)
     expect("failed pytorch, 124M bf16, batch 1, graph: planted" in report and "copy in our processes: 2900" in report, report)
     table = (folder / "out/speed.txt").read_text().splitlines()
     expect(sum("batch" in line and "(0.5)" in line for line in table) == 2 * 2 * 3 * 6, f"{len(table)} lines")
@@ -328,11 +329,13 @@ def test_greedy_texts_are_compared_with_the_definition(folder):
     sys.modules.setdefault("numpy", types.ModuleType("numpy"))  # the verdict needs none
     infer_text = helper("infer_text")
     n, prompts = infer_text.TOKENS, len(infer_text.PROMPTS)
-    expected = [list(range(n)) for _ in range(prompts)]
-    wrong = [*expected[:-1], [*range(n - 1), 300]]
-    short = [*expected[:-1], list(range(n - 1))]
-    uncertain = [text[:n // 4] for text in expected]
+    text = [(i, -1.0) for i in range(n)]
+    expected = [text] * prompts
+    wrong, improbable = ([*expected[:-1], [*text[:-1], last]] for last in ((300, -1.0), (n - 1, -1.001)))
+    short = [*expected[:-1], text[:-1]]
+    uncertain = [text[:n // 4]] * prompts
     for texts, known, right in ((expected, expected, True), (wrong, expected, False), (short, expected, False),
+                                (improbable, expected, False), ([text[:0]] * prompts, expected, False),
                                 (wrong, [text[:n - 1] for text in expected], True), (expected, uncertain, False)):
         good, _, reason = infer_text.verdict(known, texts)
         expect(good == right, reason)

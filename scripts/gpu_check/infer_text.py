@@ -3,10 +3,10 @@
 
     infer_text.py --program build/cuda/infer_gpt2 --device cuda --work DIR
 
-Prompts of several lengths are continued by infer_gpt2 in fp32, together and alone. All ids must be those of the
-definition, as far as the likeliest token is certain: a text is compared until the two largest logits differ by less
-than fp32 can resolve. In bf16, texts of the batch must be those of each prompt alone. Prints a `result: ` line per
-check; exits 1 if one is wrong.
+infer_gpt2 continues prompts of several lengths in fp32, together in a batch. All ids must be those of the definition,
+as far as the likeliest token is certain: a text is compared until the two largest logits differ by less than fp32 can
+resolve. The log-probabilities of these tokens must agree, too, which shows smaller faults. In fp32 and bf16, the texts
+of the batch must be those of a prompt alone, to the bit. Prints a `result: ` line per check; exits 1 if one is wrong.
 """
 import argparse
 import json
@@ -25,6 +25,7 @@ TOKENS = 40
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 BYTES = PRINTABLE + [byte for byte in range(256) if byte not in PRINTABLE]
 GAP = 1e-3  # between logits; the rounding errors of fp32 are about a hundred times smaller
+TOLERANCE = 1e-4  # of log-probabilities, in nats
 
 
 def write_model(folder):
@@ -78,15 +79,17 @@ def last_logits(ids, w):
 
 
 def greedy_text(prompt, w):
-    """The ids that the definition generates, up to the first that rounding could change."""
+    """The (id, log-probability) pairs that the definition generates, up to the first that rounding could change."""
     ids = [BYTES.index(byte) for byte in prompt.encode()]
-    for _ in range(TOKENS):
+    text = []
+    while len(text) < TOKENS:
         logits = last_logits(ids, w)
         second, first = np.sort(logits)[-2:]
         if first - second < GAP:
             break
         ids.append(int(logits.argmax()))
-    return ids[len(prompt):]
+        text.append((ids[-1], float(first - np.log(np.exp(logits).sum()))))
+    return text
 
 
 class Texts:
@@ -96,7 +99,7 @@ class Texts:
         self.options = options
 
     def generate(self, prompts, dtype):
-        """The generated ids of each prompt."""
+        """The generated (id, log-probability) pairs of each prompt."""
         o = self.options
         file = o.work / "prompts.jsonl"
         file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
@@ -106,15 +109,16 @@ class Texts:
         if done.returncode != 0:
             print(done.stderr)
             raise SystemExit(f"result: WRONG {dtype}: infer_gpt2 failed")
-        return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
+        completions = map(json.loads, done.stdout.splitlines())
+        return [list(zip(completion["ids"], completion["logprobs"], strict=True)) for completion in completions]
 
 
 def verdict(expected, texts):
-    """(whether all texts begin with the expected ids, number of compared ids, explanation)."""
-    for prompt, ids, text in zip(PROMPTS, expected, texts, strict=True):
-        for index, (a, b) in enumerate(zip(ids, text)):
-            if a != b:
-                return False, index, f"prompt '{prompt[:12]}', token {index}: {b} instead of {a}"
+    """(whether all texts begin with the expected pairs, number of compared tokens, explanation)."""
+    for prompt, tokens, text in zip(PROMPTS, expected, texts, strict=True):
+        for index, (a, b) in enumerate(zip(tokens, text)):
+            if a[0] != b[0] or not abs(a[1] - b[1]) <= TOLERANCE:
+                return False, index, f"prompt '{prompt[:12]}', token {index}: (id, log-probability) {b} instead of {a}"
         if len(text) != TOKENS:
             return False, len(text), f"prompt '{prompt[:12]}': {len(text)} tokens instead of {TOKENS}"
     compared = sum(map(len, expected))
@@ -135,13 +139,14 @@ def main():
     options.work.mkdir(parents=True, exist_ok=True)
     weights, texts = write_model(options.work / "small"), Texts(options)
     expected = [greedy_text(prompt, weights) for prompt in PROMPTS]
-    good, compared, reason = verdict(expected, texts.generate(PROMPTS, "fp32"))
+    together = {dtype: texts.generate(PROMPTS, dtype) for dtype in ("fp32", "bf16")}
+    good, compared, reason = verdict(expected, together["fp32"])
     right = report(good, f"fp32, {len(PROMPTS)} prompts together: {compared} greedy tokens as in the definition", reason)
-    for dtype in ("fp32", "bf16"):
-        together = texts.generate(PROMPTS, dtype)
-        alone = [texts.generate([prompt], dtype)[0] for prompt in PROMPTS]
-        right &= report(together == alone, f"{dtype}: texts do not depend on the batch", f"{together} and {alone}")
-    distinct = len({token for text in expected for token in text})
+    for dtype, batch in together.items():
+        shown = [batch[0], batch[-1]]  # every run has to start the device
+        alone = [texts.generate([prompt], dtype)[0] for prompt in (PROMPTS[0], PROMPTS[-1])]
+        right &= report(shown == alone, f"{dtype}: texts do not depend on the batch", f"{shown} and {alone}")
+    distinct = len({token for text in expected for token, _ in text})
     return 0 if report(distinct > 10, f"{distinct} different tokens occur", "the model shows too little") and right else 1
 
 
