@@ -268,6 +268,24 @@ def test_generation_is_timed_against_installed_peers(program, folder):
                    f"{side}")
 
 
+def test_steps_of_generation_in_pytorch_have_the_loss_of_the_model(program, folder):
+    require_modules("torch, numpy")
+    peer(folder, "make_weights.py", "--out", "model", *SIZES[:-4], "--context", 24, "--vocabulary", 300)
+    requests = [{"model": "model", "batch": 2}, {"model": "none"}, {"model": "model", "dtype": "bf16"}]
+    done = subprocess.run([PYTHON, PEERS / "infer_pytorch.py", "--serve", "--device", "cpu", "--backend", "eager", "--dtype",
+                           "fp32", "--prompts", "8,500", "--positions", "1,9,500", "--repetitions", "2"], cwd=folder,
+                          input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    expect(len(answers) == 3 and "error" in answers[1], done.stdout + done.stderr[-800:])
+    for answer, dtype in zip(answers[::2], ("fp32", "bf16")):
+        expect(answer.get("errors") == {} and answer["dtype"] == dtype, answer)  # the losses agree
+        results = [(r["side"], r["test"], r.get("position", r.get("tokens"))) for r in answer["results"]]
+        expect(results == [("eager", "prompt", 8), ("eager", "step", 1), ("eager", "step", 9), ("compiled", "step", 1),
+                           ("compiled", "step", 9)], results)
+        expect(all(len(r["samples_us"]) == 2 and r["us_per_token"] > 0 for r in answer["results"]), answer)
+
+
 def test_timing_of_generation_reports_wrong_flags_and_a_failing_program(program, folder):
     fake_infer(folder)
     for flags, reason in ((["--dtypes", "fp8"], "--dtypes fp8; allowed: fp32, bf16"),
