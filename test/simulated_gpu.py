@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Replaces every program that `gpu_check.sh profile` starts, under that program's name, and prints the
-values of dev/predictions.json as if a GPU had measured them. PLANT names faults, separated by commas: see test_gpu_check.py.
+"""Replaces every program that `gpu_check.sh profile` and `gpu_check.sh infer` start, under that program's name, and
+prints the values of dev/predictions.json, or times of generation, as if a GPU had measured them. PLANT names faults,
+separated by commas: see test_gpu_check.py.
 """
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 NAME = Path(sys.argv[0]).name
@@ -113,4 +115,36 @@ def bench():
     sys.exit(0 if all(line["ok"] for line in lines) else 1)
 
 
-train() if NAME == "train_gpt2" else bench()
+# ---- infer_gpt2 and infer_pytorch.py -------------------------------------------------------
+
+
+def generation_times(model, dtype, batch, factor):
+    """Times in us/token, which are `factor` times the aims in bf16 at batch size 1."""
+    us = factor * (1258 if model.endswith("1558M") else 196) * (2 if dtype == "fp32" else 1) / batch
+    times = {"us_per_token": us, "us_per_token_sd": 0.5, "samples_us": [us - 0.5, us + 0.5]}
+    yield from ({"test": "prompt", "tokens": n, **times} for n in (16, 512))
+    yield from ({"test": "step", "position": position, "percent_of_copy": 75.0, "joules_per_token": 0.064, **times}
+                for position in (1, 128, 512, 1023))
+
+
+def infer():
+    model, dtype, batch = flag("-m"), flag("--dtype"), int(flag("--batches"))
+    if batch == 64 and dtype == "fp32" and model.endswith("1558M") and "memory" in PLANTS:
+        sys.exit("infer_gpt2: the model needs 99 MiB of device memory, 1 MiB are free")
+    if batch == 8 and "hang" in PLANTS:
+        time.sleep(60)
+    if batch == 8 and "crash" in PLANTS:
+        sys.exit("infer_gpt2: an illegal memory access was encountered")
+    print(json.dumps({"copy_gb_per_second": 2900.0, "results": list(generation_times(model, dtype, batch, 1))}))
+
+
+def infer_pytorch():
+    for line in sys.stdin:
+        r = json.loads(line)
+        if "pytorch" in PLANTS and r["batch"] == 8:
+            sys.exit("killed")
+        results = [{"side": "compiled", **result} for result in generation_times(r["model"], r["dtype"], r["batch"], 1.5)]
+        print(json.dumps({"torch": "2.9", "results": results, "errors": {"graph": "planted"}}), flush=True)
+
+
+{"train_gpt2": train, "infer_gpt2": infer, "infer_pytorch.py": infer_pytorch}.get(NAME, bench)()

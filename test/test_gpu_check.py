@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 from runner import expect, run_tests
@@ -167,7 +168,9 @@ def simulated_machine(folder):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
     (folder / "dev/peers").mkdir()
-    (folder / "dev/peers/make_data.py").write_text("")  # the simulated programs read no tokens
+    for name in ("make_data.py", "make_weights.py"):
+        (folder / "dev/peers" / name).write_text("")  # the simulated programs read no tokens and no weights
+    shutil.copy(ROOT / "test/simulated_gpu.py", folder / "dev/peers/infer_pytorch.py")
     program(folder / "bin/nvidia-smi", "echo 'Simulated GPU, 1 MiB, 1980 MHz, 700 W, 580.1'")
     program(folder / "bin/make", f"""\
 for word; do
@@ -175,7 +178,7 @@ for word; do
 done""")
 
 
-def profile(folder, *arguments, **environment):
+def run_phase(folder, *arguments, **environment):
     done = subprocess.run(["bash", str(folder / "scripts/gpu_check.sh"), *map(str, arguments)], capture_output=True, text=True,
                           timeout=120, env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "COMMIT": "abc",
                                             "PYTHON": sys.executable, **environment})
@@ -189,7 +192,7 @@ def table_of(text):
 
 def test_profile_lists_a_planted_slow_line_first(folder):
     simulated_machine(folder)
-    code, text = profile(folder, "profile", folder / "out", PLANT="slow:backward/bias gradient")
+    code, text = run_phase(folder, "profile", folder / "out", PLANT="slow:backward/bias gradient")
     expect(code == 0 and text.splitlines()[-1].startswith("passed: phase profile"), text)
     files = sorted(path.name for path in (folder / "out").iterdir())
     expect(len(files) <= 8 and "comparison.txt" in files, files)
@@ -204,7 +207,7 @@ def test_profile_lists_a_planted_slow_line_first(folder):
 
 def test_profile_continues_if_a_batch_does_not_fit(folder):
     simulated_machine(folder)
-    code, text = profile(folder, "profile", folder / "out", PLANT="memory,slow:gelu_backward/used")
+    code, text = run_phase(folder, "profile", folder / "out", PLANT="memory,slow:gelu_backward/used")
     expect(code == 0 and "B64: not run: it does not fit into the device's memory" in text, text)
     expect("not measured: linear forward (48)" in text and "speed, B = 32" in text, text)
     expect(table_of((folder / "out/comparison.txt").read_text())[0].startswith("GELU backward: gelu_backward/used"), text)
@@ -221,7 +224,7 @@ def test_profile_stops_at_a_planted_wrong_result(folder):
                                 ("crash", "run-B64", "exit code 1"),
                                 ("unplanted", "planted-faults", "did not report its planted faults"),
                                 ("wrong", "bench_gelu", "gelu_backward/used 32768x3072 bf16: wrong")):
-        code, text = profile(folder, "profile", folder / plant, PLANT=plant)
+        code, text = run_phase(folder, "profile", folder / plant, PLANT=plant)
         expect(code == 1 and text.splitlines()[-1].startswith(f"FAILED at step {step}:"), f"{plant}: {text}")
         expect(phrase in text, f"{plant}: '{phrase}' is not in: {text}")
         steps = [json.loads(line)["step"] for line in (folder / plant / "steps.jsonl").read_text().splitlines()]
@@ -236,7 +239,7 @@ def test_a_phase_ends_at_its_time_limit(folder):
     simulated_machine(folder)
     script = folder / "scripts/gpu_check.sh"
     script.write_text(script.read_text().replace("PHASE_SECONDS=480", "PHASE_SECONDS=1"))
-    code, text = profile(folder, "profile", folder / "out")
+    code, text = run_phase(folder, "profile", folder / "out")
     last = text.splitlines()[-1]
     expect(code == 1 and ("the phase's time limit of 1 s is reached" in last or "stopped after 1 s" in last), text)
 
@@ -244,10 +247,98 @@ def test_a_phase_ends_at_its_time_limit(folder):
 def test_the_dry_profile_checks_that_each_prediction_matches_a_line(folder):
     simulated_machine(folder)
     program(folder / "bin/nvidia-smi", "exit 9")
-    code, text = profile(folder, "profile", "--dry")
+    code, text = run_phase(folder, "profile", "--dry")
     expect(code == 0 and "each matches a line" in text and "a planted slow line is listed first" in text, text)
-    code, text = profile(folder, "--dry", "profile", folder / "out", PLANT="renamed")
+    code, text = run_phase(folder, "--dry", "profile", folder / "out", PLANT="renamed")
     expect(code == 1 and "no line matches these predictions: linear forward" in text, text)
+
+
+# ---- phase infer -----------------------------------------------------------------------------
+
+
+def simulated_infer(folder):
+    simulated_machine(folder)
+    (folder / "scripts/gpu_check/infer_text.py").write_text("print('result: OK    planted')")
+
+
+def infer(folder, modules="numpy torch", plant="", out="out"):
+    """Runs phase infer on a simulated machine whose Python has these modules."""
+    if not (folder / "scripts").exists():
+        simulated_infer(folder)
+    program(folder / "bin/python", f"""\
+case "$1 $2" in
+  "-c import numpy") case "{modules}" in numpy*) exit 0;; *) exit 1;; esac;;
+  "-c import numpy, torch"*) case "{modules}" in *torch) echo 2.9; exit 0;; *) exit 1;; esac;;
+esac
+exec {sys.executable} "$@\"""")
+    return run_phase(folder, "infer", folder / out, PLANT=plant, PYTHON=str(folder / "bin/python"))
+
+
+def test_infer_puts_our_times_next_to_those_of_pytorch_and_the_aims(folder):
+    code, text = infer(folder)
+    expect(code == 0 and text.splitlines()[-1].startswith("passed: phase infer"), text)
+    files = sorted(path.name for path in (folder / "out").iterdir())
+    expect(len(files) <= 8 and {"speed.json", "speed.txt"} <= set(files), files)
+    report = (folder / "out/report.txt").read_text()
+    for name, us, joules, aim in (("124M", 196, 64, 196), ("1558M", 1258, 64, 1258)):
+        for position in (1, 128, 512, 1023):
+            start = f" {name} bf16, batch 1, position {position} "
+            words = next(line.split(start)[1] for line in report.splitlines() if start in line).split()
+            expect(words == [f"{us}.0", "(0.5)", "75.0", f"{joules}.00", "-", "-", f"{1.5 * us:.1f}", "1.50", str(aim)], words)
+    expect("failed pytorch, 124M bf16, batch 1, graph: planted" in report and "copy in our processes: 2900" in report, report)
+    table = (folder / "out/speed.txt").read_text().splitlines()
+    expect(sum("batch" in line and "(0.5)" in line for line in table) == 2 * 2 * 3 * 6, f"{len(table)} lines")
+    expect("batch 64, position 1023" in "".join(table) and "batch 64, position 1023" not in report, "the report is too long")
+
+
+def test_infer_continues_without_pytorch_and_if_a_run_does_not_fit(folder):
+    code, text = infer(folder, modules="numpy", plant="memory")
+    expect(code == 0 and "not run pytorch" in text and "PyTorch: not run" in text, text)
+    expect("not run: ours, 1558M fp32, batch 64: infer_gpt2: the model needs 99 MiB" in text, text)
+    code, text = infer(folder, plant="pytorch", out="killed")
+    expect(code == 0 and text.count("infer_pytorch.py ended with exit code 1") == 4, text)
+    expect("1558M fp32, batch 64, position 512" in text, text)
+    code, text = infer(folder, modules="", out="numpy")
+    expect(code == 1 and "FAILED at step weights" in text and "cannot import NumPy" in text, text)
+
+
+def test_infer_fails_if_a_run_of_ours_fails(folder):
+    code, text = infer(folder, plant="crash")
+    expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step speed: exit code 1"), text)
+    expect("FAILED ours, 124M bf16, batch 8: infer_gpt2: an illegal memory access" in text, text)
+    report = (folder / "out/report.txt").read_text()
+    expect("batch 64, position 512" in report and report.count("us/token") == 1, report)
+
+
+def test_a_stopped_infer_reports_its_runs(folder):
+    simulated_infer(folder)
+    script = folder / "scripts/gpu_check.sh"
+    script.write_text(script.read_text().replace("step speed 460", "step speed 2"))
+    code, text = infer(folder, plant="hang")
+    expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step speed: stopped after 2 s"), text)
+    expect("124M bf16, batch 1, position 1023" in text and "batch 8" not in text, text)
+
+
+def test_infer_measures_the_most_important_figures_first(folder):
+    jobs = helper("infer_speed").jobs(["124M", "1558M"], ["bf16", "fp32"], [1, 8, 64], True)
+    expect(jobs[:4] == [(side, model, "bf16", 1) for side in ("ours", "pytorch") for model in ("124M", "1558M")], jobs)
+    expect(len(jobs) == len(set(jobs)) == 24 and [job[0] for job in jobs[4:]] == 10 * ["ours"] + 10 * ["pytorch"], jobs)
+
+
+def test_greedy_texts_are_compared_with_the_definition(folder):
+    sys.modules.setdefault("numpy", types.ModuleType("numpy"))  # the verdict needs none
+    infer_text = helper("infer_text")
+    n, prompts = infer_text.TOKENS, len(infer_text.PROMPTS)
+    text = [(i, -1.0) for i in range(n)]
+    expected = [text] * prompts
+    wrong, improbable = ([*expected[:-1], [*text[:-1], last]] for last in ((300, -1.0), (n - 1, -1.001)))
+    short = [*expected[:-1], text[:-1]]
+    uncertain = [text[:n // 4]] * prompts
+    for texts, known, right in ((expected, expected, True), (wrong, expected, False), (short, expected, False),
+                                (improbable, expected, False), ([text[:0]] * prompts, expected, False),
+                                (wrong, [text[:n - 1] for text in expected], True), (expected, uncertain, False)):
+        good, _, reason = infer_text.verdict(known, texts)
+        expect(good == right, reason)
 
 
 def test_a_benchmark_without_a_checked_line_fails(folder):

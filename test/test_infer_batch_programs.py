@@ -197,6 +197,12 @@ def test_bench_prints_a_table_and_ends_with_one_object(program):
         expect([(r["test"], r["batch"]) for r in results] ==
                [(test, batch) for batch in (1, 3) for test in ("prompt", "prompt", "generate", "step", "step")], results)
         expect(all(len(r["samples_us"]) == 2 and r["us_per_token"] > 0 for r in results), results)
+        # A GPU has energy if the driver's library is installed.
+        expect(all(program.binary.parent.name != "host" or r["joules_per_token"] is None for r in results), results)
+    done = program.run("bench", "-m", "model", "--repetitions", "1", "--batches", "1", "--prompt-tokens", "0",
+                       "--gen-tokens", "0")
+    tests = {r["test"] for r in json.loads(done.stdout.splitlines()[-1])["results"]}
+    expect(tests == {"step"}, tests)
 
 
 def test_interactive_prompts_continue_the_text(program):

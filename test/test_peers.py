@@ -194,10 +194,10 @@ def fake_infer(folder, text=FAKE_INFER):
     (folder / "model/config.json").write_text(json.dumps({"n_positions": 256}))
 
 
-def infer_peers(*arguments, folder, code=0, python="/bin/false"):
+def infer_peers(*arguments, folder, python="/bin/false", path="/nonexistent"):
+    environment = {**os.environ, "PYTHON": python, "PATH": f"{path}:{os.environ['PATH']}"}
     return subprocess.run([sys.executable, PEERS / "infer_peers.py", "model", "--infer-gpt2", "./infer",
-                           *map(str, arguments)], cwd=folder, env={**os.environ, "PYTHON": python},
-                          capture_output=True, text=True, timeout=300)
+                           *map(str, arguments)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_generation_is_timed_without_peers(program, folder):
@@ -210,15 +210,36 @@ def test_generation_is_timed_without_peers(program, folder):
     expect([call[call.index("-n") + 1] for call, _ in calls[:2]] == ["64", "1"], f"{calls[:2]}")
     record = json.loads((folder / "times.json").read_text())
     sides = {side["name"]: side for side in record["sides"]}
-    expect(list(sides) == ["ours fp32", "ours bf16"] and set(record["skipped"]) == {"CTranslate2", "transformers"},
+    expect(list(sides) == ["ours fp32", "ours bf16"] and set(record["skipped"]) == {"CTranslate2", "transformers", "llama.cpp"},
            f"{record}")
     expect(sides["ours bf16"]["decode"]["repetitions"] == [640.0] * 3, f"{record}")
     expect(abs(sides["ours fp32"]["prefill"]["median"] / (255 / 0.02) - 1) < 1e-9, f"{record}")
-    for phrase in ("ours bf16", "320.0 (320.0 to 320.0)", "no published figure", "skipped transformers", "pip install"):
+    for phrase in ("ours bf16", "320.0 (320.0 to 320.0)", "skipped llama.cpp", "skipped transformers", "pip install"):
         expect(phrase in done.stdout, done.stdout)
     expect("published decode speed 100.0, ratio 3.20" in infer_peers("--llama-cpp", 100, folder=folder).stdout, "llama.cpp")
     printed = json.loads(infer_peers("--json", "-", "--repetitions", 1, "--dtypes", "fp32", folder=folder).stdout)
     expect(len(printed["sides"]) == 1, f"{printed}")
+
+
+FAKE_LLAMA_BENCH = """#!/usr/bin/env python3
+import json, sys
+value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+prompt = {"model_type": "gpt2 0.1B F16", "n_prompt": int(value("-p")), "n_gen": 0, "avg_ts": 1000.0}
+print(json.dumps([prompt, {**prompt, "n_prompt": 0, "n_gen": int(value("-n")), "avg_ts": 200.0}]))
+"""
+
+
+def test_generation_is_timed_against_llama_bench(program, folder):
+    fake_infer(folder)
+    (folder / "llama-bench").write_text(FAKE_LLAMA_BENCH)
+    (folder / "llama-bench").chmod(0o755)
+    for flags, reason in (((), "--gguf names no model"), (("--gguf", "model.gguf", "--dtypes", "fp32"), "no counterpart")):
+        done = infer_peers("--repetitions", 1, *flags, folder=folder, path=folder)
+        expect(done.returncode == 0 and "skipped llama.cpp: " in done.stdout and reason in done.stdout, done.stdout)
+    done = infer_peers("--repetitions", 2, "--json", "-", "--gguf", "model.gguf", folder=folder, path=folder)
+    side = json.loads(done.stdout)["sides"][-1]
+    expect(side["name"] == "llama.cpp bf16" and side["decode"]["repetitions"] == [200.0] * 2, side)
+    expect(side["decode_ratio"]["median"] == 640.0 / 200 and side["prefill"]["median"] == 1000, side)
 
 
 def test_generation_is_timed_against_installed_peers(program, folder):
@@ -226,8 +247,8 @@ def test_generation_is_timed_against_installed_peers(program, folder):
     peer(folder, "make_weights.py", "--out", "model", *SIZES[:-4], "--context", 128, "--vocabulary", 300)
     characters = [chr(i) for i in range(33, 127)]
     vocabulary = {token: i for i, token in enumerate([*characters, "\u0120", *(f"t{i}" for i in range(204)), "<|endoftext|>"])}
-    (folder / "model/vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "model/merges.txt").write_text("#version: 0.2\n")
+    (folder / "model/encoder.json").write_text(json.dumps(vocabulary))  # OpenAI's names, which transformers does not read
+    (folder / "model/vocab.bpe").write_text("#version: 0.2\n")
     config = folder / "model/config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "bos_token_id": 299, "eos_token_id": 299}))
     (folder / "infer").write_text(FAKE_INFER)
@@ -245,6 +266,24 @@ def test_generation_is_timed_against_installed_peers(program, folder):
             expect(len(theirs) == 2 and min(theirs) > 0, f"{side}")
             expect(key != "decode" or all(abs(ratio * speed / ours - 1) < 1e-9 for ratio, speed in zip(ratios, theirs)),
                    f"{side}")
+
+
+def test_steps_of_generation_in_pytorch_have_the_loss_of_the_model(program, folder):
+    require_modules("torch, numpy")
+    peer(folder, "make_weights.py", "--out", "model", *SIZES[:-4], "--context", 24, "--vocabulary", 300)
+    requests = [{"model": "model", "batch": 2}, {"model": "none"}, {"model": "model", "dtype": "bf16"}]
+    done = subprocess.run([PYTHON, PEERS / "infer_pytorch.py", "--serve", "--device", "cpu", "--backend", "eager", "--dtype",
+                           "fp32", "--prompts", "8,500", "--positions", "1,9,500", "--repetitions", "2"], cwd=folder,
+                          input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    expect(len(answers) == 3 and "error" in answers[1], done.stdout + done.stderr[-800:])
+    for answer, dtype in zip(answers[::2], ("fp32", "bf16")):
+        expect(answer.get("errors") == {} and answer["dtype"] == dtype, answer)  # the losses agree
+        results = [(r["side"], r["test"], r.get("position", r.get("tokens"))) for r in answer["results"]]
+        expect(results == [("eager", "prompt", 8), ("eager", "step", 1), ("eager", "step", 9), ("compiled", "step", 1),
+                           ("compiled", "step", 9)], results)
+        expect(all(len(r["samples_us"]) == 2 and r["us_per_token"] > 0 for r in answer["results"]), answer)
 
 
 def test_timing_of_generation_reports_wrong_flags_and_a_failing_program(program, folder):

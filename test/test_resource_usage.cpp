@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/device/mean_power.h"
 #include "llmc/device/resource_usage.h"
 #include "llmc/train/watch/rank_log.h"
 #include "test/support.h"
@@ -20,11 +21,12 @@ using llmc::Nvml;
 using llmc_test::contains;
 
 // The functions as NVML's documentation declares them. If `supported` is false, those that a
-// GPU may lack return "not supported".
+// GPU may lack return "not supported". The energy counter has 200 W and is updated every 40 ms.
 std::string fake_nvml(bool supported) {
   const std::string status = supported ? "0" : "3 /* not supported */";
   return R"(
 #include <string.h>
+#include <time.h>
 static char handle;
 struct Utilization { unsigned gpu, memory; };
 struct Memory { unsigned long long total, free, used; };
@@ -46,6 +48,13 @@ int nvmlDeviceGetMemoryInfo(void* device, Memory* m) {
 }
 int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) { *milliwatts = 312500; return )" +
          status + R"(; }
+int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  *millijoules = 200 * 40 * ((now.tv_sec * 1000ull + now.tv_nsec / 1000000) / 40);
+  return device != &handle ? 2 : )" +
+         status + R"(;
+}
 int nvmlDeviceGetTemperature(void*, int sensor, unsigned* celsius) {
   *celsius = 54;
   return sensor == 0 ? )" +
@@ -133,6 +142,51 @@ TEST_CASE("the sampler repeats its last readings between two samples") {
     usage = sampler.take();
   }
   for (int i = 0; i < 3; ++i) CHECK(sampler.take().power == doctest::Approx(312.5));
+}
+
+TEST_CASE("power is taken between the first and the last update of the energy counter") {
+  // Updates at 0.1, 0.2 and 0.3 s add 30 J each, that at 0.4 s adds 60 J.
+  llmc::CounterPower power;
+  power.add(0.05, 500);
+  CHECK_FALSE(power.watts().has_value());
+  power.add(0.10, 530);
+  power.add(0.15, 530);
+  CHECK_FALSE(power.watts().has_value());
+  power.add(0.20, 560);
+  CHECK(*power.watts() == doctest::Approx(300));
+  power.add(0.30, 590);
+  power.add(0.39, 590);
+  CHECK(*power.watts() == doctest::Approx(300));
+  power.add(0.40, 650);
+  CHECK(*power.watts() == doctest::Approx(400));
+}
+
+TEST_CASE("mean power is from the energy counter, or from power readings without one") {
+  const llmc_test::TemporaryDirectory directory;
+  const auto measure = [&](const std::string& source) {
+    const std::string library = compile_library(directory, source);
+    const auto nvml = Nvml::open("0000:3b:00.0", nullptr, library.c_str());
+    REQUIRE(nvml != nullptr);
+    return llmc::mean_power_during(
+        *nvml, [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+  };
+  if (compile_library(directory, fake_nvml(true)).empty()) {
+    return llmc_test::skip("no g++ to compile a library");
+  }
+  const auto counted = measure(fake_nvml(true));
+  REQUIRE(counted.has_value());
+  CHECK(counted->source == llmc::PowerSource::energy_counter);
+  CHECK(counted->watts == doctest::Approx(200).epsilon(0.5));  // a busy machine reads late
+
+  std::string without_counter = fake_nvml(true);
+  const std::string name = "nvmlDeviceGetTotalEnergyConsumption";
+  without_counter.replace(without_counter.find(name), name.size(), "an_older_driver");
+  const auto read = measure(without_counter);
+  REQUIRE(read.has_value());
+  CHECK(read->source == llmc::PowerSource::power_readings);
+  CHECK(read->watts == doctest::Approx(312.5));
+
+  CHECK_FALSE(measure(fake_nvml(false)).has_value());
 }
 
 // The part of a log line from a key on.

@@ -2,7 +2,7 @@
 """Times generation on the CPU: infer_gpt2, CTranslate2 and transformers, in turns, and prints their ratios.
 
     PYTHON=python3 python3 dev/peers/infer_peers.py MODEL [--infer-gpt2 ./infer_gpt2] [--threads 2]
-        [--dtypes fp32,bf16] [--repetitions 5] [--json FILE|-] [--llama-cpp TOK_PER_S]
+        [--dtypes fp32,bf16] [--repetitions 5] [--json FILE|-] [--gguf FILE] [--llama-cpp TOK_PER_S]
 
 MODEL is a directory that transformers saved or train_gpt2 wrote, with its tokenizer. PYTHON names an
 interpreter with the peers: torch and transformers, and ctranslate2. What is not installed, or does not run the
@@ -15,12 +15,14 @@ subtracted from that for 65. Loading is excluded. Every side has one turn per re
 repetition is in reverse order; peers have a warm-up turn. A ratio is our speed divided by the peer's in the
 same repetition and dtype; above 1, ours is faster.
 
-llama.cpp is not run. --llama-cpp names a published decode speed (tokens per second, on this machine or a like
-one), which is then printed next to ours.
+llama.cpp is timed if its program llama-bench is in PATH and --gguf names MODEL in its format (F32, F16 or BF16; the
+last two are compared with our bf16). Its tokens follow an empty context instead of a prompt of 16. --llama-cpp names a
+published decode speed (tokens per second, on this machine or a like one), which is then printed next to ours.
 """
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -142,6 +144,21 @@ class Transformers:
         return {"decode": DECODE_TOKENS / decode_seconds, "prefill": self.prefill_tokens / prefill_seconds}
 
 
+# Names of the tokenizer's files in OpenAI's release, which transformers does not read.
+OPENAI_NAMES = {"encoder.json": "vocab.json", "vocab.bpe": "merges.txt"}
+
+
+def linked_model(model, folder):
+    """Links the files of `model` in `folder` under the names that transformers reads, and returns `folder`."""
+    folder.mkdir()
+    for file in model.resolve().iterdir():
+        (folder / file.name).symlink_to(file)
+    for ours, theirs in OPENAI_NAMES.items():
+        if (model / ours).exists() and not (folder / theirs).exists():
+            (folder / theirs).symlink_to((model / ours).resolve())
+    return folder
+
+
 class CTranslate2:
     """A model that ctranslate2's converter writes to a temporary folder."""
 
@@ -153,7 +170,8 @@ class CTranslate2:
         if compute_type not in supported:
             raise SideFailed(f"does not support {compute_type} on this CPU (only {', '.join(sorted(supported))})")
         folder = Path(settings.folder) / f"ctranslate2_{settings.dtype}"
-        TransformersConverter(settings.model).convert(str(folder), quantization=compute_type, force=True)
+        linked = linked_model(Path(settings.model), Path(settings.folder) / f"model_{settings.dtype}")
+        TransformersConverter(str(linked)).convert(str(folder), quantization=compute_type, force=True)
         self.generator = ctranslate2.Generator(str(folder), device="cpu", compute_type=compute_type,
                                                inter_threads=1, intra_threads=settings.threads)
         vocabulary = json.loads((folder / "vocabulary.json").read_text())
@@ -161,14 +179,54 @@ class CTranslate2:
 
     def generate(self, prompt, tokens):
         """Reads `prompt` tokens and generates `tokens`."""
-        self.generator.generate_batch([[self.token] * prompt], max_length=tokens, min_length=tokens, sampling_topk=1,
-                                      beam_size=1, include_prompt_in_result=False)
+        result, = self.generator.generate_batch([[self.token] * prompt], max_length=tokens, min_length=tokens,
+                                                sampling_topk=1, beam_size=1, include_prompt_in_result=False)
+        if len(result.sequences_ids[0]) != tokens:
+            raise SideFailed(f"generated {len(result.sequences_ids[0])} tokens instead of {tokens}")
 
     def turn(self):
         one = seconds_of(lambda: self.generate(DECODE_PROMPT, 1))
         all_tokens = seconds_of(lambda: self.generate(DECODE_PROMPT, DECODE_TOKENS + 1))
         prefill_seconds = seconds_of(lambda: self.generate(self.prefill_tokens, 1))
         return {"decode": DECODE_TOKENS / max(all_tokens - one, 1e-9), "prefill": self.prefill_tokens / prefill_seconds}
+
+
+class LlamaBench:
+    """llama.cpp's llama-bench, in a new process for every turn. It warms up by itself."""
+
+    DTYPES = {"F32": "fp32", "F16": "bf16", "BF16": "bf16"}
+
+    def __init__(self, options):
+        self.options, self.notes, self.name = options, [], "llama.cpp"
+        model_type = self.measure(1, 1)[0]["model_type"]  # such as "gpt2 0.1B F16"
+        self.dtype = self.DTYPES.get(model_type.split()[-1])
+        if self.dtype not in options.dtypes:
+            raise SideFailed(f"{options.gguf} is {model_type}; --dtypes {','.join(options.dtypes)} has no counterpart")
+        self.name = f"llama.cpp {self.dtype}"
+
+    def measure(self, prompt, tokens):
+        command = ["llama-bench", "-m", str(self.options.gguf), "-t", str(self.options.threads), "-p", str(prompt), "-n",
+                   str(tokens), "-r", "1", "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SideFailed(last_line(done.stderr, f"exit code {done.returncode}"))
+        return json.loads(done.stdout)
+
+    def turn(self):
+        tests = {test["n_gen"]: test["avg_ts"] for test in self.measure(self.options.prefill, DECODE_TOKENS)}
+        return {"decode": tests[DECODE_TOKENS], "prefill": tests[0]}
+
+    def close(self):
+        pass
+
+
+def llama_bench(options):
+    """The side of llama.cpp; raises SideFailed if it cannot run."""
+    if shutil.which("llama-bench") is None:
+        raise SideFailed("llama-bench is not in PATH")
+    if options.gguf is None:
+        raise SideFailed("--gguf names no model for llama-bench")
+    return LlamaBench(options)
 
 
 def serve_peer(settings):
@@ -204,6 +262,10 @@ def measure(options):
     skipped = {peer: reason for peer in PEERS if (reason := missing_modules(peer))}
     sides = [OurSide(options, dtype) for dtype in options.dtypes]
     sides += [PeerSide(options, peer, dtype) for peer in PEERS if peer not in skipped for dtype in options.dtypes]
+    try:
+        sides.append(llama_bench(options))
+    except SideFailed as reason:
+        skipped["llama.cpp"] = str(reason)
     speeds = {side.name: [] for side in sides}
     try:
         for index in range(options.repetitions):
@@ -258,11 +320,9 @@ def show(record):
             cells.append(f"{speed['median']:.1f} ({speed['min']:.1f} to {speed['max']:.1f})".rjust(width))
             cells.append((f"{ratio['median']:.2f}" if ratio else "-").rjust(8))
         print(f"{side['name']:24}{''.join(cells)}")
-    if record["llama_cpp_decode"] is None:
-        print("llama.cpp: not run; no published figure for GPT-2 is known (--llama-cpp names one)")
-    else:
+    if record["llama_cpp_decode"] is not None:
         ours = record["sides"][0]["decode"]["median"] / record["llama_cpp_decode"]
-        print(f"llama.cpp: not run; published decode speed {record['llama_cpp_decode']:.1f}, ratio {ours:.2f}")
+        print(f"llama.cpp: published decode speed {record['llama_cpp_decode']:.1f}, ratio {ours:.2f}")
     for name, reason in record["skipped"].items():
         print(f"skipped {name}: {reason}")
     for note in record["notes"]:
@@ -278,6 +338,7 @@ def parse_options():
     parser.add_argument("--threads", type=int, default=2, help="threads of every side [2]")
     parser.add_argument("--dtypes", default="fp32,bf16", help="fp32, bf16 or both [fp32,bf16]")
     parser.add_argument("--repetitions", type=int, default=5, help="turns of every side [5]")
+    parser.add_argument("--gguf", type=Path, metavar="FILE", help="the model for llama.cpp's llama-bench")
     parser.add_argument("--llama-cpp", type=float, metavar="TOK_PER_S", help="published decode speed of llama.cpp")
     parser.add_argument("--json", metavar="FILE", help="write the numbers as JSON; -: to stdout instead of the table")
     o = parser.parse_args()

@@ -46,12 +46,27 @@ class Nvml {
     GpuUsage usage;
     Utilisation utilisation{};
     Memory memory{};
-    unsigned milliwatts = 0, celsius = 0;
+    unsigned celsius = 0;
     if (query(get_utilisation_, &utilisation)) usage.utilisation = utilisation.gpu;
-    if (query(get_power_, &milliwatts)) usage.power = 1e-3 * milliwatts;
+    usage.power = power();
     if (query(get_memory_, &memory)) usage.memory = static_cast<double>(memory.used);
     if (query(get_temperature_, kSensorGpu, &celsius)) usage.temperature = celsius;
     return usage;
+  }
+
+  // Watts. GPUs since Ampere, except GA100, report the mean of the last second.
+  std::optional<double> power() const {
+    unsigned milliwatts = 0;
+    if (!query(get_power_, &milliwatts)) return {};
+    return 1e-3 * milliwatts;
+  }
+
+  // Joules used since the driver was loaded; GPUs before Volta do not count them. The driver
+  // updates the counter every 20 to 100 ms.
+  std::optional<double> energy() const {
+    unsigned long long millijoules = 0;
+    if (!query(get_energy_, &millijoules)) return {};
+    return 1e-3 * static_cast<double>(millijoules);
   }
 
  private:
@@ -90,6 +105,7 @@ class Nvml {
     }
     load(get_utilisation_, "nvmlDeviceGetUtilizationRates");
     load(get_power_, "nvmlDeviceGetPowerUsage");
+    load(get_energy_, "nvmlDeviceGetTotalEnergyConsumption");
     load(get_memory_, "nvmlDeviceGetMemoryInfo");
     load(get_temperature_, "nvmlDeviceGetTemperature");
     return {};
@@ -111,6 +127,7 @@ class Nvml {
   Status (*shutdown_)() = nullptr;  // null until NVML is initialised
   Status (*get_utilisation_)(Device, Utilisation*) = nullptr;
   Status (*get_power_)(Device, unsigned* milliwatts) = nullptr;
+  Status (*get_energy_)(Device, unsigned long long* millijoules) = nullptr;
   Status (*get_memory_)(Device, Memory*) = nullptr;
   Status (*get_temperature_)(Device, int sensor, unsigned* celsius) = nullptr;
 };

@@ -8,52 +8,36 @@
 // A step must read all weights once and the cache of every sequence. The bytes of that, divided by
 // the time, are its GB/s; its share of the bandwidth of a copy in the same process is the memory
 // bandwidth utilisation.
+//
+// On a GPU, each test is then repeated for half a second to measure its energy. On the host, and
+// without NVML, energy is not measured.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "llmc/base/json.h"
-#include "llmc/base/number_text.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/infer_values.h"
+#include "llmc/device/mean_power.h"
+#include "llmc/device/nvml.h"
+#include "llmc/device/properties.h"
 #include "llmc/device/replay.h"
 #include "llmc/infer/batch_model.h"
+#include "llmc/infer/bench_report.h"
 #include "llmc/infer/load_engine.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {
-
-// A row of the table. Times are of one repetition, divided by its tokens of all sequences.
-struct BenchResult {
-  std::string test{};
-  std::int64_t batch = 0, tokens = 0, position = 0;
-  std::vector<double> microseconds{};  // per token, one per repetition
-  double bytes = 0;                    // that must be read, per token; 0: not limited by memory
-
-  double mean() const {
-    double sum = 0;
-    for (const double x : microseconds) sum += x;
-    return sum / static_cast<double>(microseconds.size());
-  }
-  // Standard deviation of the repetitions; 0 for one.
-  double stddev() const {
-    double sum = 0;
-    for (const double x : microseconds) sum += (x - mean()) * (x - mean());
-    const auto n = static_cast<double>(microseconds.size());
-    return n > 1 ? std::sqrt(sum / (n - 1)) : 0;
-  }
-  double gigabytes_per_second() const { return 1e-3 * bytes / mean(); }
-};
-
 namespace speed_bench_detail {
 
 using Clock = std::chrono::steady_clock;
@@ -85,9 +69,12 @@ inline double copy_gigabytes_per_second(Stream& stream) {
 template <class T, class KV>
 class BatchBench {
  public:
-  BatchBench(const InferConfig& settings, const Gpt2Config& config, std::int64_t batch)
+  // `nvml` measures energy; null: it is not measured.
+  BatchBench(const InferConfig& settings, const Gpt2Config& config, std::int64_t batch,
+             const Nvml* nvml)
       : settings_(settings),
         batch_(batch),
+        nvml_(nvml),
         engine_(config, {.B = 1, .T = 1, .training = false}),
         model_(engine_.runner().model(), engine_.context(),
                {.slots = batch, .capacity = config.context, .chunk = settings.chunk},
@@ -104,34 +91,54 @@ class BatchBench {
 
   std::vector<BenchResult> run() {
     std::vector<BenchResult> results;
-    const std::int64_t context = model_.config().context;
-    for (const std::int64_t n : whole_numbers(settings_.prompt_tokens)) {
-      if (n < context) results.push_back(prompt(n));
+    for (const std::int64_t n : within_context(settings_.prompt_tokens, 1)) {
+      results.push_back(prompt(n));
     }
-    for (const std::int64_t n : whole_numbers(settings_.gen_tokens)) {
-      if (n < context) results.push_back(generate(n));
-    }
-    for (const std::int64_t position : whole_numbers(settings_.positions)) {
-      if (position < context) results.push_back(step(position));
-    }
+    const std::vector<std::int64_t> lengths = within_context(settings_.gen_tokens, 1);
+    const std::vector<std::int64_t> positions = within_context(settings_.positions, 0);
+    // Any values serve as the cache of a step, but it must have been written.
+    std::int64_t longest = 1;
+    for (const std::int64_t position : positions) longest = std::max(longest, position);
+    if (!lengths.empty() || !positions.empty()) read_prompts(longest);
+    for (const std::int64_t n : lengths) results.push_back(generate(n));
+    for (const std::int64_t position : positions) results.push_back(step(position));
     return results;
   }
 
  private:
   Stream& stream() { return model_.stream(); }
 
-  // Writes the cache of all sequences up to `length`.
+  // The numbers of a list from `min` up to the last position of the context.
+  std::vector<std::int64_t> within_context(const std::vector<std::string>& list,
+                                           std::int64_t min) const {
+    std::vector<std::int64_t> numbers = whole_numbers(list);
+    std::erase_if(numbers, [&](std::int64_t n) { return n < min || n >= model_.config().context; });
+    return numbers;
+  }
+
+  // Writes the cache of all sequences up to `length`, in passes of --chunk rows, which may belong
+  // to several sequences.
   void read_prompts(std::int64_t length) {
-    const std::int64_t chunk = model_.shape().chunk;
+    const std::span<const std::int32_t> ids(ids_);
+    std::vector<PromptPiece> pieces;
+    std::int64_t room = model_.shape().chunk;
+    const auto read = [&] {
+      if (!pieces.empty()) model_.read_prompts(pieces);
+      pieces.clear();
+      room = model_.shape().chunk;
+    };
     for (std::int64_t b = 0; b < batch_; ++b) {
-      for (std::int64_t first = 0; first < length; first += chunk) {
-        const std::int64_t count = std::min(chunk, length - first);
-        model_.read_prompts({{b, first,
-                              std::span<const std::int32_t>(ids_).subspan(
-                                  static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
-                              first + count == length}});
+      for (std::int64_t first = 0, count = 0; first < length; first += count) {
+        count = std::min(room, length - first);
+        pieces.push_back(
+            {b, first,
+             ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+             first + count == length});
+        room -= count;
+        if (room == 0) read();
       }
     }
+    read();
   }
 
   void step_at(std::int64_t position) {
@@ -157,36 +164,49 @@ class BatchBench {
            batch;
   }
 
-  // Runs `work` once to warm up, then the requested number of times.
-  void repeat(BenchResult& result, double tokens, const std::function<void()>& work) {
+  // Runs `work`, which computes `tokens` tokens, once to warm up, then the requested number of
+  // times, then for its energy.
+  void measure(BenchResult& result, std::int64_t tokens, const std::function<void()>& work) {
     work();
     for (std::int64_t i = 0; i < settings_.repetitions; ++i) {
-      result.microseconds.push_back(microseconds_of(stream(), work) / tokens);
+      result.microseconds.push_back(microseconds_of(stream(), work) / static_cast<double>(tokens));
+    }
+    if (nvml_ != nullptr) measure_energy(result, tokens, work);
+  }
+
+  // Repeats `work` long enough for several updates of the energy counter.
+  void measure_energy(BenchResult& result, std::int64_t tokens, const std::function<void()>& work) {
+    constexpr double kMicroseconds = 6e5;
+    double time = 0;
+    std::int64_t runs = 0;
+    result.power = mean_power_during(*nvml_, [&] {
+      for (; time < kMicroseconds; ++runs) time += microseconds_of(stream(), work);
+    });
+    if (result.power) {
+      result.joules = 1e-6 * result.power->watts * time / static_cast<double>(runs * tokens);
     }
   }
 
   BenchResult prompt(std::int64_t n) {
     BenchResult result{.test = "prompt", .batch = batch_, .tokens = n};
-    repeat(result, static_cast<double>(n * batch_), [&] { read_prompts(n); });
+    measure(result, n * batch_, [&] { read_prompts(n); });
     return result;
   }
 
   BenchResult generate(std::int64_t n) {
     BenchResult result{.test = "generate", .batch = batch_, .tokens = n};
     result.bytes = step_bytes(static_cast<double>(n + 1) / 2);
-    read_prompts(1);
-    repeat(result, static_cast<double>(n * batch_), [&] {
+    measure(result, n * batch_, [&] {
       for (std::int64_t i = 1; i <= n; ++i) step_at(i);
     });
     return result;
   }
 
   BenchResult step(std::int64_t position) {
-    constexpr int kSteps = 8;
+    constexpr int kSteps = kCudaTarget ? 32 : 8;
     BenchResult result{.test = "step", .batch = batch_, .tokens = kSteps, .position = position};
     result.bytes = step_bytes(static_cast<double>(position));
-    read_prompts(std::max<std::int64_t>(1, position));
-    repeat(result, static_cast<double>(kSteps * batch_), [&] {
+    measure(result, kSteps * batch_, [&] {
       for (int i = 0; i < kSteps; ++i) step_at(position);
     });
     return result;
@@ -194,6 +214,7 @@ class BatchBench {
 
   const InferConfig& settings_;
   std::int64_t batch_;
+  const Nvml* nvml_;
   Engine<T> engine_;
   BatchModel<T, KV> model_;
   Tensor<std::int32_t, 1> token_, position_;
@@ -201,53 +222,14 @@ class BatchBench {
   Replay step_;
 };
 
-inline std::vector<std::string> cells(const BenchResult& r, double copy) {
-  const bool is_step = r.bytes > 0;
-  return {r.test,
-          std::to_string(r.batch),
-          std::to_string(r.tokens),
-          r.test == "step" ? std::to_string(r.position) : "-",
-          number_text("%.1f", r.mean()),
-          number_text("%.1f", r.stddev()),
-          number_text("%.1f", 1e6 / r.mean()),
-          is_step ? number_text("%.1f", r.gigabytes_per_second()) : "-",
-          is_step ? number_text("%.1f", 100 * r.gigabytes_per_second() / copy) : "-"};
-}
-
-inline std::string line_of(const std::vector<std::string>& row, bool markdown) {
-  std::string line = markdown ? "|" : "";
-  for (const std::string& cell : row) {
-    line += markdown ? " " + cell + " |" : (line.empty() ? "" : ",") + cell;
-  }
-  return line + "\n";
-}
-
-inline std::string table_text(const std::vector<BenchResult>& results, double copy,
-                              BenchFormat format) {
-  if (format == BenchFormat::json) return {};
-  const bool markdown = format == BenchFormat::md;
-  const std::vector<std::string> titles = {"test", "batch", "tokens", "position", "us/token",
-                                           "sd",   "tok/s", "GB/s",   "% of copy"};
-  std::string text = line_of(titles, markdown);
-  if (markdown) text += line_of(std::vector<std::string>(titles.size(), "---"), true);
-  for (const BenchResult& result : results) text += line_of(cells(result, copy), markdown);
-  return text;
-}
-
-inline OrderedJson json_of(const BenchResult& r, double copy) {
-  OrderedJson json = {{"test", r.test},
-                      {"batch", r.batch},
-                      {"tokens", r.tokens},
-                      {"us_per_token", r.mean()},
-                      {"us_per_token_sd", r.stddev()},
-                      {"tokens_per_second", 1e6 / r.mean()},
-                      {"samples_us", r.microseconds}};
-  if (r.test == "step") json["position"] = r.position;
-  if (r.bytes > 0) {
-    json["gb_per_second"] = r.gigabytes_per_second();
-    json["percent_of_copy"] = 100 * r.gigabytes_per_second() / copy;
-  }
-  return json;
+// Opens NVML for the current GPU. Null on the host, and, with a warning, if NVML is unavailable.
+inline std::unique_ptr<Nvml> open_nvml() {
+  const std::string bus_id = device_bus_id();
+  if (bus_id.empty()) return nullptr;
+  std::string reason;
+  std::unique_ptr<Nvml> nvml = Nvml::open(bus_id, &reason);
+  if (nvml == nullptr) Notice::warn("energy is not measured: " + reason);
+  return nvml;
 }
 
 }  // namespace speed_bench_detail
@@ -260,9 +242,10 @@ void bench(const InferConfig& settings) {
       from_huggingface(read_pretrained_config(settings.model), settings.model);
   Stream stream;
   const double copy = copy_gigabytes_per_second(stream);
+  const std::unique_ptr<Nvml> nvml = open_nvml();
   std::vector<BenchResult> results;
   for (const std::int64_t batch : whole_numbers(settings.batches)) {
-    BatchBench<T, KV> batch_bench(settings, config, batch);
+    BatchBench<T, KV> batch_bench(settings, config, batch, nvml.get());
     for (BenchResult& result : batch_bench.run()) results.push_back(std::move(result));
   }
   OrderedJson json = {{"model", settings.model},
@@ -271,8 +254,8 @@ void bench(const InferConfig& settings) {
                       {"device", device_properties().name},
                       {"copy_gb_per_second", copy},
                       {"results", OrderedJson::array()}};
-  for (const BenchResult& result : results) json["results"].push_back(json_of(result, copy));
-  print_text(table_text(results, copy, settings.format) + json.dump() + "\n");
+  for (const BenchResult& result : results) json["results"].push_back(bench_json(result, copy));
+  print_text(bench_table(results, copy, settings.format) + json.dump() + "\n");
 }
 
 }  // namespace llmc
