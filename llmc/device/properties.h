@@ -13,7 +13,8 @@
 
 // Both targets define, in namespace llmc:
 //   struct DeviceProperties { name, compute_major, compute_minor, processors, clock_hz,
-//                             total_memory, free_memory, l2_bytes }
+//                             total_memory, free_memory, l2_bytes,
+//                             memory_bandwidth }
 //   DeviceProperties device_properties();
 //   bool device_available(std::string* reason);
 //   std::string device_bus_id();  // PCI bus id of the GPU (0000:3b:00.0); empty on the host

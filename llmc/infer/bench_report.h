@@ -38,10 +38,15 @@ struct BenchResult {
   double gigabytes_per_second() const { return 1e-3 * bytes / mean(); }
 };
 
-// `copy` is the bandwidth of a copy in GB/s, with which the bandwidth of a result is compared.
+// Bandwidths in GB/s with which that of a result is compared.
+struct BenchRoofs {
+  double copy = 0;  // of a copy in the same process
+  double peak = 0;  // of the device's memory; 0: unknown
+};
+
 namespace bench_report_detail {
 
-inline std::vector<std::string> cells(const BenchResult& r, double copy) {
+inline std::vector<std::string> cells(const BenchResult& r, const BenchRoofs& roofs) {
   const bool is_step = r.bytes > 0;
   return {r.test,
           std::to_string(r.batch),
@@ -51,7 +56,10 @@ inline std::vector<std::string> cells(const BenchResult& r, double copy) {
           number_text("%.1f", r.stddev()),
           number_text("%.1f", 1e6 / r.mean()),
           is_step ? number_text("%.1f", r.gigabytes_per_second()) : "-",
-          is_step ? number_text("%.1f", 100 * r.gigabytes_per_second() / copy) : "-",
+          is_step ? number_text("%.1f", 100 * r.gigabytes_per_second() / roofs.copy) : "-",
+          is_step && roofs.peak > 0
+              ? number_text("%.1f", 100 * r.gigabytes_per_second() / roofs.peak)
+              : "-",
           r.power ? number_text("%.3f", 1e3 * r.joules) : "-"};
 }
 
@@ -66,21 +74,22 @@ inline std::string line_of(const std::vector<std::string>& row, bool markdown) {
 }  // namespace bench_report_detail
 
 // The table, or an empty text for json, which bench_json() is.
-inline std::string bench_table(const std::vector<BenchResult>& results, double copy,
+inline std::string bench_table(const std::vector<BenchResult>& results, const BenchRoofs& roofs,
                                BenchFormat format) {
   using namespace bench_report_detail;
   if (format == BenchFormat::json) return {};
   const bool markdown = format == BenchFormat::md;
-  const std::vector<std::string> titles = {"test", "batch", "tokens", "position",  "us/token",
-                                           "sd",   "tok/s", "GB/s",   "% of copy", "mJ/token"};
+  const std::vector<std::string> titles = {"test",      "batch", "tokens",  "position",
+                                           "us/token",  "sd",    "tok/s",   "GB/s",
+                                           "% of copy", "MBU %", "mJ/token"};
   std::string text = line_of(titles, markdown);
   if (markdown) text += line_of(std::vector<std::string>(titles.size(), "---"), true);
-  for (const BenchResult& result : results) text += line_of(cells(result, copy), markdown);
+  for (const BenchResult& result : results) text += line_of(cells(result, roofs), markdown);
   return text;
 }
 
-// One result. The keys of energy are null if it was not measured.
-inline OrderedJson bench_json(const BenchResult& r, double copy) {
+// One result. The keys of energy and of the peak are null if they are unknown.
+inline OrderedJson bench_json(const BenchResult& r, const BenchRoofs& roofs) {
   OrderedJson json = {{"test", r.test},
                       {"batch", r.batch},
                       {"tokens", r.tokens},
@@ -91,7 +100,9 @@ inline OrderedJson bench_json(const BenchResult& r, double copy) {
   if (r.test == "step") json["position"] = r.position;
   if (r.bytes > 0) {
     json["gb_per_second"] = r.gigabytes_per_second();
-    json["percent_of_copy"] = 100 * r.gigabytes_per_second() / copy;
+    json["percent_of_copy"] = 100 * r.gigabytes_per_second() / roofs.copy;
+    json["mbu_percent"] = nullptr;
+    if (roofs.peak > 0) json["mbu_percent"] = 100 * r.gigabytes_per_second() / roofs.peak;
   }
   json["joules_per_token"] = nullptr;
   json["watts"] = nullptr;

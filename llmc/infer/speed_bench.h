@@ -6,8 +6,8 @@
 //             good, because the cache that a step reads grows with the position
 //
 // A step must read all weights once and the cache of every sequence. The bytes of that, divided by
-// the time, are its GB/s; its share of the bandwidth of a copy in the same process is the memory
-// bandwidth utilisation.
+// the time, are its GB/s. They are compared with a copy in the same process and, on a GPU, with the
+// peak of its memory: the memory bandwidth utilisation (MBU).
 //
 // On a GPU, each test is then repeated for half a second to measure its energy. On the host, and
 // without NVML, energy is not measured.
@@ -241,7 +241,8 @@ void bench(const InferConfig& settings) {
   const Gpt2Config config =
       from_huggingface(read_pretrained_config(settings.model), settings.model);
   Stream stream;
-  const double copy = copy_gigabytes_per_second(stream);
+  const DeviceProperties device = device_properties();
+  const BenchRoofs roofs = {copy_gigabytes_per_second(stream), 1e-9 * device.memory_bandwidth};
   const std::unique_ptr<Nvml> nvml = open_nvml();
   std::vector<BenchResult> results;
   for (const std::int64_t batch : whole_numbers(settings.batches)) {
@@ -251,11 +252,13 @@ void bench(const InferConfig& settings) {
   OrderedJson json = {{"model", settings.model},
                       {"dtype", dtype_name(settings.dtype)},
                       {"kv_dtype", dtype_name(settings.kv_dtype)},
-                      {"device", device_properties().name},
-                      {"copy_gb_per_second", copy},
+                      {"device", device.name},
+                      {"copy_gb_per_second", roofs.copy},
+                      {"peak_gb_per_second", nullptr},
                       {"results", OrderedJson::array()}};
-  for (const BenchResult& result : results) json["results"].push_back(bench_json(result, copy));
-  print_text(bench_table(results, copy, settings.format) + json.dump() + "\n");
+  if (roofs.peak > 0) json["peak_gb_per_second"] = roofs.peak;
+  for (const BenchResult& result : results) json["results"].push_back(bench_json(result, roofs));
+  print_text(bench_table(results, roofs, settings.format) + json.dump() + "\n");
 }
 
 }  // namespace llmc

@@ -16,6 +16,7 @@ struct DeviceProperties {
   int processors = 0;                              // streaming multiprocessors
   double clock_hz = 0;                             // highest clock of the multiprocessors
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
+  double memory_bandwidth = 0;                     // bytes/s, from clock and bus width
   std::int64_t l2_bytes = 0;                       // cache that all multiprocessors share
 };
 
@@ -52,9 +53,11 @@ inline DeviceProperties device_properties() {
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   cudaDeviceProp cuda_properties{};
   check_cuda(cudaGetDeviceProperties(&cuda_properties, device), "cudaGetDeviceProperties");
-  int kilohertz = 0;
-  check_cuda(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device),
-             "cudaDeviceGetAttribute");
+  const auto attribute = [device](cudaDeviceAttr name) {
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, name, device), "cudaDeviceGetAttribute");
+    return value;
+  };
   std::size_t free_bytes = 0, total_bytes = 0;
   check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   DeviceProperties properties;
@@ -62,9 +65,12 @@ inline DeviceProperties device_properties() {
   properties.compute_major = cuda_properties.major;
   properties.compute_minor = cuda_properties.minor;
   properties.processors = cuda_properties.multiProcessorCount;
-  properties.clock_hz = 1e3 * kilohertz;
+  properties.clock_hz = 1e3 * attribute(cudaDevAttrClockRate);
   properties.total_memory = static_cast<std::int64_t>(total_bytes);
   properties.free_memory = static_cast<std::int64_t>(free_bytes);
+  // Two transfers per clock, in all kinds of memory that CUDA's GPUs have.
+  properties.memory_bandwidth =
+      2e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
   properties.l2_bytes = cuda_properties.l2CacheSize;
   return properties;
 }

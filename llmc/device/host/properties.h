@@ -19,6 +19,7 @@ struct DeviceProperties {
   int processors = 0;  // cores
   double clock_hz = 0;
   std::int64_t total_memory = 0, free_memory = 0;  // bytes
+  double memory_bandwidth = 0;                     // bytes/s; 0: unknown
   std::int64_t l2_bytes = 0;                       // L3 cache, shared by all cores; 0: unknown
 };
 
