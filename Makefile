@@ -7,6 +7,7 @@ DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setu
 CUDA ?= auto## auto builds for CUDA if nvcc is found; 0 builds only for the host
 CUDA_HOME ?=## CUDA toolkit to use; if empty, nvcc from PATH, then /usr/local/cuda
 CUDA_ARCH ?=## GPU architectures, such as "80 90a"; if empty, those of the GPUs present, or PTX80 (PTX, compiled by the driver at the first start)
+CUDA_OPTIMIZE ?= -O1## optimisation of the host code in CUDA programs; kernels have -O3, which only -Xcicc lowers
 HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no oneDNN
 HOST_ARCH ?= -march=native## flag for the instruction set of the host build
 SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in a separate folder
@@ -139,7 +140,7 @@ TEST_NVCC_OPT := $(if $(filter PTX%,$(TEST_ARCHS)),-O0 -Xcicc -O0,-O2)
 code_for = $(if $(filter PTX%,$(1)),compute_$(1:PTX%=%),$(if $(filter %+PTX,$(1)),[compute_$(1:+PTX=)$(,)sm_$(1:+PTX=)],sm_$(1)))
 gencode  = $(foreach a,$(1),-gencode arch=compute_$(patsubst PTX%,%,$(a:+PTX=)),code=$(call code_for,$(a)))
 # Without CXX=, nvcc chooses the host compiler, or NVCC_CCBIN does.
-# -O1 is for host code, which reads and writes files; kernels are at -O3 unless they never run.
+# Host code of the CUDA programs reads and writes files: -O1 (CUDA_OPTIMIZE) is enough for it.
 # 20050: nvcc ignores `inline` on a kernel; with g++ it makes a proper inline function.
 NVCC_CXX  := $(NVCC) $(if $(filter-out default,$(origin CXX)),-ccbin $(CXX)) -std=c++20 \
              -Xcompiler=-Wall -diag-suppress 20050 --expt-relaxed-constexpr --threads 2 $(INCLUDES)
@@ -243,7 +244,7 @@ endef
 $(HOST)/commands: FORCE
 	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(TEST_CALLER_OPTIMIZE) $(HOST_LIBS) $(MPI_FLAGS) $(MPI_LIBS) $(shell $(CXX) -dumpfullversion))
 $(CUDA_OUT)/commands: FORCE
-	$(call record,$(NVCC_CXX) $(ARCHS) $(CUDA_LIBS) $(MPI_FLAGS) $(MPI_LIBS) $(NCCL_FLAGS) $(NCCL_LIBS))
+	$(call record,$(NVCC_CXX) $(CUDA_OPTIMIZE) $(ARCHS) $(CUDA_LIBS) $(MPI_FLAGS) $(MPI_LIBS) $(NCCL_FLAGS) $(NCCL_LIBS))
 $(CUDA_OUT)/test-commands: FORCE
 	$(call record,$(NVCC_CXX) $(TEST_NVCC_OPT) $(TEST_ARCHS) $(CUDA_LIBS))
 
@@ -300,7 +301,7 @@ $(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
-	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(CUDA_LIBS) $(rank_libs)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(CUDA_LIBS) $(rank_libs)
 
 $(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
@@ -323,7 +324,7 @@ $(HOST)/bench_%: dev/bench.cu build/ops/%.h $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
 $(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
@@ -339,7 +340,7 @@ $(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) -O1 $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
 
 # A group is one file that includes its members, each in a namespace of its own. The headers that
 # they include come first, outside these namespaces.
