@@ -52,8 +52,8 @@ def test_a_file_of_prompts_gives_each_prompt_its_own_result(program):
 
 def resident_bytes(pid):
     status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
-    return 1024 * int(found[1]) if found else None  # a process that has ended has none
+    field = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    return 1024 * int(field[1]) if field else None  # a process that has ended has none
 
 
 def test_a_long_file_of_prompts_takes_steady_memory_and_equals_each_prompt_alone(program):
