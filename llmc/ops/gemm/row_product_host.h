@@ -84,11 +84,14 @@ void multiply_few_rows(const RowProductCall<T, TO, KV>& call) {
   });
 }
 
-// inp as panels (K, kTileRows) of kTileRows rows each; missing rows are 0.
+// inp as panels of kTileRows rows each, of which missing ones are 0. A panel is (lanes, depth,
+// kTileRows), where step i of lane l is k = i * lanes + l; steps beyond K are 0. depth is K /
+// lanes, rounded up.
 template <class T, class TO, class KV>
-const float* pack_rows(const RowProductCall<T, TO, KV>& call) {
-  const std::int64_t K = call.K, panels = ceil_div(call.M, kTileRows);
-  float* const packed = Scratch::at_least(Scratch::of_this_thread().rows, panels * kTileRows * K);
+const float* pack_rows(const RowProductCall<T, TO, KV>& call, std::int64_t lanes = 1) {
+  const std::int64_t K = call.K, depth = ceil_div(K, lanes), panels = ceil_div(call.M, kTileRows);
+  const std::int64_t panel_floats = lanes * depth * kTileRows;
+  float* const packed = Scratch::at_least(Scratch::of_this_thread().rows, panels * panel_floats);
   run_pieces(panels, [&](std::int64_t i) {
     float* const rows = Scratch::at_least(Scratch::of_this_thread().sums, kTileRows * K);
     const std::int64_t first = i * kTileRows;
@@ -99,9 +102,10 @@ const float* pack_rows(const RowProductCall<T, TO, KV>& call) {
         std::fill_n(rows + r * K, K, 0.0f);
       }
     }
-    float* out = packed + first * K;
-    for (std::int64_t k = 0; k < K; ++k) {
-      for (int r = 0; r < kTileRows; ++r) *out++ = rows[r * K + k];
+    float* out = packed + i * panel_floats;
+    for (std::int64_t step = 0; step < lanes * depth; ++step) {
+      const std::int64_t k = step % depth * lanes + step / depth;
+      for (int r = 0; r < kTileRows; ++r) *out++ = k < K ? rows[r * K + k] : 0.0f;
     }
   });
   return packed;
@@ -144,7 +148,7 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
 
 // A piece is some rows of the weight.
 template <class T, class TO, class KV>
-void multiply_logits(const RowProductCall<T, TO, KV>& call) {
+void multiply_few_logits(const RowProductCall<T, TO, KV>& call) {
   constexpr std::int64_t kColumns = 64;
   const float* const rows = read_rows(call);
   run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
@@ -164,10 +168,37 @@ void multiply_logits(const RowProductCall<T, TO, KV>& call) {
   });
 }
 
+// The same for many rows: the packed rows of the weight stay in the L2 cache.
+template <class T, class TO, class KV>
+void multiply_many_logits(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kColumns = 2 * kTileWidth;
+  const std::int64_t depth = lane_depth(call.K), lane_steps = kLanes * depth;
+  const float* const rows = pack_rows(call, kLanes);
+  run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
+    const std::int64_t column = i * kColumns, n = std::min(kColumns, call.N - column);
+    Scratch& scratch = Scratch::of_this_thread();
+    float* const weights = Scratch::at_least(scratch.weights, kColumns * lane_steps);
+    float* const sums = Scratch::at_least(scratch.sums, kLanes / 2 * kTileRows * kTileWidth);
+    for (std::int64_t j = 0; j < n; j += kTileWidth) {
+      pack_lanes(weights + j * lane_steps, call.weight + (column + j) * call.K, call.K, n - j);
+    }
+    for (std::int64_t r = 0; r < call.M; r += kTileRows) {
+      for (std::int64_t j = 0; j < n; j += kTileWidth) {
+        multiply_lanes(call.out + r * call.out_stride + column + j, call.out_stride,
+                       std::min<std::int64_t>(kTileRows, call.M - r),
+                       std::min<std::int64_t>(kTileWidth, n - j), rows + r * lane_steps,
+                       weights + j * lane_steps, depth, sums);
+      }
+    }
+  });
+}
+
 template <class T, class TO, class KV>
 void multiply(const RowProductCall<T, TO, KV>& call) {
   if constexpr (std::is_same_v<TO, float>) {
-    if (call.epilogue == RowEpilogue::logits) return multiply_logits(call);
+    if (call.epilogue == RowEpilogue::logits) {
+      return call.M <= kMaxFewRows ? multiply_few_logits(call) : multiply_many_logits(call);
+    }
   }
   call.M <= kMaxFewRows ? multiply_few_rows(call) : multiply_many_rows(call);
 }
