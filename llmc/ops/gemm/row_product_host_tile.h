@@ -224,7 +224,10 @@ template <class T>
     for (std::int64_t k = 0; k < depth * kLanes; k += 8) {
       Floats<8> rows[8], columns[8];
       for (int j = 0; j < 8; ++j) {
-        if (k < K && column + j < count) rows[j] = load_floats<8>(w + (column + j) * K + k);
+        if (k >= K || column + j >= count) continue;
+        const T* const row = w + (column + j) * K + k;
+        __builtin_prefetch(row + 8 * K);
+        rows[j] = load_floats<8>(row);
       }
       transpose(columns, rows);
       for (int j = 0; j < 8; ++j) {
