@@ -9,6 +9,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/ops/gemm/gemm_host_scratch.h"
 #include "llmc/ops/gemm/row_product_call.h"
 #include "llmc/ops/gemm/row_product_host_tile.h"
 
@@ -16,22 +17,6 @@ namespace llmc::host_rows {
 
 // Up to this many rows, the time is that of reading the weights once.
 inline constexpr std::int64_t kMaxFewRows = 16;
-
-// Memory of a thread, kept between products.
-struct Scratch {
-  std::vector<float> rows, partials, weights, sums;
-  static Scratch& of_this_thread() {
-    static thread_local Scratch scratch;
-    return scratch;
-  }
-  static float* at_least(std::vector<float>& memory, std::int64_t floats) {
-    constexpr std::int64_t kAlignment = 16;  // a cache line
-    const auto size = static_cast<std::size_t>(floats + kAlignment);
-    if (memory.size() < size) memory.resize(size);
-    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-    return memory.data() + (64 - address % 64) % 64 / sizeof(float);
-  }
-};
 
 template <class F>
 void run_pieces(std::int64_t count, const F& piece) {
@@ -42,7 +27,7 @@ void run_pieces(std::int64_t count, const F& piece) {
 template <class T, class TO, class KV>
 const float* read_rows(const RowProductCall<T, TO, KV>& call) {
   constexpr std::int64_t kParallelRows = 16;
-  float* const rows = Scratch::at_least(Scratch::of_this_thread().rows, call.M * call.K);
+  float* const rows = at_least(ProductScratch::of_this_thread().a, call.M * call.K);
   const auto read = [&](std::int64_t r) { read_row(rows + r * call.K, call, r); };
   if (call.M >= kParallelRows) {
     run_pieces(call.M, read);
@@ -63,7 +48,7 @@ void multiply_few_rows(const RowProductCall<T, TO, KV>& call) {
   const std::int64_t stride = round_up(call.N, 16);
   const float* const rows = read_rows(call);
   float* const partials =
-      Scratch::at_least(Scratch::of_this_thread().partials, slices * call.M * stride);
+      at_least(ProductScratch::of_this_thread().partials, slices * call.M * stride);
   std::vector<std::atomic<std::int64_t>> arrivals(static_cast<std::size_t>(ranges));
   run_pieces(slices * ranges, [&](std::int64_t i) {
     const std::int64_t slice = i % slices, range = i / slices;
@@ -91,9 +76,9 @@ template <class T, class TO, class KV>
 const float* pack_rows(const RowProductCall<T, TO, KV>& call, std::int64_t lanes = 1) {
   const std::int64_t K = call.K, depth = ceil_div(K, lanes), panels = ceil_div(call.M, kTileRows);
   const std::int64_t panel_floats = lanes * depth * kTileRows;
-  float* const packed = Scratch::at_least(Scratch::of_this_thread().rows, panels * panel_floats);
+  float* const packed = at_least(ProductScratch::of_this_thread().a, panels * panel_floats);
   run_pieces(panels, [&](std::int64_t i) {
-    float* const rows = Scratch::at_least(Scratch::of_this_thread().sums, kTileRows * K);
+    float* const rows = at_least(ProductScratch::of_this_thread().sums, kTileRows * K);
     const std::int64_t first = i * kTileRows;
     for (int r = 0; r < kTileRows; ++r) {
       if (first + r < call.M) {
@@ -125,9 +110,9 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
     const std::int64_t first_panel = i / ranges * block_panels, column = i % ranges * columns;
     const std::int64_t end_panel = std::min(panels, first_panel + block_panels);
     const std::int64_t n = std::min(columns, call.N - column);
-    Scratch& scratch = Scratch::of_this_thread();
-    float* const weights = Scratch::at_least(scratch.weights, kSliceDepth * columns);
-    float* const sums = Scratch::at_least(scratch.sums, block_panels * kTileRows * columns);
+    ProductScratch& scratch = ProductScratch::of_this_thread();
+    float* const weights = at_least(scratch.b, kSliceDepth * columns);
+    float* const sums = at_least(scratch.sums, block_panels * kTileRows * columns);
     for (std::int64_t k = 0; k < call.K; k += kSliceDepth) {
       const std::int64_t depth = std::min(kSliceDepth, call.K - k);
       pack_weights(weights, call.weight + k * call.N + column, call.N, depth, n);
@@ -176,9 +161,9 @@ void multiply_many_logits(const RowProductCall<T, TO, KV>& call) {
   const float* const rows = pack_rows(call, kLanes);
   run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
     const std::int64_t column = i * kColumns, n = std::min(kColumns, call.N - column);
-    Scratch& scratch = Scratch::of_this_thread();
-    float* const weights = Scratch::at_least(scratch.weights, kColumns * lane_steps);
-    float* const sums = Scratch::at_least(scratch.sums, kLanes / 2 * kTileRows * kTileWidth);
+    ProductScratch& scratch = ProductScratch::of_this_thread();
+    float* const weights = at_least(scratch.b, kColumns * lane_steps);
+    float* const sums = at_least(scratch.sums, kLanes / 2 * kTileRows * kTileWidth);
     for (std::int64_t j = 0; j < n; j += kTileWidth) {
       pack_lanes(weights + j * lane_steps, call.weight + (column + j) * call.K, call.K, n - j);
     }
