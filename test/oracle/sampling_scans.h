@@ -134,7 +134,7 @@ __global__ __launch_bounds__(1024) void scan_and_draw_kernel(std::int32_t* drawn
   SharedMemory shared;
   const sampling::BlockMemory memory{shared.take<float>(kBlockScratch),
                                      shared.take<float>(sampling::kSegments),
-                                     shared.take<float>(sampling::kGroups)};
+                                     shared.take<float>(sampling::kGroups), nullptr};
   const std::int64_t columns = round_up(V, sampling::kRowAlignment);
   ScannedRow scan{work, work + columns, columns, memory};
   for_each_vector(columns, [&](std::int64_t c) {

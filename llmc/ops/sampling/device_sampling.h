@@ -83,7 +83,6 @@ struct BiasPointers {
 // Draws a token from the logits of the work row. Returns it to thread 0, or -1 if no token has a
 // probability above 0.
 __device__ __forceinline__ std::int32_t draw_filtered(WorkRow& row, const SlotSampling& s,
-                                                      std::int32_t position,
                                                       const BlockMemory& memory) {
   float max = max_logit(row, memory);
   if (!(max > -kInfinity && max < kInfinity)) return -1;
@@ -101,9 +100,7 @@ __device__ __forceinline__ std::int32_t draw_filtered(WorkRow& row, const SlotSa
   if (!has_weights || s.typical < 1 || s.temperature != 1) {
     compute_weights(row, max, s.temperature, memory);
   }
-  const PhiloxBits bits = random_bits(s.seed, RandomPurpose::sampling, 0, s.sample,
-                                      static_cast<std::uint64_t>(position));
-  return draw(row.weights, row.columns, uniform_from_bits(bits.words[0]), memory);
+  return draw(row.weights(), row.columns(), memory.kept[kKeptUniform], memory);
 }
 
 // Chooses the next token of a slot. Returns it to thread 0, or -1 if that is impossible.
@@ -124,18 +121,22 @@ __device__ __forceinline__ std::int32_t next_token(WorkRow& row, const float* ra
     add_penalties(row, V, history + length - seen, seen,
                   {s.repeat_penalty, s.presence_penalty, s.frequency_penalty});
   }
-  if (s.temperature > 0) return draw_filtered(row, s, position + 1, memory);
+  if (s.temperature > 0) return draw_filtered(row, s, memory);
   const float max = max_logit(row, memory);
   if (!(max > -kInfinity && max < kInfinity)) return -1;
   return best_token(row, max, memory);
 }
 
-// Records the drawn token of slot b, by one thread.
-__device__ __forceinline__ void record_token(const SlotPointers& state, std::int64_t b,
+// Records the drawn token of slot b, or that there is none, by one thread.
+__device__ __forceinline__ void record_token(const SlotPointers& state, int b,
                                              const SlotSampling& s, std::int32_t token,
                                              float log_probability) {
-  const std::int32_t position = state.position[b] + 1;
   state.drawn[b] = token;
+  if (token < 0) {
+    state.finish[b] = static_cast<std::int32_t>(SlotFinish::not_finite);
+    return;
+  }
+  const std::int32_t position = state.position[b] + 1;
   state.log_probability[b] = log_probability;
   const bool is_stop = token == s.stop_token;
   const bool is_last = position >= s.last_position || position + 1 >= state.T_max;
@@ -167,15 +168,15 @@ __global__ __launch_bounds__(sampling::kMaxThreads) void sample_next_tokens_kern
     const std::int32_t* slot, const SlotSampling* options, sampling::BiasPointers bias,
     std::int64_t rows, float* scratch) {
   SharedMemory shared;
-  const sampling::BlockMemory memory{shared.take<float>(kBlockScratch),
-                                     shared.take<float>(sampling::kSegments),
-                                     shared.take<float>(sampling::kGroups)};
+  const sampling::BlockMemory memory{
+      shared.take<float>(kBlockScratch), shared.take<float>(sampling::kSegments),
+      shared.take<float>(sampling::kGroups), shared.take<float>(sampling::kKept)};
   allow_next_launch();
   wait_for_previous_launch();
-  const std::int64_t r = block_x();
+  const int r = static_cast<int>(block_x());
   if (r == 0) sampling::clear_other_slots(state, slot, rows);
   if (r >= rows) return;
-  const std::int64_t b = slot == nullptr ? r : slot[r];
+  const int b = slot == nullptr ? r : slot[r];
   if (b < 0 || b >= state.B) return;
   const bool is_active = state.finish[b] == static_cast<std::int32_t>(SlotFinish::active);
   const std::int32_t position = state.position[b];
@@ -184,23 +185,29 @@ __global__ __launch_bounds__(sampling::kMaxThreads) void sample_next_tokens_kern
     if (thread_index() == 0) state.drawn[b] = -1;
     return;
   }
-  const SlotSampling s = options[b];
-  const float* raw = logits + r * columns;
-  const sampling::RowStatistics statistics = sampling::row_statistics(raw, V, memory);
+  const sampling::RowStatistics statistics =
+      sampling::row_statistics(logits + r * columns, V, memory);
+  if (thread_index() == 0) {
+    const PhiloxBits bits =
+        random_bits(options[b].seed, RandomPurpose::sampling, 0, options[b].sample,
+                    static_cast<std::uint64_t>(position + 1));
+    memory.kept[sampling::kKeptMax] = statistics.max;
+    memory.kept[sampling::kKeptSum] = statistics.sum;
+    memory.kept[sampling::kKeptUniform] = uniform_from_bits(bits.words[0]);
+  }
   std::int32_t token = -1;
   if (statistics.sum > 0) {
     sampling::WorkRow work(scratch + r * sampling::WorkRow::size(V), V);
-    token = sampling::next_token(work, raw, V, statistics.best, s, state.history + b * state.T_max,
-                                 position, bias, memory);
+    token = sampling::next_token(work, logits + r * columns, V, statistics.best, options[b],
+                                 state.history + b * state.T_max, position, bias, memory);
   }
   if (thread_index() != 0) return;
-  if (token < 0) {
-    state.finish[b] = static_cast<std::int32_t>(SlotFinish::not_finite);
-    state.drawn[b] = -1;
-    return;
-  }
-  const float log_probability = raw[token] - statistics.max - std::log(statistics.sum);
-  sampling::record_token(state, b, s, token, log_probability);
+  const float* const row = logits + block_x() * columns;
+  const float log_probability = token < 0 ? 0.0f
+                                          : row[token] - memory.kept[sampling::kKeptMax] -
+                                                std::log(memory.kept[sampling::kKeptSum]);
+  const int drawn_slot = slot == nullptr ? static_cast<int>(block_x()) : slot[block_x()];
+  sampling::record_token(state, drawn_slot, options[drawn_slot], token, log_probability);
 }
 
 // Number of floats of scratch memory for sample_next_tokens.

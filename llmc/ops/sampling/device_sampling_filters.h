@@ -10,11 +10,11 @@ namespace llmc::sampling {
 
 // Copies V raw logits.
 __device__ __forceinline__ void copy_logits(const WorkRow& row, const float* raw, std::int64_t V) {
-  for_each_vector(row.columns, [&](std::int64_t c) {
+  for_each_vector(row.columns(), [&](int c) {
     const std::int64_t count = V - c;
     const Vector x = load_floats_up_to<kVector>(raw + c, count);
     const int last = count < kVector ? static_cast<int>(count) - 1 : kVector - 1;
-    store_floats(row.logits + c, keep_range(x, 0, last, -kInfinity));
+    store_floats(row.logits() + c, keep_range(x, 0, last, -kInfinity));
   });
   block_barrier();
 }
@@ -25,7 +25,7 @@ __device__ __forceinline__ void add_bias(const WorkRow& row, std::int64_t V,
                                          std::int64_t n) {
   const int threads = cooperating_threads(block_size());
   for (std::int64_t i = thread_index(); i < n; i += threads) {
-    if (ids[i] >= 0 && ids[i] < V) row.logits[ids[i]] += values[i];
+    if (ids[i] >= 0 && ids[i] < V) row.logits()[ids[i]] += values[i];
   }
   block_barrier();
 }
@@ -45,25 +45,25 @@ __device__ __forceinline__ void add_penalties(const WorkRow& row, std::int64_t V
     for (std::int64_t j = 0; j < i; ++j) before += seen[j] == id ? 1 : 0;
     if (before > 0 || id < 0 || id >= V) continue;  // only the first occurrence is counted
     for (std::int64_t j = i; j < n; ++j) count += seen[j] == id ? 1 : 0;
-    float x = row.logits[id];
+    float x = row.logits()[id];
     x = x > 0 ? x / penalties.repeat : x * penalties.repeat;
     x -= static_cast<float>(count) * penalties.frequency + penalties.presence;
-    row.logits[id] = x;
+    row.logits()[id] = x;
   }
   block_barrier();
 }
 
 __device__ __forceinline__ float max_logit(const WorkRow& row, const BlockMemory& memory) {
-  return row.max(memory, [&](std::int64_t c) { return load_floats<kVector>(row.logits + c); });
+  return row.max(memory, [&](int c) { return load_floats<kVector>(row.logits() + c); });
 }
 
 // The lowest id with the highest logit, before filters.
 __device__ __forceinline__ std::int32_t best_token(const WorkRow& row, float max,
                                                    const BlockMemory& memory) {
-  std::int64_t best = row.columns;
-  for_each_vector(row.columns, [&](std::int64_t c) {
-    if (best < row.columns || max_of(load_floats<kVector>(row.logits + c)) != max) return;
-    for (best = c; row.logits[best] != max;) ++best;
+  std::int64_t best = row.columns();
+  for_each_vector(row.columns(), [&](int c) {
+    if (best < row.columns() || max_of(load_floats<kVector>(row.logits() + c)) != max) return;
+    for (best = c; row.logits()[best] != max;) ++best;
   });
   return static_cast<std::int32_t>(-block_max(-static_cast<float>(best), memory.reduction));
 }
@@ -71,10 +71,10 @@ __device__ __forceinline__ std::int32_t best_token(const WorkRow& row, float max
 // Writes weights exp((logit - max) / temperature). Returns their sum.
 __device__ __forceinline__ float compute_weights(const WorkRow& row, float max, float temperature,
                                                  const BlockMemory& memory) {
-  const float sum = row.sum(memory, [&](std::int64_t c) {
-    const Vector distance = load_floats<kVector>(row.logits + c) - max;
+  const float sum = row.sum(memory, [&](int c) {
+    const Vector distance = load_floats<kVector>(row.logits() + c) - max;
     const Vector weights = accurate_exp(distance / Vector(temperature));
-    store_floats(row.weights + c, weights);
+    store_floats(row.weights() + c, weights);
     return weights;
   });
   block_barrier();
@@ -82,7 +82,7 @@ __device__ __forceinline__ float compute_weights(const WorkRow& row, float max, 
 }
 
 __device__ __forceinline__ float weight_sum(const WorkRow& row, const BlockMemory& memory) {
-  return row.sum(memory, [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); });
+  return row.sum(memory, [&](int c) { return load_floats<kVector>(row.weights() + c); });
 }
 
 // ---- filters -------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ __device__ __forceinline__ void keep_top_k(WorkRow& row, std::int32_t k, float m
                                            const BlockMemory& memory) {
   keep_prefix<true>(
       row, false, max, static_cast<float>(k), memory,
-      [&](std::int64_t c) { return load_floats<kVector>(row.logits + c); },
+      [&](int c) { return load_floats<kVector>(row.logits() + c); },
       [](std::int64_t) { return Vector(1.0f); });
 }
 
@@ -102,8 +102,8 @@ __device__ __forceinline__ void keep_top_p(WorkRow& row, float p, float max, flo
                                            const BlockMemory& memory) {
   keep_prefix<false>(
       row, true, max, std::fmax(p * sum, 1e-30f), memory,
-      [&](std::int64_t c) { return load_floats<kVector>(row.logits + c); },
-      [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); });
+      [&](int c) { return load_floats<kVector>(row.logits() + c); },
+      [&](int c) { return load_floats<kVector>(row.weights() + c); });
 }
 
 // Keeps the tokens whose -log(probability) is nearest to the entropy, until their probability
@@ -113,25 +113,24 @@ __device__ __forceinline__ void keep_typical(WorkRow& row, float p, float max, f
                                              const BlockMemory& memory) {
   // Entropy = log(sum) + mean distance, where distance = max - logit. A surprise is log(sum) +
   // distance, so log(sum) cancels. The limit turns 0 * infinity of dropped tokens into 0.
-  const float weighted = row.sum(memory, [&](std::int64_t c) {
-    const Vector below = load_floats<kVector>(row.logits + c) - max;
-    return load_floats<kVector>(row.weights + c) * max_elements(below, Vector(-1e4f));
+  const float weighted = row.sum(memory, [&](int c) {
+    const Vector below = load_floats<kVector>(row.logits() + c) - max;
+    return load_floats<kVector>(row.weights() + c) * max_elements(below, Vector(-1e4f));
   });
   const float mean = weighted / sum;
-  const auto value = [&](std::int64_t c) {
-    const Vector excess = load_floats<kVector>(row.logits + c) - max - mean;
+  const auto value = [&](int c) {
+    const Vector excess = load_floats<kVector>(row.logits() + c) - max - mean;
     return at_least(excess, 0.0f, Vector() - excess, excess);
   };
   keep_prefix<false>(row, true, row.max(memory, value), std::fmax(p * sum, 1e-30f), memory, value,
-                     [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); });
+                     [&](int c) { return load_floats<kVector>(row.weights() + c); });
 }
 
 // Keeps the tokens whose probability is at least p times the highest one.
 __device__ __forceinline__ void keep_min_p(WorkRow& row, float p, const BlockMemory& memory) {
-  const auto weights = [&](std::int64_t c) { return load_floats<kVector>(row.weights + c); };
+  const auto weights = [&](int c) { return load_floats<kVector>(row.weights() + c); };
   const float least = p * row.max(memory, weights);
-  row.drop_others(
-      true, [&](std::int64_t c) { return at_least(weights(c), least, Vector(1.0f), Vector()); });
+  row.drop_others(true, [&](int c) { return at_least(weights(c), least, Vector(1.0f), Vector()); });
 }
 
 }  // namespace llmc::sampling

@@ -26,10 +26,17 @@ struct BlockMemory {
   float* reduction;  // kBlockScratch, for collectives
   float* segments;   // kSegments: sums of weights
   float* groups;     // kGroups: sums of segments
+  float* kept;       // kKept: numbers that are used at the end; a GPU has too few registers
 };
+enum KeptNumber { kKeptMax, kKeptSum, kKeptUniform, kKept };
 
 inline std::size_t block_memory_bytes() {
-  return SharedLayout().add<float>(kBlockScratch).add<float>(kSegments).add<float>(kGroups).bytes();
+  return SharedLayout()
+      .add<float>(kBlockScratch)
+      .add<float>(kSegments)
+      .add<float>(kGroups)
+      .add<float>(kKept)
+      .bytes();
 }
 
 // x where condition(value) holds in the same element, else `other`. `condition` gets registers.
@@ -55,9 +62,8 @@ __device__ __forceinline__ Vector equal(const Vector& value, float to, const Vec
 // Calls f(c) for the first column of each vector of the calling thread, ascending.
 template <class F>
 __device__ __forceinline__ void for_each_vector(std::int64_t columns, F&& f) {
-  const std::int64_t stride =
-      static_cast<std::int64_t>(cooperating_threads(block_size())) * kVector;
-  for (std::int64_t c = thread_index() * kVector; c < columns; c += stride) f(c);
+  const int stride = cooperating_threads(block_size()) * kVector;
+  for (int c = thread_index() * kVector; c < columns; c += stride) f(c);
 }
 
 // The greatest of one thread's numbers, which come in vectors.
@@ -132,7 +138,7 @@ __device__ __forceinline__ RowStatistics row_statistics(const float* row, std::i
                                                         const BlockMemory& memory) {
   ThreadStatistics statistics;
   const std::int64_t whole = V / kVector * kVector;
-  for_each_vector(whole, [&](std::int64_t c) { statistics.add(load_floats<kVector>(row + c), c); });
+  for_each_vector(whole, [&](int c) { statistics.add(load_floats<kVector>(row + c), c); });
   if (thread_index() == 0 && whole < V) {
     const int count = static_cast<int>(V - whole);
     const Vector last = to_floats(load_up_to<kVector>(row + whole, count));

@@ -34,9 +34,9 @@ struct Bracket {
   __device__ __forceinline__ bool is_one_value() const { return high - low == 1; }
 };
 
-// Thresholds of a pass. On a GPU, the sums of a fourth one would not fit into the registers of a
-// block of 1024 threads.
-inline constexpr int kThresholds = kOneThreadBlocks ? 4 : 3;
+// Thresholds of a pass. On a GPU, the sums of more would not fit into the registers of a block of
+// 1024 threads.
+inline constexpr int kThresholds = kOneThreadBlocks ? 4 : 2;
 
 // One pass over the row. lowest and highest are those of the values in the bracket.
 struct SearchPass {
@@ -53,11 +53,10 @@ __device__ __forceinline__ void choose_thresholds(SearchPass& pass, const Bracke
   const float low = from_order_key(bracket.low), high = from_order_key(bracket.high - 1);
   if (low == kLowest) {
     // Values are logits: the prefix rarely ends more than 12 below the highest one.
-    constexpr float kGrowth = kThresholds == 4 ? 2 : 4;
-    float step = 3;
+    float step = kThresholds == 4 ? 3 : 8;
     for (int i = 0; i < index; ++i) step *= 8;
     pass.threshold[0] = index == 0 ? kLowest : middle;
-    for (int k = 1; k < kThresholds; ++k, step *= kGrowth) pass.threshold[k] = max_value - step;
+    for (int k = 1; k < kThresholds; ++k, step *= 2) pass.threshold[k] = max_value - step;
   } else if (width < 1u << 25) {  // a factor of at most 16
     for (int k = 0; k < kThresholds; ++k) {
       const std::uint64_t part = static_cast<std::uint64_t>(width) * (k + 1) / (kThresholds + 1);
@@ -83,7 +82,7 @@ __device__ __forceinline__ void compute_pass(SearchPass& pass, WorkRow& row, flo
   int part_index = 0, kept = 0;
   for (int j = 0; j < row.count(); ++j) {
     const int i = row.vector(j);
-    const std::int64_t c = row.column(i);
+    const int c = row.column(i);
     const Vector v = value(c);
     if (shortens && max_of(v) < low) {
       row.drop(i);
@@ -156,22 +155,20 @@ __device__ __forceinline__ void keep_prefix(WorkRow& row, bool has_weights, floa
     for (int k = 0; kCounts && k < kThresholds; ++k) is_exact = is_exact || pass.mass[k] == target;
   }
   const float last = from_order_key(bracket.low);
-  const auto equal_below = [&](std::int64_t c, std::int64_t bound, const Vector& x) {
+  const auto equal_below = [&](int c, std::int64_t bound, const Vector& x) {
     const std::int64_t count = bound - c;
     const int end = count < kVector ? static_cast<int>(count) : kVector;
     return keep_range(equal(value(c), last, x, zero), 0, end - 1, 0.0f);
   };
-  std::int64_t bound = row.columns;  // ids from here on are dropped if their value is `last`
-  const float ties = is_exact ? 0.0f : row.sum(memory, [&](std::int64_t c) {
-    return equal_below(c, bound, Vector(1.0f));
-  });
+  std::int64_t bound = row.columns();  // ids from here on are dropped if their value is `last`
+  const float ties =
+      is_exact ? 0.0f : row.sum(memory, [&](int c) { return equal_below(c, bound, Vector(1.0f)); });
   for (std::int64_t first = 0; ties > 1 && bound - first > 1;) {
     const std::int64_t middle = first + (bound - first) / 2;
-    const float part =
-        row.sum(memory, [&](std::int64_t c) { return equal_below(c, middle, mass(c)); });
+    const float part = row.sum(memory, [&](int c) { return equal_below(c, middle, mass(c)); });
     (bracket.above + part >= target ? bound : first) = middle;
   }
-  row.drop_others(has_weights, [&](std::int64_t c) {
+  row.drop_others(has_weights, [&](int c) {
     const Vector v = value(c), one(1.0f);
     const Vector greater = at_least(v, last, one, zero) - equal(v, last, one, zero);
     return greater + equal_below(c, bound, one);

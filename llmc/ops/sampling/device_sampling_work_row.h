@@ -25,36 +25,32 @@ class WorkRow {
   }
 
   __device__ __forceinline__ WorkRow(float* memory, std::int64_t V)
-      : columns(round_up(V, kRowAlignment)),
-        logits(memory),
-        weights(memory + columns),
-        list_(memory + 2 * columns),
-        threads_(cooperating_threads(block_size())),
-        thread_(threads_ == 1 ? 0 : thread_index()),
-        count_((static_cast<int>(columns / kVector) - thread_ + threads_ - 1) / threads_) {}
+      : memory_(memory), columns_(static_cast<int>(round_up(V, kRowAlignment))) {
+    count_ = (columns_ / kVector - thread() + threads() - 1) / threads();
+  }
 
-  const std::int64_t columns;
-  float* const logits;
-  float* const weights;
+  __device__ __forceinline__ int columns() const { return columns_; }
+  __device__ __forceinline__ float* logits() const { return memory_; }
+  __device__ __forceinline__ float* weights() const { return memory_ + columns_; }
 
   // The calling thread's vectors that may hold a candidate, in ascending order: their count, the
   // number of vector j among all vectors of the thread, and the first column of vector number i.
   __device__ __forceinline__ int count() const { return count_; }
   __device__ __forceinline__ int vector(int j) const {
-    return has_list_ ? static_cast<int>(list_[j * threads_ + thread_]) : j;
+    return has_list_ ? static_cast<int>(list()[j * threads() + thread()]) : j;
   }
-  __device__ __forceinline__ std::int64_t column(int i) const {
-    return (std::int64_t{i} * threads_ + thread_) * kVector;
+  __device__ __forceinline__ int column(int i) const {
+    return (i * threads() + thread()) * kVector;
   }
 
   // Makes vector number i the vector j. A thread that shortens its list visits all its vectors in
   // order, and keeps or drops each one.
   __device__ __forceinline__ void keep(int j, int i) {
-    list_[j * threads_ + thread_] = static_cast<float>(i);  // exact
+    list()[j * threads() + thread()] = static_cast<float>(i);  // exact
   }
   __device__ __forceinline__ void drop(int i) {
-    store_floats(logits + column(i), Vector(-kInfinity));
-    store_floats(weights + column(i), Vector());
+    store_floats(logits() + column(i), Vector(-kInfinity));
+    store_floats(weights() + column(i), Vector());
   }
   __device__ __forceinline__ void end_list(int count) {
     count_ = count;
@@ -73,15 +69,15 @@ class WorkRow {
     int kept_vectors = 0;
     for (int j = 0; j < count_; ++j) {
       const int i = vector(j);
-      const std::int64_t c = column(i);
+      const int c = column(i);
       const Vector kept = keep_columns(c);
       if (!(max_of(kept) > 0)) {
         drop(i);
         continue;
       }
-      const Vector old = load_floats<kVector>(logits + c);
-      store_floats(logits + c, equal(kept, 1.0f, old, Vector(-kInfinity)));
-      if (has_weights) store_floats(weights + c, kept * load_floats<kVector>(weights + c));
+      const Vector old = load_floats<kVector>(logits() + c);
+      store_floats(logits() + c, equal(kept, 1.0f, old, Vector(-kInfinity)));
+      if (has_weights) store_floats(weights() + c, kept * load_floats<kVector>(weights() + c));
       keep(kept_vectors++, i);
     }
     end_list(kept_vectors);
@@ -112,16 +108,21 @@ class WorkRow {
   template <class F>
   __device__ __forceinline__ float max(const BlockMemory& memory, F&& f) const {
     ThreadMax<kVector> greatest;
-    for_each([&](std::int64_t c) { greatest.add(f(c)); });
+    for_each([&](int c) { greatest.add(f(c)); });
     return block_max(greatest.greatest(), memory.reduction);
   }
 
   static constexpr int kPart = 32;  // vectors in a partial sum
 
  private:
-  float* const list_;  // entry j of thread t is at j * threads_ + t
-  const int threads_, thread_;
-  int count_;
+  // Not members: a GPU has too few registers for values that it can read again.
+  __device__ static __forceinline__ int threads() { return cooperating_threads(block_size()); }
+  __device__ static __forceinline__ int thread() { return kOneThreadBlocks ? 0 : thread_index(); }
+  // Entry j of a thread is at j * threads() + thread().
+  __device__ __forceinline__ float* list() const { return memory_ + 2 * columns_; }
+
+  float* memory_;  // logits, weights, the list
+  int columns_, count_;
   bool has_list_ = false;  // otherwise the list has all vectors of the thread
 };
 
