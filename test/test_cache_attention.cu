@@ -285,6 +285,38 @@ TEST_SUITE("cache_attention") {
     }
   }
 
+  TEST_CASE_TEMPLATE("an infinite or NaN value reaches only the rows of its token and later ones",
+                     D, Fp32, Bf16, Fp16, Bf16Cache, Fp16Cache) {
+    using T = typename D::T;
+    using KV = typename D::KV;
+    Stream stream;
+    const std::int64_t length = 130;
+    for (const std::int64_t HS : tiny_shapes() ? Lengths{8} : Lengths{8, 64}) {
+      const auto clean = sequences_of<T, KV>(2, HS, {length});
+      const std::int64_t C = clean[0].C();
+      for (const int token : {0, 1, 20, 63, 64, 100, 129}) {
+        for (const float value : {NAN, INFINITY, -INFINITY}) {
+          auto damaged = clean;
+          const std::int64_t column = HS + token % HS;  // of the second head
+          damaged[0].v[token * C + column] = from_float<KV>(value);
+          for (const int chunk : {33, kPromptTileRows}) {
+            Prompt prompt;
+            prompt.add(0, 0, length, chunk);
+            const auto expected = rows_of(run_prompt(clean, prompt, length, stream), prompt, 0);
+            auto out = rows_of(run_prompt(damaged, prompt, length, stream), prompt, 0);
+            int finite = 0;
+            for (std::int64_t i = token * C + column; i < length * C; i += C) {
+              finite += std::isfinite(to_float(out[i])) ? 1 : 0;
+              out[i] = expected[i];
+            }
+            CHECK(finite == 0);
+            CHECK(same_bits(out, expected));
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE_TEMPLATE("the batch and the size of the cache do not change the bits of decoding", D,
                      Fp32, Bf16, Fp16, Bf16Cache, Fp16Cache) {
     using T = typename D::T;

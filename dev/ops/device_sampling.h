@@ -93,7 +93,9 @@ inline void cases(OpRunner& runner) {
   const std::vector<Choice> choices = {{"device_sample_greedy", {.temperature = 0}},
                                        {"device_sample_temperature", {.temperature = 0.7}},
                                        {"device_sample_top_k", {.temperature = 0.7, .top_k = 40}},
-                                       {"device_sample_top_p", {.temperature = 0.7, .top_p = 0.9}}};
+                                       {"device_sample_top_p", {.temperature = 0.7, .top_p = 0.9}},
+                                       {"device_sample_min_p", {.min_p = 0.05}},
+                                       {"device_sample_typical", {.typical = 0.9}}};
   const Shapes<Shape> shapes = {.tiny = {{3, 5, 8}, {7, 203, 208}},
                                 .small = {{2, 50257, 50304}},
                                 .gpt2 = {{1, 50257, 50304}, {8, 50257, 50304}, {64, 50257, 50304}}};

@@ -47,9 +47,7 @@ class LmHead {
     TensorGroup& group = context.tensor;
     const std::int64_t columns = logit_columns();
     if (group.ranks() == 1) {
-      const Tensor<T, 2> row = first_rows(work.logits(), 1);
-      logits(row, hidden, context);
-      return make_tensor(row.data, columns);
+      return make_tensor(logits_of_rows(work, hidden, context).data, columns);
     }
     const Tensor<T, 1> all = work.row_logits();
     const Tensor<T, 1> own = row_range(all, group.rank() * columns, columns);

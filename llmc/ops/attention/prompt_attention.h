@@ -20,9 +20,10 @@ namespace llmc {
 // guarantees that their rows, slots and positions exist and that no row is in two tiles. KV is T,
 // or bf16 or fp16 if T is fp32. Scores and sums are fp32.
 //
-// The bits of a row depend only on its q, its position, and the keys and values that it sees, as
-// long as all values in the cache are finite: not on where the prompt was cut into tiles, nor on
-// other tiles. (A value is multiplied by 0 in the sums of earlier queries of its tile.)
+// The bits of a row depend only on its q, its position, and the keys and values that it sees: not
+// on where the prompt was cut into tiles, nor on other tiles or later tokens of its own tile, even
+// if those have infinities or NaNs. If a value that a row sees is not finite, neither are the row's
+// results in that column; whether they are infinite or NaN may depend on the tiles.
 //
 // Throws an Error if the head size is not a multiple of 8 from 8 to 128, if shapes do not match, or
 // if a tensor other than tiles does not start at a multiple of 16 bytes.

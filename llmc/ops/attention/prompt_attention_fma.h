@@ -4,6 +4,8 @@
 // A block processes kQueries queries of a tile and one head. Tiles of keys begin at multiples of
 // kKeys and are processed in ascending order. A tile of keys that a query does not see multiplies
 // the query's sums by 2^0 and adds zeros, so its bits do not depend on the block's other queries.
+// The zeros are products of a weight of 0 and a value, which must be finite: others are replaced
+// before, in the tiles that not all queries see.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,40 @@
 #include "llmc/ops/attention/prompt_attention_tile.h"
 
 namespace llmc {
+
+// Whether a number in rows first .. of the tile is infinite or NaN. The block's threads share the
+// rows: each one returns what its own part has.
+template <class Tile>
+__device__ __forceinline__ bool has_infinite_part(const Tile& tile, int first) {
+  constexpr int N = kAccessWidth, kVectors = Tile::kColumns / N;
+  Floats<N> zeros;  // 0 * x is NaN if x is not finite
+  for (int i = first * kVectors + fma_thread(); i < Tile::kRows * kVectors; i += kFmaThreads) {
+    zeros += 0.0f * load_floats<N>(tile.row(i / kVectors) + i % kVectors * N);
+  }
+  return !(sum_of(zeros) == 0.0f);
+}
+
+// Replaces the infinities and NaNs in rows first .. of a tile of values by 0. The sums of queries
+// that see one become NaN. Row r of the sums sees rows up to last_visible + r of the tile.
+template <class Block, class Tile>
+__device__ LLMC_INLINE_ON_GPU void replace_infinite_values(Block& sums, const Tile& values,
+                                                           int last_visible, int first) {
+  constexpr int N = kAccessWidth, kVectors = Tile::kColumns / N;
+  for (int key = first; key < Tile::kRows; ++key) {
+    for (int g = 0; g < sums.G; ++g) {
+      const auto zeros = 0.0f * load_floats<kFmaWidth>(values.row(key) + sums.column(g));
+      for (int r = 0; r < sums.R; ++r) {
+        if (key <= last_visible + sums.row(r)) sums.v[r][g] += zeros;
+      }
+    }
+  }
+  block_barrier();
+  for (int i = first * kVectors + fma_thread(); i < Tile::kRows * kVectors; i += kFmaThreads) {
+    float* const vector = values.row(i / kVectors) + i % kVectors * N;
+    for (int k = 0; k < N; ++k) vector[k] = 0.0f * vector[k] == 0.0f ? vector[k] : 0.0f;
+  }
+  block_barrier();
+}
 
 // Grid (tiles * parts of a tile, NH).
 template <class T, class KV, int kHeadTile>
@@ -55,6 +91,11 @@ __global__ __launch_bounds__(kFmaThreads) void prompt_attention_fma_kernel(
     load_tile_transposed(keys, tensors.keys + cache + k0 * C, C, num_keys - k0, HS);
     load_tile(values, tensors.values + cache + k0 * C, C, num_keys - k0, HS);
     block_barrier();
+    // From this row of the tile on, not all queries see a value.
+    const int first_hidden = q0 + 1 > k0 ? q0 + 1 - k0 : 0;
+    if (first_hidden < kKeys && block_any(has_infinite_part(values, first_hidden))) {
+      replace_infinite_values(o, values, q0 - k0, first_hidden);
+    }
     FmaBlock<kQueries, kKeys> s;
     multiply_add(s, queries, keys, depth);
     scale_and_mask(s, tensors.scale_log2, visibility, k0 + kKeys - 1 > q0, q0, k0);

@@ -4,6 +4,9 @@
 // A block processes the 64 queries of a tile and one head, 16 rows per warp. Tiles of 64 keys begin
 // at multiples of 64 and are processed in ascending order. Every query sees key 0, so the greatest
 // score of a row is finite from the first tile on.
+//
+// Values that a query does not see are multiplied by a weight of 0, so they must be finite: others
+// are replaced before, in the tiles that not all queries see.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,49 @@ struct PromptTiling {
                                                   .bytes();
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
+
+// Whether a number in rows first .. of the tile is infinite or NaN. The block's threads share the
+// rows: each one returns what its own part has.
+template <int kThreads, class Tile>
+__device__ __forceinline__ bool has_infinite_part(const Tile& tile, int first) {
+  bool is_infinite = false;
+  for (int i = first * Tile::kChunks + thread_index(); i < Tile::kRows * Tile::kChunks;
+       i += kThreads) {
+    const auto chunk = load_vec<8>(tile.chunk(i / Tile::kChunks, i % Tile::kChunks));
+    for (int k = 0; k < 8; ++k) is_infinite |= !(0.0f * to_float(chunk[k]) == 0.0f);
+  }
+  return is_infinite;
+}
+
+// Replaces the infinities and NaNs in rows first .. of a tile of values by 0. The sums of queries
+// that see one become NaN. Row r of the warp's sums sees rows up to last_visible + r of the tile.
+template <int kThreads, int N, class Tile>
+__device__ __forceinline__ void replace_infinite_values(Accumulator (&sums)[1][N],
+                                                        const Tile& values, int last_visible,
+                                                        int first) {
+  for (int key = first; key < Tile::kRows; ++key) {
+    for (int n = 0; n < N; ++n) {
+      const auto pair = load_vec<2>(values.chunk(key, n) + tile_column());
+      for (int i = 0; i < 4; ++i) {
+        // 0 * x is NaN if x is not finite
+        if (key <= last_visible + tile_row() + i / 2 * 8) {
+          sums[0][n].v[i] += 0.0f * to_float(pair[i % 2]);
+        }
+      }
+    }
+  }
+  block_barrier();
+  for (int i = first * Tile::kChunks + thread_index(); i < Tile::kRows * Tile::kChunks;
+       i += kThreads) {
+    auto* const address = values.chunk(i / Tile::kChunks, i % Tile::kChunks);
+    auto chunk = load_vec<8>(address);
+    for (int k = 0; k < 8; ++k) {
+      if (!(0.0f * to_float(chunk[k]) == 0.0f)) chunk[k] = {};
+    }
+    store_vec(address, chunk);
+  }
+  block_barrier();
+}
 
 // Grid (tiles, NH).
 template <class Element, int kHeadTile>
@@ -78,6 +124,14 @@ __global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
     copy_async_wait<0>();
     block_barrier();
     if (k0 + kKeys < num_keys) load_keys(k0 + kKeys, stage ^ 1);
+    // From this row of the tile on, not all queries see a value.
+    const int first_query = work.first_position - k0;
+    const int first_hidden = first_query + 1 > 0 ? first_query + 1 : 0;
+    if (first_hidden < kKeys &&
+        block_any(has_infinite_part<Tiling::kThreads>(values(stage), first_hidden))) {
+      replace_infinite_values<Tiling::kThreads>(o, values(stage), first_query + warp_row,
+                                                first_hidden);
+    }
     if (visibility.none_visible(warp_q0, warp_q0 + 15, k0, k0 + kKeys - 1)) continue;
     Accumulator s[1][kKeys / 8] = {};
     multiply_by_rows<Element, kHeadTile / 16>(s, q, keys(stage), 0);

@@ -58,7 +58,8 @@ float dot_product(const float* a, const T* b, std::int64_t depth) {
 template <class T, class F>
 void read_block(const T* b, std::int64_t stride, std::int64_t rows, std::int64_t columns, F f) {
   if constexpr (std::is_same_v<T, fp16>) {
-    const Fp32Block block = fp32_block(TileScratch::of_this_thread().b, b, stride, rows, columns);
+    const Fp32Block block =
+        fp32_block(ProductScratch::of_this_thread().b, b, stride, rows, columns);
     f(block.data, block.stride);
   } else {
     f(b, stride);

@@ -17,6 +17,7 @@
 #include "llmc/device/host/matrix_library.h"
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/gemm/gemm.h"
+#include "llmc/ops/gemm/gemm_host_scratch.h"
 
 namespace llmc {
 
@@ -26,25 +27,6 @@ struct IndexRange {
 
 // Slice of k that is copied at once.
 inline constexpr std::int64_t kCopiedDepth = 512;
-
-// Memory of a thread for one tile, kept between products.
-struct TileScratch {
-  std::vector<float> sums, a, b;
-  std::vector<bf16> a_transposed;
-
-  static TileScratch& of_this_thread() {
-    static thread_local TileScratch scratch;
-    return scratch;
-  }
-};
-
-// Returns memory for `count` elements, in which earlier contents may remain.
-template <class T>
-T* at_least(std::vector<T>& memory, std::int64_t count) {
-  if (static_cast<std::int64_t>(memory.size()) < count)
-    memory.resize(static_cast<std::size_t>(count));
-  return memory.data();
-}
 
 template <class TI>
 bool is_widened() {
@@ -169,7 +151,7 @@ bool stores_sums_directly(const GemmCall<TO, TI>& call, IndexRange rows, IndexRa
 // sums (m, n) = op(a) op(b), slice by slice of k.
 template <class TI>
 void multiply_slices(const host::ProductSizes& s, const TI* a, const TI* b, float* sums) {
-  TileScratch& scratch = TileScratch::of_this_thread();
+  ProductScratch& scratch = ProductScratch::of_this_thread();
   for (std::int64_t k = 0; k < s.k; k += kCopiedDepth) {
     host::ProductSizes slice = s;
     slice.k = std::min(kCopiedDepth, s.k - k);
@@ -192,7 +174,7 @@ void multiply_operands(const GemmCall<TO, TI>& call, const host::ProductSizes& s
   if (copies_operands(call)) return multiply_slices(s, a, b, sums);
   if constexpr (std::is_same_v<TI, bf16>) {
     if (packs_transposed(call)) {
-      bf16* const packed = at_least(TileScratch::of_this_thread().a_transposed, s.m * s.k);
+      bf16* const packed = at_least(ProductScratch::of_this_thread().a_transposed, s.m * s.k);
       transpose_block(packed, a, call.m, s.k, s.m);
       a = packed;
     }
@@ -249,7 +231,7 @@ void multiply_tile(const GemmCall<TO, TI>& call, IndexRange rows, IndexRange col
   float* sums = nullptr;
   std::int64_t ld = direct ? call.n : columns.count;
   if constexpr (std::is_same_v<TO, float>) sums = call.c + first;
-  if (!direct) sums = at_least(TileScratch::of_this_thread().sums, rows.count * ld);
+  if (!direct) sums = at_least(ProductScratch::of_this_thread().sums, rows.count * ld);
 
   const host::ProductSizes s = tile_sizes(call, rows, columns, ld);
   const TI* const a = call.a + rows.first * (call.transpose_a ? 1 : s.lda);

@@ -9,6 +9,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/ops/gemm/gemm_host_scratch.h"
 #include "llmc/ops/gemm/row_product_call.h"
 #include "llmc/ops/gemm/row_product_host_tile.h"
 
@@ -16,22 +17,6 @@ namespace llmc::host_rows {
 
 // Up to this many rows, the time is that of reading the weights once.
 inline constexpr std::int64_t kMaxFewRows = 16;
-
-// Memory of a thread, kept between products.
-struct Scratch {
-  std::vector<float> rows, partials, weights, sums;
-  static Scratch& of_this_thread() {
-    static thread_local Scratch scratch;
-    return scratch;
-  }
-  static float* at_least(std::vector<float>& memory, std::int64_t floats) {
-    constexpr std::int64_t kAlignment = 16;  // a cache line
-    const auto size = static_cast<std::size_t>(floats + kAlignment);
-    if (memory.size() < size) memory.resize(size);
-    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-    return memory.data() + (64 - address % 64) % 64 / sizeof(float);
-  }
-};
 
 template <class F>
 void run_pieces(std::int64_t count, const F& piece) {
@@ -42,7 +27,7 @@ void run_pieces(std::int64_t count, const F& piece) {
 template <class T, class TO, class KV>
 const float* read_rows(const RowProductCall<T, TO, KV>& call) {
   constexpr std::int64_t kParallelRows = 16;
-  float* const rows = Scratch::at_least(Scratch::of_this_thread().rows, call.M * call.K);
+  float* const rows = at_least(ProductScratch::of_this_thread().a, call.M * call.K);
   const auto read = [&](std::int64_t r) { read_row(rows + r * call.K, call, r); };
   if (call.M >= kParallelRows) {
     run_pieces(call.M, read);
@@ -63,7 +48,7 @@ void multiply_few_rows(const RowProductCall<T, TO, KV>& call) {
   const std::int64_t stride = round_up(call.N, 16);
   const float* const rows = read_rows(call);
   float* const partials =
-      Scratch::at_least(Scratch::of_this_thread().partials, slices * call.M * stride);
+      at_least(ProductScratch::of_this_thread().partials, slices * call.M * stride);
   std::vector<std::atomic<std::int64_t>> arrivals(static_cast<std::size_t>(ranges));
   run_pieces(slices * ranges, [&](std::int64_t i) {
     const std::int64_t slice = i % slices, range = i / slices;
@@ -84,13 +69,16 @@ void multiply_few_rows(const RowProductCall<T, TO, KV>& call) {
   });
 }
 
-// inp as panels (K, kTileRows) of kTileRows rows each; missing rows are 0.
+// inp as panels of kTileRows rows each, of which missing ones are 0. A panel is (lanes, depth,
+// kTileRows), where step i of lane l is k = i * lanes + l; steps beyond K are 0. depth is K /
+// lanes, rounded up.
 template <class T, class TO, class KV>
-const float* pack_rows(const RowProductCall<T, TO, KV>& call) {
-  const std::int64_t K = call.K, panels = ceil_div(call.M, kTileRows);
-  float* const packed = Scratch::at_least(Scratch::of_this_thread().rows, panels * kTileRows * K);
+const float* pack_rows(const RowProductCall<T, TO, KV>& call, std::int64_t lanes = 1) {
+  const std::int64_t K = call.K, depth = ceil_div(K, lanes), panels = ceil_div(call.M, kTileRows);
+  const std::int64_t panel_floats = lanes * depth * kTileRows;
+  float* const packed = at_least(ProductScratch::of_this_thread().a, panels * panel_floats);
   run_pieces(panels, [&](std::int64_t i) {
-    float* const rows = Scratch::at_least(Scratch::of_this_thread().sums, kTileRows * K);
+    float* const rows = at_least(ProductScratch::of_this_thread().sums, kTileRows * K);
     const std::int64_t first = i * kTileRows;
     for (int r = 0; r < kTileRows; ++r) {
       if (first + r < call.M) {
@@ -99,9 +87,10 @@ const float* pack_rows(const RowProductCall<T, TO, KV>& call) {
         std::fill_n(rows + r * K, K, 0.0f);
       }
     }
-    float* out = packed + first * K;
-    for (std::int64_t k = 0; k < K; ++k) {
-      for (int r = 0; r < kTileRows; ++r) *out++ = rows[r * K + k];
+    float* out = packed + i * panel_floats;
+    for (std::int64_t step = 0; step < lanes * depth; ++step) {
+      const std::int64_t k = step % depth * lanes + step / depth;
+      for (int r = 0; r < kTileRows; ++r) *out++ = k < K ? rows[r * K + k] : 0.0f;
     }
   });
   return packed;
@@ -121,9 +110,9 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
     const std::int64_t first_panel = i / ranges * block_panels, column = i % ranges * columns;
     const std::int64_t end_panel = std::min(panels, first_panel + block_panels);
     const std::int64_t n = std::min(columns, call.N - column);
-    Scratch& scratch = Scratch::of_this_thread();
-    float* const weights = Scratch::at_least(scratch.weights, kSliceDepth * columns);
-    float* const sums = Scratch::at_least(scratch.sums, block_panels * kTileRows * columns);
+    ProductScratch& scratch = ProductScratch::of_this_thread();
+    float* const weights = at_least(scratch.b, kSliceDepth * columns);
+    float* const sums = at_least(scratch.sums, block_panels * kTileRows * columns);
     for (std::int64_t k = 0; k < call.K; k += kSliceDepth) {
       const std::int64_t depth = std::min(kSliceDepth, call.K - k);
       pack_weights(weights, call.weight + k * call.N + column, call.N, depth, n);
@@ -144,7 +133,7 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
 
 // A piece is some rows of the weight.
 template <class T, class TO, class KV>
-void multiply_logits(const RowProductCall<T, TO, KV>& call) {
+void multiply_few_logits(const RowProductCall<T, TO, KV>& call) {
   constexpr std::int64_t kColumns = 64;
   const float* const rows = read_rows(call);
   run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
@@ -164,10 +153,37 @@ void multiply_logits(const RowProductCall<T, TO, KV>& call) {
   });
 }
 
+// The same for many rows: the packed rows of the weight stay in the L2 cache.
+template <class T, class TO, class KV>
+void multiply_many_logits(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kColumns = 2 * kTileWidth;
+  const std::int64_t depth = lane_depth(call.K), lane_steps = kLanes * depth;
+  const float* const rows = pack_rows(call, kLanes);
+  run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
+    const std::int64_t column = i * kColumns, n = std::min(kColumns, call.N - column);
+    ProductScratch& scratch = ProductScratch::of_this_thread();
+    float* const weights = at_least(scratch.b, kColumns * lane_steps);
+    float* const sums = at_least(scratch.sums, kLanes / 2 * kTileRows * kTileWidth);
+    for (std::int64_t j = 0; j < n; j += kTileWidth) {
+      pack_lanes(weights + j * lane_steps, call.weight + (column + j) * call.K, call.K, n - j);
+    }
+    for (std::int64_t r = 0; r < call.M; r += kTileRows) {
+      for (std::int64_t j = 0; j < n; j += kTileWidth) {
+        multiply_lanes(call.out + r * call.out_stride + column + j, call.out_stride,
+                       std::min<std::int64_t>(kTileRows, call.M - r),
+                       std::min<std::int64_t>(kTileWidth, n - j), rows + r * lane_steps,
+                       weights + j * lane_steps, depth, sums);
+      }
+    }
+  });
+}
+
 template <class T, class TO, class KV>
 void multiply(const RowProductCall<T, TO, KV>& call) {
   if constexpr (std::is_same_v<TO, float>) {
-    if (call.epilogue == RowEpilogue::logits) return multiply_logits(call);
+    if (call.epilogue == RowEpilogue::logits) {
+      return call.M <= kMaxFewRows ? multiply_few_logits(call) : multiply_many_logits(call);
+    }
   }
   call.M <= kMaxFewRows ? multiply_few_rows(call) : multiply_many_rows(call);
 }

@@ -207,4 +207,58 @@ template <int kRows, class T>
   for (int r = 0; r < kRows; ++r) out[r * stride] = sum_of(sums[r]);
 }
 
+// Many rows have a register tile per lane instead, whose columns are columns of the result: sums of
+// a lane, over k = lane, lane + kLanes, ..., need no addition within a register.
+
+// Steps of a lane; the last one may be beyond K.
+inline std::int64_t lane_depth(std::int64_t K) {
+  return ceil_div(K, std::int64_t{kLanes});
+}
+
+// packed (kLanes, depth of a lane, kTileWidth) = the transposed w (count, K), widened. Columns from
+// `count` on and steps beyond K are 0.
+template <class T>
+[[gnu::noinline]] void pack_lanes(float* packed, const T* w, std::int64_t K, std::int64_t count) {
+  const std::int64_t depth = lane_depth(K);
+  for (int column = 0; column < kTileWidth; column += 8) {
+    for (std::int64_t k = 0; k < depth * kLanes; k += 8) {
+      Floats<8> rows[8], columns[8];
+      for (int j = 0; j < 8; ++j) {
+        if (k >= K || column + j >= count) continue;
+        const T* const row = w + (column + j) * K + k;
+        __builtin_prefetch(row + 8 * K);
+        rows[j] = load_floats<8>(row);
+      }
+      transpose(columns, rows);
+      for (int j = 0; j < 8; ++j) {
+        const std::int64_t step = (k % kLanes + j) * depth + k / kLanes;
+        store_floats(packed + step * kTileWidth + column, columns[j]);
+      }
+    }
+  }
+}
+
+// out (rows, stride) = a times w, `columns` columns of a tile, both packed by lanes. `sums` holds
+// kLanes / 2 tiles. The lanes are added by halves, as sum_of does.
+[[gnu::noinline]] inline void multiply_lanes(float* out, std::int64_t stride, std::int64_t rows,
+                                             std::int64_t columns, const float* a, const float* w,
+                                             std::int64_t depth, float* sums) {
+  constexpr int kTile = kTileRows * kTileWidth, V = kRegisterFloats;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    multiply_tile(sums + lane % (kLanes / 2) * kTile, kTileWidth, a + lane * depth * kTileRows,
+                  w + lane * depth * kTileWidth, depth, lane >= kLanes / 2);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t j = 0; j < columns; j += V) {
+      Floats<V> x[kLanes / 2];
+      for (int i = 0; i < kLanes / 2; ++i)
+        x[i] = load_floats<V>(sums + i * kTile + r * kTileWidth + j);
+      for (int half = kLanes / 4; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) x[i] += x[i + half];
+      }
+      store_floats_up_to(out + r * stride + j, x[0], columns - j);
+    }
+  }
+}
+
 }  // namespace llmc::host_rows

@@ -5,6 +5,7 @@
 // rows. SamplingOptions describes the steps and their order.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -81,29 +82,30 @@ struct BiasPointers {
 
 // Draws a token from the logits of the work row. Returns it to thread 0, or -1 if no token has a
 // probability above 0.
-__device__ __forceinline__ std::int32_t draw_filtered(const WorkRow& row, const SlotSampling& s,
-                                                      std::int32_t position,
+__device__ __forceinline__ std::int32_t draw_filtered(WorkRow& row, const SlotSampling& s,
                                                       const BlockMemory& memory) {
-  if (s.top_k > 0) keep_top_k(row, s.top_k, memory);
   float max = max_logit(row, memory);
   if (!(max > -kInfinity && max < kInfinity)) return -1;
-  if (s.typical < 1 || s.top_p < 1 || s.min_p > 0) compute_weights(row, max, 1.0f, memory);
+  if (s.top_k > 0) keep_top_k(row, s.top_k, max, memory);
+  const bool has_weights = s.typical < 1 || s.top_p < 1 || s.min_p > 0;
+  float sum = has_weights ? compute_weights(row, max, 1.0f, memory) : 0.0f;
   if (s.typical < 1) {
-    keep_typical(row, s.typical, max, memory);
+    keep_typical(row, s.typical, max, sum, memory);
     max = max_logit(row, memory);
+    sum = weight_sum(row, memory);
   }
-  if (s.top_p < 1) keep_top_p(row, s.top_p, memory);
+  if (s.top_p < 1) keep_top_p(row, s.top_p, max, sum, memory);
   if (s.min_p > 0) keep_min_p(row, s.min_p, memory);
-  compute_weights(row, max, s.temperature, memory);
-  const PhiloxBits bits = random_bits(s.seed, RandomPurpose::sampling, 0, s.sample,
-                                      static_cast<std::uint64_t>(position));
-  return draw(row.weights, row.columns, uniform_from_bits(bits.words[0]), memory);
+  // The weights at a temperature of 1 are relative to the same maximum unless it was dropped.
+  if (!has_weights || s.typical < 1 || s.temperature != 1) {
+    compute_weights(row, max, s.temperature, memory);
+  }
+  return draw(row.weights(), row.columns(), memory.kept[kKeptUniform], memory);
 }
 
 // Chooses the next token of a slot. Returns it to thread 0, or -1 if that is impossible.
-__device__ __forceinline__ std::int32_t next_token(const WorkRow& row, const float* raw,
-                                                   std::int64_t V, std::int32_t best,
-                                                   const SlotSampling& s,
+__device__ __forceinline__ std::int32_t next_token(WorkRow& row, const float* raw, std::int64_t V,
+                                                   std::int32_t best, const SlotSampling& s,
                                                    const std::int32_t* history,
                                                    std::int32_t position, const BiasPointers& bias,
                                                    const BlockMemory& memory) {
@@ -119,18 +121,22 @@ __device__ __forceinline__ std::int32_t next_token(const WorkRow& row, const flo
     add_penalties(row, V, history + length - seen, seen,
                   {s.repeat_penalty, s.presence_penalty, s.frequency_penalty});
   }
-  if (s.temperature > 0) return draw_filtered(row, s, position + 1, memory);
+  if (s.temperature > 0) return draw_filtered(row, s, memory);
   const float max = max_logit(row, memory);
   if (!(max > -kInfinity && max < kInfinity)) return -1;
-  return row_best(row.logits, row.columns, memory);
+  return best_token(row, max, memory);
 }
 
-// Records the drawn token of slot b, by one thread.
-__device__ __forceinline__ void record_token(const SlotPointers& state, std::int64_t b,
+// Records the drawn token of slot b, or that there is none, by one thread.
+__device__ __forceinline__ void record_token(const SlotPointers& state, int b,
                                              const SlotSampling& s, std::int32_t token,
                                              float log_probability) {
-  const std::int32_t position = state.position[b] + 1;
   state.drawn[b] = token;
+  if (token < 0) {
+    state.finish[b] = static_cast<std::int32_t>(SlotFinish::not_finite);
+    return;
+  }
+  const std::int32_t position = state.position[b] + 1;
   state.log_probability[b] = log_probability;
   const bool is_stop = token == s.stop_token;
   const bool is_last = position >= s.last_position || position + 1 >= state.T_max;
@@ -155,21 +161,22 @@ __device__ __forceinline__ void clear_other_slots(const SlotPointers& state,
 
 }  // namespace sampling
 
-// One block per row.
+// One block per row; one block if there are no rows.
 template <class = void>
-__global__ __launch_bounds__(1024) void sample_next_tokens_kernel(
+__global__ __launch_bounds__(sampling::kMaxThreads) void sample_next_tokens_kernel(
     sampling::SlotPointers state, const float* logits, std::int64_t V, std::int64_t columns,
     const std::int32_t* slot, const SlotSampling* options, sampling::BiasPointers bias,
-    float* scratch) {
+    std::int64_t rows, float* scratch) {
   SharedMemory shared;
-  const sampling::BlockMemory memory{shared.take<float>(kBlockScratch),
-                                     shared.take<float>(sampling::kSegments),
-                                     shared.take<float>(sampling::kGroups)};
+  const sampling::BlockMemory memory{
+      shared.take<float>(kBlockScratch), shared.take<float>(sampling::kSegments),
+      shared.take<float>(sampling::kGroups), shared.take<float>(sampling::kKept)};
   allow_next_launch();
   wait_for_previous_launch();
-  const std::int64_t r = block_x();
-  if (r == 0) sampling::clear_other_slots(state, slot, grid_x());
-  const std::int64_t b = slot == nullptr ? r : slot[r];
+  const int r = static_cast<int>(block_x());
+  if (r == 0) sampling::clear_other_slots(state, slot, rows);
+  if (r >= rows) return;
+  const int b = slot == nullptr ? r : slot[r];
   if (b < 0 || b >= state.B) return;
   const bool is_active = state.finish[b] == static_cast<std::int32_t>(SlotFinish::active);
   const std::int32_t position = state.position[b];
@@ -178,38 +185,44 @@ __global__ __launch_bounds__(1024) void sample_next_tokens_kernel(
     if (thread_index() == 0) state.drawn[b] = -1;
     return;
   }
-  const SlotSampling s = options[b];
-  const float* raw = logits + r * columns;
-  const sampling::RowStatistics statistics = sampling::row_statistics(raw, V, memory);
+  const sampling::RowStatistics statistics =
+      sampling::row_statistics(logits + r * columns, V, memory);
+  if (thread_index() == 0) {
+    const PhiloxBits bits =
+        random_bits(options[b].seed, RandomPurpose::sampling, 0, options[b].sample,
+                    static_cast<std::uint64_t>(position + 1));
+    memory.kept[sampling::kKeptMax] = statistics.max;
+    memory.kept[sampling::kKeptSum] = statistics.sum;
+    memory.kept[sampling::kKeptUniform] = uniform_from_bits(bits.words[0]);
+  }
   std::int32_t token = -1;
   if (statistics.sum > 0) {
-    const std::int64_t work_columns = round_up(V, sampling::kRowAlignment);
-    float* work = scratch + 2 * r * work_columns;
-    token = sampling::next_token({work, work + work_columns, work_columns}, raw, V, statistics.best,
-                                 s, state.history + b * state.T_max, position, bias, memory);
+    sampling::WorkRow work(scratch + r * sampling::WorkRow::size(V), V);
+    token = sampling::next_token(work, logits + r * columns, V, statistics.best, options[b],
+                                 state.history + b * state.T_max, position, bias, memory);
   }
   if (thread_index() != 0) return;
-  if (token < 0) {
-    state.finish[b] = static_cast<std::int32_t>(SlotFinish::not_finite);
-    state.drawn[b] = -1;
-    return;
-  }
-  const float log_probability = raw[token] - statistics.max - std::log(statistics.sum);
-  sampling::record_token(state, b, s, token, log_probability);
+  const float* const row = logits + block_x() * columns;
+  const float log_probability = token < 0 ? 0.0f
+                                          : row[token] - memory.kept[sampling::kKeptMax] -
+                                                std::log(memory.kept[sampling::kKeptSum]);
+  const int drawn_slot = slot == nullptr ? static_cast<int>(block_x()) : slot[block_x()];
+  sampling::record_token(state, drawn_slot, options[drawn_slot], token, log_probability);
 }
 
 // Number of floats of scratch memory for sample_next_tokens.
 inline std::int64_t sampling_scratch(std::int64_t rows, std::int64_t V) {
-  return rows * 2 * round_up(V, sampling::kRowAlignment);
+  return rows * sampling::WorkRow::size(V);
 }
 
 // Draws the next token of each row's slot from logits (rows, columns); columns >= V is a multiple
 // of 8, and columns from V on are not read. V is at most 2^24. Row r belongs to slot[r], or to slot
-// r if `slot` has no data; a row of slot -1 is skipped. No slot has two rows.
+// r if `slot` has no data; a row of slot -1 is skipped. No slot has two rows. `rows` may be 0.
 //
 // A slot that is not active draws no token. Otherwise its token, position, history and
 // log_probability change. log_probability is the natural logarithm of the token's probability under
-// the softmax of the raw logits. drawn (B) is the token, or -1 if the slot drew none.
+// the softmax of the raw logits. drawn (B) is the token, or -1 if the slot drew none;
+// it is written for all slots, also if there are no rows.
 //
 // A slot finishes if it draws its stop token, which is not stored in the history, or if the new
 // position is last_position or the end of the history. Then its token and position become 0, so
@@ -240,13 +253,14 @@ inline void sample_next_tokens(const SlotState& state, Tensor<std::int32_t, 1> d
   require_scratch("sample_next_tokens", scratch, sampling_scratch(rows, V));
   const std::int64_t threads = round_up(ceil_div(V, sampling::kVector), 32);
   launch_overlapped(
-      sample_next_tokens_kernel<>, Grid{rows, 1, 1},
-      cooperating_threads(static_cast<int>(std::min<std::int64_t>(1024, threads))),
+      sample_next_tokens_kernel<>, Grid{std::max<std::int64_t>(rows, 1), 1, 1},
+      cooperating_threads(static_cast<int>(std::min<std::int64_t>(sampling::kMaxThreads, threads))),
       sampling::block_memory_bytes(), stream,
       sampling::SlotPointers{state.token.data, state.position.data, state.history.data,
                              state.log_probability.data, state.finish.data, drawn.data, B, T_max},
       logits.data, V, columns, slot.data, options.data,
-      sampling::BiasPointers{bias_ids.data, bias_values.data, bias_ids.shape[0]}, scratch.data);
+      sampling::BiasPointers{bias_ids.data, bias_values.data, bias_ids.shape[0]}, rows,
+      scratch.data);
 }
 
 }  // namespace llmc

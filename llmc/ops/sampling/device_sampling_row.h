@@ -1,8 +1,6 @@
-// Passes of a block over a row of logits, for sampling on the device.
-//
-// A work row has a multiple of kRowAlignment columns. Columns from V on hold logits of -infinity
-// and weights of 0, so passes need no special case at the end. A dropped token is a column with
-// these values. Sums have a fixed order, which depends only on the number of columns and threads.
+// Vectors of columns, statistics of a row of raw logits, and the draw from a row of weights, for
+// sampling on the device. Sums have a fixed order, which depends only on the number of columns and
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +12,7 @@
 namespace llmc::sampling {
 
 inline constexpr int kRowAlignment = 32;
+inline constexpr int kMaxThreads = 1024;
 // Columns that a thread processes at a time.
 inline constexpr int kVector = kOneThreadBlocks ? 32 : 4;
 inline constexpr float kInfinity = __builtin_inff();
@@ -27,20 +26,17 @@ struct BlockMemory {
   float* reduction;  // kBlockScratch, for collectives
   float* segments;   // kSegments: sums of weights
   float* groups;     // kGroups: sums of segments
+  float* kept;       // kKept: numbers that are used at the end; a GPU has too few registers
 };
+enum KeptNumber { kKeptMax, kKeptSum, kKeptUniform, kKept };
 
 inline std::size_t block_memory_bytes() {
-  return SharedLayout().add<float>(kBlockScratch).add<float>(kSegments).add<float>(kGroups).bytes();
-}
-
-// Maps floats to integers in the same order, and back. -0 is just below +0, but
-// passes compare floats, for which both are equal.
-__host__ __device__ __forceinline__ std::uint32_t order_key(float x) {
-  const std::uint32_t bits = bits_of(x);
-  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-__host__ __device__ __forceinline__ float from_order_key(std::uint32_t key) {
-  return float_from_bits(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+  return SharedLayout()
+      .add<float>(kBlockScratch)
+      .add<float>(kSegments)
+      .add<float>(kGroups)
+      .add<float>(kKept)
+      .bytes();
 }
 
 // x where condition(value) holds in the same element, else `other`. `condition` gets registers.
@@ -66,37 +62,27 @@ __device__ __forceinline__ Vector equal(const Vector& value, float to, const Vec
 // Calls f(c) for the first column of each vector of the calling thread, ascending.
 template <class F>
 __device__ __forceinline__ void for_each_vector(std::int64_t columns, F&& f) {
-  const std::int64_t stride =
-      static_cast<std::int64_t>(cooperating_threads(block_size())) * kVector;
-  for (std::int64_t c = thread_index() * kVector; c < columns; c += stride) f(c);
+  const int stride = cooperating_threads(block_size()) * kVector;
+  for (int c = thread_index() * kVector; c < columns; c += stride) f(c);
 }
 
-// Sum of f(c), a Vector, over the row. Chains of additions are short: each thread adds partial sums
-// of kPart vectors.
-template <class F>
-__device__ __forceinline__ float row_sum(std::int64_t columns, const BlockMemory& memory, F&& f) {
-  constexpr int kPart = 32;
-  ThreadSum<kVector> total;
-  Vector part;
-  int count = 0;
-  for_each_vector(columns, [&](std::int64_t c) {
-    part += f(c);
-    if (++count == kPart) {
-      total.add(part);
-      part = Vector();
-      count = 0;
+// The greatest of one thread's numbers, which come in vectors.
+template <int N>
+class ThreadMax {
+ public:
+  __device__ __forceinline__ void add(const Floats<N>& x) {
+    if constexpr (kOneThreadBlocks) {
+      greatest_ = max_elements(greatest_, x);
+    } else {
+      greatest_ = max_elements(greatest_, Floats<kElements>(max_of(x)));
     }
-  });
-  total.add(part);
-  return block_sum(total.total(), memory.reduction);
-}
+  }
+  __device__ __forceinline__ float greatest() const { return max_of(greatest_); }
 
-template <class F>
-__device__ __forceinline__ float row_max(std::int64_t columns, const BlockMemory& memory, F&& f) {
-  Vector greatest(-kInfinity);
-  for_each_vector(columns, [&](std::int64_t c) { greatest = max_elements(greatest, f(c)); });
-  return block_max(max_of(greatest), memory.reduction);
-}
+ private:
+  static constexpr int kElements = kOneThreadBlocks ? N : 1;
+  Floats<kElements> greatest_{-kInfinity};
+};
 
 // ---- raw logits ----------------------------------------------------------------------------
 
@@ -152,26 +138,13 @@ __device__ __forceinline__ RowStatistics row_statistics(const float* row, std::i
                                                         const BlockMemory& memory) {
   ThreadStatistics statistics;
   const std::int64_t whole = V / kVector * kVector;
-  for_each_vector(whole, [&](std::int64_t c) { statistics.add(load_floats<kVector>(row + c), c); });
+  for_each_vector(whole, [&](int c) { statistics.add(load_floats<kVector>(row + c), c); });
   if (thread_index() == 0 && whole < V) {
     const int count = static_cast<int>(V - whole);
     const Vector last = to_floats(load_up_to<kVector>(row + whole, count));
     statistics.add(keep_range(last, 0, count - 1, -kInfinity), whole);
   }
   return statistics.total(row, V, memory);
-}
-
-// The lowest id with the highest number of a work row.
-__device__ __forceinline__ std::int32_t row_best(const float* row, std::int64_t columns,
-                                                 const BlockMemory& memory) {
-  const float max =
-      row_max(columns, memory, [&](std::int64_t c) { return load_floats<kVector>(row + c); });
-  std::int64_t best = columns;
-  for_each_vector(columns, [&](std::int64_t c) {
-    if (best < columns || max_of(load_floats<kVector>(row + c)) != max) return;
-    for (best = c; row[best] != max;) ++best;
-  });
-  return static_cast<std::int32_t>(-block_max(-static_cast<float>(best), memory.reduction));
 }
 
 // ---- draw ----------------------------------------------------------------------------------
