@@ -191,6 +191,36 @@ TEST_CASE("the host waits once for the steps of a read, and once for the token a
   }
 }
 
+TEST_CASE("logits that are not finite end their sequence, and no other") {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max");
+  const Ids good = {210, 0, 17}, bad = {5, 6, 3};
+  for (const std::int64_t steps : {1, 7}) {
+    BatchOptions options = sampled();
+    options.steps_between_reads = steps;
+    BatchRig<float> rig(fixture, {.slots = 3, .capacity = T_max, .chunk = 4}, options);
+    const std::vector<SequenceRequest> healthy(4, {.prompt = good, .tokens = 9});
+    const std::vector<Text> expected = rig.generate(healthy);
+    // A row of the embeddings of positions becomes NaN.
+    const auto positions = oracle::Tensors(fixture.parameters()).at("wpe.weight");
+    std::vector<float> damaged(positions.begin(), positions.end());
+    const std::int64_t T = T_max - 5;  // the position with a damaged embedding
+    const std::int64_t C = fixture.integer("C");
+    std::fill_n(damaged.begin() + T * C, C, NAN);
+    for (const ParameterSpec& spec : rig.engine.table().specs()) {
+      if (spec.name != "wpe.weight") continue;
+      rig.engine.state().set_weight(spec, damaged.data(), rig.engine.stream());
+    }
+    std::vector<SequenceRequest> requests = healthy;
+    requests.insert(requests.begin() + 1, {.prompt = bad, .tokens = 1000});
+    const std::vector<Text> texts = rig.generate(requests);
+    CHECK(texts[1].finish == Finish::not_finite);
+    CHECK(std::ssize(texts[1].ids) == T + 1 - std::ssize(bad));
+    for (const std::size_t i : {0, 2, 3, 4}) CHECK(texts[i] == expected[0]);
+  }
+}
+
 TEST_CASE("a text that its reader ends has no more tokens, and its slot the next text") {
   if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");

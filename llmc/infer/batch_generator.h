@@ -87,7 +87,8 @@ class BatchGenerator {
   BatchGenerator(const BatchGenerator&) = delete;
   BatchGenerator& operator=(const BatchGenerator&) = delete;
 
-  // Generates all sequences that callbacks.next returns. Throws an Error if logits are not finite.
+  // Generates all sequences that callbacks.next returns. One whose logits are not finite ends with
+  // Finish::not_finite.
   void run(const BatchCallbacks& callbacks) {
     callbacks_ = &callbacks;
     next_sequence_ = 0;
@@ -293,15 +294,19 @@ class BatchGenerator {
       ++s.num_generated;
       const auto log_probability = std::bit_cast<float>(draws[B() + b]);
       if (callbacks_->on_token(s.sequence, token, log_probability)) continue;
-      if (finish == SlotFinish::active) clear_slot(b);
+      if (holds_position(finish)) clear_slot(b);
       return end(b, Finish::cancelled);
     }
     if (finish == SlotFinish::stop) return end(b, Finish::stop);
     if (finish == SlotFinish::length) return end_of_length(b);
-    if (finish == SlotFinish::not_finite) {
-      fail("the model's output is not finite",
-           "check whether the weights are damaged or too large for this " + quantity("dtype"));
-    }
+    if (finish != SlotFinish::not_finite) return;
+    clear_slot(b);
+    end(b, Finish::not_finite);
+  }
+
+  // Whether later steps still compute attention over the tokens of a slot.
+  static bool holds_position(SlotFinish finish) {
+    return finish == SlotFinish::active || finish == SlotFinish::not_finite;
   }
 
   // A text has all its tokens, or fills the context.

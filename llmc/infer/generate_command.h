@@ -57,7 +57,10 @@ class CompletionPrinter {
   }
 
   void completion(const Completion& completion) {
-    if (!completion.error.empty() && !settings_.jsonl) Notice::warn(completion.error);
+    const bool is_reported_later = completion.finish == Finish::not_finite;
+    if (!completion.error.empty() && !settings_.jsonl && !is_reported_later) {
+      Notice::warn(completion.error);
+    }
     if (settings_.jsonl) {
       print_text(completion_jsonl(completion) + "\n");
     } else if (settings_.json) {
@@ -103,9 +106,17 @@ inline void print_summary(const CompletionTotals& totals, std::int64_t slots, st
                 ", seed " + std::to_string(seed));
 }
 
+// Throws if the model's output was not finite in a completion.
+inline void require_finite(const CompletionTotals& totals) {
+  if (totals.not_finite == 0) return;
+  fail("the model's output is not finite in " + std::to_string(totals.not_finite) + " of " +
+           std::to_string(totals.completions) + " completions",
+       "check whether the weights are damaged or too large for this " + quantity("dtype"));
+}
+
 }  // namespace generate_detail
 
-// Continues the prompts of a job.
+// Continues the prompts of a job. Throws at the end if the model's output was not finite.
 template <class T, class KV>
 void generate_texts(const InferConfig& settings, const Job& job) {
   using namespace generate_detail;
@@ -126,6 +137,7 @@ void generate_texts(const InferConfig& settings, const Job& job) {
   printer.finish();
   if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
   print_summary(totals, job.shape.slots, job.seed);
+  require_finite(totals);
 }
 
 // Reads prompts from stdin, line by line. Each continues the text so far, which begins with the
@@ -160,8 +172,9 @@ void interact(const InferConfig& settings, Job job) {
             },
         .on_step = [] { return !StopRequest::requested(); }};
     CompletionRun<T, KV> run(job, callbacks);
-    run.run(engine.generator());
+    const CompletionTotals totals = run.run(engine.generator());
     print_text("\n");
+    require_finite(totals);
   }
 }
 
