@@ -11,13 +11,13 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion_run.h"
 #include "llmc/infer/job.h"
 #include "llmc/infer/load_engine.h"
-#include "llmc/infer/stop_request.h"
 #include "llmc/model/engine.h"
 
 namespace llmc {
@@ -78,9 +78,8 @@ class CompletionPrinter {
   }
 
  private:
-  bool streams() const {
-    return single_ && settings_.stream && !settings_.json && !settings_.jsonl;
-  }
+  // The table of flags allows it only for one completion as text.
+  bool streams() const { return settings_.stream; }
 
   const InferConfig& settings_;
   bool single_;
@@ -121,7 +120,7 @@ template <class T, class KV>
 void generate_texts(const InferConfig& settings, const Job& job) {
   using namespace generate_detail;
   TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
-  const StopRequest stop;
+  const SignalRequest request;
   CompletionPrinter printer(settings, job);
   Completion last;
   const CompletionCallbacks callbacks = {
@@ -131,7 +130,7 @@ void generate_texts(const InferConfig& settings, const Job& job) {
             printer.completion(completion);
             last = completion;
           },
-      .on_step = [] { return !StopRequest::requested(); }};
+      .on_step = [] { return !SignalRequest::requested(); }};
   CompletionRun<T, KV> run(job, callbacks);
   const CompletionTotals totals = run.run(engine.generator());
   printer.finish();
@@ -154,7 +153,8 @@ void interact(const InferConfig& settings, Job job) {
   std::vector<std::int32_t> history;
   if (!job.prompts[0].entry.prompt.empty()) history = job.prompts[0].tokens;
   for (std::string line; std::getline(std::cin, line) && !line.empty();) {
-    const StopRequest stop;
+    // It ends a text, and between texts the program.
+    const SignalRequest request(SignalRequest::AfterRequest::restore);
     JobPrompt& prompt = job.prompts[0];
     prompt.entry.prompt = line;
     const std::vector<std::int32_t> ids = job.tokenizer->encode(line);
@@ -170,7 +170,7 @@ void interact(const InferConfig& settings, Job job) {
             [&](const Completion& completion) {
               history.insert(history.end(), completion.ids.begin(), completion.ids.end());
             },
-        .on_step = [] { return !StopRequest::requested(); }};
+        .on_step = [] { return !SignalRequest::requested(); }};
     CompletionRun<T, KV> run(job, callbacks);
     const CompletionTotals totals = run.run(engine.generator());
     print_text("\n");
