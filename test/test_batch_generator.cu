@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "llmc/infer/batch_generator.h"
-#include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
