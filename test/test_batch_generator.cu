@@ -133,10 +133,9 @@ TEST_CASE_TEMPLATE("a sequence has the same bits alone and in any batch, slot an
 }
 
 TEST_CASE("the number of steps between reads changes the number of waits, and no text") {
-  if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
-  std::vector<SequenceRequest> requests = random_requests(13, V, T_max, 6);
+  std::vector<SequenceRequest> requests = random_requests(tiny_shapes() ? 3 : 13, V, T_max, 6);
   for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].tokens = 2 * T_max;
   for (const bool stops : {false, true}) {
     for (const bool slides : {false, true}) {
@@ -150,6 +149,7 @@ TEST_CASE("the number of steps between reads changes the number of waits, and no
       for (const std::int64_t slots : {1, 3, 8}) {
         std::int64_t waits = 0;
         for (const std::int64_t steps : {1, 2, 7, 32}) {
+          if (tiny_shapes() && (slots != 3 || steps == 2 || steps == 32 || slides)) continue;
           CAPTURE(stops);
           CAPTURE(slides);
           CAPTURE(slots);
@@ -159,11 +159,13 @@ TEST_CASE("the number of steps between reads changes the number of waits, and no
           const std::vector<Text> texts = rig.generate(requests);
           if (expected.empty()) expected = texts;
           CHECK(texts == expected);
+          if (tiny_shapes()) continue;
           CHECK(rig.generate(requests) == expected);
           CHECK((steps == 1 || rig.generator.reads() < waits || (steps == 32 && slots > 1)));
           waits = rig.generator.reads();
         }
       }
+      if (tiny_shapes()) continue;
       const auto ended_by = [&](Finish finish) {
         return std::ranges::count(expected, finish, &Text::finish) > 0;
       };
