@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "llmc/infer/batch_generator.h"
-#include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
@@ -42,6 +41,7 @@ struct BatchRig {
   Engine<T> engine;
   BatchModel<T, KV> model;
   BatchGenerator<T, KV> generator;
+  std::size_t max_tokens = SIZE_MAX;  // of a text, after which its callback ends it
 
   BatchRig(const Fixture& fixture, const BatchShape& shape, const BatchOptions& options)
       : engine(engine_config(fixture.config()), {.B = 1, .T = 1, .training = false}),
@@ -68,7 +68,7 @@ struct BatchRig {
                          Text& text = texts[static_cast<std::size_t>(sequence)];
                          text.ids.push_back(token);
                          text.log_probabilities.push_back(log_probability);
-                         return true;
+                         return text.ids.size() < max_tokens;
                        },
                    .on_finish =
                        [&](std::int64_t sequence, Finish finish) {
@@ -129,6 +129,114 @@ TEST_CASE_TEMPLATE("a sequence has the same bits alone and in any batch, slot an
       std::vector<Text> reversed_expected(expected.rbegin(), expected.rend());
       CHECK(rig.generate(reversed) == reversed_expected);
     }
+  }
+}
+
+TEST_CASE("the number of steps between reads changes the number of waits, and no text") {
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
+  std::vector<SequenceRequest> requests = random_requests(tiny_shapes() ? 3 : 13, V, T_max, 6);
+  for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].tokens = 2 * T_max;
+  for (const bool stops : {false, true}) {
+    for (const bool slides : {false, true}) {
+      BatchOptions options = sampled();
+      options.slide = slides;
+      // A token of a text, so that texts end within the steps of a read.
+      BatchRig<float> free(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, options);
+      const Ids longest = free.generate({requests[0]})[0].ids;
+      if (stops) options.stop = longest[longest.size() / 2];
+      std::vector<Text> expected;
+      for (const std::int64_t slots : {1, 3, 8}) {
+        std::int64_t waits = 0;
+        for (const std::int64_t steps : {1, 2, 7, 32}) {
+          if (tiny_shapes() && (slots != 3 || steps == 2 || steps == 32 || slides)) continue;
+          CAPTURE(stops);
+          CAPTURE(slides);
+          CAPTURE(slots);
+          CAPTURE(steps);
+          options.steps_between_reads = steps;
+          BatchRig<float> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = 8}, options);
+          const std::vector<Text> texts = rig.generate(requests);
+          if (expected.empty()) expected = texts;
+          CHECK(texts == expected);
+          if (tiny_shapes()) continue;
+          CHECK(rig.generate(requests) == expected);
+          CHECK((steps == 1 || rig.generator.reads() < waits || (steps == 32 && slots > 1)));
+          waits = rig.generator.reads();
+        }
+      }
+      if (tiny_shapes()) continue;
+      const auto ended_by = [&](Finish finish) {
+        return std::ranges::count(expected, finish, &Text::finish) > 0;
+      };
+      CHECK(ended_by(Finish::stop) == stops);
+      CHECK(ended_by(Finish::length));
+    }
+  }
+}
+
+TEST_CASE("the host waits once for the steps of a read, and once for the token after a prompt") {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max");
+  for (const std::int64_t steps : {1, 4, 32}) {
+    for (const std::int64_t slots : {1, 5}) {
+      BatchOptions options = sampled();
+      options.steps_between_reads = steps;
+      BatchRig<float> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = T_max}, options);
+      const std::int64_t tokens = T_max - 2;
+      rig.generate(std::vector<SequenceRequest>(static_cast<std::size_t>(slots),
+                                                {.prompt = {1}, .tokens = tokens}));
+      CHECK(rig.generator.reads() == 1 + ceil_div(tokens - 1, steps));
+    }
+  }
+}
+
+TEST_CASE("logits that are not finite end their sequence, and no other") {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max");
+  const Ids good = {210, 0, 17}, bad = {5, 6, 3};
+  for (const std::int64_t steps : {1, 7}) {
+    BatchOptions options = sampled();
+    options.steps_between_reads = steps;
+    BatchRig<float> rig(fixture, {.slots = 3, .capacity = T_max, .chunk = 4}, options);
+    const std::vector<SequenceRequest> healthy(4, {.prompt = good, .tokens = 9});
+    const std::vector<Text> expected = rig.generate(healthy);
+    // A row of the embeddings of positions becomes NaN.
+    const auto positions = oracle::Tensors(fixture.parameters()).at("wpe.weight");
+    std::vector<float> damaged(positions.begin(), positions.end());
+    const std::int64_t T = T_max - 5;  // the position with a damaged embedding
+    const std::int64_t C = fixture.integer("C");
+    std::fill_n(damaged.begin() + T * C, C, NAN);
+    for (const ParameterSpec& spec : rig.engine.table().specs()) {
+      if (spec.name != "wpe.weight") continue;
+      rig.engine.state().set_weight(spec, damaged.data(), rig.engine.stream());
+    }
+    std::vector<SequenceRequest> requests = healthy;
+    requests.insert(requests.begin() + 1, {.prompt = bad, .tokens = 1000});
+    const std::vector<Text> texts = rig.generate(requests);
+    CHECK(texts[1].finish == Finish::not_finite);
+    CHECK(std::ssize(texts[1].ids) == T + 1 - std::ssize(bad));
+    for (const std::size_t i : {0, 2, 3, 4}) CHECK(texts[i] == expected[0]);
+  }
+}
+
+TEST_CASE("a text that its reader ends has no more tokens, and its slot the next text") {
+  if (tiny_shapes()) return;
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max");
+  BatchOptions options = sampled();
+  std::vector<Text> expected;
+  for (const std::int64_t steps : {1, 5, 32}) {
+    options.steps_between_reads = steps;
+    BatchRig<float> rig(fixture, {.slots = 2, .capacity = T_max, .chunk = 4}, options);
+    rig.max_tokens = 3;
+    const std::vector<Text> texts =
+        rig.generate(random_requests(7, fixture.integer("V"), T_max, 9));
+    if (expected.empty()) expected = texts;
+    CHECK(texts == expected);
+    for (const Text& text : texts) CHECK(text.ids.size() <= 3);
   }
 }
 
@@ -213,7 +321,7 @@ TEST_CASE_TEMPLATE("a batch of ragged sequences computes the definition", T, flo
   }
 }
 
-TEST_CASE("a step is at most 5 L + 3 launches, and the host waits once for it") {
+TEST_CASE("a step is at most 5 L + 3 launches") {
   if (tiny_shapes()) return;
   struct Counter : LaunchObserver {
     std::int64_t launches = 0;

@@ -195,7 +195,11 @@ TEST_SUITE("logits_scorer") {
       RowScorer<T> rows(rig.runner(), exchange);
       const auto scores = rows.score(task, [](std::int64_t, std::int64_t) { return true; });
       LogitsScorer<T> scorer(rig.runner(), task);
-      const Predictions predictions = predictions_of(scorer);
+      RowScoreSums sums(task);
+      ObservedSource source(scorer, [&](const TokenLogProbs& prediction) {
+        sums.add(-static_cast<double>(prediction.log_prob));
+      });
+      const Predictions predictions = predictions_of(source);
       REQUIRE(std::ssize(predictions) == task.examples());
       double nll = 0, squares = 0, expected = 0, expected_squares = 0;
       for (std::size_t i = 0; i < predictions.size(); ++i) {
@@ -213,6 +217,11 @@ TEST_SUITE("logits_scorer") {
       for (const RowScore& score : scores) {
         expected += score.nll;
         expected_squares += score.nll_squares;
+      }
+      REQUIRE(sums.scores().size() == scores.size());
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        CHECK(std::abs(sums.scores()[i].nll / scores[i].nll - 1) < 3e-6);
+        CHECK(std::abs(sums.scores()[i].nll_squares / scores[i].nll_squares - 1) < 3e-6);
       }
       CHECK(std::abs(nll / expected - 1) < 1e-6);
       CHECK(std::abs(squares / expected_squares - 1) < 1e-6);

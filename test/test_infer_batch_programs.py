@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
@@ -181,7 +182,15 @@ def test_perplexity_and_score_equal_the_evaluation_of_training(program):
         expect(value == theirs[key], f"{key}: {value} and {theirs[key]}")
     table(program.binary, "perplexity", "text.txt", "-m", folder, "--save-log", "base.log")
     logged = table(program.binary, "perplexity", "text.txt", "-m", folder, "--base-log", "base.log")
+    expect({key: value for key, value in logged.items() if key[0] == "perplexity"} ==
+           {key: value for key, value in ours.items() if key[0] == "perplexity"}, "the base changes the perplexity")
     expect(logged["comparison", "token_nll_difference"] == 0, "a model differs from its own log")
+
+
+def test_errors_of_commands_name_the_command(program):
+    folder = model(program)
+    result = program.run("perplexity", "none*.bin", "-m", folder, code=1)
+    expect("perplexity: no file matches none*.bin" in result.stderr and "--eval" not in result.stderr, result.stderr)
 
 
 def test_bench_prints_a_table_and_ends_with_one_object(program):
@@ -228,7 +237,9 @@ def test_ctrl_c_ends_with_the_text_so_far(program):
                            "--ignore-eos"], cwd=program.folder, bufsize=0, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as running:
         text = os.read(running.stdout.fileno(), 1)
-        running.send_signal(signal.SIGINT)
+        for _ in range(2):  # as `timeout` does, which signals the process and its group
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.01)
         text += running.stdout.read()
         messages = running.stderr.read().decode()
     expect(running.returncode == 0 and "cancelled" in messages, messages[-300:])

@@ -254,7 +254,11 @@ def test_errors_name_the_missing_or_damaged_model(program):
     weights.write_bytes(content.replace(b"ln_f.bias", b"ln_g.bias"))
     program.fails("-m", folder, phrases=["ln_f.bias", "ln_g.bias"])
     weights.write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")  # a NaN
-    program.fails("-m", folder, "-p", "a", phrases=["not finite"])
+    for form in ([], ["--json"], ["--no-stream"], ["--jsonl", "--samples", 3]):
+        result = program.run("-m", folder, "-p", "a", *form, code=1)
+        expect(result.stderr.count("not finite") == 1, result.stderr)
+        objects = [json.loads(line) for line in result.stdout.splitlines()] if "--json" in str(form) else []
+        expect(all(list(item) == ["id", "prompt", "error"] and "not finite" in item["error"] for item in objects), objects)
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("gpt2", "llama"))
     program.fails("-m", folder, phrases=["config.json", "llama"])
 

@@ -111,7 +111,6 @@ TEST_SUITE("infer_settings") {
       CAPTURE(flags.front());
       CHECK(!config(flags).stream);
     }
-    CHECK(config({"--samples", "2", "--stream"}).stream);
     CHECK(config({"--no-stream=false"}).stream);
     CHECK(config({"--no-stream", "--stream"}).stream);
     CHECK(config({"--json", "--no-stream"}).stream == false);
@@ -198,6 +197,19 @@ TEST_SUITE("infer_settings") {
     CHECK(contains(error({"-i", "--samples", "2"}), "--interactive has one completion"));
     CHECK(contains(error({"-i", "-p", "-"}), "both read stdin"));
     CHECK(error({"-i", "-p", "a"}) == "");
+    CHECK(error({"--stream", "--samples", "2"}) ==
+          "--stream prints one completion as it is generated, --samples is 2; leave --stream out");
+    CHECK(error({"--stream", "--prompts", "a"}) ==
+          "--stream prints one completion as it is generated, --prompts has several; leave "
+          "--stream out");
+    CHECK(error({"--stream", "--samples", "1"}) == "");
+    CHECK(error({"--no-stream", "--samples", "2", "--prompts", "a"}) == "");
+    CHECK(error({"-i", "--no-stream"}) ==
+          "--interactive prints the text as it is generated; leave --no-stream out");
+    CHECK(error({"-i", "--display-prompt"}) ==
+          "--interactive does not print prompts, which the terminal shows; leave "
+          "--display-prompt out");
+    CHECK(error({"-i", "--stream", "--no-display-prompt"}) == "");
     CHECK(error({"--json", "--samples", "1"}) == "");
     CHECK(error({"--kv-dtype", "bf16"}) == "");
     CHECK(error({"--kv-dtype", "fp16", "--dtype", "fp16"}) == "");

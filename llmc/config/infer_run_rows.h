@@ -48,15 +48,16 @@ Settings<P> output_rows() {
       {.flag = "--json",
        .field = [](auto& s) -> decltype(auto) { return (s.json); },
        .help = "print one JSON object at the end instead of the text as it is generated; its keys "
-               "are prompt_tokens, tokens, text, finish_reason (length, stop, context), seed, ids, "
-               "id, prompt, sample, logprobs, timings",
+               "are prompt_tokens, tokens, text, finish_reason (length, stop, context, cancelled), "
+               "seed, ids, id, prompt, sample, logprobs, timings",
        .excluded_flags = {"--jsonl", "--prompts"},
        .also_called = {"--output-json", "--print-json"},
        .commands = {""}},
       {.flag = "--jsonl",
        .field = [](auto& s) -> decltype(auto) { return (s.jsonl); },
-       .help = "print one JSON object per line and completion; an object whose prompt is wrong has "
-               "the keys id, prompt, error",
+       .help = "print one JSON object per line and completion, with the keys and finish reasons "
+               "(length, stop, context, cancelled) of --json; the object of a completion that "
+               "failed has the keys id, prompt, error",
        .excluded_flags = {"--json"},
        .also_called = {"--json-lines", "--output-jsonl"},
        .commands = {""}},

@@ -55,6 +55,23 @@ inline std::string command_error(const std::vector<std::string>& words) {
   return {};
 }
 
+// Returns the error of a flag that does not fit --interactive, or an empty text.
+inline std::string interactive_error(const InferRequest& request, std::int64_t samples) {
+  if (!request.interactive.value_or(false)) return {};
+  if (samples > 1) {
+    return "--interactive has one completion, --samples is " + std::to_string(samples);
+  }
+  if (request.prompt == "-") return "--interactive and --prompt - both read stdin; use --file";
+  if (!request.stream.value_or(true)) {
+    return "--interactive prints the text as it is generated; leave --no-stream out";
+  }
+  if (request.display_prompt.value_or(false)) {
+    return "--interactive does not print prompts, which the terminal shows; leave "
+           "--display-prompt out";
+  }
+  return {};
+}
+
 // Returns the error of too many completions, or an empty text.
 inline std::string completion_error(const InferRequest& request) {
   constexpr std::int64_t kMaxSamples = 1'000'000;
@@ -66,11 +83,12 @@ inline std::string completion_error(const InferRequest& request) {
     return "--json prints one completion, --samples is " + std::to_string(samples) +
            "; use --jsonl";
   }
-  if (!request.interactive.value_or(false)) return {};
-  if (samples > 1)
-    return "--interactive has one completion, --samples is " + std::to_string(samples);
-  if (request.prompt == "-") return "--interactive and --prompt - both read stdin; use --file";
-  return {};
+  if (request.stream.value_or(false) && (samples > 1 || request.prompts)) {
+    return "--stream prints one completion as it is generated, " +
+           (request.prompts ? "--prompts has several" : "--samples is " + std::to_string(samples)) +
+           "; leave --stream out";
+  }
+  return interactive_error(request, samples);
 }
 
 // Returns the error of values that depend on each other, or an empty text.

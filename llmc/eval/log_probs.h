@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace llmc {
@@ -31,6 +33,26 @@ class LogProbSource {
   // Returns the prediction for the next token, or null after the last one. The result is valid
   // until the next call.
   virtual const TokenLogProbs* next() = 0;
+};
+
+// A source that also passes each prediction to a function.
+class ObservedSource : public LogProbSource {
+ public:
+  // `source` must outlive this object.
+  ObservedSource(LogProbSource& source, std::function<void(const TokenLogProbs&)> on_token)
+      : source_(source), on_token_(std::move(on_token)) {}
+
+  std::int64_t vocabulary_size() const override { return source_.vocabulary_size(); }
+
+  const TokenLogProbs* next() override {
+    const TokenLogProbs* const prediction = source_.next();
+    if (prediction != nullptr) on_token_(*prediction);
+    return prediction;
+  }
+
+ private:
+  LogProbSource& source_;
+  std::function<void(const TokenLogProbs&)> on_token_;
 };
 
 // Writes the log-probabilities of `logits` (V), computed in fp64 and rounded to fp32, to

@@ -42,7 +42,7 @@ class PerplexityTask : public EvalTask {
     std::int64_t limit = 0;              // maximum number of windows, from the start; 0: all
     bool detokenize = false;             // the file is WikiText: reassemble it before scoring
     bool standard_errors = false;        // report them for the means over tokens
-    std::string source_name = "--eval";  // the setting that names the file, for errors
+    std::string source_name = "--eval";  // the flag or command that names the file, for errors
   };
 
   // Reads and tokenizes the file. Throws if it has nothing to score.

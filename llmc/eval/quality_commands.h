@@ -1,5 +1,6 @@
 // The commands of infer_gpt2 that measure quality: `perplexity FILE` and `score TASK:FILE ...`.
-// Both use the passes of training, in --dtype, so their results are those of train_gpt2 --eval.
+// Both use the passes of training, in --dtype, so their results are those of train_gpt2 --eval (up
+// to the rounding of sums if the log-probabilities of the whole vocabulary are needed too).
 #pragma once
 
 #include <algorithm>
@@ -50,7 +51,10 @@ inline EvalOptions eval_options(const InferConfig& settings, std::int64_t T) {
              " tokens",
          "use at most --seq-len, so that no token is skipped");
   }
-  return {.limit = settings.limit, .stride = stride, .standard_errors = true};
+  return {.limit = settings.limit,
+          .stride = stride,
+          .standard_errors = true,
+          .source_name = settings.command.front()};
 }
 
 // Shows the fraction of a task that is done.
@@ -73,44 +77,66 @@ std::vector<EvalResult> score_tasks(const EvalTasks& tasks, Engine<T>& engine) {
        .on_result = [&](const EvalResult&) { timer = ProgressTimer(); }});
 }
 
-// Compares the model with the base model of --base or --base-log.
+// The base model of --base, or its log of --base-log.
 template <class T>
-EvalResult compare(const InferConfig& settings, const PerplexityTask& task, Engine<T>& engine) {
-  std::optional<Engine<T>> base_engine;
-  std::unique_ptr<LogProbSource> base;
-  if (settings.base_log.empty()) {
-    const Gpt2Config base_config =
-        from_huggingface(read_pretrained_config(settings.base), settings.base);
-    base_engine.emplace(base_config, window_shape(task.window()));
-    load_engine(*base_engine, settings.base);
-    base = std::make_unique<LogitsScorer<T>>(base_engine->runner(), task);
-  } else {
-    base = std::make_unique<BaseLogReader>(settings.base_log,
-                                           base_log_content(task, engine.config().vocabulary));
+struct BaseModel {
+  std::optional<Engine<T>> engine{};
+  std::unique_ptr<LogProbSource> source{};
+
+  // Loads it for a comparison with a model of `vocabulary` tokens.
+  BaseModel(const InferConfig& settings, const PerplexityTask& task, std::int64_t vocabulary) {
+    if (!settings.base_log.empty()) {
+      source =
+          std::make_unique<BaseLogReader>(settings.base_log, base_log_content(task, vocabulary));
+    } else if (!settings.base.empty()) {
+      const Gpt2Config config =
+          from_huggingface(read_pretrained_config(settings.base), settings.base);
+      engine.emplace(config, window_shape(task.window()));
+      load_engine(*engine, settings.base);
+      source = std::make_unique<LogitsScorer<T>>(engine->runner(), task);
+    }
   }
-  LogitsScorer<T> model(engine.runner(), task);
-  ProgressTimer timer;
-  const TokenComparison comparison = compare_tokens(*base, model, [&](std::int64_t tokens) {
-    return show_progress(timer, "comparison", tokens, task.examples());
-  });
+};
+
+inline EvalResult comparison_result(const InferConfig& settings, const PerplexityTask& task,
+                                    const TokenComparison& comparison) {
   const std::string name = settings.base_log.empty() ? settings.base : settings.base_log;
   return {"comparison", task.file(), task.protocol() + "; base: " + name, comparison.tokens(),
           comparison_metrics(comparison.result())};
 }
 
-// Writes the log of --save-log.
+// Measures the perplexity, compares with the base model and writes the log of --save-log, in one
+// pass that reads all log-probabilities.
 template <class T>
-void save_log(const InferConfig& settings, const PerplexityTask& task, Engine<T>& engine) {
-  BaseLogWriter log(settings.save_log, base_log_content(task, engine.config().vocabulary));
-  LogitsScorer<T> scorer(engine.runner(), task);
+std::vector<EvalResult> predict_tokens(const InferConfig& settings, const PerplexityTask& task,
+                                       Engine<T>& engine) {
+  const std::int64_t vocabulary = engine.config().vocabulary;
+  const BaseModel<T> base(settings, task, vocabulary);
+  std::optional<BaseLogWriter> log;
+  if (!settings.save_log.empty())
+    log.emplace(settings.save_log, base_log_content(task, vocabulary));
+  RowScoreSums sums(task);
   ProgressTimer timer;
   std::int64_t tokens = 0;
-  while (const TokenLogProbs* const prediction = scorer.next()) {
-    log.add(*prediction);
-    show_progress(timer, "log", ++tokens, task.examples());
+  LogitsScorer<T> scorer(engine.runner(), task);
+  ObservedSource model(scorer, [&](const TokenLogProbs& prediction) {
+    sums.add(-static_cast<double>(prediction.log_prob));
+    if (log) log->add(prediction);
+    show_progress(timer, task.name(), ++tokens, task.examples());
+  });
+  std::optional<TokenComparison> comparison;
+  if (base.source) {
+    comparison = compare_tokens(*base.source, model, [](std::int64_t) { return true; });
+  } else {
+    while (model.next() != nullptr) {
+    }
   }
-  log.commit();
-  Notice::print("log: " + settings.save_log);
+  std::vector<EvalResult> results = {
+      {task.name(), task.file(), task.protocol(), task.examples(), task.metrics(sums.scores())}};
+  if (comparison) results.push_back(comparison_result(settings, task, *comparison));
+  if (log) log->commit();
+  if (log) Notice::print("log: " + settings.save_log);
+  return results;
 }
 
 }  // namespace quality_detail
@@ -141,13 +167,11 @@ void perplexity(const InferConfig& settings) {
                                  eval_options(settings, window), *files.tokenizer, window));
   Engine<T> engine(files.config, window_shape(window));
   load_engine(engine, settings.model);
-  std::vector<EvalResult> results = score_tasks<T>(tasks, engine);
   const auto& task = static_cast<const PerplexityTask&>(*tasks.front());
-  if (!settings.save_log.empty()) save_log<T>(settings, task, engine);
-  if (!settings.base.empty() || !settings.base_log.empty()) {
-    results.push_back(compare<T>(settings, task, engine));
-  }
-  print_text(eval_table(results));
+  const bool needs_vocabulary =
+      !settings.save_log.empty() || !settings.base.empty() || !settings.base_log.empty();
+  print_text(eval_table(needs_vocabulary ? predict_tokens<T>(settings, task, engine)
+                                         : score_tasks<T>(tasks, engine)));
 }
 
 }  // namespace llmc

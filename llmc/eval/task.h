@@ -68,6 +68,32 @@ class EvalTask {
   std::string name_, file_;
 };
 
+// Sums the scores of a task's rows from the nll of each scored token.
+class RowScoreSums {
+ public:
+  // The task must outlive the object.
+  explicit RowScoreSums(const EvalTask& task) : task_(task) {}
+
+  // Adds the nll, in nats, of the next scored token, in the order of the rows.
+  void add(double nll) {
+    while (num_missing_ == 0) {
+      num_missing_ = task_.row(std::ssize(scores_)).num_scored;
+      scores_.emplace_back();
+    }
+    --num_missing_;
+    scores_.back().nll += nll;
+    scores_.back().nll_squares += nll * nll;
+  }
+
+  // The scores of the rows so far, without `greedy`.
+  std::span<const RowScore> scores() const { return scores_; }
+
+ private:
+  const EvalTask& task_;
+  std::vector<RowScore> scores_;
+  std::int64_t num_missing_ = 0;  // scored tokens of the last row that were not added
+};
+
 // Scores the rows of tasks with some model. RowScorer (row_scorer.h) does so with a ModelRunner.
 class RowScoring {
  public:

@@ -23,7 +23,8 @@ using EvalTasks = std::vector<std::unique_ptr<EvalTask>>;
 struct EvalOptions {
   std::int64_t limit = 0;   // maximum number of examples, or of windows of a text, per file; 0: all
   std::int64_t stride = 0;  // tokens between the starts of the windows of a text, 1 to T
-  bool standard_errors = false;  // report those of a text's token_nll and token_perplexity
+  bool standard_errors = false;        // report those of a text's token_nll and token_perplexity
+  std::string source_name = "--eval";  // what names the files, for errors
 };
 
 // Reads and tokenizes the file of a task, for a model of T positions.
@@ -42,7 +43,8 @@ inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const Eval
                                         .stride = options.stride,
                                         .limit = options.limit,
                                         .detokenize = spec.task == "wikitext",
-                                        .standard_errors = options.standard_errors};
+                                        .standard_errors = options.standard_errors,
+                                        .source_name = options.source_name};
   return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, windows);
 }
 

@@ -1,6 +1,7 @@
 // The generation loop over a batch: sequences of different lengths, each in a slot. A slot whose
 // sequence has ended starts the next one. Tokens are drawn on the device; a step, including the
-// draw, is the replay of a graph, and the host waits once per step to read the tokens.
+// draw, is the replay of a graph. The host submits several steps, with a copy of what each one
+// drew, and waits once to read them.
 //
 // The text of a sequence depends on its request and the sampling options, not on the batch: logits
 // do not (batch_model.h), and random numbers depend on the seed, the number of the sample and the
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -37,6 +39,10 @@ struct BatchOptions {
   std::optional<std::int32_t> stop{};  // the token that ends a text and is not part of it
   // At the end of the context, read the last half of it again, as a prompt, and continue.
   bool slide = false;
+  // Maximum number of steps, at least 1, that the host submits before it waits for their tokens. It
+  // does not change the texts. A slot whose text ends earlier by the stop token, by on_token() or
+  // because logits are not finite takes part in the other steps in vain.
+  std::int64_t steps_between_reads = 1;
 };
 
 // Functions that the loop calls. Sequences are numbered in the order in which next() returned them.
@@ -46,7 +52,7 @@ struct BatchCallbacks {
   // unmodified logits. `false` ends the sequence.
   std::function<bool(std::int64_t sequence, std::int32_t token, float log_probability)> on_token;
   std::function<void(std::int64_t sequence, Finish finish)> on_finish;
-  // Called before every step; `false` ends all sequences.
+  // Called before the steps of a read; `false` ends all sequences.
   std::function<bool()> on_step = [] { return true; };
 };
 
@@ -58,16 +64,16 @@ class BatchGenerator {
       : model_(model),
         options_(options),
         slots_(static_cast<std::size_t>(model.shape().slots)),
-        host_drawn_(model.shape().slots),
-        host_finish_(model.shape().slots),
-        host_log_probability_(model.shape().slots) {
+        host_draws_(2 * model.shape().slots * options.steps_between_reads),
+        host_finish_(model.shape().slots) {
+    require(options.steps_between_reads >= 1, "the host must read tokens after at least one step");
     const std::int64_t V = model.config().vocabulary;
     for (Tensor<std::int32_t, 1>* const ids :
-         {&state_.token, &state_.position, &state_.finish, &drawn_, &row_slot_}) {
+         {&state_.token, &state_.position, &state_.finish, &row_slot_}) {
       plan.reserve("batch", *ids, B());
     }
     plan.reserve("batch", state_.history, B(), model.config().context);
-    plan.reserve("batch", state_.log_probability, B());
+    plan.reserve("batch", draws_, 2, B());
     plan.reserve("batch", sampling_, B());
     plan.reserve("batch", bias_ids_, std::ssize(options.sampling.logit_bias));
     plan.reserve("batch", bias_values_, std::ssize(options.sampling.logit_bias));
@@ -81,7 +87,8 @@ class BatchGenerator {
   BatchGenerator(const BatchGenerator&) = delete;
   BatchGenerator& operator=(const BatchGenerator&) = delete;
 
-  // Generates all sequences that callbacks.next returns. Throws an Error if logits are not finite.
+  // Generates all sequences that callbacks.next returns. One whose logits are not finite ends with
+  // Finish::not_finite.
   void run(const BatchCallbacks& callbacks) {
     callbacks_ = &callbacks;
     next_sequence_ = 0;
@@ -91,13 +98,20 @@ class BatchGenerator {
       while (more && num_active_ < B()) more = fill_slots();
       if (num_active_ == 0) break;
       if (!callbacks.on_step()) return cancel_all();
-      step_.run(stream(), [this] { draw(model_.step(state_.token, state_.position), {}); });
-      deliver();
+      const std::int64_t count = steps_before_read();
+      for (std::int64_t i = 0; i < count; ++i) {
+        step_.run(stream(), [this] { draw(model_.step(state_.token, state_.position), {}); });
+        copy_draws(i);
+      }
+      deliver(count);
     }
   }
 
   // Nodes of the graph of a step; 0 before the second step.
   std::int64_t graph_nodes() const { return step_.nodes(); }
+
+  // How often the host has waited for tokens.
+  std::int64_t reads() const { return num_reads_; }
 
  private:
   static constexpr std::int64_t kIdle = -1;
@@ -126,7 +140,9 @@ class BatchGenerator {
     const auto idle = std::vector(slots_.size(), static_cast<std::int32_t>(SlotFinish::idle));
     fill_zero(state_.token.data, B(), stream());
     fill_zero(state_.position.data, B(), stream());
-    fill_zero(state_.log_probability.data, B(), stream());
+    drawn_ = make_tensor(draws_.data, B());
+    state_.log_probability = make_tensor(reinterpret_cast<float*>(draws_.data + B()), B());
+    fill_zero(draws_.data, draws_.size(), stream());
     copy_to_device(state_.finish.data, idle.data(), B(), stream());
     copy_to_device(sampling_.data, sampling.data(), B(), stream());
     const std::int64_t count = std::ssize(host_bias_ids_);
@@ -228,46 +244,74 @@ class BatchGenerator {
     copy_to_device(row_slot_.data, ended.data(), count, stream());
     stream().synchronize();
     draw(logits, first_rows(row_slot_, count));
-    deliver();
+    copy_draws(0);
+    deliver(1);
   }
 
   // ---- steps ----
+
+  // Steps until the host must read tokens: no text may reach its length or the end of the context
+  // before the last of them.
+  std::int64_t steps_before_read() const {
+    std::int64_t count = options_.steps_between_reads;
+    for (const Slot& s : slots_) {
+      if (s.sequence == kIdle) continue;
+      count = std::min(
+          {count, s.request.tokens - s.num_generated, max_length() - std::ssize(s.context)});
+    }
+    return count;
+  }
 
   void draw(const Tensor<const float, 2>& logits, In<std::int32_t, 1> slots) {
     sample_next_tokens(state_, drawn_, logits, model_.config().vocabulary, slots, sampling_,
                        bias_ids_, bias_values_, scratch_, stream());
   }
 
-  // Reads the tokens that were drawn and passes them on.
-  void deliver() {
-    copy_to_host(host_drawn_.data(), drawn_.data, B(), stream());
+  // Submits the copy of the newest draw to row i of host_draws_.
+  void copy_draws(std::int64_t i) {
+    copy_to_host(host_draws_.data() + i * draws_.size(), draws_.data, draws_.size(), stream());
+  }
+
+  // Reads what was drawn in `count` draws and passes it on.
+  void deliver(std::int64_t count) {
     copy_to_host(host_finish_.data(), state_.finish.data, B(), stream());
-    copy_to_host(host_log_probability_.data(), state_.log_probability.data, B(), stream());
     stream().synchronize();
+    ++num_reads_;
     for (std::int64_t b = 0; b < B(); ++b) {
-      if (slot(b).sequence == kIdle) continue;
-      const auto finish = static_cast<SlotFinish>(host_finish_.data()[b]);
-      if (finish == SlotFinish::not_finite) {
-        fail("the model's output is not finite",
-             "check whether the weights are damaged or too large for this " + quantity("dtype"));
-      }
-      const std::int32_t drawn = host_drawn_.data()[b];
-      if (drawn >= 0) deliver(b, drawn, host_log_probability_.data()[b], finish);
+      if (slot(b).sequence != kIdle) deliver_slot(b, count);
     }
     if (!unread_.empty()) read_prompts();
   }
 
-  void deliver(std::int64_t b, std::int32_t token, float log_probability, SlotFinish finish) {
+  void deliver_slot(std::int64_t b, std::int64_t count) {
     Slot& s = slot(b);
-    if (finish == SlotFinish::stop) return end(b, Finish::stop);
-    s.context.push_back(token);
-    ++s.num_generated;
-    const bool continues = callbacks_->on_token(s.sequence, token, log_probability);
-    if (!continues) {
-      if (finish == SlotFinish::active) write_slot(b, 0, 0, SlotFinish::idle);
+    const auto finish = static_cast<SlotFinish>(host_finish_.data()[b]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int32_t* const draws = host_draws_.data() + i * draws_.size();
+      const std::int32_t token = draws[b];
+      if (token < 0 || token == options_.stop) break;  // the slot drew no token that is text
+      s.context.push_back(token);
+      ++s.num_generated;
+      const auto log_probability = std::bit_cast<float>(draws[B() + b]);
+      if (callbacks_->on_token(s.sequence, token, log_probability)) continue;
+      if (holds_position(finish)) clear_slot(b);
       return end(b, Finish::cancelled);
     }
-    if (finish == SlotFinish::active) return;
+    if (finish == SlotFinish::stop) return end(b, Finish::stop);
+    if (finish == SlotFinish::length) return end_of_length(b);
+    if (finish != SlotFinish::not_finite) return;
+    clear_slot(b);
+    end(b, Finish::not_finite);
+  }
+
+  // Whether later steps still compute attention over the tokens of a slot.
+  static bool holds_position(SlotFinish finish) {
+    return finish == SlotFinish::active || finish == SlotFinish::not_finite;
+  }
+
+  // A text has all its tokens, or fills the context.
+  void end_of_length(std::int64_t b) {
+    Slot& s = slot(b);
     if (s.num_generated == s.request.tokens) return end(b, Finish::length);
     if (!options_.slide) return end(b, Finish::context);
     s.context.erase(s.context.begin(),
@@ -275,6 +319,9 @@ class BatchGenerator {
     ++s.num_slides;
     begin_reading(b);
   }
+
+  // A slot at position 0 costs the least attention.
+  void clear_slot(std::int64_t b) { write_slot(b, 0, 0, SlotFinish::idle); }
 
   void end(std::int64_t b, Finish finish) {
     const std::int64_t sequence = slot(b).sequence;
@@ -294,9 +341,11 @@ class BatchGenerator {
   std::vector<Slot> slots_;
   std::deque<std::int64_t> unread_;  // slots whose context is not read completely
   const BatchCallbacks* callbacks_ = nullptr;
-  std::int64_t next_sequence_ = 0, num_active_ = 0;
+  std::int64_t next_sequence_ = 0, num_active_ = 0, num_reads_ = 0;
   SlotState state_;
-  Tensor<std::int32_t, 1> drawn_, row_slot_;  // (B)
+  // (2, B) of the newest draw: tokens, and the bits of log-probabilities. One copy moves both.
+  Tensor<std::int32_t, 2> draws_;
+  Tensor<std::int32_t, 1> drawn_, row_slot_;  // (B); drawn_ is a row of draws_
   Tensor<SlotSampling, 1> sampling_;          // (B)
   Tensor<std::int32_t, 1> bias_ids_;
   Tensor<float, 1> bias_values_;
@@ -304,8 +353,8 @@ class BatchGenerator {
   Replay step_;
   std::vector<std::int32_t> host_bias_ids_;
   std::vector<float> host_bias_values_;
-  PinnedBuffer<std::int32_t> host_drawn_, host_finish_;  // (B)
-  PinnedBuffer<float> host_log_probability_;
+  PinnedBuffer<std::int32_t> host_draws_;   // (steps_between_reads, 2, B)
+  PinnedBuffer<std::int32_t> host_finish_;  // (B)
 };
 
 }  // namespace llmc

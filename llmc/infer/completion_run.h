@@ -30,6 +30,7 @@ struct CompletionCallbacks {
 // Totals of a run.
 struct CompletionTotals {
   std::int64_t completions = 0, failed = 0, prompt_tokens = 0, tokens = 0;
+  std::int64_t not_finite = 0;  // of the failed ones: the model's output was not finite
   double seconds = 0;
 };
 
@@ -129,6 +130,10 @@ class CompletionRun {
     }
     Completion& completion = draft.completion;
     completion.finish = draft.text.stopped() ? Finish::stop : finish;
+    if (completion.finish == Finish::not_finite) {
+      completion.error = "the model's output is not finite after " +
+                         std::to_string(completion.ids.size()) + " generated tokens";
+    }
     if (completion.ids.empty()) draft.first_token = draft.last_token = Clock::now();
     completion.prompt_ms = 1e3 * seconds_between(draft.start, draft.first_token);
     completion.generate_ms = 1e3 * seconds_between(draft.first_token, draft.last_token);
@@ -141,6 +146,7 @@ class CompletionRun {
   void complete(std::int64_t index, Completion completion) {
     ++totals_.completions;
     totals_.failed += completion.error.empty() ? 0 : 1;
+    totals_.not_finite += completion.finish == Finish::not_finite ? 1 : 0;
     totals_.prompt_tokens += completion.prompt_tokens;
     totals_.tokens += std::ssize(completion.ids);
     for (const Completion& next : order_.add(index / job_.samples, std::move(completion))) {

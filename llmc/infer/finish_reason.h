@@ -4,13 +4,14 @@
 namespace llmc {
 
 enum class Finish {
-  length,    // the requested number of tokens was generated
-  stop,      // <|endoftext|> was drawn
-  context,   // prompt and text fill the model's context
-  cancelled  // the caller ended it
+  length,     // the requested number of tokens was generated
+  stop,       // <|endoftext|> was drawn, or a stop string is complete
+  context,    // prompt and text fill the model's context
+  cancelled,  // the caller ended it
+  not_finite  // the model's output is not finite: an error
 };
 
-// The name in the output of --json.
+// The name in the output of --json, which shows an error instead of not_finite.
 inline const char* finish_name(Finish finish) {
   switch (finish) {
     case Finish::stop:
@@ -19,6 +20,8 @@ inline const char* finish_name(Finish finish) {
       return "context";
     case Finish::cancelled:
       return "cancelled";
+    case Finish::not_finite:
+      return "not_finite";
     default:
       return "length";
   }

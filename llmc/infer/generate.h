@@ -1,6 +1,6 @@
-// The generation loop: reads the prompts, then repeatedly draws one token of each sequence and
-// reads it. The engine generates all text with this loop: infer_gpt2 runs it over a Decoder,
-// training over a SequenceReader.
+// A generation loop on the host: reads the prompts, then repeatedly draws one token of each
+// sequence and reads it. Training runs it over a SequenceReader for its samples, tests over a
+// Decoder. infer_gpt2 draws on the device (batch_generator.h).
 #pragma once
 
 #include <cstdint>

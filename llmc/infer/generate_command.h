@@ -11,13 +11,13 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion_run.h"
 #include "llmc/infer/job.h"
 #include "llmc/infer/load_engine.h"
-#include "llmc/infer/stop_request.h"
 #include "llmc/model/engine.h"
 
 namespace llmc {
@@ -57,7 +57,10 @@ class CompletionPrinter {
   }
 
   void completion(const Completion& completion) {
-    if (!completion.error.empty() && !settings_.jsonl) Notice::warn(completion.error);
+    const bool is_reported_later = completion.finish == Finish::not_finite;
+    if (!completion.error.empty() && !settings_.jsonl && !is_reported_later) {
+      Notice::warn(completion.error);
+    }
     if (settings_.jsonl) {
       print_text(completion_jsonl(completion) + "\n");
     } else if (settings_.json) {
@@ -75,9 +78,8 @@ class CompletionPrinter {
   }
 
  private:
-  bool streams() const {
-    return single_ && settings_.stream && !settings_.json && !settings_.jsonl;
-  }
+  // The table of flags allows it only for one completion as text.
+  bool streams() const { return settings_.stream; }
 
   const InferConfig& settings_;
   bool single_;
@@ -103,14 +105,22 @@ inline void print_summary(const CompletionTotals& totals, std::int64_t slots, st
                 ", seed " + std::to_string(seed));
 }
 
+// Throws if the model's output was not finite in a completion.
+inline void require_finite(const CompletionTotals& totals) {
+  if (totals.not_finite == 0) return;
+  fail("the model's output is not finite in " + std::to_string(totals.not_finite) + " of " +
+           std::to_string(totals.completions) + " completions",
+       "check whether the weights are damaged or too large for this " + quantity("dtype"));
+}
+
 }  // namespace generate_detail
 
-// Continues the prompts of a job.
+// Continues the prompts of a job. Throws at the end if the model's output was not finite.
 template <class T, class KV>
 void generate_texts(const InferConfig& settings, const Job& job) {
   using namespace generate_detail;
   TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
-  const StopRequest stop;
+  const SignalRequest request;
   CompletionPrinter printer(settings, job);
   Completion last;
   const CompletionCallbacks callbacks = {
@@ -120,12 +130,13 @@ void generate_texts(const InferConfig& settings, const Job& job) {
             printer.completion(completion);
             last = completion;
           },
-      .on_step = [] { return !StopRequest::requested(); }};
+      .on_step = [] { return !SignalRequest::requested(); }};
   CompletionRun<T, KV> run(job, callbacks);
   const CompletionTotals totals = run.run(engine.generator());
   printer.finish();
   if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
   print_summary(totals, job.shape.slots, job.seed);
+  require_finite(totals);
 }
 
 // Reads prompts from stdin, line by line. Each continues the text so far, which begins with the
@@ -142,7 +153,8 @@ void interact(const InferConfig& settings, Job job) {
   std::vector<std::int32_t> history;
   if (!job.prompts[0].entry.prompt.empty()) history = job.prompts[0].tokens;
   for (std::string line; std::getline(std::cin, line) && !line.empty();) {
-    const StopRequest stop;
+    // It ends a text, and between texts the program.
+    const SignalRequest request(SignalRequest::AfterRequest::restore);
     JobPrompt& prompt = job.prompts[0];
     prompt.entry.prompt = line;
     const std::vector<std::int32_t> ids = job.tokenizer->encode(line);
@@ -158,10 +170,11 @@ void interact(const InferConfig& settings, Job job) {
             [&](const Completion& completion) {
               history.insert(history.end(), completion.ids.begin(), completion.ids.end());
             },
-        .on_step = [] { return !StopRequest::requested(); }};
+        .on_step = [] { return !SignalRequest::requested(); }};
     CompletionRun<T, KV> run(job, callbacks);
-    run.run(engine.generator());
+    const CompletionTotals totals = run.run(engine.generator());
     print_text("\n");
+    require_finite(totals);
   }
 }
 
