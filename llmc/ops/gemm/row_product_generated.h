@@ -19,8 +19,8 @@ namespace llmc {
 
 namespace row_kernels {
 
-// Blocks of the logits, of which each computes many tiles.
-inline constexpr std::int64_t kLogitsBlocks = 264;
+// Blocks of the logits, of which each computes many tiles: two per multiprocessor of an H100.
+inline constexpr std::int64_t kMaxLogitsBlocks = 264;
 // Longer norm weights are read from global memory.
 inline constexpr std::int64_t kMaxStagedNorm = 2048;
 
@@ -161,7 +161,10 @@ __global__ __launch_bounds__(row_kernels::kGeneratedThreads,
   wait_for_previous_launch();
 
   EpilogueInputs<1> early;
-  if constexpr (!kLogits) early = epilogue_inputs<1>(call, own_row, own_column);
+  if constexpr (!kLogits) {
+    // Other rows belong to other blocks, which may write their residual.
+    if (own_row < first + count) early = epilogue_inputs<1>(call, own_row, own_column);
+  }
   const GeneratedRows<T> rows{call.inp + first * call.K,
                               count,
                               static_cast<int>(call.K),
@@ -193,7 +196,8 @@ __global__ __launch_bounds__(row_kernels::kGeneratedThreads,
 namespace row_kernels {
 
 template <bool kLogits, class T, class TO, class KV>
-void launch_generated(const RowProductCall<T, TO, KV>& call, Stream& stream) {
+void launch_generated(const RowProductCall<T, TO, KV>& call, Stream& stream,
+                      std::int64_t max_logits_blocks = kMaxLogitsBlocks) {
   using Tile = GeneratedTile<T, kLogits>;
   const GeneratedLayout layout = generated_layout<kLogits>(call);
   const std::size_t shared_bytes =
@@ -204,7 +208,7 @@ void launch_generated(const RowProductCall<T, TO, KV>& call, Stream& stream) {
           .template add<T>(layout.norm)
           .bytes();
   const std::int64_t tiles = ceil_div(call.N, kTileColumns);
-  const std::int64_t blocks = kLogits ? std::min(tiles, kLogitsBlocks) : tiles;
+  const std::int64_t blocks = kLogits ? std::min(tiles, max_logits_blocks) : tiles;
   launch_overlapped(generated_product_kernel<T, TO, KV, kLogits>,
                     Grid{blocks, ceil_div(call.M, Tile::kRows), 1}, kGeneratedThreads, shared_bytes,
                     stream, call);
