@@ -79,8 +79,9 @@ void product(OpRunner& runner, RowKind kind, Shape s, bool logits) {
 template <class T>
 void cases_of(OpRunner& runner) {
   Shapes<Shape> generated = {.tiny = {{3, 24, 40}, {19, 136, 48}},
-                             .small = {{1, 256, 768}, {8, 256, 768}, {64, 256, 768}}};
-  Shapes<Shape> generated_logits = {.tiny = {{2, 24, 257}}, .small = {{2, 256, 4097}}};
+                             .small = {{1, 256, 768}, {8, 256, 768}, {64, 256, 768}},
+                             .gpt2 = {}};
+  Shapes<Shape> generated_logits = {.tiny = {{2, 24, 257}}, .small = {{2, 256, 4097}}, .gpt2 = {}};
   for (const std::int64_t M : {1, 8, 64}) {
     for (const Shape s : {Shape{M, 768, 2304}, {M, 768, 768}, {M, 768, 3072}, {M, 3072, 768}})
       generated.gpt2.push_back(s);

@@ -39,7 +39,7 @@ __host__ __device__ GeneratedLayout generated_layout(const RowProductCall<T, TO,
   using Tile = GeneratedTile<T, kLogits>;
   const int slabs = slabs_per_tile<T, kLogits>(call.K);
   const bool staged = call.norm_weight != nullptr && call.K <= kMaxStagedNorm;
-  return {(kLogits || slabs > Tile::kRing ? Tile::kRing : slabs) * kGeneratedWarps * Tile::kSlab *
+  return {(kLogits || slabs > Tile::kRing ? Tile::kRing : slabs) * kWarps * Tile::kSlab *
               Tile::kChunkElements,
           staged ? 2 * static_cast<int>(call.K) : 0};
 }
@@ -57,26 +57,21 @@ struct WeightRing {
   int total;  // of all tiles
 
   __device__ __forceinline__ T* slab(int q) const {
-    return memory + q % Tile::kRing * (kGeneratedWarps * kSlabElements);
+    return memory + q % Tile::kRing * (kWarps * kSlabElements);
   }
   static __device__ __forceinline__ int column(int tile) {
     return (static_cast<int>(block_x()) + tile * static_cast<int>(grid_x())) * kTileColumns;
   }
-  // First term of the warp's slab q.
+  // First term of the warp's slab q; K past the end.
   __device__ __forceinline__ int term(int q) const {
+    if (q >= total) return K;
     return q % slabs * Tile::kSlab * kChunkStride + warp_index() * kChunkDepth;
   }
   // Starts the copy of slab q as a group of its own, which is empty past the end.
   __device__ __forceinline__ void start(int q) const {
-    if (q < total) {
-      T* const chunks = slab(q);
-      const int k = term(q);
-      for (int j = 0; j < Tile::kSlab; ++j) {
-        if (k + j * kChunkStride >= K) break;
-        copy_chunk<kLogits>(chunks + j * Tile::kChunkElements, weight, N, K, column(q / slabs),
-                            k + j * kChunkStride);
-      }
-    }
+    T* const chunks = slab(q);
+    for (int j = 0, k = term(q); j < Tile::kSlab && k < K; ++j, k += kChunkStride)
+      copy_chunk<kLogits>(chunks + j * Tile::kChunkElements, weight, N, K, column(q / slabs), k);
     copy_async_commit();
   }
 };
@@ -85,7 +80,7 @@ struct WeightRing {
 template <class T, class TO, class KV>
 __device__ __forceinline__ void stage_norm(T* norm, const RowProductCall<T, TO, KV>& call) {
   constexpr int V = kVecSize<T>;
-  for (std::int64_t k = thread_index() * V; k < call.K; k += kGeneratedThreads * V) {
+  for (std::int64_t k = thread_index() * V; k < call.K; k += kThreads * V) {
     copy_async_16(norm + k, call.norm_weight + k);
     copy_async_16(norm + call.K + k, call.norm_bias + k);
   }
@@ -107,8 +102,7 @@ __device__ __forceinline__ void finish_tile(Tile& tile, float* merged,
     const int r = part * kMergedRows + row;
     if (r < count && column + c < call.N) {
       float sum = 0;
-      for (int w = 0; w < kGeneratedWarps; ++w)
-        sum += merged[(w * kMergedRows + row) * kMergedStride + c];
+      for (int w = 0; w < kWarps; ++w) sum += merged[(w * kMergedRows + row) * kMergedStride + c];
       if constexpr (kLogits) {
         finish_logits<1>(call, first + r, column + c, Floats<1>(sum));
       } else {
@@ -124,15 +118,15 @@ __device__ __forceinline__ void finish_tile(Tile& tile, float* merged,
 
 // Grid (blocks of tiles, groups of rows).
 template <class T, class TO, class KV, bool kLogits>
-__global__ __launch_bounds__(row_kernels::kGeneratedThreads,
-                             2) void generated_product_kernel(RowProductCall<T, TO, KV> call) {
+__global__ __launch_bounds__(256, 2) void generated_product_kernel(RowProductCall<T, TO, KV> call) {
   using namespace row_kernels;
+  static_assert(kThreads == 256);
   using Tile = GeneratedTile<T, kLogits>;
   using Ring = WeightRing<T, kLogits>;
   SharedMemory shared;
   const GeneratedLayout layout = generated_layout<kLogits>(call);
   T* const ring_memory = shared.take<T>(layout.ring);
-  float* const merged = shared.take<float>(kGeneratedWarps * kMergedRows * kMergedStride);
+  float* const merged = shared.take<float>(kWarps * kMergedRows * kMergedStride);
   RowStatistics* const statistics = shared.take<RowStatistics>(Tile::kRows);
   T* const norm = shared.take<T>(layout.norm);
 
@@ -173,8 +167,11 @@ __global__ __launch_bounds__(row_kernels::kGeneratedThreads,
                               layout.norm > 0 ? norm + call.K : call.norm_bias};
   auto ahead = Tile::load(rows, ring.term(0));
   if (has_norm) {
-    for (int r = warp_index(); r < count; r += kGeneratedWarps)
-      row_statistics<1>(statistics + r, rows.inp + r * call.K, 1, call.K, call.norm_epsilon);
+    constexpr int kTogether = Tile::kRows > kWarps ? 4 : 1;
+    for (int r = warp_index(); r < count; r += kWarps * kTogether)
+      row_statistics<kTogether>(statistics + r, rows.inp + r * call.K,
+                                (count - r + kWarps - 1) / kWarps, kWarps, call.K,
+                                call.norm_epsilon);
     copy_async_wait<Tile::kRing>();
     block_barrier();
   }
@@ -182,9 +179,7 @@ __global__ __launch_bounds__(row_kernels::kGeneratedThreads,
   for (int q = 0; q < ring.total; ++q) {
     copy_async_wait<Tile::kRing - 1>();
     warp_barrier();  // pieces of other lanes
-    const auto next = Tile::load(rows, ring.term(q + 1));
-    tile.multiply(ring.slab(q), rows, ahead, ring.term(q));
-    ahead = next;
+    tile.multiply(ring.slab(q), rows, ahead, ring.term(q), ring.term(q + 1));
     warp_barrier();
     ring.start(q + Tile::kRing);
     if ((q + 1) % slabs != 0) continue;
@@ -200,18 +195,17 @@ void launch_generated(const RowProductCall<T, TO, KV>& call, Stream& stream,
                       std::int64_t max_logits_blocks = kMaxLogitsBlocks) {
   using Tile = GeneratedTile<T, kLogits>;
   const GeneratedLayout layout = generated_layout<kLogits>(call);
-  const std::size_t shared_bytes =
-      SharedLayout()
-          .add<T>(layout.ring)
-          .template add<float>(kGeneratedWarps * kMergedRows * kMergedStride)
-          .template add<RowStatistics>(Tile::kRows)
-          .template add<T>(layout.norm)
-          .bytes();
+  const std::size_t shared_bytes = SharedLayout()
+                                       .add<T>(layout.ring)
+                                       .template add<float>(kWarps * kMergedRows * kMergedStride)
+                                       .template add<RowStatistics>(Tile::kRows)
+                                       .template add<T>(layout.norm)
+                                       .bytes();
   const std::int64_t tiles = ceil_div(call.N, kTileColumns);
   const std::int64_t blocks = kLogits ? std::min(tiles, max_logits_blocks) : tiles;
   launch_overlapped(generated_product_kernel<T, TO, KV, kLogits>,
-                    Grid{blocks, ceil_div(call.M, Tile::kRows), 1}, kGeneratedThreads, shared_bytes,
-                    stream, call);
+                    Grid{blocks, ceil_div(call.M, Tile::kRows), 1}, kThreads, shared_bytes, stream,
+                    call);
 }
 
 }  // namespace row_kernels

@@ -19,12 +19,12 @@
 
 namespace llmc::row_kernels {
 
-inline constexpr int kGeneratedThreads = 256;
-inline constexpr int kGeneratedWarps = kGeneratedThreads / 32;
+inline constexpr int kThreads = 256;
+inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kTileColumns = 16;
 inline constexpr int kChunkDepth = 32;
 // Neighbouring chunks belong to different warps: those of a warp are this many terms apart.
-inline constexpr int kChunkStride = kChunkDepth * kGeneratedWarps;
+inline constexpr int kChunkStride = kChunkDepth * kWarps;
 // Sums of warps are merged 16 rows at a time. Rows of 20 floats: no bank conflicts.
 inline constexpr int kMergedRows = 16;
 inline constexpr int kMergedStride = 20;
@@ -88,7 +88,7 @@ struct GeneratedRows {
     for (int v = 0; v < V; ++v) zero[v] = from_float<T>(0);
     return zero;
   }
-  // What the product reads, from what `load` returned.
+  // The numbers that the product reads, from those that `load` returned.
   __device__ __forceinline__ Vec<T, V> normalised(const Vec<T, V>& x, int row, int k) const {
     if (statistics == nullptr || row >= count || k >= K) return x;
     return normalise(x, statistics[row], norm_weight + k, norm_bias + k);
@@ -109,16 +109,19 @@ struct GeneratedTile {
   static constexpr int kRing = 3;  // slabs in flight
   float sums[kGroups][4] = {};
 
-  // The parts of the first group's rows that a lane needs for a slab, loaded one slab ahead.
+  // The parts of a group's rows that a lane needs for a slab. Those of the first group are loaded
+  // one slab ahead.
   struct Ahead {
     Vec<T, 8> x[kSlab];
   };
-
+  static __device__ __forceinline__ Vec<T, 8> load(const GeneratedRows<T>& rows, int group, int k,
+                                                   int j) {
+    return rows.load(8 * group + lane() / 4, k + j * kChunkStride + lane() % 4 * 8);
+  }
   // k is the first term of the slab.
   static __device__ __forceinline__ Ahead load(const GeneratedRows<T>& rows, int k, int group = 0) {
     Ahead ahead;
-    for (int j = 0; j < kSlab; ++j)
-      ahead.x[j] = rows.load(8 * group + lane() / 4, k + j * kChunkStride + lane() % 4 * 8);
+    for (int j = 0; j < kSlab; ++j) ahead.x[j] = load(rows, group, k, j);
     return ahead;
   }
 
@@ -139,22 +142,30 @@ struct GeneratedTile {
     }
   }
 
+  // Adds the terms of the slab at k, for which `ahead` was loaded, and loads it for next_k.
   __device__ __forceinline__ void multiply(const T* slab, const GeneratedRows<T>& rows,
-                                           const Ahead& ahead, int k) {
+                                           Ahead& ahead, int k, int next_k) {
     for_constants<kGroups>([&]<int group>() {
       if (8 * group >= rows.count) return;
-      const Ahead loaded = group == 0 ? ahead : load(rows, k, group);
+      Ahead loaded;
+      if constexpr (group > 0) loaded = load(rows, k, group);
       for (int j = 0; j < kSlab; ++j) {
         const int chunk = k + j * kChunkStride;
-        if (chunk >= rows.K) break;
-        const Vec<T, 8> x =
-            rows.normalised(loaded.x[j], 8 * group + lane() / 4, chunk + lane() % 4 * 8);
-        std::uint32_t a[2][4], b[2][2];
-        load_weights(a, slab + j * kChunkElements);
-        std::memcpy(b, &x, sizeof b);
-        for (int p = 0; p < 2; ++p) mma_m16n8k16<T>(sums[group], a[p], b[p]);
+        const Vec<T, 8> x = group == 0 ? ahead.x[j] : loaded.x[j];
+        if constexpr (group == 0) ahead.x[j] = load(rows, 0, next_k, j);
+        if (chunk < rows.K) multiply_chunk<group>(slab + j * kChunkElements, rows, x, chunk);
       }
     });
+  }
+
+  template <int group>
+  __device__ __forceinline__ void multiply_chunk(const T* chunk, const GeneratedRows<T>& rows,
+                                                 const Vec<T, 8>& loaded, int k) {
+    const Vec<T, 8> x = rows.normalised(loaded, 8 * group + lane() / 4, k + lane() % 4 * 8);
+    std::uint32_t a[2][4], b[2][2];
+    load_weights(a, chunk);
+    std::memcpy(b, &x, sizeof b);
+    for (int p = 0; p < 2; ++p) mma_m16n8k16<T>(sums[group], a[p], b[p]);
   }
 
   // Writes rows 16 * kPart .. 16 * kPart + 15 to `merged`, rows of kMergedStride floats.
@@ -186,7 +197,7 @@ struct GeneratedTile<float, kLogits> {
   static __device__ __forceinline__ Ahead load(const GeneratedRows<float>&, int) { return {}; }
 
   __device__ __forceinline__ void multiply(const float* slab, const GeneratedRows<float>& rows,
-                                           const Ahead&, int k) {
+                                           Ahead&, int k, int) {
     for (int j = 0; j < kSlab; ++j) {
       const int chunk = k + j * kChunkStride;
       if (chunk >= rows.K) break;

@@ -48,31 +48,33 @@ struct RowStatistics {
   float rstd = 0;  // 1 / standard deviation
 };
 
-// Statistics of rows r < count of x (count, K), by one warp. count <= kRows; the loads of all rows
-// are in flight at the same time.
+// Statistics of `count` rows that are `step` rows apart, of which x is the first one, by one warp.
+// The loads of up to kRows rows are in flight at the same time; further rows are ignored.
 template <int kRows, class T>
 __device__ __forceinline__ void row_statistics(RowStatistics* statistics, const T* x, int count,
-                                               std::int64_t K, float epsilon) {
+                                               int step, std::int64_t K, float epsilon) {
   constexpr int V = kVecSize<T>;
-  float mean[kRows], rstd[kRows];
-  Floats<V> sum[kRows], squares[kRows];
+  const auto row = [&](int r) { return x + r * step * K; };
+  float mean[kRows] = {}, squares[kRows] = {};
   for (std::int64_t k = lane() * V; k < K; k += 32 * V) {
     for (int r = 0; r < kRows; ++r) {
-      if (r < count) sum[r] += load_floats<V>(x + r * K + k);
-    }
-  }
-  for (int r = 0; r < kRows; ++r) mean[r] = warp_sum(sum_of(sum[r])) / static_cast<float>(K);
-  for (std::int64_t k = lane() * V; k < K; k += 32 * V) {
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= count) continue;
-      const Floats<V> difference = load_floats<V>(x + r * K + k) - mean[r];
-      squares[r] = multiply_add(difference, difference, squares[r]);
+      if (r < count) mean[r] += sum_of(load_floats<V>(row(r) + k));
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    const float variance = warp_sum(sum_of(squares[r])) / static_cast<float>(K);
-    rstd[r] = 1.0f / std::sqrt(variance + epsilon);
-    if (lane() == 0 && r < count) statistics[r] = {mean[r], rstd[r]};
+    if (r < count) mean[r] = warp_sum(mean[r]) / static_cast<float>(K);
+  }
+  for (std::int64_t k = lane() * V; k < K; k += 32 * V) {
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= count) break;
+      const Floats<V> difference = load_floats<V>(row(r) + k) - mean[r];
+      squares[r] += sum_of(difference * difference);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= count) break;
+    const float variance = warp_sum(squares[r]) / static_cast<float>(K);
+    if (lane() == 0) statistics[r * step] = {mean[r], 1.0f / std::sqrt(variance + epsilon)};
   }
 }
 
@@ -86,8 +88,8 @@ __device__ __forceinline__ Vec<T, V> normalise(const Vec<T, V>& x, const RowStat
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// What the epilogue of V neighbouring sums of a row reads besides the sums. Loaded early, it costs
-// no latency at the end.
+// Inputs of the epilogue of V neighbouring sums of a row. Loaded early, they cost no latency at the
+// end.
 template <int V>
 struct EpilogueInputs {
   Floats<V> residual;          // zeros if the call has none
