@@ -102,7 +102,7 @@ struct GeneratedRows {
 // row g of a chunk: four of them for each of two instructions.
 template <class T, bool kLogits>
 struct GeneratedTile {
-  static constexpr int kRows = 64;
+  static constexpr int kRows = 32;
   static constexpr int kGroups = kRows / 8;
   static constexpr int kChunkElements = kChunkDepth * kTileColumns;
   static constexpr int kSlab = 3;  // chunks that a warp copies and waits for together

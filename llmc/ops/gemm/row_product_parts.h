@@ -48,33 +48,43 @@ struct RowStatistics {
   float rstd = 0;  // 1 / standard deviation
 };
 
-// Statistics of `count` rows that are `step` rows apart, of which x is the first one, by one warp.
-// The loads of up to kRows rows are in flight at the same time; further rows are ignored.
-template <int kRows, class T>
+// Statistics of `count` rows of x, but at most kRows, by one warp. kVectors loads of each row are
+// in flight at the same time. Neither number changes a bit: the order of additions is fixed, and
+// every multiply-add is explicit.
+template <int kRows, int kVectors, class T>
 __device__ __forceinline__ void row_statistics(RowStatistics* statistics, const T* x, int count,
-                                               int step, std::int64_t K, float epsilon) {
+                                               std::int64_t K, float epsilon) {
   constexpr int V = kVecSize<T>;
-  const auto row = [&](int r) { return x + r * step * K; };
-  float mean[kRows] = {}, squares[kRows] = {};
-  for (std::int64_t k = lane() * V; k < K; k += 32 * V) {
-    for (int r = 0; r < kRows; ++r) {
-      if (r < count) mean[r] += sum_of(load_floats<V>(row(r) + k));
+  // Calls f(row, V numbers of it) for the calling lane's numbers, in ascending order.
+  const auto for_each = [&](const auto& f) {
+    for (std::int64_t k = lane() * V; k < K; k += 32 * V * kVectors) {
+      Vec<T, V> loaded[kRows][kVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kVectors; ++i) {
+          if (r < count && k + i * 32 * V < K)
+            loaded[r][i] = load_vec<V>(x + r * K + k + i * 32 * V);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kVectors; ++i) {
+          if (r < count && k + i * 32 * V < K) f(r, to_floats(loaded[r][i]));
+        }
+      }
     }
-  }
+  };
+  float mean[kRows] = {}, squares[kRows] = {};
+  for_each([&](int r, const Floats<V>& numbers) { mean[r] += sum_of(numbers); });
   for (int r = 0; r < kRows; ++r) {
     if (r < count) mean[r] = warp_sum(mean[r]) / static_cast<float>(K);
   }
-  for (std::int64_t k = lane() * V; k < K; k += 32 * V) {
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= count) break;
-      const Floats<V> difference = load_floats<V>(row(r) + k) - mean[r];
-      squares[r] += sum_of(difference * difference);
-    }
-  }
+  for_each([&](int r, const Floats<V>& numbers) {
+    const Floats<V> difference = numbers - mean[r];
+    for (int v = 0; v < V; ++v) squares[r] = std::fma(difference[v], difference[v], squares[r]);
+  });
   for (int r = 0; r < kRows; ++r) {
     if (r >= count) break;
     const float variance = warp_sum(squares[r]) / static_cast<float>(K);
-    if (lane() == 0) statistics[r * step] = {mean[r], 1.0f / std::sqrt(variance + epsilon)};
+    if (lane() == 0) statistics[r] = {mean[r], 1.0f / std::sqrt(variance + epsilon)};
   }
 }
 

@@ -86,7 +86,7 @@ __device__ __forceinline__ void tile_statistics(RowStatistics* statistics, const
                                                 std::int64_t K, float epsilon) {
   constexpr int kTogether = 4;
   for (int r = warp_index() * kTogether; r < rows; r += kWarps * kTogether)
-    row_statistics<kTogether>(statistics + r, x + r * K, rows - r, 1, K, epsilon);
+    row_statistics<kTogether, 1>(statistics + r, x + r * K, rows - r, K, epsilon);
 }
 
 }  // namespace row_kernels
