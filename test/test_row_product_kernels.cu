@@ -19,11 +19,11 @@ struct LaunchKind {
     llmc::launch_row_product(call, stream);
   }
 };
-using Generated = LaunchKind<RowKind::generated>;
-using Prompt = LaunchKind<RowKind::prompt>;
+using GeneratedKernel = LaunchKind<RowKind::generated>;
+using PromptKernel = LaunchKind<RowKind::prompt>;
 
 // Prompt rows by the wide tiles, whatever N is.
-struct WidePrompt {
+struct WidePromptKernel {
   template <class T, class KV>
   void operator()(const RowProductCall<T, T, KV>& call, Stream& stream) const {
     llmc::row_kernels::launch_prompt_tile<llmc::row_kernels::PromptTile<T, 128, 128, false>>(
@@ -32,7 +32,7 @@ struct WidePrompt {
 };
 
 template <class Launch>
-constexpr bool kComputesLogits = !std::is_same_v<Launch, WidePrompt>;
+constexpr bool kComputesLogits = !std::is_same_v<Launch, WidePromptKernel>;
 
 template <class T, class Launch>
 void check_definition(std::initializer_list<std::int64_t> rows) {
@@ -110,19 +110,19 @@ std::vector<T> run_chain(Launch launch, bool wait) {
 
 TEST_SUITE("row_product_kernels") {
   TEST_CASE_TEMPLATE("the kernels match the definition", T, float, bf16, fp16) {
-    check_definition<T, Generated>({1, 7, 8, 9, 16, 17, 65});
-    check_definition<T, Prompt>({1, 8, 17, 65});
-    if constexpr (sizeof(T) == 2) check_definition<T, WidePrompt>({1, 65, 136});
+    check_definition<T, GeneratedKernel>({1, 7, 8, 9, 16, 17, 65});
+    check_definition<T, PromptKernel>({1, 8, 17, 65});
+    if constexpr (sizeof(T) == 2) check_definition<T, WidePromptKernel>({1, 65, 136});
   }
 
   TEST_CASE_TEMPLATE("the kernels match the definition if their rings are used again", T, float,
                      bf16) {
     // Generated rows read 3 or 4 slabs of 768 or 256 terms ahead.
-    check_problem<T>(Problem<T>(9, 24, 4104, RowEpilogue::add, true), Generated());
-    check_problem<T>(Problem<T>(3, 40, 2568, RowEpilogue::store, false), Generated());
-    check_problem<T>(Problem<T>(3, 136, 776, RowEpilogue::gelu, true), Prompt());
+    check_problem<T>(Problem<T>(9, 24, 4104, RowEpilogue::add, true), GeneratedKernel());
+    check_problem<T>(Problem<T>(3, 40, 2568, RowEpilogue::store, false), GeneratedKernel());
+    check_problem<T>(Problem<T>(3, 136, 776, RowEpilogue::gelu, true), PromptKernel());
     if constexpr (sizeof(T) == 2)
-      check_problem<T>(Problem<T>(129, 136, 296, RowEpilogue::gelu, true), WidePrompt());
+      check_problem<T>(Problem<T>(129, 136, 296, RowEpilogue::gelu, true), WidePromptKernel());
   }
 
   TEST_CASE_TEMPLATE("a block computes several tiles of the logits", T, float, bf16) {
@@ -133,34 +133,35 @@ TEST_SUITE("row_product_kernels") {
       const Problem<T> p(9, 75, K, RowEpilogue::logits, true);
       check_problem<float>(p, few_blocks);
       CHECK(same_bits(run_rows<float>(p, 0, p.M, few_blocks),
-                      run_rows<float>(p, 0, p.M, Generated())));
+                      run_rows<float>(p, 0, p.M, GeneratedKernel())));
     }
   }
 
   TEST_CASE_TEMPLATE("the kernels give a row the same bits in every batch", T, float, bf16) {
-    check_independence<T, Generated>();
-    check_independence<T, Prompt>();
-    if constexpr (sizeof(T) == 2) check_independence<T, WidePrompt>();
+    check_independence<T, GeneratedKernel>();
+    check_independence<T, PromptKernel>();
+    if constexpr (sizeof(T) == 2) check_independence<T, WidePromptKernel>();
   }
 
   TEST_CASE_TEMPLATE("both tiles of prompts have the same bits", T, bf16, fp16) {
     const Problem<T> p(70, 72, 296, RowEpilogue::gelu, true);
-    CHECK(same_bits(run_rows<T>(p, 0, p.M, Prompt()), run_rows<T>(p, 0, p.M, WidePrompt())));
+    CHECK(same_bits(run_rows<T>(p, 0, p.M, PromptKernel()),
+                    run_rows<T>(p, 0, p.M, WidePromptKernel())));
   }
 
   TEST_CASE("the kernels write queries, keys and values to their rows and nothing else") {
-    check_caches<float, float, Generated>();
-    check_caches<bf16, bf16, Generated>();
-    check_caches<fp16, float, Generated>();
-    check_caches<float, float, Prompt>();
-    check_caches<bf16, float, Prompt>();
-    check_caches<fp16, fp16, Prompt>();
-    check_caches<bf16, bf16, WidePrompt>();
+    check_caches<float, float, GeneratedKernel>();
+    check_caches<bf16, bf16, GeneratedKernel>();
+    check_caches<fp16, float, GeneratedKernel>();
+    check_caches<float, float, PromptKernel>();
+    check_caches<bf16, float, PromptKernel>();
+    check_caches<fp16, fp16, PromptKernel>();
+    check_caches<bf16, bf16, WidePromptKernel>();
   }
 
   TEST_CASE_TEMPLATE("overlapped launches read what earlier ones wrote", T, float, bf16) {
-    CHECK(same_bits(run_chain<T>(Generated(), false), run_chain<T>(Generated(), true)));
-    CHECK(same_bits(run_chain<T>(Prompt(), false), run_chain<T>(Prompt(), true)));
+    CHECK(same_bits(run_chain<T>(GeneratedKernel(), false), run_chain<T>(GeneratedKernel(), true)));
+    CHECK(same_bits(run_chain<T>(PromptKernel(), false), run_chain<T>(PromptKernel(), true)));
   }
 
   TEST_CASE_TEMPLATE("the residual of a kernel may be its result", T, float, bf16) {
@@ -174,7 +175,7 @@ TEST_SUITE("row_product_kernels") {
       };
       CHECK(same_bits(run_rows<T>(p, 0, p.M, in_place), run_rows<T>(p, 0, p.M, launch)));
     };
-    check(Generated());
-    check(Prompt());
+    check(GeneratedKernel());
+    check(PromptKernel());
   }
 }
