@@ -77,7 +77,9 @@ std::vector<TO> run_rows(const Problem<T>& p, std::int64_t first, std::int64_t c
   const auto inp = upload(p.inp, stream), gain = upload(p.gain, stream),
              shift = upload(p.shift, stream), weight = upload(p.weight, stream),
              bias = upload(p.bias, stream), residual = upload(p.residual, stream);
-  auto out = upload(std::vector<TO>(static_cast<std::size_t>(count * p.N + 2 * kGuard),
+  // Rows of logits are longer than the product.
+  const std::int64_t stride = p.is_logits() ? p.N + 3 : p.N;
+  auto out = upload(std::vector<TO>(static_cast<std::size_t>(count * stride + 2 * kGuard),
                                     llmc::from_float<TO>(kGuardValue)),
                     stream);
   RowProductCall<T, TO, T> call;
@@ -92,15 +94,20 @@ std::vector<TO> run_rows(const Problem<T>& p, std::int64_t first, std::int64_t c
   call.weight = weight.data();
   call.bias = p.is_logits() ? nullptr : bias.data();
   call.out = out.data() + kGuard;
-  call.out_stride = p.N;
+  call.out_stride = stride;
   if (p.epilogue == RowEpilogue::add) call.residual = residual.data() + first * p.N;
   launch_call(call, stream);
   const auto all = download(out, stream);
-  for (std::int64_t i = 0; i < kGuard; ++i) {
-    CHECK(to_float(all[i]) == to_float(llmc::from_float<TO>(kGuardValue)));
-    CHECK(to_float(all[all.size() - 1 - i]) == to_float(llmc::from_float<TO>(kGuardValue)));
+  std::vector<TO> rows;
+  for (std::int64_t i = 0; i < std::ssize(all); ++i) {
+    const std::int64_t place = i - kGuard;
+    if (place >= 0 && place < count * stride && place % stride < p.N) {
+      rows.push_back(all[i]);
+    } else if (to_float(all[i]) != to_float(llmc::from_float<TO>(kGuardValue))) {
+      FAIL_CHECK("a number outside the result changed, at ", place);
+    }
   }
-  return {all.begin() + kGuard, all.end() - kGuard};
+  return rows;
 }
 
 template <class TO, class T, class Launch>
