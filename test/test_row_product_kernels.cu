@@ -40,6 +40,7 @@ void check_definition(std::initializer_list<std::int64_t> rows) {
   for (const std::int64_t M : rows) {
     const bool norm = M % 8 != 0;
     check_problem<T>(Problem<T>(M, 40, 24, RowEpilogue::store, norm), launch);
+    check_problem<T>(Problem<T>(M, 8, 8, RowEpilogue::store, !norm), launch);
     check_problem<T>(Problem<T>(M, 136, 40, RowEpilogue::gelu, norm), launch);
     check_problem<T>(Problem<T>(M, 24, 136, RowEpilogue::add, !norm), launch);
     if constexpr (kComputesLogits<Launch>)
