@@ -1,7 +1,8 @@
-// The products of inference: with few rows, in which reading the weights takes the time, and with
-// those of a prompt. `used` is what the target runs, `kernel` the kernel of GPUs.
+// The products of inference: with generated rows, for which reading the weights takes the time, and
+// with those of a prompt. `used` is what the target runs, `kernel` the kernel of GPUs.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "dev/harness/op_case.h"
@@ -12,6 +13,7 @@
 namespace llmc_dev::row_product {
 
 using llmc::RowEpilogue;
+using llmc::RowKind;
 using llmc::RowProduct;
 using llmc::Tensor;
 
@@ -30,9 +32,10 @@ inline std::vector<double> transposed(const std::vector<double>& w, std::int64_t
 
 // out (M, N), of type TO, = inp · weight; the logits have weight (N, K), other products (K, N).
 template <class T, class TO>
-void product(OpRunner& runner, const char* name, Shape s, bool logits) {
+void product(OpRunner& runner, RowKind kind, Shape s, bool logits) {
   const auto numbers = static_cast<double>(s.M * s.K + s.K * s.N);
-  OpCase c(runner, {.op = name,
+  const std::string name = kind == RowKind::prompt ? "row_product_prompt" : "row_product";
+  OpCase c(runner, {.op = name + (logits ? "_logits" : ""),
                     .shape = by(s.M, s.K) + "x" + std::to_string(s.N),
                     .dtype = kDtypeOf<T>,
                     .variants = {"used", "kernel"},
@@ -44,6 +47,7 @@ void product(OpRunner& runner, const char* name, Shape s, bool logits) {
   auto& out = c.output<TO>(s.M * s.N);
   const auto at = [&](int i) {
     RowProduct<T> product;
+    product.kind = kind;
     product.inp = make_tensor(static_cast<const T*>(inp.at(i)), s.M, s.K);
     product.weight = logits ? make_tensor(static_cast<const T*>(weight.at(i)), s.N, s.K)
                             : make_tensor(static_cast<const T*>(weight.at(i)), s.K, s.N);
@@ -71,18 +75,35 @@ void product(OpRunner& runner, const char* name, Shape s, bool logits) {
   });
 }
 
+// The gpt2 shapes are the products of the 124M model.
 template <class T>
 void cases_of(OpRunner& runner) {
-  const Shapes<Shape> products = {.tiny = {{3, 24, 40}, {19, 136, 48}},
-                                  .small = {{1, 256, 768}, {64, 256, 768}},
-                                  .gpt2 = {{1, 768, 3072}, {8, 768, 3072}, {512, 768, 3072}}};
-  const Shapes<Shape> logits = {.tiny = {{2, 24, 257}},
-                                .small = {{2, 256, 4097}},
-                                .gpt2 = {{1, 768, 50257}, {8, 768, 50257}}};
-  for (const Shape s : runner.select(products)) product<T, T>(runner, "row_product", s, false);
-  for (const Shape s : runner.select(logits)) {
-    product<T, float>(runner, "row_product_logits", s, true);
+  Shapes<Shape> generated = {.tiny = {{3, 24, 40}, {19, 136, 48}},
+                             .small = {{1, 256, 768}, {8, 256, 768}, {64, 256, 768}},
+                             .gpt2 = {}};
+  Shapes<Shape> generated_logits = {.tiny = {{2, 24, 257}}, .small = {{2, 256, 4097}}, .gpt2 = {}};
+  for (const std::int64_t M : {1, 8, 64}) {
+    for (const Shape s : {Shape{M, 768, 2304}, {M, 768, 768}, {M, 768, 3072}, {M, 3072, 768}})
+      generated.gpt2.push_back(s);
+    generated_logits.gpt2.push_back({M, 768, 50257});
   }
+  // N = 2048 and more have wide tiles in half precision.
+  const Shapes<Shape> prompt = {
+      .tiny = {{19, 136, 48}, {2, 24, 2056}},
+      .small = {{64, 256, 768}},
+      .gpt2 = {{512, 768, 2304}, {512, 768, 768}, {512, 768, 3072}, {512, 3072, 768}}};
+  const Shapes<Shape> prompt_logits = {
+      .tiny = {{2, 24, 57}}, .small = {{2, 256, 4097}}, .gpt2 = {{8, 768, 50257}}};
+  const auto run = [&](const Shapes<Shape>& shapes, RowKind kind) {
+    for (const Shape s : runner.select(shapes)) product<T, T>(runner, kind, s, false);
+  };
+  const auto run_logits = [&](const Shapes<Shape>& shapes, RowKind kind) {
+    for (const Shape s : runner.select(shapes)) product<T, float>(runner, kind, s, true);
+  };
+  run(generated, RowKind::generated);
+  run_logits(generated_logits, RowKind::generated);
+  run(prompt, RowKind::prompt);
+  run_logits(prompt_logits, RowKind::prompt);
 }
 
 inline void cases(OpRunner& runner) {
