@@ -86,7 +86,23 @@ def test_a_long_file_of_prompts_takes_steady_memory_and_equals_each_prompt_alone
     expect(memory[-1] <= quarter + (4 << 20), f"{quarter} bytes after a quarter of the lines, {memory[-1]} at the end")
 
 
+def expect_isa_limits_to_work(program):
+    """oneDNN follows ONEDNN_MAX_CPU_ISA, as far as this CPU has the instruction sets."""
+    def library(isa):
+        environment = {**os.environ, **({"ONEDNN_MAX_CPU_ISA": isa} if isa else {})}
+        text = subprocess.run([str(program.binary), "--version"], env=environment, capture_output=True, text=True).stdout
+        return re.search("oneDNN [0-9.]+(?: \\((.*?)\\))?", text)
+
+    own = library(None)
+    if own is None or own[1] is None:
+        return  # another library or processor, which the variable does not concern
+    expect(library("AVX2")[1] == "AVX2", f"ONEDNN_MAX_CPU_ISA=AVX2 has no effect: {library('AVX2')[0]}")
+    if own[1] != "AVX2":
+        expect(library("AVX512_CORE")[1] == "AVX-512", f"AVX512_CORE has no effect: {library('AVX512_CORE')[0]}")
+
+
 def test_threads_and_instruction_sets_of_libraries_change_no_bit(program):
+    expect_isa_limits_to_work(program)
     folder = model(program)
     (program.folder / "prompts.txt").write_text("\n".join("the king is here"[:n] for n in range(1, 15)) + "\n")
     for dtype in ("fp32", "bf16", "fp16"):

@@ -298,7 +298,7 @@ def test_version_names_commit_target_and_libraries(program):
         is_cuda = child.binary.resolve().parent.name == "cuda"
         expect(re.match(r"target: CUDA for compute capability \d" if is_cuda else r"target: host ", lines[1]), lines[1])
         expect(lines[2].startswith("compiler: "), lines[2])
-        compute = r"CUDA \d+\.\d+, cuBLASLt \d+\.\d+\.\d+" if is_cuda else r"(oneDNN|OpenBLAS) \d+\.\d+\.\d+"
+        compute = r"CUDA \d+\.\d+, cuBLASLt \d+\.\d+\.\d+" if is_cuda else r"(oneDNN \d+\.\d+\.\d+( \([\w -]+\))?|OpenBLAS \d+\.\d+\.\d+)"
         number = r"\d+\.\d+(\.\d+)?"
         expect(re.fullmatch(f"libraries: {compute}, CLI11 {number}, nlohmann-json {number}, PCRE2 {number}, xxHash {number}",
                             lines[3]), lines[3])

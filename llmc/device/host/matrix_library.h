@@ -13,7 +13,7 @@
 //   has the bits of a product that is stored and added. Otherwise the library may add to c after
 //   every slice of k.
 // - is_slow_stride(elements): true if fp32 products are slow with this distance between rows.
-// - matrix_library_text(): name and version, for --version.
+// - matrix_library_text(): name and version (oneDNN: and instruction set), for --version.
 #pragma once
 
 #if defined(__x86_64__)

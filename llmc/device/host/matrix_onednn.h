@@ -272,10 +272,19 @@ inline void multiply(const ProductSizes& sizes, const bf16* a, const bf16* b, bo
   Bf16Products::of_this_thread().multiply(sizes, a, b, accumulate, c);
 }
 
+// The newest instruction set that oneDNN uses here; ONEDNN_MAX_CPU_ISA can limit it.
+inline const char* isa_text() {
+  if (has_isa(dnnl_cpu_isa_avx512_core_amx)) return " (AMX)";
+  if (has_isa(dnnl_cpu_isa_avx512_core_bf16)) return " (AVX-512 bf16)";
+  if (has_isa(dnnl_cpu_isa_avx512_core)) return " (AVX-512)";
+  return has_isa(dnnl_cpu_isa_avx2) ? " (AVX2)" : "";
+}
+
+// The library, its version and its instruction set.
 inline std::string matrix_library_text() {
   const dnnl_version_t& version = *dnnl_version();
   return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-         std::to_string(version.patch);
+         std::to_string(version.patch) + isa_text();
 }
 
 }  // namespace llmc::host
