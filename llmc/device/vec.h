@@ -95,4 +95,13 @@ __device__ __forceinline__ void store_streaming(T* p, const Vec<T, N>& v) {
   store_vec(p, v);
 }
 
+// Starts to read the cache line at p, which must be allocated, for a load that follows later.
+__host__ __device__ __forceinline__ void prefetch_line(const void* p) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#else
+  __builtin_prefetch(p);
+#endif
+}
+
 }  // namespace llmc

@@ -93,11 +93,12 @@ template <class T, class KV>
 __device__ __forceinline__ void decode_scores_alone(float* scores, float* query, const T* q,
                                                     const KV* keys, std::int64_t stride, int count,
                                                     int HS, float scale_log2) {
-  constexpr int N = kRowVector<KV>;
+  constexpr int N = kRowVector<KV>, kAhead = 8;
   for (int c = 0; c < HS; c += N) store_floats(query + c, load_floats<N>(q + c));
   for (int key = 0; key < count; ++key) {
     Floats<N> products;
     for (int c = 0; c < HS; c += N) {
+      if (key + kAhead < count) prefetch_line(keys + (key + kAhead) * stride + c);
       products += load_floats<N>(query + c) * load_floats<N>(keys + key * stride + c);
     }
     scores[key] = sum_of(products) * scale_log2;
@@ -165,6 +166,7 @@ __device__ __forceinline__ void decode_values_alone(float* sums, const float* we
     for (int c = 0; c < HS; c += N) {
       Floats<N> sum = load_floats<N>(sums + c);
       for (int key = first; key < end; ++key) {
+        if (key + kKeys < count) prefetch_line(values + (key + kKeys) * stride + c);
         sum += weights[key] * load_floats<N>(values + key * stride + c);
       }
       store_floats(sums + c, sum);
