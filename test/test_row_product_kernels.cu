@@ -58,7 +58,7 @@ void check_independence() {
   if (!tiny_shapes()) CHECK(rows_are_independent<T>(p, launch, {7, 8, 33, 64}));
   const auto all = run_rows<T>(p, 0, p.M, launch);
   bool same = true;
-  for (std::int64_t r = 0; r < p.M; r += tiny_shapes() ? 5 : 1) {
+  for (std::int64_t r = 0; r < p.M; r += tiny_shapes() ? 11 : 1) {
     same = same && same_bits(run_rows<T>(p, r, 1, launch),
                              std::vector<T>(all.begin() + r * p.N, all.begin() + (r + 1) * p.N));
   }
@@ -112,8 +112,12 @@ std::vector<T> run_chain(Launch launch, bool wait) {
 
 TEST_SUITE("row_product_kernels") {
   TEST_CASE_TEMPLATE("the kernels match the definition", T, float, bf16, fp16) {
-    check_definition<T, GeneratedKernel>({1, 7, 8, 9, 16, 17, 65});
-    check_definition<T, PromptKernel>({1, 8, 17, 65});
+    check_definition<T, GeneratedKernel>({1, 9, 17});
+    check_definition<T, PromptKernel>({1, 65});
+    if (!tiny_shapes()) {
+      check_definition<T, GeneratedKernel>({7, 8, 16, 65});
+      check_definition<T, PromptKernel>({8, 17});
+    }
     if constexpr (sizeof(T) == 2) check_definition<T, WidePromptKernel>({1, 65, 136});
   }
 
