@@ -95,7 +95,8 @@ __device__ __forceinline__ void store_streaming(T* p, const Vec<T, N>& v) {
   store_vec(p, v);
 }
 
-// Starts to read the cache line at p, which must be allocated, for a load that follows later.
+// Starts to read the cache line at p, for a load that follows later. On a GPU, p must be allocated;
+// on the host it may be any address.
 __host__ __device__ __forceinline__ void prefetch_line(const void* p) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));

@@ -36,6 +36,8 @@ struct BenchResult {
     return n > 1 ? std::sqrt(sum / (n - 1)) : 0;
   }
   double gigabytes_per_second() const { return 1e-3 * bytes / mean(); }
+  // Share of a bandwidth of `roof` GB/s.
+  double percent_of(double roof) const { return 100 * gigabytes_per_second() / roof; }
 };
 
 // Bandwidths in GB/s with which that of a result is compared.
@@ -56,10 +58,8 @@ inline std::vector<std::string> cells(const BenchResult& r, const BenchRoofs& ro
           number_text("%.1f", r.stddev()),
           number_text("%.1f", 1e6 / r.mean()),
           is_step ? number_text("%.1f", r.gigabytes_per_second()) : "-",
-          is_step ? number_text("%.1f", 100 * r.gigabytes_per_second() / roofs.copy) : "-",
-          is_step && roofs.peak > 0
-              ? number_text("%.1f", 100 * r.gigabytes_per_second() / roofs.peak)
-              : "-",
+          is_step ? number_text("%.1f", r.percent_of(roofs.copy)) : "-",
+          is_step && roofs.peak > 0 ? number_text("%.1f", r.percent_of(roofs.peak)) : "-",
           r.power ? number_text("%.3f", 1e3 * r.joules) : "-"};
 }
 
@@ -100,9 +100,9 @@ inline OrderedJson bench_json(const BenchResult& r, const BenchRoofs& roofs) {
   if (r.test == "step") json["position"] = r.position;
   if (r.bytes > 0) {
     json["gb_per_second"] = r.gigabytes_per_second();
-    json["percent_of_copy"] = 100 * r.gigabytes_per_second() / roofs.copy;
+    json["percent_of_copy"] = r.percent_of(roofs.copy);
     json["mbu_percent"] = nullptr;
-    if (roofs.peak > 0) json["mbu_percent"] = 100 * r.gigabytes_per_second() / roofs.peak;
+    if (roofs.peak > 0) json["mbu_percent"] = r.percent_of(roofs.peak);
   }
   json["joules_per_token"] = nullptr;
   json["watts"] = nullptr;

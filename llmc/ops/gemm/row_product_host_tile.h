@@ -115,7 +115,7 @@ template <class T>
     std::int64_t j = 0;
     for (; j + V <= columns; j += V) {
       for (int i = 0; i < kFewRowsDepth; ++i) {
-        __builtin_prefetch(row + (kFewRowsDepth + i) * stride_w + j);
+        prefetch_line(row + (kFewRowsDepth + i) * stride_w + j);
       }
       add_few_rows<V>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
     }
@@ -134,8 +134,8 @@ template <class T>
   for (std::int64_t k = 0; k < depth; ++k) {
     const T* const row = w + k * stride;
     for (std::int64_t j = 0; j < count; j += kTileWidth) {
-      __builtin_prefetch(row + kPrefetchRows * stride + j);
-      __builtin_prefetch(row + kPrefetchRows * stride + j + kTileWidth / 2);
+      prefetch_line(row + kPrefetchRows * stride + j);
+      prefetch_line(row + kPrefetchRows * stride + j + kTileWidth / 2);
       float* const out = packed + j * depth + k * kTileWidth;
       if (j + kTileWidth <= count) {
         store_floats(out, load_floats<kTileWidth>(row + j));
@@ -226,7 +226,7 @@ template <class T>
       for (int j = 0; j < 8; ++j) {
         if (k >= K || column + j >= count) continue;
         const T* const row = w + (column + j) * K + k;
-        __builtin_prefetch(row + 8 * K);
+        prefetch_line(row + 8 * K);
         rows[j] = load_floats<8>(row);
       }
       transpose(columns, rows);
