@@ -27,7 +27,8 @@ struct fp16 {
   std::uint16_t bits;
 };
 
-enum class Dtype { fp32, bf16, fp16 };
+// int8: only quantized weights (ops/quantize.h), which no --dtype selects.
+enum class Dtype { fp32, bf16, fp16, int8 };
 
 __host__ __device__ __forceinline__ float float_from_bits(std::uint32_t bits) {
   float value;
@@ -132,6 +133,8 @@ inline const char* dtype_name(Dtype dtype) {
       return "bf16";
     case Dtype::fp16:
       return "fp16";
+    case Dtype::int8:
+      return "int8";
     default:
       return "fp32";
   }

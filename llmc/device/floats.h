@@ -189,6 +189,26 @@ __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floa
   return result;
 }
 
+// The smaller of each two elements. If only y has a NaN, the result is the element of x.
+template <int N>
+__device__ __forceinline__ Floats<N> min_elements(const Floats<N>& x, const Floats<N>& y) {
+  return Floats<N>() - max_elements(Floats<N>() - x, Floats<N>() - y);
+}
+
+// The lowest byte of the bits of each element.
+template <int N>
+__device__ __forceinline__ Vec<std::int8_t, N> low_bytes(const Floats<N>& x) {
+  Vec<std::int8_t, N> bytes;
+#ifdef __CUDACC__
+  for (int k = 0; k < N; ++k) bytes[k] = static_cast<std::int8_t>(bits_of(x[k]) & 0xffu);
+#else
+  constexpr int W = Floats<N>::kWidth;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i)
+    host::store_low_bytes<W>(bytes.values + i * W, x.in_register(i));
+#endif
+  return bytes;
+}
+
 namespace detail {
 #ifdef __CUDACC__
 __device__ __forceinline__ float register_exp(float x) {

@@ -23,13 +23,14 @@ inline constexpr int kSimdWidth = 4;
 inline constexpr int kSimdRegisters = 16;
 #endif
 
-// A register of W floats, of W numbers of 32 bits, and of W numbers of 16 bits.
+// A register of W floats, of W numbers of 32 bits, of W numbers of 16 bits, and of W bytes.
 template <int W>
 struct Simd {
   typedef float Float __attribute__((vector_size(4 * W)));
   typedef std::int32_t Integer __attribute__((vector_size(4 * W)));
   typedef std::uint32_t Bits __attribute__((vector_size(4 * W)));
   typedef std::uint16_t Half __attribute__((vector_size(2 * W)));
+  typedef std::uint8_t Byte __attribute__((vector_size(W)));
 };
 template <>
 struct Simd<1> {
@@ -37,6 +38,7 @@ struct Simd<1> {
   using Integer = std::int32_t;
   using Bits = std::uint32_t;
   using Half = std::uint16_t;
+  using Byte = std::uint8_t;
 };
 
 // W stored numbers as floats; the same results as to_float (dtype.h).
@@ -99,6 +101,18 @@ __forceinline__ void store_register(fp16* p, const typename Simd<W>::Float& x) {
       std::bit_cast<Bits>(std::bit_cast<typename Simd<W>::Float>(magnitude) + 0.5f) - 0x3f000000u;
   const Bits result = magnitude < 0x38800000u ? subnormal : finite;
   store_bits<W>(p, (bits >> 16 & 0x8000u) | (x == x ? result : Bits{} + 0x7e00u));
+}
+
+// Writes the lowest byte of the bits of each of W floats.
+template <int W>
+__forceinline__ void store_low_bytes(std::int8_t* p, const typename Simd<W>::Float& x) {
+  const auto bits = std::bit_cast<typename Simd<W>::Bits>(x);
+  if constexpr (W == 1) {
+    *p = static_cast<std::int8_t>(bits & 0xffu);
+  } else {
+    const auto bytes = __builtin_convertvector(bits, typename Simd<W>::Byte);
+    std::memcpy(p, &bytes, sizeof bytes);
+  }
 }
 
 // x * y + z. Instructions of x86 are named, because a compiler is free to fuse one x * y + z and

@@ -1,0 +1,148 @@
+// The quantizer against its definition in plain fp64 arithmetic, for the rows that break
+// quantizers.
+#include <doctest/doctest.h>
+
+#include <cfenv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "llmc/ops/quantize.h"
+#include "test/support.h"
+
+using namespace llmc;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Definition {
+  float scale;
+  int zero;
+
+  // The code of x: the exact x / scale + zero, rounded to the nearest integer, ties to even.
+  int code(float x) const {
+    const double inverse = 1.0f / scale;  // rounded to fp32
+    // Exact in extended precision: 24 by 24 bits, and an offset of 8 bits.
+    const long double exact = static_cast<long double>(x) * inverse + zero;
+    const long double rounded = std::nearbyint(exact);
+    return static_cast<int>(rounded < -128 ? -128 : rounded > 127 ? 127 : rounded);
+  }
+};
+
+float at_least_normal(float scale) {
+  return scale < FLT_MIN ? FLT_MIN : scale;
+}
+
+Definition defined(const std::vector<float>& row, bool asymmetric) {
+  float min = 0, max = 0;
+  for (const float x : row) {
+    min = std::fmin(min, x);
+    max = std::fmax(max, x);
+  }
+  if (!asymmetric) return {at_least_normal(std::fmax(max, -min) / 127.0f), 0};
+  Definition d{at_least_normal(max / 255.0f - min / 255.0f), -128};
+  d.zero = d.code(-min);
+  return d;
+}
+
+ValueRange range_of(const std::vector<float>& row) {
+  RangeOfVectors<8> range;
+  for (std::size_t i = 0; i < row.size(); i += 8) range.add(load_floats<8>(row.data() + i));
+  return range.range();
+}
+
+std::vector<std::vector<float>> rows() {
+  std::vector<std::vector<float>> rows;
+  const auto add = [&](std::size_t n, const auto& value) {
+    rows.emplace_back(n);
+    for (std::size_t i = 0; i < n; ++i) rows.back()[i] = value(static_cast<int>(i));
+  };
+  const std::vector<float> random = llmc_test::random_floats(3 * 768, 7, 2.0);
+  for (int r = 0; r < 3; ++r)
+    add(768, [&](int i) { return random[static_cast<std::size_t>(r * 768 + i)]; });
+  add(16, [](int) { return 5.0f; });
+  add(16, [](int) { return -5.0f; });
+  add(16, [](int) { return 0.0f; });
+  add(16, [](int) { return -0.0f; });
+  add(64, [](int i) { return 0.25f * static_cast<float>(i) + 3; });
+  add(64, [](int i) { return -0.17f - static_cast<float>(i) / 7; });
+  add(64, [](int i) { return (i % 2 ? 1 : -1) * 3.4e38f * (static_cast<float>(i) / 64); });
+  add(64, [](int i) { return (i - 20) * 1e-40f; });
+  add(64, [](int i) { return (i - 20) * 1e-44f; });
+  add(64, [](int i) { return static_cast<float>(i) * FLT_MIN; });
+  add(256, [](int i) { return (static_cast<float>(i) - 127.5f) / 2; });  // ties
+  add(256, [](int i) { return static_cast<float>(i - 127) / 254 + (i == 0 ? -0.2f : 0); });
+  add(16, [](int i) { return i == 3 ? 1e30f : 1e-30f; });
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("codes, scales and zero points match the definition") {
+  for (const std::vector<float>& row : rows()) {
+    for (const bool asymmetric : {false, true}) {
+      const ValueRange range = range_of(row);
+      const Definition expected = defined(row, asymmetric);
+      const Quantization q = activation_quantization(range, asymmetric);
+      CAPTURE(row[0]);
+      CAPTURE(asymmetric);
+      CHECK(bits_of(q.scale) == bits_of(expected.scale));
+      CHECK(q.zero == expected.zero);
+      const CodeRounding rounding(q);
+      int differ = 0, lowest = 127, highest = -128;
+      float largest_error = 0;
+      for (std::size_t i = 0; i < row.size(); i += 8) {
+        const Vec<std::int8_t, 8> codes = rounding.codes(load_floats<8>(row.data() + i));
+        for (std::size_t j = 0; j < 8; ++j) {
+          const int code = codes[static_cast<int>(j)];
+          differ += code != expected.code(row[i + j]) || code != rounding.code(row[i + j]);
+          lowest = std::min(lowest, code);
+          highest = std::max(highest, code);
+          const float error = std::fabs(dequantize(static_cast<std::int8_t>(code), q) - row[i + j]);
+          largest_error = std::fmax(largest_error, error / q.scale);
+        }
+      }
+      CHECK(differ == 0);
+      if (!asymmetric) CHECK(lowest >= -127);
+      // Half a step, and another half at an end of the range, because the zero point is rounded.
+      CHECK(largest_error <= (asymmetric ? 1.0001f : 0.5001f));
+    }
+  }
+}
+
+TEST_CASE("zero has an exact code") {
+  for (const std::vector<float>& row : rows()) {
+    for (const bool asymmetric : {false, true}) {
+      const Quantization q = activation_quantization(range_of(row), asymmetric);
+      CHECK(CodeRounding(q).code(0) == q.zero);
+    }
+  }
+}
+
+TEST_CASE("a range that is not finite has the scale NaN") {
+  for (const float bad : {kInfinity, -kInfinity, std::nanf(""), -std::nanf("")}) {
+    for (const std::size_t place : {0u, 5u, 15u}) {
+      std::vector<float> row(16, 1.0f);
+      row[place] = bad;
+      for (const bool asymmetric : {false, true}) {
+        const Quantization q = activation_quantization(range_of(row), asymmetric);
+        CHECK(std::isnan(q.scale));
+        CHECK_FALSE(q.finite());
+        CHECK(q.zero == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a fixed range clamps the numbers outside") {
+  const CodeRounding rounding({0.5f, 3});
+  CHECK(rounding.code(1e30f) == 127);
+  CHECK(rounding.code(-1e30f) == -128);
+  CHECK(rounding.code(kInfinity) == 127);
+  CHECK(rounding.code(-kInfinity) == -128);
+  CHECK(rounding.code(62.0f) == 127);
+  CHECK(rounding.code(61.4f) == 126);
+}
