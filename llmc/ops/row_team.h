@@ -45,6 +45,8 @@ struct RowLayout {
 template <class Layout>
 class RowTeam {
  public:
+  // A team of one thread or of a warp needs no shared memory.
+  __device__ RowTeam() { static_assert(Layout::kTeam != RowTeamKind::block); }
   __device__ explicit RowTeam(SharedMemory& shared) {
     if constexpr (Layout::kTeam == RowTeamKind::block) scratch_ = shared.take<float>(kBlockScratch);
   }

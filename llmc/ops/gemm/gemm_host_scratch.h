@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/quantize.h"
 
 namespace llmc {
 
@@ -13,6 +14,9 @@ namespace llmc {
 struct ProductScratch {
   std::vector<float> a, b, sums, partials;
   std::vector<bf16> a_transposed;
+  std::vector<float> row;  // one row, in any dtype
+  std::vector<std::uint8_t> codes;
+  std::vector<Quantization> quantization;
 
   static ProductScratch& of_this_thread() {
     static thread_local ProductScratch scratch;

@@ -2,8 +2,8 @@
 //
 // Libraries choose the order of a sum by the number of rows. These products have one order along K
 // for every number of rows, so the logits of a sequence do not depend on what shares its batch.
-// Sums are fp32. Each function is one launch, except that prompt rows may take a second one for the
-// norm.
+// Sums are fp32. With INT8 weights and rows (ops/quantize.h), sums are exact integers. Each
+// function is one launch, except that prompt rows may take a second one for the norm.
 //
 // inp, weight and out start at multiples of 16 bytes; K is a multiple of 8, and so is N except for
 // the logits. Every function throws an Error if a shape or an alignment differs. M may be 0.
@@ -33,7 +33,12 @@ RowProductCall<T, TO, KV> row_product_call(RowEpilogue epilogue, const RowProduc
   require_vector_rows("row product", K);
   if (!logits) require_vector_rows("row product", N);
   check_shape("inp", product.inp, {M, K});
-  if (logits) {
+  if (product.codes.codes != nullptr) {
+    require(product.codes.K == K && product.codes.N == N,
+            "row product: the codes are not those of a weight of " + std::to_string(K) + " by " +
+                std::to_string(N));
+    require_aligned("codes", product.codes.codes);
+  } else if (logits) {
     check_shape("weight", product.weight, {N, K});
   } else {
     check_shape("weight", product.weight, {K, N});
@@ -61,6 +66,10 @@ RowProductCall<T, TO, KV> row_product_call(RowEpilogue epilogue, const RowProduc
   call.norm_bias = product.norm_bias.data;
   call.norm_epsilon = product.norm_epsilon;
   call.weight = product.weight.data;
+  call.codes = product.codes;
+  call.quantizer = product.quantizer;
+  call.faults = product.faults;
+  call.gelu_factors = product.gelu_factors;
   call.bias = product.bias.data;
   return call;
 }
@@ -137,7 +146,8 @@ void row_product_qkv(Tensor<T, 2> q, Tensor<KV, 3> keys, Tensor<KV, 3> values,
 // weight has rows; these are not written. Its rows may start at any multiple of 4 bytes.
 template <class T>
 void row_product_logits(Tensor<float, 2> out, const RowProduct<T>& product, Stream& stream) {
-  const std::int64_t M = out.shape[0], N = product.weight.shape[0];
+  const bool has_codes = product.codes.codes != nullptr;
+  const std::int64_t M = out.shape[0], N = has_codes ? product.codes.N : product.weight.shape[0];
   const auto call = detail::row_product_call<float, T>(RowEpilogue::logits, product, M, N);
   require(product.bias.data == nullptr, "row product: the logits have no bias");
   if (out.shape[1] < N) check_shape("out", out, {M, N});

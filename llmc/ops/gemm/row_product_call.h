@@ -4,12 +4,29 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/gemm/code_matrix.h"
+#include "llmc/ops/quantize.h"
 
 namespace llmc {
 
 // Rows of a prompt, of which there are many, or generated ones, one per sequence. On a GPU each
 // kind has its own kernel, and the two may differ in rounding.
 enum class RowKind { prompt, generated };
+
+// How a product with INT8 weights reads its rows.
+struct RowQuantizer {
+  bool enabled = false;     // false: as floats
+  bool zero_points = true;  // asymmetric quantization
+  bool is_fixed = false;    // with the quantization `fixed`, not that of each row
+  Quantization fixed{};
+};
+
+// Where a product reports rows that cannot be quantized, because they are not finite: it writes
+// `site`, the number of the product, to site_of_row[r] (M) if the value there is negative.
+struct RowFaults {
+  std::int32_t* site_of_row = nullptr;  // null: no report
+  std::int32_t site = 0;
+};
 
 // The inputs of a product. A row of the result depends only on its row of inp, the other inputs, N,
 // K and `kind`: not on M, or on the place of the row, to the bit.
@@ -18,8 +35,12 @@ struct RowProduct {
   Tensor<const T, 2> inp;  // (M, K)
   // (K): the rows of inp are layer-normalised first, and rounded to T. No data: they are not.
   Tensor<const T, 1> norm_weight, norm_bias;
-  Tensor<const T, 2> weight;  // (K, N); the logits need (N, K)
-  Tensor<const T, 1> bias;    // (N); no data: none
+  Tensor<const T, 2> weight;  // (K, N); the logits need (N, K). No data: `codes` is the weight
+  CodeMatrix codes;           // INT8 weights
+  RowQuantizer quantizer;     // only with INT8 weights
+  RowFaults faults;
+  const float* gelu_factors = nullptr;  // (N): the results of GELU are multiplied by them
+  Tensor<const T, 1> bias;              // (N); no data: none
   RowKind kind = RowKind::generated;
   float norm_epsilon = 1e-5f;  // added to the variance, as in all GPT-2 models
 };
@@ -44,6 +65,10 @@ struct RowProductCall {
   const T* norm_bias = nullptr;
   float norm_epsilon = 0;
   const T* weight = nullptr;
+  CodeMatrix codes;
+  RowQuantizer quantizer;
+  RowFaults faults;
+  const float* gelu_factors = nullptr;
   const T* bias = nullptr;
   TO* out = nullptr;
   std::int64_t out_stride = 0;  // elements between rows of out

@@ -11,17 +11,13 @@
 #include "llmc/device/host/executor.h"
 #include "llmc/ops/gemm/gemm_host_scratch.h"
 #include "llmc/ops/gemm/row_product_call.h"
+#include "llmc/ops/gemm/row_product_host_codes.h"
 #include "llmc/ops/gemm/row_product_host_tile.h"
 
 namespace llmc::host_rows {
 
 // Up to this many rows, the time is that of reading the weights once.
 inline constexpr std::int64_t kMaxFewRows = 16;
-
-template <class F>
-void run_pieces(std::int64_t count, const F& piece) {
-  host::WorkerPool::instance().run(count, [&piece](std::int64_t i) { piece(i); });
-}
 
 // inp as fp32 (M, K), in memory of the calling thread.
 template <class T, class TO, class KV>
@@ -115,7 +111,11 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
     float* const sums = at_least(scratch.sums, block_panels * kTileRows * columns);
     for (std::int64_t k = 0; k < call.K; k += kSliceDepth) {
       const std::int64_t depth = std::min(kSliceDepth, call.K - k);
-      pack_weights(weights, call.weight + k * call.N + column, call.N, depth, n);
+      if (call.codes.codes != nullptr) {
+        pack_weight_codes(weights, call.codes, k, column, depth, n);
+      } else {
+        pack_weights(weights, call.weight + k * call.N + column, call.N, depth, n);
+      }
       for (std::int64_t j = 0; j < n; j += kTileWidth) {
         const float* const packed = weights + j * depth;
         for (std::int64_t p = first_panel; p < end_panel; ++p) {
@@ -126,7 +126,7 @@ void multiply_many_rows(const RowProductCall<T, TO, KV>& call) {
     }
     const std::int64_t first = first_panel * kTileRows;
     for (std::int64_t r = first; r < std::min(call.M, end_panel * kTileRows); ++r) {
-      finish_columns(call, sums + (r - first) * columns, r, column, n);
+      finish_float_sums(call, sums + (r - first) * columns, r, column, n);
     }
   });
 }
@@ -180,6 +180,10 @@ void multiply_many_logits(const RowProductCall<T, TO, KV>& call) {
 
 template <class T, class TO, class KV>
 void multiply(const RowProductCall<T, TO, KV>& call) {
+  if (call.codes.codes != nullptr) {
+    if (call.quantizer.enabled) return multiply_quantized_rows(call);
+    return call.M <= kMaxFewRows ? multiply_few_rows_by_codes(call) : multiply_many_rows(call);
+  }
   if constexpr (std::is_same_v<TO, float>) {
     if (call.epilogue == RowEpilogue::logits) {
       return call.M <= kMaxFewRows ? multiply_few_logits(call) : multiply_many_logits(call);
@@ -206,6 +210,14 @@ void report_to_tsan(const RowProductCall<T, TO, KV>& call) {
   reads(call.norm_weight, call.K);
   reads(call.norm_bias, call.K);
   reads(call.weight, call.K * call.N);
+  if (call.codes.codes != nullptr) {
+    reads(call.codes.codes, code_bytes(call.K, call.N));
+    reads(call.codes.scales, call.N);
+    reads(call.codes.sums, call.N);
+  }
+  reads(call.gelu_factors, call.N);
+  if (call.faults.site_of_row != nullptr && call.quantizer.enabled)
+    writes(call.faults.site_of_row, call.M);
   reads(call.bias, call.N);
   reads(call.residual, call.M * call.N);
   reads(call.slot, call.M);

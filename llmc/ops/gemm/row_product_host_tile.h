@@ -11,6 +11,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
+#include "llmc/device/host/executor.h"
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/gemm/row_product_call.h"
 
@@ -23,6 +24,12 @@ inline constexpr int kLanes = 16;
 inline constexpr int kTileWidth = 2 * kRegisterFloats;
 inline constexpr int kTileRows = (kFloatRegisters - 4) / 2;
 inline constexpr int kFewRowsDepth = 8;
+
+// Calls piece(i) for i = 0 .. count - 1 on the executor's threads.
+template <class F>
+void run_pieces(std::int64_t count, const F& piece) {
+  host::WorkerPool::instance().run(count, [&piece](std::int64_t i) { piece(i); });
+}
 
 // out = LayerNorm(x), rounded to T and widened again. C is a multiple of 8.
 template <class T>
@@ -78,7 +85,10 @@ template <class T, class TO, class KV>
       }
       continue;
     }
-    if (call.epilogue == RowEpilogue::gelu) s = s * gelu_gate<T>(s);
+    if (call.epilogue == RowEpilogue::gelu) {
+      s = s * gelu_gate<T>(s);
+      if (call.gelu_factors != nullptr) s *= load_floats<N>(call.gelu_factors + column + j);
+    }
     if (residual != nullptr) s = load_floats<N>(residual + j) + s;
     store_floats(out + j, s);
   }

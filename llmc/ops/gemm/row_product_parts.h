@@ -136,7 +136,10 @@ __device__ __forceinline__ void finish_sums(const RowProductCall<T, TO, KV>& cal
     KV* const cache = (is_key ? call.keys : call.values) + inputs.cache_row;
     return store_numbers(cache + column - (is_key ? C : 2 * C), s);
   }
-  if (call.epilogue == RowEpilogue::gelu) s = s * gelu_gate<T>(s);
+  if (call.epilogue == RowEpilogue::gelu) {
+    s = s * gelu_gate<T>(s);
+    if (call.gelu_factors != nullptr) s *= load_numbers<V>(call.gelu_factors + column);
+  }
   const std::int64_t stride = call.epilogue == RowEpilogue::qkv ? C : call.out_stride;
   store_numbers(call.out + r * stride + column, inputs.residual + s);
 }

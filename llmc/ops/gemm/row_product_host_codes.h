@@ -1,0 +1,342 @@
+// The products of inference on the host with INT8 weights.
+//
+// w8a8: rows become unsigned codes (code + 128), packed in panels of up to kCodePanelRows rows, and
+// the sums over codes are integers, so their order is free. w8: rows stay floats, and the sums have
+// the order of the products of float weights (row_product_host_tile.h). A piece of work is 64
+// columns and all terms.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "llmc/device/device.h"
+#include "llmc/device/host/simd_codes.h"
+#include "llmc/ops/elementwise.h"
+#include "llmc/ops/gemm/gemm_host_scratch.h"
+#include "llmc/ops/gemm/row_product_call.h"
+#include "llmc/ops/gemm/row_product_host_tile.h"
+#include "llmc/ops/layernorm.h"
+
+namespace llmc::host_rows {
+
+inline constexpr int kPieceColumns = 4 * kCodeColumns;
+inline constexpr int kCodePanelRows = kFloatRegisters >= 32 ? 12 : 4;
+inline constexpr std::int32_t kUnsignedOffset = 128;
+
+// ---- epilogue ------------------------------------------------------------------------------
+
+// Epilogue of the n results of row r from `column` on, which include the bias.
+template <class T, class TO, class KV>
+void finish_results(const RowProductCall<T, TO, KV>& call, float* results, std::int64_t r,
+                    std::int64_t column, std::int64_t n) {
+  if constexpr (std::is_same_v<TO, float>) {
+    if (call.epilogue == RowEpilogue::logits) {
+      std::copy_n(results, n, call.out + r * call.out_stride + column);
+      return;
+    }
+  }
+  RowProductCall<T, TO, KV> rest = call;
+  rest.bias = nullptr;
+  finish_columns(rest, results, r, column, n);
+}
+
+// The scales and the bias of the columns of a piece.
+struct PieceColumns {
+  alignas(64) float scales[kPieceColumns];
+  alignas(64) float bias[kPieceColumns];
+
+  template <class Call>
+  PieceColumns(const Call& call, std::int64_t column) {
+    for (int j = 0; j < kPieceColumns; ++j) {
+      scales[j] = call.codes.scales[column + j];
+      bias[j] = call.bias != nullptr && column + j < call.N ? to_float(call.bias[column + j]) : 0;
+    }
+  }
+};
+
+// ---- rows as codes -------------------------------------------------------------------------
+
+// out (K) = row r as training's LayerNorm computes it, or as it is, rounded to T.
+template <class T, class TO, class KV>
+const T* normalised_row(T* out, const RowProductCall<T, TO, KV>& call, std::int64_t r) {
+  const T* const x = call.inp + r * call.K;
+  if (call.norm_weight == nullptr) return x;
+  const auto normalise = [&]<int N>() {
+    using Layout = RowLayout<RowTeamKind::thread, N>;
+    const RowTeam<Layout> team;
+    float mean, rstd;
+    llmc::normalise_row(out, &mean, &rstd, TeamRow<T, Layout>(x, team, call.K), call.norm_weight,
+                        call.norm_bias, call.norm_epsilon, team, call.K);
+  };
+  call.K % 16 == 0 ? normalise.template operator()<16>() : normalise.template operator()<8>();
+  return out;
+}
+
+// Panels of unsigned codes: (terms / 4, rows, 4), with terms rounded up to kCodeDepth. All panels
+// but the last have kCodePanelRows rows.
+struct CodePanels {
+  const std::uint8_t* codes = nullptr;
+  const Quantization* quantization = nullptr;  // (M)
+  std::int64_t M = 0, depth = 0;
+
+  std::int64_t count() const { return ceil_div(M, kCodePanelRows); }
+  int rows(std::int64_t panel) const {
+    return static_cast<int>(std::min<std::int64_t>(kCodePanelRows, M - panel * kCodePanelRows));
+  }
+  const std::uint8_t* panel(std::int64_t i) const { return codes + i * kCodePanelRows * depth; }
+};
+
+template <class T>
+Quantization row_quantization(const T* x, std::int64_t K, const RowQuantizer& quantizer) {
+  constexpr int N = 8;
+  RangeOfVectors<N> range;
+  for (std::int64_t k = 0; k < K; k += N) range.add(load_floats<N>(x + k));
+  const ValueRange values = range.range();
+  const Quantization q = activation_quantization(values, quantizer.zero_points);
+  return quantizer.is_fixed && q.finite() ? quantizer.fixed : q;
+}
+
+// Writes a row's codes to its places in a panel of `rows` rows.
+template <class T>
+void pack_row_codes(std::uint8_t* panel, int rows, const T* x, std::int64_t K,
+                    const Quantization& q) {
+  const CodeRounding rounding(q);
+  for (std::int64_t k = 0; k < K; k += 8) {
+    const Vec<std::int8_t, 8> codes = rounding.codes(load_floats<8>(x + k));
+    std::uint8_t shifted[8];
+    for (int i = 0; i < 8; ++i) shifted[i] = static_cast<std::uint8_t>(codes[i] + kUnsignedOffset);
+    std::memcpy(panel + k * rows, shifted, 4);
+    std::memcpy(panel + (k + 4) * rows, shifted + 4, 4);
+  }
+  for (std::int64_t k = K; k < round_up(K, kCodeDepth); k += 4) std::memset(panel + k * rows, 0, 4);
+}
+
+template <class T, class TO, class KV>
+CodePanels quantize_rows(const RowProductCall<T, TO, KV>& call) {
+  constexpr std::int64_t kSerialNumbers = 4096;  // fewer are not worth another thread
+  CodePanels panels;
+  panels.M = call.M;
+  panels.depth = round_up(call.K, kCodeDepth);
+  ProductScratch& scratch = ProductScratch::of_this_thread();
+  std::uint8_t* const codes = at_least(scratch.codes, call.M * panels.depth);
+  if (std::ssize(scratch.quantization) < call.M)
+    scratch.quantization.resize(static_cast<std::size_t>(call.M));
+  Quantization* const quantization = scratch.quantization.data();
+  panels.codes = codes;
+  panels.quantization = quantization;
+  const auto quantize = [&](std::int64_t r) {
+    T* const memory = reinterpret_cast<T*>(at_least(ProductScratch::of_this_thread().row, call.K));
+    const T* const x = normalised_row(memory, call, r);
+    const Quantization q = row_quantization(x, call.K, call.quantizer);
+    quantization[r] = q;
+    const RowFaults& faults = call.faults;
+    if (!q.finite() && faults.site_of_row != nullptr && faults.site_of_row[r] < 0)
+      faults.site_of_row[r] = faults.site;
+    const std::int64_t panel = r / kCodePanelRows;
+    pack_row_codes(codes + panel * kCodePanelRows * panels.depth + r % kCodePanelRows * 4,
+                   panels.rows(panel), x, call.K, q);
+  };
+  if (call.M * call.K > kSerialNumbers) {
+    run_pieces(call.M, quantize);
+  } else {
+    for (std::int64_t r = 0; r < call.M; ++r) quantize(r);
+  }
+  return panels;
+}
+
+// ---- products of codes -----------------------------------------------------------------------
+
+// sums (kRows, kChunks * 16) of a panel of kRows rows and the chunks of columns from `weights` on,
+// which are `stride` bytes apart.
+template <int kRows, int kChunks>
+[[gnu::noinline]] void multiply_codes(std::int32_t* sums, const std::uint8_t* panel,
+                                      const std::int8_t* weights, std::int64_t stride,
+                                      std::int64_t depth) {
+  host::CodeSums tile[kRows][kChunks] = {};
+  for (std::int64_t k = 0; k < depth; k += 4) {
+    const std::int8_t* const w = weights + k * kCodeColumns;
+#pragma GCC unroll 4
+    for (int c = 0; c < kChunks; ++c) prefetch_line(w + c * stride + 1024);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const std::uint32_t u = host::four_codes(panel + (k * kRows + 4 * r));
+#pragma GCC unroll 4
+      for (int c = 0; c < kChunks; ++c)
+        tile[r][c] = host::add_code_products(tile[r][c], u, w + c * stride);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kChunks; ++c)
+      std::memcpy(sums + (r * kChunks + c) * kCodeColumns, &tile[r][c], sizeof tile[r][c]);
+  }
+}
+
+// Writes the results (kRows, kPieceColumns) of a panel and the columns of a piece.
+template <int kRows>
+void multiply_panel(float* results, const CodePanels& panels, std::int64_t panel,
+                    const CodeMatrix& weight, std::int64_t column, const PieceColumns& columns) {
+  constexpr int kChunks = kFloatRegisters < 32 ? 1 : kRows <= 4 ? 4 : 2;
+  constexpr int kWidth = kChunks * kCodeColumns;
+  alignas(64) std::int32_t sums[kRows * kWidth];
+  for (int j = 0; j < kPieceColumns; j += kWidth) {
+    multiply_codes<kRows, kChunks>(sums, panels.panel(panel),
+                                   weight.columns((column + j) / kCodeColumns),
+                                   panels.depth * kCodeColumns, panels.depth);
+    for (int r = 0; r < kRows; ++r) {
+      const Quantization& q = panels.quantization[panel * kCodePanelRows + r];
+      for (int c = 0; c < kWidth; c += kCodeColumns) {
+        host::CodeSums sum, column_sums;
+        std::memcpy(&sum, sums + r * kWidth + c, sizeof sum);
+        std::memcpy(&column_sums, weight.sums + column + j + c, sizeof column_sums);
+        sum -= column_sums * (q.zero + kUnsignedOffset);
+        alignas(64) float exact[kCodeColumns];
+        const auto floats = __builtin_convertvector(sum, host::Simd<16>::Float);
+        std::memcpy(exact, &floats, sizeof exact);
+        store_floats(results + r * kPieceColumns + j + c,
+                     dequantize_sums(load_floats<16>(exact), q.scale,
+                                     load_floats<16>(columns.scales + j + c),
+                                     load_floats<16>(columns.bias + j + c)));
+      }
+    }
+  }
+}
+
+template <class F, int... kRows>
+void with_rows(int rows, std::integer_sequence<int, kRows...>, const F& f) {
+  ((rows == kRows + 1 ? f.template operator()<kRows + 1>() : void()), ...);
+}
+
+template <class T, class TO, class KV>
+void multiply_quantized_rows(const RowProductCall<T, TO, KV>& call) {
+  const CodePanels panels = quantize_rows(call);
+  run_pieces(ceil_div(call.N, kPieceColumns), [&](std::int64_t i) {
+    const std::int64_t column = i * kPieceColumns;
+    const std::int64_t n = std::min<std::int64_t>(kPieceColumns, call.N - column);
+    const PieceColumns columns(call, column);
+    alignas(64) float results[kCodePanelRows * kPieceColumns];
+    for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
+      const int rows = panels.rows(panel);
+      with_rows(rows, std::make_integer_sequence<int, kCodePanelRows>(), [&]<int kRows>() {
+        multiply_panel<kRows>(results, panels, panel, call.codes, column, columns);
+      });
+      for (int r = 0; r < rows; ++r)
+        finish_results(call, results + r * kPieceColumns, panel * kCodePanelRows + r, column, n);
+    }
+  });
+}
+
+// ---- products of floats and codes --------------------------------------------------------------
+
+// Results of the float sums (n) of a row, in place, and their epilogue.
+template <class T, class TO, class KV>
+void finish_float_sums(const RowProductCall<T, TO, KV>& call, float* sums, std::int64_t r,
+                       std::int64_t column, std::int64_t n) {
+  if (call.codes.codes == nullptr) return finish_columns(call, sums, r, column, n);
+  for (std::int64_t first = 0; first < n; first += kPieceColumns) {
+    const PieceColumns columns(call, column + first);
+    const std::int64_t count = std::min<std::int64_t>(kPieceColumns, n - first);
+    for (std::int64_t j = 0; j < count; j += 8) {
+      float* const out = sums + first + j;
+      store_floats(out, dequantize_sums(load_floats<8>(out), 1, load_floats<8>(columns.scales + j),
+                                        load_floats<8>(columns.bias + j)));
+    }
+  }
+  finish_results(call, sums, r, column, n);
+}
+
+// sums (kRows, kPieceColumns) = or += rows times one slice of terms of kChunks chunks of columns.
+template <int kRows, int kChunks>
+[[gnu::noinline]] void multiply_float_slice(float* sums, const float* a, std::int64_t stride_a,
+                                            const std::int8_t* weights, std::int64_t stride,
+                                            std::int64_t depth, bool add) {
+  constexpr int W = kRegisterFloats, kParts = kCodeColumns / W;
+  using Register = typename host::Simd<W>::Float;
+  Register tile[kRows][kChunks * kParts] = {};
+  for (std::int64_t k = 0; k < depth; k += 4) {
+    const std::int8_t* const w = weights + k * kCodeColumns;
+#pragma GCC unroll 4
+    for (int c = 0; c < kChunks; ++c) prefetch_line(w + c * stride + 1024);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 16
+      for (int c = 0; c < kChunks * kParts; ++c) {
+        const Register x =
+            host::codes_as_floats<W>(w + c / kParts * stride + c % kParts * 4 * W, i);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+          tile[r][c] = host::multiply_add<W>(x, a[r * stride_a + k + i] - Register{}, tile[r][c]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kChunks * kParts; ++c) {
+      float* const out = sums + r * kPieceColumns + c * W;
+      if (add) tile[r][c] = host::load_register<W>(out) + tile[r][c];
+      host::store_register<W>(out, tile[r][c]);
+    }
+  }
+}
+
+// sums (kRows, kPieceColumns) of kRows rows (stride K rounded up to kCodeDepth) and a piece.
+template <int kRows>
+void multiply_float_rows(float* sums, const float* a, const CodeMatrix& weight,
+                         std::int64_t column) {
+  constexpr int kChunks = kFloatRegisters < 32 ? 1 : 4;
+  const std::int64_t depth = round_up(weight.K, kCodeDepth);
+  for (int j = 0; j < kPieceColumns; j += kChunks * kCodeColumns) {
+    const std::int8_t* const weights = weight.columns((column + j) / kCodeColumns);
+    for (std::int64_t k = 0; k < depth; k += kSliceDepth) {
+      multiply_float_slice<kRows, kChunks>(sums + j, a + k, depth, weights + k * kCodeColumns,
+                                           depth * kCodeColumns, std::min(kSliceDepth, depth - k),
+                                           k > 0);
+    }
+  }
+}
+
+// Few rows, in groups that share the conversion of the codes.
+template <class T, class TO, class KV>
+void multiply_few_rows_by_codes(const RowProductCall<T, TO, KV>& call) {
+  constexpr int kGroup = 4;
+  const std::int64_t depth = round_up(call.K, kCodeDepth);
+  float* const rows = at_least(ProductScratch::of_this_thread().a, call.M * depth);
+  for (std::int64_t r = 0; r < call.M; ++r) {
+    read_row(rows + r * depth, call, r);
+    std::fill(rows + r * depth + call.K, rows + (r + 1) * depth, 0.0f);
+  }
+  run_pieces(ceil_div(call.N, kPieceColumns), [&](std::int64_t i) {
+    const std::int64_t column = i * kPieceColumns;
+    const std::int64_t n = std::min<std::int64_t>(kPieceColumns, call.N - column);
+    alignas(64) float sums[kGroup * kPieceColumns];
+    for (std::int64_t first = 0; first < call.M; first += kGroup) {
+      const int count = static_cast<int>(std::min<std::int64_t>(kGroup, call.M - first));
+      with_rows(count, std::make_integer_sequence<int, kGroup>(), [&]<int kRows>() {
+        multiply_float_rows<kRows>(sums, rows + first * depth, call.codes, column);
+      });
+      for (int r = 0; r < count; ++r)
+        finish_float_sums(call, sums + r * kPieceColumns, first + r, column, n);
+    }
+  });
+}
+
+// As pack_weights, from codes: columns `column` .. column + count - 1, terms k .. k + depth - 1.
+// depth is a multiple of 4, or the last term is the last of the weight.
+[[gnu::noinline]] inline void pack_weight_codes(float* packed, const CodeMatrix& weight,
+                                                std::int64_t k, std::int64_t column,
+                                                std::int64_t depth, std::int64_t count) {
+  constexpr int W = 8;
+  for (std::int64_t j = 0; j < round_up(count, kTileWidth); j += W) {
+    const std::int8_t* const codes = weight.columns((column + j) / kCodeColumns) +
+                                     k * kCodeColumns + (column + j) % kCodeColumns * 4;
+    float* const panel = packed + j / kTileWidth * kTileWidth * depth + j % kTileWidth;
+    for (std::int64_t d = 0; d < depth; d += 4) {
+      for (int i = 0; i < std::min<std::int64_t>(4, depth - d); ++i) {
+        host::store_register<W>(panel + (d + i) * kTileWidth,
+                                host::codes_as_floats<W>(codes + d * kCodeColumns, i));
+      }
+    }
+  }
+}
+
+}  // namespace llmc::host_rows
