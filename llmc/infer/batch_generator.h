@@ -15,6 +15,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -110,6 +111,9 @@ class BatchGenerator {
   // Nodes of the graph of a step; 0 before the second step.
   std::int64_t graph_nodes() const { return step_.nodes(); }
 
+  // Why the sequence ended that on_finish reported last with Finish::not_finite; may be empty.
+  const std::string& fault() const { return fault_; }
+
   // How often the host has waited for tokens.
   std::int64_t reads() const { return num_reads_; }
 
@@ -188,6 +192,7 @@ class BatchGenerator {
   // Writes the state of a slot whose context is to be read as a prompt.
   void begin_reading(std::int64_t b) {
     Slot& s = slot(b);
+    model_.clear_faults(b);
     s.num_read = 0;
     const auto length = static_cast<std::int64_t>(s.context.size());
     const std::int64_t remaining = s.request.tokens - s.num_generated;
@@ -300,6 +305,7 @@ class BatchGenerator {
     if (finish == SlotFinish::stop) return end(b, Finish::stop);
     if (finish == SlotFinish::length) return end_of_length(b);
     if (finish != SlotFinish::not_finite) return;
+    fault_ = model_.fault_text(b);
     clear_slot(b);
     end(b, Finish::not_finite);
   }
@@ -342,6 +348,7 @@ class BatchGenerator {
   std::deque<std::int64_t> unread_;  // slots whose context is not read completely
   const BatchCallbacks* callbacks_ = nullptr;
   std::int64_t next_sequence_ = 0, num_active_ = 0, num_reads_ = 0;
+  std::string fault_;
   SlotState state_;
   // (2, B) of the newest draw: tokens, and the bits of log-probabilities. One copy moves both.
   Tensor<std::int32_t, 2> draws_;

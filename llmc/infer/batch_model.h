@@ -31,6 +31,7 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/ops/attention/decode_attention.h"
 #include "llmc/ops/attention/prompt_attention.h"
+#include "llmc/ops/code_embedding.h"
 #include "llmc/ops/embedding.h"
 #include "llmc/ops/gemm/row_product.h"
 
@@ -43,6 +44,12 @@ struct BatchShape {
   std::int64_t chunk = 1;     // maximum number of rows of prompts in one pass
 
   std::int64_t rows() const { return std::max(slots, chunk); }
+};
+
+// How a model with INT8 weights computes.
+struct QuantizedPass {
+  bool quantizes_rows = false;  // w8a8; false: activations are floats
+  bool zero_points = true;      // of the activations
 };
 
 // A part of a prompt that one pass reads.
@@ -58,10 +65,13 @@ class BatchModel {
  public:
   // Reserves memory in the plan; usable after plan.allocate() and clear(). `model` and `context`
   // must outlive this object.
-  BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan)
+  // `pass` matters only if the model has INT8 weights (model/quantized_weights.h).
+  BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan,
+             const QuantizedPass& pass = {})
       : model_(model),
         context_(context),
         shape_(validate(shape, model.config())),
+        pass_(pass),
         cache_(model.config(), shape.slots, shape.capacity, plan) {
     require(context.tensor.ranks() == 1, "generation needs the whole model on its rank");
     const Gpt2Config& config = model.config();
@@ -78,6 +88,7 @@ class BatchModel {
       plan.reserve("batch", *ids, shape.chunk);
     }
     plan.reserve("batch", tiles_, max_tiles());
+    if (pass.quantizes_rows) plan.reserve("batch", faults_, shape.slots, shape.capacity);
   }
   BatchModel(const BatchModel&) = delete;
   BatchModel& operator=(const BatchModel&) = delete;
@@ -88,6 +99,29 @@ class BatchModel {
   const Gpt2Config& config() const { return model_.config(); }
   const BatchShape& shape() const { return shape_; }
   Stream& stream() { return context_.stream; }
+
+  // Forgets the faults of a slot; call before it gets another sequence.
+  void clear_faults(std::int64_t slot) {
+    if (faults_.data == nullptr) return;
+    const std::vector<std::int32_t> none(static_cast<std::size_t>(shape_.capacity), -1);
+    copy_to_device(row_range(faults_, slot, 1).data, none.data(), std::ssize(none), stream());
+    stream().synchronize();
+  }
+
+  // Describes the first input of a product that could not be quantized because it is not finite:
+  // its layer, and its token in the context of the slot. Empty if there is none.
+  std::string fault_text(std::int64_t slot) {
+    if (faults_.data == nullptr) return {};
+    std::vector<std::int32_t> sites(static_cast<std::size_t>(shape_.capacity));
+    copy_to_host(sites.data(), row_range(faults_, slot, 1).data, std::ssize(sites), stream());
+    stream().synchronize();
+    const auto first = std::find_if(sites.begin(), sites.end(), [](int site) { return site >= 0; });
+    if (first == sites.end()) return {};
+    static constexpr const char* kInputs[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
+                                              "mlp.c_proj"};
+    return "the input of h." + std::to_string(*first / 4) + "." + kInputs[*first % 4] +
+           " at token " + std::to_string(first - sites.begin()) + " is not finite";
+  }
 
   // Reads pieces of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
   // (n, columns) of the n pieces that want them, in their order; columns from V on are undefined.
@@ -184,24 +218,47 @@ class BatchModel {
 
   void embed(Tensor<T, 2> x, In<std::int32_t, 1> token, In<std::int32_t, 1> position) {
     const Embedding<T>& layer = model_.embedding();
+    if (layer.tokens().has_codes()) {
+      code_embedding<T>(x, token, layer.tokens().codes(), layer.positions().matrix(), position,
+                        stream());
+      return;
+    }
     embedding_forward<T>(x, token, layer.tokens().matrix(), layer.positions().matrix(),
                          position.data, 1, VocabularySlice{0, config().vocabulary}, stream());
   }
 
-  static RowProduct<T> product(In<T, 2> inp, const Linear<T>& linear, RowKind kind) {
+  // What the products of a pass share.
+  struct PassRows {
+    RowKind kind;
+    In<std::int32_t, 1> slot, position;
+  };
+
+  // The product of a linear layer; `site` numbers the products.
+  RowProduct<T> product(In<T, 2> inp, const Linear<T>& linear, const PassRows& rows,
+                        std::int64_t site) const {
     RowProduct<T> result;
     result.inp = inp;
-    result.weight = linear.weight().matrix();
+    set_weight(result, linear.weight());
     result.bias = linear.bias().vector();
-    result.kind = kind;
+    result.kind = rows.kind;
+    result.quantizer = {.enabled = pass_.quantizes_rows, .zero_points = pass_.zero_points};
+    result.faults = {faults_.data, shape_.capacity, rows.slot.data, rows.position.data,
+                     static_cast<std::int32_t>(site)};
     return result;
   }
-  static RowProduct<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
-                               RowKind kind) {
-    RowProduct<T> result = product(inp, linear, kind);
+  RowProduct<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
+                        const PassRows& rows, std::int64_t site) const {
+    RowProduct<T> result = product(inp, linear, rows, site);
     result.norm_weight = norm.weight().vector();
     result.norm_bias = norm.bias().vector();
     return result;
+  }
+  static void set_weight(RowProduct<T>& product, const Parameter<T>& weight) {
+    if (weight.has_codes()) {
+      product.codes = weight.codes();
+    } else {
+      product.weight = weight.matrix();
+    }
   }
 
   // Replaces x (rows, C), the sum of the embeddings, by the output of the last block.
@@ -209,16 +266,17 @@ class BatchModel {
   void blocks(Tensor<T, 2> x, RowKind kind, In<std::int32_t, 1> slot, In<std::int32_t, 1> position,
               const Attend& attend) {
     const std::int64_t rows = x.shape[0];
+    const PassRows pass{kind, slot, position};
     const Tensor<T, 2> q = first_rows(q_, rows), a = first_rows(attention_, rows);
     const Tensor<T, 2> h = first_rows(hidden_, rows);
     for (std::int64_t l = 0; l < config().layers; ++l) {
       const Block<T>& block = model_.blocks()[static_cast<std::size_t>(l)];
       row_product_qkv<T, KV>(q, cache_.keys(l), cache_.values(l), slot, position,
-                             product(x, block.ln_1(), block.c_attn(), kind), stream());
+                             product(x, block.ln_1(), block.c_attn(), pass, 4 * l), stream());
       attend(l, a, q);
-      row_product_add<T>(x, x, product(a, block.attention_c_proj(), kind), stream());
-      row_product_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), kind), stream());
-      row_product_add<T>(x, x, product(h, block.mlp_c_proj(), kind), stream());
+      row_product_add<T>(x, x, product(a, block.attention_c_proj(), pass, 4 * l + 1), stream());
+      row_product_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2), stream());
+      row_product_add<T>(x, x, product(h, block.mlp_c_proj(), pass, 4 * l + 3), stream());
     }
   }
 
@@ -243,7 +301,9 @@ class BatchModel {
     product.inp = x;
     product.norm_weight = model_.final_norm().weight().vector();
     product.norm_bias = model_.final_norm().bias().vector();
-    product.weight = first_rows(model_.head().weight().matrix(), config().vocabulary);
+    set_weight(product, model_.head().weight());
+    if (product.weight.data != nullptr)
+      product.weight = first_rows(product.weight, config().vocabulary);
     product.kind = kind;
     row_product_logits<T>(logits, product, stream());
     return logits;
@@ -252,6 +312,7 @@ class BatchModel {
   const Gpt2<T>& model_;
   Context& context_;
   BatchShape shape_;
+  QuantizedPass pass_;
   KvCache<KV> cache_;
   Tensor<T, 2> x_, q_, attention_;  // (rows, C)
   Tensor<T, 2> hidden_;             // (rows, 4C)
@@ -261,6 +322,7 @@ class BatchModel {
   Tensor<std::int32_t, 1> counters_;
   Tensor<std::int32_t, 1> row_token_, row_position_, row_slot_;  // (chunk)
   Tensor<PromptTile, 1> tiles_;
+  Tensor<std::int32_t, 2> faults_;  // (slots, capacity): RowFaults::site_of_token
   std::vector<std::int32_t> token_staged_, position_staged_, slot_staged_;
   std::vector<PromptTile> tiles_staged_;
 };

@@ -43,6 +43,7 @@ class CompletionRun {
 
   CompletionTotals run(BatchGenerator<T, KV>& generator) {
     const Clock::time_point start = Clock::now();
+    generator_ = &generator;
     generator.run(
         {.next = [this] { return next(); },
          .on_token =
@@ -133,6 +134,7 @@ class CompletionRun {
     if (completion.finish == Finish::not_finite) {
       completion.error = "the model's output is not finite after " +
                          std::to_string(completion.ids.size()) + " generated tokens";
+      if (!generator_->fault().empty()) completion.error += ": " + generator_->fault();
     }
     if (completion.ids.empty()) draft.first_token = draft.last_token = Clock::now();
     completion.prompt_ms = 1e3 * seconds_between(draft.start, draft.first_token);
@@ -156,6 +158,7 @@ class CompletionRun {
 
   const Job& job_;
   const CompletionCallbacks& callbacks_;
+  const BatchGenerator<T, KV>* generator_ = nullptr;
   std::int64_t next_ = 0, num_sequences_ = 0;
   std::map<std::int64_t, Draft> drafts_;  // by the number of the sequence
   CompletionOrder order_;

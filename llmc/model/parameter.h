@@ -3,9 +3,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/ops/gemm/code_matrix.h"
 
 namespace llmc {
 
@@ -18,6 +20,16 @@ class Parameter {
 
   const ParameterSpec& spec() const { return spec_; }
   WeightView view() const { return source_.weight(spec_); }
+
+  // Whether the values are INT8 codes, and these as the factor (K, N) of a product.
+  bool has_codes() const { return view().dtype == Dtype::int8; }
+  CodeMatrix codes() const {
+    const WeightView view = this->view();
+    const bool outputs_are_rows = spec_.axes.rows.front().name == AxisName::vocabulary;
+    const auto [rows, columns] = std::pair(spec_.shape[0], spec_.shape[1]);
+    return {static_cast<const std::int8_t*>(view.data), view.scales, view.sums,
+            outputs_are_rows ? columns : rows, outputs_are_rows ? rows : columns};
+  }
 
   // The values in the model's own dtype: a vector, or a matrix with its padding.
   Tensor<const T, 1> vector() const {

@@ -11,11 +11,13 @@
 
 namespace llmc {
 
-// A weight as its source stores it. Only quantized dtypes have `scales`; float dtypes have none.
+// A weight as its source stores it. Only int8 has `scales` and `sums`; its data are packed codes
+// (ops/gemm/code_matrix.h).
 struct WeightView {
   Dtype dtype = Dtype::fp32;
   const void* data = nullptr;
   const float* scales = nullptr;
+  const std::int32_t* sums = nullptr;
 
   // Returns the values if the dtype is T; throws for any other dtype.
   template <class T>

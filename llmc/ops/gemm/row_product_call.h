@@ -21,11 +21,20 @@ struct RowQuantizer {
   Quantization fixed{};
 };
 
-// Where a product reports rows that cannot be quantized, because they are not finite: it writes
-// `site`, the number of the product, to site_of_row[r] (M) if the value there is negative.
+// Where a product reports rows that cannot be quantized, because they are not finite: `site`, its
+// number, replaces a negative number at the token of the row.
 struct RowFaults {
-  std::int32_t* site_of_row = nullptr;  // null: no report
+  std::int32_t* site_of_token = nullptr;  // (slots, T_max); null: no report
+  std::int64_t T_max = 0;
+  const std::int32_t* slot = nullptr;      // (M); null: row r belongs to slot r
+  const std::int32_t* position = nullptr;  // (M)
   std::int32_t site = 0;
+
+  __host__ __device__ void report(std::int64_t r) const {
+    if (site_of_token == nullptr) return;
+    std::int32_t& place = site_of_token[(slot != nullptr ? slot[r] : r) * T_max + position[r]];
+    if (place < 0) place = site;
+  }
 };
 
 // The inputs of a product. A row of the result depends only on its row of inp, the other inputs, N,

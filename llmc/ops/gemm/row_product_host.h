@@ -216,8 +216,6 @@ void report_to_tsan(const RowProductCall<T, TO, KV>& call) {
     reads(call.codes.sums, call.N);
   }
   reads(call.gelu_factors, call.N);
-  if (call.faults.site_of_row != nullptr && call.quantizer.enabled)
-    writes(call.faults.site_of_row, call.M);
   reads(call.bias, call.N);
   reads(call.residual, call.M * call.N);
   reads(call.slot, call.M);

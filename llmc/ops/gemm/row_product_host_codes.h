@@ -130,9 +130,7 @@ CodePanels quantize_rows(const RowProductCall<T, TO, KV>& call) {
     const T* const x = normalised_row(memory, call, r);
     const Quantization q = row_quantization(x, call.K, call.quantizer);
     quantization[r] = q;
-    const RowFaults& faults = call.faults;
-    if (!q.finite() && faults.site_of_row != nullptr && faults.site_of_row[r] < 0)
-      faults.site_of_row[r] = faults.site;
+    if (!q.finite()) call.faults.report(r);
     const std::int64_t panel = r / kCodePanelRows;
     pack_row_codes(codes + panel * kCodePanelRows * panels.depth + r % kCodePanelRows * 4,
                    panels.rows(panel), x, call.K, q);

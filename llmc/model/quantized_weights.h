@@ -1,0 +1,129 @@
+// The weights of a model of which the matrices are INT8: those of linear layers per output, the
+// token embeddings per token. Norms, biases and position embeddings stay in T. For inference; the
+// passes of training cannot read these weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/device/device.h"
+#include "llmc/model/memory_plan.h"
+#include "llmc/model/parameter_source.h"
+#include "llmc/model/parameters.h"
+#include "llmc/ops/gemm/quantize_weight.h"
+
+namespace llmc {
+
+// Whether INT8 models quantize a parameter.
+inline bool is_quantized(const ParameterSpec& spec) {
+  return !spec.axes.columns.empty() && spec.axes.rows.front().name != AxisName::positions;
+}
+inline OutputAxis output_axis(const ParameterSpec& spec) {
+  return spec.axes.rows.front().name == AxisName::vocabulary ? OutputAxis::rows
+                                                             : OutputAxis::columns;
+}
+inline WeightShape weight_shape(const ParameterSpec& spec) {
+  return {spec.shape[0], spec.shape[1], output_axis(spec)};
+}
+
+template <class T>
+class QuantizedWeights final : public ParameterSource {
+ public:
+  // Reserves memory in the plan; usable after plan.allocate(). `table`, of one rank, outlives the
+  // weights.
+  QuantizedWeights(const ParameterTable& table, MemoryPlan& plan)
+      : table_(table), tensors_(table.specs().size()) {
+    require(table.place().tensor_ranks == 1, "INT8 weights need the whole model on its rank");
+    for (const ParameterSpec& spec : table.specs()) {
+      Tensors& tensors = of(spec);
+      if (!is_quantized(spec)) {
+        plan.reserve("weights", tensors.values, spec.size());
+        continue;
+      }
+      const WeightShape shape = weight_shape(spec);
+      const std::int64_t columns = CodeMatrix::padded_columns(shape.N);
+      plan.reserve("INT8 weights", tensors.codes, code_bytes(shape.K, shape.N));
+      plan.reserve("INT8 weights", tensors.scales, columns);
+      plan.reserve("INT8 weights", tensors.sums, columns);
+    }
+  }
+  QuantizedWeights(const QuantizedWeights&) = delete;
+  QuantizedWeights& operator=(const QuantizedWeights&) = delete;
+
+  // There is no padding to clear: set_weight() and set_codes() write everything.
+  void clear(Stream&) {}
+
+  const ParameterTable& table() const { return table_; }
+  ParameterSource& source() { return *this; }
+
+  // Rounds spec.size() fp32 numbers to T, and quantizes the result if the parameter is quantized:
+  // training quantizes the weights in T as well. Finished on return. Throws if a number that must
+  // be quantized is not finite.
+  void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
+    std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
+    for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+    if (!is_quantized(spec)) {
+      copy_to_device(of(spec).values.data, rounded.data(), spec.size(), stream);
+      stream.synchronize();
+      return;
+    }
+    set_codes(spec, quantize(spec, rounded), stream);
+  }
+
+  // Sets the codes (spec.shape) and the scales (one per output) of a quantized parameter. Finished
+  // on return.
+  void set_codes(const ParameterSpec& spec, const QuantizedWeight& weight, Stream& stream) {
+    const WeightShape shape = weight_shape(spec);
+    const std::int64_t columns = CodeMatrix::padded_columns(shape.N);
+    require(std::ssize(weight.codes) == spec.size() && std::ssize(weight.scales) == shape.N,
+            spec.name + ": codes or scales of another shape");
+    std::vector<std::int8_t> packed(static_cast<std::size_t>(code_bytes(shape.K, shape.N)));
+    std::vector<std::int32_t> sums(static_cast<std::size_t>(columns));
+    pack_codes(packed.data(), sums.data(), weight.codes.data(), spec.shape[0], spec.shape[1],
+               output_axis(spec));
+    std::vector<float> scales = weight.scales;
+    scales.resize(static_cast<std::size_t>(columns));
+    const Tensors& tensors = of(spec);
+    copy_to_device(tensors.codes.data, packed.data(), std::ssize(packed), stream);
+    copy_to_device(tensors.scales.data, scales.data(), columns, stream);
+    copy_to_device(tensors.sums.data, sums.data(), columns, stream);
+    stream.synchronize();
+  }
+
+  // ---- ParameterSource ----
+
+  void acquire(int, int) override {}
+  void release(int) override {}
+  void gradients_ready(int) override {}
+  WeightView weight(const ParameterSpec& spec) override {
+    const Tensors& tensors = of(spec);
+    if (!is_quantized(spec)) return {kDtypeOf<T>, tensors.values.data};
+    return {Dtype::int8, tensors.codes.data, tensors.scales.data, tensors.sums.data};
+  }
+  float* gradient(const ParameterSpec&) override { return nullptr; }
+
+ private:
+  struct Tensors {
+    Tensor<T, 1> values{};  // of a parameter that is not quantized
+    Tensor<std::int8_t, 1> codes{};
+    Tensor<float, 1> scales{};
+    Tensor<std::int32_t, 1> sums{};
+  };
+
+  Tensors& of(const ParameterSpec& spec) { return tensors_[spec.id]; }
+
+  static QuantizedWeight quantize(const ParameterSpec& spec, const std::vector<T>& rounded) {
+    std::vector<float> values(rounded.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_float(rounded[i]);
+    return quantize_weight(values.data(), spec.shape[0], spec.shape[1], output_axis(spec),
+                           spec.name);
+  }
+
+  const ParameterTable& table_;
+  std::vector<Tensors>
+      tensors_;  // by ParameterSpec::id; never resized, because the plan has pointers
+};
+
+}  // namespace llmc
