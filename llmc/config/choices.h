@@ -22,6 +22,12 @@ enum class Decay { cosine, linear, constant, wsd };
 // `standard` stores the (T, T) matrix of probabilities. It is a baseline.
 enum class Attention { flash, standard };
 
+// INT8 in inference: w8: weights; w8a8: weights, and activations where products read them.
+enum class Quant { none, w8, w8a8 };
+
+// Zero points of INT8 activations: their codes cover the range of the values, not a symmetric one.
+enum class ZeroPoints { automatic, off };
+
 // Documents that tokenize drops: none, those with the same bytes, or near duplicates as well.
 enum class Dedup { none, exact, near };
 
@@ -33,6 +39,12 @@ inline constexpr std::array<const char*, 4> choice_names(Decay) {
 }
 inline constexpr std::array<const char*, 2> choice_names(Attention) {
   return {"flash", "standard"};
+}
+inline constexpr std::array<const char*, 3> choice_names(Quant) {
+  return {"none", "w8", "w8a8"};
+}
+inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
+  return {"auto", "off"};
 }
 inline constexpr std::array<const char*, 3> choice_names(Dedup) {
   return {"none", "exact", "near"};
@@ -53,6 +65,9 @@ inline std::vector<KnownName> other_choice_names(Dtype) {
   return {{"float32", "fp32"}, {"float", "fp32"},    {"f32", "fp32"},
           {"single", "fp32"},  {"bfloat16", "bf16"}, {"bfloat", "bf16"},
           {"float16", "fp16"}, {"half", "fp16"},     {"f16", "fp16"}};
+}
+inline std::vector<KnownName> other_choice_names(Quant) {
+  return {{"int8", "w8a8"}, {"q8_0", "w8"}, {"int8_float32", "w8a8"}, {"w8a16", "w8"}};
 }
 inline std::vector<KnownName> other_choice_names(DeviceChoice) {
   return {{"gpu", "cuda"}, {"cuda:0", "cuda"}, {"nvidia", "cuda"}, {"cpu", "host"}};

@@ -39,6 +39,16 @@ Settings<P> device_rows() {
                     }},
        .also_called = {"--kv-cache-dtype", "--cache-type-k", "--cache-type-v"},
        .commands = {"", "bench"}},
+      {.flag = "--quant",
+       .field = [](auto& s) -> decltype(auto) { return (s.quant); },
+       .help = "INT8: w8 stores weights as INT8, w8a8 also multiplies INT8 activations, with a "
+               "scale per token; none computes in --dtype",
+       .fallback = SettingValue("none"),
+       .also_called = {"--quantize", "--quantization", "--load-in-8bit", "--int8"}},
+      {.flag = "--zero-points",
+       .field = [](auto& s) -> decltype(auto) { return (s.zero_points); },
+       .help = "zero points of INT8 activations; off: codes are symmetric around 0",
+       .fallback = SettingValue("auto")},
   };
 }
 

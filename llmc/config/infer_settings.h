@@ -55,6 +55,8 @@ struct InferSettings {
   Value<DeviceChoice> device;
   Value<Dtype> dtype;
   Value<Dtype> kv_dtype;
+  Value<Quant> quant;
+  Value<ZeroPoints> zero_points;  // only for Quant::w8a8
 
   Value<bool> stream;          // print text as it is generated
   Value<bool> display_prompt;  // print the prompt before the text

@@ -98,6 +98,9 @@ inline std::string value_error(const InferRequest& request) {
     return std::string("--kv-dtype ") + dtype_name(kv) + " does not agree with --dtype " +
            dtype_name(dtype) + "; leave it out, or use --dtype fp32";
   }
+  if (request.zero_points && request.quant.value_or(Quant::none) != Quant::w8a8) {
+    return "--zero-points is for INT8 activations; use it with --quant w8a8";
+  }
   if (request.stride && request.seq_len && *request.stride > *request.seq_len) {
     return "--stride " + std::to_string(*request.stride) + " is more than --seq-len " +
            std::to_string(*request.seq_len);

@@ -10,9 +10,10 @@ namespace llmc {
 
 // Sizes that a model is built for. They are fixed, so its memory is fixed.
 struct RunShape {
-  std::int64_t B = 1;    // maximum number of sequences in a micro-batch
-  std::int64_t T = 1;    // maximum number of tokens in a sequence; at most the context
-  bool training = true;  // false: no buffers for the backward pass
+  std::int64_t B = 1;         // maximum number of sequences in a micro-batch
+  std::int64_t T = 1;         // maximum number of tokens in a sequence; at most the context
+  bool training = true;       // false: no buffers for the backward pass
+  bool int8_weights = false;  // only for inference with a key-value cache
   Attention attention = Attention::flash;
   // Rows of logits that exist at the same time; 0: all. In bf16, 4096 rows of GPT-2's vocabulary
   // take 393 MiB. More rows make fewer and larger matrix products.

@@ -28,8 +28,9 @@ class TextEngine {
  public:
   TextEngine(const InferConfig& settings, const Gpt2Config& config, const BatchShape& shape,
              const BatchOptions& options)
-      : engine_(config, {.B = 1, .T = 1, .training = false}),
-        model_(engine_.runner().model(), engine_.context(), shape, engine_.memory()),
+      : engine_(config, decode_shape(settings)),
+        model_(engine_.runner().model(), engine_.context(), shape, engine_.memory(),
+               quantized_pass(settings)),
         generator_(model_, options, engine_.memory()) {
     load_engine(engine_, settings.model);
   }

@@ -4,11 +4,23 @@
 #include <string>
 
 #include "llmc/base/notice.h"
+#include "llmc/config/infer_settings.h"
 #include "llmc/device/device.h"
+#include "llmc/infer/batch_model.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {
+
+// The shape of an engine whose model runs only over a key-value cache.
+inline RunShape decode_shape(const InferConfig& settings) {
+  return {.B = 1, .T = 1, .training = false, .int8_weights = settings.quant != Quant::none};
+}
+
+inline QuantizedPass quantized_pass(const InferConfig& settings) {
+  return {.quantizes_rows = settings.quant == Quant::w8a8,
+          .zero_points = settings.zero_points == ZeroPoints::automatic};
+}
 
 // Prints the model, the device and the memory; throws if the device has too little free memory.
 inline void describe_model(const Gpt2Config& config, Dtype dtype, const MemoryPlan& memory) {

@@ -75,10 +75,10 @@ class BatchBench {
       : settings_(settings),
         batch_(batch),
         nvml_(nvml),
-        engine_(config, {.B = 1, .T = 1, .training = false}),
+        engine_(config, decode_shape(settings)),
         model_(engine_.runner().model(), engine_.context(),
                {.slots = batch, .capacity = config.context, .chunk = settings.chunk},
-               engine_.memory()) {
+               engine_.memory(), quantized_pass(settings)) {
     engine_.memory().reserve("batch", token_, batch);
     engine_.memory().reserve("batch", position_, batch);
     load_engine(engine_, settings.model);
@@ -150,11 +150,11 @@ class BatchBench {
 
   // Bytes of weights that every step reads: all but the position embeddings.
   std::int64_t weight_bytes() const {
-    std::int64_t count = 0;
+    std::int64_t bytes = 0;
     for (const ParameterSpec& spec : engine_.table().specs()) {
-      if (spec.name != "wpe.weight") count += spec.size();
+      if (spec.name != "wpe.weight") bytes += engine_.state().bytes_of(spec);
     }
-    return count * static_cast<std::int64_t>(sizeof(T));
+    return bytes;
   }
 
   double step_bytes(double position) const {
@@ -252,6 +252,7 @@ void bench(const InferConfig& settings) {
   OrderedJson json = {{"model", settings.model},
                       {"dtype", dtype_name(settings.dtype)},
                       {"kv_dtype", dtype_name(settings.kv_dtype)},
+                      {"quant", choice_name(settings.quant)},
                       {"device", device.name},
                       {"copy_gb_per_second", roofs.copy},
                       {"peak_gb_per_second", nullptr},

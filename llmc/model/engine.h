@@ -44,13 +44,14 @@ class Engine {
   Context& context() { return context_; }
   Stream& stream() { return context_.stream; }
   State& state() { return state_; }
+  const State& state() const { return state_; }
   ModelRunner<T>& runner() { return runner_; }
 
  private:
   static State make_state(const ParameterTable& table, const RunShape& shape, Context& context,
                           MemoryPlan& memory) {
-    if constexpr (std::is_constructible_v<State, const ParameterTable&, MemoryPlan&>) {
-      return State(table, memory);
+    if constexpr (std::is_constructible_v<State, const ParameterTable&, MemoryPlan&, bool>) {
+      return State(table, memory, shape.int8_weights);
     } else {
       return State(table, shape, context, memory);
     }

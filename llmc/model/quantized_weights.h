@@ -52,12 +52,6 @@ class QuantizedWeights final : public ParameterSource {
   QuantizedWeights(const QuantizedWeights&) = delete;
   QuantizedWeights& operator=(const QuantizedWeights&) = delete;
 
-  // There is no padding to clear: set_weight() and set_codes() write everything.
-  void clear(Stream&) {}
-
-  const ParameterTable& table() const { return table_; }
-  ParameterSource& source() { return *this; }
-
   // Rounds spec.size() fp32 numbers to T, and quantizes the result if the parameter is quantized:
   // training quantizes the weights in T as well. Finished on return. Throws if a number that must
   // be quantized is not finite.

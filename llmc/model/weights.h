@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -10,26 +11,37 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/quantized_weights.h"
 
 namespace llmc {
 
 template <class T>
 class Weights {
  public:
-  // Reserves memory in the plan; usable after plan.allocate(). `table` outlives the weights.
-  Weights(const ParameterTable& table, MemoryPlan& plan) : table_(table) {
-    plan.reserve("weights", values_, table.stored_size());
+  // Reserves memory in the plan; usable after plan.allocate(). `table` outlives the weights. INT8
+  // weights are those of quantized_weights.h.
+  Weights(const ParameterTable& table, MemoryPlan& plan, bool int8 = false) : table_(table) {
+    if (int8) {
+      quantized_ = std::make_unique<QuantizedWeights<T>>(table, plan);
+    } else {
+      plan.reserve("weights", values_, table.stored_size());
+    }
   }
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
   // Sets everything to zero, including gaps and padding, which stay zero. Call after
   // plan.allocate().
-  void clear(Stream& stream) { fill_zero(values_.data, values_.size(), stream); }
+  void clear(Stream& stream) {
+    if (values_.size() > 0) fill_zero(values_.data, values_.size(), stream);
+  }
 
-  // Copies spec.size() fp32 numbers, rounded to T; the copy is finished on return.
+  // Copies spec.size() fp32 numbers, rounded to T, and to codes if INT8 weights have the parameter
+  // as codes; the copy is finished on return.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    if constexpr (std::is_same_v<T, float>) {
+    if (quantized_ != nullptr) {
+      quantized_->set_weight(spec, values, stream);
+    } else if constexpr (std::is_same_v<T, float>) {
       copy_to_device(values_of(spec), values, spec.size(), stream);
       stream.synchronize();
     } else {
@@ -40,6 +52,17 @@ class Weights {
     }
   }
 
+  // The INT8 weights; null if the weights are floats.
+  QuantizedWeights<T>* quantized() { return quantized_.get(); }
+
+  // Bytes of a parameter in memory, without padding.
+  std::int64_t bytes_of(const ParameterSpec& spec) const {
+    if (quantized_ == nullptr || !is_quantized(spec))
+      return spec.size() * static_cast<std::int64_t>(sizeof(T));
+    constexpr std::int64_t kBytesPerOutput = sizeof(float) + sizeof(std::int32_t);
+    return spec.size() + weight_shape(spec).N * kBytesPerOutput;
+  }
+
   const ParameterTable& table() const { return table_; }
   T* data() const { return values_.data; }
   T* values_of(const ParameterSpec& spec) const { return values_.data + spec.offset; }
@@ -47,11 +70,15 @@ class Weights {
   const Tensor<T, 1>& values() const { return values_; }
 
   // The source from which a model reads the weights; it has no gradients.
-  ParameterSource& source() { return source_; }
+  ParameterSource& source() {
+    if (quantized_ != nullptr) return *quantized_;
+    return source_;
+  }
 
  private:
   const ParameterTable& table_;
   Tensor<T, 1> values_;
+  std::unique_ptr<QuantizedWeights<T>> quantized_;
   ResidentParameters<T> source_{values_, nullptr};
 };
 
