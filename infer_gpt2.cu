@@ -30,9 +30,9 @@ void dispatch_cache(Dtype kv_dtype, const F& f) {
 template <class T>
 void run(const InferConfig& settings) {
   const std::string command = settings.command.empty() ? "" : settings.command.front();
-  if (command == "perplexity") return perplexity<T>(settings);
-  if (command == "score") return score<T>(settings);
   dispatch_cache<T>(settings.kv_dtype, [&]<class KV>() {
+    if (command == "perplexity") return perplexity<T, KV>(settings);
+    if (command == "score") return score<T, KV>(settings);
     if (command == "bench") return bench<T, KV>(settings);
     Job job = make_job(settings);
     if (settings.interactive) return interact<T, KV>(settings, std::move(job));

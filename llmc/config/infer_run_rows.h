@@ -37,8 +37,7 @@ Settings<P> device_rows() {
                     [](const Resolution<P>& r) {
                       return setting_detail::to_value(r.config.dtype);
                     }},
-       .also_called = {"--kv-cache-dtype", "--cache-type-k", "--cache-type-v"},
-       .commands = {"", "bench"}},
+       .also_called = {"--kv-cache-dtype", "--cache-type-k", "--cache-type-v"}},
       {.flag = "--quant",
        .field = [](auto& s) -> decltype(auto) { return (s.quant); },
        .help = "INT8: w8 stores weights as INT8, w8a8 also multiplies INT8 activations, with a "

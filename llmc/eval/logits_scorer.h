@@ -20,12 +20,13 @@
 
 namespace llmc {
 
-template <class T>
+// T: type of the runner's logits.
+template <class T, class Runner = ModelRunner<T>>
 class LogitsScorer : public LogProbSource {
  public:
   // Both must outlive the scorer. Nothing else may run the model until next() has returned null.
   // Throws if the model is spread over several ranks.
-  LogitsScorer(ModelRunner<T>& runner, const EvalTask& task)
+  LogitsScorer(Runner& runner, const EvalTask& task)
       : runner_(runner),
         task_(task),
         max_piece_(std::max<std::int64_t>(1, kMaxPieceLogits / vocabulary_size())) {
@@ -104,7 +105,7 @@ class LogitsScorer : public LogProbSource {
     piece_end_ = index_ + static_cast<std::size_t>(count);
   }
 
-  ModelRunner<T>& runner_;
+  Runner& runner_;
   const EvalTask& task_;
   std::int64_t max_piece_;      // rows
   std::int64_t next_row_ = 0;   // first row of the task that no batch has had

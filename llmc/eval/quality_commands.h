@@ -1,6 +1,7 @@
 // The commands of infer_gpt2 that measure quality: `perplexity FILE` and `score TASK:FILE ...`.
 // Both use the passes of training, in --dtype, so their results are those of train_gpt2 --eval (up
-// to the rounding of sums if the log-probabilities of the whole vocabulary are needed too).
+// to the rounding of sums if the log-probabilities of the whole vocabulary are needed too). With
+// --quant, or a --kv-dtype of its own, they use the passes of generation.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "llmc/eval/tasks.h"
 #include "llmc/infer/load_engine.h"
 #include "llmc/infer/prompt.h"
+#include "llmc/infer/prompt_runner.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
@@ -65,10 +67,11 @@ inline bool show_progress(ProgressTimer& timer, const std::string& name, std::in
   return true;
 }
 
-template <class T>
-std::vector<EvalResult> score_tasks(const EvalTasks& tasks, Engine<T>& engine) {
+// T: type of the runner's logits.
+template <class T, class Runner>
+std::vector<EvalResult> score_tasks(const EvalTasks& tasks, Runner& runner) {
   Exchange exchange;
-  RowScorer<T> scorer(engine.runner(), exchange);
+  RowScorer<T, Runner> scorer(runner, exchange);
   ProgressTimer timer;
   return run_eval_tasks(
       tasks, scorer,
@@ -107,10 +110,10 @@ inline EvalResult comparison_result(const InferConfig& settings, const Perplexit
 
 // Measures the perplexity, compares with the base model and writes the log of --save-log, in one
 // pass that reads all log-probabilities.
-template <class T>
+template <class T, class L, class Runner>
 std::vector<EvalResult> predict_tokens(const InferConfig& settings, const PerplexityTask& task,
-                                       Engine<T>& engine) {
-  const std::int64_t vocabulary = engine.config().vocabulary;
+                                       Runner& runner) {
+  const std::int64_t vocabulary = runner.config().vocabulary;
   const BaseModel<T> base(settings, task, vocabulary);
   std::optional<BaseLogWriter> log;
   if (!settings.save_log.empty())
@@ -118,7 +121,7 @@ std::vector<EvalResult> predict_tokens(const InferConfig& settings, const Perple
   RowScoreSums sums(task);
   ProgressTimer timer;
   std::int64_t tokens = 0;
-  LogitsScorer<T> scorer(engine.runner(), task);
+  LogitsScorer<L, Runner> scorer(runner, task);
   ObservedSource model(scorer, [&](const TokenLogProbs& prediction) {
     sums.add(-static_cast<double>(prediction.log_prob));
     if (log) log->add(prediction);
@@ -139,10 +142,29 @@ std::vector<EvalResult> predict_tokens(const InferConfig& settings, const Perple
   return results;
 }
 
+// Loads the model for windows of `window` tokens and returns f.operator()<L>(runner), L being the
+// type of its logits: the passes of training, or those of generation if the model or its cache are
+// not in --dtype.
+template <class T, class KV, class F>
+auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int64_t window,
+                 const F& f) {
+  const RunShape shape = window_shape(window);
+  if (settings.quant == Quant::none && settings.kv_dtype == settings.dtype) {
+    Engine<T> engine(config, shape);
+    load_engine(engine, settings.model);
+    return f.template operator()<T>(engine.runner());
+  }
+  Engine<T> engine(config, decode_shape(settings));
+  PromptRunner<T, KV> runner(engine, shape, quantized_pass(settings));
+  load_engine(engine, settings.model);
+  runner.clear();
+  return f.template operator()<float>(runner);
+}
+
 }  // namespace quality_detail
 
 // `infer_gpt2 score TASK:FILE ...`: prints the table of --eval.
-template <class T>
+template <class T, class KV>
 void score(const InferConfig& settings) {
   using namespace quality_detail;
   const ModelFiles files = read_model_files(settings);
@@ -150,14 +172,15 @@ void score(const InferConfig& settings) {
   const std::vector<std::string> specs(settings.command.begin() + 1, settings.command.end());
   const EvalTasks tasks =
       make_eval_tasks(specs, eval_options(settings, window), *files.tokenizer, window);
-  Engine<T> engine(files.config, window_shape(window));
-  load_engine(engine, settings.model);
-  print_text(eval_table(score_tasks<T>(tasks, engine)));
+  print_text(
+      eval_table(with_runner<T, KV>(settings, files.config, window, [&]<class L>(auto& runner) {
+        return score_tasks<L>(tasks, runner);
+      })));
 }
 
 // `infer_gpt2 perplexity FILE`: prints a table of the perplexity and, with a base model, of the
 // comparison.
-template <class T>
+template <class T, class KV>
 void perplexity(const InferConfig& settings) {
   using namespace quality_detail;
   const ModelFiles files = read_model_files(settings);
@@ -165,13 +188,14 @@ void perplexity(const InferConfig& settings) {
   EvalTasks tasks;
   tasks.push_back(make_eval_task({"perplexity", settings.command.at(1)},
                                  eval_options(settings, window), *files.tokenizer, window));
-  Engine<T> engine(files.config, window_shape(window));
-  load_engine(engine, settings.model);
   const auto& task = static_cast<const PerplexityTask&>(*tasks.front());
   const bool needs_vocabulary =
       !settings.save_log.empty() || !settings.base.empty() || !settings.base_log.empty();
-  print_text(eval_table(needs_vocabulary ? predict_tokens<T>(settings, task, engine)
-                                         : score_tasks<T>(tasks, engine)));
+  print_text(
+      eval_table(with_runner<T, KV>(settings, files.config, window, [&]<class L>(auto& runner) {
+        return needs_vocabulary ? predict_tokens<T, L>(settings, task, runner)
+                                : score_tasks<L>(tasks, runner);
+      })));
 }
 
 }  // namespace llmc

@@ -22,12 +22,13 @@
 
 namespace llmc {
 
-template <class T>
+// T: type of the runner's logits.
+template <class T, class Runner = ModelRunner<T>>
 class RowScorer : public RowScoring {
  public:
   // Both must outlive the scorer. Batch i is scored by data rank i mod N of the runner's N data
   // ranks; all ranks of a tensor group have the same data rank.
-  RowScorer(ModelRunner<T>& runner, Exchange& exchange) : runner_(runner), exchange_(exchange) {}
+  RowScorer(Runner& runner, Exchange& exchange) : runner_(runner), exchange_(exchange) {}
 
   // Returns the scores of all rows, in their order, on every rank. After every batch of each rank
   // it calls `on_batch(tokens so far, all tokens)`, where all ranks return the same; if that is
@@ -119,7 +120,7 @@ class RowScorer : public RowScoring {
       std::copy(tokens.end() - rows[b].num_scored, tokens.end(),
                 targets.begin() + b * length + first_target(rows[b]));
     }
-    const DeviceBatch batch =
+    const auto batch =
         runner_.put({.batch = {.B = B, .T = length, .inputs = inputs, .targets = targets}});
     runner_.forward(batch);
     std::vector<float> losses;
@@ -158,7 +159,7 @@ class RowScorer : public RowScoring {
     return true;
   }
 
-  ModelRunner<T>& runner_;
+  Runner& runner_;
   Exchange& exchange_;
   std::vector<T> logits_;
 };

@@ -39,9 +39,10 @@ namespace llmc {
 
 // The sizes of a batch. They are fixed, so its memory is fixed too.
 struct BatchShape {
-  std::int64_t slots = 1;     // sequences that are generated together
-  std::int64_t capacity = 1;  // maximum number of tokens of a sequence in the cache
-  std::int64_t chunk = 1;     // maximum number of rows of prompts in one pass
+  std::int64_t slots = 1;        // sequences that are generated together
+  std::int64_t capacity = 1;     // maximum number of tokens of a sequence in the cache
+  std::int64_t chunk = 1;        // maximum number of rows of prompts in one pass
+  std::int64_t logits_rows = 0;  // maximum number of rows of logits_of(); 0: slots
 
   std::int64_t rows() const { return std::max(slots, chunk); }
 };
@@ -83,7 +84,8 @@ class BatchModel {
     plan.reserve("activations", scratch_,
                  decode_attention_scratch(shape.slots, shape.capacity, NH, config.head_size()));
     plan.reserve("activations", counters_, decode_attention_counters(shape.slots, NH));
-    plan.reserve("logits", logits_, shape.slots, round_up(config.vocabulary, kLogitColumns));
+    plan.reserve("logits", logits_, std::max(shape.slots, shape.logits_rows),
+                 round_up(config.vocabulary, kLogitColumns));
     for (Tensor<std::int32_t, 1>* const ids : {&row_token_, &row_position_, &row_slot_}) {
       plan.reserve("batch", *ids, shape.chunk);
     }
@@ -141,6 +143,13 @@ class BatchModel {
     return write_logits(last_rows(pieces, x), RowKind::prompt);
   }
 
+  // The logits (count, columns) of rows [first, first + count) of the last read_prompts(), whose
+  // rows are those of its pieces, one after the other; at most logits_rows of them.
+  Tensor<const float, 2> logits_of(std::int64_t first, std::int64_t count) {
+    require(count <= logits_.shape[0], "more rows of logits than the batch has memory for");
+    return write_logits(row_range(x_, first, count), RowKind::prompt);
+  }
+
   // Reads one generated token per slot, at position[b] of slot b, both (slots) in device memory.
   // Returns the logits (slots, columns).
   Tensor<const float, 2> step(In<std::int32_t, 1> token, In<std::int32_t, 1> position) {
@@ -155,7 +164,7 @@ class BatchModel {
   }
 
   // The logits (slots, columns) that step() writes.
-  Tensor<const float, 2> step_logits() const { return logits_; }
+  Tensor<const float, 2> step_logits() const { return first_rows(logits_, shape_.slots); }
 
   // Bytes of cache that a step reads per sequence and token in it.
   std::int64_t cache_bytes_per_token() const {
@@ -166,7 +175,7 @@ class BatchModel {
   static constexpr std::int64_t kLogitColumns = 64;  // rows of logits start at cache lines
 
   static const BatchShape& validate(const BatchShape& shape, const Gpt2Config& config) {
-    require(shape.slots > 0 && shape.chunk > 0 && shape.capacity > 0,
+    require(shape.slots > 0 && shape.chunk > 0 && shape.capacity > 0 && shape.logits_rows >= 0,
             "a batch needs at least one sequence, one row of prompts and one token of cache");
     if (shape.capacity > config.context) {
       fail("a cache of " + std::to_string(shape.capacity) + " tokens exceeds the context of " +

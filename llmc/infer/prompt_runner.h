@@ -1,0 +1,102 @@
+// Runs batches of whole sequences through the model of generation, as prompts, with the interface
+// of a ModelRunner: evaluation scores what generation computes, such as INT8 weights and key-value
+// caches.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/config/run_shape.h"
+#include "llmc/infer/batch_model.h"
+#include "llmc/model/batch_stage.h"
+#include "llmc/model/engine.h"
+#include "llmc/ops/classifier.h"
+
+namespace llmc {
+
+template <class T, class KV = T>
+class PromptRunner {
+ public:
+  // Reserves memory in the engine's plan; usable after engine.allocate(). `shape` has the sizes of
+  // the batches: B, T and logits_rows.
+  PromptRunner(Engine<T>& engine, const RunShape& shape, const QuantizedPass& pass)
+      : engine_(engine),
+        shape_(shape),
+        model_(engine.runner().model(), engine.context(),
+               {.slots = shape.B,
+                .capacity = shape.T,
+                .chunk = shape.rows(),
+                .logits_rows = shape.chunk_rows()},
+               engine.memory(), pass) {
+    engine.memory().reserve("batch", targets_, shape.rows());
+    engine.memory().reserve("logits", losses_, shape.rows());
+  }
+
+  const Gpt2Config& config() const { return model_.config(); }
+  const RunShape& shape() const { return shape_; }
+  Context& context() { return engine_.context(); }
+
+  // Call once, after engine.allocate().
+  void clear() { model_.clear(); }
+
+  PreparedBatch put(PreparedBatch batch) { return batch; }
+
+  // Throws if the input of a product is not finite; the error names its layer and token.
+  void forward(const PreparedBatch& prepared) {
+    const Batch& batch = prepared.batch;
+    std::vector<PromptPiece> pieces;
+    for (std::int64_t b = 0; b < batch.B; ++b) {
+      model_.clear_faults(b);
+      pieces.push_back({.slot = b,
+                        .tokens = std::span(batch.inputs)
+                                      .subspan(static_cast<std::size_t>(b * batch.T),
+                                               static_cast<std::size_t>(batch.T))});
+    }
+    model_.read_prompts(pieces);
+    for (std::int64_t b = 0; b < batch.B; ++b) {
+      const std::string fault = model_.fault_text(b);
+      if (!fault.empty()) fail("sequence " + std::to_string(b) + " of a batch: " + fault);
+    }
+  }
+
+  // (B*T) losses of the batch of the last forward pass; 0 where a target is negative.
+  void read_losses(const PreparedBatch& prepared, std::vector<float>& losses) {
+    const std::vector<std::int32_t>& targets = prepared.batch.targets;
+    const std::int64_t rows = std::ssize(targets);
+    Stream& stream = model_.stream();
+    copy_to_device(targets_.data, targets.data(), rows, stream);
+    for (std::int64_t first = 0; first < rows; first += shape_.chunk_rows()) {
+      const std::int64_t count = std::min(shape_.chunk_rows(), rows - first);
+      classifier_loss<float>(row_range(losses_, first, count), model_.logits_of(first, count),
+                             row_range(targets_, first, count), config().vocabulary, stream);
+    }
+    losses.resize(targets.size());
+    copy_to_host(losses.data(), losses_.data, rows, stream);
+    stream.synchronize();
+  }
+
+  // (count, V) logits of rows [first, first + count) of the last forward pass, at most
+  // shape().chunk_rows().
+  void read_logits(std::int64_t first, std::int64_t count, std::vector<float>& logits) {
+    const Tensor<const float, 2> values = model_.logits_of(first, count);
+    const std::int64_t V = config().vocabulary, columns = values.shape[1];
+    logits.resize(static_cast<std::size_t>(count * V));
+    for (std::int64_t i = 0; i < count; ++i)
+      copy_to_host(logits.data() + i * V, values.data + i * columns, V, model_.stream());
+    model_.stream().synchronize();
+  }
+  // (V) logits of one row.
+  void read_logits(std::int64_t row, std::vector<float>& logits) { read_logits(row, 1, logits); }
+
+ private:
+  Engine<T>& engine_;
+  RunShape shape_;
+  BatchModel<T, KV> model_;
+  Tensor<std::int32_t, 1> targets_;
+  Tensor<float, 1> losses_;
+};
+
+}  // namespace llmc
