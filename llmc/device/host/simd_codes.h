@@ -26,8 +26,8 @@ inline std::uint32_t four_codes(const std::uint8_t* u) {
 
 // sums[c] += u[0] w[4c] + ... + u[3] w[4c + 3], by shifts and multiplications of any target. Not
 // the form of a fast processor.
-__forceinline__ CodeSums add_code_products_plain(CodeSums sums, std::uint32_t u,
-                                                 const std::int8_t* w) {
+__forceinline__ void add_code_products_plain(CodeSums& sums, std::uint32_t u,
+                                             const std::int8_t* w) {
   CodeSums words;
   std::memcpy(&words, w, sizeof words);
   for (int i = 0; i < 4; ++i) {
@@ -36,13 +36,11 @@ __forceinline__ CodeSums add_code_products_plain(CodeSums sums, std::uint32_t u,
         std::bit_cast<CodeSums>(std::bit_cast<Simd<16>::Bits>(words) << (24 - 8 * i)) >> 24;
     sums += weights * code;
   }
-  return sums;
 }
 
 #if defined(__AVX2__)
 // The same with products of 16 bits. The instruction that multiplies bytes saturates its sums.
-__forceinline__ CodeSums add_code_products_avx2(CodeSums sums, std::uint32_t u,
-                                                const std::int8_t* w) {
+__forceinline__ void add_code_products_avx2(CodeSums& sums, std::uint32_t u, const std::int8_t* w) {
   const __m256i even = _mm256_set1_epi32(static_cast<int>(u & 0x00ff00ffu));
   const __m256i odd = _mm256_set1_epi32(static_cast<int>(u >> 8 & 0x00ff00ffu));
   __m256i halves[2];
@@ -55,20 +53,19 @@ __forceinline__ CodeSums add_code_products_avx2(CodeSums sums, std::uint32_t u,
     halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(odd, odd_weights));
   }
   std::memcpy(&sums, halves, sizeof sums);
-  return sums;
 }
 #endif
 
 // sums[c] += u[0] w[4c] + u[1] w[4c + 1] + u[2] w[4c + 2] + u[3] w[4c + 3] for 16 columns c: the
 // codes u of a row are unsigned, the weights w, 64 bytes, are signed.
-__forceinline__ CodeSums add_code_products(CodeSums sums, std::uint32_t u, const std::int8_t* w) {
+__forceinline__ void add_code_products(CodeSums& sums, std::uint32_t u, const std::int8_t* w) {
 #if defined(__AVX512VNNI__)
-  return std::bit_cast<CodeSums>(_mm512_dpbusd_epi32(
+  sums = std::bit_cast<CodeSums>(_mm512_dpbusd_epi32(
       std::bit_cast<__m512i>(sums), _mm512_set1_epi32(static_cast<int>(u)), _mm512_loadu_si512(w)));
 #elif defined(__AVX2__)
-  return add_code_products_avx2(sums, u, w);
+  add_code_products_avx2(sums, u, w);
 #else
-  return add_code_products_plain(sums, u, w);
+  add_code_products_plain(sums, u, w);
 #endif
 }
 

@@ -160,8 +160,7 @@ template <int kRows, int kChunks>
     for (int r = 0; r < kRows; ++r) {
       const std::uint32_t u = host::four_codes(panel + (k * kRows + 4 * r));
 #pragma GCC unroll 4
-      for (int c = 0; c < kChunks; ++c)
-        tile[r][c] = host::add_code_products(tile[r][c], u, w + c * stride);
+      for (int c = 0; c < kChunks; ++c) host::add_code_products(tile[r][c], u, w + c * stride);
     }
   }
 #pragma GCC unroll 16
