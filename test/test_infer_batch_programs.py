@@ -118,6 +118,28 @@ def test_threads_and_instruction_sets_of_libraries_change_no_bit(program):
         expect(len(outputs) == 1, f"{dtype}: {len(outputs)} different results")
 
 
+def token_nll(program, *arguments):
+    """The loss per token of text.txt."""
+    done = subprocess.run([program.binary, "perplexity", "text.txt", *map(str, arguments)], cwd=program.folder,
+                          capture_output=True, text=True, timeout=300)
+    expect(done.returncode == 0, done.stderr[-500:])
+    return float(re.search(r"^perplexity +token_nll +(\S+)", done.stdout, re.MULTILINE)[1])
+
+
+def test_int8_texts_are_the_same_in_every_batch_and_close_to_floats(program):
+    folder = model(program, layers=2, heads=2, channels=64)
+    (program.folder / "int8.txt").write_text("".join(f"the king {i}\n" for i in range(9)))
+    (program.folder / "text.txt").write_text("the king and the queen of hearts, " * 12)
+    floats = token_nll(program, "-m", folder)
+    for mode in (["--quant", "w8"], ["--quant", "w8a8"], ["--quant", "w8a8", "--zero-points", "off"],
+                 ["--quant", "w8a8", "--dtype", "bf16"]):
+        common = ["-m", folder, "-n", 10, "--ignore-eos", "--prompts", "int8.txt", *mode]
+        alone = lines_of(program, *common, "--batch", 1)
+        expect(lines_of(program, *common, "--batch", 4, "--chunk", 3) == alone, f"{mode}: another batch")
+        error = abs(token_nll(program, "-m", folder, *mode) - floats)
+        expect(0 < error < 0.01 * floats, f"{mode}: the loss differs by {error}")
+
+
 def test_json_lines_set_their_own_options_and_report_their_errors(program):
     folder = model(program)
     rows = ['{"prompt": "a", "id": "first", "tokens": 3, "seed": 9}', '{"prompt": 5}', "not json",

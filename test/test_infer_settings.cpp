@@ -217,6 +217,16 @@ TEST_SUITE("infer_settings") {
         contains(error({"--kv-dtype", "fp32", "--dtype", "bf16"}), "does not agree with --dtype"));
     CHECK(
         contains(error({"--kv-dtype", "fp16", "--dtype", "bf16"}), "does not agree with --dtype"));
+    CHECK(error({"--quant", "w8a8", "--zero-points", "off", "--dtype", "bf16"}) == "");
+    const std::string no_codes = "--zero-points is for INT8 activations; use it with --quant w8a8";
+    CHECK(error({"--zero-points", "off"}) == no_codes);
+    CHECK(error({"--quant", "w8", "--zero-points", "auto"}) == no_codes);
+    CHECK(contains(error({"--quant", "int8"}), "did you mean w8a8?"));
+    for (const std::string command : {"bench", "perplexity", "score"}) {
+      Texts words = {command, "--quant", "w8"};
+      if (command != "bench") words.insert(words.begin() + 1, "lambada:a");
+      CHECK(error(words) == "");
+    }
   }
 
   TEST_CASE("the first word may be a command with its arguments") {
@@ -282,6 +292,7 @@ TEST_SUITE("infer_settings") {
         {"--typical-p", "--typical"},
         {"--reverse-prompt", "--stop"},
         {"--kv-cache-dtype", "--kv-dtype"},
+        {"--quantization", "--quant"},
         {"--context-shift", "--slide"},
         {"--prompt-file", "--file"},
         {"--eval-stride", "--stride"},
