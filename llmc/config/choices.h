@@ -22,8 +22,12 @@ enum class Decay { cosine, linear, constant, wsd };
 // `standard` stores the (T, T) matrix of probabilities. It is a baseline.
 enum class Attention { flash, standard };
 
-// INT8 in inference: w8: weights; w8a8: weights, and activations where products read them.
-enum class Quant { none, w8, w8a8 };
+// INT8 in inference: w8: weights; w8a8: weights, and activations where products read them, with a
+// scale per token; w8a8-static: with scales from a calibration text.
+enum class Quant { none, w8, w8a8, w8a8_static };
+
+// Whether smoothing is used where it helps, or never.
+enum class Smoothing { automatic, off };
 
 // Zero points of INT8 activations: their codes cover the range of the values, not a symmetric one.
 enum class ZeroPoints { automatic, off };
@@ -40,8 +44,11 @@ inline constexpr std::array<const char*, 4> choice_names(Decay) {
 inline constexpr std::array<const char*, 2> choice_names(Attention) {
   return {"flash", "standard"};
 }
-inline constexpr std::array<const char*, 3> choice_names(Quant) {
-  return {"none", "w8", "w8a8"};
+inline constexpr std::array<const char*, 4> choice_names(Quant) {
+  return {"none", "w8", "w8a8", "w8a8-static"};
+}
+inline constexpr std::array<const char*, 2> choice_names(Smoothing) {
+  return {"auto", "off"};
 }
 inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
   return {"auto", "off"};

@@ -41,13 +41,26 @@ Settings<P> device_rows() {
       {.flag = "--quant",
        .field = [](auto& s) -> decltype(auto) { return (s.quant); },
        .help = "INT8: w8 stores weights as INT8, w8a8 also multiplies INT8 activations, with a "
-               "scale per token; none computes in --dtype",
+               "scale per token; w8a8-static has fixed scales from --calibrate and is "
+               "experimental; none computes in --dtype",
        .fallback = SettingValue("none"),
        .also_called = {"--quantize", "--quantization", "--load-in-8bit", "--int8"}},
       {.flag = "--zero-points",
        .field = [](auto& s) -> decltype(auto) { return (s.zero_points); },
        .help = "zero points of INT8 activations; off: codes are symmetric around 0",
        .fallback = SettingValue("auto")},
+      {.flag = "--calibrate",
+       .field = [](auto& s) -> decltype(auto) { return (s.calibrate); },
+       .unit = "FILE",
+       .help = "text (.txt) or tokens (.bin) on which the inputs of the layers are measured, for "
+               "--smoothing and for the scales of w8a8-static",
+       .also_called = {"--calibration-data", "--calib"}},
+      {.flag = "--smoothing",
+       .field = [](auto& s) -> decltype(auto) { return (s.smoothing); },
+       .help = "with --calibrate, move large values of activations into the weights of the layers "
+               "in which this reduces the error; off: never",
+       .fallback = SettingValue("auto"),
+       .also_called = {"--smoothquant"}},
   };
 }
 

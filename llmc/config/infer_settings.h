@@ -56,7 +56,9 @@ struct InferSettings {
   Value<Dtype> dtype;
   Value<Dtype> kv_dtype;
   Value<Quant> quant;
-  Value<ZeroPoints> zero_points;  // only for Quant::w8a8
+  Value<ZeroPoints> zero_points;  // of INT8 activations
+  Value<Smoothing> smoothing;     // only with a calibration text
+  Value<std::string> calibrate;   // the calibration text; empty: none
 
   Value<bool> stream;          // print text as it is generated
   Value<bool> display_prompt;  // print the prompt before the text
@@ -81,6 +83,11 @@ struct InferSettings {
   Value<std::int64_t> repetitions;
   Value<BenchFormat> format;
 };
+
+// Whether activations are INT8.
+inline bool quantizes_activations(Quant quant) {
+  return quant == Quant::w8a8 || quant == Quant::w8a8_static;
+}
 
 using InferRequest = InferSettings<std::optional>;
 using InferConfig = InferSettings<Resolved>;

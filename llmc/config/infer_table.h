@@ -98,8 +98,15 @@ inline std::string value_error(const InferRequest& request) {
     return std::string("--kv-dtype ") + dtype_name(kv) + " does not agree with --dtype " +
            dtype_name(dtype) + "; leave it out, or use --dtype fp32";
   }
-  if (request.zero_points && request.quant.value_or(Quant::none) != Quant::w8a8) {
+  const bool codes = quantizes_activations(request.quant.value_or(Quant::none));
+  if (request.zero_points && !codes) {
     return "--zero-points is for INT8 activations; use it with --quant w8a8";
+  }
+  if (request.calibrate && !codes) {
+    return "--calibrate is for INT8 activations; use it with --quant w8a8 or w8a8-static";
+  }
+  if (request.smoothing && !request.calibrate) {
+    return "--smoothing needs a calibration text; give one with --calibrate";
   }
   if (request.stride && request.seq_len && *request.stride > *request.seq_len) {
     return "--stride " + std::to_string(*request.stride) + " is more than --seq-len " +

@@ -155,8 +155,8 @@ auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int
     return f.template operator()<T>(engine.runner());
   }
   Engine<T> engine(config, decode_shape(settings));
-  PromptRunner<T, KV> runner(engine, shape, quantized_pass(settings));
-  load_engine(engine, settings.model);
+  PromptRunner<T, KV> runner(engine, shape, quantized_pass(settings, engine));
+  load_engine(engine, settings);
   runner.clear();
   return f.template operator()<float>(runner);
 }

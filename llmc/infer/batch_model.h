@@ -29,6 +29,7 @@
 #include "llmc/model/context.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/model/memory_plan.h"
+#include "llmc/model/quantized_weights.h"
 #include "llmc/ops/attention/decode_attention.h"
 #include "llmc/ops/attention/prompt_attention.h"
 #include "llmc/ops/code_embedding.h"
@@ -49,8 +50,9 @@ struct BatchShape {
 
 // How a model with INT8 weights computes.
 struct QuantizedPass {
-  bool quantizes_rows = false;  // w8a8; false: activations are floats
-  bool zero_points = true;      // of the activations
+  bool quantizes_rows = false;               // w8a8; false: activations are floats
+  bool zero_points = true;                   // of the activations
+  const ActivationScales* scales = nullptr;  // of the weights; may be null
 };
 
 // A part of a prompt that one pass reads.
@@ -251,9 +253,18 @@ class BatchModel {
     result.bias = linear.bias().vector();
     result.kind = rows.kind;
     result.quantizer = {.enabled = pass_.quantizes_rows, .zero_points = pass_.zero_points};
+    if (pass_.scales != nullptr) set_scales(result, *pass_.scales, site);
     result.faults = {faults_.data, shape_.capacity, rows.slot.data, rows.position.data,
                      static_cast<std::int32_t>(site)};
     return result;
+  }
+  static void set_scales(RowProduct<T>& product, const ActivationScales& scales,
+                         std::int64_t site) {
+    if (scales.smooths_gelu && site % 4 == 2)
+      product.gelu_factors = row_range(scales.gelu_factors, site / 4, 1).data;
+    if (!product.quantizer.enabled || scales.fixed.empty()) return;
+    product.quantizer.is_fixed = true;
+    product.quantizer.fixed = scales.fixed[static_cast<std::size_t>(site)];
   }
   RowProduct<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
                         const PassRows& rows, std::int64_t site) const {

@@ -30,9 +30,9 @@ class TextEngine {
              const BatchOptions& options)
       : engine_(config, decode_shape(settings)),
         model_(engine_.runner().model(), engine_.context(), shape, engine_.memory(),
-               quantized_pass(settings)),
+               quantized_pass(settings, engine_)),
         generator_(model_, options, engine_.memory()) {
-    load_engine(engine_, settings.model);
+    load_engine(engine_, settings);
   }
 
   BatchGenerator<T, KV>& generator() { return generator_; }

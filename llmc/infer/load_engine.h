@@ -7,6 +7,9 @@
 #include "llmc/config/infer_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/batch_model.h"
+#include "llmc/infer/calibration_text.h"
+#include "llmc/infer/prompt.h"
+#include "llmc/infer/quantize_model.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
@@ -18,8 +21,14 @@ inline RunShape decode_shape(const InferConfig& settings) {
 }
 
 inline QuantizedPass quantized_pass(const InferConfig& settings) {
-  return {.quantizes_rows = settings.quant == Quant::w8a8,
+  return {.quantizes_rows = quantizes_activations(settings.quant),
           .zero_points = settings.zero_points == ZeroPoints::automatic};
+}
+template <class T>
+QuantizedPass quantized_pass(const InferConfig& settings, Engine<T>& engine) {
+  QuantizedPass pass = quantized_pass(settings);
+  if (const auto* weights = engine.state().quantized()) pass.scales = &weights->activations();
+  return pass;
 }
 
 // Prints the model, the device and the memory; throws if the device has too little free memory.
@@ -46,6 +55,30 @@ void load_engine(Engine<T>& engine, const std::string& path) {
   describe_model(engine.config(), kDtypeOf<T>, engine.memory());
   engine.allocate();
   load_weights(path, engine.state(), engine.stream());
+}
+
+// The same for --model in the mode of --quant, smoothed and with fixed scales if there is a
+// calibration text.
+template <class T>
+void load_engine(Engine<T>& engine, const InferConfig& settings) {
+  const bool is_static = settings.quant == Quant::w8a8_static;
+  if (settings.calibrate.empty()) {
+    require(!is_static, "--quant w8a8-static has no scales without --calibrate FILE");
+    return load_engine(engine, settings.model);
+  }
+  const ModelFiles files = read_model_files(settings);
+  const std::vector<std::int32_t> text = calibration_tokens(settings.calibrate, *files.tokenizer);
+  describe_model(engine.config(), kDtypeOf<T>, engine.memory());
+  engine.allocate();
+  HostWeights weights(engine.table());
+  load_weights(settings.model, weights, engine.stream());
+  const CalibratedScales scales = calibrate_scales(
+      engine.config(), weights, text,
+      {.activations = {.zero_points = settings.zero_points == ZeroPoints::automatic,
+                       .is_static = is_static},
+       .smoothing = settings.smoothing == Smoothing::automatic});
+  weights.copy_to(engine.state(), engine.stream());
+  set_scales(*engine.state().quantized(), scales, engine.stream());
 }
 
 }  // namespace llmc

@@ -78,10 +78,10 @@ class BatchBench {
         engine_(config, decode_shape(settings)),
         model_(engine_.runner().model(), engine_.context(),
                {.slots = batch, .capacity = config.context, .chunk = settings.chunk},
-               engine_.memory(), quantized_pass(settings)) {
+               engine_.memory(), quantized_pass(settings, engine_)) {
     engine_.memory().reserve("batch", token_, batch);
     engine_.memory().reserve("batch", position_, batch);
-    load_engine(engine_, settings.model);
+    load_engine(engine_, settings);
     model_.clear();
     fill_zero(token_.data, batch, stream());
     for (std::int64_t i = 0; i < config.context; ++i) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "llmc/device/device.h"
@@ -28,6 +29,15 @@ inline WeightShape weight_shape(const ParameterSpec& spec) {
   return {spec.shape[0], spec.shape[1], output_axis(spec)};
 }
 
+// What the products of a model with INT8 weights read in addition to weights.
+struct ActivationScales {
+  bool smooths_gelu = false;
+  Tensor<float, 2> gelu_factors{};  // (L, 4C): multiply the results of GELU, if smooths_gelu
+  // (4 L): of the inputs of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj of each layer. Empty:
+  // each row has its own quantization.
+  std::vector<Quantization> fixed{};
+};
+
 template <class T>
 class QuantizedWeights final : public ParameterSource {
  public:
@@ -48,6 +58,9 @@ class QuantizedWeights final : public ParameterSource {
       plan.reserve("INT8 weights", tensors.scales, columns);
       plan.reserve("INT8 weights", tensors.sums, columns);
     }
+    const ParameterSpec& hidden = table.find("h.0.mlp.c_fc.bias");
+    plan.reserve("INT8 weights", activations_.gelu_factors, table.specs().back().block - 1,
+                 hidden.size());
   }
   QuantizedWeights(const QuantizedWeights&) = delete;
   QuantizedWeights& operator=(const QuantizedWeights&) = delete;
@@ -86,6 +99,23 @@ class QuantizedWeights final : public ParameterSource {
     stream.synchronize();
   }
 
+  const ActivationScales& activations() const { return activations_; }
+
+  // Sets the factors (L, 4C) of the results of GELU. Finished on return.
+  void set_gelu_factors(const std::vector<float>& factors, Stream& stream) {
+    const Tensor<float, 2>& all = activations_.gelu_factors;
+    require(std::ssize(factors) == all.size(), "factors of GELU of another number");
+    activations_.smooths_gelu = true;
+    copy_to_device(all.data, factors.data(), all.size(), stream);
+    stream.synchronize();
+  }
+  // Sets the quantization of all inputs of linear layers.
+  void set_fixed_quantization(std::vector<Quantization> fixed) {
+    require(std::ssize(fixed) == 4 * activations_.gelu_factors.shape[0],
+            "quantizations of another number of inputs");
+    activations_.fixed = std::move(fixed);
+  }
+
   // ---- ParameterSource ----
 
   void acquire(int, int) override {}
@@ -116,6 +146,7 @@ class QuantizedWeights final : public ParameterSource {
   }
 
   const ParameterTable& table_;
+  ActivationScales activations_;
   std::vector<Tensors>
       tensors_;  // by ParameterSpec::id; never resized, because the plan has pointers
 };
