@@ -222,6 +222,11 @@ TEST_SUITE("infer_settings") {
     CHECK(error({"--zero-points", "off"}) == no_codes);
     CHECK(error({"--quant", "w8", "--zero-points", "auto"}) == no_codes);
     CHECK(contains(error({"--quant", "int8"}), "did you mean w8a8?"));
+    CHECK(error({"--quant", "w8a8-static", "--calibrate", "t", "--smoothing", "off"}) == "");
+    CHECK(error({"--quant", "w8", "--calibrate", "t"}) ==
+          "--calibrate is for INT8 activations; use it with --quant w8a8 or w8a8-static");
+    CHECK(error({"--quant", "w8a8", "--smoothing", "off"}) ==
+          "--smoothing needs a calibration text; give one with --calibrate");
     for (const std::string command : {"bench", "perplexity", "score"}) {
       Texts words = {command, "--quant", "w8"};
       if (command != "bench") words.insert(words.begin() + 1, "lambada:a");
