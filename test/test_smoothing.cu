@@ -130,18 +130,18 @@ TEST_CASE("calibration finds the range of every channel") {
   std::vector<float> values(static_cast<std::size_t>(gelu.size()));
   copy_to_host(values.data(), gelu.data, gelu.size(), engine.stream());
   engine.stream().synchronize();
-  const InputStatistics& found = calibration[last][3];
+  const InputStatistics& statistics = calibration[last][3];
   const std::int64_t K = gelu.shape[1];
-  REQUIRE(found.K() == K);
-  CHECK(found.count() == 5);
+  REQUIRE(statistics.K() == K);
+  CHECK(statistics.count() == 5);
   for (std::int64_t k = 0; k < K; ++k) {
     ValueRange range;
     for (std::int64_t r = 0; r < T; ++r)
       range = range.merged({values[r * K + k], values[r * K + k]});
-    CHECK(range.min == found.channels[k].min);
-    CHECK(range.max == found.channels[k].max);
+    CHECK(range.min == statistics.channels[k].min);
+    CHECK(range.max == statistics.channels[k].max);
   }
-  CHECK(std::equal(values.begin(), values.begin() + K, found.rows.begin()));
+  CHECK(std::equal(values.begin(), values.begin() + K, statistics.rows.begin()));
 }
 
 TEST_CASE("smoothing is chosen where it reduces the error of the outputs") {
