@@ -22,6 +22,16 @@ class ThreadSum {
       for (int k = 0; k < N; ++k) sums_.in_register(0) += x[k];
     }
   }
+  // Adds x * y, rounded once where the target has fused multiply-add.
+  __device__ __forceinline__ void add_product(const Floats<N>& x, const Floats<N>& y) {
+    if constexpr (kOneThreadBlocks) {
+      sums_ = multiply_add(x, y, sums_);
+    } else {
+      for (int k = 0; k < N; ++k) {
+        sums_ = multiply_add(Floats<1>(x[k]), Floats<1>(y[k]), sums_);
+      }
+    }
+  }
   __device__ __forceinline__ void scale(float factor) { sums_ = factor * sums_; }
   __device__ __forceinline__ float total() const { return sum_of(sums_); }
 

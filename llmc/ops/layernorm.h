@@ -21,7 +21,9 @@ namespace llmc {
 
 // ---- forward -------------------------------------------------------------------------------
 
-// Normalises the row x, whose numbers are stored already.
+// Normalises the row x, whose numbers are stored already. All fused operations are explicit, so a
+// team of one thread computes the same bits wherever this is inlined: INT8 inference normalises in
+// its products and needs the codes of training.
 template <class T, class Layout>
 __device__ __forceinline__ void normalise_row(T* out, float* mean_out, float* rstd_out,
                                               const TeamRow<T, Layout>& x, const T* weight,
@@ -39,7 +41,7 @@ __device__ __forceinline__ void normalise_row(T* out, float* mean_out, float* rs
   for (int i = 0; i < team.chunks(C); ++i) {
     if (!team.has_chunk(i, C)) continue;
     const Floats<N> difference = x.chunk(i) - mean;
-    squares.add(difference * difference);
+    squares.add_product(difference, difference);
   }
   const float rstd = 1.0f / std::sqrt(team.sum(squares.total()) / static_cast<float>(C) + eps);
 
@@ -49,7 +51,7 @@ __device__ __forceinline__ void normalise_row(T* out, float* mean_out, float* rs
     const Floats<N> w = load_floats<N>(weight + c);
     const Floats<N> b = load_floats<N>(bias + c);
     const Floats<N> z = rstd * (x.chunk(i) - mean);
-    store_floats(out + c, z * w + b);
+    store_floats(out + c, multiply_add(z, w, b));
   }
   if (team.is_leader()) {
     *mean_out = mean;
