@@ -22,6 +22,13 @@ enum class Decay { cosine, linear, constant, wsd };
 // `standard` stores the (T, T) matrix of probabilities. It is a baseline.
 enum class Attention { flash, standard };
 
+// Quantization in the forward pass of training: none, INT8 weights (w8), or weights and activations
+// (w8a8). With w8a8_static, which only inference has, scales of activations come from a text.
+enum class QatMode { none, w8, w8a8, w8a8_static };
+
+// Whether quantized activations have zero points; automatic: yes.
+enum class ZeroPoints { automatic, off };
+
 // Documents that tokenize drops: none, those with the same bytes, or near duplicates as well.
 enum class Dedup { none, exact, near };
 
@@ -33,6 +40,12 @@ inline constexpr std::array<const char*, 4> choice_names(Decay) {
 }
 inline constexpr std::array<const char*, 2> choice_names(Attention) {
   return {"flash", "standard"};
+}
+inline constexpr std::array<const char*, 4> choice_names(QatMode) {
+  return {"none", "w8", "w8a8", "w8a8-static"};
+}
+inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
+  return {"auto", "off"};
 }
 inline constexpr std::array<const char*, 3> choice_names(Dedup) {
   return {"none", "exact", "near"};

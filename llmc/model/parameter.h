@@ -17,6 +17,8 @@ class Parameter {
       : spec_(table.find(name)), source_(source) {}
 
   const ParameterSpec& spec() const { return spec_; }
+  // ParameterSource::version().
+  std::int64_t version() const { return source_.version(); }
   WeightView view() const { return source_.weight(spec_); }
 
   // The values in the model's own dtype: a vector, or a matrix with its padding.

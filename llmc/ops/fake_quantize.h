@@ -25,7 +25,7 @@
 
 namespace llmc {
 
-// What a quantized matrix is written as: code - zero of each number, or the number it stands for.
+// The numbers of a quantized matrix: code - zero, or the numbers that the codes stand for.
 enum class Quantized { codes, values };
 
 // The axis of a weight along which scales differ: columns of a linear layer's weight (K, N), rows
