@@ -23,8 +23,8 @@ enum class Decay { cosine, linear, constant, wsd };
 enum class Attention { flash, standard };
 
 // Quantization in the forward pass of training: none, INT8 weights (w8), or weights and activations
-// (w8a8). With w8a8_static, which only inference has, scales of activations come from a text.
-enum class QatMode { none, w8, w8a8, w8a8_static };
+// (w8a8).
+enum class QatMode { none, w8, w8a8 };
 
 // Whether quantized activations have zero points; automatic: yes.
 enum class ZeroPoints { automatic, off };
@@ -41,8 +41,8 @@ inline constexpr std::array<const char*, 4> choice_names(Decay) {
 inline constexpr std::array<const char*, 2> choice_names(Attention) {
   return {"flash", "standard"};
 }
-inline constexpr std::array<const char*, 4> choice_names(QatMode) {
-  return {"none", "w8", "w8a8", "w8a8-static"};
+inline constexpr std::array<const char*, 3> choice_names(QatMode) {
+  return {"none", "w8", "w8a8"};
 }
 inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
   return {"auto", "off"};
