@@ -9,7 +9,6 @@
 
 #include "test/layout_errors.h"
 #include "test/oracle/quantized_gpt2.h"
-#include "test/qat_rig.h"
 
 using namespace llmc;
 using namespace llmc_test;
