@@ -87,8 +87,13 @@ class FakeQuantization {
   void report(ObservedMatrix::Kind kind, const ParameterSpec& weight, const Tensor<T, 2>& matrix,
               Stream& stream) const {
     if (observer_ == nullptr) return;
-    observer_->written({kind, weight, kDtypeOf<T>, matrix.data, matrix.shape[0], matrix.shape[1]},
-                       stream);
+    const ObservedMatrix observed{.kind = kind,
+                                  .weight = weight,
+                                  .dtype = kDtypeOf<T>,
+                                  .data = matrix.data,
+                                  .rows = matrix.shape[0],
+                                  .columns = matrix.shape[1]};
+    observer_->written(observed, stream);
   }
 
   // ---- buffers, each valid until the next layer uses it ----
