@@ -61,10 +61,10 @@ void run_stage(TrainingEngine<T>& engine, const DeviceBatch& batch) {
 
 // Runs initialisation, a training step, and a forward pass that reads the losses. Then runs a step
 // with dropout and, for half-precision weights, stochastic rounding, and restores the rounded
-// weights as a resumed run does.
+// weights as a resumed run does. One more pass is quantized.
 template <class T>
 void train(const Gpt2Config& config, Attention attention, Printer& printer) {
-  const RunShape shape{.B = 1, .T = config.context, .attention = attention};
+  const RunShape shape{.B = 1, .T = config.context, .attention = attention, .qat = QatMode::w8a8};
   TrainingEngine<T> engine(config, shape);
   Stream& stream = engine.stream();
   stream.observe(&printer);
@@ -88,6 +88,8 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   if (!std::is_same_v<T, float>) state.enable_stochastic_rounding(1);
   state.apply_gradients({}, 1e-3, stream);
   state.restore_rounding(stream);
+  engine.context().quantization.set({.weights = true, .activations = true, .zero_points = true});
+  runner.forward_backward(batch, loss);
   stream.synchronize();
 }
 

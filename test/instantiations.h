@@ -75,6 +75,9 @@
   EXTERN template void embedding_forward<T>(Tensor<T, 2>, Tensor<const std::int32_t, 1>, In<T, 2>, \
                                             In<T, 2>, const std::int32_t*, std::int64_t,           \
                                             VocabularySlice, Stream&);                             \
+  EXTERN template void embedding_forward<T>(Tensor<T, 2>, Tensor<const std::int32_t, 1>, In<T, 2>, \
+                                            In<float, 1>, In<T, 2>, const std::int32_t*,           \
+                                            std::int64_t, VocabularySlice, Stream&);               \
   EXTERN template void token_embedding_backward<T>(Tensor<float, 2>, In<T, 2>, TokenBucketsView,   \
                                                    VocabularySlice, Stream&);                      \
   EXTERN template void position_embedding_backward<T>(Tensor<float, 2>, In<T, 2>, std::int64_t,    \

@@ -12,6 +12,7 @@
 #include "test/layouts.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
+#include "test/qat_rig.h"
 
 namespace llmc_test {
 
@@ -28,6 +29,8 @@ struct LayoutOptions {
   std::int64_t B = 1;
   std::int64_t logits_rows = 0;  // rows of a chunk of logits; 0: all
   bool standard_attention = false;
+  QatMode qat = QatMode::none;
+  bool zero_points = false;
 
   Gpt2Config config() const {
     return {.vocabulary = vocabulary,
@@ -112,13 +115,15 @@ inline OptimizerOptions optimizer_of(const LayoutOptions& options) {
 }
 
 // Trains with `batches` micro-batches per step, which are dealt out to the data ranks in turn.
+// `observer`, unless null, sees the quantized passes.
 template <class T>
-Results train(Ranks ranks, const Layout& layout, std::int64_t batches,
-              const LayoutOptions& options) {
+Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const LayoutOptions& options,
+              QuantizationObserver* observer = nullptr) {
   RunShape shape{.B = options.B, .T = kSequence, .logits_rows = options.logits_rows};
   if (options.standard_attention) shape.attention = Attention::standard;
   shape.zero_stage = layout.stage;
   shape.sequence_parallel = layout.sequence_parallel;
+  shape.qat = options.qat;
   const std::int64_t first = ranks.data_rank(), data_ranks = ranks.mesh().data_ranks();
   ModelRig<T> rig(options.config(), shape, std::move(ranks));
   TrainingState<T>& state = rig.state();
@@ -126,6 +131,9 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches,
   initialise(state, stream);
   if (options.stochastic_rounding) state.enable_stochastic_rounding(kSeed);
   rig.set_loss_scale(1024);
+  FakeQuantization& quantization = rig.engine().context().quantization;
+  quantization.set(quantized_pass(options.qat, options.zero_points));
+  quantization.observe(observer);
   Results results;
   for (std::int64_t step = 0; step < options.steps; ++step) {
     state.begin_step(stream, layout.micro_batches);

@@ -117,7 +117,8 @@ TEST_SUITE("tensor plan") {
     for (const Layout& layout : tensor_layouts()) {
       if (layout.ranks > 4) continue;
       CAPTURE(layout.text());
-      const RunConfig config = config_of(layout, 2);
+      RunConfig config = config_of(layout, 2);
+      if (layout.stage == 3) config.qat.mode = QatMode::w8a8;
       const auto planned = planned_memory<bf16>(config);
       run_thread_ranks(layout.ranks, [&](World& world) {
         Rank<bf16> rank(world, config);
@@ -141,7 +142,8 @@ TEST_SUITE("tensor plan") {
       for (const std::int64_t micro_batches : {1, 3}) {
         CAPTURE(layout.text());
         CAPTURE(micro_batches);
-        const RunConfig config = config_of(layout, micro_batches);
+        RunConfig config = config_of(layout, micro_batches);
+        if (micro_batches == 3) config.qat.mode = layout.stage == 0 ? QatMode::w8 : QatMode::w8a8;
         const StepTraffic expected = step_traffic(config.shape, config.run_shape(), config.mesh(),
                                                   micro_batches, sizeof(bf16));
         run_thread_ranks(layout.ranks, [&](World& world) {

@@ -122,6 +122,47 @@ void forward(OpRunner& runner, const Shape& s) {
   });
 }
 
+// With tokens as codes times the scale of their row: the bits of the quantizer's definition.
+template <class T>
+void quantized_forward(OpRunner& runner, const Shape& s) {
+  const auto tokens = zipf_tokens(s);
+  const auto wte_row = rows_of_tokens(s, tokens);
+  OpCase c(runner, {.op = "embedding_forward quantized",
+                    .shape = s.text(),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = sizeof(T) * static_cast<double>(
+                                             (s.rows() + count_distinct(s, wte_row) + s.T) * s.C)});
+  if (!c.is_selected()) return;
+  const DeviceArray<std::int32_t> ids(tokens, runner.stream());
+  auto& wte = c.input<T>(s.wte_rows() * s.C, normal(1));
+  auto& scales = c.input<float>(s.wte_rows(), positive(4, 0.02f));
+  auto& wpe = c.input<T>(s.context * s.C, normal(2));
+  auto& out = c.output<T>(s.rows() * s.C);
+  c.variant("used", [&](int i) {
+    llmc::embedding_forward<T>(
+        make_tensor(out.at(i), s.rows(), s.C), Tokens{ids.data(), {s.rows()}},
+        make_tensor(wte.at(i), s.wte_rows(), s.C), make_tensor(scales.at(i), s.wte_rows()),
+        make_tensor(wpe.at(i), s.context, s.C), nullptr, s.T, s.slice(), runner.stream());
+  });
+  std::vector<std::int64_t> rows;  // with tokens of the slice
+  for (const std::int64_t r : sample(s.rows(), 64)) {
+    if (wte_row[r] < s.wte_rows()) rows.push_back(r);
+  }
+  oracle::Vec expected;
+  for (const std::int64_t r : rows) {
+    const auto scale = static_cast<float>(scales.values(wte_row[r], 1)[0]);
+    const llmc::CodeRounding rounding({scale, 0});
+    const auto token = wte.values(wte_row[r] * s.C, s.C);
+    const auto position = wpe.values(r % s.T * s.C, s.C);
+    for (std::int64_t k = 0; k < s.C; ++k) {
+      const auto code = static_cast<float>(rounding.code(static_cast<float>(token[k])));
+      const float sum = std::fma(code, scale, static_cast<float>(position[k]));
+      expected.push_back(static_cast<double>(llmc::to_float(llmc::from_float<T>(sum))));
+    }
+  }
+  c.finish([&] { return std::vector{compare("out", out.rows(rows, s.C), expected, 0)}; });
+}
+
 template <class T>
 void token_backward(OpRunner& runner, const Shape& s) {
   const auto tokens = zipf_tokens(s);
@@ -214,6 +255,7 @@ inline void cases(OpRunner& runner) {
       .gpt2 = {{32, 1024, 768, 50257, 1024}, {16, 1024, 1600, 50257, 1024, false}}};
   for (const Shape& s : runner.select(shapes)) {
     for_each_dtype(runner, s.fp16, [&]<class T>() { forward<T>(runner, s); });
+    for_each_dtype(runner, s.fp16, [&]<class T>() { quantized_forward<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { token_backward<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { position_backward<T>(runner, s); });
   }
@@ -227,6 +269,7 @@ inline void cases(OpRunner& runner) {
                                 .gpt2 = {}};
   for (const Shape& s : runner.select(slices)) {
     for_each_dtype(runner, s.fp16, [&]<class T>() { forward<T>(runner, s); });
+    for_each_dtype(runner, s.fp16, [&]<class T>() { quantized_forward<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { token_backward<T>(runner, s); });
   }
   // Parts of the rows: less than a sequence, across the end of one, more than one, and the end of

@@ -29,6 +29,10 @@ enum class Quant { none, w8, w8a8, w8a8_static };
 // Whether smoothing is used where it helps, or never.
 enum class Smoothing { automatic, off };
 
+// Quantization in the forward pass of training: none, INT8 weights (w8), or weights and activations
+// (w8a8).
+enum class QatMode { none, w8, w8a8 };
+
 // Zero points of INT8 activations: their codes cover the range of the values, not a symmetric one.
 enum class ZeroPoints { automatic, off };
 
@@ -49,6 +53,9 @@ inline constexpr std::array<const char*, 4> choice_names(Quant) {
 }
 inline constexpr std::array<const char*, 2> choice_names(Smoothing) {
   return {"auto", "off"};
+}
+inline constexpr std::array<const char*, 3> choice_names(QatMode) {
+  return {"none", "w8", "w8a8"};
 }
 inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
   return {"auto", "off"};

@@ -23,6 +23,8 @@ struct RunShape {
   int zero_stage = 0;
   // Sequence parallelism: the rows of the residual stream are spread over the tensor ranks.
   bool sequence_parallel = false;
+  // The most that a pass may quantize; none: there are no quantized passes, and no buffers.
+  QatMode qat = QatMode::none;
 
   std::int64_t rows() const { return B * T; }
   bool spreads_rows(std::int64_t tensor_ranks) const {
@@ -31,6 +33,13 @@ struct RunShape {
   std::int64_t chunk_rows() const {
     return logits_rows == 0 ? rows() : std::min(rows(), logits_rows);
   }
+};
+
+// The matrices that the passes of a model quantize to INT8. None by default.
+struct QuantizedPass {
+  bool weights = false;      // of the linear layers, and the token embeddings
+  bool activations = false;  // the inputs of the linear layers; needs quantized weights
+  bool zero_points = false;  // of the activations
 };
 
 // Dropout probabilities in training, at the places where GPT-2 has dropout: the sum of the

@@ -15,6 +15,7 @@
 #include "llmc/config/train_input_settings.h"
 #include "llmc/config/train_optimizer_settings.h"
 #include "llmc/config/train_output_settings.h"
+#include "llmc/config/train_qat_settings.h"
 #include "llmc/config/train_rank_settings.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 
@@ -38,6 +39,7 @@ struct TrainSettings : InputSettings<Value> {
   OptimizerSettings<Value> optimizer;
   DropoutSettings<Value> dropout;
   PrecisionSettings<Value> precision;
+  QatSettings<Value> qat;
   DeviceSettings<Value> device;
   ValidationSettings<Value> validation;
   SampleSettings<Value> samples;
@@ -61,7 +63,17 @@ struct RunConfig : TrainSettings<Resolved> {
             .attention = precision.attention,
             .logits_rows = batch.logits_rows,
             .zero_stage = static_cast<int>(ranks.zero),
-            .sequence_parallel = ranks.sequence_parallel};
+            .sequence_parallel = ranks.sequence_parallel,
+            .qat = qat.mode};
+  }
+  // The mode of step `step`, counted from 1, and of evaluations after it. A run without training is
+  // quantized as a whole.
+  QuantizedPass quantized_pass(std::int64_t step) const {
+    if (qat.mode == QatMode::none || (training() && step < qat.start)) return {};
+    const bool activations = qat.mode == QatMode::w8a8;
+    return {.weights = true,
+            .activations = activations,
+            .zero_points = activations && qat.zero_points == ZeroPoints::automatic};
   }
   // The ranks that train on different samples, counted once per tensor group.
   std::int64_t data_ranks() const { return ranks.ranks / ranks.tp; }

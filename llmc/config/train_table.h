@@ -24,6 +24,7 @@ inline const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Optimizer (AdamW)", optimizer_rows<TrainProgram>());
     add_group(all, "Dropout", dropout_rows<TrainProgram>());
     add_group(all, "Device and precision", precision_rows<TrainProgram>());
+    add_group(all, "Quantization-aware training", qat_rows<TrainProgram>());
     add_group(all, "Evaluation tasks (results to stdout and --log)",
               evaluation_rows<TrainProgram>());
     add_group(all, "Validation and samples", sample_rows<TrainProgram>());

@@ -40,6 +40,13 @@ class Block {
         ParameterSource& source, Attention kind)
       : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
 
+  // Reserves what quantized passes need. The block must not move afterwards.
+  void reserve_quantization(MemoryPlan& plan) {
+    for (Linear<T>* linear : {&c_attn_, &attention_c_proj_, &c_fc_, &mlp_c_proj_}) {
+      linear->reserve_quantization(plan);
+    }
+  }
+
   // Reads x and returns the residual stream after the block. `a` keeps what backward() reads. If x
   // has no branch, the caller has already written it to a.input.
   template <class Attend>

@@ -7,6 +7,7 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
+#include "llmc/model/fake_quantization.h"
 #include "llmc/model/tensor_group.h"
 #include "llmc/ops/gemm/matmul.h"
 
@@ -25,7 +26,8 @@ struct Context {
   // that any of its calls needs; a call that needs more throws.
   Tensor<float, 1> scratch;
   Ranks ranks;
-  TensorGroup tensor{ranks};  // the ranks that compute each layer together
+  TensorGroup tensor{ranks};      // the ranks that compute each layer together
+  FakeQuantization quantization;  // what passes quantize in quantization-aware training
 };
 
 }  // namespace llmc

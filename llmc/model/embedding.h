@@ -5,6 +5,7 @@
 #include "llmc/model/context.h"
 #include "llmc/model/device_batch.h"
 #include "llmc/model/parameter.h"
+#include "llmc/model/quantized_weight.h"
 #include "llmc/ops/embedding.h"
 
 namespace llmc {
@@ -21,16 +22,23 @@ class Embedding {
   Embedding(const ParameterTable& table, ParameterSource& source)
       : slice_(vocabulary_slice(table)),
         wte_(table, "wte.weight", source),
-        wpe_(table, "wpe.weight", source) {}
+        wpe_(table, "wpe.weight", source),
+        quantized_(wte_, ScaleAxis::rows) {}
+
+  // Reserves what quantized passes need. The layer must not move afterwards.
+  void reserve_quantization(MemoryPlan& plan) { quantized_.reserve(plan); }
 
   const Parameter<T>& tokens() const { return wte_; }
   const Parameter<T>& positions() const { return wpe_; }
 
-  // Writes out (own rows, C).
+  // Writes out (own rows, C). In a quantized pass, with the numbers that the codes of the tokens'
+  // embeddings stand for; positions are not quantized.
   void forward(Tensor<T, 2> out, const DeviceBatch& batch, Context& context) const {
     const Tensor<T, 2> partial = context.tensor.partial_sums(out, batch.rows());
-    embedding_forward<T>(partial, batch.tokens, wte_.matrix(), wpe_.matrix(), batch.first_position,
-                         batch.T, slice_, context.stream);
+    Tensor<const float, 1> scales;
+    if (context.quantization.pass().weights) scales = quantized_.scales(context);
+    embedding_forward<T>(partial, batch.tokens, wte_.matrix(), scales, wpe_.matrix(),
+                         batch.first_position, batch.T, slice_, context.stream);
     context.tensor.add_up(out, partial, context.stream);
   }
 
@@ -48,6 +56,7 @@ class Embedding {
  private:
   VocabularySlice slice_;
   Parameter<T> wte_, wpe_;
+  QuantizedWeight<T> quantized_;
 };
 
 }  // namespace llmc

@@ -44,6 +44,10 @@ class Gpt2 {
     for (std::int64_t l = 0; l < config.layers; ++l) {
       blocks_.emplace_back(config, l, table, source, run.attention);
     }
+    if (run.qat == QatMode::none) return;
+    embedding_.reserve_quantization(plan);
+    for (Block<T>& block : blocks_) block.reserve_quantization(plan);
+    head_.reserve_quantization(plan);
   }
   Gpt2(const Gpt2&) = delete;
   Gpt2& operator=(const Gpt2&) = delete;

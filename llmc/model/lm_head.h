@@ -14,6 +14,7 @@
 #include "llmc/model/context.h"
 #include "llmc/model/embedding.h"
 #include "llmc/model/parameter.h"
+#include "llmc/model/quantized_weight.h"
 #include "llmc/model/workspace.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/classifier_slices.h"
@@ -32,7 +33,12 @@ template <class T>
 class LmHead {
  public:
   LmHead(const ParameterTable& table, ParameterSource& source)
-      : slice_(vocabulary_slice(table)), wte_(table, "wte.weight", source) {}
+      : slice_(vocabulary_slice(table)),
+        wte_(table, "wte.weight", source),
+        quantized_(wte_, ScaleAxis::rows) {}
+
+  // Reserves what quantized passes need. The layer must not move afterwards.
+  void reserve_quantization(MemoryPlan& plan) { quantized_.reserve(plan); }
 
   // Numbers in a row of this rank's logits: one per row of its wte, which is padded.
   std::int64_t logit_columns() const { return wte_.spec().part.stored_rows; }
@@ -110,10 +116,14 @@ class LmHead {
     Tensor<const std::int32_t, 1> targets;  // (count)
   };
 
-  // Writes logits (rows, columns) from hidden (rows, C).
+  // Writes logits (rows, columns) from hidden (rows, C), which is never quantized.
   void logits(Tensor<T, 2> logits, In<T, 2> hidden, Context& context) const {
     const ProfileScope scope("logits", context.stream);
     constexpr const T* kNoBias = nullptr;
+    if (context.quantization.pass().weights) {
+      quantized_.product(logits, hidden, {}, Transpose::yes, false, context);
+      return;
+    }
     matmul(logits, hidden, Transpose::no, wte_.matrix(), Transpose::yes, 0.0f, kNoBias,
            context.gemm, context.stream);
   }
@@ -175,12 +185,16 @@ class LmHead {
              context.gemm, context.stream);
     }
     const ProfileScope scope("logits input gradient", context.stream);
-    matmul(d_hidden, d_logits, Transpose::no, wte_.matrix(), Transpose::no, 0.0f, kNoBias,
-           context.gemm, context.stream);
+    const Tensor<const T, 2> weight = context.quantization.pass().weights
+                                          ? quantized_.quantized(Quantized::values, context)
+                                          : wte_.matrix();
+    matmul(d_hidden, d_logits, Transpose::no, weight, Transpose::no, 0.0f, kNoBias, context.gemm,
+           context.stream);
   }
 
   VocabularySlice slice_;
   Parameter<T> wte_;
+  QuantizedWeight<T> quantized_;
 };
 
 }  // namespace llmc

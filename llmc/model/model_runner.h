@@ -22,6 +22,7 @@ class ModelRunner {
         activations_(config, shape, context.tensor, plan),
         model_(config, table, source, shape, context.tensor, plan),
         stage_(shape.B, shape.T, plan) {
+    context.quantization.reserve(table, shape, sizeof(T), plan);
     if (!shape.training) return;
     plan.reserve("backward buffers", context.scratch, model_.scratch_size());
   }

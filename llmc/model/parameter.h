@@ -19,6 +19,8 @@ class Parameter {
       : spec_(table.find(name)), source_(source) {}
 
   const ParameterSpec& spec() const { return spec_; }
+  // ParameterSource::version().
+  std::int64_t version() const { return source_.version(); }
   WeightView view() const { return source_.weight(spec_); }
 
   // Whether the values are INT8 codes, and these as the factor (K, N) of a product.

@@ -55,6 +55,9 @@ class ParameterSource {
   virtual void gradients_ready(int block) = 0;
 
   virtual WeightView weight(const ParameterSpec& spec) = 0;
+  // A number that is another one after the weights have changed. What was computed from them is
+  // valid as long as it stays the same.
+  virtual std::int64_t version() const { return 0; }
   // The fp32 gradient, to which passes add. Null: the parameter is frozen and has no gradient.
   virtual float* gradient(const ParameterSpec& spec) = 0;
 };

@@ -9,6 +9,7 @@
 #include "llmc/ops/checks.h"
 #include "llmc/ops/column_sum.h"
 #include "llmc/ops/elementwise.h"
+#include "llmc/ops/quantize.h"
 #include "llmc/ops/vocabulary_slice.h"
 
 namespace llmc {
@@ -22,12 +23,24 @@ struct TokenBucketsView {
   std::int64_t count;            // distinct tokens
 };
 
-// kRowsPerBlock rows per block. Sequences begin at first_position, or at 0 if it is null.
+// N numbers of a row of wte plus those of a row of wpe. `scale` is null, or that of the row of wte,
+// which is then quantized: one rounding of scale * code + position.
+template <int N, class T>
+__device__ __forceinline__ Floats<N> token_plus_position(const T* token, const T* position,
+                                                         const float* scale) {
+  const Floats<N> x = load_floats<N>(token), p = load_floats<N>(position);
+  if (scale == nullptr) return x + p;
+  const Floats<N> scales(*scale);
+  return multiply_add(symmetric_codes(x, scales), scales, p);
+}
+
+// kRowsPerBlock rows per block. Sequences begin at first_position, or at 0 if it is null. `scales`
+// is null, or has one number per row of wte.
 template <class T>
 __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, const T* wte,
-                                         const T* wpe, const std::int32_t* first_position,
-                                         VocabularySlice slice, std::int64_t rows, std::int64_t C,
-                                         std::int64_t T_seq) {
+                                         const float* scales, const T* wpe,
+                                         const std::int32_t* first_position, VocabularySlice slice,
+                                         std::int64_t rows, std::int64_t C, std::int64_t T_seq) {
   constexpr int N = kRowVector<T>;
   const int threads = cooperating_threads(block_size());
   const std::int64_t first_row = block_x() * kRowsPerBlock;
@@ -43,11 +56,12 @@ __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, con
       continue;
     }
     const T* token_row = wte + slice.index_of(token) * C;
+    const float* scale = scales == nullptr ? nullptr : scales + slice.index_of(token);
     const std::int64_t first = first_position == nullptr ? 0 : first_position[row / T_seq];
     const T* position_row = wpe + (first + row % T_seq) * C;
     for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
       store_floats(out + row * C + c,
-                   load_floats<N>(token_row + c) + load_floats<N>(position_row + c));
+                   token_plus_position<N>(token_row + c, position_row + c, scale));
     }
   }
 }
@@ -99,23 +113,35 @@ __global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int6
 // tokens (B*T_seq) and first_position (B) are in device memory; a null first_position means 0. Any
 // id is allowed. wte has the rows of the slice, and may have more. wpe (at least T_seq, C) is
 // whole; the caller guarantees first_position <= rows of wpe - T_seq. C is a multiple of 8.
+//
+// `scales` has no data, or the scales of the rows of wte (fake_quantize.h): then the tokens are
+// quantized, scale * code + wpe with one rounding to fp32 before that to T.
 template <class T>
 void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
-                       In<T, 2> wpe, const std::int32_t* first_position, std::int64_t T_seq,
-                       VocabularySlice slice, Stream& stream) {
+                       In<float, 1> scales, In<T, 2> wpe, const std::int32_t* first_position,
+                       std::int64_t T_seq, VocabularySlice slice, Stream& stream) {
   const ProfileScope scope("embedding forward", stream);
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("embedding_forward", C);
   check_shape("tokens", tokens, {rows});
   check_shape("wte", wte, {wte.shape[0], C});
+  if (scales.data != nullptr) check_shape("scales", scales, {wte.shape[0]});
   check_shape("wpe", wpe, {wpe.shape[0], C});
   check_vocabulary_slice("embedding_forward", slice, wte.shape[0]);
   require(T_seq > 0 && rows % T_seq == 0,
           "embedding_forward: the number of rows is not a multiple of the sequence length");
   require(T_seq <= wpe.shape[0], "embedding_forward: sequences are longer than the context");
   launch(embedding_forward_kernel<T>, Grid{ceil_div(rows, kRowsPerBlock), 1, 1},
-         row_block_threads<T>(C), 0, stream, out.data, tokens.data, wte.data, wpe.data,
+         row_block_threads<T>(C), 0, stream, out.data, tokens.data, wte.data, scales.data, wpe.data,
          first_position, slice, rows, C, T_seq);
+}
+
+// The same without quantization.
+template <class T>
+void embedding_forward(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, In<T, 2> wte,
+                       In<T, 2> wpe, const std::int32_t* first_position, std::int64_t T_seq,
+                       VocabularySlice slice, Stream& stream) {
+  embedding_forward<T>(out, tokens, wte, {}, wpe, first_position, T_seq, slice, stream);
 }
 
 // The same for sequences that begin at position 0.

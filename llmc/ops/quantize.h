@@ -58,6 +58,20 @@ class RangeOfVectors {
 
 // ---- codes -----------------------------------------------------------------------------------
 
+namespace quantize_detail {
+// 1.5 * 2^23: floats of this size are integers, and the lowest byte of kRounding + i is that of i.
+inline constexpr float kRounding = 12582912.0f;
+
+// kRounding + code of each number. `offsets` are kRounding + the zero points.
+template <int N>
+__device__ __forceinline__ Floats<N> rounded_codes(const Floats<N>& x, const Floats<N>& inverses,
+                                                   const Floats<N>& offsets) {
+  const Floats<N> above =
+      max_elements(Floats<N>(kRounding - 128), multiply_add(x, inverses, offsets));
+  return min_elements(Floats<N>(kRounding + 127), above);
+}
+}  // namespace quantize_detail
+
 // Rounds numbers to codes. Its results for one number are the definition of the quantizer.
 class CodeRounding {
  public:
@@ -72,17 +86,31 @@ class CodeRounding {
   }
   template <int N>
   __device__ __forceinline__ Vec<std::int8_t, N> codes(const Floats<N>& x) const {
-    const Floats<N> rounded = multiply_add(x, Floats<N>(inverse_), Floats<N>(offset_));
-    const Floats<N> above = max_elements(Floats<N>(kRounding - 128), rounded);
-    return low_bytes(min_elements(Floats<N>(kRounding + 127), above));
+    return low_bytes(quantize_detail::rounded_codes(x, Floats<N>(inverse_), Floats<N>(offset_)));
+  }
+  // code - zero of each number, an integer from -255 to 255.
+  template <int N>
+  __device__ __forceinline__ Floats<N> differences(const Floats<N>& x) const {
+    const Floats<N> offset(offset_);
+    return quantize_detail::rounded_codes(x, Floats<N>(inverse_), offset) - offset;
+  }
+  // Whether the code of x is not clamped.
+  __host__ __device__ bool holds(float x) const {
+    const float rounded = std::fma(x, inverse_, offset_);
+    return rounded >= kRounding - 128 && rounded <= kRounding + 127;
   }
 
  private:
-  // 1.5 * 2^23: floats of this size are integers, and the lowest byte of kRounding + i is that of
-  // i.
-  static constexpr float kRounding = 12582912.0f;
+  static constexpr float kRounding = quantize_detail::kRounding;
   float inverse_, offset_;
 };
+
+// The codes of N numbers with symmetric quantization and a scale each, as floats.
+template <int N>
+__device__ __forceinline__ Floats<N> symmetric_codes(const Floats<N>& x, const Floats<N>& scales) {
+  const Floats<N> offset(quantize_detail::kRounding);
+  return quantize_detail::rounded_codes(x, Floats<N>(1.0f) / scales, offset) - offset;
+}
 
 // ---- scales ----------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ class ShardedParameters final : public ParameterSource {
   WeightView weight(const ParameterSpec& spec) override {
     return {kDtypeOf<T>, weights_.whole(spec)};
   }
+  std::int64_t version() const override { return weights_.version(); }
   float* gradient(const ParameterSpec& spec) override {
     return gradients_ == nullptr ? nullptr : gradients_->gradient(spec);
   }

@@ -90,7 +90,7 @@ inline StepTraffic step_traffic(const Gpt2Config& config, const RunShape& run, c
   }
   if (t == 1) return traffic;
   const TensorTraffic passes(config, run, run.rows(), mesh.tensor_ranks, size);
-  traffic.activations = (passes.forward() + passes.backward()) * micro_batches;
+  traffic.activations = (passes.forward() + passes.backward()) * micro_batches + passes.scales();
   traffic.tensor_scalars.all_gather =
       bytes_sent(kFloat * squared_norm_count(table.stored_size()) * t, t);
   return traffic;

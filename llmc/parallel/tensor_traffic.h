@@ -8,6 +8,7 @@
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/math.h"
+#include "llmc/ops/fake_quantize.h"
 
 namespace llmc {
 
@@ -43,16 +44,27 @@ class TensorTraffic {
       : config_(config), run_(run), rows_(rows), ranks_(ranks), size_(size) {}
 
   // Two sums per layer, and that of the embeddings. If rows are spread, the inputs of c_attn and
-  // c_fc are gathered.
+  // c_fc are gathered. Passes are quantized if run.qat allows it.
   GroupTraffic forward() const {
     const std::int64_t L = config_.layers;
-    return sum() * (2 * L + 1) + gather() * (2 * L);
+    return sum() * (2 * L + 1) + gather() * (2 * L) + ranges() * (2 * L);
   }
   // Two sums per layer, and that of the head. If rows are spread, the inputs of c_attn and c_fc are
   // gathered again, and the gradients of both branches, of the embeddings and the head's input.
   GroupTraffic backward() const {
     const std::int64_t L = config_.layers;
-    return sum() * (2 * L + 1) + gather() * (4 * L + 2) + statistics();
+    return sum() * (2 * L + 1) + gather() * (4 * L + 2) + ranges() * (2 * L) + statistics();
+  }
+  // The scales of the weights whose rows are split, in quantized passes: once after each update.
+  GroupTraffic scales() const {
+    if (run_.qat == QatMode::none) return {};
+    GroupTraffic traffic;
+    for (const std::int64_t inputs : {config_.channels, 4 * config_.channels}) {
+      const std::int64_t magnitudes = magnitude_parts(inputs / ranks_) * config_.channels;
+      const auto bytes = static_cast<std::int64_t>(sizeof(float)) * magnitudes * ranks_;
+      traffic.all_gather += bytes_sent(bytes, ranks_);
+    }
+    return traffic * config_.layers;
   }
   // The losses of an evaluation.
   GroupTraffic losses() const { return gather() + statistics(); }
@@ -77,6 +89,12 @@ class TensorTraffic {
   GroupTraffic gather() const {
     if (!spreads_rows()) return {};
     return {.all_gather = bytes_sent(stream_bytes(), ranks_)};
+  }
+  // Two floats per row of an input whose columns are split, if inputs are quantized.
+  GroupTraffic ranges() const {
+    if (run_.qat != QatMode::w8a8) return {};
+    constexpr std::int64_t kRow = 2 * sizeof(float);
+    return {.all_gather = bytes_sent(kRow * rows_ * ranks_, ranks_)};
   }
   // Three floats per row of the vocabulary's slices, gathered chunk by chunk.
   GroupTraffic statistics() const {

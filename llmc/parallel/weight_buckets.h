@@ -63,8 +63,12 @@ class WeightBuckets {
     if (next != kNoBlock) gathered(next, &slot, compute);
   }
 
+  // Changes with every change of the weights.
+  std::int64_t version() const { return version_; }
+
   // Call after kept weights have changed: blocks are gathered again.
   void forget() {
+    ++version_;
     for (Slot& slot : slots_) slot.block = kNoBlock;
   }
 
@@ -123,6 +127,7 @@ class WeightBuckets {
   Tensor<T, 1> kept_;
   std::array<Slot, 3> slots_;  // the first is for the embeddings
   std::int64_t num_uses_ = 0;
+  std::int64_t version_ = 0;
 };
 
 }  // namespace llmc

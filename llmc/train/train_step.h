@@ -70,6 +70,8 @@ class TrainStep {
   StepResult run(RunPosition& position) {
     TrainingState<T>& state = engine_.state();
     Stream& stream = engine_.stream();
+    // Evaluations after this step keep the mode.
+    engine_.context().quantization.set(config_.quantized_pass(position.step + 1));
     clock_.start(stream);
     // Not between steps: evaluations may communicate any number of times.
     engine_.context().ranks.time(&clock_);

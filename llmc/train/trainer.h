@@ -70,6 +70,7 @@ class Trainer {
         exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
     exchange_.barrier();  // rank 0 has found its output in order
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
+    engine_.context().quantization.set(config_.quantized_pass(position_.step));
     summary_.start = std::chrono::steady_clock::now();
     summary_.first_step = position_.step;
     Interruption::set_saved(checkpointer_.saved_step());
@@ -101,6 +102,7 @@ class Trainer {
     const Interruption interruption(false, false);
     const std::string& log = exchange_.first() ? config_.output.log : "";
     if (!log.empty()) refuse_used_log(log);
+    engine_.context().quantization.set(config_.quantized_pass(0));
     Progress progress(log, false, 0);
     if (data_.validation) {
       const double loss = evaluator_.validation_loss(0, 0);

@@ -18,6 +18,17 @@
 
 namespace llmc {
 
+// Text about quantization-aware training for the row of the arithmetic; empty if there was none.
+inline std::string qat_text(const QatSettings<Resolved>& qat) {
+  if (qat.mode == QatMode::none) return {};
+  const bool activations = qat.mode == QatMode::w8a8;
+  std::string text = std::string("; quantization-aware training (") + choice_name(qat.mode) +
+                     "): forward passes with INT8 weights";
+  if (activations) text += " and activations";
+  if (activations && qat.zero_points == ZeroPoints::off) text += " without zero points";
+  return text + " from step " + std::to_string(qat.start) + " on";
+}
+
 // File names only, no directories: the card is published with the model.
 inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
                                  std::int64_t parameters, const RunPosition& position,
@@ -49,7 +60,8 @@ inline ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& 
   card.tokens_per_step = run.tokens_per_step();
   card.arithmetic =
       choice_name(run.precision.dtype) +
-      std::string(run.precision.dtype == Dtype::fp32 ? "" : ", with fp32 master weights and sums");
+      std::string(run.precision.dtype == Dtype::fp32 ? "" : ", with fp32 master weights and sums") +
+      qat_text(run.qat);
   card.optimizer = optimizer_text(run);
   if (train_loss) card.train_loss = {position.step, *train_loss};
   card.validation_loss = position.validation;

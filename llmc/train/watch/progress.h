@@ -29,6 +29,7 @@ struct StepRecord {
   double mfu = 0, mfu_full = 0;  // fractions of the peak: attention causal, or full
   double step_ms = 0;
   double loss_scale = 0;  // fp16: of this step; 0: no loss scale
+  std::string qat = {};   // --qat of a quantized step
   LogRecord more = {};    // further values for the log
 };
 
@@ -61,6 +62,7 @@ class Progress {
                      {"lr", r.lr},     {"tokens", r.tokens},     {"tok_per_s", r.tok_per_s},
                      {"mfu", r.mfu},   {"mfu_full", r.mfu_full}, {"step_ms", r.step_ms}};
       if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
+      if (!r.qat.empty()) line.emplace_back("qat", r.qat);
       line.insert(line.end(), r.more.begin(), r.more.end());
       log(line);
     }

@@ -75,17 +75,19 @@ class Reporter {
     const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
     const double tok_per_s = 1e3 * static_cast<double>(config_.tokens_per_step()) / step_ms;
     const double peak = peak_.flops * static_cast<double>(exchange_.ranks());
-    return {.step = position.step,
-            .loss = result.loss,
-            .grad_norm = static_cast<double>(result.optimizer.gradient_norm),
-            .lr = result.learning_rate,
-            .tokens = position.tokens,
-            .tok_per_s = tok_per_s,
-            .mfu = tok_per_s * flops_.causal / peak,
-            .mfu_full = tok_per_s * flops_.full / peak,
-            .step_ms = step_ms,
-            .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
-            .more = rank_log(numbers, usage)};
+    return {
+        .step = position.step,
+        .loss = result.loss,
+        .grad_norm = static_cast<double>(result.optimizer.gradient_norm),
+        .lr = result.learning_rate,
+        .tokens = position.tokens,
+        .tok_per_s = tok_per_s,
+        .mfu = tok_per_s * flops_.causal / peak,
+        .mfu_full = tok_per_s * flops_.full / peak,
+        .step_ms = step_ms,
+        .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
+        .qat = config_.quantized_pass(position.step).weights ? choice_name(config_.qat.mode) : "",
+        .more = rank_log(numbers, usage)};
   }
 
   void report_skipped(std::int64_t step, const StepResult& result) {

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Tests quantization-aware training from the command line.
+
+    python3 test/test_qat_programs.py build/host [PATTERN]
+
+Prints and exits as test_programs.py does.
+"""
+import json
+import sys
+
+from runner import expect
+from test_programs import run_program_tests, same_state
+
+RUN = ["--lr", "1e-2", "--warmup", 0, "--val", "text.txt", "--eval-batches", 2, "--sample-every", 0]
+MODES = (["--qat", "w8"], ["--qat", "w8a8"], ["--qat", "w8a8", "--zero-points", "off"])
+
+
+def steps_of(program, log):
+    return [line for line in program.log(log) if "loss" in line]
+
+
+def test_steps_are_quantized_from_qat_start_on(program):
+    program.train(*RUN, "--steps", 4, "--eval-every", 1, "--log", "none.jsonl")
+    plain = steps_of(program, "none.jsonl")
+    plain_validation = [line["val_loss"] for line in program.log("none.jsonl") if "val_loss" in line]
+    expect(all("qat" not in line for line in plain), "a run without --qat logs it")
+    for number, mode in enumerate(MODES):
+        name = f"{number}.jsonl"
+        program.train(*RUN, *mode, "--steps", 4, "--eval-every", 1, "--qat-start", 3, "--log", name)
+        lines = steps_of(program, name)
+        expect([line.get("qat") for line in lines] == [None, None, mode[1], mode[1]], lines)
+        same = [a["loss"] == b["loss"] for a, b in zip(lines, plain)]
+        expect(same == [True, True, False, False], f"{mode}: the losses of steps are those without --qat: {same}")
+        validation = [line["val_loss"] for line in program.log(name) if "val_loss" in line]
+        same = [a == b for a, b in zip(validation, plain_validation)]  # before step 1 and after each step
+        expect(same == [True, True, True, False, False], f"{mode}: the validation losses are those without --qat: {same}")
+        expect(abs(lines[-1]["loss"] - plain[-1]["loss"]) < 0.05, f"{mode}: {lines[-1]['loss']}, {plain[-1]['loss']}")
+
+
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(program):
+    for dtype in ("fp32", "bf16"):
+        mode = ["--qat", "w8a8", "--qat-start", 3, "--zero-points", "off", "--dtype", dtype, "--steps", 5]
+        program.train(*RUN, *mode, "--out", f"whole-{dtype}", "--checkpoint-every", 1, "--keep", 9)
+        for stop in (2, 4):  # before the first quantized step, and after it
+            out = f"{dtype}-{stop}"
+            program.train(*RUN, *mode, "--out", out, "--stop-after", stop)
+            program.train("--out", out, "--resume")  # the checkpoint has the settings
+            newest = program.folder / out / "step_000005"
+            expect(same_state(program.folder / f"whole-{dtype}/step_000005", newest), f"{out}: other weights")
+            state = json.loads((newest / "manifest.json").read_text())["state"]
+            recorded = [state[flag] for flag in ("--qat", "--qat-start", "--zero-points")]
+            expect(recorded == ["w8a8", 3, "off"], recorded)
+
+
+def test_the_model_card_says_how_the_model_was_trained(program):
+    for number, mode in enumerate((["--qat", "none"], *MODES)):
+        start = ["--qat-start", 2] if number > 0 else []
+        program.train(*RUN, *mode, *start, "--steps", 2, "--out", f"run{number}")
+        card = (program.folder / f"run{number}/step_000002/README.md").read_text()
+        phrase = "quantization-aware training"
+        expect((phrase in card) == (number > 0), card)
+        if number > 0:
+            expect(f"{phrase} ({mode[1]}): forward passes with INT8 weights" in card and "from step 2 on" in card, card)
+        expect(("weights and activations" in card) == (number > 1), card)
+        expect(("without zero points" in card) == (number == 3), card)
+
+
+def test_evaluation_without_training_is_quantized(program):
+    program.train("--lr", "1e-2", "--val", "text.txt", "--eval-batches", 0, "--sample-every", 0, "--qat", "w8a8",
+                  "--steps", 3, "--eval-every", 3, "--out", "run", "--log", "run.jsonl")
+    trained = [line["val_loss"] for line in program.log("run.jsonl") if "val_loss" in line][-1]
+
+    def loss(*mode):
+        arguments = ["--steps", 0, "--val", "text.txt", "--init-from", "run/step_000003", "--batch-size", 2]
+        return float(program.run(*arguments, *mode).stdout.split()[-1])
+
+    expect(abs(loss("--qat", "w8a8") - trained) < 1e-6, f"{loss('--qat', 'w8a8')}, while training {trained}")
+    expect(loss() != loss("--qat", "w8a8"), "the loss without --qat is that with it")
+
+
+def test_settings_without_effect_and_static_scales_are_refused(program):
+    program.fails("--qat", "w8a8-static", phrases=["stale after every change of the weights", "use w8a8"], code=2)
+    program.fails("--qat", "w4", phrases=["'w4' is not one of none, w8, w8a8"], code=2)
+    program.fails("--qat-start", 5, "--steps", 1, phrases=["--qat-start has no effect with --qat none"])
+    program.fails("--qat", "w8", "--zero-points", "off", "--steps", 1,
+                  phrases=["--zero-points has no effect with --qat w8"])
+    program.fails("--qat", "w8", "--qat-start", 0, phrases=["from 1 up"], code=2)
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_tests(globals(), "train_gpt2"))
