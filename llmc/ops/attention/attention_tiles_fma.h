@@ -55,8 +55,7 @@ struct PaddedTile {
   __device__ __forceinline__ float* row(int r) const { return data + r * kStride; }
 };
 
-// What rows are multiplied by when they are loaded: 1, or the scales of rows of codes, which are
-// `stride` apart.
+// The factor of rows when they are loaded: 1, or the scales of rows of codes, `stride` apart.
 struct UnscaledRows {
   template <int N>
   __device__ __forceinline__ Floats<N> operator()(const Floats<N>& x, int) const {
