@@ -17,7 +17,7 @@
 namespace llmc {
 
 template <class Element, class KV, int kHeadTile>
-struct KeyStages {
+struct CacheStages {
   static constexpr int kThreads = 128;
   static constexpr int kKeys = 64;
   using Tile = SharedTile<Element, kKeys, kHeadTile>;
@@ -30,7 +30,7 @@ struct KeyStages {
   std::int64_t stride;
   int num_keys, HS;
 
-  __device__ explicit KeyStages(SharedMemory& shared)
+  __device__ explicit CacheStages(SharedMemory& shared)
       : key_memory(shared.take<Element>(2 * Tile::kElements)),
         value_memory(shared.take<Element>(2 * Tile::kElements)) {}
 
@@ -67,7 +67,7 @@ struct KeyStages {
 };
 
 template <class Element, int kHeadTile>
-struct KeyStages<Element, std::int8_t, kHeadTile> {
+struct CacheStages<Element, std::int8_t, kHeadTile> {
   static constexpr int kThreads = 128;
   static constexpr int kKeys = 64;
   using Tile = SharedTile<Element, kKeys, kHeadTile>;
@@ -86,7 +86,7 @@ struct KeyStages<Element, std::int8_t, kHeadTile> {
   Vec<std::int8_t, 8> codes[kPieces];  // the next keys or values
   float scale[kPieces];
 
-  __device__ explicit KeyStages(SharedMemory& shared)
+  __device__ explicit CacheStages(SharedMemory& shared)
       : key_memory(shared.take<Element>(2 * Tile::kElements)),
         value_memory(shared.take<Element>(2 * Tile::kElements)),
         scale_memory(shared.take<float>(kScales)) {}
@@ -161,7 +161,7 @@ struct KeyStages<Element, std::int8_t, kHeadTile> {
 // The sizes of a block: 64 queries, and stages of 64 keys.
 template <class Element, class KV, int kHeadTile>
 struct PromptTiling {
-  using Stages = KeyStages<Element, KV, kHeadTile>;
+  using Stages = CacheStages<Element, KV, kHeadTile>;
   static constexpr int kThreads = Stages::kThreads;
   static constexpr int kKeys = Stages::kKeys;
   using QueryTile = SharedTile<Element, kPromptTileRows, kHeadTile>;
