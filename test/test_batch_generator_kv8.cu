@@ -54,11 +54,11 @@ std::vector<float> decoded_logits(const Fixture& fixture, const Ids& tokens) {
     engine.state().set_weight(spec, floats.data(), engine.stream());
   }
   decoder.prefill(Ids(tokens.begin(), tokens.begin() + prompt));
-  std::vector<float> all = decoder.logits();
-  for (std::int64_t i = prompt; i < std::ssize(tokens); ++i) {
-    decoder.advance({tokens[static_cast<std::size_t>(i)]});
-    const std::vector<float> logits = decoder.logits();
+  std::vector<float> all, logits;
+  for (std::int64_t i = prompt; i <= std::ssize(tokens); ++i) {
+    decoder.logits(0, logits);
     all.insert(all.end(), logits.begin(), logits.end());
+    if (i < std::ssize(tokens)) decoder.advance({tokens[static_cast<std::size_t>(i)]});
   }
   return all;
 }
