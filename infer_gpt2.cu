@@ -1,5 +1,6 @@
 // Continues texts with a GPT-2, and measures one. `infer_gpt2 --help` lists the flags. One
 // translation unit: everything else is in llmc/.
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <type_traits>
@@ -19,12 +20,13 @@ namespace llmc {
 
 // Calls f.template operator()<KV>() for the type KV of the cache of a model of type T.
 template <class T, class F>
-void dispatch_cache(Dtype kv_dtype, const F& f) {
+void dispatch_cache(CacheDtype kv_dtype, const F& f) {
+  if (kv_dtype == CacheDtype::int8) return f.template operator()<std::int8_t>();
   if constexpr (std::is_same_v<T, float>) {
-    dispatch_dtype(kv_dtype, f);
-  } else {
-    f.template operator()<T>();
+    if (kv_dtype == CacheDtype::bf16) return f.template operator()<bf16>();
+    if (kv_dtype == CacheDtype::fp16) return f.template operator()<fp16>();
   }
+  f.template operator()<T>();
 }
 
 template <class T>

@@ -83,7 +83,7 @@ TEST_SUITE("infer_settings") {
     CHECK(defaults.repeat_penalty == 1);
     CHECK(defaults.repeat_last_n == 64);
     CHECK(defaults.seed == 1337);
-    CHECK(defaults.kv_dtype == Dtype::fp32);
+    CHECK(defaults.kv_dtype == CacheDtype::fp32);
     CHECK(defaults.stream);
     CHECK(!defaults.display_prompt);
     CHECK(defaults.seq_len == 0);
@@ -97,7 +97,7 @@ TEST_SUITE("infer_settings") {
     CHECK(config({"--samples", "3"}).batch == 3);
     CHECK(config({"--samples", "30"}).batch == 8);
     CHECK(config({"--prompts", "a"}).batch == 8);
-    CHECK(config({"--dtype", "bf16"}).kv_dtype == Dtype::bf16);
+    CHECK(config({"--dtype", "bf16"}).kv_dtype == CacheDtype::bf16);
   }
 
   TEST_CASE("text is streamed for one completion as text, unless a switch says otherwise") {
@@ -213,8 +213,15 @@ TEST_SUITE("infer_settings") {
     CHECK(error({"--json", "--samples", "1"}) == "");
     CHECK(error({"--kv-dtype", "bf16"}) == "");
     CHECK(error({"--kv-dtype", "fp16", "--dtype", "fp16"}) == "");
+    for (const char* dtype : {"fp32", "bf16", "fp16"}) {
+      CHECK(config({"--kv-dtype", "int8", "--dtype", dtype}).kv_dtype == CacheDtype::int8);
+    }
+    CHECK(contains(error({"--dtype", "int8"}), "--dtype: 'int8' is not one of fp32, bf16, fp16"));
+    CHECK(contains(error({"--kv-dtype", "int4"}), "fp32, bf16, fp16, int8"));
+    CHECK(contains(error({"--kv-dtype", "q8_0"}), "int8"));
     CHECK(
         contains(error({"--kv-dtype", "fp32", "--dtype", "bf16"}), "does not agree with --dtype"));
+    CHECK(contains(error({"--kv-dtype", "fp32", "--dtype", "bf16"}), "use --kv-dtype int8"));
     CHECK(
         contains(error({"--kv-dtype", "fp16", "--dtype", "bf16"}), "does not agree with --dtype"));
     CHECK(error({"--quant", "w8a8", "--zero-points", "off", "--dtype", "bf16"}) == "");

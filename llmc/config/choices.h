@@ -36,6 +36,9 @@ enum class QatMode { none, w8, w8a8 };
 // Zero points of INT8 activations: their codes cover the range of the values, not a symmetric one.
 enum class ZeroPoints { automatic, off };
 
+// Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
+enum class CacheDtype { fp32, bf16, fp16, int8 };
+
 // Documents that tokenize drops: none, those with the same bytes, or near duplicates as well.
 enum class Dedup { none, exact, near };
 
@@ -69,6 +72,9 @@ inline constexpr std::array<const char*, 3> choice_names(CommChoice) {
 inline constexpr std::array<const char*, 3> choice_names(Dtype) {
   return {"fp32", "bf16", "fp16"};
 }
+inline constexpr std::array<const char*, 4> choice_names(CacheDtype) {
+  return {"fp32", "bf16", "fp16", "int8"};
+}
 
 // Names of choices in other programs. An error about one of them suggests ours.
 template <class Choice>
@@ -82,6 +88,11 @@ inline std::vector<KnownName> other_choice_names(Dtype) {
 }
 inline std::vector<KnownName> other_choice_names(Quant) {
   return {{"int8", "w8a8"}, {"q8_0", "w8"}, {"int8_float32", "w8a8"}, {"w8a16", "w8"}};
+}
+inline std::vector<KnownName> other_choice_names(CacheDtype) {
+  std::vector<KnownName> names = other_choice_names(Dtype());
+  for (const char* name : {"q8_0", "q8", "i8", "s8", "8bit", "8"}) names.push_back({name, "int8"});
+  return names;
 }
 inline std::vector<KnownName> other_choice_names(DeviceChoice) {
   return {{"gpu", "cuda"}, {"cuda:0", "cuda"}, {"nvidia", "cuda"}, {"cpu", "host"}};
@@ -99,6 +110,20 @@ inline std::vector<KnownName> other_choice_names(Attention) {
 template <class Choice>
 const char* choice_name(Choice choice) {
   return choice_names(choice)[static_cast<std::size_t>(choice)];
+}
+
+// The storage of a cache as the numbers of a model of a dtype.
+inline constexpr CacheDtype cache_dtype(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return CacheDtype::bf16;
+    case Dtype::fp16:
+      return CacheDtype::fp16;
+    case Dtype::int8:
+      return CacheDtype::int8;
+    default:
+      return CacheDtype::fp32;
+  }
 }
 
 }  // namespace llmc

@@ -32,7 +32,8 @@ Settings<P> device_rows() {
        .also_called = {"--precision", "--bf16", "--fp16"}},
       {.flag = "--kv-dtype",
        .field = [](auto& s) -> decltype(auto) { return (s.kv_dtype); },
-       .help = "dtype of the key-value cache: that of --dtype, or bf16 or fp16 with --dtype fp32",
+       .help = "dtype of the key-value cache: that of --dtype; bf16 or fp16 with --dtype fp32; or "
+               "int8, with a scale per token and head",
        .fallback = {"--dtype",
                     [](const Resolution<P>& r) {
                       return setting_detail::to_value(r.config.dtype);

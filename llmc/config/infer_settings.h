@@ -54,7 +54,7 @@ struct InferSettings {
 
   Value<DeviceChoice> device;
   Value<Dtype> dtype;
-  Value<Dtype> kv_dtype;
+  Value<CacheDtype> kv_dtype;
   Value<Quant> quant;
   Value<ZeroPoints> zero_points;  // of INT8 activations
   Value<Smoothing> smoothing;     // only with a calibration text

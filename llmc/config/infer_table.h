@@ -93,10 +93,11 @@ inline std::string completion_error(const InferRequest& request) {
 
 // Returns the error of values that depend on each other, or an empty text.
 inline std::string value_error(const InferRequest& request) {
-  const Dtype dtype = request.dtype.value_or(Dtype::fp32), kv = request.kv_dtype.value_or(dtype);
-  if (kv != dtype && dtype != Dtype::fp32) {
-    return std::string("--kv-dtype ") + dtype_name(kv) + " does not agree with --dtype " +
-           dtype_name(dtype) + "; leave it out, or use --dtype fp32";
+  const Dtype dtype = request.dtype.value_or(Dtype::fp32);
+  const CacheDtype kv = request.kv_dtype.value_or(cache_dtype(dtype));
+  if (kv != cache_dtype(dtype) && kv != CacheDtype::int8 && dtype != Dtype::fp32) {
+    return std::string("--kv-dtype ") + choice_name(kv) + " does not agree with --dtype " +
+           dtype_name(dtype) + "; leave it out, or use --kv-dtype int8 or --dtype fp32";
   }
   const bool codes = quantizes_activations(request.quant.value_or(Quant::none));
   if (request.zero_points && !codes) {

@@ -27,7 +27,7 @@ struct fp16 {
   std::uint16_t bits;
 };
 
-// int8: only quantized weights (ops/quantize.h), which no --dtype selects.
+// int8: only quantized numbers (ops/quantize.h), which no --dtype selects.
 enum class Dtype { fp32, bf16, fp16, int8 };
 
 __host__ __device__ __forceinline__ float float_from_bits(std::uint32_t bits) {
@@ -47,6 +47,11 @@ __host__ __device__ __forceinline__ float to_float(float x) {
 }
 __host__ __device__ __forceinline__ float to_float(bf16 x) {
   return float_from_bits(std::uint32_t{x.bits} << 16);
+}
+
+// A code (ops/quantize.h) as an integer.
+__host__ __device__ __forceinline__ float to_float(std::int8_t code) {
+  return static_cast<float>(code);
 }
 
 // Exact: every fp16 number is an fp32 number. The host code selects instead of branching, so that

@@ -149,7 +149,7 @@ template <class T, class KV, class F>
 auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int64_t window,
                  const F& f) {
   const RunShape shape = window_shape(window);
-  if (settings.quant == Quant::none && settings.kv_dtype == settings.dtype) {
+  if (settings.quant == Quant::none && settings.kv_dtype == cache_dtype(settings.dtype)) {
     Engine<T> engine(config, shape);
     load_engine(engine, settings.model);
     return f.template operator()<T>(engine.runner());

@@ -86,6 +86,10 @@ class BatchModel {
     plan.reserve("activations", scratch_,
                  decode_attention_scratch(shape.slots, shape.capacity, NH, config.head_size()));
     plan.reserve("activations", counters_, decode_attention_counters(shape.slots, NH));
+    if (kIsQuantized<KV>) {
+      plan.reserve("activations", qkv_scratch_.sums, qkv_scratch(rows, C));
+      plan.reserve("activations", qkv_scratch_.counters, qkv_counters(rows, NH));
+    }
     plan.reserve("logits", logits_, std::max(shape.slots, shape.logits_rows),
                  round_up(config.vocabulary, kLogitColumns));
     for (Tensor<std::int32_t, 1>* const ids : {&row_token_, &row_position_, &row_slot_}) {
@@ -98,7 +102,10 @@ class BatchModel {
   BatchModel& operator=(const BatchModel&) = delete;
 
   // Call once, after plan.allocate().
-  void clear() { fill_zero(counters_.data, counters_.size(), context_.stream); }
+  void clear() {
+    fill_zero(counters_.data, counters_.size(), context_.stream);
+    fill_zero(qkv_scratch_.counters.data, qkv_scratch_.counters.size(), context_.stream);
+  }
 
   const Gpt2Config& config() const { return model_.config(); }
   const BatchShape& shape() const { return shape_; }
@@ -169,9 +176,7 @@ class BatchModel {
   Tensor<const float, 2> step_logits() const { return first_rows(logits_, shape_.slots); }
 
   // Bytes of cache that a step reads per sequence and token in it.
-  std::int64_t cache_bytes_per_token() const {
-    return 2 * config().layers * config().channels * static_cast<std::int64_t>(sizeof(KV));
-  }
+  std::int64_t cache_bytes_per_token() const { return KvCache<KV>::bytes_per_token(config()); }
 
  private:
   static constexpr std::int64_t kLogitColumns = 64;  // rows of logits start at cache lines
@@ -292,7 +297,8 @@ class BatchModel {
     for (std::int64_t l = 0; l < config().layers; ++l) {
       const Block<T>& block = model_.blocks()[static_cast<std::size_t>(l)];
       row_product_qkv<T, KV>(q, cache_.keys(l), cache_.values(l), slot, position,
-                             product(x, block.ln_1(), block.c_attn(), pass, 4 * l), stream());
+                             product(x, block.ln_1(), block.c_attn(), pass, 4 * l), qkv_scratch_,
+                             stream());
       attend(l, a, q);
       row_product_add<T>(x, x, product(a, block.attention_c_proj(), pass, 4 * l + 1), stream());
       row_product_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2), stream());
@@ -340,6 +346,7 @@ class BatchModel {
   Tensor<float, 2> logits_;         // (slots, columns)
   Tensor<float, 1> scratch_;        // of decode attention
   Tensor<std::int32_t, 1> counters_;
+  QkvScratch qkv_scratch_;                                       // only of an INT8 cache
   Tensor<std::int32_t, 1> row_token_, row_position_, row_slot_;  // (chunk)
   Tensor<PromptTile, 1> tiles_;
   Tensor<std::int32_t, 2> faults_;  // (slots, capacity): RowFaults::site_of_token

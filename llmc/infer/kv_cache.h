@@ -7,34 +7,52 @@
 #include "llmc/config/gpt2_config.h"
 #include "llmc/device/device.h"
 #include "llmc/model/memory_plan.h"
+#include "llmc/ops/cache_rows.h"
 
 namespace llmc {
 
 template <class T>
 class KvCache {
  public:
-  // Room for T_max tokens of each of B sequences, stored as T. Reserves memory in the plan; usable
-  // after plan.allocate().
+  // Room for T_max tokens of each of B sequences, stored as T; int8 codes have scales in addition.
+  // Reserves memory in the plan; usable after plan.allocate().
   KvCache(const Gpt2Config& config, std::int64_t B, std::int64_t T_max, MemoryPlan& plan) {
     plan.reserve("key-value cache", keys_, config.layers, B, T_max, config.channels);
     plan.reserve("key-value cache", values_, config.layers, B, T_max, config.channels);
+    if (!kIsQuantized<T>) return;
+    plan.reserve("key-value cache", key_scales_, config.layers, B, T_max, config.heads);
+    plan.reserve("key-value cache", value_scales_, config.layers, B, T_max, config.heads);
   }
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   std::int64_t capacity() const { return keys_.shape[2]; }  // T_max
 
-  // (B, T_max, C) of one layer.
-  Tensor<T, 3> keys(std::int64_t layer) const { return layer_view(keys_, layer); }
-  Tensor<T, 3> values(std::int64_t layer) const { return layer_view(values_, layer); }
-
- private:
-  static Tensor<T, 3> layer_view(const Tensor<T, 4>& all, std::int64_t layer) {
-    const auto [L, B, T_max, C] = all.shape;
-    return {all.data + layer * B * T_max * C, {B, T_max, C}};
+  // Bytes of a token in all layers, with its scales.
+  static std::int64_t bytes_per_token(const Gpt2Config& config) {
+    const std::int64_t number_bytes = config.channels * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t scale_bytes =
+        kIsQuantized<T> ? config.heads * static_cast<std::int64_t>(sizeof(float)) : 0;
+    return 2 * config.layers * (number_bytes + scale_bytes);
   }
 
-  Tensor<T, 4> keys_, values_;  // (L, B, T_max, C)
+  // (B, T_max, C) of one layer, and the scales (B, T_max, NH).
+  CacheRows<T> keys(std::int64_t layer) const {
+    return {layer_view(keys_, layer), layer_view(key_scales_, layer)};
+  }
+  CacheRows<T> values(std::int64_t layer) const {
+    return {layer_view(values_, layer), layer_view(value_scales_, layer)};
+  }
+
+ private:
+  template <class Number>
+  static Tensor<Number, 3> layer_view(const Tensor<Number, 4>& all, std::int64_t layer) {
+    const auto [L, B, T_max, width] = all.shape;
+    return {all.data + layer * B * T_max * width, {B, T_max, width}};
+  }
+
+  Tensor<T, 4> keys_, values_;                  // (L, B, T_max, C)
+  Tensor<float, 4> key_scales_, value_scales_;  // (L, B, T_max, NH); no data unless T is int8
 };
 
 }  // namespace llmc

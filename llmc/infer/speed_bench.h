@@ -251,7 +251,7 @@ void bench(const InferConfig& settings) {
   }
   OrderedJson json = {{"model", settings.model},
                       {"dtype", dtype_name(settings.dtype)},
-                      {"kv_dtype", dtype_name(settings.kv_dtype)},
+                      {"kv_dtype", choice_name(settings.kv_dtype)},
                       {"quant", choice_name(settings.quant)},
                       {"device", device.name},
                       {"copy_gb_per_second", roofs.copy},

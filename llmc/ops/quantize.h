@@ -15,7 +15,6 @@
 
 #include <cfloat>
 #include <cstdint>
-#include <limits>
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
@@ -49,7 +48,7 @@ class RangeOfVectors {
   }
   __device__ __forceinline__ ValueRange range() const {
     const bool finite = sum_of(not_finite_) == 0;
-    return {-max_of(negated_min_), finite ? max_of(max_) : std::numeric_limits<float>::infinity()};
+    return {-max_of(negated_min_), finite ? max_of(max_) : __builtin_huge_valf()};
   }
 
  private:
@@ -117,7 +116,7 @@ __device__ __forceinline__ Floats<N> symmetric_codes(const Floats<N>& x, const F
 namespace quantize_detail {
 __host__ __device__ inline float valid_scale(float scale) {
   if (scale < FLT_MIN) return FLT_MIN;
-  return scale <= FLT_MAX ? scale : std::numeric_limits<float>::quiet_NaN();
+  return scale <= FLT_MAX ? scale : __builtin_nanf("");
 }
 }  // namespace quantize_detail
 

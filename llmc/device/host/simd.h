@@ -72,6 +72,18 @@ __forceinline__ typename Simd<W>::Float load_register(const fp16* p) {
   return std::bit_cast<Float>(sign | (magnitude < 0x00800000u ? subnormal : normal));
 }
 
+template <int W>
+__forceinline__ typename Simd<W>::Float load_register(const std::int8_t* p) {
+  if constexpr (W == 1) {
+    return static_cast<float>(*p);
+  } else {
+    typedef std::int8_t Codes __attribute__((vector_size(W)));
+    Codes codes;
+    std::memcpy(&codes, p, sizeof codes);
+    return __builtin_convertvector(codes, typename Simd<W>::Float);
+  }
+}
+
 // Rounds W floats as from_float<T> does.
 template <int W>
 __forceinline__ void store_register(float* p, const typename Simd<W>::Float& x) {

@@ -55,12 +55,28 @@ struct PaddedTile {
   __device__ __forceinline__ float* row(int r) const { return data + r * kStride; }
 };
 
+// The factor of rows when they are loaded: 1, or the scales of rows of codes, `stride` apart.
+struct UnscaledRows {
+  template <int N>
+  __device__ __forceinline__ Floats<N> operator()(const Floats<N>& x, int) const {
+    return x;
+  }
+};
+struct ScaledRows {
+  const float* scales;
+  std::int64_t stride;
+  template <int N>
+  __device__ __forceinline__ Floats<N> operator()(const Floats<N>& x, int row) const {
+    return scales[row * stride] * x;
+  }
+};
+
 // Fills a tile from global memory. Rows are `row_stride` elements apart; elements beyond valid_rows
 // or valid_columns become zero. On a GPU, neighbouring threads read neighbouring 16 bytes.
-template <class Tile, class T>
+template <class Tile, class T, class Scaling = UnscaledRows>
 __device__ LLMC_INLINE_ON_GPU void load_tile(const Tile& tile, const T* rows,
                                              std::int64_t row_stride, int valid_rows,
-                                             int valid_columns) {
+                                             int valid_columns, const Scaling& scaled = {}) {
   constexpr int N = kAccessWidth;
   constexpr int kVectors = Tile::kColumns / N;
   constexpr int kAcross = kVectors < kFmaThreads ? kVectors : kFmaThreads;
@@ -68,7 +84,7 @@ __device__ LLMC_INLINE_ON_GPU void load_tile(const Tile& tile, const T* rows,
     const int end = row < valid_rows ? valid_columns : 0;
     for (int c = bounded_fma_thread() % kAcross * N; c < Tile::kColumns; c += kAcross * N) {
       Floats<N> x;
-      if (c < end) x = load_floats<N>(rows + row * row_stride + c);
+      if (c < end) x = scaled(load_floats<N>(rows + row * row_stride + c), row);
       store_floats(tile.row(row) + c, x);
     }
   }
@@ -77,10 +93,11 @@ __device__ LLMC_INLINE_ON_GPU void load_tile(const Tile& tile, const T* rows,
 // The same, transposed: column j of the tile is row j of global memory. On a GPU, neighbouring
 // threads process neighbouring columns, so that the scattered stores use different banks. On the
 // host, squares are transposed in registers.
-template <class Tile, class T>
+template <class Tile, class T, class Scaling = UnscaledRows>
 __device__ LLMC_INLINE_ON_GPU void load_tile_transposed(const Tile& tile, const T* rows,
                                                         std::int64_t row_stride, int valid_rows,
-                                                        int valid_columns) {
+                                                        int valid_columns,
+                                                        const Scaling& scaled = {}) {
   constexpr int N = kAccessWidth;
   constexpr int M = kOneThreadBlocks ? N : 1;  // rows of global memory in a piece
   constexpr int kPieces = Tile::kColumns / M;
@@ -92,10 +109,11 @@ __device__ LLMC_INLINE_ON_GPU void load_tile_transposed(const Tile& tile, const 
       const int num_valid = c < valid_columns ? valid_rows - row : 0;
       Floats<N> piece[M];
       if (num_valid >= M) {
-        for (int r = 0; r < M; ++r) piece[r] = load_floats<N>(corner + r * row_stride);
+        for (int r = 0; r < M; ++r)
+          piece[r] = scaled(load_floats<N>(corner + r * row_stride), row + r);
       } else {
         for (int r = 0; r < M - 1; ++r) {
-          if (r < num_valid) piece[r] = load_floats<N>(corner + r * row_stride);
+          if (r < num_valid) piece[r] = scaled(load_floats<N>(corner + r * row_stride), row + r);
         }
       }
       Floats<M> transposed[N];

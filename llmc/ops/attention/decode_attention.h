@@ -7,6 +7,9 @@
 // that finishes last merges them in the order of the keys. The keys of a block depend only on their
 // positions, so the bits of a sequence depend neither on the batch nor on the rows of the cache.
 //
+// In an INT8 cache, a score is the product of q and codes times the scale of the key, and the
+// weight of a key is multiplied by the scale of its value before the codes are.
+//
 // On a GPU, neighbouring lanes share a key and read neighbouring 16 bytes. In the host executor one
 // thread processes one key after the other (block_threads.h).
 #pragma once
@@ -19,44 +22,12 @@
 #include "llmc/device/floats.h"
 #include "llmc/device/overlap.h"
 #include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/decode_attention_part.h"
+#include "llmc/ops/cache_rows.h"
 #include "llmc/ops/checks.h"
 #include "llmc/ops/elementwise.h"
 
 namespace llmc {
-
-inline constexpr int kDecodeBlockKeys = 256;
-inline constexpr int kDecodeThreads = cooperating_threads(256);
-inline constexpr int kDecodeWarps = kOneThreadBlocks ? 1 : kDecodeThreads / 32;
-// Adjacent keys in one step of a thread in the softmax, and columns of one access of the result.
-inline constexpr int kDecodeSoftmaxWidth = kOneThreadBlocks ? kRegisterFloats : 1;
-inline constexpr int kDecodeOutWidth = kOneThreadBlocks ? 8 : 4;
-
-// How the threads of a block share its keys and the columns of a head, and a thread's part of some
-// rows of keys or values. Not for blocks of one thread.
-template <class KV, int kHeadTile>
-struct DecodePart {
-  static constexpr int N = kVecSize<KV>;                   // columns of a lane
-  static constexpr int kLanes = kHeadTile / N;             // that share a key
-  static constexpr int kGroups = kDecodeThreads / kLanes;  // keys of one step
-  static constexpr int kSteps = kDecodeBlockKeys / kGroups;
-  static constexpr int kBatch = 4;  // steps whose loads are in flight
-  static_assert(kSteps % kBatch == 0 && kLanes <= 32);
-
-  Vec<KV, N> v[kBatch];
-
-  __device__ static int group() { return thread_index() / kLanes; }
-  __device__ static int column() { return thread_index() % kLanes * N; }
-  __device__ static int key(int step) { return step * kGroups + group(); }
-  // Loads this lane's columns of the rows of kBatch steps; rows from `count` on are zero.
-  __device__ __forceinline__ void load(const KV* rows, std::int64_t stride, int first_step,
-                                       int count, int HS) {
-    for (int j = 0; j < kBatch; ++j) {
-      v[j] = Vec<KV, N>{};
-      const int row = key(first_step + j);
-      if (row < count && column() < HS) v[j] = load_vec<N>(rows + row * stride + column());
-    }
-  }
-};
 
 // 2^x, with the accuracy that results stored in T need. F is float or Floats<N>.
 template <class T, class F>
@@ -182,10 +153,13 @@ __device__ __forceinline__ DecodeSoftmax attend_to_block(float* warp_values, flo
                                                          float* block_scratch, const T* q,
                                                          const KV* keys, const KV* values,
                                                          std::int64_t stride, int count, int HS,
-                                                         float scale_log2) {
+                                                         float scale_log2,
+                                                         const DecodeScales<KV>& scales) {
   if constexpr (kOneThreadBlocks) {
     decode_scores_alone(scores, warp_values, q, keys, stride, count, HS, scale_log2);
+    scales.multiply_by_keys(scores);
     const DecodeSoftmax softmax = decode_softmax<T>(scores, count, block_scratch);
+    scales.multiply_by_values(scores);
     decode_values_alone(warp_values, scores, values, stride, count, HS);
     return softmax;
   } else {
@@ -194,7 +168,9 @@ __device__ __forceinline__ DecodeSoftmax attend_to_block(float* warp_values, flo
     first_values.load(values, stride, 0, count, HS);
     decode_scores<Part>(scores, q, keys, stride, count, HS, scale_log2);
     block_barrier();
+    scales.multiply_by_keys(scores);
     const DecodeSoftmax softmax = decode_softmax<T>(scores, count, block_scratch);
+    scales.multiply_by_values(scores);
     block_barrier();
     decode_values<kHeadTile>(warp_values, first_values, scores, values, stride, count, HS);
     block_barrier();
@@ -232,9 +208,9 @@ __device__ __forceinline__ void merge_decode_partials(T* out, const float* parti
 // Grid (NH, blocks of keys, B).
 template <class T, class KV, int kHeadTile>
 __global__ __launch_bounds__(kDecodeThreads, 2) void decode_attention_kernel(
-    T* out, const T* q, const KV* keys, const KV* values, const std::int32_t* position,
-    float* scratch, std::int32_t* counters, std::int64_t T_max, std::int64_t C, int HS,
-    float scale_log2) {
+    T* out, const T* q, const KV* keys, const KV* values, const float* key_scales,
+    const float* value_scales, const std::int32_t* position, float* scratch, std::int32_t* counters,
+    std::int64_t T_max, std::int64_t C, int HS, float scale_log2) {
   constexpr int W = kDecodeOutWidth;
   SharedMemory shared;
   float* scores = shared.take<float>(kDecodeBlockKeys);
@@ -249,10 +225,12 @@ __global__ __launch_bounds__(kDecodeThreads, 2) void decode_attention_kernel(
   if (first_key >= total) return;
   const int count = total - first_key < kDecodeBlockKeys ? total - first_key : kDecodeBlockKeys;
   const std::int64_t offset = (b * T_max + first_key) * C + block_x() * HS;
+  const DecodeScales<KV> scales(key_scales, value_scales,
+                                (b * T_max + first_key) * grid_x() + block_x(), grid_x(), count);
 
   const DecodeSoftmax softmax =
       attend_to_block<T, KV, kHeadTile>(warp_values, scores, block_scratch, q + row, keys + offset,
-                                        values + offset, C, count, HS, scale_log2);
+                                        values + offset, C, count, HS, scale_log2, scales);
 
   // One block needs no merge. Its bits would be the same: the factor would be 1.
   const int blocks = (total + kDecodeBlockKeys - 1) / kDecodeBlockKeys;
@@ -305,8 +283,8 @@ inline std::int64_t decode_attention_counters(std::int64_t B, std::int64_t NH) {
 // query is row b of q (B, C), over rows 0 .. position[b] of keys and values (B, T_max, C). The
 // token's own k and v are already in the cache. position (B) is in device memory, and the caller
 // guarantees that it is below T_max. The row of a sequence whose position is negative is not
-// written. Other rows of the cache are not read. KV is T, or bf16 or fp16 if T is fp32. Scores and
-// sums are fp32.
+// written. Other rows of the cache are not read. KV is T, or bf16 or fp16 if T is fp32, or int8
+// with scales. Scores and sums are fp32.
 //
 // scratch holds decode_attention_scratch floats and starts at a multiple of 16 bytes. counters
 // holds decode_attention_counters int32: the caller sets them to 0 once, and each call leaves them
@@ -314,24 +292,22 @@ inline std::int64_t decode_attention_counters(std::int64_t B, std::int64_t NH) {
 // T_max.
 //
 // Throws an Error if the head size is not a multiple of 8 from 8 to 128, if shapes do not match, or
-// if a tensor does not start at a multiple of 16 bytes.
+// if a tensor does not start at a multiple of 16 bytes (codes: 8 bytes).
 template <class T, class KV>
-void decode_attention(Tensor<T, 2> out, In<T, 2> q, In<KV, 3> keys, In<KV, 3> values,
+void decode_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV> values,
                       Tensor<const std::int32_t, 1> position, Tensor<float, 1> scratch,
                       Tensor<std::int32_t, 1> counters, std::int64_t NH, Stream& stream) {
-  static_assert(std::is_same_v<T, KV> || (std::is_same_v<T, float> && sizeof(KV) == 2));
-  const std::int64_t B = out.shape[0], T_max = keys.shape[1];
+  static_assert(kIsCacheOf<T, KV>);
+  const std::int64_t B = out.shape[0], T_max = keys.numbers.shape[1];
   const AttentionShape shape =
       check_attention("out", make_tensor(out.data, B, 1, out.shape[1]), NH);
   const std::int64_t C = shape.C(), HS = shape.HS;
   check_shape("q", q, {B, C});
-  check_shape("keys", keys, {B, T_max, C});
-  check_shape("values", values, {B, T_max, C});
+  check_cache_rows("keys", keys, B, T_max, C, NH);
+  check_cache_rows("values", values, B, T_max, C, NH);
   check_shape("position", position, {B});
   check_shape("counters", counters, {decode_attention_counters(B, NH)});
   check_alignment("q", q.data);
-  check_alignment("keys", keys.data);
-  check_alignment("values", values.data);
   require_scratch("decode_attention", scratch, decode_attention_scratch(B, T_max, NH, HS));
   check_alignment("scratch", scratch.data);
   const std::int64_t blocks = ceil_div(T_max, kDecodeBlockKeys);
@@ -344,8 +320,9 @@ void decode_attention(Tensor<T, 2> out, In<T, 2> q, In<KV, 3> keys, In<KV, 3> va
                                        .template add<float>(kBlockScratch)
                                        .bytes();
     launch_overlapped(decode_attention_kernel<T, KV, kHeadTile>, Grid{NH, blocks, B},
-                      kDecodeThreads, kBytes, stream, out.data, q.data, keys.data, values.data,
-                      position.data, scratch.data, counters.data, T_max, C, static_cast<int>(HS),
+                      kDecodeThreads, kBytes, stream, out.data, q.data, keys.numbers.data,
+                      values.numbers.data, keys.scales.data, values.scales.data, position.data,
+                      scratch.data, counters.data, T_max, C, static_cast<int>(HS),
                       attention_scale(HS) * kLog2E);
   });
 }

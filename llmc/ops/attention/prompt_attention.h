@@ -18,7 +18,8 @@ namespace llmc {
 // tokens' own k and v are already in the cache. Other rows of out are not written, and rows of the
 // cache after the last position of a tile are not read. tiles are in device memory; the caller
 // guarantees that their rows, slots and positions exist and that no row is in two tiles. KV is T,
-// or bf16 or fp16 if T is fp32. Scores and sums are fp32.
+// or bf16 or fp16 if T is fp32, or int8 with scales. Scores and sums are fp32. Tensor cores
+// multiply probabilities, and values of an INT8 cache, rounded to T.
 //
 // The bits of a row depend only on its q, its position, and the keys and values that it sees: not
 // on where the prompt was cut into tiles, nor on other tiles or later tokens of its own tile, even
@@ -26,27 +27,27 @@ namespace llmc {
 // results in that column; whether they are infinite or NaN may depend on the tiles.
 //
 // Throws an Error if the head size is not a multiple of 8 from 8 to 128, if shapes do not match, or
-// if a tensor other than tiles does not start at a multiple of 16 bytes.
+// if a tensor other than tiles does not start at a multiple of 16 bytes (codes: 8 bytes).
 template <class T, class KV>
-void prompt_attention(Tensor<T, 2> out, In<T, 2> q, In<KV, 3> keys, In<KV, 3> values,
+void prompt_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV> values,
                       Tensor<const PromptTile, 1> tiles, std::int64_t NH, Stream& stream) {
-  static_assert(std::is_same_v<T, KV> || (std::is_same_v<T, float> && sizeof(KV) == 2));
-  const auto [slots, T_max, cache_C] = keys.shape;
+  static_assert(kIsCacheOf<T, KV>);
+  const auto [slots, T_max, cache_C] = keys.numbers.shape;
   const AttentionShape shape = check_attention(
       "out", make_tensor(out.data, std::int64_t{1}, out.shape[0], out.shape[1]), NH);
   const std::int64_t C = shape.C();
   check_shape("q", q, {shape.T, C});
-  check_shape("keys", keys, {slots, T_max, C});
-  check_shape("values", values, {slots, T_max, C});
   check_alignment("q", q.data);
-  check_alignment("keys", keys.data);
-  check_alignment("values", values.data);
+  check_cache_rows("keys", keys, slots, T_max, C, NH);
+  check_cache_rows("values", values, slots, T_max, C, NH);
   require(T_max <= kMaxAttentionTime,
           "prompt_attention: the cache has more than 2^24 rows per sequence");
   const PromptTensors<T, KV> tensors{out.data,
                                      q.data,
-                                     keys.data,
-                                     values.data,
+                                     keys.numbers.data,
+                                     values.numbers.data,
+                                     keys.scales.data,
+                                     values.scales.data,
                                      tiles.data,
                                      T_max,
                                      C,

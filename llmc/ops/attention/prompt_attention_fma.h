@@ -5,7 +5,7 @@
 // kKeys and are processed in ascending order. A tile of keys that a query does not see multiplies
 // the query's sums by 2^0 and adds zeros, so its bits do not depend on the block's other queries.
 // The zeros are products of a weight of 0 and a value, which must be finite: others are replaced
-// before, in the tiles that not all queries see.
+// before, in the tiles that not all queries see. Codes become numbers when a tile is loaded.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,14 @@ __global__ __launch_bounds__(kFmaThreads) void prompt_attention_fma_kernel(
   const std::int64_t head = block_y() * HS;
   const std::int64_t offset = (work.first_row + first) * C + head;
   const std::int64_t cache = work.slot * tensors.T_max * C + head;
+  // The scales of rows k0 .. of a cache.
+  const auto scaling = [&](const float* scales, int k0) {
+    if constexpr (kIsQuantized<KV>) {
+      return ScaledRows{scales + (work.slot * tensors.T_max + k0) * grid_y() + block_y(), grid_y()};
+    } else {
+      return UnscaledRows();
+    }
+  };
   const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
 
   load_tile(queries, tensors.q + offset, C, rows, HS);
@@ -88,8 +96,10 @@ __global__ __launch_bounds__(kFmaThreads) void prompt_attention_fma_kernel(
   softmax.clear();
   for (int k0 = 0; k0 < num_keys; k0 += kKeys) {
     block_barrier();  // the previous tile has been read
-    load_tile_transposed(keys, tensors.keys + cache + k0 * C, C, num_keys - k0, HS);
-    load_tile(values, tensors.values + cache + k0 * C, C, num_keys - k0, HS);
+    load_tile_transposed(keys, tensors.keys + cache + k0 * C, C, num_keys - k0, HS,
+                         scaling(tensors.key_scales, k0));
+    load_tile(values, tensors.values + cache + k0 * C, C, num_keys - k0, HS,
+              scaling(tensors.value_scales, k0));
     block_barrier();
     // From this row of the tile on, not all queries see a value.
     const int first_hidden = q0 + 1 > k0 ? q0 + 1 - k0 : 0;

@@ -16,23 +16,10 @@
 #include "llmc/ops/attention/attention_layout.h"
 #include "llmc/ops/attention/attention_tiles.h"
 #include "llmc/ops/attention/flash_attention_forward.h"
+#include "llmc/ops/attention/prompt_attention_keys.h"
 #include "llmc/ops/attention/prompt_attention_tile.h"
 
 namespace llmc {
-
-template <class Element, int kHeadTile>
-struct PromptTiling {
-  static constexpr int kThreads = 128;
-  static constexpr int kKeys = 64;
-  using QueryTile = SharedTile<Element, kPromptTileRows, kHeadTile>;
-  using KeyTile = SharedTile<Element, kKeys, kHeadTile>;
-  static constexpr std::size_t kSharedBytes = SharedLayout()
-                                                  .add<Element>(QueryTile::kElements)
-                                                  .template add<Element>(2 * KeyTile::kElements)
-                                                  .template add<Element>(2 * KeyTile::kElements)
-                                                  .bytes();
-  static_assert(kSharedBytes <= kMaxSharedBytes);
-};
 
 // Whether a number in rows first .. of the tile is infinite or NaN. The block's threads share the
 // rows: each one returns what its own part has.
@@ -78,16 +65,14 @@ __device__ __forceinline__ void replace_infinite_values(Accumulator (&sums)[1][N
 }
 
 // Grid (tiles, NH).
-template <class Element, int kHeadTile>
+template <class Element, class KV, int kHeadTile>
 __global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
-    PromptTensors<Element, Element> tensors) {
-  using Tiling = PromptTiling<Element, kHeadTile>;
-  using KeyTile = typename Tiling::KeyTile;
+    PromptTensors<Element, KV> tensors) {
+  using Tiling = PromptTiling<Element, KV, kHeadTile>;
   constexpr int kKeys = Tiling::kKeys;
   SharedMemory shared;
   const typename Tiling::QueryTile queries{shared.take<Element>(Tiling::QueryTile::kElements)};
-  Element* key_stages = shared.take<Element>(2 * KeyTile::kElements);
-  Element* value_stages = shared.take<Element>(2 * KeyTile::kElements);
+  typename Tiling::Stages stages(shared);
 
   wait_for_previous_launch();
   allow_next_launch();
@@ -96,20 +81,15 @@ __global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
   const std::int64_t C = tensors.C;
   const int HS = tensors.HS;
   const int num_keys = work.first_position + work.rows;
-  const std::int64_t head = block_y() * HS;
-  const std::int64_t offset = work.first_row * C + head;
-  const std::int64_t cache = work.slot * tensors.T_max * C + head;
-  const auto keys = [&](int stage) { return KeyTile{key_stages + stage * KeyTile::kElements}; };
-  const auto values = [&](int stage) { return KeyTile{value_stages + stage * KeyTile::kElements}; };
-  const auto load_keys = [&](int k0, int stage) {
-    const std::int64_t first = cache + k0 * C;
-    const int rows = num_keys - k0;
-    load_tile_async<Tiling::kThreads>(keys(stage), tensors.keys + first, C, rows, HS);
-    load_tile_async<Tiling::kThreads>(values(stage), tensors.values + first, C, rows, HS);
-    copy_async_commit();
-  };
+  const std::int64_t offset = work.first_row * C + block_y() * HS;
+  const auto keys = [&](int stage) { return stages.keys(stage); };
+  const auto values = [&](int stage) { return stages.values(stage); };
+  stages.select(tensors, work.slot, num_keys);
   load_tile_async<Tiling::kThreads>(queries, tensors.q + offset, C, work.rows, HS);
-  load_keys(0, 0);
+  copy_async_commit();
+  stages.start_keys(0, 0);
+  stages.start_values(0, 0);
+  stages.finish_values(0);
   copy_async_wait<0>();
   block_barrier();
 
@@ -121,9 +101,10 @@ __global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
   Accumulator o[1][kHeadTile / 8] = {};
   SoftmaxRow softmax[2];
   for (int k0 = 0, stage = 0; k0 < num_keys; k0 += kKeys, stage ^= 1) {
-    copy_async_wait<0>();
+    stages.wait();
     block_barrier();
-    if (k0 + kKeys < num_keys) load_keys(k0 + kKeys, stage ^ 1);
+    const bool has_next = k0 + kKeys < num_keys;
+    if (has_next) stages.start_keys(k0 + kKeys, stage ^ 1);
     // From this row of the tile on, not all queries see a value.
     const int first_query = work.first_position - k0;
     const int first_hidden = first_query + 1 > 0 ? first_query + 1 : 0;
@@ -132,14 +113,21 @@ __global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
       replace_infinite_values<Tiling::kThreads>(o, values(stage), first_query + warp_row,
                                                 first_hidden);
     }
-    if (visibility.none_visible(warp_q0, warp_q0 + 15, k0, k0 + kKeys - 1)) continue;
+    if (visibility.none_visible(warp_q0, warp_q0 + 15, k0, k0 + kKeys - 1)) {
+      if (has_next) stages.start_values(k0 + kKeys, stage ^ 1);
+      if (has_next) stages.finish_values(stage ^ 1);
+      continue;
+    }
     Accumulator s[1][kKeys / 8] = {};
     multiply_by_rows<Element, kHeadTile / 16>(s, q, keys(stage), 0);
+    if (has_next) stages.start_values(k0 + kKeys, stage ^ 1);
+    stages.scale_scores(s[0], stage);
     if (k0 + kKeys - 1 > warp_q0) mask_scores(s, visibility, warp_q0, k0);
     softmax_step(s[0], o[0], softmax, tensors.scale_log2);
     OperandA p[1][kKeys / 16];
     as_operands<Element>(p, s);
     multiply_by_columns<Element>(o, p, values(stage), 0);
+    if (has_next) stages.finish_values(stage ^ 1);
   }
   if (warp_row >= work.rows) return;  // only padding
   for (int r = 0; r < 2; ++r) {
@@ -153,12 +141,12 @@ __global__ __launch_bounds__(128, 2) void prompt_attention_mma_kernel(
              warp_row);
 }
 
-template <class Element>
-void launch_prompt_attention_mma(const PromptTensors<Element, Element>& tensors,
-                                 std::int64_t num_tiles, std::int64_t NH, Stream& stream) {
+template <class Element, class KV>
+void launch_prompt_attention_mma(const PromptTensors<Element, KV>& tensors, std::int64_t num_tiles,
+                                 std::int64_t NH, Stream& stream) {
   dispatch_head_tile(tensors.HS, [&]<int kHeadTile>() {
-    using Tiling = PromptTiling<Element, kHeadTile>;
-    launch_overlapped(prompt_attention_mma_kernel<Element, kHeadTile>, Grid{num_tiles, NH, 1},
+    using Tiling = PromptTiling<Element, KV, kHeadTile>;
+    launch_overlapped(prompt_attention_mma_kernel<Element, KV, kHeadTile>, Grid{num_tiles, NH, 1},
                       Tiling::kThreads, Tiling::kSharedBytes, stream, tensors);
   });
 }

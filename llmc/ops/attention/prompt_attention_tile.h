@@ -5,6 +5,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/cache_rows.h"
 
 namespace llmc {
 
@@ -24,6 +25,8 @@ struct PromptTensors {
   const T* q;
   const KV* keys;
   const KV* values;
+  const float* key_scales;  // (slots, T_max, NH); null unless KV is int8
+  const float* value_scales;
   const PromptTile* tiles;
   std::int64_t T_max, C;
   int HS;

@@ -13,6 +13,7 @@
 
 #include "llmc/ops/checks.h"
 #include "llmc/ops/gemm/row_product_call.h"
+#include "llmc/ops/gemm/row_product_heads.h"
 // row_product_cuda.h or row_product_host.h, chosen in llmc/device/target.h
 #include LLMC_ROW_PRODUCT_HEADER
 
@@ -114,32 +115,74 @@ void row_product_add(Tensor<T, 2> out, In<T, 2> residual, const RowProduct<T>& p
   detail::start_row_product(call, out, stream);
 }
 
+// Memory of row_product_qkv for an INT8 cache. The caller sets the counters to 0 once, and each
+// call leaves them 0.
+struct QkvScratch {
+  Tensor<float, 1> sums;             // qkv_scratch(M, C) floats
+  Tensor<std::int32_t, 1> counters;  // qkv_counters(M, NH)
+};
+inline std::int64_t qkv_scratch(std::int64_t M, std::int64_t C) {
+  return M * 2 * C;
+}
+inline std::int64_t qkv_counters(std::int64_t M, std::int64_t NH) {
+  constexpr std::int64_t kMinTileRows = 8;
+  return ceil_div(M, kMinTileRows) * 2 * NH;
+}
+
 // The product is (M, 3C). Its columns 0 .. C-1 are written to q (M, C); columns C .. 2C-1 of row r
 // to row position[r] of sequence slot[r] in keys (slots, T_max, C), and the rest to the same row of
 // values. No two rows may have the same slot and position. slot (M) without data: row r belongs to
 // sequence r. The caller guarantees that slots and positions exist: they are in device memory.
+//
+// A cache with KV int8 gets the codes of the fp32 sums, with a scale per head, and needs scratch. A
+// head with a number that is not finite has the scale NaN.
 template <class T, class KV>
-void row_product_qkv(Tensor<T, 2> q, Tensor<KV, 3> keys, Tensor<KV, 3> values,
+void row_product_qkv(Tensor<T, 2> q, OutCache<KV> keys, OutCache<KV> values,
                      In<std::int32_t, 1> slot, In<std::int32_t, 1> position,
-                     const RowProduct<T>& product, Stream& stream) {
+                     const RowProduct<T>& product, const QkvScratch& scratch, Stream& stream) {
   const std::int64_t M = q.shape[0], C = q.shape[1];
   require_vector_rows("row product", C);
   auto call = detail::row_product_call<T, KV>(RowEpilogue::qkv, product, M, 3 * C);
-  check_shape("keys", keys, {keys.shape[0], keys.shape[1], C});
-  check_shape("values", values, {keys.shape[0], keys.shape[1], C});
+  const auto [slots, T_max, cache_C] = keys.numbers.shape;
+  const std::int64_t NH = keys.scales.shape[2];
+  check_cache_rows("keys", keys, slots, T_max, C, NH);
+  check_cache_rows("values", values, slots, T_max, C, NH);
+  if (kIsQuantized<KV>) {
+    require(NH > 0 && C % NH == 0 && C / NH % 8 == 0 && C / NH <= kMaxQuantizedHead,
+            "row product: " + std::to_string(C) + " channels in " + std::to_string(NH) +
+                " heads of an INT8 cache",
+            "use a head size that is a multiple of 8, up to 128");
+    require_scratch("row product", scratch.sums, qkv_scratch(M, C));
+    check_shape("counters", scratch.counters, {scratch.counters.shape[0]});
+    require(scratch.counters.shape[0] >= qkv_counters(M, NH),
+            "row product: scratch has " + std::to_string(scratch.counters.shape[0]) +
+                " counters, " + std::to_string(qkv_counters(M, NH)) + " are needed");
+    detail::require_aligned("sums", scratch.sums.data);
+  }
   if (slot.data != nullptr) check_shape("slot", slot, {M});
   check_shape("position", position, {M});
-  require(slot.data != nullptr || M <= keys.shape[0],
-          "row product: " + std::to_string(M) + " rows without slots for a cache of " +
-              std::to_string(keys.shape[0]) + " sequences");
-  detail::require_aligned("keys", keys.data);
-  detail::require_aligned("values", values.data);
-  call.keys = keys.data;
-  call.values = values.data;
-  call.T_max = keys.shape[1];
+  require(slot.data != nullptr || M <= slots, "row product: " + std::to_string(M) +
+                                                  " rows without slots for a cache of " +
+                                                  std::to_string(slots) + " sequences");
+  call.keys = keys.numbers.data;
+  call.values = values.numbers.data;
+  call.T_max = T_max;
   call.slot = slot.data;
   call.position = position.data;
+  call.key_scales = keys.scales.data;
+  call.value_scales = values.scales.data;
+  call.NH = NH;
+  call.head_sums = scratch.sums.data;
+  call.head_counters = scratch.counters.data;
   detail::start_row_product(call, q, stream);
+}
+
+// The same for a cache that is not quantized, which needs no scratch.
+template <class T, class KV>
+void row_product_qkv(Tensor<T, 2> q, OutCache<KV> keys, OutCache<KV> values,
+                     In<std::int32_t, 1> slot, In<std::int32_t, 1> position,
+                     const RowProduct<T>& product, Stream& stream) {
+  row_product_qkv<T, KV>(q, keys, values, slot, position, product, {}, stream);
 }
 
 // out (M, N), fp32, = inp · weightᵀ with weight (N, K): the logits. out may have more columns than

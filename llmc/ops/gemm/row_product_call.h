@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/cache_rows.h"
 #include "llmc/ops/gemm/code_matrix.h"
 #include "llmc/ops/quantize.h"
 
@@ -88,12 +89,20 @@ struct RowProductCall {
   std::int64_t T_max = 0;
   const std::int32_t* slot = nullptr;  // (M); null: row r belongs to slot r
   const std::int32_t* position = nullptr;
+  // Only qkv with KV int8 (row_product_heads.h): scales (slots, T_max, NH), and memory for sums.
+  float* key_scales = nullptr;
+  float* value_scales = nullptr;
+  std::int64_t NH = 0;
+  float* head_sums = nullptr;  // (M, 2C)
+  std::int32_t* head_counters = nullptr;
 
   __host__ __device__ std::int64_t C() const { return N / 3; }
-  // First element of the cache row that row r of the product is written to.
-  __host__ __device__ std::int64_t cache_row(std::int64_t r) const {
-    return ((slot != nullptr ? slot[r] : r) * T_max + position[r]) * C();
+  // The token of the cache, counted through all slots, that row r of the product belongs to.
+  __host__ __device__ std::int64_t cache_token(std::int64_t r) const {
+    return (slot != nullptr ? slot[r] : r) * T_max + position[r];
   }
+  // First element of the cache row that row r of the product is written to.
+  __host__ __device__ std::int64_t cache_row(std::int64_t r) const { return cache_token(r) * C(); }
 };
 
 }  // namespace llmc

@@ -15,6 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/overlap.h"
 #include "llmc/ops/gemm/row_product_generated_tile.h"
+#include "llmc/ops/gemm/row_product_heads.h"
 
 namespace llmc {
 
@@ -183,6 +184,8 @@ __global__ __launch_bounds__(256, 2) void generated_product_kernel(RowProductCal
     ring.start(q + Tile::kRing);
     if ((q + 1) % slabs != 0) continue;
     finish_tile<kLogits>(tile, merged, call, first, count, Ring::column(q / slabs), bias, early);
+    if constexpr (kIsQuantized<KV>)
+      finish_heads(call, block_x(), first, count, Ring::column(q / slabs), kTileColumns);
     tile = {};
   }
 }

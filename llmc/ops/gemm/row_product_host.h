@@ -11,6 +11,7 @@
 #include "llmc/device/host/executor.h"
 #include "llmc/ops/gemm/gemm_host_scratch.h"
 #include "llmc/ops/gemm/row_product_call.h"
+#include "llmc/ops/gemm/row_product_heads.h"
 #include "llmc/ops/gemm/row_product_host_codes.h"
 #include "llmc/ops/gemm/row_product_host_tile.h"
 
@@ -192,6 +193,20 @@ void multiply(const RowProductCall<T, TO, KV>& call) {
   call.M <= kMaxFewRows ? multiply_few_rows(call) : multiply_many_rows(call);
 }
 
+// Writes the codes and scales of all keys and values from their sums.
+template <class T, class TO>
+void quantize_heads(const RowProductCall<T, TO, std::int8_t>& call) {
+  const auto quantize_row = [&](std::int64_t r) {
+    for (std::int64_t head = 0; head < 2 * call.NH; ++head)
+      quantize_head(head_of_row(call, r, head));
+  };
+  if (call.M >= kMaxFewRows) {
+    run_pieces(call.M, quantize_row);
+  } else {
+    for (std::int64_t r = 0; r < call.M; ++r) quantize_row(r);
+  }
+}
+
 // ---- ThreadSanitizer -----------------------------------------------------------------------
 
 // Reports the reads and writes of the pieces, which no context of the executor runs.
@@ -225,6 +240,10 @@ void report_to_tsan(const RowProductCall<T, TO, KV>& call) {
     if (!qkv) continue;
     writes(call.keys + call.cache_row(r), columns);
     writes(call.values + call.cache_row(r), columns);
+    if (!kIsQuantized<KV>) continue;
+    writes(call.head_sums + r * 2 * columns, 2 * columns);
+    writes(call.key_scales + call.cache_token(r) * call.NH, call.NH);
+    writes(call.value_scales + call.cache_token(r) * call.NH, call.NH);
   }
 }
 
@@ -240,6 +259,7 @@ void run_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream) {
     // Scratch memory belongs to the OS thread, which all streams share.
     const host::TsanIgnoreScope bookkeeping;
     host_rows::multiply(call);
+    if constexpr (kIsQuantized<KV>) host_rows::quantize_heads(call);
   });
 }
 

@@ -80,6 +80,8 @@ template <class T, class TO, class KV>
       const std::int64_t C = call.C(), part = (column + j) / C, c = (column + j) % C;
       if (part == 0) {
         store_floats(call.out + r * C + c, s);
+      } else if constexpr (kIsQuantized<KV>) {
+        store_floats(call.head_sums + r * 2 * C + column + j - C, s);
       } else {
         store_floats((part == 1 ? call.keys : call.values) + call.cache_row(r) + c, s);
       }

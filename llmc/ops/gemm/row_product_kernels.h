@@ -19,7 +19,7 @@ void launch_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream) {
       row_kernels::launch_generated<kLogits>(call, stream);
     }
   };
-  if constexpr (std::is_same_v<TO, float>) {
+  if constexpr (std::is_same_v<TO, float> && std::is_same_v<KV, T>) {
     if (call.epilogue == RowEpilogue::logits) return launch_kind.template operator()<true>();
   }
   if constexpr (std::is_same_v<TO, T>) launch_kind.template operator()<false>();

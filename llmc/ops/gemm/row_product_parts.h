@@ -125,16 +125,21 @@ __device__ __forceinline__ Floats<V> column_bias(const RowProductCall<T, TO, KV>
   return load_numbers<V>(call.bias + column);
 }
 
-// Finishes V neighbouring sums s of row r, which include the bias. V divides 8 and `column`.
+// Finishes V neighbouring sums s of row r, which include the bias. V divides 8 and `column`. If KV
+// is int8, a call of finish_heads (row_product_heads.h) must follow.
 template <int V, class T, class TO, class KV>
 __device__ __forceinline__ void finish_sums(const RowProductCall<T, TO, KV>& call, std::int64_t r,
                                             std::int64_t column, Floats<V> s,
                                             const EpilogueInputs<V>& inputs) {
   const std::int64_t C = call.C();
   if (call.epilogue == RowEpilogue::qkv && column >= C) {
-    const bool is_key = column < 2 * C;
-    KV* const cache = (is_key ? call.keys : call.values) + inputs.cache_row;
-    return store_numbers(cache + column - (is_key ? C : 2 * C), s);
+    if constexpr (kIsQuantized<KV>) {
+      return store_numbers(call.head_sums + r * 2 * C + column - C, s);
+    } else {
+      const bool is_key = column < 2 * C;
+      KV* const cache = (is_key ? call.keys : call.values) + inputs.cache_row;
+      return store_numbers(cache + column - (is_key ? C : 2 * C), s);
+    }
   }
   if (call.epilogue == RowEpilogue::gelu) {
     s = s * gelu_gate<T>(s);

@@ -7,6 +7,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/overlap.h"
+#include "llmc/ops/gemm/row_product_heads.h"
 #include "llmc/ops/gemm/row_product_parts.h"
 #include "llmc/ops/gemm/row_product_prompt_tile.h"
 
@@ -152,6 +153,10 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kMinBlocks) void prompt_produ
                      epilogue_inputs<V>(call, row + r, column + c));
     }
   });
+  if constexpr (kIsQuantized<KV>) {
+    block_barrier();  // the block's sums are written
+    finish_heads(call, block_y(), row, stages.valid_rows, static_cast<int>(column), Tile::kColumns);
+  }
 }
 
 namespace row_kernels {
