@@ -3,6 +3,7 @@
 #pragma once
 
 #define XXH_INLINE_ALL  // header-only: no library to link
+#define XXH_VECTOR 0    // XXH_SCALAR: with AVX-512, g++ 12 warns about its own intrinsics
 #include <xxhash.h>
 
 #include <cstddef>

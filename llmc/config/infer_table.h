@@ -47,8 +47,8 @@ inline std::string command_error(const std::vector<std::string>& words) {
     return "the command perplexity needs one FILE, not " + std::to_string(num_arguments);
   }
   if (words[0] == "quantize" && num_arguments != 2) {
-    return "the command quantize needs IN and OUT, not " + std::to_string(num_arguments) +
-           " arguments";
+    return "the command quantize needs two arguments, IN and OUT, not " +
+           std::to_string(num_arguments);
   }
   if (words[0] != "score") return {};
   if (num_arguments == 0) return "the command score needs at least one TASK:FILE";

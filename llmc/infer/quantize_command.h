@@ -46,6 +46,7 @@ class QuantizedTensors {
     source_.add(std::as_bytes(numbers));
     Tensors& tensors = tensors_[spec.id];
     tensors.values.clear();
+    tensors.values.reserve(numbers.size());
     for (const float number : numbers) tensors.values.push_back(from_float<T>(number));
     if (!is_quantized(spec)) return;
     tensors.quantized = QuantizedWeights<T>::quantize(spec, tensors.values);
