@@ -277,7 +277,7 @@ TEST_SUITE("quantized_files") {
                    "exists and is not an empty directory"));
     CHECK(read_file(out / "notes") == "x");
     fs::remove(out / "notes");
-    // What a killed writer left goes; that of another model stays.
+    // The directory of a killed writer is removed; that of another model stays.
     fs::create_directory(folder.path() / "int8.tmp-0123abcd");
     fs::create_directory(folder.path() / "other.tmp-0123abcd");
     quantize_files<float>(model, out);
