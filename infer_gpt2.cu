@@ -14,6 +14,8 @@
 #include "llmc/eval/quality_commands.h"   // perplexity, score
 #include "llmc/infer/generate_command.h"  // generate_texts, interact
 #include "llmc/infer/job.h"               // make_job: model, tokenizer and prompts, all checked
+#include "llmc/infer/quant_mode.h"        // resolve_quant
+#include "llmc/infer/quantize_command.h"  // quantize_model
 #include "llmc/infer/speed_bench.h"       // bench
 
 namespace llmc {
@@ -32,6 +34,7 @@ void dispatch_cache(CacheDtype kv_dtype, const F& f) {
 template <class T>
 void run(const InferConfig& settings) {
   const std::string command = settings.command.empty() ? "" : settings.command.front();
+  if (command == "quantize") return quantize_model<T>(settings);
   dispatch_cache<T>(settings.kv_dtype, [&]<class KV>() {
     if (command == "perplexity") return perplexity<T, KV>(settings);
     if (command == "score") return score<T, KV>(settings);
@@ -53,8 +56,11 @@ int main(int argc, char** argv) {
   try {
     InferConfig settings = resolve(request);
     Notice::set_quiet(settings.quiet);
-    settings.model = find_pretrained("--model", settings.model);
-    if (!settings.base.empty()) settings.base = find_pretrained("--base", settings.base);
+    if (!settings.model.empty()) {
+      settings.model = find_pretrained("--model", settings.model);
+      resolve_quant(request, settings);
+    }
+    if (!settings.base.empty()) settings.base = find_float_model("--base", settings.base);
     select_device(choice_name(settings.device), argv);
     dispatch_dtype(settings.dtype, [&]<class T>() { run<T>(settings); });
     return kExitOk;

@@ -22,7 +22,7 @@
 #include "llmc/config/recorded_settings.h"    // with_recorded: typed flags, then recorded ones
 #include "llmc/config/train_table.h"          // the flags
 #include "llmc/device/select.h"               // select_device: GPU or host
-#include "llmc/model/pretrained.h"            // find_pretrained
+#include "llmc/model/pretrained.h"            // find_float_model
 #include "llmc/train/run/data_source.h"       // TextSource: the data of all other runs
 #include "llmc/train/run/default_batch.h"     // the default batch on a GPU
 #include "llmc/train/run/plan_text.h"         // plan_text: --dry-run
@@ -170,7 +170,7 @@ void run(Request request, World& world) {
   if (resumed) {
     request.model.init_from.reset();  // the checkpoint has weights of its own
   } else if (request.model.init_from) {
-    request.model.init_from = find_pretrained("--init-from", *request.model.init_from);
+    request.model.init_from = find_float_model("--init-from", *request.model.init_from);
   }
   const Request known = resumed ? with_recorded(request, resumed->settings) : request;
   const std::string error =

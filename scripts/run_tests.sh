@@ -212,6 +212,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script suggestions_programs test/test_suggestions_programs.py "$out" ${case_filter:+"$case_filter"}
   script terminal_programs test/test_terminal_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_batch_programs test/test_infer_batch_programs.py "$out" ${case_filter:+"$case_filter"}
+  script quantize_programs test/test_quantize_programs.py "$out" ${case_filter:+"$case_filter"}
   script infer_programs test/test_infer_programs.py "$out" ${case_filter:+"$case_filter"}
   script run_view test/test_run_view.py "$out" ${case_filter:+"$case_filter"}
   script run_history test/test_run_history.py "$out" ${case_filter:+"$case_filter"}

@@ -40,11 +40,11 @@ struct BatchRig {
 
   // The weights are INT8 if `quantized` has a value.
   BatchRig(const Fixture& fixture, const BatchShape& shape, const BatchOptions& options,
-           const std::optional<QuantizedPass>& quantized = {})
+           const std::optional<Int8Pass>& quantized = {})
       : engine(engine_config(fixture.config()),
                {.B = 1, .T = 1, .training = false, .int8_weights = quantized.has_value()}),
         model(engine.runner().model(), engine.context(), shape, engine.memory(),
-              quantized.value_or(QuantizedPass{})),
+              quantized.value_or(Int8Pass{})),
         generator(model, options, engine.memory()) {
     engine.allocate();
     const oracle::Tensors parameters = fixture.parameters();

@@ -123,7 +123,7 @@ struct CodeProblem : Problem<T> {
 
   RowQuantizer quantizer;
   OutputAxis axis;
-  llmc::QuantizedWeight quantized;
+  llmc::WeightCodes quantized;
   std::vector<std::int8_t> codes;
   std::vector<std::int32_t> sums;
   std::vector<float> scales;

@@ -16,14 +16,14 @@ using namespace llmc_test;
 
 namespace {
 
-constexpr QuantizedPass kModes[] = {{.quantizes_rows = false},
+constexpr Int8Pass kModes[] = {{.quantizes_rows = false},
                                     {.quantizes_rows = true},
                                     {.quantizes_rows = true, .zero_points = false}};
 
 // The logits after a prompt.
 template <class T>
 std::vector<float> prompt_logits(const Fixture& fixture, const Ids& prompt,
-                                 const std::optional<QuantizedPass>& mode) {
+                                 const std::optional<Int8Pass>& mode) {
   const auto count = static_cast<std::int64_t>(prompt.size());
   BatchRig<T> rig(fixture, {.slots = 1, .capacity = count, .chunk = count}, {}, mode);
   rig.model.clear();
@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("with INT8, a sequence has the same bits alone and in any bat
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
   const std::int64_t count = tiny_shapes() ? 2 : std::getenv("LLMC_LONG") != nullptr ? 200 : 12;
   const std::vector<SequenceRequest> requests = random_requests(count, V, T_max, 5);
-  for (const QuantizedPass& mode : kModes) {
+  for (const Int8Pass& mode : kModes) {
     CAPTURE(mode.quantizes_rows);
     CAPTURE(mode.zero_points);
     BatchRig<T> single(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, sampled(), mode);

@@ -16,7 +16,7 @@ using namespace llmc_test;
 namespace {
 
 template <class T>
-void check_independence(const std::optional<QuantizedPass>& mode) {
+void check_independence(const std::optional<Int8Pass>& mode) {
   using Rig = BatchRig<T, std::int8_t>;
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE(
 }
 
 TEST_CASE("with INT8 weights, activations and cache, a sequence has the same bits in any batch") {
-  check_independence<bf16>(QuantizedPass{.quantizes_rows = true});
+  check_independence<bf16>(Int8Pass{.quantizes_rows = true});
 }
 
 TEST_CASE("an INT8 cache changes logits by the size of a rounding of codes") {

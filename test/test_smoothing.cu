@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/quantize_model.h"
+#include "llmc/infer/calibrated_scales.h"
 #include "test/batch_rig.h"
 
 using namespace llmc_test;
@@ -29,12 +29,12 @@ struct Model {
 
   // The logits after a prompt. `pass` quantizes activations; without it the model is in floats.
   std::vector<float> logits(const Ids& prompt, const CalibratedScales& scales,
-                            std::optional<QuantizedPass> pass = {}) {
+                            std::optional<Int8Pass> pass = {}) {
     const auto count = static_cast<std::int64_t>(prompt.size());
     Engine<float> engine(config,
                          {.B = 1, .T = 1, .training = false, .int8_weights = pass.has_value()});
     ActivationScales activations;
-    QuantizedPass own = pass.value_or(QuantizedPass{});
+    Int8Pass own = pass.value_or(Int8Pass{});
     own.scales = pass ? &engine.state().quantized()->activations() : &activations;
     BatchModel<float> model(engine.runner().model(), engine.context(),
                             {.slots = 1, .capacity = count, .chunk = count}, engine.memory(), own);
@@ -105,7 +105,7 @@ TEST_CASE("smoothing changes no result of the float model") {
     fold_smoothing(model.weights, static_cast<std::int64_t>(l), choices[l]);
   }
   CalibratedScales scales;
-  scales.gelu_factors = quantize_model_detail::gelu_factors(choices, 4 * model.config.channels);
+  scales.gelu_factors = calibrated_scales_detail::gelu_factors(choices, 4 * model.config.channels);
   CHECK(relative_l2(model.logits(prompt, scales), expected) <= 2e-6);
   // Without the factors of GELU, they differ.
   CHECK(relative_l2(model.logits(prompt, {}), expected) > 1e-2);
@@ -175,7 +175,7 @@ TEST_CASE("smoothing repairs a model with outliers that keep its function") {
   CHECK(relative_l2(plain.logits(prompt, {}), expected) <= 2e-6);
   for (const bool is_static : {false, true}) {
     CAPTURE(is_static);
-    const QuantizedPass pass{.quantizes_rows = true};
+    const Int8Pass pass{.quantizes_rows = true};
     QuantizeOptions options{.activations = {.is_static = is_static}, .smoothing = false};
     Model without(fixture), with(fixture);
     without.plant_outliers(32);

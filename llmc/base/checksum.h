@@ -1,8 +1,9 @@
-// xxHash64 (https://xxhash.com) of a stream of bytes, as manifests record it for each file. It
-// detects damage, not malicious changes.
+// xxHash (https://xxhash.com) of a stream of bytes: xxHash64, as manifests record it for each file,
+// and XXH3 of 128 bits, which identifies content. They detect damage, not malicious changes.
 #pragma once
 
 #define XXH_INLINE_ALL  // header-only: no library to link
+#define XXH_VECTOR 0    // XXH_SCALAR: with AVX-512, g++ 12 warns about its own intrinsics
 #include <xxhash.h>
 
 #include <cstddef>
@@ -40,5 +41,24 @@ inline std::string checksum_text(std::uint64_t value) {
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
   return text;
 }
+
+// XXH3, 128 bits: equal for different contents only by a chance that never occurs.
+class ContentHash {
+ public:
+  ContentHash() { XXH3_128bits_reset(&state_); }
+
+  void add(std::span<const std::byte> bytes) {
+    if (!bytes.empty()) XXH3_128bits_update(&state_, bytes.data(), bytes.size());
+  }
+
+  // 32 lower-case hexadecimal digits, as `xxhsum -H128` prints them, of all bytes added so far.
+  std::string text() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
+    return checksum_text(hash.high64) + checksum_text(hash.low64);
+  }
+
+ private:
+  XXH3_state_t state_;
+};
 
 }  // namespace llmc

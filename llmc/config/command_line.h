@@ -103,10 +103,7 @@ void store_value(const Setting<P>& row, const RowOptions& options, typename P::R
     }
     given_option = option;
   }
-  if (given_option == nullptr) {
-    if (row.required) throw CLI::RequiredError(row.flag);
-    return;
-  }
+  if (given_option == nullptr) return;
   std::vector<std::string> texts = given_option->results();
   if (row.field.type == SettingType::boolean) texts = {given_option->as<bool>() ? "true" : "false"};
   if (std::ranges::find(texts, "") != texts.end() && !row.may_be_empty) {
@@ -117,23 +114,51 @@ void store_value(const Setting<P>& row, const RowOptions& options, typename P::R
   row.field.set_request(request, parse_value(row, texts));
 }
 
+// The row of the program's commands; null if it has none.
+template <class P>
+const Setting<P>* find_command_row(const Settings<P>& table) {
+  const auto row = std::ranges::find_if(
+      table, [](const Setting<P>& candidate) { return !candidate.first_words.empty(); });
+  return row == table.end() ? nullptr : &*row;
+}
+
+// The command that was given; empty if there is none.
+template <class P>
+std::string command_of(const Settings<P>& table, const typename P::Request& request) {
+  const Setting<P>* row = find_command_row(table);
+  const auto value = row == nullptr ? std::nullopt : row->field.get_request(request);
+  if (!value) return {};
+  const auto& words = std::get<std::vector<std::string>>(*value);
+  return words.empty() ? "" : words.front();
+}
+
+template <class P>
+bool has_command(const Setting<P>& row, const std::string& command) {
+  return row.commands.empty() || std::ranges::find(row.commands, command) != row.commands.end();
+}
+
+// Throws if a required flag is missing. Flags that the command does not have are not required.
+template <class P>
+void check_required(const Settings<P>& table, const typename P::Request& request) {
+  const std::string command = command_of(table, request);
+  for (const Setting<P>& row : table) {
+    if (row.required && has_command(row, command) && !is_given(row, request)) {
+      throw CLI::RequiredError(row.flag);
+    }
+  }
+}
+
 // Throws if the command is unknown or if a flag has no effect with it.
 template <class P>
 void check_command(const Settings<P>& table, const typename P::Request& request) {
-  const auto row = std::ranges::find_if(
-      table, [](const Setting<P>& candidate) { return !candidate.first_words.empty(); });
-  if (row == table.end()) return;
-  std::string command;
-  if (const auto value = row->field.get_request(request)) {
-    const auto& words = std::get<std::vector<std::string>>(*value);
-    if (!words.empty()) command = words.front();
-  }
+  const Setting<P>* row = find_command_row(table);
+  if (row == nullptr) return;
+  const std::string command = command_of(table, request);
   if (!command.empty() && !is_command(*row, command)) {
     throw CLI::ValidationError(unknown_command_error(*row, command));
   }
   for (const Setting<P>& other : table) {
-    if (other.commands.empty() || !is_given(other, request)) continue;
-    if (std::ranges::find(other.commands, command) != other.commands.end()) continue;
+    if (has_command(other, command) || !is_given(other, request)) continue;
     std::string names;  // the empty command needs no name
     for (const std::string& name : other.commands) {
       if (!name.empty()) names += (names.empty() ? "" : " or ") + name;
@@ -149,6 +174,7 @@ void check_relations(const Settings<P>& table, const typename P::Request& reques
   const auto has_flag = [&](const std::string& flag) {
     return is_given(*find_setting(table, flag), request);
   };
+  check_required(table, request);
   check_command(table, request);
   for (const Setting<P>& row : table) {
     if (!is_given(row, request)) continue;

@@ -25,23 +25,29 @@ Settings<P> text_rows() {
        .unit = "COMMAND",
        .help = "instead of generating text: bench measures the speed; perplexity FILE measures the "
                "loss on a text or token file; score TASK:FILE... runs evaluation tasks, which are "
-               "those of train_gpt2 --eval",
+               "those of train_gpt2 --eval; quantize IN OUT writes the model IN with the INT8 "
+               "weights of --quant into the new directory OUT",
        .fallback = "generate text",
        .first_words = {{"bench", "bench"},
                        {"perplexity", "perplexity"},
                        {"score", "score"},
+                       {"quantize", "quantize"},
                        {"benchmark", "bench"},
-                       {"evaluate", "score"}}},
+                       {"evaluate", "score"},
+                       {"quantise", "quantize"},
+                       {"convert", "quantize"}}},
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model); },
        .unit = "DIR|FILE",
        .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, its --out "
-               "(the newest valid checkpoint there), or a model file of llm.c (.bin)",
+               "(the newest valid checkpoint there), a directory that quantize wrote, or a model "
+               "file of llm.c (.bin)",
        .synonym = "-m",
        .also_called = {"--checkpoint", "--model-path", "--init-from", "--load",
                        "--model-name-or-path", "--weights"},
        .required = true,
-       .accepts_bare_word = is_model_word},
+       .accepts_bare_word = is_model_word,
+       .commands = {"", "bench", "perplexity", "score"}},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",

@@ -41,15 +41,19 @@ Settings<P> device_rows() {
        .also_called = {"--kv-cache-dtype", "--cache-type-k", "--cache-type-v"}},
       {.flag = "--quant",
        .field = [](auto& s) -> decltype(auto) { return (s.quant); },
-       .help = "INT8: w8 stores weights as INT8, w8a8 also multiplies INT8 activations, with a "
-               "scale per token; w8a8-static has fixed scales from --calibrate and is "
-               "experimental; none computes in --dtype",
-       .fallback = SettingValue("none"),
+       .help =
+           "INT8: w8 stores weights as INT8, w8a8 also multiplies INT8 activations, with a "
+           "scale per token; w8a8-static has fixed scales from --calibrate and is experimental; "
+           "none computes in --dtype. INT8 weights in files have w8 and the mode that they were "
+           "written for",
+       .fallback = {"none, or the mode of a quantized model",
+                    [](const Resolution<P>&) -> SettingValue { return std::string("none"); }},
        .also_called = {"--quantize", "--quantization", "--load-in-8bit", "--int8"}},
       {.flag = "--zero-points",
        .field = [](auto& s) -> decltype(auto) { return (s.zero_points); },
        .help = "zero points of INT8 activations; off: codes are symmetric around 0",
-       .fallback = SettingValue("auto")},
+       .fallback = {"auto, or that of a quantized model",
+                    [](const Resolution<P>&) -> SettingValue { return std::string("auto"); }}},
       {.flag = "--calibrate",
        .field = [](auto& s) -> decltype(auto) { return (s.calibrate); },
        .unit = "FILE",

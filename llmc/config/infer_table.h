@@ -46,6 +46,10 @@ inline std::string command_error(const std::vector<std::string>& words) {
   if (words[0] == "perplexity" && num_arguments != 1) {
     return "the command perplexity needs one FILE, not " + std::to_string(num_arguments);
   }
+  if (words[0] == "quantize" && num_arguments != 2) {
+    return "the command quantize needs two arguments, IN and OUT, not " +
+           std::to_string(num_arguments);
+  }
   if (words[0] != "score") return {};
   if (num_arguments == 0) return "the command score needs at least one TASK:FILE";
   for (std::size_t i = 1; i <= num_arguments; ++i) {
@@ -53,6 +57,16 @@ inline std::string command_error(const std::vector<std::string>& words) {
     if (!error.empty()) return "score: " + error;
   }
   return {};
+}
+
+// Returns the error of flags for the command quantize, or an empty text.
+inline std::string quantize_error(const InferRequest& request) {
+  const auto words = request.command.value_or(std::vector<std::string>{});
+  if (words.empty() || words.front() != "quantize") return {};
+  if (request.quant.value_or(Quant::none) == Quant::none) {
+    return "the command quantize needs --quant w8 or w8a8";
+  }
+  return request.kv_dtype ? "--kv-dtype has no effect with the command quantize" : "";
 }
 
 // Returns the error of a flag that does not fit --interactive, or an empty text.
@@ -99,11 +113,11 @@ inline std::string value_error(const InferRequest& request) {
     return std::string("--kv-dtype ") + choice_name(kv) + " does not agree with --dtype " +
            dtype_name(dtype) + "; leave it out, or use --kv-dtype int8 or --dtype fp32";
   }
-  const bool codes = quantizes_activations(request.quant.value_or(Quant::none));
-  if (request.zero_points && !codes) {
+  // Without --quant, the mode may be that of a quantized model.
+  if (request.zero_points && !quantizes_activations(request.quant.value_or(Quant::w8a8))) {
     return "--zero-points is for INT8 activations; use it with --quant w8a8";
   }
-  if (request.calibrate && !codes) {
+  if (request.calibrate && !quantizes_activations(request.quant.value_or(Quant::none))) {
     return "--calibrate is for INT8 activations; use it with --quant w8a8 or w8a8-static";
   }
   if (request.smoothing && !request.calibrate) {
@@ -125,7 +139,7 @@ inline std::string InferProgram::contradiction(const InferRequest& request) {
   using namespace infer_detail;
   for (const std::string& error :
        {command_error(request.command.value_or(std::vector<std::string>{})),
-        completion_error(request), value_error(request)}) {
+        quantize_error(request), completion_error(request), value_error(request)}) {
     if (!error.empty()) return error;
   }
   return {};

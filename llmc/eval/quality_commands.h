@@ -155,7 +155,7 @@ auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int
     return f.template operator()<T>(engine.runner());
   }
   Engine<T> engine(config, decode_shape(settings));
-  PromptRunner<T, KV> runner(engine, shape, quantized_pass(settings, engine));
+  PromptRunner<T, KV> runner(engine, shape, int8_pass(settings, engine));
   load_engine(engine, settings);
   runner.clear();
   return f.template operator()<float>(runner);

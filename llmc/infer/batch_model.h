@@ -49,7 +49,7 @@ struct BatchShape {
 };
 
 // How a model with INT8 weights computes.
-struct QuantizedPass {
+struct Int8Pass {
   bool quantizes_rows = false;               // w8a8; false: activations are floats
   bool zero_points = true;                   // of the activations
   const ActivationScales* scales = nullptr;  // of the weights; may be null
@@ -70,7 +70,7 @@ class BatchModel {
   // must outlive this object.
   // `pass` matters only if the model has INT8 weights (model/quantized_weights.h).
   BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan,
-             const QuantizedPass& pass = {})
+             const Int8Pass& pass = {})
       : model_(model),
         context_(context),
         shape_(validate(shape, model.config())),
@@ -338,7 +338,7 @@ class BatchModel {
   const Gpt2<T>& model_;
   Context& context_;
   BatchShape shape_;
-  QuantizedPass pass_;
+  Int8Pass pass_;
   KvCache<KV> cache_;
   Tensor<T, 2> x_, q_, attention_;  // (rows, C)
   Tensor<T, 2> hidden_;             // (rows, 4C)

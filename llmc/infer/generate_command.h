@@ -30,7 +30,7 @@ class TextEngine {
              const BatchOptions& options)
       : engine_(config, decode_shape(settings)),
         model_(engine_.runner().model(), engine_.context(), shape, engine_.memory(),
-               quantized_pass(settings, engine_)),
+               int8_pass(settings, engine_)),
         generator_(model_, options, engine_.memory()) {
     load_engine(engine_, settings);
   }

@@ -7,9 +7,9 @@
 #include "llmc/config/infer_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/batch_model.h"
+#include "llmc/infer/calibrated_scales.h"
 #include "llmc/infer/calibration_text.h"
 #include "llmc/infer/prompt.h"
-#include "llmc/infer/quantize_model.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
@@ -20,13 +20,13 @@ inline RunShape decode_shape(const InferConfig& settings) {
   return {.B = 1, .T = 1, .training = false, .int8_weights = settings.quant != Quant::none};
 }
 
-inline QuantizedPass quantized_pass(const InferConfig& settings) {
+inline Int8Pass int8_pass(const InferConfig& settings) {
   return {.quantizes_rows = quantizes_activations(settings.quant),
           .zero_points = settings.zero_points == ZeroPoints::automatic};
 }
 template <class T>
-QuantizedPass quantized_pass(const InferConfig& settings, Engine<T>& engine) {
-  QuantizedPass pass = quantized_pass(settings);
+Int8Pass int8_pass(const InferConfig& settings, Engine<T>& engine) {
+  Int8Pass pass = int8_pass(settings);
   if (const auto* weights = engine.state().quantized()) pass.scales = &weights->activations();
   return pass;
 }

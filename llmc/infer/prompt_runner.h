@@ -22,7 +22,7 @@ class PromptRunner {
  public:
   // Reserves memory in the engine's plan; usable after engine.allocate(). `shape` has the sizes of
   // the batches: B, T and logits_rows.
-  PromptRunner(Engine<T>& engine, const RunShape& shape, const QuantizedPass& pass)
+  PromptRunner(Engine<T>& engine, const RunShape& shape, const Int8Pass& pass)
       : engine_(engine),
         shape_(shape),
         model_(engine.runner().model(), engine.context(),

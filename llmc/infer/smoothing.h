@@ -62,7 +62,7 @@ inline double output_error(const InputStatistics& input, const std::vector<float
     for (std::int64_t n = 0; n < N; ++n) smooth_weight[k * N + n] = weight[k * N + n] * factor;
     for (std::int64_t r = 0; r < rows; ++r) smooth_rows[r * K + k] = input.rows[r * K + k] / factor;
   }
-  const QuantizedWeight codes =
+  const WeightCodes codes =
       quantize_weight(smooth_weight.data(), K, N, OutputAxis::columns, "smoothed weight");
   for (std::int64_t i = 0; i < K * N; ++i)
     smooth_weight[i] = static_cast<float>(codes.codes[i]) * codes.scales[i % N];

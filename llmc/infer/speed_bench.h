@@ -78,7 +78,7 @@ class BatchBench {
         engine_(config, decode_shape(settings)),
         model_(engine_.runner().model(), engine_.context(),
                {.slots = batch, .capacity = config.context, .chunk = settings.chunk},
-               engine_.memory(), quantized_pass(settings, engine_)) {
+               engine_.memory(), int8_pass(settings, engine_)) {
     engine_.memory().reserve("batch", token_, batch);
     engine_.memory().reserve("batch", position_, batch);
     load_engine(engine_, settings);

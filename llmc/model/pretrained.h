@@ -1,5 +1,5 @@
 // Conversion between Gpt2Config and Hugging Face's config, and loading of weights from a
-// transformers directory or an llm.c model file.
+// transformers directory, a directory with INT8 weights or an llm.c model file.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,11 @@
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
+#include "llmc/io/checkpoint/quantized_config.h"
+#include "llmc/io/checkpoint/quantized_files.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/quantized_weights.h"
 
 namespace llmc {
 
@@ -72,6 +75,24 @@ inline std::string find_pretrained(const std::string& flag, const std::string& p
   return newest->string();
 }
 
+// How the weights of a directory are INT8; nothing for float weights and llm.c's model files.
+inline std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path) {
+  if (is_llmc_model_file(path)) return std::nullopt;
+  return read_quantized_format(path);
+}
+
+// Throws that a model is INT8. Errors call it `name`, such as "--base DIR".
+[[noreturn]] inline void refuse_quantized(const std::string& name) {
+  fail(name + " holds INT8 weights of `infer_gpt2 quantize`", "give the float model");
+}
+
+// Like find_pretrained(), for a model that must have float weights.
+inline std::string find_float_model(const std::string& flag, const std::string& path) {
+  const std::string model = find_pretrained(flag, path);
+  if (find_quantized_format(model)) refuse_quantized(flag + " " + model);
+  return model;
+}
+
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from
 // an llm.c model file (.bin).
 inline HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {
@@ -102,8 +123,43 @@ void read_tensor(const File& file, const ParameterSpec& spec, State& state,
   }
 }
 
+// Loads INT8 weights as they are stored into a state that has QuantizedWeights as quantized().
+// Throws if the state has none.
+template <class State>
+void load_quantized_weights(const std::filesystem::path& path, State& state, Stream& stream) {
+  if constexpr (requires { state.quantized()->set_codes({}, {}, stream); }) {
+    auto* const quantized = state.quantized();
+    if (quantized == nullptr) refuse_quantized(path.string());
+    const HuggingFaceWeights weights(path);
+    std::vector<std::string> names, matrices;
+    for (const ParameterSpec& spec : state.table().specs()) {
+      names.push_back(spec.name);
+      if (is_quantized(spec)) matrices.push_back(spec.name);
+    }
+    require_codes(weights, matrices);
+    for (const std::string& name : matrices) names.push_back(scale_name(name));
+    weights.require_exactly(names);
+    WorkProgress progress("loading " + path.string(), state.table().count());
+    std::vector<float> values;
+    for (const ParameterSpec& spec : state.table().specs()) {
+      if (is_quantized(spec)) {
+        const WeightCodes weight =
+            read_quantized_weight(weights, spec.name, spec.shape, output_axis(spec));
+        quantized->set_codes(spec, weight, stream);
+      } else {
+        read_tensor(weights, spec, state, values, stream);
+        state.set_weight(spec, values.data(), stream);
+      }
+      progress.add(spec.size());
+    }
+  } else {
+    refuse_quantized(path.string());
+  }
+}
+
 // Loads the weights at `path` into `state`, which provides table() and set_weight(spec, values,
-// stream), and, with several ranks, what read_tensor needs.
+// stream), and, with several ranks, what read_tensor needs. Weights that are INT8 need a state with
+// INT8 weights.
 template <class State>
 void load_weights(const std::filesystem::path& path, State& state, Stream& stream) {
   const auto load_from = [&](const auto& file) {
@@ -119,7 +175,9 @@ void load_weights(const std::filesystem::path& path, State& state, Stream& strea
     load_from(LlmcModelFile(path));
     return;
   }
+  if (read_quantized_format(path)) return load_quantized_weights(path, state, stream);
   const HuggingFaceWeights weights(path);
+  require_no_codes(weights);
   std::vector<std::string> names;
   for (const ParameterSpec& spec : state.table().specs()) names.push_back(spec.name);
   weights.require_exactly(names);

@@ -79,9 +79,18 @@ class QuantizedWeights final : public ParameterSource {
     set_codes(spec, quantize(spec, rounded), stream);
   }
 
+  // Returns the codes of a parameter that is quantized, from its numbers in T. Throws if one is not
+  // finite.
+  static WeightCodes quantize(const ParameterSpec& spec, const std::vector<T>& rounded) {
+    std::vector<float> values(rounded.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_float(rounded[i]);
+    return quantize_weight(values.data(), spec.shape[0], spec.shape[1], output_axis(spec),
+                           spec.name);
+  }
+
   // Sets the codes (spec.shape) and the scales (one per output) of a quantized parameter. Finished
   // on return.
-  void set_codes(const ParameterSpec& spec, const QuantizedWeight& weight, Stream& stream) {
+  void set_codes(const ParameterSpec& spec, const WeightCodes& weight, Stream& stream) {
     const WeightShape shape = weight_shape(spec);
     const std::int64_t columns = CodeMatrix::padded_columns(shape.N);
     require(std::ssize(weight.codes) == spec.size() && std::ssize(weight.scales) == shape.N,
@@ -137,13 +146,6 @@ class QuantizedWeights final : public ParameterSource {
   };
 
   Tensors& of(const ParameterSpec& spec) { return tensors_[spec.id]; }
-
-  static QuantizedWeight quantize(const ParameterSpec& spec, const std::vector<T>& rounded) {
-    std::vector<float> values(rounded.size());
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_float(rounded[i]);
-    return quantize_weight(values.data(), spec.shape[0], spec.shape[1], output_axis(spec),
-                           spec.name);
-  }
 
   const ParameterTable& table_;
   ActivationScales activations_;

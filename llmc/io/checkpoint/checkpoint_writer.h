@@ -6,13 +6,12 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,26 +22,11 @@
 #include "llmc/base/file.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
+#include "llmc/io/checkpoint/pending_directory.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
 
 namespace llmc {
-
-// Removes the directories that killed saves have left in `root` and returns their names. A save
-// that is still running, in this process or another, holds a lock and is not touched.
-inline std::vector<std::string> remove_unfinished_checkpoints(const std::filesystem::path& root) {
-  std::vector<std::string> removed;
-  for (const std::filesystem::path& path : directories_in(root)) {
-    const std::string name = path.filename().string();
-    if (!is_temporary_name(name)) continue;
-    const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-    if (!error) removed.push_back(name);
-  }
-  return removed;
-}
 
 // Writes one checkpoint, which becomes visible under its name at `commit`. A writer that is
 // destroyed without a commit removes its files.
@@ -55,31 +39,18 @@ class CheckpointWriter {
     require(is_plain_file_name(name) && !is_temporary_name(name),
             "'" + name + "' is not a valid name for a checkpoint");
     make_directory(root);
-    remove_unfinished_checkpoints(root);
-    directory_ = temporary_name(target_);
-    while (::mkdir(directory_.c_str(), 0777) != 0) {
-      if (errno != EEXIST) fail_file("create the directory", directory_, errno);
-      directory_ = temporary_name(target_);
-    }
-    lock_ = FileDescriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // If the file system has no locks, a later save cannot take one either and then removes
-    // nothing.
-    if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
+    remove_unfinished_directories(root);
+    directory_.emplace(target_);
   }
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  ~CheckpointWriter() {
-    tensor_files_.clear();
-    std::error_code ignored;
-    if (!committed_) std::filesystem::remove_all(directory_, ignored);
-  }
 
   // Adds a file of whole tensors. Write all of them to the returned writer, which lives as long as
   // this object; `commit` finishes it. The order is kept, so it should not depend on the run.
   SafetensorsWriter& tensor_file(const std::string& name, std::vector<TensorHeader> tensors) {
     register_file(name);
     tensor_files_.push_back(
-        {std::make_unique<SafetensorsWriter>(directory_ / name, std::move(tensors)), {}});
+        {std::make_unique<SafetensorsWriter>(directory_->path() / name, std::move(tensors)), {}});
     return *tensor_files_.back().writer;
   }
 
@@ -101,7 +72,7 @@ class CheckpointWriter {
 
   void text_file(const std::string& name, std::string_view text) {
     register_file(name);
-    AtomicFile file(directory_ / name);
+    AtomicFile file(directory_->path() / name);
     file.write(text);
     file.commit(false);
     manifest_.files.push_back({name, file.size(), checksum_text(file.checksum()), {}});
@@ -121,8 +92,9 @@ class CheckpointWriter {
     manifest_.step = step;
     manifest_.state = state;
     manifest_.history = history;
-    write_file(directory_ / kManifestName, manifest_text(manifest_));
+    write_file(directory_->path() / kManifestName, manifest_text(manifest_));
     publish();
+    directory_->release();
     committed_ = true;
   }
 
@@ -142,21 +114,21 @@ class CheckpointWriter {
   }
 
   void publish() {
-    if (::rename(directory_.c_str(), target_.c_str()) == 0) {
+    const std::filesystem::path& directory = directory_->path();
+    if (::rename(directory.c_str(), target_.c_str()) == 0) {
       sync_directory(root_);
       return;
     }
     if (errno != ENOTEMPTY && errno != EEXIST) fail_file("name", target_, errno);
     // The name is taken. Swap the two directories atomically, so that the name always exists.
-    std::filesystem::path old = directory_;
-    if (::renameat2(AT_FDCWD, directory_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) !=
-        0) {
+    std::filesystem::path old = directory;
+    if (::renameat2(AT_FDCWD, directory.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0) {
       // Not every file system supports the swap. Between these two renames the old checkpoint can
       // still be found, under a name that is not temporary.
       old = target_;
-      old += ".replaced" + directory_.extension().string().substr(4);
+      old += ".replaced" + directory.extension().string().substr(4);
       if (::rename(target_.c_str(), old.c_str()) != 0) fail_file("rename", target_, errno);
-      if (::rename(directory_.c_str(), target_.c_str()) != 0) fail_file("name", target_, errno);
+      if (::rename(directory.c_str(), target_.c_str()) != 0) fail_file("name", target_, errno);
     }
     sync_directory(root_);
     std::error_code ignored;
@@ -165,8 +137,7 @@ class CheckpointWriter {
 
   std::filesystem::path root_;
   std::filesystem::path target_;
-  std::filesystem::path directory_;  // temporary name
-  FileDescriptor lock_;
+  std::optional<PendingDirectory> directory_;  // destroyed after the writers of its files
   std::set<std::string> names_;
   std::vector<TensorFile> tensor_files_;
   Manifest manifest_;

@@ -237,6 +237,8 @@ class HuggingFaceWeights {
     return names;
   }
 
+  bool contains(const std::string& name) const { return locations_.contains(name); }
+
   // Throws unless the directory has exactly these tensors; the error lists missing and unexpected
   // ones.
   void require_exactly(const std::vector<std::string>& expected) const {
@@ -260,14 +262,21 @@ class HuggingFaceWeights {
   // Loads a tensor, by its name without prefix, as float. Throws if it is missing, has another
   // shape, or has a dtype that cannot be converted.
   void load(const std::string& name, const Shape& shape, float* dst) const {
-    const auto location = locations_.find(name);
-    if (location == locations_.end()) fail(directory_.string() + " has no tensor " + name);
-    const SafetensorsFile& file = files_[location->second.file];
-    file.read_as_float(file.get(location->second.stored_name, shape), dst);
+    file_of(name).read_as_float(get(name, shape), dst);
+  }
+
+  // Returns a tensor as stored. Throws if it is missing or has another shape.
+  const TensorEntry& get(const std::string& name, const Shape& shape) const {
+    return file_of(name).get(location(name).stored_name, shape);
   }
 
   // Returns the stored dtype of a tensor. Throws if the tensor is missing.
   TensorDtype dtype(const std::string& name) const { return entry(name).dtype; }
+
+  // Returns file and tensor for an error: "DIR/model.safetensors: tensor transformer.wte.weight".
+  std::string label(const std::string& name) const {
+    return safetensors_detail::label(file_of(name).path().string(), location(name).stored_name);
+  }
 
  private:
   struct TensorLocation {
@@ -323,10 +332,16 @@ class HuggingFaceWeights {
     }
   }
 
-  const TensorEntry& entry(const std::string& name) const {
+  const TensorLocation& location(const std::string& name) const {
     const auto location = locations_.find(name);
     if (location == locations_.end()) fail(directory_.string() + " has no tensor " + name);
-    return *files_[location->second.file].find(location->second.stored_name);
+    return location->second;
+  }
+  const SafetensorsFile& file_of(const std::string& name) const {
+    return files_[location(name).file];
+  }
+  const TensorEntry& entry(const std::string& name) const {
+    return *file_of(name).find(location(name).stored_name);
   }
 
   void check_head() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,6 +22,16 @@ namespace llmc {
 // tokenizer.json.
 inline constexpr std::string_view kWordSpace = " \t\n\v\f\r";
 inline constexpr std::string_view kWordSpacePattern = R"([ \t\n\x0b\x0c\r]+)";
+
+// The names of all files that may belong to a tokenizer.
+inline constexpr std::array<const char*, 8> kTokenizerFileNames = {"tokenizer.json",
+                                                                   "tokenizer_config.json",
+                                                                   "special_tokens_map.json",
+                                                                   "added_tokens.json",
+                                                                   "vocab.json",
+                                                                   "merges.txt",
+                                                                   "encoder.json",
+                                                                   "vocab.bpe"};
 
 namespace tokenizer_files {
 

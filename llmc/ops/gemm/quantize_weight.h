@@ -18,7 +18,7 @@ namespace llmc {
 enum class OutputAxis { columns, rows };
 
 // A quantized weight in the order of its float tensor.
-struct QuantizedWeight {
+struct WeightCodes {
   std::vector<std::int8_t> codes{};  // (rows, columns)
   std::vector<float> scales{};       // one per output
 };
@@ -53,10 +53,10 @@ void for_column_blocks(std::int64_t N, const F& f) {
 
 // Quantizes a weight (rows, columns) symmetrically per output. Throws if a number is not finite;
 // the error names the weight.
-inline QuantizedWeight quantize_weight(const float* weight, std::int64_t rows, std::int64_t columns,
-                                       OutputAxis axis, const std::string& name) {
+inline WeightCodes quantize_weight(const float* weight, std::int64_t rows, std::int64_t columns,
+                                   OutputAxis axis, const std::string& name) {
   const WeightShape shape(rows, columns, axis);
-  QuantizedWeight result;
+  WeightCodes result;
   result.codes.resize(static_cast<std::size_t>(rows * columns));
   result.scales.resize(static_cast<std::size_t>(shape.N));
   quantize_detail::for_column_blocks(shape.N, [&](std::int64_t first, std::int64_t end) {

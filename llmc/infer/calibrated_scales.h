@@ -26,7 +26,7 @@ struct CalibratedScales {
   std::vector<Quantization> fixed{};  // (4 L); empty if activations are quantized per token
 };
 
-namespace quantize_model_detail {
+namespace calibrated_scales_detail {
 
 inline void print_choices(const std::vector<BlockSmoothing>& choices) {
   for (std::size_t l = 0; l < choices.size(); ++l) {
@@ -57,14 +57,14 @@ inline std::vector<float> gelu_factors(const std::vector<BlockSmoothing>& choice
   return any ? all : std::vector<float>{};
 }
 
-}  // namespace quantize_model_detail
+}  // namespace calibrated_scales_detail
 
 // Smooths `weights` in place and returns the scales. Prints the choices on stderr. Throws as
 // calibrate() does.
 inline CalibratedScales calibrate_scales(const Gpt2Config& config, HostWeights& weights,
                                          std::span<const std::int32_t> text,
                                          const QuantizeOptions& options) {
-  using namespace quantize_model_detail;
+  using namespace calibrated_scales_detail;
   const Calibration calibration = calibrate(config, weights, text);
   std::vector<BlockSmoothing> choices(calibration.size());
   if (options.smoothing) {

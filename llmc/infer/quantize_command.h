@@ -1,0 +1,208 @@
+// `infer_gpt2 quantize IN OUT`: writes a model with INT8 weights. The weights in OUT are those that
+// loading IN with the same --quant and --dtype has in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/file.h"
+#include "llmc/base/notice.h"
+#include "llmc/config/infer_settings.h"
+#include "llmc/device/device.h"
+#include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/checkpoint/pending_directory.h"
+#include "llmc/io/checkpoint/quantized_config.h"
+#include "llmc/io/checkpoint/quantized_files.h"
+#include "llmc/io/checkpoint/safetensors.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/model/parameters.h"
+#include "llmc/model/pretrained.h"
+#include "llmc/model/quantized_weights.h"
+
+namespace llmc {
+
+// The tensors of a model with INT8 weights in host memory. load_weights() fills it with the float
+// tensors of a model.
+template <class T>
+class QuantizedTensors {
+ public:
+  // `table`, of one rank, outlives the tensors.
+  explicit QuantizedTensors(const ParameterTable& table)
+      : table_(table), tensors_(table.specs().size()) {}
+
+  const ParameterTable& table() const { return table_; }
+
+  // Rounds spec.size() numbers to T, and quantizes the result if the parameter is quantized.
+  void set_weight(const ParameterSpec& spec, const float* values, Stream&) {
+    const std::span<const float> numbers(values, static_cast<std::size_t>(spec.size()));
+    source_.add(std::as_bytes(std::span(spec.name)));
+    source_.add(std::as_bytes(numbers));
+    Tensors& tensors = tensors_[spec.id];
+    tensors.values.clear();
+    tensors.values.reserve(numbers.size());
+    for (const float number : numbers) tensors.values.push_back(from_float<T>(number));
+    if (!is_quantized(spec)) return;
+    tensors.quantized = QuantizedWeights<T>::quantize(spec, tensors.values);
+    tensors.values = {};
+  }
+
+  // ContentHash of the names and fp32 values of the float tensors, in the order of the table.
+  std::string source() const { return source_.text(); }
+
+  // Writes a safetensors file: scales, float tensors, codes. In this order all are aligned.
+  void write(const std::filesystem::path& path) const {
+    const std::vector<Item> items = this->items();
+    std::vector<TensorHeader> headers;
+    for (const Item& item : items) headers.push_back(item.header);
+    SafetensorsWriter writer(path, huggingface_tensors(std::move(headers)));
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      writer.write(writer.tensors()[i].name, items[i].bytes);
+    }
+    writer.finish();
+  }
+
+ private:
+  struct Tensors {
+    std::vector<T> values{};  // of a parameter that is not quantized
+    WeightCodes quantized{};
+  };
+  struct Item {
+    TensorHeader header;
+    std::span<const std::byte> bytes;
+  };
+
+  std::vector<Item> items() const {
+    std::vector<Item> scales, floats, codes;
+    for (const ParameterSpec& spec : table_.specs()) {
+      const Tensors& tensors = tensors_[spec.id];
+      if (!is_quantized(spec)) {
+        floats.push_back({{spec.name, tensor_dtype(kDtypeOf<T>), spec.shape},
+                          std::as_bytes(std::span(tensors.values))});
+        continue;
+      }
+      scales.push_back(
+          {{scale_name(spec.name), TensorDtype::f32, scale_shape(spec.shape, output_axis(spec))},
+           std::as_bytes(std::span(tensors.quantized.scales))});
+      codes.push_back({{spec.name, TensorDtype::i8, spec.shape},
+                       std::as_bytes(std::span(tensors.quantized.codes))});
+    }
+    for (const auto* more : {&floats, &codes}) {
+      scales.insert(scales.end(), more->begin(), more->end());
+    }
+    return scales;
+  }
+
+  const ParameterTable& table_;
+  std::vector<Tensors> tensors_;  // by ParameterSpec::id
+  ContentHash source_;
+};
+
+namespace quantize_command_detail {
+
+// The absolute path of a directory that may be created. Throws if it exists and is not an empty
+// directory.
+inline std::filesystem::path new_directory(const std::string& out) {
+  std::error_code error;
+  std::filesystem::path path =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(out), error);
+  if (error) fail_file("examine", out, error.value());
+  if (!path.has_filename()) path = path.parent_path();
+  if (!path_exists(path)) return path;
+  const bool empty = std::filesystem::is_directory(path, error) &&
+                     std::filesystem::is_empty(path, error) && !error;
+  if (!empty) {
+    fail("quantize: " + out + " exists and is not an empty directory",
+         "give a new name; quantize overwrites nothing");
+  }
+  return path;
+}
+
+// config.json of the float model at `model`.
+inline std::string float_config_text(const std::string& model, const HuggingFaceConfig& config) {
+  if (is_llmc_model_file(model)) return huggingface_config_text(config, TensorDtype::f32);
+  return read_file(std::filesystem::path(model) / kConfigName);
+}
+
+// Copies the files of the tokenizer, and the defaults of generation.
+inline void copy_text_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::vector<const char*> names(kTokenizerFileNames.begin(), kTokenizerFileNames.end());
+  names.push_back(kGenerationConfigName);
+  std::error_code ignored;
+  for (const char* name : names) {
+    if (std::filesystem::is_regular_file(from / name, ignored)) {
+      write_file(to / name, read_file(from / name));
+    }
+  }
+}
+
+inline std::string card_text(const std::string& name, const std::string& source,
+                             const QuantizedFormat& format) {
+  using namespace model_card_detail;
+  const std::string activations =
+      !format.quantizes_activations ? "not quantized"
+      : format.zero_points ? "8 bits, a scale and a zero point per token, computed while it runs"
+                           : "8 bits, symmetric, a scale per token, computed while it runs";
+  const std::string flags = std::string(" --quant ") + format.mode() +
+                            (format.zero_points ? "" : " --zero-points off") + " --dtype " +
+                            format.dtype;
+  return "---\npipeline_tag: text-generation\ntags:\n- gpt2\n- text-generation\n- int8\n---\n\n# " +
+         printable(name) +
+         "\n\nA GPT-2 language model with INT8 weights, made without further training from the "
+         "float\nmodel " +
+         code(source) + " by\n\n    ./infer_gpt2 quantize IN OUT" + flags + "\n\n" +
+         table({{"mode", code(format.mode())},
+                {"weights of linear layers", "8 bits, symmetric, a scale per output"},
+                {"token embeddings", "8 bits, symmetric, a scale per token"},
+                {"other tensors", code(format.dtype)},
+                {"activations", activations},
+                {"XXH3-128 of the float tensors", code(format.source)}}) +
+         "`NAME.weight` times `NAME.weight_scale` is a float weight in the layout of "
+         "GPT2LMHeadModel.\nThe licence and the description of the float model apply; they are "
+         "not repeated here.\n\n## Use\n\n    ./infer_gpt2 --model " +
+         printable(name) + " --prompt \"...\" --tokens 40\n";
+}
+
+}  // namespace quantize_command_detail
+
+// Writes the model command[1] with the INT8 weights of --quant into the new directory command[2],
+// which appears when it is complete.
+template <class T>
+void quantize_model(const InferConfig& settings) {
+  using namespace quantize_command_detail;
+  const std::string model = find_float_model("quantize", settings.command.at(1));
+  const std::filesystem::path out = new_directory(settings.command.at(2));
+  const HuggingFaceConfig config = read_pretrained_config(model);
+  const ParameterTable table(from_huggingface(config, model));
+  QuantizedTensors<T> tensors(table);
+  Stream stream;
+  load_weights(model, tensors, stream);
+  const QuantizedFormat format = {.quantizes_activations = settings.quant == Quant::w8a8,
+                                  .zero_points = settings.zero_points == ZeroPoints::automatic,
+                                  .dtype = dtype_name(settings.dtype),
+                                  .source = tensors.source()};
+
+  make_directory(out.parent_path());
+  remove_unfinished_directories(out.parent_path(), out.filename().string() + ".");
+  PendingDirectory pending(out);
+  const std::filesystem::path& folder = pending.path();
+  if (!is_llmc_model_file(model)) copy_text_files(model, folder);
+  write_file(folder / kConfigName, quantized_config_text(float_config_text(model, config), format));
+  write_file(folder / kModelCardName, card_text(out.filename().string(), model, format));
+  tensors.write(folder / kWeightsName);
+  // Replaces only an empty directory.
+  if (::rename(folder.c_str(), out.c_str()) != 0) fail_file("name", out, errno);
+  pending.release();
+  sync_directory(out.parent_path());
+  Notice::print(
+      "quantized: " + out.string() + ", " + format.mode() + ", " +
+      byte_text(static_cast<std::int64_t>(std::filesystem::file_size(out / kWeightsName))));
+}
+
+}  // namespace llmc
