@@ -94,11 +94,11 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
 }
 
 // Runs a prompt and one more token.
-template <class T>
+template <class T, class KV = T>
 void generate(const Gpt2Config& config, Printer& printer) {
   const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9};
   Engine<T> engine(config, shape.run_shape());
-  Decoder<T> decoder(engine.runner(), shape, engine.memory());
+  Decoder<T, KV> decoder(engine.runner(), shape, engine.memory());
   engine.stream().observe(&printer);
   engine.allocate();
   decoder.prefill(some_tokens(8, config.vocabulary));
@@ -152,10 +152,12 @@ void run_all(Printer& printer) {
     train<T>(width(C, 64), Attention::flash, printer);
     generate<T>(width(C, 64), printer);
   }
+  generate<T, std::int8_t>(width(768, 64), printer);
   train<T>(width(768, 64), Attention::standard, printer);
   for (const std::int64_t HS : {32, 128}) {
     train<T>(width(768, HS), Attention::flash, printer);
     generate<T>(width(768, HS), printer);
+    generate<T, std::int8_t>(width(768, HS), printer);
   }
 }
 

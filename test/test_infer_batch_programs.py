@@ -156,6 +156,24 @@ def test_json_lines_set_their_own_options_and_report_their_errors(program):
     expect([o.get("tokens") for o in objects] == [3, None, 3] and "empty" in objects[1]["error"], objects)
 
 
+def test_an_int8_cache_gives_the_same_texts_in_every_batch(program):
+    folder = model(program)
+    (program.folder / "four.txt").write_text("the king\na\nRomeo and\nx\n" * 2)
+    common = ["-m", folder, "-n", 10, "--ignore-eos", "--prompts", "four.txt", "--seed", 3]
+    for dtype in ("fp32", "bf16"):
+        int8 = [*common, "--dtype", dtype, "--kv-dtype", "int8"]
+        texts = lines_of(program, *int8, "--batch", 1)
+        expect(lines_of(program, *int8, "--batch", 4, "--chunk", 3) == texts, f"{dtype}: batch 4")
+        floats = lines_of(program, *common, "--dtype", dtype)
+        expect([t["prompt"] for t in floats] == [t["prompt"] for t in texts], "prompts")
+        expect([t["logprobs"] for t in floats] != [t["logprobs"] for t in texts], f"{dtype}: no effect")
+    done = subprocess.run([str(program.binary), "bench", "-m", str(folder), "--batches", "1", "--positions", "3",
+                           "--prompt-tokens", "4", "--gen-tokens", "4", "--repetitions", "1", "--kv-dtype", "int8"],
+                          cwd=program.folder, capture_output=True, timeout=300)
+    expect(done.returncode == 0, done.stderr[-500:])
+    expect(json.loads(done.stdout.decode().splitlines()[-1])["kv_dtype"] == "int8", "kv_dtype of bench")
+
+
 def test_a_stop_string_ends_the_text_before_it(program):
     folder = model(program, context=120)
     common = ["-m", folder, "-p", "a", "-n", 100, "--ignore-eos", "--seed", 4]

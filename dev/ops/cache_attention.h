@@ -1,4 +1,5 @@
-// Attention over a key-value cache in inference: of prompts, and of one new token per sequence.
+// Attention over a key-value cache in inference: of prompts, and of one new token per sequence. The
+// cache has the dtype of the model, or is INT8.
 #pragma once
 
 #include <cmath>
@@ -58,8 +59,9 @@ inline std::vector<llmc::PromptTile> tiles_of(const Shape& s) {
   return tiles;
 }
 
-// Derived as in harness/attention_case.h. On tensor cores, prompts round the probabilities too.
-template <class T>
+// Derived as in harness/attention_case.h. On tensor cores, prompts round the probabilities too, and
+// the values of an INT8 cache.
+template <class T, class KV>
 double attention_tolerance(Shape s) {
   const double fp32 =
       static_cast<double>(s.sharpness) *
@@ -67,21 +69,69 @@ double attention_tolerance(Shape s) {
       kRounding<float>;
   if (sizeof(T) == 4) return fp32;
   const double exponential = 0x1p-22;  // from the GPU's approximate exponential
-  const double probabilities = s.queries > 0 ? 0.5 * kRounding<T> : 0;
-  return 2 * (0.72 * kRounding<T> / std::sqrt(3.0) + probabilities) + fp32 + exponential;
+  const double inputs = s.queries > 0 ? (llmc::kIsQuantized<KV> ? 1 : 0.5) * kRounding<T> : 0;
+  return 2 * (0.72 * kRounding<T> / std::sqrt(3.0) + inputs) + fp32 + exponential;
 }
 
-// The attention of one query in head h (HS): `q` (HS) over keys and values (B, T, C).
+// Overwrites the undefined rows of a cache (B, T, width) with NaN, which shows if one is used.
 template <class T>
-oracle::Vec attention_row(const Shape& s, const oracle::Vec& q, const DeviceArray<T>& keys,
-                          const DeviceArray<T>& values, Query query, std::int64_t h) {
+void undefine_rows(Shape s, const DeviceArray<T>& cache, std::int64_t width, llmc::Stream& stream) {
+  const std::vector<T> nan(static_cast<std::size_t>(s.T * width), llmc::from_float<T>(NAN));
+  for (int i = 0; i < cache.sets(); ++i) {
+    for (std::int64_t b = 0; b < s.B; ++b) {
+      const std::int64_t defined = s.length(b) * width;
+      llmc::copy_to_device(cache.at(i) + b * s.T * width + defined, nan.data(),
+                           s.T * width - defined, stream);
+    }
+  }
+  stream.synchronize();
+}
+
+// Keys or values (B, T, C) of a case, and the scales (B, T, NH) of an INT8 cache.
+template <class KV>
+class CacheArrays {
+ public:
+  CacheArrays(OpCase& c, const Shape& s, std::uint32_t seed, llmc::Stream& stream) : s_(s) {
+    constexpr bool kCodes = llmc::kIsQuantized<KV>;
+    numbers_ = &c.input<KV>(s.B * s.T * s.C(), kCodes ? indices(seed, 256) : normal(seed));
+    if constexpr (kCodes) {
+      constexpr float kScale = 0.0136f;  // numbers of about 1
+      scales_ = &c.input<float>(s.B * s.T * s.NH, positive(seed + 10, kScale));
+      undefine_rows(s, *scales_, s.NH, stream);
+    } else {
+      undefine_rows(s, *numbers_, s.C(), stream);
+    }
+  }
+  llmc::CacheRows<const KV> at(int set) const {
+    const KV* const numbers = numbers_->at(set);
+    const float* const scales = scales_ != nullptr ? scales_->at(set) : nullptr;
+    return {make_tensor(numbers, s_.B, s_.T, s_.C()), make_tensor(scales, s_.B, s_.T, s_.NH)};
+  }
+  // The numbers of head h at token t of sequence b.
+  oracle::Vec head(std::int64_t b, std::int64_t t, std::int64_t h) const {
+    const std::int64_t place = (b * s_.T + t) * s_.NH + h;
+    oracle::Vec x = numbers_->values(place * s_.HS, s_.HS);
+    if (scales_ == nullptr) return x;
+    for (double& number : x) number *= scales_->values(place, 1)[0];
+    return x;
+  }
+
+ private:
+  Shape s_;
+  DeviceArray<KV>* numbers_;
+  DeviceArray<float>* scales_ = nullptr;
+};
+
+// The attention of one query in head h (HS): `q` (HS) over keys and values.
+template <class KV>
+oracle::Vec attention_row(const Shape& s, const oracle::Vec& q, const CacheArrays<KV>& keys,
+                          const CacheArrays<KV>& values, Query query, std::int64_t h) {
   const std::int64_t count = query.position + 1;
   const oracle::PackedQkv at{count, 1, s.HS};
   oracle::Vec packed(count * 3 * s.HS);
   std::copy(q.begin(), q.end(), packed.begin() + at.q(0, count - 1, 0));
   for (std::int64_t t = 0; t < count; ++t) {
-    const std::int64_t offset = (query.b * s.T + t) * s.C() + h * s.HS;
-    const oracle::Vec k = keys.values(offset, s.HS), v = values.values(offset, s.HS);
+    const oracle::Vec k = keys.head(query.b, t, h), v = values.head(query.b, t, h);
     std::copy(k.begin(), k.end(), packed.begin() + at.k(0, t, 0));
     std::copy(v.begin(), v.end(), packed.begin() + at.v(0, t, 0));
   }
@@ -91,20 +141,6 @@ oracle::Vec attention_row(const Shape& s, const oracle::Vec& q, const DeviceArra
     for (std::int64_t d = 0; d < s.HS; ++d) out[d] += p[t] * packed[at.v(0, t, 0) + d];
   }
   return out;
-}
-
-// Overwrites the undefined rows of a cache (B, T, C) with NaN, which shows if one is used.
-template <class T>
-void undefine_rows(Shape s, const DeviceArray<T>& cache, llmc::Stream& stream) {
-  const std::vector<T> nan(static_cast<std::size_t>(s.T * s.C()), llmc::from_float<T>(NAN));
-  for (int i = 0; i < cache.sets(); ++i) {
-    for (std::int64_t b = 0; b < s.B; ++b) {
-      const std::int64_t defined = s.length(b) * s.C();
-      llmc::copy_to_device(cache.at(i) + b * s.T * s.C() + defined, nan.data(),
-                           s.T * s.C() - defined, stream);
-    }
-  }
-  stream.synchronize();
 }
 
 // Launches the op of a shape on one set of arrays. Holds what the op needs in addition.
@@ -129,17 +165,18 @@ class Launcher {
     stream.synchronize();
   }
 
-  void run(T* out, const T* q, const T* k, const T* v, std::int64_t rows) {
+  template <class KV>
+  void run(T* out, const T* q, const llmc::CacheRows<const KV>& keys,
+           const llmc::CacheRows<const KV>& values, std::int64_t rows) {
     const std::int64_t C = s_.C();
     const auto y = make_tensor(out, rows, C);
     const auto x = make_tensor(q, rows, C);
-    const auto keys = make_tensor(k, s_.B, s_.T, C), values = make_tensor(v, s_.B, s_.T, C);
     if (s_.queries > 0) {
-      llmc::prompt_attention<T, T>(y, x, keys, values,
-                                   {tiles_.data(), {static_cast<std::int64_t>(tiles_.size())}},
-                                   s_.NH, stream_);
+      llmc::prompt_attention<T, KV>(y, x, keys, values,
+                                    {tiles_.data(), {static_cast<std::int64_t>(tiles_.size())}},
+                                    s_.NH, stream_);
     } else {
-      llmc::decode_attention<T, T>(
+      llmc::decode_attention<T, KV>(
           y, x, keys, values, {position_.data(), {s_.B}},
           make_tensor(scratch_.data(), static_cast<std::int64_t>(scratch_.size())),
           make_tensor(counters_.data(), s_.B * s_.NH), s_.NH, stream_);
@@ -155,30 +192,32 @@ class Launcher {
   Buffer<std::int32_t> counters_;
 };
 
-template <class T>
+template <class T, class KV>
 void attention(OpRunner& runner, Shape s) {
-  const std::int64_t C = s.C(), cache = s.B * s.T * C;
+  const std::int64_t C = s.C();
   const std::vector<Query> queries = queries_of(s);
   const std::int64_t rows = std::ssize(queries);
   double tokens = 0, pairs = 0;
   for (std::int64_t b = 0; b < s.B; ++b) tokens += static_cast<double>(s.length(b));
   for (const Query& query : queries) pairs += static_cast<double>(query.position + 1);
-  OpCase c(runner, {.op = s.queries > 0 ? "prompt_attention" : "decode_attention",
+  constexpr bool kCodes = llmc::kIsQuantized<KV>;
+  const std::string name = s.queries > 0 ? "prompt_attention" : "decode_attention";
+  const double token_bytes = sizeof(KV) * static_cast<double>(C) +
+                             (kCodes ? sizeof(float) * static_cast<double>(s.NH) : 0);
+  OpCase c(runner, {.op = name + (kCodes ? "_int8" : ""),
                     .shape = s.text(),
                     .dtype = kDtypeOf<T>,
-                    .bytes = sizeof(T) * 2.0 * (tokens + static_cast<double>(rows)) *
-                             static_cast<double>(C),  // k, v; q, out
+                    .bytes = 2 * tokens * token_bytes +                        // k, v
+                             sizeof(T) * 2.0 * static_cast<double>(rows * C),  // q, out
                     .flops = 4.0 * pairs * static_cast<double>(C)});
   if (!c.is_selected()) return;
   auto& q = c.input<T>(rows * C, normal(1, s.sharpness));
-  auto& keys = c.input<T>(cache, normal(2));
-  auto& values = c.input<T>(cache, normal(3));
+  const CacheArrays<KV> keys(c, s, 2, runner.stream()), values(c, s, 3, runner.stream());
   auto& out = c.output<T>(rows * C);
-  undefine_rows(s, keys, runner.stream());
-  undefine_rows(s, values, runner.stream());
   Launcher<T> launcher(s, runner.stream());
-  c.variant("used",
-            [&](int i) { launcher.run(out.at(i), q.at(i), keys.at(i), values.at(i), rows); });
+  c.variant("used", [&](int i) {
+    launcher.template run<KV>(out.at(i), q.at(i), keys.at(i), values.at(i), rows);
+  });
   const auto heads = sample(rows * s.NH, 16);
   oracle::Vec expected;
   for (const std::int64_t head : heads) {
@@ -187,7 +226,8 @@ void attention(OpRunner& runner, Shape s) {
     expected.insert(expected.end(), row.begin(), row.end());
   }
   c.finish([&] {
-    return std::vector{compare("out", out.rows(heads, s.HS), expected, attention_tolerance<T>(s))};
+    return std::vector{
+        compare("out", out.rows(heads, s.HS), expected, attention_tolerance<T, KV>(s))};
   });
 }
 
@@ -212,7 +252,10 @@ inline void cases(OpRunner& runner) {
     }
   }
   for (const Shape s : runner.select(shapes)) {
-    for_each_dtype(runner, s.fp16, [&]<class T>() { attention<T>(runner, s); });
+    for_each_dtype(runner, s.fp16, [&]<class T>() {
+      attention<T, T>(runner, s);
+      attention<T, std::int8_t>(runner, s);
+    });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "llmc/base/error.h"
 #include "llmc/device/target.h"
@@ -49,8 +50,10 @@ __host__ __device__ __forceinline__ float to_float(bf16 x) {
   return float_from_bits(std::uint32_t{x.bits} << 16);
 }
 
-// A code (ops/quantize.h) as an integer.
-__host__ __device__ __forceinline__ float to_float(std::int8_t code) {
+// A code (ops/quantize.h) as an integer. A template, so that other integers convert to float.
+template <class Code>
+requires(std::is_same_v<Code, std::int8_t>) __host__ __device__ __forceinline__
+    float to_float(Code code) {
   return static_cast<float>(code);
 }
 
