@@ -251,6 +251,8 @@ TEST_SUITE("infer_settings") {
     CHECK(error({"bench", "x"}) == "the command bench has no argument: unexpected argument 'x'");
     CHECK(error({"perplexity"}) == "the command perplexity needs one FILE, not 0");
     CHECK(error({"perplexity", "a", "b"}) == "the command perplexity needs one FILE, not 2");
+    CHECK(error({"quantize", "a", "--quant", "w8"}) ==
+          "--model has no effect with the command quantize");
     CHECK(error({"score"}) == "the command score needs at least one TASK:FILE");
     CHECK(error({"score", "lambada:a", "chess:b"}) == "score: 'chess:b' is not TASK:FILE");
     const TemporaryDirectory folder;
@@ -258,11 +260,12 @@ TEST_SUITE("infer_settings") {
     CHECK(config({"--config", folder.file("a.toml")}).stride == 2);
     write_file(folder.file("a.toml"), "command = \"play\"\n");
     CHECK(error({"--config", folder.file("a.toml")}) ==
-          "there is no command 'play'; the commands are bench, perplexity, score");
+          "there is no command 'play'; the commands are bench, perplexity, score, quantize");
   }
 
   TEST_CASE("a mistyped command gets the nearest one, and any other word its flag") {
-    const std::string commands = "; the commands are bench, perplexity, score; did you mean ";
+    const std::string commands =
+        "; the commands are bench, perplexity, score, quantize; did you mean ";
     CHECK(error({"benhc"}) == "there is no command 'benhc'" + commands + "bench?");
     CHECK(error({"perplexty", "a.txt"}) ==
           "there is no command 'perplexty'" + commands + "perplexity?");

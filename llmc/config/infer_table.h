@@ -63,7 +63,8 @@ inline std::string command_error(const std::vector<std::string>& words) {
 inline std::string quantize_error(const InferRequest& request) {
   const auto words = request.command.value_or(std::vector<std::string>{});
   if (words.empty() || words.front() != "quantize") return {};
-  if (request.quant.value_or(Quant::none) == Quant::none) {
+  const Quant quant = request.quant.value_or(Quant::none);
+  if (quant != Quant::w8 && quant != Quant::w8a8) {
     return "the command quantize needs --quant w8 or w8a8";
   }
   return request.kv_dtype ? "--kv-dtype has no effect with the command quantize" : "";
