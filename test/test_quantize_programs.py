@@ -44,6 +44,30 @@ def test_a_quantized_model_writes_the_text_of_quantizing_at_load(program):
     expect(none["logprobs"] != as_w8["logprobs"], "INT8 weights change nothing, so this test detects nothing")
 
 
+def test_a_calibrated_model_writes_the_text_of_calibrating_at_load(program):
+    folder = model(program, layers=2, heads=2, channels=64)
+    (program.folder / "calibration.txt").write_text(TEXT)
+    for mode in ("w8a8", "w8a8-static"):
+        flags = ["--quant", mode, "--calibrate", "calibration.txt"]
+        done = program.run("quantize", folder, mode, *flags)
+        expect(done.stderr.count("smoothing: h.") == 2, f"the choices are not printed: {done.stderr}")
+        at_load = generate(program, "-m", folder, *flags, *TEXT_FLAGS)
+        expect(generate(program, "-m", mode, *TEXT_FLAGS) == at_load, f"{mode}: another text")
+        plain = generate(program, "-m", folder, *flags, "--smoothing", "off", *TEXT_FLAGS)
+        expect(plain["logprobs"] != at_load["logprobs"], "smoothing changes nothing, so this test detects nothing")
+        config = json.loads((program.folder / mode / "config.json").read_text())["quantization_config"]
+        inputs = config["config_groups"]["group_0"]["input_activations"]
+        expect(inputs["dynamic"] == (mode == "w8a8") and inputs["strategy"] == ("token" if mode == "w8a8" else "tensor"),
+               str(inputs))
+        expect(len(config["llmc"]["calibration_xxh3_128"]) == 32, str(config))
+    program.fails("-m", "w8a8-static", "--quant", "w8a8", "-p", "x", phrases=["w8a8-static and w8"])
+    program.fails("-m", "w8a8", "--quant", "w8a8-static", "-p", "x", phrases=["w8a8 and w8"])
+    program.fails("-m", "w8a8", "--quant", "w8a8", "--calibrate", "calibration.txt", "-p", "x",
+                  phrases=["needs a float model"])
+    program.fails("-m", folder, "--quant", "w8a8-static", "-p", "x", phrases=["has no scales of activations"])
+    generate(program, "-m", "w8a8-static", "--quant", "w8", *TEXT_FLAGS)
+
+
 def test_every_source_of_a_model_can_be_quantized(program):
     trainer = Program(program.binary.parent / "train_gpt2", program.folder)
     (program.folder / "text.txt").write_text(TEXT)
@@ -68,7 +92,8 @@ def test_every_source_of_a_model_can_be_quantized(program):
 def test_flags_that_do_not_fit_the_command_are_usage_errors(program):
     folder = model(program)
     for arguments, phrase in (
-            ((folder, "out"), "--quant w8 or w8a8"), ((folder, "out", "--quant", "none"), "--quant w8 or w8a8"),
+            ((folder, "out"), "needs --quant w8, w8a8"), ((folder, "out", "--quant", "none"), "needs --quant w8, w8a8"),
+            ((folder, "out", "--quant", "w8a8-static"), "needs a calibration text"),
             ((folder, "--quant", "w8"), "IN and OUT"), ((folder, "out", "x", "--quant", "w8"), "IN and OUT"),
             ((folder, "out", "--quant", "w8", "-m", folder), "--model has no effect"),
             ((folder, "out", "--quant", "w8", "-p", "x"), "--prompt has no effect"),

@@ -64,8 +64,9 @@ inline std::string quantize_error(const InferRequest& request) {
   const auto words = request.command.value_or(std::vector<std::string>{});
   if (words.empty() || words.front() != "quantize") return {};
   const Quant quant = request.quant.value_or(Quant::none);
-  if (quant != Quant::w8 && quant != Quant::w8a8) {
-    return "the command quantize needs --quant w8 or w8a8";
+  if (quant == Quant::none) return "the command quantize needs --quant w8, w8a8 or w8a8-static";
+  if (quant == Quant::w8a8_static && !request.calibrate) {
+    return "--quant w8a8-static needs a calibration text; give one with --calibrate";
   }
   return request.kv_dtype ? "--kv-dtype has no effect with the command quantize" : "";
 }

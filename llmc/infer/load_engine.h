@@ -57,26 +57,40 @@ void load_engine(Engine<T>& engine, const std::string& path) {
   load_weights(path, engine.state(), engine.stream());
 }
 
+// The tokens of --calibrate for the model at `model`.
+inline std::vector<std::int32_t> read_calibration_text(const InferConfig& settings,
+                                                       const std::string& model) {
+  InferConfig own = settings;
+  own.model = model;
+  return calibration_tokens(settings.calibrate, *read_model_files(own).tokenizer);
+}
+
+inline QuantizeOptions quantize_options(const InferConfig& settings) {
+  return {.activations = {.zero_points = settings.zero_points == ZeroPoints::automatic,
+                          .is_static = settings.quant == Quant::w8a8_static},
+          .smoothing = settings.smoothing == Smoothing::automatic};
+}
+
 // The same for --model in the mode of --quant, smoothed and with fixed scales if there is a
 // calibration text.
 template <class T>
 void load_engine(Engine<T>& engine, const InferConfig& settings) {
-  const bool is_static = settings.quant == Quant::w8a8_static;
   if (settings.calibrate.empty()) {
-    require(!is_static, "--quant w8a8-static has no scales without --calibrate FILE");
-    return load_engine(engine, settings.model);
+    load_engine(engine, settings.model);
+    if (settings.quant != Quant::w8a8_static) return;
+    if (engine.state().quantized()->activations().fixed.empty()) {
+      fail("--quant w8a8-static: " + settings.model + " has no scales of activations",
+           "give a calibration text with --calibrate");
+    }
+    return;
   }
-  const ModelFiles files = read_model_files(settings);
-  const std::vector<std::int32_t> text = calibration_tokens(settings.calibrate, *files.tokenizer);
   describe_model(engine.config(), kDtypeOf<T>, engine.memory());
   engine.allocate();
   HostWeights weights(engine.table());
   load_weights(settings.model, weights, engine.stream());
-  const CalibratedScales scales = calibrate_scales(
-      engine.config(), weights, text,
-      {.activations = {.zero_points = settings.zero_points == ZeroPoints::automatic,
-                       .is_static = is_static},
-       .smoothing = settings.smoothing == Smoothing::automatic});
+  const CalibratedScales scales =
+      calibrate_scales(engine.config(), weights, read_calibration_text(settings, settings.model),
+                       quantize_options(settings));
   weights.copy_to(engine.state(), engine.stream());
   set_scales(*engine.state().quantized(), scales, engine.stream());
 }

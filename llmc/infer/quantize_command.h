@@ -16,6 +16,7 @@
 #include "llmc/base/notice.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/device/device.h"
+#include "llmc/infer/load_engine.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/checkpoint/pending_directory.h"
 #include "llmc/io/checkpoint/quantized_config.h"
@@ -42,8 +43,6 @@ class QuantizedTensors {
   // Rounds spec.size() numbers to T, and quantizes the result if the parameter is quantized.
   void set_weight(const ParameterSpec& spec, const float* values, Stream&) {
     const std::span<const float> numbers(values, static_cast<std::size_t>(spec.size()));
-    source_.add(std::as_bytes(std::span(spec.name)));
-    source_.add(std::as_bytes(numbers));
     Tensors& tensors = tensors_[spec.id];
     tensors.values.clear();
     tensors.values.reserve(numbers.size());
@@ -53,8 +52,22 @@ class QuantizedTensors {
     tensors.values = {};
   }
 
-  // ContentHash of the names and fp32 values of the float tensors, in the order of the table.
-  std::string source() const { return source_.text(); }
+  // What files have for activations.
+  void set_scales(const CalibratedScales& scales) {
+    const std::vector<std::string> layers = linear_layers(table_);
+    for (std::size_t i = 0; i < scales.fixed.size(); ++i) {
+      add_extra(input_scale_name(layers[i]), TensorDtype::f32, scales.fixed[i].scale);
+      add_extra(input_zero_point_name(layers[i]), TensorDtype::i8,
+                static_cast<std::int8_t>(scales.fixed[i].zero));
+    }
+    const std::size_t hidden = scales.gelu_factors.size() * 4 / layers.size();
+    for (std::size_t i = 3, l = 0; !scales.gelu_factors.empty() && i < layers.size(); i += 4, ++l) {
+      const auto own = std::as_bytes(std::span(scales.gelu_factors).subspan(l * hidden, hidden));
+      extras_.push_back(
+          {{input_smoothing_name(layers[i]), TensorDtype::f32, {static_cast<std::int64_t>(hidden)}},
+           {own.begin(), own.end()}});
+    }
+  }
 
   // Writes a safetensors file: scales, float tensors, codes. In this order all are aligned.
   void write(const std::filesystem::path& path) const {
@@ -77,6 +90,16 @@ class QuantizedTensors {
     TensorHeader header;
     std::span<const std::byte> bytes;
   };
+  struct Extra {
+    TensorHeader header;
+    std::vector<std::byte> bytes;
+  };
+
+  template <class Number>
+  void add_extra(const std::string& name, TensorDtype dtype, const Number& number) {
+    const auto bytes = std::as_bytes(std::span(&number, 1));
+    extras_.push_back({{name, dtype, {1}}, {bytes.begin(), bytes.end()}});
+  }
 
   std::vector<Item> items() const {
     std::vector<Item> scales, floats, codes;
@@ -93,6 +116,10 @@ class QuantizedTensors {
       codes.push_back({{spec.name, TensorDtype::i8, spec.shape},
                        std::as_bytes(std::span(tensors.quantized.codes))});
     }
+    for (const Extra& extra : extras_) {
+      (extra.header.dtype == TensorDtype::i8 ? codes : scales)
+          .push_back({extra.header, std::span(extra.bytes)});
+    }
     for (const auto* more : {&floats, &codes}) {
       scales.insert(scales.end(), more->begin(), more->end());
     }
@@ -101,7 +128,7 @@ class QuantizedTensors {
 
   const ParameterTable& table_;
   std::vector<Tensors> tensors_;  // by ParameterSpec::id
-  ContentHash source_;
+  std::vector<Extra> extras_;
 };
 
 namespace quantize_command_detail {
@@ -122,6 +149,16 @@ inline std::filesystem::path new_directory(const std::string& out) {
          "give a new name; quantize overwrites nothing");
   }
   return path;
+}
+
+// ContentHash of the names and fp32 values of the float tensors, in the order of the table.
+inline std::string hash_of(const HostWeights& weights) {
+  ContentHash hash;
+  for (const ParameterSpec& spec : weights.table().specs()) {
+    hash.add(std::as_bytes(std::span(spec.name)));
+    hash.add(std::as_bytes(std::span(weights.of(spec))));
+  }
+  return hash.text();
 }
 
 // config.json of the float model at `model`.
@@ -147,11 +184,12 @@ inline std::string card_text(const std::string& name, const std::string& source,
   using namespace model_card_detail;
   const std::string activations =
       !format.quantizes_activations ? "not quantized"
+      : format.is_static            ? "8 bits, a fixed scale per input of a layer (experimental)"
       : format.zero_points ? "8 bits, a scale and a zero point per token, computed while it runs"
                            : "8 bits, symmetric, a scale per token, computed while it runs";
-  const std::string flags = std::string(" --quant ") + format.mode() +
-                            (format.zero_points ? "" : " --zero-points off") + " --dtype " +
-                            format.dtype;
+  const std::string flags =
+      std::string(" --quant ") + format.mode() + (format.zero_points ? "" : " --zero-points off") +
+      (format.calibration.empty() ? "" : " --calibrate TEXT") + " --dtype " + format.dtype;
   return "---\npipeline_tag: text-generation\ntags:\n- gpt2\n- text-generation\n- int8\n---\n\n# " +
          printable(name) +
          "\n\nA GPT-2 language model with INT8 weights, made without further training from the "
@@ -162,7 +200,9 @@ inline std::string card_text(const std::string& name, const std::string& source,
                 {"token embeddings", "8 bits, symmetric, a scale per token"},
                 {"other tensors", code(format.dtype)},
                 {"activations", activations},
-                {"XXH3-128 of the float tensors", code(format.source)}}) +
+                {"XXH3-128 of the float tensors", code(format.source)},
+                {"XXH3-128 of the calibration text's tokens",
+                 format.calibration.empty() ? "none" : code(format.calibration)}}) +
          "`NAME.weight` times `NAME.weight_scale` is a float weight in the layout of "
          "GPT2LMHeadModel.\nThe licence and the description of the float model apply; they are "
          "not repeated here.\n\n## Use\n\n    ./infer_gpt2 --model " +
@@ -180,13 +220,26 @@ void quantize_model(const InferConfig& settings) {
   const std::filesystem::path out = new_directory(settings.command.at(2));
   const HuggingFaceConfig config = read_pretrained_config(model);
   const ParameterTable table(from_huggingface(config, model));
-  QuantizedTensors<T> tensors(table);
   Stream stream;
-  load_weights(model, tensors, stream);
-  const QuantizedFormat format = {.quantizes_activations = settings.quant == Quant::w8a8,
-                                  .zero_points = settings.zero_points == ZeroPoints::automatic,
-                                  .dtype = dtype_name(settings.dtype),
-                                  .source = tensors.source()};
+  HostWeights weights(table);
+  load_weights(model, weights, stream);
+  QuantizedFormat format = {.quantizes_activations = quantizes_activations(settings.quant),
+                            .is_static = settings.quant == Quant::w8a8_static,
+                            .zero_points = settings.zero_points == ZeroPoints::automatic,
+                            .dtype = dtype_name(settings.dtype),
+                            .source = hash_of(weights)};
+  QuantizedTensors<T> tensors(table);
+  if (!settings.calibrate.empty()) {
+    const std::vector<std::int32_t> text = read_calibration_text(settings, model);
+    ContentHash hash;
+    hash.add(std::as_bytes(std::span(text)));
+    format.calibration = hash.text();
+    const CalibratedScales scales = calibrate_scales(from_huggingface(config, model), weights, text,
+                                                     quantize_options(settings));
+    format.smooths_gelu = !scales.gelu_factors.empty();
+    tensors.set_scales(scales);
+  }
+  weights.copy_to(tensors, stream);
 
   make_directory(out.parent_path());
   remove_unfinished_directories(out.parent_path(), out.filename().string() + ".");

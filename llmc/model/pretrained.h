@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "llmc/base/file.h"
@@ -123,6 +125,47 @@ void read_tensor(const File& file, const ParameterSpec& spec, State& state,
   }
 }
 
+// The linear layers of a model, in the order of ActivationScales::fixed.
+inline std::vector<std::string> linear_layers(const ParameterTable& table) {
+  std::vector<std::string> layers;
+  constexpr std::string_view kSuffix = ".weight";
+  for (const ParameterSpec& spec : table.specs()) {
+    if (is_quantized(spec) && spec.block != kEmbeddingBlock)
+      layers.push_back(spec.name.substr(0, spec.name.size() - kSuffix.size()));
+  }
+  return layers;
+}
+
+// The names of the tensors that files of this format have for activations.
+inline std::vector<std::string> activation_tensors(const ParameterTable& table,
+                                                   const QuantizedFormat& format) {
+  std::vector<std::string> names;
+  for (const std::string& layer : linear_layers(table)) {
+    if (format.is_static) names.push_back(input_scale_name(layer));
+    if (format.is_static) names.push_back(input_zero_point_name(layer));
+    if (format.smooths_gelu && layer.ends_with("mlp.c_proj"))
+      names.push_back(input_smoothing_name(layer));
+  }
+  return names;
+}
+
+// Loads what files of this format have for activations.
+template <class T>
+void load_activation_scales(const HuggingFaceWeights& weights, const QuantizedFormat& format,
+                            QuantizedWeights<T>& state, Stream& stream) {
+  std::vector<Quantization> fixed;
+  std::vector<float> factors;
+  const std::int64_t hidden = state.activations().gelu_factors.shape[1];
+  for (const std::string& layer : linear_layers(state.table())) {
+    if (format.is_static) fixed.push_back(read_input_quantization(weights, layer));
+    if (!format.smooths_gelu || !layer.ends_with("mlp.c_proj")) continue;
+    const std::vector<float> own = read_factors(weights, input_smoothing_name(layer), {hidden});
+    factors.insert(factors.end(), own.begin(), own.end());
+  }
+  if (!fixed.empty()) state.set_fixed_quantization(std::move(fixed));
+  if (!factors.empty()) state.set_gelu_factors(factors, stream);
+}
+
 // Loads INT8 weights as they are stored into a state that has QuantizedWeights as quantized().
 // Throws if the state has none.
 template <class State>
@@ -138,7 +181,10 @@ void load_quantized_weights(const std::filesystem::path& path, State& state, Str
     }
     require_codes(weights, matrices);
     for (const std::string& name : matrices) names.push_back(scale_name(name));
+    const QuantizedFormat format = read_quantized_format(path).value();
+    for (const std::string& name : activation_tensors(state.table(), format)) names.push_back(name);
     weights.require_exactly(names);
+    load_activation_scales(weights, format, *quantized, stream);
     WorkProgress progress("loading " + path.string(), state.table().count());
     std::vector<float> values;
     for (const ParameterSpec& spec : state.table().specs()) {

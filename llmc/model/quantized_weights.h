@@ -108,6 +108,7 @@ class QuantizedWeights final : public ParameterSource {
     stream.synchronize();
   }
 
+  const ParameterTable& table() const { return table_; }
   const ActivationScales& activations() const { return activations_; }
 
   // Sets the factors (L, 4C) of the results of GELU. Finished on return.

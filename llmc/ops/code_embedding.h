@@ -25,15 +25,17 @@ __global__ void code_embedding_kernel(T* out, const std::int32_t* tokens, CodeMa
   for (std::int64_t c = thread_index() * N; c < C;
        c += cooperating_threads(block_size()) * std::int64_t{N}) {
     const Vec<std::int8_t, N> codes = load_vec<N>(wte.codes + code_place<Layout>(c, token, C));
-    Vec<T, N> values;
-    for (int i = 0; i < N; ++i) values[i] = from_float<T>(dequantize(codes[i], {scale, 0}));
-    store_floats(out + row * C + c, to_floats(values) + load_floats<N>(position_row + c));
+    Vec<float, N> numbers;
+    for (int i = 0; i < N; ++i) numbers[i] = static_cast<float>(codes[i]);
+    store_floats(out + row * C + c, multiply_add(to_floats(numbers), Floats<N>(scale),
+                                                 load_floats<N>(position_row + c)));
   }
 }
 
-// Writes out (rows, C): wte[tokens[r]] + wpe[positions[r]], with the number that a code stands for
-// rounded to T before the addition. wte is the weight (C, V) of the logits; tokens and positions
-// (rows) are in device memory, and the caller guarantees that they exist. C is a multiple of 8.
+// Writes out (rows, C): wte[tokens[r]] + wpe[positions[r]], the sum of the exact number that a code
+// stands for and wpe, as embedding_forward does with scales. wte is the weight (C, V) of the
+// logits; tokens and positions (rows) are in device memory, and the caller guarantees that they
+// exist. C is a multiple of 8.
 template <class T, class Layout = CodeLayout>
 void code_embedding(Tensor<T, 2> out, Tensor<const std::int32_t, 1> tokens, const CodeMatrix& wte,
                     In<T, 2> wpe, Tensor<const std::int32_t, 1> positions, Stream& stream) {

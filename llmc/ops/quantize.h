@@ -137,10 +137,9 @@ __host__ __device__ inline Quantization activation_quantization(const ValueRange
   return zero_points ? asymmetric_quantization(range) : symmetric_quantization(range);
 }
 
-// The number that a code stands for. The product is rounded, also where the caller adds to it: a
-// multiply-add of 0 cannot be fused with an addition.
+// The number that a code stands for.
 __host__ __device__ inline float dequantize(std::int8_t code, const Quantization& q) {
-  return std::fma(q.scale, static_cast<float>(code - q.zero), 0.0f);
+  return q.scale * static_cast<float>(code - q.zero);
 }
 
 // The results of a product from its sums of codes: sum * row_scale * column_scale + bias, where a

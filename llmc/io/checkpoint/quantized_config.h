@@ -19,16 +19,25 @@ namespace llmc {
 inline constexpr const char* kQuantizationKey = "quantization_config";
 
 // How a model in files is INT8: symmetric codes per output of each matrix and, in the mode w8a8,
-// activations with a scale per token.
+// activations with a scale per token, in w8a8-static with the scales in the files.
 struct QuantizedFormat {
   bool quantizes_activations = false;
-  bool zero_points = true;  // of the activations; only if they are quantized
-  std::string dtype = {};   // engine's name of the dtype to which the weights were rounded before
-  std::string source = {};  // ContentHash of the float tensors; 32 hexadecimal digits
+  bool is_static = false;
+  bool zero_points = true;    // of the activations; only if they are quantized
+  bool smooths_gelu = false;  // the files have factors for the results of GELU
+  std::string dtype = {};     // engine's name of the dtype to which the weights were rounded before
+  std::string source = {};    // ContentHash of the float tensors; 32 hexadecimal digits
+  std::string calibration = {};  // ContentHash of the calibration text's tokens; empty: none
 
-  const char* mode() const { return quantizes_activations ? "w8a8" : "w8"; }
+  const char* mode() const {
+    if (is_static) return "w8a8-static";
+    return quantizes_activations ? "w8a8" : "w8";
+  }
   // The modes in which the model can run.
-  const char* modes() const { return quantizes_activations ? "w8a8 and w8" : "w8"; }
+  const char* modes() const {
+    if (is_static) return "w8a8-static and w8";
+    return quantizes_activations ? "w8a8 and w8" : "w8";
+  }
 
   bool operator==(const QuantizedFormat&) const = default;
 };
@@ -37,6 +46,8 @@ namespace quantized_config_detail {
 
 inline constexpr const char* kOrientation = "conv1d_in_out";
 inline constexpr const char* kSourceKey = "source_xxh3_128";
+inline constexpr const char* kCalibrationKey = "calibration_xxh3_128";
+inline constexpr const char* kSmoothsGeluKey = "smooths_gelu";
 
 // A member of an object in config.json with the path to it, for errors.
 struct Member {
@@ -68,7 +79,7 @@ inline void require_value(const Member& object, const char* key, const Json& exp
   fail(member.what + " is " + printable(member.json.dump(-1, ' ', true)) + ", not " +
            expected.dump(),
        "supported: int-quantized, weights of 8 bits, symmetric per channel, activations of 8 bits "
-       "with a scale per token");
+       "with a scale per token, or a fixed one per tensor");
 }
 
 // The keys that weights and activations of INT8 have in common.
@@ -79,11 +90,16 @@ inline void require_int8(const Member& scheme, const char* strategy, bool dynami
   require_value(scheme, "dynamic", dynamic);
 }
 
-// Checks the groups of modules. Returns whether activations have zero points, or nothing if no
-// group quantizes activations.
-inline std::optional<bool> read_groups(const Member& groups) {
+// How a group of modules quantizes activations.
+struct ActivationScheme {
+  bool zero_points = true, is_static = false;
+  bool operator==(const ActivationScheme&) const = default;
+};
+
+// Checks the groups of modules. Returns nothing if no group quantizes activations.
+inline std::optional<ActivationScheme> read_groups(const Member& groups) {
   if (!groups.json.is_object() || groups.json.empty()) fail(groups.what + " names no group");
-  std::optional<bool> zero_points;
+  std::optional<ActivationScheme> scheme;
   for (const auto& [name, ignored] : groups.json.items()) {
     const Member group = groups[name];
     const Member weights = group["weights"];
@@ -93,14 +109,17 @@ inline std::optional<bool> read_groups(const Member& groups) {
       fail(group.what + ": output activations are not supported");
     if (!group.has("input_activations")) continue;
     const Member inputs = group["input_activations"];
-    require_int8(inputs, "token", true);
-    const bool asymmetric = !inputs["symmetric"].boolean();
-    if (zero_points.value_or(asymmetric) != asymmetric) {
-      fail(groups.what + ": the activations of some groups are symmetric, those of others are not");
+    const bool is_static = inputs.has("dynamic") && !inputs["dynamic"].boolean();
+    require_int8(inputs, is_static ? "tensor" : "token", !is_static);
+    const ActivationScheme own{!inputs["symmetric"].boolean(), is_static};
+    if (scheme.value_or(own) != own) {
+      fail(groups.what +
+           ": the activations of some groups are quantized in another way than those "
+           "of others");
     }
-    zero_points = asymmetric;
+    scheme = own;
   }
-  return zero_points;
+  return scheme;
 }
 
 inline std::string read_source(const Member& source) {
@@ -121,18 +140,20 @@ inline std::string read_dtype(const Member& dtype) {
 inline QuantizedFormat read_format(const Member& config) {
   require_value(config, "quant_method", "compressed-tensors");
   require_value(config, "format", "int-quantized");
-  const std::optional<bool> zero_points = read_groups(config["config_groups"]);
+  const std::optional<ActivationScheme> scheme = read_groups(config["config_groups"]);
   if (config.has("kv_cache_scheme")) fail(config.what + ": a kv_cache_scheme is not supported");
   if (!config.has("llmc")) {
     fail(config.what + " has no llmc: another program quantized the model",
          "give the float model, and quantize it with this engine");
   }
   const Member own = config["llmc"];
-  QuantizedFormat format{.quantizes_activations = zero_points.has_value(),
-                         .zero_points = zero_points.value_or(true)};
+  QuantizedFormat format{.quantizes_activations = scheme.has_value(),
+                         .is_static = scheme.has_value() && scheme->is_static,
+                         .zero_points = !scheme.has_value() || scheme->zero_points};
   const Member mode = own["mode"];
-  if (mode.text() != "w8" && mode.text() != "w8a8") {
-    fail(mode.what + " is " + printable(mode.text()), "this program reads w8 and w8a8");
+  if (mode.text() != "w8" && mode.text() != "w8a8" && mode.text() != "w8a8-static") {
+    fail(mode.what + " is " + printable(mode.text()),
+         "this program reads w8, w8a8 and w8a8-static");
   }
   if (mode.text() != format.mode()) {
     fail(mode.what + " is " + mode.text() + ", but the config_groups describe " + format.mode());
@@ -143,6 +164,8 @@ inline QuantizedFormat read_format(const Member& config) {
   require_value(own, "orientation", kOrientation);
   format.dtype = read_dtype(own["dtype"]);
   format.source = read_source(own[kSourceKey]);
+  if (own.has(kCalibrationKey)) format.calibration = read_source(own[kCalibrationKey]);
+  if (own.has(kSmoothsGeluKey)) format.smooths_gelu = own[kSmoothsGeluKey].boolean();
   return format;
 }
 
@@ -157,12 +180,17 @@ inline OrderedJson int8_json(bool symmetric, const char* strategy, bool dynamic)
 inline OrderedJson format_json(const QuantizedFormat& format) {
   const OrderedJson weights = int8_json(true, "channel", false);
   OrderedJson inputs = nullptr;
-  if (format.quantizes_activations) inputs = int8_json(!format.zero_points, "token", true);
+  if (format.quantizes_activations) {
+    inputs =
+        int8_json(!format.zero_points, format.is_static ? "tensor" : "token", !format.is_static);
+  }
   OrderedJson own = {{"mode", format.mode()}};
   if (format.quantizes_activations) own["zero_points"] = format.zero_points ? "auto" : "off";
   own["orientation"] = kOrientation;
   own["dtype"] = format.dtype;
   own[kSourceKey] = format.source;
+  if (!format.calibration.empty()) own[kCalibrationKey] = format.calibration;
+  if (format.smooths_gelu) own[kSmoothsGeluKey] = true;
   const auto group = [&](const char* target, const OrderedJson& activations) -> OrderedJson {
     return {{"targets", OrderedJson::array({target})},
             {"weights", weights},

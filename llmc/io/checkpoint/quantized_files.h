@@ -30,6 +30,18 @@ inline Shape scale_shape(const Shape& shape, OutputAxis outputs) {
   return outputs == OutputAxis::rows ? Shape{shape[0], 1} : Shape{1, shape[1]};
 }
 
+// Names of the tensors that belong to the input of a linear layer, such as "h.0.attn.c_attn": its
+// scale and zero point in w8a8-static, and the factors by which GELU's results are multiplied.
+inline std::string input_scale_name(const std::string& layer) {
+  return layer + ".input_scale";
+}
+inline std::string input_zero_point_name(const std::string& layer) {
+  return layer + ".input_zero_point";
+}
+inline std::string input_smoothing_name(const std::string& layer) {
+  return layer + ".input_smoothing";
+}
+
 namespace quantized_files_detail {
 
 inline void require_dtype(const HuggingFaceWeights& weights, const std::string& name,
@@ -88,11 +100,19 @@ inline std::vector<float> read_factors(const HuggingFaceWeights& weights, const 
   return factors;
 }
 
+// Reads the fixed quantization of the input of a linear layer.
+inline Quantization read_input_quantization(const HuggingFaceWeights& weights,
+                                            const std::string& layer) {
+  const float scale = read_factors(weights, input_scale_name(layer), {1}).front();
+  const auto zero = quantized_files_detail::read_stored<std::int8_t>(
+      weights, input_zero_point_name(layer), {1}, TensorDtype::i8);
+  return {scale, zero.front()};
+}
+
 // Reads a matrix and its scales. Throws if one is missing or damaged; the error names file, tensor
 // and problem.
-inline WeightCodes read_quantized_weight(const HuggingFaceWeights& weights,
-                                             const std::string& name, const Shape& shape,
-                                             OutputAxis outputs) {
+inline WeightCodes read_quantized_weight(const HuggingFaceWeights& weights, const std::string& name,
+                                         const Shape& shape, OutputAxis outputs) {
   using namespace quantized_files_detail;
   WeightCodes weight;
   weight.codes = read_stored<std::int8_t>(weights, name, shape, TensorDtype::i8);
