@@ -164,6 +164,7 @@ void check_heads(std::initializer_list<std::int64_t> rows) {
           ? std::vector<Heads>{{3, 8}, {3, 24}}
           : std::vector<Heads>{{1, 8}, {7, 8}, {5, 24}, {3, 40}, {3, 64}, {1, 80}, {2, 128}};
   for (const std::int64_t M : rows) {
+    if (tiny_shapes() && M > 9) continue;
     for (const Heads& size : sizes) {
       CAPTURE(M);
       CAPTURE(size.HS);
@@ -186,10 +187,10 @@ TEST_SUITE("row_product_heads") {
   }
 
   TEST_CASE_TEMPLATE("other rows do not change the codes of a row", T, float, bf16) {
-    const HeadProblem<T> p(35, 3, 24);
+    const HeadProblem<T> p(tiny_shapes() ? 9 : 35, 3, 24);
     const auto check = [&](auto launch) {
       const auto all = p.template run<std::int8_t>(launch, 0, p.M);
-      for (const std::int64_t r : {0, 7, 34}) {
+      for (const std::int64_t r : {std::int64_t{0}, std::int64_t{7}, p.M - 1}) {
         const auto one = p.template run<std::int8_t>(launch, r, 1);
         for (int part = 0; part < 2; ++part) {
           for (std::int64_t i = 0; i < p.C(); ++i) {
@@ -207,6 +208,7 @@ TEST_SUITE("row_product_heads") {
   }
 
   TEST_CASE_TEMPLATE("a head with a number that is not finite has the scale NaN", T, float, fp16) {
+    if (tiny_shapes()) return;
     for (const float value : {NAN, INFINITY, -INFINITY}) {
       HeadProblem<T> p(5, 3, 24);
       p.bias[p.C() + 30] = from_float<T>(value);      // key head 1
