@@ -187,7 +187,7 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, and readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,batch_generator checkpoint_texts comparison document_mask evaluation \
-                 infer_decoder loss_scale rank_state tensor_plan tensor_state training))
+                 infer_decoder loss_scale qat rank_state tensor_plan tensor_state training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 # The launchers and model classes that all tests share are compiled once. They come first in the

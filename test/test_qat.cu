@@ -16,7 +16,7 @@ using Kind = ObservedMatrix::Kind;
 
 namespace {
 
-const LayoutOptions kOptions{.vocabulary = 61, .heads = 2, .layers = 2, .B = 2};
+const LayoutOptions kOptions{.vocabulary = 61, .heads = 2, .layers = 2, .B = 4};
 
 struct Mode {
   QatMode qat;
@@ -238,7 +238,7 @@ TEST_SUITE("qat") {
       const NamedFloats whole = rig.gradients();
       MatrixRecorder recorder;
       rig.quantization().observe(&recorder);
-      CHECK(relative(rig.gradients_of(pieces_of(batch, 2)), loss) < 1e-6);
+      CHECK(relative(rig.gradients_of(pieces_of(batch, 4)), loss) < 1e-6);
       CHECK(worst_difference(rig.gradients(), whole) < 3e-6);
       // All micro-batches of a step have the same codes of weights.
       for (const auto& [key, matrices] : recorder.all()) {

@@ -155,6 +155,7 @@ TEST_SUITE("qat ranks") {
     if (tiny_shapes()) layouts = {{.ranks = 2, .stage = 3, .shard_ranks = 2}};
     for (const Mode& mode : kModes) {
       for (const Layout& layout : layouts) {
+        if (tiny_shapes() && !mode.zero_points) continue;
         CAPTURE(text_of(mode));
         CAPTURE(layout.text());
         const Compared compared = compare(layout, options_of(mode), false);
@@ -169,7 +170,7 @@ TEST_SUITE("qat ranks") {
     for (const Mode& mode : kModes) {
       for (const int ranks : {2, 4}) {
         for (const bool sequence_parallel : {false, true}) {
-          if (tiny_shapes() && (ranks == 4 || mode.qat == QatMode::w8)) continue;
+          if (tiny_shapes() && (ranks == 4 || !mode.zero_points || !sequence_parallel)) continue;
           const Layout layout{.ranks = ranks,
                               .stage = ranks == 4 ? 3 : 0,
                               .shard_ranks = ranks / 2,
@@ -188,11 +189,11 @@ TEST_SUITE("qat ranks") {
   }
 
   TEST_CASE("codes of tensor ranks differ from those of one rank only by rounding") {
+    if (tiny_shapes()) return;
     std::cout << "mode | layout | codes | different | largest difference of a loss\n";
     for (const Mode& mode : kModes) {
       for (const int tensor_ranks : {2, 4}) {
         for (const bool sequence_parallel : {false, true}) {
-          if (tiny_shapes() && (tensor_ranks == 4 || mode.qat == QatMode::w8)) continue;
           const Layout layout{.ranks = 4,
                               .stage = 0,
                               .micro_batches = 2,
