@@ -26,6 +26,9 @@ inline constexpr std::int64_t kMaxCodeLogitsBlocks = 264;
 template <class S>
 inline constexpr int kMaxCodeRows = std::is_same_v<S, float> ? 8 : 32;
 
+// Parts of rows that have a range of their own.
+inline constexpr int kMaxRanges = kMaxCodeRows<std::int8_t>;
+
 // The chunks of the calling warp, in slabs of kSlab chunks: those of the block's tiles, one tile
 // after the other.
 template <int kSlab>
@@ -55,23 +58,44 @@ struct CodeStream {
   }
 };
 
-// Stages `count` rows from `first` on, one warp per row.
+// Stages `count` rows from `first` on. Few rows are divided among the warps, which agree on the
+// range of a row by `ranges`.
 template <class S, class T, class TO, class KV>
-__device__ __forceinline__ void stage_rows(S* staged, RowReading* readings,
+__device__ __forceinline__ void stage_rows(S* staged, RowReading* readings, ValueRange* ranges,
                                            const RowProductCall<T, TO, KV>& call,
                                            std::int64_t first, int count) {
-  const int stride = staged_stride(static_cast<int>(call.K));
-  for (int row = warp_index(); row < count; row += kWarps) {
+  constexpr bool kQuantizes = std::is_same_v<S, std::int8_t>;
+  const int parts = count <= 1 ? kWarps : count <= 2 ? kWarps / 2 : count <= 4 ? kWarps / 4 : 1;
+  const int part = warp_index() % parts, stride = staged_stride(static_cast<int>(call.K));
+  const auto for_own_rows = [&](const auto& f) {
+    for (int row = warp_index() / parts; row < count; row += kWarps / parts) f(row);
+  };
+  for_own_rows([&](int row) {
+    const RowStatistics statistics = statistics_of(call, first + row);
+    if (part == 0 && lane() == 0) readings[row] = {statistics, {}};
+    if constexpr (kQuantizes) {
+      const ValueRange range = range_of(call, first + row, statistics, part, parts);
+      if (lane() == 0) ranges[row * parts + part] = range;
+    }
+  });
+  block_barrier();
+  for_own_rows([&](int row) {
+    RowReading reading{readings[row].statistics, {}};
+    const bool is_leader = part == 0 && lane() == 0;
+    if constexpr (kQuantizes) {
+      ValueRange range;
+      for (int i = 0; i < parts; ++i) range = range.merged(ranges[row * parts + i]);
+      reading.quantization = quantization_of(call, first + row, range, is_leader && block_y() == 0);
+      if (is_leader) readings[row].quantization = reading.quantization;
+    }
     S* const out = staged + row * stride;
-    const RowReading reading = row_reading<S>(call, first + row, block_y() == 0);
-    if (lane() == 0) readings[row] = reading;
-    for_lane_numbers<8>(call.inp + (first + row) * call.K, call.K,
-                        [&](std::int64_t k, const Vec<T, 8>& x) {
-                          store_vec(out + k, staged_numbers<S>(call, reading, x, k));
-                        });
+    const auto store = [&](std::int64_t k, const Vec<T, 8>& x) {
+      store_vec(out + k, staged_numbers<S>(call, reading, x, k));
+    };
+    for_lane_numbers<8>(call.inp + (first + row) * call.K, call.K, store, part, parts);
     const std::int64_t padding = call.K + lane() * 8;
-    if (padding < round_up(call.K, kCodeDepth)) store_vec(out + padding, Vec<S, 8>{});
-  }
+    if (part == 0 && padding < round_up(call.K, kCodeDepth)) store_vec(out + padding, Vec<S, 8>{});
+  });
 }
 
 // Merges the warps' sums of a tile, in the order of the warps, and finishes them.
@@ -115,12 +139,13 @@ __global__ __launch_bounds__(256, 2) void generated_code_kernel(RowProductCall<T
   using namespace row_kernels;
   using Fragment = CodeFragment<S>;
   using Sum = typename Fragment::Sum;
-  constexpr int kSlab = kLogits ? 4 : 8, kGroups = kMaxCodeRows<S> / 8;
+  constexpr int kSlab = kLogits ? 4 : sizeof(T) == 2 ? 8 : 6, kGroups = kMaxCodeRows<S> / 8;
   const int K = static_cast<int>(call.K), stride = staged_stride(K);
   SharedMemory shared;
   S* const staged = shared.take<S>(rows_per_block * stride);
   Sum* const merged = shared.take<Sum>(kWarps * kMergedRows * kMergedStride);
   RowReading* const readings = shared.take<RowReading>(rows_per_block);
+  ValueRange* const ranges = shared.take<ValueRange>(kMaxRanges);
 
   const CodeStream<kSlab> weights(call.codes);
   ChunkCodes ahead[kSlab];
@@ -131,7 +156,7 @@ __global__ __launch_bounds__(256, 2) void generated_code_kernel(RowProductCall<T
   const std::int64_t first = block_x() * rows_per_block;
   const auto count =
       static_cast<int>(call.M - first < rows_per_block ? call.M - first : rows_per_block);
-  stage_rows(staged, readings, call, first, count);
+  stage_rows(staged, readings, ranges, call, first, count);
   block_barrier();
   const int slabs = weights.slabs_per_tile();
   for (int i = 0; i < weights.tiles; ++i) {
@@ -178,6 +203,7 @@ void launch_generated_codes(const RowProductCall<T, TO, KV>& call, Stream& strea
                                          .add<S>(rows * staged_stride(static_cast<int>(call.K)))
                                          .template add<Sum>(kWarps * kMergedRows * kMergedStride)
                                          .template add<RowReading>(rows)
+                                         .template add<ValueRange>(kMaxRanges)
                                          .bytes();
     const std::int64_t tiles = ceil_div(call.N, kCodeColumns);
     const std::int64_t blocks = kLogits ? std::min(tiles, max_logits_blocks) : tiles;

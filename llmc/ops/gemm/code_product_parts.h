@@ -156,18 +156,20 @@ struct RowReading {
   Quantization quantization;
 };
 
-// Calls f(k, V numbers from k on) for the calling lane's numbers of a row, in ascending order.
-// Several loads are in flight at the same time.
+// Calls f(k, V numbers from k on) for the calling lane's numbers of a row, in ascending order, if
+// the row is divided among `parts` warps. Several loads are in flight at the same time.
 template <int V, class T, class F>
-__device__ __forceinline__ void for_lane_numbers(const T* x, std::int64_t K, const F& f) {
-  constexpr int kTogether = 64 / (V * static_cast<int>(sizeof(T))), kStride = 32 * V;
-  for (std::int64_t k = lane() * V; k < K; k += kStride * kTogether) {
+__device__ __forceinline__ void for_lane_numbers(const T* x, std::int64_t K, const F& f,
+                                                 int part = 0, int parts = 1) {
+  constexpr int kTogether = 64 / (V * static_cast<int>(sizeof(T)));
+  const int stride = 32 * V * parts;
+  for (std::int64_t k = (part * 32 + lane()) * V; k < K; k += stride * kTogether) {
     Vec<T, V> loaded[kTogether];
     for (int i = 0; i < kTogether; ++i) {
-      if (k + i * kStride < K) loaded[i] = load_vec<V>(x + k + i * kStride);
+      if (k + i * stride < K) loaded[i] = load_vec<V>(x + k + i * stride);
     }
     for (int i = 0; i < kTogether; ++i) {
-      if (k + i * kStride < K) f(k + i * kStride, loaded[i]);
+      if (k + i * stride < K) f(k + i * stride, loaded[i]);
     }
   }
 }
@@ -210,27 +212,37 @@ __device__ __forceinline__ Vec<S, 8> staged_numbers(const RowProductCall<T, TO, 
   }
 }
 
-// How to read row r as S; by one warp. Exactly one block per row has reports_faults.
-template <class S, class T, class TO, class KV>
-__device__ __forceinline__ RowReading row_reading(const RowProductCall<T, TO, KV>& call,
-                                                  std::int64_t r, bool reports_faults) {
-  const T* const x = call.inp + r * call.K;
-  RowReading reading;
-  if (call.norm_weight != nullptr)
-    reading.statistics = warp_statistics(x, call.K, call.norm_epsilon);
-  if constexpr (std::is_same_v<S, std::int8_t>) {
-    RangeOfVectors<8> numbers;
-    for_lane_numbers<8>(x, call.K, [&](std::int64_t k, const Vec<T, 8>& v) {
-      numbers.add(to_floats(read_numbers(call, reading.statistics, v, k)));
-    });
-    // A range that is not finite has an infinite maximum, whatever its minimum is.
-    const ValueRange own = numbers.range();
-    const ValueRange range{-warp_max(-own.min), warp_max(own.max)};
-    const Quantization q = activation_quantization(range, call.quantizer.zero_points);
-    reading.quantization = call.quantizer.is_fixed && q.finite() ? call.quantizer.fixed : q;
-    if (reports_faults && !q.finite() && lane() == 0) call.faults.report(r);
-  }
-  return reading;
+// Zeros if the call has no norm; by one warp.
+template <class T, class TO, class KV>
+__device__ __forceinline__ RowStatistics statistics_of(const RowProductCall<T, TO, KV>& call,
+                                                       std::int64_t r) {
+  if (call.norm_weight == nullptr) return {};
+  return warp_statistics(call.inp + r * call.K, call.K, call.norm_epsilon);
+}
+
+// The range of the numbers of a part of row r, by one warp. One that is not finite has an infinite
+// maximum, whatever its minimum is.
+template <class T, class TO, class KV>
+__device__ __forceinline__ ValueRange range_of(const RowProductCall<T, TO, KV>& call,
+                                               std::int64_t r, const RowStatistics& statistics,
+                                               int part = 0, int parts = 1) {
+  RangeOfVectors<8> numbers;
+  const auto add = [&](std::int64_t k, const Vec<T, 8>& x) {
+    numbers.add(to_floats(read_numbers(call, statistics, x, k)));
+  };
+  for_lane_numbers<8>(call.inp + r * call.K, call.K, add, part, parts);
+  const ValueRange own = numbers.range();
+  return {-warp_max(-own.min), warp_max(own.max)};
+}
+
+// The quantization of row r. Exactly one thread per row has reports_faults.
+template <class T, class TO, class KV>
+__device__ __forceinline__ Quantization quantization_of(const RowProductCall<T, TO, KV>& call,
+                                                        std::int64_t r, const ValueRange& range,
+                                                        bool reports_faults) {
+  const Quantization q = activation_quantization(range, call.quantizer.zero_points);
+  if (reports_faults && !q.finite()) call.faults.report(r);
+  return call.quantizer.is_fixed && q.finite() ? call.quantizer.fixed : q;
 }
 
 // ---- epilogue ------------------------------------------------------------------------------

@@ -141,7 +141,12 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kMinBlocks) void prompt_code_
   wait_for_previous_launch();
 
   for (int r = warp_index(); r < rows; r += kWarpsOfTile) {
-    const RowReading reading = row_reading<S>(call, first + r, block_x() == 0);
+    RowReading reading{statistics_of(call, first + r), {}};
+    if constexpr (std::is_same_v<S, std::int8_t>) {
+      reading.quantization =
+          quantization_of(call, first + r, range_of(call, first + r, reading.statistics),
+                          block_x() == 0 && lane() == 0);
+    }
     if (lane() == 0) readings[r] = reading;
   }
   PromptPieces<Tile, T> pieces;
@@ -187,7 +192,8 @@ void launch_prompt_code_tile(const RowProductCall<T, TO, KV>& call, Stream& stre
                     Tile::kThreads, kSharedBytes, stream, call);
 }
 
-// Products with at least this many columns have wide tiles, which convert half as many rows.
+// Products with at least this many columns, and the logits, have wide tiles, which convert half as
+// many rows.
 inline constexpr std::int64_t kMinWideCodeColumns = 2048;
 
 template <bool kLogits, class T, class TO, class KV>
@@ -195,6 +201,8 @@ void launch_prompt_codes(const RowProductCall<T, TO, KV>& call, Stream& stream) 
   with_staged_type<kLogits>(call, [&]<class S>() {
     if constexpr (std::is_same_v<S, float>) {
       launch_generated_codes<kLogits>(call, stream);
+    } else if constexpr (kLogits) {
+      launch_prompt_code_tile<S, CodePromptTile<S, 128>, kLogits>(call, stream);
     } else {
       if (call.N >= kMinWideCodeColumns)
         return launch_prompt_code_tile<S, CodePromptTile<S, 128>, kLogits>(call, stream);
