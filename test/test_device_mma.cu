@@ -71,6 +71,18 @@ __global__ void raw_mma_kernel(float* d, const std::uint32_t* a, const std::uint
   for (int i = 0; i < 4; ++i) d[lane() * 4 + i] = sum[i];
 }
 
+// The same with signed bytes.
+template <class = void>
+__global__ void raw_byte_mma_kernel(std::int32_t* d, const std::uint32_t* a,
+                                    const std::uint32_t* b) {
+  std::uint32_t fa[4], fb[2];
+  for (int r = 0; r < 4; ++r) fa[r] = a[lane() * 4 + r];
+  for (int r = 0; r < 2; ++r) fb[r] = b[lane() * 2 + r];
+  std::int32_t sum[4] = {1000, 2000, 3000, 4000};
+  mma_m16n8k32_s8(sum, fa, fb);
+  for (int i = 0; i < 4; ++i) d[lane() * 4 + i] = sum[i];
+}
+
 // d (16, 16) = a (16, K) · b (K, 16), both row-major, through shared memory and ldmatrix, like a
 // GEMM or attention: two products of 8 columns per step.
 template <class T>
@@ -141,6 +153,17 @@ Position position_in_d(int lane, int i) {
   return {i < 2 ? group : group + 8, in_group * 2 + (i & 1)};
 }
 
+// "Matrix Fragments for mma.m16n8k32", operands of type .s8; d is as above.
+Position position_in_byte_a(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {(0 <= i && i < 4) || (8 <= i && i < 12) ? group : group + 8,
+          in_group * 4 + (i & 3) + (i < 8 ? 0 : 16)};
+}
+Position position_in_byte_b(int lane, int i) {
+  const int group = lane >> 2, in_group = lane % 4;
+  return {in_group * 4 + (i & 3) + (i < 4 ? 0 : 16), group};
+}
+
 // The registers of all lanes for a matrix of `columns` columns, `elements` elements per lane.
 template <class T, class PositionOf>
 std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, int elements,
@@ -151,6 +174,21 @@ std::vector<std::uint32_t> fragments(const std::vector<T>& matrix, int columns, 
       const Position low = position_of(lane, i), high = position_of(lane, i + 1);
       registers.push_back(matrix[low.row * columns + low.column].bits |
                           std::uint32_t{matrix[high.row * columns + high.column].bits} << 16);
+    }
+  }
+  return registers;
+}
+
+template <class PositionOf>
+std::vector<std::uint32_t> byte_fragments(const std::vector<std::int8_t>& matrix, int columns,
+                                          int elements, PositionOf position_of) {
+  std::vector<std::uint32_t> registers;
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < elements; ++i) {
+      const Position p = position_of(lane, i);
+      const auto byte = static_cast<std::uint8_t>(matrix[p.row * columns + p.column]);
+      if (i % 4 == 0) registers.push_back(0);
+      registers.back() |= std::uint32_t{byte} << 8 * (i % 4);
     }
   }
   return registers;
@@ -256,6 +294,28 @@ TEST_SUITE("device_mma") {
         const Position p = position_in_d(lane, i);
         float expected = 0;
         for (int k = 0; k < 16; ++k) expected += at(a, p.row, k, 16) * at(b, k, p.column, 8);
+        CAPTURE(lane);
+        CAPTURE(i);
+        CHECK(actual[lane * 4 + i] == expected);
+      }
+    }
+  }
+
+  TEST_CASE("the product of signed bytes has the fragments of the PTX ISA and is exact") {
+    Stream stream;
+    std::vector<std::int8_t> a(16 * 32), b(32 * 8);
+    for (int i = 0; i < 16 * 32; ++i) a[i] = static_cast<std::int8_t>(i * 37 % 256 - 128);
+    for (int i = 0; i < 32 * 8; ++i) b[i] = static_cast<std::int8_t>(i * 29 % 256 - 128);
+    const auto da = upload(byte_fragments(a, 32, 16, position_in_byte_a), stream);
+    const auto db = upload(byte_fragments(b, 8, 8, position_in_byte_b), stream);
+    Buffer<std::int32_t> d(32 * 4);
+    launch(raw_byte_mma_kernel<>, {1}, 32, 0, stream, d.data(), da.data(), db.data());
+    const auto actual = download(d, stream);
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const Position p = position_in_d(lane, i);
+        int expected = 1000 * (i + 1);
+        for (int k = 0; k < 32; ++k) expected += a[p.row * 32 + k] * b[k * 8 + p.column];
         CAPTURE(lane);
         CAPTURE(i);
         CHECK(actual[lane * 4 + i] == expected);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "llmc/ops/gemm/quantize_weight.h"
 #include "llmc/ops/gemm/row_product.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
 #include "llmc/ops/quantize.h"
@@ -40,6 +41,36 @@ struct WidePrompt {
   template <class T, class KV>
   void operator()(const RowProductCall<T, T, KV>& call, Stream& stream) const {
     row_kernels::launch_prompt_tile<row_kernels::PromptTile<T, 128, 128, false>>(call, stream);
+  }
+};
+
+// The kernels of INT8 weights: the product's weight becomes codes first.
+template <RowKind kKind, bool kQuantizedRows>
+struct CodeKernel {
+  template <class T, class KV>
+  void operator()(RowProductCall<T, T, KV> call, Stream& stream) const {
+    std::vector<T> stored(static_cast<std::size_t>(call.K * call.N));
+    copy_to_host(stored.data(), call.weight, std::ssize(stored), stream);
+    stream.synchronize();
+    std::vector<float> weight;
+    for (const T x : stored) weight.push_back(to_float(x));
+    WeightCodes quantized =
+        quantize_weight(weight.data(), call.K, call.N, OutputAxis::columns, "weight");
+    const auto columns = static_cast<std::size_t>(CodeMatrix::padded_columns(call.N));
+    std::vector<std::int8_t> packed(static_cast<std::size_t>(code_bytes(call.K, call.N)));
+    std::vector<std::int32_t> sums(columns);
+    pack_codes<WarpCodeLayout>(packed.data(), sums.data(), quantized.codes.data(), call.K, call.N,
+                               OutputAxis::columns);
+    quantized.scales.resize(columns);
+    const auto codes = upload(packed, stream);
+    const auto scales = upload(quantized.scales, stream);
+    const auto column_sums = upload(sums, stream);
+    call.weight = nullptr;
+    call.codes = {codes.data(), scales.data(), column_sums.data(), call.K, call.N};
+    call.quantizer.enabled = kQuantizedRows;
+    call.kind = kKind;
+    launch_row_product(call, stream);
+    stream.synchronize();
   }
 };
 
@@ -184,6 +215,9 @@ TEST_SUITE("row_product_heads") {
     check_heads<T, Kernel<RowKind::generated>>({1, 9, 33});
     check_heads<T, Kernel<RowKind::prompt>>({1, 67});
     if constexpr (sizeof(T) == 2) check_heads<T, WidePrompt>({2, 130});
+    check_heads<T, CodeKernel<RowKind::generated, true>>({1, 9});
+    check_heads<T, CodeKernel<RowKind::generated, false>>({3});
+    check_heads<T, CodeKernel<RowKind::prompt, true>>({1, 67});
   }
 
   TEST_CASE_TEMPLATE("other rows do not change the codes of a row", T, float, bf16) {
@@ -251,12 +285,12 @@ TEST_SUITE("row_product_heads") {
             stream);
       });
     };
-    CHECK(message(2, 64, 4, 8, true) == "");
+    CHECK(message(2, 64, 8, 8, true) == "");
     CHECK(contains(message(3, 64, 4, 0, true), "16 channels in 3 heads of an INT8 cache"));
     CHECK(contains(message(4, 64, 8, 0, true), "multiple of 8, up to 128"));
-    CHECK(contains(message(2, 63, 4, 0, true), "scratch holds 63 floats, 64 are needed"));
-    CHECK(contains(message(2, 64, 3, 0, true), "scratch has 3 counters, 4 are needed"));
-    CHECK(contains(message(2, 64, 4, 4, true), "does not start at a multiple of 8 bytes"));
-    CHECK(contains(message(2, 64, 4, 0, false), "'keys scales'"));
+    CHECK(contains(message(2, 63, 8, 0, true), "scratch holds 63 floats, 64 are needed"));
+    CHECK(contains(message(2, 64, 7, 0, true), "scratch has 7 counters, 8 are needed"));
+    CHECK(contains(message(2, 64, 8, 4, true), "does not start at a multiple of 8 bytes"));
+    CHECK(contains(message(2, 64, 8, 0, false), "'keys scales'"));
   }
 }

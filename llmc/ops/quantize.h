@@ -32,6 +32,11 @@ struct Quantization {
 struct ValueRange {
   float min = 0, max = 0;
 
+  __host__ __device__ void add(float x) {
+    if (x > max) max = x;
+    if (x < min) min = x;
+    if (!(x - x == 0)) max = std::numeric_limits<float>::infinity();  // infinity or NaN
+  }
   __host__ __device__ ValueRange merged(const ValueRange& other) const {
     return {other.min < min ? other.min : min, other.max > max ? other.max : max};
   }

@@ -78,6 +78,27 @@ void multiply(MmaValues& buffer) {
   std::memcpy(buffer.d, d, sizeof buffer.d);
 }
 
+// As MmaValues, with four signed bytes in a register: a register of all lanes is 8 rows of 16
+// terms.
+struct MmaCodes {
+  std::int8_t a[4][kWarpSize][4], b[2][kWarpSize][4];
+  std::int32_t d[16][8];
+};
+
+inline void multiply_codes(MmaCodes& buffer) {
+  const auto product = [](const std::int8_t(*x)[4], const std::int8_t(*y)[4]) {
+    std::int32_t sum = 0;
+    for (int k = 0; k < 16; ++k) sum += x[k / 4][k % 4] * y[k / 4][k % 4];
+    return sum;
+  };
+  for (int i = 0; i < 16; ++i) {
+    const int half = i / 8, row = i % 8 * 4;  // first lane
+    for (int j = 0; j < 8; ++j)
+      buffer.d[i][j] = product(buffer.a[half] + row, buffer.b[0] + 4 * j) +
+                       product(buffer.a[half + 2] + row, buffer.b[1] + 4 * j);
+  }
+}
+
 }  // namespace host
 
 inline void ldmatrix_x4(std::uint32_t (&r)[4], const void* row,
@@ -102,6 +123,23 @@ void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_
                                     [&] { host::multiply<T>(buffer); });
   for (int half = 0; half < 2; ++half) {
     const float* row = buffer.d[lane / 4 + 8 * half] + lane % 4 * 2;
+    d[2 * half] += row[0];
+    d[2 * half + 1] += row[1];
+  }
+}
+
+inline void mma_m16n8k32_s8(std::int32_t (&d)[4], const std::uint32_t (&a)[4],
+                            const std::uint32_t (&b)[2],
+                            host::SourceLocation location = host::SourceLocation::current()) {
+  const int lane = host::Block::thread()->index % host::kWarpSize;
+  auto& buffer = host::Block::current()->warp_buffer<host::MmaCodes>();
+  host::TsanIgnoreScope bookkeeping;
+  for (int i = 0; i < 4; ++i) std::memcpy(buffer.a[i][lane], &a[i], 4);
+  for (int i = 0; i < 2; ++i) std::memcpy(buffer.b[i][lane], &b[i], 4);
+  host::Block::current()->meet_warp({"mma_m16n8k32_s8", location}, false,
+                                    [&] { host::multiply_codes(buffer); });
+  for (int half = 0; half < 2; ++half) {
+    const std::int32_t* row = buffer.d[lane / 4 + 8 * half] + lane % 4 * 2;
     d[2 * half] += row[0];
     d[2 * half + 1] += row[1];
   }

@@ -60,7 +60,7 @@ inline WeightCodes quantize_weight(const float* weight, std::int64_t rows, std::
   result.codes.resize(static_cast<std::size_t>(rows * columns));
   result.scales.resize(static_cast<std::size_t>(shape.N));
   quantize_detail::for_column_blocks(shape.N, [&](std::int64_t first, std::int64_t end) {
-    std::vector<RangeOfVectors<1>> ranges(static_cast<std::size_t>(end - first));
+    std::vector<ValueRange> ranges(static_cast<std::size_t>(end - first));
     for (std::int64_t k = 0; k < shape.K; ++k) {
       for (std::int64_t n = first; n < end; ++n)
         ranges[static_cast<std::size_t>(n - first)].add(
@@ -68,8 +68,7 @@ inline WeightCodes quantize_weight(const float* weight, std::int64_t rows, std::
     }
     std::vector<CodeRounding> roundings;
     for (std::int64_t n = first; n < end; ++n) {
-      const Quantization q =
-          symmetric_quantization(ranges[static_cast<std::size_t>(n - first)].range());
+      const Quantization q = symmetric_quantization(ranges[static_cast<std::size_t>(n - first)]);
       if (!q.finite()) {
         fail(name + ": a weight of output " + std::to_string(n) + " is not finite",
              "use a checkpoint from before the training diverged");

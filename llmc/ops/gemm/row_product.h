@@ -125,8 +125,7 @@ inline std::int64_t qkv_scratch(std::int64_t M, std::int64_t C) {
   return M * 2 * C;
 }
 inline std::int64_t qkv_counters(std::int64_t M, std::int64_t NH) {
-  constexpr std::int64_t kMinTileRows = 8;
-  return ceil_div(M, kMinTileRows) * 2 * NH;
+  return M * 2 * NH;  // blocks may have a single row
 }
 
 // The product is (M, 3C). Its columns 0 .. C-1 are written to q (M, C); columns C .. 2C-1 of row r

@@ -1,19 +1,26 @@
-// The kernels of the products of inference: the choice by kind of rows, shape and dtype. The number
-// of rows takes no part in it.
+// The kernels of the products of inference: the choice by weight, kind of rows, shape and dtype.
+// The number of rows takes no part in it.
 #pragma once
 
 #include <type_traits>
 
+#include "llmc/ops/gemm/code_product_generated.h"
+#include "llmc/ops/gemm/code_product_prompt.h"
 #include "llmc/ops/gemm/row_product_generated.h"
 #include "llmc/ops/gemm/row_product_prompt.h"
 
 namespace llmc {
 
-// Launches the kernel of a product.
+// Launches the kernel of a product. Codes are in WarpCodeLayout, also on the host executor.
 template <class T, class TO, class KV>
 void launch_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream) {
   const auto launch_kind = [&]<bool kLogits>() {
-    if (call.kind == RowKind::prompt) {
+    const bool is_prompt = call.kind == RowKind::prompt;
+    if (call.codes.codes != nullptr) {
+      return is_prompt ? row_kernels::launch_prompt_codes<kLogits>(call, stream)
+                       : row_kernels::launch_generated_codes<kLogits>(call, stream);
+    }
+    if (is_prompt) {
       row_kernels::launch_prompt<kLogits>(call, stream);
     } else {
       row_kernels::launch_generated<kLogits>(call, stream);
