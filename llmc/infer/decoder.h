@@ -23,7 +23,15 @@ struct DecoderShape {
   std::int64_t chunk = 512;   // maximum number of rows of prompts in one pass
 
   // The shape of the model's own passes, which a decoder does not use: the smallest one.
-  RunShape run_shape() const { return {.B = 1, .T = 1, .training = false, .logits_rows = 1}; }
+  std::optional<Int8Pass> int8{};  // a value: the weights are INT8
+
+  RunShape run_shape() const {
+    return {.B = 1,
+            .T = 1,
+            .training = false,
+            .int8_weights = int8.has_value(),
+            .logits_rows = 1};
+  }
   BatchShape batch_shape() const {
     return {.slots = B, .capacity = capacity, .chunk = std::min(chunk, B * prompt)};
   }

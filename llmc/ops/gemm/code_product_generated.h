@@ -1,6 +1,6 @@
 // The products of generated rows with INT8 weights on a GPU. Reading the weights takes the time: a
 // lane's loads of 16 bytes start before the wait for the previous launch, up to 8 per lane (32 KB
-// per block) at the same time.
+// per block; 6 in fp32, 4 for the logits) at the same time.
 //
 // As in row_product_generated.h, a block computes tiles of 16 columns, its 8 warps share the terms
 // (each has every eighth chunk), and their sums are added in the order of the warps.
