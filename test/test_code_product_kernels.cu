@@ -145,7 +145,7 @@ TEST_SUITE("code_product_kernels") {
                                               Launch());
     };
     check(3, 8, 8);
-    check(9, 24, 2568);  // several slabs of 2048 terms
+    check(9, 24, 2568);  // two slabs of 1536 terms
     if (tiny_shapes()) return;
     for (const std::int64_t size : {16, 48, 112, 208}) {
       check(5, size, 16);

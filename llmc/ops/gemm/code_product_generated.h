@@ -1,6 +1,6 @@
 // The products of generated rows with INT8 weights on a GPU. Reading the weights takes the time: a
-// lane's loads of 16 bytes start before the wait for the previous launch, up to 8 per lane (32 KB
-// per block; 6 in fp32, 4 for the logits) at the same time.
+// lane's loads of 16 bytes start before the wait for the previous launch, up to 6 per lane (24 KB
+// per block; 4 for the logits) at the same time.
 //
 // As in row_product_generated.h, a block computes tiles of 16 columns, its 8 warps share the terms
 // (each has every eighth chunk), and their sums are added in the order of the warps.
@@ -139,7 +139,7 @@ __global__ __launch_bounds__(256, 2) void generated_code_kernel(RowProductCall<T
   using namespace row_kernels;
   using Fragment = CodeFragment<S>;
   using Sum = typename Fragment::Sum;
-  constexpr int kSlab = kLogits ? 4 : sizeof(T) == 2 ? 8 : 6, kGroups = kMaxCodeRows<S> / 8;
+  constexpr int kSlab = kLogits ? 4 : 6, kGroups = kMaxCodeRows<S> / 8;
   const int K = static_cast<int>(call.K), stride = staged_stride(K);
   SharedMemory shared;
   S* const staged = shared.take<S>(rows_per_block * stride);
