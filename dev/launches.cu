@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -93,10 +94,11 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   stream.synchronize();
 }
 
-// Runs a prompt and one more token.
+// Runs a prompt and one more token, with INT8 weights if `int8` has a value.
 template <class T, class KV = T>
-void generate(const Gpt2Config& config, Printer& printer) {
-  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9};
+void generate(const Gpt2Config& config, Printer& printer,
+              const std::optional<Int8Pass>& int8 = {}) {
+  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9, .int8 = int8};
   Engine<T> engine(config, shape.run_shape());
   Decoder<T, KV> decoder(engine.runner(), shape, engine.memory());
   engine.stream().observe(&printer);
@@ -153,6 +155,12 @@ void run_all(Printer& printer) {
     generate<T>(width(C, 64), printer);
   }
   generate<T, std::int8_t>(width(768, 64), printer);
+  for (const bool quantizes_rows : {false, true}) {
+    const Int8Pass int8{.quantizes_rows = quantizes_rows};
+    generate<T>(width(768, 64), printer, int8);
+    generate<T, std::int8_t>(width(768, 64), printer, int8);
+    generate<T>(width(128, 64), printer, int8);
+  }
   train<T>(width(768, 64), Attention::standard, printer);
   for (const std::int64_t HS : {32, 128}) {
     train<T>(width(768, HS), Attention::flash, printer);

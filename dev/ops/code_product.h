@@ -60,7 +60,7 @@ struct Weight {
   }
 
   std::int64_t K, N;
-  llmc::QuantizedWeight quantized;
+  llmc::WeightCodes quantized;
   Buffer<float> scales{0};
   Buffer<std::int32_t> sums{0};
 };

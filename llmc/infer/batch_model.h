@@ -28,8 +28,8 @@
 #include "llmc/infer/kv_cache.h"
 #include "llmc/model/context.h"
 #include "llmc/model/gpt2.h"
+#include "llmc/model/int8_weights.h"
 #include "llmc/model/memory_plan.h"
-#include "llmc/model/quantized_weights.h"
 #include "llmc/ops/attention/decode_attention.h"
 #include "llmc/ops/attention/prompt_attention.h"
 #include "llmc/ops/code_embedding.h"
@@ -68,7 +68,7 @@ class BatchModel {
  public:
   // Reserves memory in the plan; usable after plan.allocate() and clear(). `model` and `context`
   // must outlive this object.
-  // `pass` matters only if the model has INT8 weights (model/quantized_weights.h).
+  // `pass` matters only if the model has INT8 weights (model/int8_weights.h).
   BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan,
              const Int8Pass& pass = {})
       : model_(model),

@@ -11,7 +11,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/infer/smoothing.h"
-#include "llmc/model/quantized_weights.h"
+#include "llmc/model/int8_weights.h"
 
 namespace llmc {
 
@@ -20,7 +20,7 @@ struct QuantizeOptions {
   bool smoothing = true;
 };
 
-// What the calibration text determines in addition to the weights.
+// The results of calibration in addition to the weights.
 struct CalibratedScales {
   std::vector<float> gelu_factors{};  // (L, 4C); empty if no input of mlp.c_proj is smoothed
   std::vector<Quantization> fixed{};  // (4 L); empty if activations are quantized per token
@@ -85,7 +85,7 @@ inline CalibratedScales calibrate_scales(const Gpt2Config& config, HostWeights& 
 
 // Sets the scales of INT8 weights.
 template <class T>
-void set_scales(QuantizedWeights<T>& weights, const CalibratedScales& scales, Stream& stream) {
+void set_scales(Int8Weights<T>& weights, const CalibratedScales& scales, Stream& stream) {
   if (!scales.gelu_factors.empty()) weights.set_gelu_factors(scales.gelu_factors, stream);
   if (!scales.fixed.empty()) weights.set_fixed_quantization(scales.fixed);
 }

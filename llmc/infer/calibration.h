@@ -26,7 +26,7 @@ inline const char* site_name(InputSite site) {
   return kNames[static_cast<int>(site)];
 }
 
-// What the text showed of an input (rows, K).
+// Measurements of an input (rows, K) on the text.
 struct InputStatistics {
   std::vector<ValueRange> channels;  // (K): the range of each channel and 0
   std::vector<float> rows;           // (count, K): rows of the text, evenly spaced
@@ -35,7 +35,7 @@ struct InputStatistics {
   std::int64_t count() const { return K() == 0 ? 0 : std::ssize(rows) / K(); }
 };
 
-// Of all sites, layer by layer.
+// The measurements of all sites, layer by layer.
 using Calibration = std::vector<std::array<InputStatistics, 4>>;
 
 struct CalibrationOptions {

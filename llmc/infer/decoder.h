@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,7 @@ struct DecoderShape {
   std::optional<Int8Pass> int8{};  // a value: the weights are INT8
 
   RunShape run_shape() const {
-    return {.B = 1,
-            .T = 1,
-            .training = false,
-            .int8_weights = int8.has_value(),
-            .logits_rows = 1};
+    return {.B = 1, .T = 1, .training = false, .int8_weights = int8.has_value(), .logits_rows = 1};
   }
   BatchShape batch_shape() const {
     return {.slots = B, .capacity = capacity, .chunk = std::min(chunk, B * prompt)};
@@ -45,7 +42,8 @@ class Decoder {
   // Reserves memory in the plan; usable after plan.allocate(). The runner must outlive the decoder.
   Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
       : shape_(validate(shape, runner.config())),
-        model_(runner.model(), runner.context(), shape.batch_shape(), plan) {
+        model_(runner.model(), runner.context(), shape.batch_shape(), plan,
+               shape.int8.value_or(Int8Pass{})) {
     plan.reserve("batch", token_, shape.B);
     plan.reserve("batch", position_, shape.B);
   }

@@ -23,9 +23,9 @@
 #include "llmc/io/checkpoint/quantized_files.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/model/int8_weights.h"
 #include "llmc/model/parameters.h"
 #include "llmc/model/pretrained.h"
-#include "llmc/model/quantized_weights.h"
 
 namespace llmc {
 
@@ -48,11 +48,11 @@ class QuantizedTensors {
     tensors.values.reserve(numbers.size());
     for (const float number : numbers) tensors.values.push_back(from_float<T>(number));
     if (!is_quantized(spec)) return;
-    tensors.quantized = QuantizedWeights<T>::quantize(spec, tensors.values);
+    tensors.quantized = Int8Weights<T>::quantize(spec, tensors.values);
     tensors.values = {};
   }
 
-  // What files have for activations.
+  // Sets the tensors of files that belong to activations.
   void set_scales(const CalibratedScales& scales) {
     const std::vector<std::string> layers = linear_layers(table_);
     for (std::size_t i = 0; i < scales.fixed.size(); ++i) {

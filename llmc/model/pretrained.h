@@ -22,8 +22,8 @@
 #include "llmc/io/checkpoint/quantized_config.h"
 #include "llmc/io/checkpoint/quantized_files.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/model/int8_weights.h"
 #include "llmc/model/parameters.h"
-#include "llmc/model/quantized_weights.h"
 
 namespace llmc {
 
@@ -152,7 +152,7 @@ inline std::vector<std::string> activation_tensors(const ParameterTable& table,
 // Loads what files of this format have for activations.
 template <class T>
 void load_activation_scales(const HuggingFaceWeights& weights, const QuantizedFormat& format,
-                            QuantizedWeights<T>& state, Stream& stream) {
+                            Int8Weights<T>& state, Stream& stream) {
   std::vector<Quantization> fixed;
   std::vector<float> factors;
   const std::int64_t hidden = state.activations().gelu_factors.shape[1];
@@ -166,7 +166,7 @@ void load_activation_scales(const HuggingFaceWeights& weights, const QuantizedFo
   if (!factors.empty()) state.set_gelu_factors(factors, stream);
 }
 
-// Loads INT8 weights as they are stored into a state that has QuantizedWeights as quantized().
+// Loads INT8 weights as they are stored into a state that has Int8Weights as quantized().
 // Throws if the state has none.
 template <class State>
 void load_quantized_weights(const std::filesystem::path& path, State& state, Stream& stream) {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/model/int8_weights.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
-#include "llmc/model/quantized_weights.h"
 
 namespace llmc {
 
@@ -19,10 +19,10 @@ template <class T>
 class Weights {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). `table` outlives the weights. INT8
-  // weights are those of quantized_weights.h.
+  // weights are those of int8_weights.h.
   Weights(const ParameterTable& table, MemoryPlan& plan, bool int8 = false) : table_(table) {
     if (int8) {
-      quantized_ = std::make_unique<QuantizedWeights<T>>(table, plan);
+      quantized_ = std::make_unique<Int8Weights<T>>(table, plan);
     } else {
       plan.reserve("weights", values_, table.stored_size());
     }
@@ -53,7 +53,7 @@ class Weights {
   }
 
   // The INT8 weights; null if the weights are floats.
-  QuantizedWeights<T>* quantized() { return quantized_.get(); }
+  Int8Weights<T>* quantized() { return quantized_.get(); }
 
   // Bytes of a parameter in memory, without padding.
   std::int64_t bytes_of(const ParameterSpec& spec) const {
@@ -78,7 +78,7 @@ class Weights {
  private:
   const ParameterTable& table_;
   Tensor<T, 1> values_;
-  std::unique_ptr<QuantizedWeights<T>> quantized_;
+  std::unique_ptr<Int8Weights<T>> quantized_;
   ResidentParameters<T> source_{values_, nullptr};
 };
 

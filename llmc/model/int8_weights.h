@@ -29,7 +29,7 @@ inline WeightShape weight_shape(const ParameterSpec& spec) {
   return {spec.shape[0], spec.shape[1], output_axis(spec)};
 }
 
-// What the products of a model with INT8 weights read in addition to weights.
+// The inputs of the products of a model with INT8 weights, in addition to weights.
 struct ActivationScales {
   bool smooths_gelu = false;
   Tensor<float, 2> gelu_factors{};  // (L, 4C): multiply the results of GELU, if smooths_gelu
@@ -39,11 +39,11 @@ struct ActivationScales {
 };
 
 template <class T>
-class QuantizedWeights final : public ParameterSource {
+class Int8Weights final : public ParameterSource {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). `table`, of one rank, outlives the
   // weights.
-  QuantizedWeights(const ParameterTable& table, MemoryPlan& plan)
+  Int8Weights(const ParameterTable& table, MemoryPlan& plan)
       : table_(table), tensors_(table.specs().size()) {
     require(table.place().tensor_ranks == 1, "INT8 weights need the whole model on its rank");
     for (const ParameterSpec& spec : table.specs()) {
@@ -62,8 +62,8 @@ class QuantizedWeights final : public ParameterSource {
     plan.reserve("INT8 weights", activations_.gelu_factors, table.specs().back().block - 1,
                  hidden.size());
   }
-  QuantizedWeights(const QuantizedWeights&) = delete;
-  QuantizedWeights& operator=(const QuantizedWeights&) = delete;
+  Int8Weights(const Int8Weights&) = delete;
+  Int8Weights& operator=(const Int8Weights&) = delete;
 
   // Rounds spec.size() fp32 numbers to T, and quantizes the result if the parameter is quantized:
   // training quantizes the weights in T as well. Finished on return. Throws if a number that must
