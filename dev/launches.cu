@@ -11,7 +11,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -22,6 +21,8 @@
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
+#include "llmc/ops/code_embedding.h"
+#include "llmc/ops/gemm/row_product_kernels.h"
 #include "llmc/train/training_state.h"
 
 namespace {
@@ -94,11 +95,10 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
   stream.synchronize();
 }
 
-// Runs a prompt and one more token, with INT8 weights if `int8` has a value.
+// Runs a prompt and one more token.
 template <class T, class KV = T>
-void generate(const Gpt2Config& config, Printer& printer,
-              const std::optional<Int8Pass>& int8 = {}) {
-  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9, .int8 = int8};
+void generate(const Gpt2Config& config, Printer& printer) {
+  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9};
   Engine<T> engine(config, shape.run_shape());
   Decoder<T, KV> decoder(engine.runner(), shape, engine.memory());
   engine.stream().observe(&printer);
@@ -115,6 +115,54 @@ void run_rank_ops(Printer& printer) {
   const Buffer<float> partials(512), gathered(512);
   fill_zero(gathered.data(), gathered.size(), stream);
   partials_in_order(partials.data(), gathered.data(), 512, 256, 256, stream);
+  stream.synchronize();
+}
+
+// The kernels of INT8 weights that only models on a GPU launch: the embedding in the GPU's layout
+// of codes, and the products that write an INT8 cache. All numbers are 0.
+template <class T>
+void run_int8_ops(std::int64_t C, Printer& printer) {
+  constexpr std::int64_t kHeadSize = 64;
+  const std::int64_t NH = C / kHeadSize, N = CodeMatrix::padded_columns(3 * C);
+  Stream stream;
+  stream.observe(&printer);
+  const Buffer<std::int8_t> codes(code_bytes(C, 3 * C)), cache(2 * C);
+  const Buffer<std::int32_t> ints(N + qkv_counters(1, NH));
+  const Buffer<float> floats(N + qkv_scratch(1, C) + 2 * NH);
+  const Buffer<T> rows(4 * C);
+  fill_zero(codes.data(), codes.size(), stream);
+  fill_zero(ints.data(), ints.size(), stream);
+  fill_zero(floats.data(), floats.size(), stream);
+  fill_zero(rows.data(), rows.size(), stream);
+  const CodeMatrix weight{codes.data(), floats.data(), ints.data(), C, 3 * C};
+  const auto zero = make_tensor(static_cast<const std::int32_t*>(ints.data()), 1);
+  const auto row = make_tensor(rows.data(), 1, C);
+  code_embedding<T, WarpCodeLayout>(row, zero, weight, row, zero, stream);
+  RowProductCall<T, T, std::int8_t> call;
+  call.epilogue = RowEpilogue::qkv;
+  call.M = 1;
+  call.N = 3 * C;
+  call.K = C;
+  call.inp = rows.data();
+  call.codes = weight;
+  call.out = rows.data() + C;
+  call.out_stride = C;
+  call.keys = cache.data();
+  call.values = cache.data() + C;
+  call.key_scales = floats.data() + N;
+  call.value_scales = floats.data() + N + NH;
+  call.head_sums = floats.data() + N + 2 * NH;
+  call.head_counters = ints.data() + N;
+  call.T_max = 1;
+  call.NH = NH;
+  call.position = ints.data();
+  for (const RowKind kind : {RowKind::generated, RowKind::prompt}) {
+    for (const bool enabled : {false, true}) {
+      call.kind = kind;
+      call.quantizer.enabled = enabled;
+      launch_row_product(call, stream);
+    }
+  }
   stream.synchronize();
 }
 
@@ -155,12 +203,7 @@ void run_all(Printer& printer) {
     generate<T>(width(C, 64), printer);
   }
   generate<T, std::int8_t>(width(768, 64), printer);
-  for (const bool quantizes_rows : {false, true}) {
-    const Int8Pass int8{.quantizes_rows = quantizes_rows};
-    generate<T>(width(768, 64), printer, int8);
-    generate<T, std::int8_t>(width(768, 64), printer, int8);
-    generate<T>(width(128, 64), printer, int8);
-  }
+  for (const std::int64_t C : {128, 768}) run_int8_ops<T>(C, printer);
   train<T>(width(768, 64), Attention::standard, printer);
   for (const std::int64_t HS : {32, 128}) {
     train<T>(width(768, HS), Attention::flash, printer);

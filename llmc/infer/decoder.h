@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +23,7 @@ struct DecoderShape {
   std::int64_t chunk = 512;   // maximum number of rows of prompts in one pass
 
   // The shape of the model's own passes, which a decoder does not use: the smallest one.
-  std::optional<Int8Pass> int8{};  // a value: the weights are INT8
-
-  RunShape run_shape() const {
-    return {.B = 1, .T = 1, .training = false, .int8_weights = int8.has_value(), .logits_rows = 1};
-  }
+  RunShape run_shape() const { return {.B = 1, .T = 1, .training = false, .logits_rows = 1}; }
   BatchShape batch_shape() const {
     return {.slots = B, .capacity = capacity, .chunk = std::min(chunk, B * prompt)};
   }
@@ -42,8 +37,7 @@ class Decoder {
   // Reserves memory in the plan; usable after plan.allocate(). The runner must outlive the decoder.
   Decoder(ModelRunner<T>& runner, const DecoderShape& shape, MemoryPlan& plan)
       : shape_(validate(shape, runner.config())),
-        model_(runner.model(), runner.context(), shape.batch_shape(), plan,
-               shape.int8.value_or(Int8Pass{})) {
+        model_(runner.model(), runner.context(), shape.batch_shape(), plan) {
     plan.reserve("batch", token_, shape.B);
     plan.reserve("batch", position_, shape.B);
   }
