@@ -17,8 +17,8 @@ using namespace llmc_test;
 namespace {
 
 constexpr Int8Pass kModes[] = {{.quantizes_rows = false},
-                                    {.quantizes_rows = true},
-                                    {.quantizes_rows = true, .zero_points = false}};
+                               {.quantizes_rows = true},
+                               {.quantizes_rows = true, .zero_points = false}};
 
 // The logits after a prompt.
 template <class T>

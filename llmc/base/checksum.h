@@ -43,9 +43,9 @@ inline std::string checksum_text(std::uint64_t value) {
 }
 
 // XXH3, 128 bits: equal for different contents only by a chance that never occurs.
-class ContentHash {
+class ContentChecksum {
  public:
-  ContentHash() { XXH3_128bits_reset(&state_); }
+  ContentChecksum() { XXH3_128bits_reset(&state_); }
 
   void add(std::span<const std::byte> bytes) {
     if (!bytes.empty()) XXH3_128bits_update(&state_, bytes.data(), bytes.size());

@@ -243,7 +243,7 @@ class BatchModel {
                          position.data, 1, VocabularySlice{0, config().vocabulary}, stream());
   }
 
-  // What the products of a pass share.
+  // Arguments that the products of a pass share.
   struct PassRows {
     RowKind kind;
     In<std::int32_t, 1> slot, position;

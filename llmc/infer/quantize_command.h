@@ -151,9 +151,9 @@ inline std::filesystem::path new_directory(const std::string& out) {
   return path;
 }
 
-// ContentHash of the names and fp32 values of the float tensors, in the order of the table.
+// ContentChecksum of the names and fp32 values of the float tensors, in the order of the table.
 inline std::string hash_of(const HostWeights& weights) {
-  ContentHash hash;
+  ContentChecksum hash;
   for (const ParameterSpec& spec : weights.table().specs()) {
     hash.add(std::as_bytes(std::span(spec.name)));
     hash.add(std::as_bytes(std::span(weights.of(spec))));
@@ -231,7 +231,7 @@ void quantize_model(const InferConfig& settings) {
   QuantizedTensors<T> tensors(table);
   if (!settings.calibrate.empty()) {
     const std::vector<std::int32_t> text = read_calibration_text(settings, model);
-    ContentHash hash;
+    ContentChecksum hash;
     hash.add(std::as_bytes(std::span(text)));
     format.calibration = hash.text();
     const CalibratedScales scales = calibrate_scales(from_huggingface(config, model), weights, text,

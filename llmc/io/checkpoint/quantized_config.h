@@ -26,8 +26,8 @@ struct QuantizedFormat {
   bool zero_points = true;    // of the activations; only if they are quantized
   bool smooths_gelu = false;  // the files have factors for the results of GELU
   std::string dtype = {};     // engine's name of the dtype to which the weights were rounded before
-  std::string source = {};    // ContentHash of the float tensors; 32 hexadecimal digits
-  std::string calibration = {};  // ContentHash of the calibration text's tokens; empty: none
+  std::string source = {};    // ContentChecksum of the float tensors; 32 hexadecimal digits
+  std::string calibration = {};  // ContentChecksum of the calibration text's tokens; empty: none
 
   const char* mode() const {
     if (is_static) return "w8a8-static";
