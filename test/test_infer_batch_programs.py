@@ -130,6 +130,7 @@ def test_int8_texts_are_the_same_in_every_batch_and_close_to_floats(program):
     folder = model(program, layers=2, heads=2, channels=64)
     (program.folder / "int8.txt").write_text("".join(f"the king {i}\n" for i in range(9)))
     (program.folder / "text.txt").write_text("the king and the queen of hearts, " * 12)
+    (program.folder / "words.jsonl").write_text('{"text": "the king is dead"}\n{"text": "long live the king"}\n')
     floats = token_nll(program, "-m", folder)
     for mode in (["--quant", "w8"], ["--quant", "w8a8"], ["--quant", "w8a8", "--zero-points", "off"],
                  ["--quant", "w8a8", "--dtype", "bf16"]):
@@ -138,6 +139,9 @@ def test_int8_texts_are_the_same_in_every_batch_and_close_to_floats(program):
         expect(lines_of(program, *common, "--batch", 4, "--chunk", 3) == alone, f"{mode}: another batch")
         error = abs(token_nll(program, "-m", folder, *mode) - floats)
         expect(0 < error < 0.01 * floats, f"{mode}: the loss differs by {error}")
+        done = subprocess.run([program.binary, "score", "lambada:words.jsonl", "-m", str(folder), *mode],
+                              cwd=program.folder, capture_output=True, text=True, timeout=300)
+        expect(done.returncode == 0 and "accuracy" in done.stdout, f"{mode}: {done.stderr[-500:]}")
 
 
 def test_json_lines_set_their_own_options_and_report_their_errors(program):

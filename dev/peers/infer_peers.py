@@ -165,7 +165,7 @@ class CTranslate2:
     def __init__(self, settings):
         import ctranslate2
         from ctranslate2.converters import TransformersConverter
-        compute_type = {"fp32": "float32", "bf16": "bfloat16"}[settings.dtype]
+        compute_type = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8_float32"}[settings.dtype]
         supported = ctranslate2.get_supported_compute_types("cpu")
         if compute_type not in supported:
             raise SideFailed(f"does not support {compute_type} on this CPU (only {', '.join(sorted(supported))})")

@@ -78,7 +78,7 @@ class RowScorer : public RowScoring {
       RowBatch batch{.length = length(order[first]) - 1};
       require(batch.length >= 1 && batch.length <= runner_.shape().T,
               "an evaluation row has fewer than two tokens, or too many");
-      const auto max_rows = static_cast<std::size_t>(runner_.shape().rows() / batch.length);
+      const auto max_rows = static_cast<std::size_t>(max_sequences(batch.length));
       const std::size_t end = std::min(order.size(), first + max_rows);
       for (std::size_t i = first; i < end; ++i) {
         batch.rows.push_back(order[i]);
@@ -88,6 +88,16 @@ class RowScorer : public RowScoring {
       first = end;
     }
     return batches;
+  }
+
+  // The most sequences of a length that fit into a batch of the runner.
+  std::int64_t max_sequences(std::int64_t length) const {
+    const std::int64_t fitting = runner_.shape().rows() / length;
+    if constexpr (requires { runner_.max_sequences(); }) {
+      return std::min(fitting, runner_.max_sequences());
+    } else {
+      return fitting;
+    }
   }
 
   // One rank of each tensor group has scored its rows; the others are 0 there.

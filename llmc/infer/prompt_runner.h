@@ -39,6 +39,9 @@ class PromptRunner {
   const RunShape& shape() const { return shape_; }
   Context& context() { return engine_.context(); }
 
+  // Maximum number of sequences of a batch, however short they are.
+  std::int64_t max_sequences() const { return shape_.B; }
+
   // Call once, after engine.allocate().
   void clear() { model_.clear(); }
 
