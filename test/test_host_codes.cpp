@@ -55,6 +55,8 @@ int wrong_sums(const Add& add) {
 
 }  // namespace
 
+TEST_SUITE_BEGIN("host_codes");
+
 TEST_CASE("sums of products of codes are exact in every form") {
   using namespace llmc::host;
   CHECK(wrong_sums([](CodeSums& s, std::uint32_t u, const std::int8_t* w) {
@@ -69,3 +71,5 @@ TEST_CASE("sums of products of codes are exact in every form") {
         }) == 0);
 #endif
 }
+
+TEST_SUITE_END();

@@ -81,6 +81,8 @@ std::vector<std::vector<float>> rows() {
 
 }  // namespace
 
+TEST_SUITE_BEGIN("quantize");
+
 TEST_CASE("codes, scales and zero points match the definition") {
   for (const std::vector<float>& row : rows()) {
     for (const bool asymmetric : {false, true}) {
@@ -146,3 +148,5 @@ TEST_CASE("a fixed range clamps the numbers outside") {
   CHECK(rounding.code(62.0f) == 127);
   CHECK(rounding.code(61.4f) == 126);
 }
+
+TEST_SUITE_END();

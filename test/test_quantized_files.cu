@@ -199,7 +199,7 @@ TEST_SUITE("quantized_files") {
     expect(error_of_config("\"symmetric\": true", "\"symmetric\": false"), "symmetric is false");
     expect(error_of_config("\"channel\"", "\"group\""), "strategy is \"group\"");
     expect(error_of_config("\"dynamic\": true", "\"dynamic\": false"),
-           "input_activations.dynamic is false");
+           "input_activations.strategy is \"token\", not \"tensor\"");
     expect(error_of_config("\"output_activations\": null", "\"output_activations\": {}"),
            "output activations are not supported");
     expect(error_of_config("\"kv_cache_scheme\": null", "\"kv_cache_scheme\": {}"),

@@ -30,6 +30,8 @@ void check_dtype(std::int64_t M) {
 
 }  // namespace
 
+TEST_SUITE_BEGIN("row_product_codes");
+
 TEST_CASE("products of INT8 rows and weights are exact for every number of rows") {
   for (std::int64_t M = 1; M <= 300; M += M < 30 ? 1 : 27) check_dtype<float>(M);
   for (const std::int64_t M : {1, 3, 16, 37, 300}) {
@@ -102,3 +104,5 @@ TEST_CASE("the results of GELU are multiplied by their factors") {
   for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] /= factors[i % 48];
   CHECK(relative_l2(scaled, plain) <= 1e-7);
 }
+
+TEST_SUITE_END();
