@@ -174,6 +174,21 @@ __device__ __forceinline__ Floats<N> multiply_add(const Floats<N>& x, const Floa
   return result;
 }
 
+// x * y + addend, element by element, rounded once on every processor.
+template <int N>
+__device__ __forceinline__ Floats<N> fused_multiply_add(const Floats<N>& x, const Floats<N>& y,
+                                                        const Floats<N>& addend) {
+#ifdef __CUDACC__
+  return multiply_add(x, y, addend);
+#else
+  Floats<N> result;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i)
+    result.in_register(i) = host::fused_multiply_add<Floats<N>::kWidth>(
+        x.in_register(i), y.in_register(i), addend.in_register(i));
+  return result;
+#endif
+}
+
 // The larger of each two elements. If only y has a NaN, the result is the element of x.
 template <int N>
 __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floats<N>& y) {

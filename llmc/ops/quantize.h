@@ -71,7 +71,7 @@ template <int N>
 __device__ __forceinline__ Floats<N> rounded_codes(const Floats<N>& x, const Floats<N>& inverses,
                                                    const Floats<N>& offsets) {
   const Floats<N> above =
-      max_elements(Floats<N>(kRounding - 128), multiply_add(x, inverses, offsets));
+      max_elements(Floats<N>(kRounding - 128), fused_multiply_add(x, inverses, offsets));
   return min_elements(Floats<N>(kRounding + 127), above);
 }
 }  // namespace quantize_detail
@@ -155,7 +155,7 @@ template <int N>
 __device__ __forceinline__ Floats<N> dequantize_sums(const Floats<N>& sums, float row_scale,
                                                      const Floats<N>& column_scales,
                                                      const Floats<N>& bias) {
-  return multiply_add(sums, row_scale * column_scales, bias);
+  return fused_multiply_add(sums, row_scale * column_scales, bias);
 }
 
 }  // namespace llmc

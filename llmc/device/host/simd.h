@@ -145,6 +145,24 @@ __forceinline__ typename Simd<W>::Float multiply_add(const typename Simd<W>::Flo
   return x * y + z;
 }
 
+// The same, rounded once on every processor: without the instruction, element by element.
+template <int W>
+__forceinline__ typename Simd<W>::Float fused_multiply_add(const typename Simd<W>::Float& x,
+                                                           const typename Simd<W>::Float& y,
+                                                           const typename Simd<W>::Float& z) {
+#if defined(__FMA__)
+  return multiply_add<W>(x, y, z);
+#else
+  if constexpr (W == 1) {
+    return __builtin_fmaf(x, y, z);
+  } else {
+    typename Simd<W>::Float result;
+    for (int k = 0; k < W; ++k) result[k] = __builtin_fmaf(x[k], y[k], z[k]);
+    return result;
+  }
+#endif
+}
+
 // first, first + 1, ..., first + W - 1.
 template <int W>
 __forceinline__ typename Simd<W>::Integer integers_from(int first) {

@@ -322,7 +322,7 @@ void multiply_few_rows_by_codes(const RowProductCall<T, TO, KV>& call) {
 [[gnu::noinline]] inline void pack_weight_codes(float* packed, const CodeMatrix& weight,
                                                 std::int64_t k, std::int64_t column,
                                                 std::int64_t depth, std::int64_t count) {
-  constexpr int W = 8;
+  constexpr int W = std::min(8, kRegisterFloats);
   for (std::int64_t j = 0; j < round_up(count, kTileWidth); j += W) {
     const std::int8_t* const codes = weight.columns((column + j) / kCodeColumns) +
                                      k * kCodeColumns + (column + j) % kCodeColumns * 4;
