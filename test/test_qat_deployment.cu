@@ -173,10 +173,11 @@ TEST_CASE_TEMPLATE("the evaluation of a trained model equals that of inference",
     const double quantized = std::fabs(mean(plain.losses(batch)) - expected) / expected;
     MESSAGE("loss " << loss << ", in training " << expected << ": " << difference
                     << "; quantization changed it by " << quantized);
-    // fp32: no code differs here. bf16: the residual stream is rounded in
-    // other places.
-    CHECK(difference <= (std::is_same_v<T, float> ? 1e-5 : 1e-3));
-    if (std::is_same_v<T, float>) CHECK(difference < quantized);
+    // fp32: no code differs if both normalise in one order of sums; otherwise some do. bf16: the
+    // residual stream is rounded in other places.
+    const double allowed = std::is_same_v<T, float> ? kOneThreadBlocks ? 1e-5 : 1e-3 : 4e-3;
+    CHECK(difference <= allowed);
+    if (kOneThreadBlocks && std::is_same_v<T, float>) CHECK(difference < quantized);
   }
 }
 

@@ -27,8 +27,8 @@ __global__ void code_embedding_kernel(T* out, const std::int32_t* tokens, CodeMa
     const Vec<std::int8_t, N> codes = load_vec<N>(wte.codes + code_place<Layout>(c, token, C));
     Vec<float, N> numbers;
     for (int i = 0; i < N; ++i) numbers[i] = static_cast<float>(codes[i]);
-    store_floats(out + row * C + c, multiply_add(to_floats(numbers), Floats<N>(scale),
-                                                 load_floats<N>(position_row + c)));
+    store_floats(out + row * C + c, fused_multiply_add(to_floats(numbers), Floats<N>(scale),
+                                                       load_floats<N>(position_row + c)));
   }
 }
 

@@ -31,7 +31,7 @@ __device__ __forceinline__ Floats<N> token_plus_position(const T* token, const T
   const Floats<N> x = load_floats<N>(token), p = load_floats<N>(position);
   if (scale == nullptr) return x + p;
   const Floats<N> scales(*scale);
-  return multiply_add(symmetric_codes(x, scales), scales, p);
+  return fused_multiply_add(symmetric_codes(x, scales), scales, p);
 }
 
 // kRowsPerBlock rows per block. Sequences begin at first_position, or at 0 if it is null. `scales`
