@@ -49,7 +49,7 @@ struct PieceColumns {
   template <class Call>
   PieceColumns(const Call& call, std::int64_t column) {
     for (int j = 0; j < kPieceColumns; ++j) {
-      scales[j] = call.codes.scales[column + j];
+      scales[j] = column + j < call.N ? call.codes.scales[column + j] : 0;
       bias[j] = call.bias != nullptr && column + j < call.N ? to_float(call.bias[column + j]) : 0;
     }
   }
