@@ -33,8 +33,10 @@ void check_dtype(std::int64_t M) {
 TEST_SUITE_BEGIN("row_product_codes");
 
 TEST_CASE("products of INT8 rows and weights are exact for every number of rows") {
-  for (std::int64_t M = 1; M <= 300; M += M < 30 ? 1 : 27) check_dtype<float>(M);
+  const std::int64_t step = tiny_shapes() ? 83 : 1;
+  for (std::int64_t M = 1; M <= 300; M += M < 30 ? step : step + 26) check_dtype<float>(M);
   for (const std::int64_t M : {1, 3, 16, 37, 300}) {
+    if (tiny_shapes() && M > 16) continue;
     check_dtype<llmc::bf16>(M);
     check_dtype<llmc::fp16>(M);
   }
@@ -47,6 +49,7 @@ TEST_CASE("products of INT8 rows are exact for odd multiples of 16, and for the 
     check_exact<float, CodeLayout>(17, 16, size, RowEpilogue::store, false, kZeroPoints, target);
     check_exact<float, CodeLayout>(3, size, size, RowEpilogue::add, true, kSymmetric, target);
   }
+  if (tiny_shapes()) return;
   check_exact<float, CodeLayout>(2, 2304, 768, RowEpilogue::store, true, kZeroPoints, target);
   check_exact<float, CodeLayout>(14, 768, 3072, RowEpilogue::add, false, kZeroPoints, target);
 }
