@@ -128,9 +128,8 @@ class BatchModel {
     stream().synchronize();
     const auto first = std::find_if(sites.begin(), sites.end(), [](int site) { return site >= 0; });
     if (first == sites.end()) return {};
-    static constexpr const char* kInputs[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
-                                              "mlp.c_proj"};
-    return "the input of h." + std::to_string(*first / 4) + "." + kInputs[*first % 4] +
+    const auto layer = static_cast<std::size_t>(*first % 4);
+    return "the input of h." + std::to_string(*first / 4) + "." + kBlockLayers[layer] +
            " at token " + std::to_string(first - sites.begin()) + " is not finite";
   }
 

@@ -12,18 +12,18 @@
 #include "llmc/base/work_progress.h"
 #include "llmc/infer/host_weights.h"
 #include "llmc/model/engine.h"
+#include "llmc/model/int8_weights.h"
 #include "llmc/ops/quantize.h"
 
 namespace llmc {
 
-// The inputs of a block's linear layers, in the order in which they are computed.
+// The inputs of a block's linear layers, in the order of kBlockLayers.
 enum class InputSite { c_attn, attention_c_proj, c_fc, mlp_c_proj };
 inline constexpr std::array kInputSites = {InputSite::c_attn, InputSite::attention_c_proj,
                                            InputSite::c_fc, InputSite::mlp_c_proj};
 
 inline const char* site_name(InputSite site) {
-  static constexpr const char* kNames[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
-  return kNames[static_cast<int>(site)];
+  return kBlockLayers[static_cast<std::size_t>(site)];
 }
 
 // Measurements of an input (rows, K) on the text.

@@ -20,13 +20,10 @@ inline RunShape decode_shape(const InferConfig& settings) {
   return {.B = 1, .T = 1, .training = false, .int8_weights = settings.quant != Quant::none};
 }
 
-inline Int8Pass int8_pass(const InferConfig& settings) {
-  return {.quantizes_rows = quantizes_activations(settings.quant),
-          .zero_points = settings.zero_points == ZeroPoints::automatic};
-}
 template <class T>
 Int8Pass int8_pass(const InferConfig& settings, Engine<T>& engine) {
-  Int8Pass pass = int8_pass(settings);
+  Int8Pass pass{.quantizes_rows = quantizes_activations(settings.quant),
+                .zero_points = settings.zero_points == ZeroPoints::automatic};
   if (const auto* weights = engine.state().quantized()) pass.scales = &weights->activations();
   return pass;
 }

@@ -3,6 +3,7 @@
 // passes of training cannot read these weights.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -29,12 +30,15 @@ inline WeightShape weight_shape(const ParameterSpec& spec) {
   return {spec.shape[0], spec.shape[1], output_axis(spec)};
 }
 
+// The linear layers of a block, in the order in which they are computed.
+inline constexpr std::array<const char*, 4> kBlockLayers = {"attn.c_attn", "attn.c_proj",
+                                                            "mlp.c_fc", "mlp.c_proj"};
+
 // The inputs of the products of a model with INT8 weights, in addition to weights.
 struct ActivationScales {
   bool smooths_gelu = false;
   Tensor<float, 2> gelu_factors{};  // (L, 4C): multiply the results of GELU, if smooths_gelu
-  // (4 L): of the inputs of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj of each layer. Empty:
-  // each row has its own quantization.
+  // (4 L): of the inputs of kBlockLayers of each layer. Empty: each row has its own quantization.
   std::vector<Quantization> fixed{};
 };
 
