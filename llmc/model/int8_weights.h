@@ -18,10 +18,6 @@
 
 namespace llmc {
 
-// Whether INT8 models quantize a parameter.
-inline bool is_quantized(const ParameterSpec& spec) {
-  return !spec.axes.columns.empty() && spec.axes.rows.front().name != AxisName::positions;
-}
 inline OutputAxis output_axis(const ParameterSpec& spec) {
   return spec.axes.rows.front().name == AxisName::vocabulary ? OutputAxis::rows
                                                              : OutputAxis::columns;

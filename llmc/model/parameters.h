@@ -147,6 +147,12 @@ struct ParameterSpec {
   }
 };
 
+// Whether INT8 models, and quantized passes of training, quantize a parameter: matrices and token
+// embeddings.
+inline bool is_quantized(const ParameterSpec& spec) {
+  return !spec.axes.columns.empty() && spec.axes.rows.front().name != AxisName::positions;
+}
+
 // Every tensor starts at a multiple of this many elements. This aligns 16-byte accesses in every
 // dtype, and no 1024-element piece of the gradient norm spans two tensors.
 inline constexpr std::int64_t kParameterAlignment = 1024;
