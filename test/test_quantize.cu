@@ -9,10 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "llmc/device/device.h"
 #include "llmc/ops/quantize.h"
 #include "test/support.h"
 
 using namespace llmc;
+using llmc_test::download;
+using llmc_test::upload;
 
 namespace {
 
@@ -48,10 +51,36 @@ Definition defined(const std::vector<float>& row, bool asymmetric) {
   return d;
 }
 
-ValueRange range_of(const std::vector<float>& row) {
+// What the quantizer makes of a row, in vectors of 8 numbers: `single` is code(), one number at a
+// time.
+struct QuantizedRow {
+  Quantization quantization;
+  std::vector<std::int8_t> codes, single;
+};
+
+template <class = void>
+__global__ void quantize_row_kernel(Quantization* quantization, std::int8_t* codes,
+                                    std::int8_t* single, const float* row, std::int64_t n,
+                                    bool asymmetric) {
+  if (global_thread() > 0) return;
   RangeOfVectors<8> range;
-  for (std::size_t i = 0; i < row.size(); i += 8) range.add(load_floats<8>(row.data() + i));
-  return range.range();
+  for (std::int64_t i = 0; i < n; i += 8) range.add(load_floats<8>(row + i));
+  *quantization = activation_quantization(range.range(), asymmetric);
+  const CodeRounding rounding(*quantization);
+  for (std::int64_t i = 0; i < n; i += 8)
+    store_vec(codes + i, rounding.codes(load_floats<8>(row + i)));
+  for (std::int64_t i = 0; i < n; ++i) single[i] = rounding.code(row[i]);
+}
+
+QuantizedRow quantized(const std::vector<float>& row, bool asymmetric) {
+  Stream stream;
+  const auto n = static_cast<std::int64_t>(row.size());
+  const auto in = upload(row, stream);
+  Buffer<Quantization> quantization(1);
+  Buffer<std::int8_t> codes(n), single(n);
+  launch(quantize_row_kernel<>, {1}, 32, 0, stream, quantization.data(), codes.data(),
+         single.data(), in.data(), n, asymmetric);
+  return {download(quantization, stream)[0], download(codes, stream), download(single, stream)};
 }
 
 std::vector<std::vector<float>> rows() {
@@ -86,26 +115,21 @@ TEST_SUITE_BEGIN("quantize");
 TEST_CASE("codes, scales and zero points match the definition") {
   for (const std::vector<float>& row : rows()) {
     for (const bool asymmetric : {false, true}) {
-      const ValueRange range = range_of(row);
       const Definition expected = defined(row, asymmetric);
-      const Quantization q = activation_quantization(range, asymmetric);
+      const auto [q, codes, single] = quantized(row, asymmetric);
       CAPTURE(row[0]);
       CAPTURE(asymmetric);
       CHECK(bits_of(q.scale) == bits_of(expected.scale));
       CHECK(q.zero == expected.zero);
-      const CodeRounding rounding(q);
       int differ = 0, lowest = 127, highest = -128;
       float largest_error = 0;
-      for (std::size_t i = 0; i < row.size(); i += 8) {
-        const Vec<std::int8_t, 8> codes = rounding.codes(load_floats<8>(row.data() + i));
-        for (std::size_t j = 0; j < 8; ++j) {
-          const int code = codes[static_cast<int>(j)];
-          differ += code != expected.code(row[i + j]) || code != rounding.code(row[i + j]);
-          lowest = std::min(lowest, code);
-          highest = std::max(highest, code);
-          const float error = std::fabs(dequantize(static_cast<std::int8_t>(code), q) - row[i + j]);
-          largest_error = std::fmax(largest_error, error / q.scale);
-        }
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const int code = codes[i];
+        differ += code != expected.code(row[i]) || code != single[i];
+        lowest = std::min(lowest, code);
+        highest = std::max(highest, code);
+        largest_error =
+            std::fmax(largest_error, std::fabs(dequantize(codes[i], q) - row[i]) / q.scale);
       }
       CHECK(differ == 0);
       if (!asymmetric) CHECK(lowest >= -127);
@@ -118,7 +142,7 @@ TEST_CASE("codes, scales and zero points match the definition") {
 TEST_CASE("zero has an exact code") {
   for (const std::vector<float>& row : rows()) {
     for (const bool asymmetric : {false, true}) {
-      const Quantization q = activation_quantization(range_of(row), asymmetric);
+      const Quantization q = quantized(row, asymmetric).quantization;
       CHECK(CodeRounding(q).code(0) == q.zero);
     }
   }
@@ -130,7 +154,7 @@ TEST_CASE("a range that is not finite has the scale NaN") {
       std::vector<float> row(16, 1.0f);
       row[place] = bad;
       for (const bool asymmetric : {false, true}) {
-        const Quantization q = activation_quantization(range_of(row), asymmetric);
+        const Quantization q = quantized(row, asymmetric).quantization;
         CHECK(std::isnan(q.scale));
         CHECK_FALSE(q.finite());
         CHECK(q.zero == 0);

@@ -277,11 +277,11 @@ template <int N>
 __device__ __forceinline__ Floats<N> keep_range(const Floats<N>& x, int first, int last,
                                                 float other) {
   Floats<N> kept(other);
-  constexpr int W = Floats<N>::kWidth;
   for (int i = 0; i < Floats<N>::kRegisters; ++i) {
 #ifdef __CUDACC__
     kept.in_register(i) = i < first || i > last ? other : x[i];
 #else
+    constexpr int W = Floats<N>::kWidth;
     const auto k = host::integers_from<W>(i * W);
     kept.in_register(i) = (k < first) | (k > last) ? kept.in_register(i) : x.in_register(i);
 #endif
