@@ -207,7 +207,16 @@ __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floa
 // The smaller of each two elements. If only y has a NaN, the result is the element of x.
 template <int N>
 __device__ __forceinline__ Floats<N> min_elements(const Floats<N>& x, const Floats<N>& y) {
-  return Floats<N>() - max_elements(Floats<N>() - x, Floats<N>() - y);
+  Floats<N> result;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+    const auto a = x.in_register(i), b = y.in_register(i);
+#ifdef __CUDACC__
+    result.in_register(i) = std::fmin(a, b);
+#else
+    result.in_register(i) = b < a ? b : a;
+#endif
+  }
+  return result;
 }
 
 // The lowest byte of the bits of each element.
@@ -312,12 +321,12 @@ __device__ __forceinline__ float reduce_elements(const Floats<N>& x, Combine com
     for (int i = 0; i < kRegisters / 2; ++i)
       half.in_register(i) = combine(x.in_register(i), x.in_register(i + kRegisters / 2));
     return reduce_elements(half, combine);
+#ifndef __CUDACC__
+  } else if constexpr (N > 1) {
+    return host::reduce_halves<N>(x.in_register(0), combine);
+#endif
   } else {
-    float values[N];
-    for (int k = 0; k < N; ++k) values[k] = x[k];
-    for (int half = N / 2; half > 0; half /= 2)
-      for (int k = 0; k < half; ++k) values[k] = combine(values[k], values[k + half]);
-    return values[0];
+    return x[0];
   }
 }
 }  // namespace detail

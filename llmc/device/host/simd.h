@@ -9,6 +9,10 @@
 
 #include "llmc/device/dtype.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace llmc::host {
 
 // Floats in the widest register, and the number of these registers.
@@ -115,12 +119,21 @@ __forceinline__ void store_register(fp16* p, const typename Simd<W>::Float& x) {
   store_bits<W>(p, (bits >> 16 & 0x8000u) | (x == x ? result : Bits{} + 0x7e00u));
 }
 
-// Writes the lowest byte of the bits of each of W floats.
+// Writes the lowest byte of the bits of each of W floats. The instructions of x86 are named,
+// because compilers narrow numbers in several steps.
 template <int W>
 __forceinline__ void store_low_bytes(std::int8_t* p, const typename Simd<W>::Float& x) {
   const auto bits = std::bit_cast<typename Simd<W>::Bits>(x);
   if constexpr (W == 1) {
     *p = static_cast<std::int8_t>(bits & 0xffu);
+#if defined(__AVX512VL__)
+  } else if constexpr (W == 16) {
+    const __m128i bytes = _mm512_cvtepi32_epi8(std::bit_cast<__m512i>(bits));
+    std::memcpy(p, &bytes, W);
+  } else if constexpr (W == 8) {
+    const __m128i bytes = _mm256_cvtepi32_epi8(std::bit_cast<__m256i>(bits));
+    std::memcpy(p, &bytes, W);
+#endif
   } else {
     const auto bytes = __builtin_convertvector(bits, typename Simd<W>::Byte);
     std::memcpy(p, &bytes, sizeof bytes);
@@ -161,6 +174,24 @@ __forceinline__ typename Simd<W>::Float fused_multiply_add(const typename Simd<W
     return result;
   }
 #endif
+}
+
+// combine(a, b) of the elements k and k + W/2, and so on until one is left. combine takes registers
+// and floats; W is 4, 8 or 16.
+template <int W, class Combine>
+__forceinline__ float reduce_halves(const typename Simd<W>::Float& x, const Combine& combine) {
+  if constexpr (W == 4) {
+    return combine(combine(x[0], x[2]), combine(x[1], x[3]));
+  } else if constexpr (W == 8) {
+    return reduce_halves<4>(combine(__builtin_shufflevector(x, x, 0, 1, 2, 3),
+                                    __builtin_shufflevector(x, x, 4, 5, 6, 7)),
+                            combine);
+  } else {
+    static_assert(W == 16);
+    return reduce_halves<8>(combine(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
+                                    __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)),
+                            combine);
+  }
 }
 
 // first, first + 1, ..., first + W - 1.

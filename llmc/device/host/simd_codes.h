@@ -8,10 +8,6 @@
 
 #include "llmc/device/host/simd.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace llmc::host {
 
 // The sums of 16 columns.

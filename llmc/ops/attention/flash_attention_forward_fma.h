@@ -18,8 +18,9 @@ namespace llmc {
 
 template <int kHeadTile>
 struct FlashForwardFmaTiling {
-  // One thread's tiles fit in the L1 cache of a core.
-  static constexpr int kQueries = kOneThreadBlocks ? 32 : 64;
+  // With one thread per block, the scores and a tile of keys or values stay in the L1 cache of a
+  // core. Twice as many queries halve the time to load keys and values.
+  static constexpr int kQueries = kOneThreadBlocks && kHeadTile > 64 ? 32 : 64;
   static constexpr int kKeys = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
 
   using QueryTile = PaddedTile<kQueries, kHeadTile>;

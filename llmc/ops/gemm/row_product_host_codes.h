@@ -26,19 +26,18 @@ inline constexpr std::int32_t kUnsignedOffset = 128;
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// Epilogue of the n results of row r from `column` on, which include the bias.
+// Writes the n results of row r from `column` on, which include the bias.
 template <class T, class TO, class KV>
-void finish_results(const RowProductCall<T, TO, KV>& call, float* results, std::int64_t r,
-                    std::int64_t column, std::int64_t n) {
+[[gnu::noinline]] void finish_results(const RowProductCall<T, TO, KV>& call, const float* results,
+                                      std::int64_t r, std::int64_t column, std::int64_t n) {
   if constexpr (std::is_same_v<TO, float>) {
     if (call.epilogue == RowEpilogue::logits) {
       std::copy_n(results, n, call.out + r * call.out_stride + column);
       return;
     }
   }
-  RowProductCall<T, TO, KV> rest = call;
-  rest.bias = nullptr;
-  finish_columns(rest, results, r, column, n);
+  finish_vectors(call, r, column, n,
+                 [&]<int N>(std::int64_t j) { return load_floats<N>(results + j); });
 }
 
 // The scales and the bias of the columns of a piece.
@@ -57,19 +56,24 @@ struct PieceColumns {
 
 // ---- rows as codes -------------------------------------------------------------------------
 
+// Calls f<N>() with the width of the vectors in which a row of K numbers is read.
+template <class F>
+decltype(auto) with_vector_width(std::int64_t K, const F& f) {
+  return K % 16 == 0 ? f.template operator()<16>() : f.template operator()<8>();
+}
+
 // out (K) = row r as training's LayerNorm computes it, or as it is, rounded to T.
 template <class T, class TO, class KV>
 const T* normalised_row(T* out, const RowProductCall<T, TO, KV>& call, std::int64_t r) {
   const T* const x = call.inp + r * call.K;
   if (call.norm_weight == nullptr) return x;
-  const auto normalise = [&]<int N>() {
+  with_vector_width(call.K, [&]<int N>() {
     using Layout = RowLayout<RowTeamKind::thread, N>;
     const RowTeam<Layout> team;
     float mean, rstd;
     llmc::normalise_row(out, &mean, &rstd, TeamRow<T, Layout>(x, team, call.K), call.norm_weight,
                         call.norm_bias, call.norm_epsilon, team, call.K);
-  };
-  call.K % 16 == 0 ? normalise.template operator()<16>() : normalise.template operator()<8>();
+  });
   return out;
 }
 
@@ -87,9 +91,8 @@ struct CodePanels {
   const std::uint8_t* panel(std::int64_t i) const { return codes + i * kCodePanelRows * depth; }
 };
 
-template <class T>
+template <int N, class T>
 Quantization row_quantization(const T* x, std::int64_t K, const RowQuantizer& quantizer) {
-  constexpr int N = 8;
   RangeOfVectors<N> range;
   for (std::int64_t k = 0; k < K; k += N) range.add(load_floats<N>(x + k));
   const ValueRange values = range.range();
@@ -98,16 +101,15 @@ Quantization row_quantization(const T* x, std::int64_t K, const RowQuantizer& qu
 }
 
 // Writes a row's codes to its places in a panel of `rows` rows.
-template <class T>
+template <int N, class T>
 void pack_row_codes(std::uint8_t* panel, int rows, const T* x, std::int64_t K,
                     const Quantization& q) {
   const CodeRounding rounding(q);
-  for (std::int64_t k = 0; k < K; k += 8) {
-    const Vec<std::int8_t, 8> codes = rounding.codes(load_floats<8>(x + k));
-    std::uint8_t shifted[8];
-    for (int i = 0; i < 8; ++i) shifted[i] = static_cast<std::uint8_t>(codes[i] + kUnsignedOffset);
-    std::memcpy(panel + k * rows, shifted, 4);
-    std::memcpy(panel + (k + 4) * rows, shifted + 4, 4);
+  for (std::int64_t k = 0; k < K; k += N) {
+    const Vec<std::int8_t, N> codes = rounding.codes(load_floats<N>(x + k));
+    std::uint8_t shifted[N];
+    for (int i = 0; i < N; ++i) shifted[i] = static_cast<std::uint8_t>(codes[i] + kUnsignedOffset);
+    for (int i = 0; i < N; i += 4) std::memcpy(panel + (k + i) * rows, shifted + i, 4);
   }
   for (std::int64_t k = K; k < round_up(K, kCodeDepth); k += 4) std::memset(panel + k * rows, 0, 4);
 }
@@ -115,6 +117,7 @@ void pack_row_codes(std::uint8_t* panel, int rows, const T* x, std::int64_t K,
 template <class T, class TO, class KV>
 CodePanels quantize_rows(const RowProductCall<T, TO, KV>& call) {
   constexpr std::int64_t kSerialNumbers = 4096;  // fewer are not worth another thread
+  constexpr std::int64_t kManyPanels = 8;
   CodePanels panels;
   panels.M = call.M;
   panels.depth = round_up(call.K, kCodeDepth);
@@ -128,15 +131,23 @@ CodePanels quantize_rows(const RowProductCall<T, TO, KV>& call) {
   const auto quantize = [&](std::int64_t r) {
     T* const memory = reinterpret_cast<T*>(at_least(ProductScratch::of_this_thread().row, call.K));
     const T* const x = normalised_row(memory, call, r);
-    const Quantization q = row_quantization(x, call.K, call.quantizer);
-    quantization[r] = q;
-    if (!q.finite()) call.faults.report(r);
     const std::int64_t panel = r / kCodePanelRows;
-    pack_row_codes(codes + panel * kCodePanelRows * panels.depth + r % kCodePanelRows * 4,
-                   panels.rows(panel), x, call.K, q);
+    std::uint8_t* const place =
+        codes + panel * kCodePanelRows * panels.depth + r % kCodePanelRows * 4;
+    with_vector_width(call.K, [&]<int N>() {
+      quantization[r] = row_quantization<N>(x, call.K, call.quantizer);
+      pack_row_codes<N>(place, panels.rows(panel), x, call.K, quantization[r]);
+    });
+    if (!quantization[r].finite()) call.faults.report(r);
+  };
+  // Threads that share a panel write to the same cache lines, so a piece is a panel if there are
+  // enough of them.
+  const std::int64_t piece = panels.count() < kManyPanels ? 1 : kCodePanelRows;
+  const auto quantize_piece = [&](std::int64_t i) {
+    for (std::int64_t r = i * piece; r < std::min(call.M, (i + 1) * piece); ++r) quantize(r);
   };
   if (call.M * call.K > kSerialNumbers) {
-    run_pieces(call.M, quantize);
+    run_pieces(ceil_div(call.M, piece), quantize_piece);
   } else {
     for (std::int64_t r = 0; r < call.M; ++r) quantize(r);
   }
@@ -205,6 +216,18 @@ void with_rows(int rows, std::integer_sequence<int, kRows...>, const F& f) {
   ((rows == kRows + 1 ? f.template operator()<kRows + 1>() : void()), ...);
 }
 
+// Fetches the cache lines of the results of row r, `count` columns from `column` on, so that stores
+// need not wait for them. Not for qkv, whose results go to several tensors.
+template <class T, class TO, class KV>
+void prefetch_results(const RowProductCall<T, TO, KV>& call, std::int64_t r, std::int64_t column,
+                      std::int64_t count) {
+  constexpr std::int64_t kLine = 64;
+  if (call.epilogue == RowEpilogue::qkv) return;
+  const auto* const out = reinterpret_cast<const char*>(call.out + r * call.out_stride + column);
+  for (std::int64_t i = 0; i < count * static_cast<std::int64_t>(sizeof(TO)); i += kLine)
+    __builtin_prefetch(out + i, 1);
+}
+
 template <class T, class TO, class KV>
 void multiply_quantized_rows(const RowProductCall<T, TO, KV>& call) {
   const CodePanels panels = quantize_rows(call);
@@ -215,6 +238,7 @@ void multiply_quantized_rows(const RowProductCall<T, TO, KV>& call) {
     alignas(64) float results[kCodePanelRows * kPieceColumns];
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
       const int rows = panels.rows(panel);
+      for (int r = 0; r < rows; ++r) prefetch_results(call, panel * kCodePanelRows + r, column, n);
       with_rows(rows, std::make_integer_sequence<int, kCodePanelRows>(), [&]<int kRows>() {
         multiply_panel<kRows>(results, panels, panel, call.codes, column, columns);
       });

@@ -64,36 +64,52 @@ void read_row(float* out, const RowProductCall<T, TO, KV>& call, std::int64_t r)
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// Bias, epilogue and rounding of the n sums of row r from `column` on; n is a multiple of 8.
-template <class T, class TO, class KV>
-[[gnu::noinline]] void finish_columns(const RowProductCall<T, TO, KV>& call, float* sums,
-                                      std::int64_t r, std::int64_t column, std::int64_t n) {
-  constexpr int N = 8;
-  TO* const out = call.out + r * call.out_stride + column;
-  const T* const bias = call.bias == nullptr ? nullptr : call.bias + column;
-  const T* const residual =
-      call.residual == nullptr ? nullptr : call.residual + r * call.out_stride + column;
-  for (std::int64_t j = 0; j < n; j += N) {
-    Floats<N> s = load_floats<N>(sums + j);
-    if (bias != nullptr) s += load_floats<N>(bias + j);
-    if (call.epilogue == RowEpilogue::qkv) {
-      const std::int64_t C = call.C(), part = (column + j) / C, c = (column + j) % C;
-      if (part == 0) {
-        store_floats(call.out + r * C + c, s);
-      } else if constexpr (kIsQuantized<KV>) {
-        store_floats(call.head_sums + r * 2 * C + column + j - C, s);
-      } else {
-        store_floats((part == 1 ? call.keys : call.values) + call.cache_row(r) + c, s);
-      }
-      continue;
+// Epilogue and rounding of N results of row r from `column` on, which include the bias. All are in
+// one part of qkv.
+template <int N, class T, class TO, class KV>
+__forceinline__ void finish_vector(const RowProductCall<T, TO, KV>& call, Floats<N> s,
+                                   std::int64_t r, std::int64_t column) {
+  if (call.epilogue == RowEpilogue::qkv) {
+    const std::int64_t C = call.C(), part = column / C, c = column % C;
+    if (part == 0) {
+      store_floats(call.out + r * C + c, s);
+    } else if constexpr (kIsQuantized<KV>) {
+      store_floats(call.head_sums + r * 2 * C + column - C, s);
+    } else {
+      store_floats((part == 1 ? call.keys : call.values) + call.cache_row(r) + c, s);
     }
-    if (call.epilogue == RowEpilogue::gelu) {
-      s = s * gelu_gate<T>(s);
-      if (call.gelu_factors != nullptr) s *= load_floats<N>(call.gelu_factors + column + j);
-    }
-    if (residual != nullptr) s = load_floats<N>(residual + j) + s;
-    store_floats(out + j, s);
+    return;
   }
+  const std::int64_t place = r * call.out_stride + column;
+  if (call.epilogue == RowEpilogue::gelu) {
+    s = s * gelu_gate<T>(s);
+    if (call.gelu_factors != nullptr) s *= load_floats<N>(call.gelu_factors + column);
+  }
+  if (call.residual != nullptr) s = load_floats<N>(call.residual + place) + s;
+  store_floats(call.out + place, s);
+}
+
+// The same for n of them; n and `column` are multiples of 8.
+template <class T, class TO, class KV, class Result>
+__forceinline__ void finish_vectors(const RowProductCall<T, TO, KV>& call, std::int64_t r,
+                                    std::int64_t column, std::int64_t n, const Result& result) {
+  constexpr int N = 16;
+  std::int64_t j = 0;
+  if (column % N == 0 && call.C() % N == 0) {
+    for (; j + N <= n; j += N)
+      finish_vector<N>(call, result.template operator()<N>(j), r, column + j);
+  }
+  for (; j < n; j += 8) finish_vector<8>(call, result.template operator()<8>(j), r, column + j);
+}
+
+// Adds the bias to the n sums of row r from `column` on, and writes them.
+template <class T, class TO, class KV>
+[[gnu::noinline]] void finish_columns(const RowProductCall<T, TO, KV>& call, const float* sums,
+                                      std::int64_t r, std::int64_t column, std::int64_t n) {
+  finish_vectors(call, r, column, n, [&]<int N>(std::int64_t j) {
+    const Floats<N> s = load_floats<N>(sums + j);
+    return call.bias == nullptr ? s : s + load_floats<N>(call.bias + column + j);
+  });
 }
 
 // ---- few rows ------------------------------------------------------------------------------
