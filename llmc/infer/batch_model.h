@@ -114,9 +114,7 @@ class BatchModel {
   // Forgets the faults of a slot; call before it gets another sequence.
   void clear_faults(std::int64_t slot) {
     if (faults_.data == nullptr) return;
-    const std::vector<std::int32_t> none(static_cast<std::size_t>(shape_.capacity), -1);
-    copy_to_device(row_range(faults_, slot, 1).data, none.data(), std::ssize(none), stream());
-    stream().synchronize();
+    fill_zero(row_range(faults_, slot, 1).data, shape_.capacity, stream());
   }
 
   // Describes the first input of a product that could not be quantized because it is not finite:
@@ -126,11 +124,12 @@ class BatchModel {
     std::vector<std::int32_t> sites(static_cast<std::size_t>(shape_.capacity));
     copy_to_host(sites.data(), row_range(faults_, slot, 1).data, std::ssize(sites), stream());
     stream().synchronize();
-    const auto first = std::find_if(sites.begin(), sites.end(), [](int site) { return site >= 0; });
+    const auto first = std::find_if(sites.begin(), sites.end(), [](int site) { return site > 0; });
     if (first == sites.end()) return {};
-    const auto layer = static_cast<std::size_t>(*first % 4);
-    return "the input of h." + std::to_string(*first / 4) + "." + kBlockLayers[layer] +
-           " at token " + std::to_string(first - sites.begin()) + " is not finite";
+    const int site = *first - 1;
+    return "the input of h." + std::to_string(site / 4) + "." +
+           kBlockLayers[static_cast<std::size_t>(site % 4)] + " at token " +
+           std::to_string(first - sites.begin()) + " is not finite";
   }
 
   // Reads pieces of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
@@ -259,7 +258,7 @@ class BatchModel {
     result.quantizer = {.enabled = pass_.quantizes_rows, .zero_points = pass_.zero_points};
     if (pass_.scales != nullptr) set_scales(result, *pass_.scales, site);
     result.faults = {faults_.data, shape_.capacity, rows.slot.data, rows.position.data,
-                     static_cast<std::int32_t>(site)};
+                     static_cast<std::int32_t>(site + 1)};
     return result;
   }
   static void set_scales(RowProduct<T>& product, const ActivationScales& scales,

@@ -51,10 +51,38 @@ inline ValueRange smooth_range(const InputStatistics& input, const std::vector<f
 
 namespace smoothing_detail {
 
-// The relative error of X W, X (rows, K) and W (K, N), if both are quantized after smoothing by
-// `factors`.
+// x (rows, K) times weight (K, N), in fp64.
+inline std::vector<double> product(const std::vector<float>& x, const std::vector<float>& weight,
+                                   std::int64_t K) {
+  const std::size_t k_count = static_cast<std::size_t>(K);
+  const std::size_t rows = x.size() / k_count, N = weight.size() / k_count;
+  std::vector<double> out(rows * N);
+  for_each_parallel(rows, available_processors(), [&](std::size_t r) {
+    double* const sums = out.data() + r * N;
+    for (std::size_t k = 0; k < k_count; ++k) {
+      const double factor = x[r * k_count + k];
+      const float* const row = weight.data() + k * N;
+      for (std::size_t n = 0; n < N; ++n) sums[n] += factor * row[n];
+    }
+  });
+  return out;
+}
+
+// The size of the difference of two lists, relative to that of the first one.
+inline double relative_error(const std::vector<double>& exact, const std::vector<double>& values) {
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    error += (values[i] - exact[i]) * (values[i] - exact[i]);
+    size += exact[i] * exact[i];
+  }
+  return size > 0 ? std::sqrt(error / size) : 0;
+}
+
+// The relative error of X W = exact, X (rows, K) and W (K, N), if both are quantized after
+// smoothing by `factors`.
 inline double output_error(const InputStatistics& input, const std::vector<float>& weight,
-                           const std::vector<float>& factors, const ActivationMode& mode) {
+                           const std::vector<double>& exact, const std::vector<float>& factors,
+                           const ActivationMode& mode) {
   const std::int64_t K = input.K(), N = std::ssize(weight) / K, rows = input.count();
   std::vector<float> smooth_weight(weight.size()), smooth_rows(input.rows.size());
   for (std::int64_t k = 0; k < K; ++k) {
@@ -77,31 +105,7 @@ inline double output_error(const InputStatistics& input, const std::vector<float
     const CodeRounding rounding(q);
     for (std::int64_t k = 0; k < K; ++k) row[k] = dequantize(rounding.code(row[k]), q);
   }
-  // Row by row: the difference of the products, and the exact product.
-  std::vector<double> errors(static_cast<std::size_t>(rows)), sizes(errors.size());
-  for_each_parallel(errors.size(), available_processors(), [&](std::size_t r) {
-    std::vector<float> difference(static_cast<std::size_t>(N)), exact(difference.size());
-    for (std::int64_t k = 0; k < K; ++k) {
-      const float x = input.rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)];
-      const float y = smooth_rows[r * static_cast<std::size_t>(K) + static_cast<std::size_t>(k)];
-      const float* const w = weight.data() + k * N;
-      const float* const v = smooth_weight.data() + k * N;
-      for (std::int64_t n = 0; n < N; ++n) {
-        exact[n] += x * w[n];
-        difference[n] += y * v[n] - x * w[n];
-      }
-    }
-    for (std::int64_t n = 0; n < N; ++n) {
-      errors[r] += static_cast<double>(difference[n]) * difference[n];
-      sizes[r] += static_cast<double>(exact[n]) * exact[n];
-    }
-  });
-  double error = 0, size = 0;
-  for (std::size_t r = 0; r < errors.size(); ++r) {
-    error += errors[r];
-    size += sizes[r];
-  }
-  return size > 0 ? std::sqrt(error / size) : 0;
+  return relative_error(exact, product(smooth_rows, smooth_weight, K));
 }
 
 inline std::vector<float> factors_of(const InputStatistics& input, const std::vector<float>& weight,
@@ -128,12 +132,13 @@ inline SmoothingChoice choose_smoothing(const InputStatistics& input,
                                         const std::vector<float>& weight,
                                         const ActivationMode& mode) {
   using namespace smoothing_detail;
+  const std::vector<double> exact = product(input.rows, weight, input.K());
   SmoothingChoice best;
-  best.error = best.plain_error = output_error(input, weight, {}, mode);
+  best.error = best.plain_error = output_error(input, weight, exact, {}, mode);
   for (int tenths = 3; tenths <= 9; ++tenths) {
     const double alpha = 0.1 * tenths;
     std::vector<float> factors = factors_of(input, weight, alpha);
-    const double error = output_error(input, weight, factors, mode);
+    const double error = output_error(input, weight, exact, factors, mode);
     if (error >= best.error) continue;
     best.alpha = alpha;
     best.error = error;

@@ -29,6 +29,24 @@ inline constexpr int kRowVector = kOneThreadBlocks ? 8 : kVecSize<T>;
 // short row.
 inline constexpr int kRowsPerBlock = kOneThreadBlocks ? 8 : 1;
 
+// Calls f(row) for the block's rows, kRowsPerBlock of `rows`. Same rows for all threads of a block.
+template <class F>
+__device__ __forceinline__ void for_each_block_row(std::int64_t rows, const F& f) {
+  const std::int64_t first = block_x() * kRowsPerBlock;
+  for (int r = 0; r < kRowsPerBlock; ++r) {
+    if (first + r >= rows) return;
+    f(first + r);
+  }
+}
+
+// Calls f(c) for the first elements c of the thread's vectors of N, in a row of C elements that the
+// block shares.
+template <int N, class F>
+__device__ __forceinline__ void for_each_row_vector(std::int64_t C, const F& f) {
+  const int threads = cooperating_threads(block_size());
+  for (std::int64_t c = thread_index() * N; c < C; c += threads * N) f(c);
+}
+
 // Threads of a block that processes rows of C elements.
 template <class T>
 int row_block_threads(std::int64_t C) {

@@ -42,28 +42,23 @@ __global__ void embedding_forward_kernel(T* out, const std::int32_t* tokens, con
                                          const std::int32_t* first_position, VocabularySlice slice,
                                          std::int64_t rows, std::int64_t C, std::int64_t T_seq) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
+  for_each_block_row(rows, [&](std::int64_t row) {
     const std::int64_t token = tokens[row];
     if (!slice.holds(token)) {
       // -0 and not 0: -0 + x has the bits of x for every x, including -0.
-      for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
-        store_floats(out + row * C + c, Floats<N>(-0.0f));
-      }
-      continue;
+      for_each_row_vector<N>(
+          C, [&](std::int64_t c) { store_floats(out + row * C + c, Floats<N>(-0.0f)); });
+      return;
     }
     const T* token_row = wte + slice.index_of(token) * C;
     const float* scale = scales == nullptr ? nullptr : scales + slice.index_of(token);
     const std::int64_t first = first_position == nullptr ? 0 : first_position[row / T_seq];
     const T* position_row = wpe + (first + row % T_seq) * C;
-    for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+    for_each_row_vector<N>(C, [&](std::int64_t c) {
       store_floats(out + row * C + c,
                    token_plus_position<N>(token_row + c, position_row + c, scale));
-    }
-  }
+    });
+  });
 }
 
 // Block (distinct token, tile of channels). The warps share the bucket's rows, so that a frequent
@@ -91,18 +86,17 @@ __global__ void position_gradient_kernel(float* d_wpe, const T* d_out, std::int6
                                          std::int64_t rest, std::int64_t first_position,
                                          std::int64_t T_seq, std::int64_t C) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
   const std::int64_t t = first_position + block_x();
   const std::int64_t count = whole + (block_x() < rest ? 1 : 0);
   float* d_position_row = d_wpe + (t < T_seq ? t : t - T_seq) * C;
-  for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+  for_each_row_vector<N>(C, [&](std::int64_t c) {
     Floats<N> sum;
     for (std::int64_t b = 0; b < count; ++b) {
       sum += load_floats<N>(d_out + (b * T_seq + block_x()) * C + c);
     }
     float* d = d_position_row + c;
     store_floats(d, load_floats<N>(d) + sum);
-  }
+  });
 }
 
 // Writes out (B*T_seq, C): row r = b * T_seq + t is wte[tokens[r] - slice.begin] +

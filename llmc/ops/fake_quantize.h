@@ -46,10 +46,9 @@ template <class T>
 __global__ void column_magnitudes_kernel(float* magnitudes, const T* weight, std::int64_t rows,
                                          std::int64_t columns) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
   const std::int64_t first = block_x() * kMagnitudeRows;
   const std::int64_t end = first + kMagnitudeRows < rows ? first + kMagnitudeRows : rows;
-  for (std::int64_t c = thread_index() * N; c < columns; c += threads * N) {
+  for_each_row_vector<N>(columns, [&](std::int64_t c) {
     Floats<N> magnitude, not_finite;
     for (std::int64_t r = first; r < end; ++r) {
       const Floats<N> x = load_floats<N>(weight + r * columns + c);
@@ -57,7 +56,7 @@ __global__ void column_magnitudes_kernel(float* magnitudes, const T* weight, std
       not_finite += x - x;  // NaN for infinity and NaN
     }
     store_floats(magnitudes + block_x() * columns + c, magnitude + not_finite);
-  }
+  });
 }
 
 // Writes the largest absolute value of each column of weight (rows, columns) in parts of its rows:
@@ -105,11 +104,8 @@ template <class T>
 __device__ __forceinline__ ValueRange block_row_range(const T* row, std::int64_t C,
                                                       float* scratch) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
   RangeOfVectors<N> collected;
-  for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
-    collected.add(load_floats<N>(row + c));
-  }
+  for_each_row_vector<N>(C, [&](std::int64_t c) { collected.add(load_floats<N>(row + c)); });
   const ValueRange own = collected.range();
   const float negated_min = block_max(-own.min, scratch);
   return {-negated_min, block_max(own.max, scratch)};
@@ -120,13 +116,10 @@ __global__ void row_scales_kernel(float* scales, const T* weight, std::int64_t r
                                   std::int64_t C) {
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
+  for_each_block_row(rows, [&](std::int64_t row) {
     const ValueRange range = block_row_range(weight + row * C, C, scratch);
     if (thread_index() == 0) scales[row] = symmetric_quantization(range).scale;
-  }
+  });
 }
 
 inline std::size_t row_range_shared() {
@@ -151,19 +144,15 @@ __global__ void fake_quantize_weight_kernel(T* out, const T* weight, const float
                                             ScaleAxis axis, Quantized result, std::int64_t rows,
                                             std::int64_t C) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
-    for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+  for_each_block_row(rows, [&](std::int64_t row) {
+    for_each_row_vector<N>(C, [&](std::int64_t c) {
       const Floats<N> x = load_floats<N>(weight + row * C + c);
       const Floats<N> scale =
           axis == ScaleAxis::rows ? Floats<N>(scales[row]) : load_floats<N>(scales + c);
       const Floats<N> codes = symmetric_codes(x, scale);
       store_floats(out + row * C + c, result == Quantized::codes ? codes : scale * codes);
-    }
-  }
+    });
+  });
 }
 
 // Writes out (rows, C): the codes of weight (rows, C), or the values of these codes rounded to T.
@@ -185,16 +174,13 @@ template <class T>
 __global__ void row_ranges_kernel(float* ranges, const T* x, std::int64_t rows, std::int64_t C) {
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
+  for_each_block_row(rows, [&](std::int64_t row) {
     const ValueRange range = block_row_range(x + row * C, C, scratch);
     if (thread_index() == 0) {
       ranges[2 * row] = range.min;
       ranges[2 * row + 1] = range.max;
     }
-  }
+  });
 }
 
 // Writes ranges (rows, 2): minimum and maximum of each row of x (rows, C) and 0. The maximum is
@@ -217,11 +203,7 @@ __global__ void fake_quantize_rows_kernel(T* out, Quantization* quantizations, c
   constexpr int N = kRowVector<T>;
   SharedMemory shared;
   float* scratch = shared.take<float>(kBlockScratch);
-  const int threads = cooperating_threads(block_size());
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
+  for_each_block_row(rows, [&](std::int64_t row) {
     ValueRange range;
     if (parts == 0) range = block_row_range(x + row * C, C, scratch);
     for (std::int64_t p = 0; p < parts; ++p) {
@@ -230,13 +212,13 @@ __global__ void fake_quantize_rows_kernel(T* out, Quantization* quantizations, c
     }
     const Quantization quantization = activation_quantization(range, zero_points);
     const CodeRounding rounding(quantization);
-    for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+    for_each_row_vector<N>(C, [&](std::int64_t c) {
       const Floats<N> codes = rounding.differences(load_floats<N>(x + row * C + c));
       store_floats(out + row * C + c,
                    result == Quantized::codes ? codes : quantization.scale * codes);
-    }
+    });
     if (thread_index() == 0) quantizations[row] = quantization;
-  }
+  });
 }
 
 // Writes the quantizations (rows) of the rows of x (rows, C), and out (rows, C): code - zero of
@@ -266,19 +248,15 @@ __global__ void scaled_sums_kernel(T* out, const float* sums, const Quantization
                                    const float* column_scales, const T* bias, std::int64_t rows,
                                    std::int64_t C) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
+  for_each_block_row(rows, [&](std::int64_t row) {
     const float row_scale = row_quantizations == nullptr ? 1.0f : row_quantizations[row].scale;
-    for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+    for_each_row_vector<N>(C, [&](std::int64_t c) {
       Floats<N> addend;
       if (bias != nullptr) addend = load_floats<N>(bias + c);
       store_floats(out + row * C + c, dequantize_sums(load_floats<N>(sums + row * C + c), row_scale,
                                                       load_floats<N>(column_scales + c), addend));
-    }
-  }
+    });
+  });
 }
 
 // The results of a product from its sums: out (rows, C) = sums (rows, C, fp32) * the scale of the
@@ -305,21 +283,17 @@ template <class T>
 __global__ void clip_gradient_kernel(T* d_x, const T* x, const Quantization* quantizations,
                                      std::int64_t rows, std::int64_t C) {
   constexpr int N = kRowVector<T>;
-  const int threads = cooperating_threads(block_size());
-  const std::int64_t first_row = block_x() * kRowsPerBlock;
-  for (int r = 0; r < kRowsPerBlock; ++r) {
-    const std::int64_t row = first_row + r;
-    if (row >= rows) return;
+  for_each_block_row(rows, [&](std::int64_t row) {
     const CodeRounding rounding(quantizations[row]);
-    for (std::int64_t c = thread_index() * N; c < C; c += threads * N) {
+    for_each_row_vector<N>(C, [&](std::int64_t c) {
       const Vec<T, N> values = load_vec<N>(x + row * C + c);
       Vec<T, N> d = load_vec<N>(d_x + row * C + c);
       for (int k = 0; k < N; ++k) {
         if (!rounding.holds(to_float(values[k]))) d[k] = from_float<T>(0.0f);
       }
       store_vec(d_x + row * C + c, d);
-    }
-  }
+    });
+  });
 }
 
 // Sets the gradients d_x (rows, C) of those numbers of x (rows, C) to 0 whose codes were clamped.

@@ -23,7 +23,7 @@ struct RowQuantizer {
 };
 
 // Where a product reports rows that cannot be quantized, because they are not finite: `site`, its
-// number, replaces a negative number at the token of the row.
+// number from 1 on, replaces a 0 at the token of the row.
 struct RowFaults {
   std::int32_t* site_of_token = nullptr;  // (slots, T_max); null: no report
   std::int64_t T_max = 0;
@@ -34,7 +34,7 @@ struct RowFaults {
   __host__ __device__ void report(std::int64_t r) const {
     if (site_of_token == nullptr) return;
     std::int32_t& place = site_of_token[(slot != nullptr ? slot[r] : r) * T_max + position[r]];
-    if (place < 0) place = site;
+    if (place == 0) place = site;
   }
 };
 
