@@ -10,6 +10,7 @@
 #   ranks     several ranks next to one: one GPU that 2 and 4 ranks share, or one GPU per rank
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   infer     generation with GPT-2 124M and 1558M next to PyTorch: prompts, and tokens at four contexts
+#   int8      INT8 generation with the same models next to floats and PyTorch: which gain, and which marks
 #   --dry     the same steps, tiny and on the CPU, to try the script itself without a GPU; the default
 #             of OUTDIR is build/gpu_check/dry/PHASE
 #
@@ -18,7 +19,7 @@
 # phase: exit code 1, and the last line names the step.
 #
 # From the environment: DEPS (folder made by scripts/setup.sh --gpu --prefix DIR), PYTHON (default
-# python3; phase train needs PyTorch and NumPy in it, phase infer NumPy), DATA (GPT-2 tokens, llm.c's .bin; default:
+# python3; phase train needs PyTorch and NumPy in it, phases infer and int8 NumPy), DATA (GPT-2 tokens, llm.c's .bin; default:
 # synthetic tokens), COMMIT (default: from git), JOBS (default: number of cores).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,8 +36,8 @@ done
 phase=${words[0]:-} out=${words[1]:-}
 [ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 2 ] || usage_error "give a phase and a folder for the results"
 case $phase in
-  profile | correct | train | ranks | bench | infer) ;;
-  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, bench, infer" ;;
+  profile | correct | train | ranks | bench | infer | int8) ;;
+  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, bench, infer, int8" ;;
 esac
 if [ -z "$out" ]; then
   [ $dry -eq 1 ] || usage_error "give a folder for the results of phase $phase"
@@ -296,45 +297,61 @@ phase_bench() {
   step bench_attention 300 bench.log "$build/bench_attention" "${flags[@]}"
 }
 
-# ---- phase: infer -----------------------------------------------------------------------------
+# ---- phases: infer, int8 ----------------------------------------------------------------------
 infer_speed=("$PYTHON" scripts/gpu_check/infer_speed.py --out "$out/speed.json" --table "$out/speed.txt")
 
-# The weights are written while the program is compiled. infer_speed.py measures the most important
-# figures first and stops before the phase ends.
 phase_infer() {
+  generation 16,512 bf16,fp32 fp32,bf16
+}
+
+# Prompts of 1024 tokens fill the context.
+phase_int8() {
+  local modes=bf16+w8a8,bf16,bf16+w8,bf16+w8a8+kv8,fp32
+  generation 16,512,1024 $modes fp32+w8,fp32+w8a8,fp32+w8a8+kv8,bf16+w8,bf16+w8a8,bf16+w8a8+kv8 code_product
+}
+
+# generation PROMPTS VARIANTS TEXT_VARIANTS [BENCHMARK]: checks the texts of infer_gpt2 in TEXT_VARIANTS, times
+# prompts and tokens in VARIANTS next to PyTorch, and runs a benchmark. The weights are written while the programs
+# are compiled. infer_speed.py measures the most important figures first and stops before the phase ends, or 45 s
+# earlier for the benchmark.
+generation() {
+  local prompts=$1 variants=$2 texts=$3 bench=() flags=(--shapes gpt2 --filter _w8a8 --filter bf16) limit
   local small=() large=(--layers 48 --heads 25 --channels 1600) pytorch=(--pytorch dev/peers/infer_pytorch.py) sizes=()
-  local models="124M=$work/124M,1558M=$work/1558M"
-  local weights=("$PYTHON" dev/peers/make_weights.py --out "$work") limit
+  local models="124M=$work/124M,1558M=$work/1558M" weights=("$PYTHON" dev/peers/make_weights.py --out "$work")
+  [ $# -lt 4 ] || bench=("$build/bench_$4")
   if [ $dry -eq 1 ]; then
     small=(--layers 2 --heads 2 --channels 32 --context 32 --vocabulary 257)
-    large=("${small[@]}") models=${models//M=/M-dry=}
-    sizes=(--batches "1,2" --prompts "4,16" --positions "1,12,31" --repetitions 2 --backend eager)
+    large=("${small[@]}") models=${models//M=/M-dry=} prompts=4,16,32 flags=(--verify)
+    sizes=(--batches "1,2" --positions "1,12,31" --repetitions 2 --backend eager)
   fi
   if ! "$PYTHON" -c 'import numpy' 2>/dev/null; then
     [ $dry -eq 1 ] || stop_at weights "$PYTHON cannot import NumPy"
-    step build 300 build.log "${make[@]}" "$build/infer_gpt2"
+    step build 300 build.log "${make[@]}" "$build/infer_gpt2" "${bench[@]}"
     not_run "weights, text, speed" "$PYTHON cannot import NumPy"
     return
   fi
   start weights 150 weights.log bash -c '"${@:3}/124M" $1 && "${@:3}/1558M" $2' - "${small[*]}" "${large[*]}" "${weights[@]}"
-  step build 300 build.log "${make[@]}" "$build/infer_gpt2"
+  step build 300 build.log "${make[@]}" "$build/infer_gpt2" "${bench[@]}"
   finish
-  step text 60 output.log "$PYTHON" scripts/gpu_check/infer_text.py --program "$build/infer_gpt2" --device $device --work "$work"
+  step text 60 output.log "$PYTHON" scripts/gpu_check/infer_text.py --program "$build/infer_gpt2" --device $device \
+    --work "$work" --variants "$texts"
   if [ "$(torch_version)" = none ]; then
     not_run pytorch "$PYTHON cannot import PyTorch and NumPy"
     pytorch=()
   fi
-  limit=$((PHASE_SECONDS - SECONDS - 15))
-  step speed 460 output.log "${infer_speed[@]}" --program "$build/infer_gpt2" --models "$models" \
-    --device $device --torch-device $torch_device --seconds $limit "${pytorch[@]}" "${sizes[@]}"
+  limit=$((PHASE_SECONDS - SECONDS - 15 - 45 * ${#bench[@]}))
+  step speed 460 output.log "${infer_speed[@]}" --program "$build/infer_gpt2" --models "$models" --device $device \
+    --torch-device $torch_device --seconds $limit --prompts "$prompts" --variants "$variants" "${pytorch[@]}" "${sizes[@]}"
   rm -rf "$work"/{124M,1558M}  # 7 GB
+  if [ ${#bench[@]} -gt 0 ]; then step products 60 bench.log "${bench[@]}" "${flags[@]}"; fi
 }
 
 # Reports the runs of a phase that stops early.
 conclude_infer() {
-  [ -s "$out/speed.json" ] && ! grep -q 'us/token' "$out/report.txt" || return 0
+  [ -s "$out/speed.json" ] && ! grep -q 'us/token (sd)' "$out/report.txt" || return 0
   "${infer_speed[@]}" --summary 2>&1 | sed -n 's/^result: /         /p' | tee -a "$out/report.txt" || true
 }
+conclude_int8() { conclude_infer; }
 
 # ---- run --------------------------------------------------------------------------------------
 # A new phase is a function phase_NAME of steps, and its name in the two lists at the top.

@@ -189,6 +189,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script check_words test/test_check_words.py ${case_filter:+"$case_filter"}
     script pages test/test_pages.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
+    script gpu_check_generation test/test_gpu_check_generation.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script mpi_ranks test/test_mpi_ranks.py "$out" ${case_filter:+"$case_filter"}
     script rank_programs test/test_rank_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -7,20 +7,14 @@ architectures that make builds for.
 Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, N skipped`.
 """
 import contextlib
-import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import types
-from pathlib import Path
 
+from gpu_check_rig import ROOT, SCRIPT, helper, program, run_phase, simulated_machine
 from runner import expect, run_tests
-
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "scripts/gpu_check.sh"
 
 CLEAN = "========= COMPUTE-SANITIZER\nstep 1/3\n========= ERROR SUMMARY: 0 errors\n"
 CLEAN_RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
@@ -42,13 +36,6 @@ RACE = """\
 """
 UNINITIALISED = OUT_OF_BOUNDS.replace("Invalid __global__ write", "Uninitialized __global__ memory read")
 OURS, THEIRS = "llmc::gelu_forward_kernel<llmc::bf16>", "cutlass::Kernel2<cutlass_80_tensorop_gemm>"
-
-
-def helper(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/gpu_check/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_sanitizer_output_is_judged_by_reports_and_exit_code(folder):
@@ -123,12 +110,6 @@ def test_runs_of_ranks_are_compared_with_one_rank(folder):
             expect(ranks.report("planted", other, one, ranks.TOLERANCE["bf16"]) == right, other)
 
 
-def program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
 def start(folder, *arguments, **environment):
     return subprocess.run(["bash", str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, timeout=120,
                           env={**os.environ, **environment})
@@ -158,31 +139,6 @@ def test_the_report_states_that_there_is_no_gpu(folder):
 
 
 # ---- phase profile -------------------------------------------------------------------------
-
-
-def simulated_machine(folder):
-    """Copies the script to `folder`, where its programs are test/simulated_gpu.py, with a simulated
-    nvidia-smi and make."""
-    for name in ("scripts/gpu_check.sh", "scripts/gpu_check", "dev/predictions.json"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, folder / name)
-    (folder / "dev/peers").mkdir()
-    for name in ("make_data.py", "make_weights.py"):
-        (folder / "dev/peers" / name).write_text("")  # the simulated programs read no tokens and no weights
-    shutil.copy(ROOT / "test/simulated_gpu.py", folder / "dev/peers/infer_pytorch.py")
-    program(folder / "bin/nvidia-smi", "echo 'Simulated GPU, 1 MiB, 1980 MHz, 700 W, 580.1'")
-    program(folder / "bin/make", f"""\
-for word; do
-  case $word in build/*) mkdir -p "$(dirname "$word")" && cp "{ROOT}/test/simulated_gpu.py" "$word" && chmod +x "$word";; esac
-done""")
-
-
-def run_phase(folder, *arguments, **environment):
-    done = subprocess.run(["bash", str(folder / "scripts/gpu_check.sh"), *map(str, arguments)], capture_output=True, text=True,
-                          timeout=120, env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "COMMIT": "abc",
-                                            "PYTHON": sys.executable, **environment})
-    return done.returncode, done.stdout
 
 
 def table_of(text):
@@ -251,94 +207,6 @@ def test_the_dry_profile_checks_that_each_prediction_matches_a_line(folder):
     expect(code == 0 and "each matches a line" in text and "a planted slow line is listed first" in text, text)
     code, text = run_phase(folder, "--dry", "profile", folder / "out", PLANT="renamed")
     expect(code == 1 and "no line matches these predictions: linear forward" in text, text)
-
-
-# ---- phase infer -----------------------------------------------------------------------------
-
-
-def simulated_infer(folder):
-    simulated_machine(folder)
-    (folder / "scripts/gpu_check/infer_text.py").write_text("print('result: OK    planted')")
-
-
-def infer(folder, modules="numpy torch", plant="", out="out"):
-    """Runs phase infer on a simulated machine whose Python has these modules."""
-    if not (folder / "scripts").exists():
-        simulated_infer(folder)
-    program(folder / "bin/python", f"""\
-case "$1 $2" in
-  "-c import numpy") case "{modules}" in numpy*) exit 0;; *) exit 1;; esac;;
-  "-c import numpy, torch"*) case "{modules}" in *torch) echo 2.9; exit 0;; *) exit 1;; esac;;
-esac
-exec {sys.executable} "$@\"""")
-    return run_phase(folder, "infer", folder / out, PLANT=plant, PYTHON=str(folder / "bin/python"))
-
-
-def test_infer_puts_our_times_next_to_those_of_pytorch_and_the_aims(folder):
-    code, text = infer(folder)
-    expect(code == 0 and text.splitlines()[-1].startswith("passed: phase infer"), text)
-    files = sorted(path.name for path in (folder / "out").iterdir())
-    expect(len(files) <= 8 and {"speed.json", "speed.txt"} <= set(files), files)
-    report = (folder / "out/report.txt").read_text()
-    for name, us, joules, aim in (("124M", 196, 64, 196), ("1558M", 1258, 64, 1258)):
-        for position in (1, 128, 512, 1023):
-            start = f" {name} bf16, batch 1, position {position} "
-            words = next(line.split(start)[1] for line in report.splitlines() if start in line).split()
-            expect(words == [f"{us}.0", "(0.5)", "75.0", f"{joules}.00", "-", "-", f"{1.5 * us:.1f}", "1.50", str(aim)], words)
-    expect("failed pytorch, 124M bf16, batch 1, graph: planted" in report and "copy in our processes: 2900" in report, report)
-    table = (folder / "out/speed.txt").read_text().splitlines()
-    expect(sum("batch" in line and "(0.5)" in line for line in table) == 2 * 2 * 3 * 6, f"{len(table)} lines")
-    expect("batch 64, position 1023" in "".join(table) and "batch 64, position 1023" not in report, "the report is too long")
-
-
-def test_infer_continues_without_pytorch_and_if_a_run_does_not_fit(folder):
-    code, text = infer(folder, modules="numpy", plant="memory")
-    expect(code == 0 and "not run pytorch" in text and "PyTorch: not run" in text, text)
-    expect("not run: ours, 1558M fp32, batch 64: infer_gpt2: the model needs 99 MiB" in text, text)
-    code, text = infer(folder, plant="pytorch", out="killed")
-    expect(code == 0 and text.count("infer_pytorch.py ended with exit code 1") == 4, text)
-    expect("1558M fp32, batch 64, position 512" in text, text)
-    code, text = infer(folder, modules="", out="numpy")
-    expect(code == 1 and "FAILED at step weights" in text and "cannot import NumPy" in text, text)
-
-
-def test_infer_fails_if_a_run_of_ours_fails(folder):
-    code, text = infer(folder, plant="crash")
-    expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step speed: exit code 1"), text)
-    expect("FAILED ours, 124M bf16, batch 8: infer_gpt2: an illegal memory access" in text, text)
-    report = (folder / "out/report.txt").read_text()
-    expect("batch 64, position 512" in report and report.count("us/token") == 1, report)
-
-
-def test_a_stopped_infer_reports_its_runs(folder):
-    simulated_infer(folder)
-    script = folder / "scripts/gpu_check.sh"
-    script.write_text(script.read_text().replace("step speed 460", "step speed 2"))
-    code, text = infer(folder, plant="hang")
-    expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step speed: stopped after 2 s"), text)
-    expect("124M bf16, batch 1, position 1023" in text and "batch 8" not in text, text)
-
-
-def test_infer_measures_the_most_important_figures_first(folder):
-    jobs = helper("infer_speed").jobs(["124M", "1558M"], ["bf16", "fp32"], [1, 8, 64], True)
-    expect(jobs[:4] == [(side, model, "bf16", 1) for side in ("ours", "pytorch") for model in ("124M", "1558M")], jobs)
-    expect(len(jobs) == len(set(jobs)) == 24 and [job[0] for job in jobs[4:]] == 10 * ["ours"] + 10 * ["pytorch"], jobs)
-
-
-def test_greedy_texts_are_compared_with_the_definition(folder):
-    sys.modules.setdefault("numpy", types.ModuleType("numpy"))  # the verdict needs none
-    infer_text = helper("infer_text")
-    n, prompts = infer_text.TOKENS, len(infer_text.PROMPTS)
-    text = [(i, -1.0) for i in range(n)]
-    expected = [text] * prompts
-    wrong, improbable = ([*expected[:-1], [*text[:-1], last]] for last in ((300, -1.0), (n - 1, -1.001)))
-    short = [*expected[:-1], text[:-1]]
-    uncertain = [text[:n // 4]] * prompts
-    for texts, known, right in ((expected, expected, True), (wrong, expected, False), (short, expected, False),
-                                (improbable, expected, False), ([text[:0]] * prompts, expected, False),
-                                (wrong, [text[:n - 1] for text in expected], True), (expected, uncertain, False)):
-        good, _, reason = infer_text.verdict(known, texts)
-        expect(good == right, reason)
 
 
 def test_a_benchmark_without_a_checked_line_fails(folder):

@@ -254,7 +254,7 @@ def test_errors_of_commands_name_the_command(program):
 
 
 def test_bench_prints_a_table_and_ends_with_one_object(program):
-    common = ["bench", "-m", str(model(program)), "--quiet", "--repetitions", "2", "--prompt-tokens", "9,30",
+    common = ["bench", "-m", str(model(program)), "--quiet", "--repetitions", "2", "--prompt-tokens", "9,40,41",
               "--gen-tokens", "5", "--batches", "1,3", "--positions", "1,20,1000"]
     for form, lines in (("md", 11), ("csv", 10), ("json", 0)):
         done = program.run(*common, "--format", form)
@@ -262,7 +262,7 @@ def test_bench_prints_a_table_and_ends_with_one_object(program):
         *table, last = done.stdout.splitlines()
         expect(len(table) == lines + (form != "json"), f"{form}: {len(table)} lines")
         results = json.loads(last)["results"]
-        # Positions beyond the context are left out.
+        # Prompts and positions beyond the context of 40 are left out.
         expect([(r["test"], r["batch"]) for r in results] ==
                [(test, batch) for batch in (1, 3) for test in ("prompt", "prompt", "generate", "step", "step")], results)
         expect(all(len(r["samples_us"]) == 2 and r["us_per_token"] > 0 for r in results), results)

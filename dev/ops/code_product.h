@@ -1,5 +1,6 @@
 // The products of inference with INT8 weights: with rows as floats (w8) or as codes (w8a8). `used`
-// is what the target runs, `kernel` the kernel of GPUs.
+// is what the target runs, `kernel` the kernel of GPUs, `cublaslt_sums` the sums of codes alone by
+// cuBLASLt.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "dev/harness/op_case.h"
+#include "dev/variants/gemm_plans.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "llmc/ops/gemm/row_product.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
@@ -65,6 +67,17 @@ struct Weight {
   Buffer<std::int32_t> sums{0};
 };
 
+// Integers of some rows of a matrix with C columns.
+template <class Integer>
+std::vector<double> stored_rows(const DeviceArray<Integer>& matrix,
+                                const std::vector<std::int64_t>& rows, std::int64_t C) {
+  std::vector<double> all;
+  for (const std::int64_t row : rows) {
+    for (const Integer x : matrix.stored(row * C, C)) all.push_back(static_cast<double>(x));
+  }
+  return all;
+}
+
 // The numbers that the codes of rows (M, K) stand for.
 inline std::vector<double> quantized_rows(const std::vector<double>& x, std::int64_t K) {
   std::vector<double> out;
@@ -84,13 +97,57 @@ inline std::vector<double> quantized_rows(const std::vector<double>& x, std::int
   return out;
 }
 
+inline std::string name_of(RowKind kind, bool quantizes_rows, bool logits) {
+  return std::string("code_product") + (quantizes_rows ? "_w8a8" : "_w8") +
+         (kind == RowKind::prompt ? "_prompt" : "") + (logits ? "_logits" : "");
+}
+
+// The peer of a w8a8 product: int32 sums (M, N) of the codes of rows (M, K) and of a weight (N, K),
+// K-major as cuBLASLt needs it. The library has no scales per row and column and no results in
+// 16 bits, so passes that quantize the rows and dequantize the sums come on top. The sums have no
+// dtype; they are a line of bf16, next to the product of the same shape. Code is int8, a template
+// parameter because only the GPU's Gemm has products of codes.
+template <class Code>
+void library_sums(OpRunner& runner, RowKind kind, Shape s) {
+  OpCase c(runner, {.op = name_of(kind, true, false),
+                    .shape = by(s.M, s.K) + "x" + std::to_string(s.N),
+                    .dtype = llmc::Dtype::bf16,
+                    .variants = {"cublaslt_sums"},
+                    .bytes = static_cast<double>(s.M * s.K + s.K * s.N + 4 * s.M * s.N),
+                    .flops = 2.0 * static_cast<double>(s.M) * static_cast<double>(s.K * s.N)});
+  if (!c.is_selected()) return;
+  if constexpr (!llmc::kCudaTarget) {
+    c.leave_out({"cublaslt_sums"}, "needs a GPU");
+  } else {
+    const auto& rows = c.input<Code>(s.M * s.K, indices(1, 256));
+    const auto& weight = c.input<Code>(s.N * s.K, indices(2, 256));
+    const auto& sums = c.output<std::int32_t>(s.M * s.N, indices(3, 1 << 30));
+    add_plan(runner, c, {"cublaslt_sums", {}}, [&](int i) {
+      llmc::GemmCall<std::int32_t, Code> call;
+      call.transpose_b = true;
+      call.m = s.M;
+      call.n = s.N;
+      call.k = s.K;
+      call.a = rows.at(i);
+      call.b = weight.at(i);
+      call.c = sums.at(i);
+      return call;
+    });
+    const std::vector<std::int64_t> compared = sample(s.M, 16);
+    const auto expected = llmc::oracle::lm_head_forward(stored_rows(rows, compared, s.K),
+                                                        stored_rows(weight, {0}, s.N * s.K),
+                                                        std::ssize(compared), s.K, s.N);
+    c.finish([&] {
+      return std::vector{compare("sums", stored_rows(sums, compared, s.N), expected, 0)};
+    });
+  }
+}
+
 // out (M, N), of type TO, = inp · weight.
 template <class T, class TO>
 void product(OpRunner& runner, RowKind kind, Shape s, bool quantizes_rows, bool logits) {
-  const std::string mode = quantizes_rows ? "_w8a8" : "_w8";
   OpCase c(runner,
-           {.op = "code_product" + mode + (kind == RowKind::prompt ? "_prompt" : "") +
-                  (logits ? "_logits" : ""),
+           {.op = name_of(kind, quantizes_rows, logits),
             .shape = by(s.M, s.K) + "x" + std::to_string(s.N),
             .dtype = kDtypeOf<T>,
             .variants = {"used", "kernel"},
@@ -148,10 +205,15 @@ void cases_of(OpRunner& runner) {
       .small = {{64, 256, 768}},
       .gpt2 = {{512, 768, 2304}, {512, 768, 768}, {512, 768, 3072}, {512, 3072, 768}}};
   for (const bool quantizes_rows : {false, true}) {
-    for (const Shape s : runner.select(generated))
-      product<T, T>(runner, RowKind::generated, s, quantizes_rows, false);
-    for (const Shape s : runner.select(prompt))
-      product<T, T>(runner, RowKind::prompt, s, quantizes_rows, false);
+    const auto products = [&](RowKind kind, const Shapes<Shape>& shapes) {
+      for (const Shape s : runner.select(shapes)) {
+        product<T, T>(runner, kind, s, quantizes_rows, false);
+        if (quantizes_rows && kDtypeOf<T> == llmc::Dtype::bf16)
+          library_sums<std::int8_t>(runner, kind, s);
+      }
+    };
+    products(RowKind::generated, generated);
+    products(RowKind::prompt, prompt);
   }
   for (const Shape s : runner.select(logits)) {
     product<T, float>(runner, RowKind::generated, s, false, true);

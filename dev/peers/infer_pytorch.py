@@ -189,7 +189,7 @@ class Bench:
 
     def prompts(self):
         for T in self.options.prompts:
-            if T < self.model.config.context:
+            if T <= self.model.config.context:
                 times = self.time(lambda T=T: self.decoder.read(self.tokens[:, :T]), 1, T * self.options.batch)
                 yield {"side": "eager", "test": "prompt", "tokens": T, **times}
 

@@ -91,11 +91,12 @@ class BatchBench {
 
   std::vector<BenchResult> run() {
     std::vector<BenchResult> results;
-    for (const std::int64_t n : within_context(settings_.prompt_tokens, 1)) {
+    const std::int64_t context = model_.config().context;  // a prompt may fill it
+    for (const std::int64_t n : numbers_within(settings_.prompt_tokens, 1, context)) {
       results.push_back(prompt(n));
     }
-    const std::vector<std::int64_t> lengths = within_context(settings_.gen_tokens, 1);
-    const std::vector<std::int64_t> positions = within_context(settings_.positions, 0);
+    const std::vector<std::int64_t> lengths = numbers_within(settings_.gen_tokens, 1, context - 1);
+    const std::vector<std::int64_t> positions = numbers_within(settings_.positions, 0, context - 1);
     // Any values serve as the cache of a step, but it must have been written.
     std::int64_t longest = 1;
     for (const std::int64_t position : positions) longest = std::max(longest, position);
@@ -108,11 +109,11 @@ class BatchBench {
  private:
   Stream& stream() { return model_.stream(); }
 
-  // The numbers of a list from `min` up to the last position of the context.
-  std::vector<std::int64_t> within_context(const std::vector<std::string>& list,
-                                           std::int64_t min) const {
+  // The numbers of a list from `min` to `max`.
+  static std::vector<std::int64_t> numbers_within(const std::vector<std::string>& list,
+                                                  std::int64_t min, std::int64_t max) {
     std::vector<std::int64_t> numbers = whole_numbers(list);
-    std::erase_if(numbers, [&](std::int64_t n) { return n < min || n >= model_.config().context; });
+    std::erase_if(numbers, [&](std::int64_t n) { return n < min || n > max; });
     return numbers;
   }
 

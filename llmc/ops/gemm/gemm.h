@@ -29,7 +29,8 @@ enum class Epilogue {
 // s = alpha · op(a) op(b) + beta · addend [+ bias (n) on every row]; c (m, n) = epilogue(s). All
 // matrices are row-major and dense. op(a) is (m, k); with transpose_a, a is stored as (k, m). op(b)
 // is (k, n); with transpose_b, b is stored as (n, k). TI is the type of a, b and bias; TO is the
-// type of c, addend and aux. Sums and the epilogue's arithmetic are fp32.
+// type of c, addend and aux. Sums and the epilogue's arithmetic are fp32. On a GPU, TI can also be
+// int8 with TO int32: integer sums, with transpose_b and whole numbers as alpha and beta.
 template <class TO, class TI>
 struct GemmCall {
   bool transpose_a = false, transpose_b = false;

@@ -42,6 +42,14 @@ template <>
 inline constexpr cudaDataType_t kDataType<bf16> = CUDA_R_16BF;
 template <>
 inline constexpr cudaDataType_t kDataType<fp16> = CUDA_R_16F;
+template <>
+inline constexpr cudaDataType_t kDataType<std::int8_t> = CUDA_R_8I;
+template <>
+inline constexpr cudaDataType_t kDataType<std::int32_t> = CUDA_R_32I;
+
+// Type of alpha, beta and the sums of a product with results of type TO.
+template <class TO>
+using SumType = std::conditional_t<std::is_same_v<TO, std::int32_t>, std::int32_t, float>;
 
 // A plan serves every call of its shape, so it assumes only the alignment that all tensors have.
 inline constexpr std::uint32_t kAlignment = 16;  // bytes
@@ -95,11 +103,13 @@ class Plan {
     if (call.epilogue != Epilogue::none) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
     }
-    check_cublas(cublasLtMatmul(library.handle, operation_.handle, &call.alpha, call.b,
-                                first_.handle, call.a, second_.handle, &call.beta,
-                                call.addend_or_c(), output_.handle, call.c, output_.handle,
-                                &algorithm, workspace, workspace_bytes, stream.handle()),
-                 "cublasLtMatmul");
+    const auto alpha = static_cast<SumType<TO>>(call.alpha);
+    const auto beta = static_cast<SumType<TO>>(call.beta);
+    check_cublas(
+        cublasLtMatmul(library.handle, operation_.handle, &alpha, call.b, first_.handle, call.a,
+                       second_.handle, &beta, call.addend_or_c(), output_.handle, call.c,
+                       output_.handle, &algorithm, workspace, workspace_bytes, stream.handle()),
+        "cublasLtMatmul");
   }
 
  private:
@@ -107,9 +117,11 @@ class Plan {
 
   template <class TO, class TI>
   void describe(const GemmCall<TO, TI>& call, bool tf32) {
-    check_cublas(cublasLtMatmulDescCreate(&operation_.handle,
-                                          tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                          CUDA_R_32F),
+    const cublasComputeType_t float_sums = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check_cublas(cublasLtMatmulDescCreate(
+                     &operation_.handle,
+                     std::is_same_v<SumType<TO>, float> ? float_sums : CUBLAS_COMPUTE_32I,
+                     kDataType<SumType<TO>>),
                  "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, call.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
