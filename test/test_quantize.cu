@@ -51,8 +51,8 @@ Definition defined(const std::vector<float>& row, bool asymmetric) {
   return d;
 }
 
-// What the quantizer makes of a row, in vectors of 8 numbers: `single` is code(), one number at a
-// time.
+// The quantization of a row and its codes: `codes` were rounded in vectors of 8 numbers, `single`
+// one by one.
 struct QuantizedRow {
   Quantization quantization;
   std::vector<std::int8_t> codes, single;
