@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 
-from runner import expect
+from runner import Skip, expect
 from test_programs import ROOT, Program, run_program_tests, same_state
 from test_rank_programs import environment, require_mpi
 
@@ -95,8 +95,8 @@ def test_the_exported_int8_model_has_the_loss_of_the_evaluation(program):
     for dtype in ("fp32", "bf16"):
         for number, mode in enumerate(MODES):
             name = f"{dtype}{number}"
-            program.train("--init-from", "outliers", "--lr", "1e-4", "--warmup", 0, "--eval-every", 0, "--sample-every", 0,
-                          "--steps", 3, "--dtype", dtype, *mode, "--out", name)
+            program.train("--init-from", "outliers", "--lr", "1e-4", "--warmup", 0, "--eval-every", 0,
+                          "--sample-every", 0, "--steps", 3, "--dtype", dtype, *mode, "--out", name)
             checkpoint = program.folder / name / "step_000003"
             task = ["--steps", 0, "--init-from", checkpoint, "--eval", "perplexity:text.txt", "--dtype", dtype]
             expected, of_floats = loss_of(program.run(*task, *mode)), loss_of(program.run(*task))
@@ -114,7 +114,8 @@ def test_the_exported_int8_model_has_the_loss_of_the_evaluation(program):
 def results(program, part, *flags):
     """Runs scripts/qat_results.py on base/step_000060. Returns its exit code and its standard output."""
     files = ["base/step_000060", "text.txt"] + ([] if part == "time" else ["text.txt", "--limit", 50])
-    words = [ROOT / "scripts/qat_results.py", part, *files, "--programs", program.binary.parent, "--batch-size", 2, *flags]
+    words = [ROOT / "scripts/qat_results.py", part, *files, "--programs", program.binary.parent, "--batch-size", 2,
+             *flags]
     done = subprocess.run([str(word) for word in words], cwd=program.folder, capture_output=True, text=True, timeout=300,
                           env=environment(), check=False)
     expect(done.returncode in (0, 1) and "|" in done.stdout, done.stderr)
@@ -132,6 +133,8 @@ def test_the_script_of_results_measures_and_judges(program):
 
 
 def test_the_script_of_results_measures_the_time_on_ranks(program):
+    if program.binary.parent.name != "host":
+        raise Skip("two ranks need two GPUs")
     require_mpi(program)
     program.train("--eval-every", 0, "--sample-every", 0, "--steps", 60, "--out", "base")
     code, text = results(program, "time", "--steps", 4, "--repetitions", 1)
