@@ -18,17 +18,14 @@ divergence; percent of the tokens for which both have the same most likely token
 weights; tokens per second.
 """
 import argparse
-import array
 import json
 import re
-import shutil
-import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from int8_common import ROOT, Comparison, outlier_copy, print_table, run, save_predictions, table_of
+
 MODES = [("float", []), ("w8", ["--quant", "w8"]), ("w8a8", ["--quant", "w8a8"]),
          ("w8a8, smoothed", ["--quant", "w8a8", "CALIBRATE"]),
          ("w8a8, no zero points", ["--quant", "w8a8", "--zero-points", "off"]),
@@ -36,75 +33,6 @@ MODES = [("float", []), ("w8", ["--quant", "w8"]), ("w8a8", ["--quant", "w8a8"])
          ("w8a8-static", ["--quant", "w8a8-static", "CALIBRATE", "--smoothing", "off"]),
          ("float, INT8 cache", ["--kv-dtype", "int8"]),
          ("w8a8, INT8 cache", ["--quant", "w8a8", "--kv-dtype", "int8"])]
-
-
-def run(options, *arguments):
-    command = [str(options.infer_gpt2), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"int8_quality.py: {' '.join(command)}\n{done.stderr}")
-    return done
-
-
-def table_of(text):
-    """(task, metric): (value, standard error or None)."""
-    rows = [line.split() for line in text.splitlines() if line and line[0] != "#"][1:]
-    return {(row[0], row[1]): (float(row[2]), None if row[3] == "-" else float(row[3])) for row in rows}
-
-
-# ---- the copy with outliers ----------------------------------------------------------------
-
-
-def read_tensors(path):
-    data = path.read_bytes()
-    length, = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, entry in header.items():
-        if entry["dtype"] != "F32":
-            sys.exit(f"int8_quality.py: {path}: tensor {name} is {entry['dtype']}; --outliers needs F32")
-        begin, end = entry["data_offsets"]
-        tensors[name] = (entry["shape"], array.array("f", data[8 + length + begin:8 + length + end]))
-    return tensors
-
-
-def write_tensors(path, tensors):
-    header, offset = {}, 0
-    for name, (shape, values) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + 4 * len(values)]}
-        offset += 4 * len(values)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, values in tensors.values():
-            values.tofile(file)
-
-
-def outlier_copy(model, folder, factor):
-    """Writes the copy to `folder`."""
-    folder.mkdir()
-    for file in model.iterdir():
-        if file.is_file() and file.name not in ("model.safetensors", "optimizer.safetensors", "manifest.json"):
-            shutil.copy(file, folder / file.name)
-    tensors = read_tensors(model / "model.safetensors")
-    prefix = "transformer." if any(name.startswith("transformer.") for name in tensors) else ""
-    for name in list(tensors):
-        match = re.fullmatch(re.escape(prefix) + r"(h\.\d+\.)ln_([12])\.weight", name)
-        if not match:
-            continue
-        reader = tensors[prefix + match[1] + ("attn.c_attn" if match[2] == "1" else "mlp.c_fc") + ".weight"]
-        (channels, columns), weight = reader
-        count = max(1, channels // 100)
-        for i in range(count):
-            c = (2 * i + 1) * channels // (2 * count)
-            tensors[name][1][c] *= factor
-            tensors[name[:-len("weight")] + "bias"][1][c] *= factor
-            for j in range(c * columns, (c + 1) * columns):
-                weight[j] /= factor
-    write_tensors(folder / "model.safetensors", tensors)
-    return folder
 
 
 # ---- last words ----------------------------------------------------------------------------
@@ -130,22 +58,19 @@ def last_words(text, path):
 def measure(options, model, flags, folder):
     flags = [word for flag in flags
              for word in (["--calibrate", str(options.calibrate)] if flag == "CALIBRATE" else [flag])]
-    common = ["-m", model, *flags]
-    done = run(options, "perplexity", options.text, *common, "--base-log", folder / "float.log", "--limit", options.limit)
-    metrics = table_of(done.stdout)
-    memory = dict(re.findall(r"([A-Za-z0-9 -]*weights|key-value cache) ([0-9.]+) MiB", done.stderr))
+    result = Comparison(options.infer_gpt2, model, options.text, flags, folder / "float.log", options.limit)
+    memory = dict(re.findall(r"([A-Za-z0-9 -]*weights|key-value cache) ([0-9.]+) MiB", result.messages))
     weights = sum(float(value) for name, value in memory.items() if name.endswith("weights"))
-    base, difference = metrics["comparison", "base_token_perplexity"][0], metrics["comparison", "token_perplexity_difference"]
-    row = {"perplexity": f"{metrics['perplexity', 'token_perplexity'][0]:.3f}",
-           "change": f"{100 * difference[0] / base:+.3f} ± {100 * difference[1] / base:.3f}",
-           "KL": f"{metrics['comparison', 'kl_divergence'][0]:.2e}",
-           "top-1": f"{100 * metrics['comparison', 'top1_agreement'][0]:.2f}", "weights": f"{weights:.2f}"}
+    row = {"perplexity": f"{result.perplexity:.3f}", "change": result.change_text(), "KL": f"{result.kl:.2e}",
+           "top-1": f"{result.agreement:.2f}", "weights": f"{weights:.2f}"}
+    common = ["-m", model, *flags]
     if options.last_words:
-        scores = table_of(run(options, "score", f"lambada:{folder / 'last_words.jsonl'}", *common).stdout)
+        task = f"lambada:{folder / 'last_words.jsonl'}"
+        scores = table_of(run(options.infer_gpt2, "score", task, *common).stdout)
         row["last words"] = f"{100 * scores['lambada', 'accuracy'][0]:.1f}"
     if options.speed:
-        bench = run(options, "bench", *common, "--batches", 1, "--gen-tokens", 64, "--prompt-tokens", 0, "--positions", 0,
-                    "--repetitions", 3).stdout
+        bench = run(options.infer_gpt2, "bench", *common, "--batches", 1, "--gen-tokens", 64, "--prompt-tokens", 0,
+                    "--positions", 0, "--repetitions", 3).stdout
         result = [r for r in json.loads(bench.splitlines()[-1])["results"] if r["test"] == "generate"]
         row["tok/s"] = f"{result[0]['tokens_per_second']:.0f}"
     return row
@@ -172,16 +97,13 @@ def main():
             model = outlier_copy(options.model, folder / "outliers", options.outliers)
         if options.last_words:
             last_words(options.last_words.read_text(errors="replace"), folder / "last_words.jsonl")
-        run(options, "perplexity", options.text, "-m", options.model, "--save-log", folder / "float.log", "--limit",
-            options.limit)
+        save_predictions(options.infer_gpt2, options.model, options.text, folder / "float.log", options.limit)
         rows = []
         for mode, flags in MODES:
             rows.append((mode, measure(options, model, flags, folder)))
             print(f"{mode}: {rows[-1][1]}", file=sys.stderr, flush=True)
     columns = list(rows[0][1])
-    print("| mode | " + " | ".join(columns) + " |\n|" + "---|" * (len(columns) + 1))
-    for mode, row in rows:
-        print(f"| {mode} | " + " | ".join(row[column] for column in columns) + " |")
+    print_table(["mode", *columns], [[mode, *(row[column] for column in columns)] for mode, row in rows])
 
 
 if __name__ == "__main__":
