@@ -12,25 +12,25 @@ printed as `ok` or `MISSED`; the exit code is 1 if one is missed.
 time      The time that --qat adds to a step, in one process, with two tensor ranks (--tp 2) and with
           two data ranks, which share the cores of the machine. All steps have equally many tokens.
           Repetitions of all runs are interleaved. No limit.
-          Cost: 27 runs of 10 steps, each step on 16 sequences.
+          Cost: 27 runs of 10 steps of 16 sequences.
 seeds     For each seed, the same steps on the same batches in floats and with --qat w8a8. The model
           trained with --qat, run at INT8, is compared with the other one, run in floats, on HELDOUT,
           token by token. Limit: the average change of the perplexity is at most +0.3%.
-          Cost: 6 runs of 100 steps, 12 evaluations.
+          Cost: 6 runs of 100 steps of 16 sequences, 12 evaluations.
 recovery  Starts from a copy of MODEL with the same function in floats, in which 1 in 100 channels of
           the norms' outputs is FACTOR times as large. FACTOR is the smallest power of two, from 32 up,
           with which post-training w8a8 without zero points and without smoothing loses at least 5%.
           The copy is trained with --qat w8a8 --zero-points off, and as a control in floats: same
           steps, same batches. Limit: a recovery of at least one half.
-          Cost: 2 runs of 150 steps, about 10 evaluations.
+          Cost: 2 runs of 1000 steps of 4 sequences, about 10 evaluations.
 
     recovery = 1 - L(trained with --qat) / L(copy)
 
 L is the increase of the perplexity in percent when a model runs at INT8. For the copy, it is relative to
 the copy in floats. For the model trained with --qat, it is relative to the control in floats, because the
 same steps in floats improve the perplexity as well, and that gain is no recovery. Steps in floats can also
-make a model easier to quantize. The control at INT8 shows by how much: its L is in the table, and its
-recovery, by the same formula, is printed next to that of --qat.
+make a model easier to quantize, at high learning rates as much as --qat does. The control at INT8 shows by
+how much: its L is in the table, and its recovery, by the same formula, is printed next to that of --qat.
 
 In a temporary folder (TMPDIR), the parts need 2 bytes per held-out token and entry of the vocabulary: 420 MB
 with 400 windows, a context of 256 and 4,097 tokens.
@@ -107,8 +107,8 @@ def measure_time(options, folder):
             added = [spread([own - floats for own, floats in pairs], "+"),
                      spread([100 * (own / floats - 1) for own, floats in pairs], "+")]
         rows.append([layout, mode, spread(values), *added])
-    print(f"Medians of {options.repetitions} repetitions (smallest to largest); a repetition is the median "
-          f"of {options.steps - SKIPPED_STEPS} steps of {options.batch_size} sequences.\n")
+    print(f"Median over repetitions (smallest to largest), of which there are {options.repetitions}. A repetition "
+          f"is the median of {options.steps - SKIPPED_STEPS} steps of {options.batch_size} sequences.\n")
     print_table(["ranks", "training", "step in ms", "added ms", "added %"], rows)
     return True
 
@@ -151,10 +151,10 @@ def measure_seeds(options, folder):
         batches.add(hashes)
         save_floats(options, control, folder)
         floats = compare(options, control, folder)
-        untrained, trained = (compare(options, model, folder, "--quant", "w8a8") for model in (control, qat))
-        changes.append(trained.change)
-        rows.append([str(seed), f"{floats.perplexity:.3f}", untrained.change_text(),
-                     f"{trained.perplexity:.3f}", trained.change_text()])
+        of_control, of_qat = (compare(options, m, folder, "--quant", "w8a8") for m in (control, qat))
+        changes.append(of_qat.change)
+        rows.append([str(seed), f"{floats.perplexity:.3f}", of_control.change_text(),
+                     f"{of_qat.perplexity:.3f}", of_qat.change_text()])
         report(f"seed {seed}: {rows[-1]}")
     if len(batches) != options.seeds:
         fail("two seeds had the same batches")
@@ -225,8 +225,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
-    for name, measure, steps, lr in (("time", measure_time, 10, 1e-5), ("seeds", measure_seeds, 100, 2e-4),
-                                     ("recovery", measure_recovery, 150, 2e-4)):
+    for name, measure, steps, batch_size, lr in (("time", measure_time, 10, 16, 1e-5),
+                                                 ("seeds", measure_seeds, 100, 16, 2e-4),
+                                                 ("recovery", measure_recovery, 1000, 4, 1e-4)):
         part = parts.add_parser(name, allow_abbrev=False)
         part.set_defaults(measure=measure)
         add = part.add_argument
@@ -241,7 +242,8 @@ def parse():
             add("--seeds", type=whole, default=3, help="number of pairs of runs [3]")
         add("--steps", type=whole, default=steps, help=f"steps of a run [{steps}]")
         add("--lr", type=float, default=lr, help=f"maximum learning rate [{lr}]")
-        add("--batch-size", type=whole, default=16, help="sequences per step, of all ranks [16]")
+        add("--batch-size", type=whole, default=batch_size,
+            help=f"sequences per step, of all ranks [{batch_size}]")
         add("--programs", type=Path, default=ROOT,
             help="folder of train_gpt2 and infer_gpt2 [the repository]")
     options = parser.parse_args()
