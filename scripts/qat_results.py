@@ -227,7 +227,7 @@ def parse():
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
     for name, measure, steps, batch_size, lr in (("time", measure_time, 10, 16, 1e-5),
                                                  ("seeds", measure_seeds, 100, 16, 2e-4),
-                                                 ("recovery", measure_recovery, 1000, 4, 1e-4)):
+                                                 ("recovery", measure_recovery, 1000, 4, 2e-4)):
         part = parts.add_parser(name, allow_abbrev=False)
         part.set_defaults(measure=measure)
         add = part.add_argument
