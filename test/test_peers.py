@@ -221,6 +221,38 @@ def test_generation_is_timed_without_peers(program, folder):
     expect(len(printed["sides"]) == 1, f"{printed}")
 
 
+FAKE_BENCH = """#!/usr/bin/env python3
+import json, sys
+value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+us = {"none": 400.0, "w8": 200.0, "w8a8": 100.0}[value("--quant")]
+results = [{"test": test, "batch": batch, "samples_us": [us / batch, us / batch, 9e9]}
+           for test, batch in (("generate", 1), ("generate", 8), ("prompt", 1))]
+print("| a table |", json.dumps({"results": results}), sep="\\n")
+"""
+
+
+def infer_int8_peers(*arguments, folder):
+    return subprocess.run([sys.executable, PEERS / "infer_int8_peers.py", "model", "--infer-gpt2", "./infer", *arguments],
+                          cwd=folder, env={**os.environ, "PYTHON": "/bin/false"}, capture_output=True, text=True, timeout=300)
+
+
+def test_int8_generation_is_timed_without_peers(program, folder):
+    fake_infer(folder, FAKE_BENCH)
+    done = infer_int8_peers("--repetitions", "2", "--json", "times.json", folder=folder)
+    expect(done.returncode == 0, done.stderr[-800:])
+    record = json.loads((folder / "times.json").read_text())
+    turn = {"batch 1": 1e4, "batch 8": 8e4, "prefill": 1e4}  # medians
+    expect(record["turns"]["ours w8a8"] == [turn] * 2 and len(record["skipped"]) == 3, f"{record}")
+    expect(record["turns"]["ours w8"][0]["prefill"] == 5e3, f"{record}")
+    for phrase in ("10000.0 (10000.0 to 10000.0)   1.00", "2500.0 (2500.0 to 2500.0)   4.00", "skipped CTranslate2 int8: "):
+        expect(phrase in done.stdout, done.stdout)
+    fake_infer(folder, "#!/bin/sh\necho broken >&2\nexit 3\n")
+    done = infer_int8_peers(folder=folder)
+    expect(done.returncode == 1 and done.stderr.strip() == "infer_int8_peers.py: ours fp32: broken", done.stderr)
+    done = infer_int8_peers("--threads", "0", folder=folder)
+    expect(done.returncode == 2 and "--threads 0; allowed: 1 or more" in done.stderr, done.stderr)
+
+
 FAKE_LLAMA_BENCH = """#!/usr/bin/env python3
 import json, sys
 value = lambda flag: sys.argv[sys.argv.index(flag) + 1]

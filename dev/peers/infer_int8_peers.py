@@ -9,7 +9,7 @@ CTranslate2 in int8, PyTorch's dynamic INT8 (quantize_dynamic of transformers' m
 transformers in fp32. What is not installed is reported and skipped.
 
 Each turn measures tokens per second of 64 greedy tokens for one sequence and for 8 sequences, and of reading a prompt of
-512 (less if the context is shorter). Peers' decode follows a prompt of 16 and excludes it, as in infer_peers.py; ours
+512 (less if the context is shorter), the median of three passes. Peers' decode follows a prompt of 16 and excludes it, as in infer_peers.py; ours
 starts at position 1. Every second repetition is in reverse order. A ratio is the speed of w8a8 divided by that of the
 side in the same repetition.
 """
@@ -30,6 +30,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OURS = {"ours fp32": "none", "ours w8": "w8", "ours w8a8": "w8a8"}
 PEERS = {"CTranslate2 int8": "CTranslate2", "PyTorch dynamic INT8": "transformers", "transformers fp32": "transformers"}
 QUANTITIES = ("batch 1", "batch 8", "prefill")
+PASSES = 3  # over the prompt in a turn, because a pass is short
+
+
+def median_seconds(work):
+    return statistics.median(seconds_of(work) for _ in range(PASSES))
 
 
 class OurSide:
@@ -42,12 +47,12 @@ class OurSide:
         o = self.options
         command = [str(o.infer_gpt2), "bench", "-m", str(o.model), "--quant", OURS[self.name], "--batches", "1,8",
                    "--gen-tokens", str(DECODE_TOKENS), "--prompt-tokens", str(o.prefill), "--positions", "0",
-                   "--repetitions", "1", "--quiet"]
+                   "--repetitions", str(PASSES), "--quiet"]
         environment = {**os.environ, "LLMC_HOST_THREADS": str(o.threads), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             raise SystemExit(f"infer_int8_peers.py: {self.name}: {last_line(done.stderr, str(done.returncode))}")
-        speed = {(r["test"], r["batch"]): r["tokens_per_second"]
+        speed = {(r["test"], r["batch"]): 1e6 / statistics.median(r["samples_us"])
                  for r in json.loads(done.stdout.splitlines()[-1])["results"]}
         return {"batch 1": speed["generate", 1], "batch 8": speed["generate", 8], "prefill": speed["prompt", 1]}
 
@@ -86,7 +91,7 @@ class BatchedCTranslate2(CTranslate2):
         return batch * DECODE_TOKENS / max(all_tokens - one, 1e-9)
 
     def turn(self):
-        seconds = seconds_of(lambda: self.generate_batch(1, self.prefill_tokens, 1))
+        seconds = median_seconds(lambda: self.generate_batch(1, self.prefill_tokens, 1))
         return {"batch 1": self.decode(1), "batch 8": self.decode(8), "prefill": self.prefill_tokens / seconds}
 
 
@@ -119,7 +124,7 @@ class BatchedTransformers(Transformers):
         return batch * DECODE_TOKENS / seconds_of(tokens)
 
     def turn(self):
-        seconds = seconds_of(lambda: self.read(self.prompt(self.prefill_tokens)))
+        seconds = median_seconds(lambda: self.read(self.prompt(self.prefill_tokens)))
         return {"batch 1": self.decode(1), "batch 8": self.decode(8), "prefill": self.prefill_tokens / seconds}
 
 
