@@ -169,7 +169,9 @@ endif
 # An op is described once, by the cases in dev/ops/NAME.h: tests check them, bench_NAME times them,
 # and `make resources` compiles and launches them.
 ALL_OPS := $(basename $(notdir $(wildcard dev/ops/*.h)))
-OPS     := $(or $(OP),$(ALL_OPS))
+# Sanitizers check these ops in their own test files only, because compiling their cases takes minutes.
+LARGE_OPS := $(if $(SANITIZE),code_product row_product)
+OPS     := $(or $(OP),$(filter-out $(LARGE_OPS),$(ALL_OPS)))
 ifneq ($(filter-out $(ALL_OPS),$(OPS)),)
 $(error OP=$(OP): there is no dev/ops/$(firstword $(filter-out $(ALL_OPS),$(OPS))).h; allowed: $(ALL_OPS))
 endif
@@ -186,8 +188,9 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # Tests in .cpp files are about text and files and launch no kernels. test/test_host_* are about the
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, and readers with malformed inputs. A file named by FILE is always checked.
-MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,batch_generator checkpoint_texts comparison document_mask evaluation \
-                 infer_decoder loss_scale qat rank_state tensor_plan tensor_state training))
+MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,batch_generator batch_generator_kv8 checkpoint_texts comparison \
+                 document_mask evaluation infer_decoder loss_scale qat qat_deployment rank_state smoothing tensor_plan \
+                 tensor_state training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 # The launchers and model classes that all tests share are compiled once. They come first in the
