@@ -9,9 +9,9 @@ CTranslate2 in int8, PyTorch's dynamic INT8 (quantize_dynamic of transformers' m
 transformers in fp32. What is not installed is reported and skipped.
 
 Each turn measures tokens per second of 64 greedy tokens for one sequence and for 8 sequences, and of reading a prompt of
-512 (less if the context is shorter), the median of three passes. Peers' decode follows a prompt of 16 and excludes it, as in infer_peers.py; ours
-starts at position 1. Every second repetition is in reverse order. A ratio is the speed of w8a8 divided by that of the
-side in the same repetition.
+512 (less if the context is shorter), the median of three passes. Peers' decode follows a prompt of 16 and excludes it, as
+in infer_peers.py; ours starts at position 1. Every second repetition is in reverse order. A ratio is the speed of w8a8
+divided by that of the side in the same repetition.
 """
 import argparse
 import json

@@ -189,34 +189,39 @@ __device__ __forceinline__ Floats<N> fused_multiply_add(const Floats<N>& x, cons
 #endif
 }
 
+namespace detail {
+// f(a, b) for each two registers.
+template <int N, class F>
+__device__ __forceinline__ Floats<N> in_each_register(const Floats<N>& x, const Floats<N>& y, F f) {
+  Floats<N> z;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i)
+    z.in_register(i) = f(x.in_register(i), y.in_register(i));
+  return z;
+}
+}  // namespace detail
+
 // The larger of each two elements. If only y has a NaN, the result is the element of x.
 template <int N>
 __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floats<N>& y) {
-  Floats<N> result;
-  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
-    const auto a = x.in_register(i), b = y.in_register(i);
+  return detail::in_each_register(x, y, [](auto a, auto b) {
 #ifdef __CUDACC__
-    result.in_register(i) = std::fmax(a, b);
+    return std::fmax(a, b);
 #else
-    result.in_register(i) = b > a ? b : a;
+    return b > a ? b : a;
 #endif
-  }
-  return result;
+  });
 }
 
 // The smaller of each two elements. If only y has a NaN, the result is the element of x.
 template <int N>
 __device__ __forceinline__ Floats<N> min_elements(const Floats<N>& x, const Floats<N>& y) {
-  Floats<N> result;
-  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
-    const auto a = x.in_register(i), b = y.in_register(i);
+  return detail::in_each_register(x, y, [](auto a, auto b) {
 #ifdef __CUDACC__
-    result.in_register(i) = std::fmin(a, b);
+    return std::fmin(a, b);
 #else
-    result.in_register(i) = b < a ? b : a;
+    return b < a ? b : a;
 #endif
-  }
-  return result;
+  });
 }
 
 // The lowest byte of the bits of each element.

@@ -58,8 +58,8 @@ struct PieceColumns {
 
 // Calls f<N>() with the width of the vectors in which a row of K numbers is read.
 template <class F>
-decltype(auto) with_vector_width(std::int64_t K, const F& f) {
-  return K % 16 == 0 ? f.template operator()<16>() : f.template operator()<8>();
+void with_vector_width(std::int64_t K, const F& f) {
+  K % 16 == 0 ? f.template operator()<16>() : f.template operator()<8>();
 }
 
 // out (K) = row r as training's LayerNorm computes it, or as it is, rounded to T.
