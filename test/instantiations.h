@@ -11,6 +11,8 @@
 #include "llmc/model/engine.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/decode_attention.h"
+#include "llmc/ops/attention/prompt_attention.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/bias_gradient.h"
 #include "llmc/ops/classifier.h"
@@ -21,6 +23,8 @@
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/gemm/linear.h"
 #include "llmc/ops/gemm/matmul.h"
+#include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/row_product_kernels.h"
 #include "llmc/ops/layernorm.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/global_norm.h"
@@ -95,6 +99,25 @@
                                 const OptimizerOptions&, double, bool, const OptimizerState*,      \
                                 Stream&, const NearestRounding&);
 
+// Products and attention of generation, with a cache in KV.
+#define LLMC_CACHE_OPS(EXTERN, T, KV)                                                            \
+  EXTERN template void run_row_product(const RowProductCall<T, T, KV>&, Stream&);                \
+  EXTERN template void launch_row_product(const RowProductCall<T, T, KV>&, Stream&);             \
+  EXTERN template void decode_attention<T, KV>(Tensor<T, 2>, In<T, 2>, InCache<KV>, InCache<KV>, \
+                                               Tensor<const std::int32_t, 1>, Tensor<float, 1>,  \
+                                               Tensor<std::int32_t, 1>, std::int64_t, Stream&);  \
+  EXTERN template void prompt_attention<T, KV>(Tensor<T, 2>, In<T, 2>, InCache<KV>, InCache<KV>, \
+                                               Tensor<const PromptTile, 1>, std::int64_t,        \
+                                               Stream&);
+
+// The logits, which are fp32. Those of an fp32 model are in the list above.
+#define LLMC_LOGITS(EXTERN, T)                                                       \
+  EXTERN template void run_row_product(const RowProductCall<T, float, T>&, Stream&); \
+  EXTERN template void launch_row_product(const RowProductCall<T, float, T>&, Stream&);
+
+#define LLMC_GENERATION(EXTERN, T) \
+  LLMC_CACHE_OPS(EXTERN, T, T) LLMC_CACHE_OPS(EXTERN, T, std::int8_t)
+
 #define LLMC_MODEL(EXTERN, T)                        \
   EXTERN template class Block<T>;                    \
   EXTERN template class Gpt2<T>;                     \
@@ -107,7 +130,8 @@
   EXTERN template class Decoder<T>;                  \
   EXTERN template class RowScorer<T>;
 
-#define LLMC_ALL_DTYPES(LIST, EXTERN) LIST(EXTERN, float) LIST(EXTERN, bf16) LIST(EXTERN, fp16)
+#define LLMC_HALF_DTYPES(LIST, EXTERN) LIST(EXTERN, bf16) LIST(EXTERN, fp16)
+#define LLMC_ALL_DTYPES(LIST, EXTERN) LIST(EXTERN, float) LLMC_HALF_DTYPES(LIST, EXTERN)
 
 namespace llmc {
 LLMC_ALL_DTYPES(LLMC_FLASH_FORWARD, extern)
@@ -115,5 +139,7 @@ LLMC_ALL_DTYPES(LLMC_FLASH_BACKWARD, extern)
 LLMC_ALL_DTYPES(LLMC_OTHER_ATTENTION, extern)
 LLMC_ALL_DTYPES(LLMC_ROW_OPS, extern)
 LLMC_ALL_DTYPES(LLMC_OTHER_OPS, extern)
+LLMC_ALL_DTYPES(LLMC_GENERATION, extern)
+LLMC_HALF_DTYPES(LLMC_LOGITS, extern)
 LLMC_ALL_DTYPES(LLMC_MODEL, extern)
 }  // namespace llmc

