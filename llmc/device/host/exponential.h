@@ -9,6 +9,10 @@
 #include <bit>
 #include <cstdint>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "llmc/device/target.h"
 
 namespace llmc::host {
@@ -41,10 +45,18 @@ __forceinline__ Unsigned<F> integer_bits(F sum) {
   return std::bit_cast<Unsigned<F>>(sum) - std::bit_cast<std::uint32_t>(kRoundToInteger);
 }
 
-// y * 2^n for |n| <= 252, in two factors, because 2^n itself may be beyond the range of fp32.
-// Results below the normal range are rounded as usual.
+// y * 2^n for |n| <= 252 and the integer n that `sum` = x + kRoundToInteger holds. Results below the
+// normal range are rounded as usual.
 template <class F>
-__forceinline__ F multiply_by_power(F y, Unsigned<F> n) {
+__forceinline__ F multiply_by_power(F y, F sum) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(F) == 64) {
+    return std::bit_cast<F>(_mm512_scalef_ps(std::bit_cast<__m512>(y),
+                                             std::bit_cast<__m512>(sum - kRoundToInteger)));
+  }
+#endif
+  // Two factors, because 2^n itself may be beyond the range of fp32.
+  const Unsigned<F> n = integer_bits(sum);
   const auto half = std::bit_cast<Unsigned<F>>(std::bit_cast<Signed<F>>(n) >> 1);
   const F first = std::bit_cast<F>((half + 127) << 23);
   const F second = std::bit_cast<F>((n - half + 127) << 23);
@@ -76,7 +88,7 @@ __forceinline__ F exp2(F x) {
   x = clamp_exponent(x, 200.0f);
   const F sum = x + kRoundToInteger;
   const F n = sum - kRoundToInteger;
-  return multiply_by_power(exp_polynomial((x - n) * kLn2), integer_bits(sum));
+  return multiply_by_power(exp_polynomial((x - n) * kLn2), sum);
 }
 
 template <class F>
@@ -88,7 +100,7 @@ __forceinline__ F exp(F x) {
   const F sum = x * kLog2E + kRoundToInteger;
   const F n = sum - kRoundToInteger;
   const F r = (x - n * kLn2High) - n * kLn2Low;
-  return multiply_by_power(exp_polynomial(r), integer_bits(sum));
+  return multiply_by_power(exp_polynomial(r), sum);
 }
 
 }  // namespace llmc::host

@@ -55,11 +55,19 @@ struct PaddedTile {
   __device__ __forceinline__ float* row(int r) const { return data + r * kStride; }
 };
 
-// The factor of rows when they are loaded: 1, or the scales of rows of codes, `stride` apart.
+// The factor of rows when they are loaded: 1, the same for all, or the scales of rows of codes,
+// `stride` apart.
 struct UnscaledRows {
   template <int N>
   __device__ __forceinline__ Floats<N> operator()(const Floats<N>& x, int) const {
     return x;
+  }
+};
+struct SameScale {
+  float scale;
+  template <int N>
+  __device__ __forceinline__ Floats<N> operator()(const Floats<N>& x, int) const {
+    return scale * x;
   }
 };
 struct ScaledRows {

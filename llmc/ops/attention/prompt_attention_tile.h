@@ -5,6 +5,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_layout.h"
+#include "llmc/ops/attention/attention_tiles_fma.h"
 #include "llmc/ops/cache_rows.h"
 
 namespace llmc {
@@ -31,6 +32,36 @@ struct PromptTensors {
   std::int64_t T_max, C;
   int HS;
   float scale_log2;  // log2(e) / sqrt(HS)
+};
+
+// The queries of a tile and the head that one block processes. Grid (tiles * parts, NH).
+struct PromptPart {
+  PromptTile tile;
+  int rows, q0, num_keys;             // q0: the position of the first query
+  std::int64_t T_max, offset, cache;  // where the part begins in out and q, and its keys in a cache
+
+  // Part block_x() of parts of `queries` rows; rows <= 0 if it is empty.
+  template <class T, class KV>
+  __device__ PromptPart(const PromptTensors<T, KV>& tensors, int queries)
+      : tile(tensors.tiles[block_x() / (kPromptTileRows / queries)]), T_max(tensors.T_max) {
+    const int first = static_cast<int>(block_x() % (kPromptTileRows / queries)) * queries;
+    const std::int64_t head = block_y() * tensors.HS;
+    rows = tile.rows - first < queries ? tile.rows - first : queries;
+    q0 = tile.first_position + first;
+    num_keys = q0 + rows;
+    offset = (tile.first_row + first) * tensors.C + head;
+    cache = tile.slot * T_max * tensors.C + head;
+  }
+
+  // The scales of rows k0 .. of a cache in KV.
+  template <class KV>
+  __device__ auto scaling(const float* scales, int k0) const {
+    if constexpr (kIsQuantized<KV>) {
+      return ScaledRows{scales + (tile.slot * T_max + k0) * grid_y() + block_y(), grid_y()};
+    } else {
+      return UnscaledRows();
+    }
+  }
 };
 
 }  // namespace llmc
