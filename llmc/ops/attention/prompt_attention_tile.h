@@ -34,17 +34,20 @@ struct PromptTensors {
   float scale_log2;  // log2(e) / sqrt(HS)
 };
 
-// The queries of a tile and the head that one block processes. Grid (tiles * parts, NH).
+// The queries of a tile and the head that one block processes. Grid (tiles * parts, NH). The last
+// tiles of a prompt, which have the most keys, come first, so that no thread is left with one.
 struct PromptPart {
   PromptTile tile;
   int rows, q0, num_keys;             // q0: the position of the first query
   std::int64_t T_max, offset, cache;  // where the part begins in out and q, and its keys in a cache
 
-  // Part block_x() of parts of `queries` rows; rows <= 0 if it is empty.
+  // The block's part, if parts have `queries` rows; rows <= 0 if it is empty.
   template <class T, class KV>
-  __device__ PromptPart(const PromptTensors<T, KV>& tensors, int queries)
-      : tile(tensors.tiles[block_x() / (kPromptTileRows / queries)]), T_max(tensors.T_max) {
-    const int first = static_cast<int>(block_x() % (kPromptTileRows / queries)) * queries;
+  __device__ PromptPart(const PromptTensors<T, KV>& tensors, int queries) : T_max(tensors.T_max) {
+    const std::int64_t part = grid_x() - 1 - block_x();
+    const int parts = kPromptTileRows / queries;
+    const int first = static_cast<int>(part % parts) * queries;
+    tile = tensors.tiles[part / parts];
     const std::int64_t head = block_y() * tensors.HS;
     rows = tile.rows - first < queries ? tile.rows - first : queries;
     q0 = tile.first_position + first;

@@ -22,22 +22,27 @@ namespace llmc::host_rows {
 
 inline constexpr int kPieceColumns = 4 * kCodeColumns;
 inline constexpr int kCodePanelRows = kFloatRegisters >= 32 ? 12 : 4;
+inline constexpr int kRunTerms = 16;  // neighbouring codes of a row in a panel
 inline constexpr std::int32_t kUnsignedOffset = 128;
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// Writes the n results of row r from `column` on, which include the bias.
+// Writes the results (rows, kPieceColumns) of rows `first` .. and n columns from `column` on, which
+// include the bias.
 template <class T, class TO, class KV>
 [[gnu::noinline]] void finish_results(const RowProductCall<T, TO, KV>& call, const float* results,
-                                      std::int64_t r, std::int64_t column, std::int64_t n) {
-  if constexpr (std::is_same_v<TO, float>) {
-    if (call.epilogue == RowEpilogue::logits) {
-      std::copy_n(results, n, call.out + r * call.out_stride + column);
-      return;
+                                      std::int64_t first, int rows, std::int64_t column,
+                                      std::int64_t n) {
+  for (std::int64_t r = first; r < first + rows; ++r, results += kPieceColumns) {
+    if constexpr (std::is_same_v<TO, float>) {
+      if (call.epilogue == RowEpilogue::logits) {
+        std::copy_n(results, n, call.out + r * call.out_stride + column);
+        continue;
+      }
     }
+    finish_vectors(call, r, column, n,
+                   [&]<int N>(std::int64_t j) { return load_floats<N>(results + j); });
   }
-  finish_vectors(call, r, column, n,
-                 [&]<int N>(std::int64_t j) { return load_floats<N>(results + j); });
 }
 
 // The scales and the bias of the columns of a piece.
@@ -77,8 +82,8 @@ const T* normalised_row(T* out, const RowProductCall<T, TO, KV>& call, std::int6
   return out;
 }
 
-// Panels of unsigned codes: (terms / 4, rows, 4), with terms rounded up to kCodeDepth. All panels
-// but the last have kCodePanelRows rows.
+// Panels of unsigned codes: (terms / kRunTerms, rows, kRunTerms), with terms rounded up to
+// kCodeDepth. All panels but the last have kCodePanelRows rows.
 struct CodePanels {
   const std::uint8_t* codes = nullptr;
   const Quantization* quantization = nullptr;  // (M)
@@ -102,16 +107,19 @@ Quantization row_quantization(const T* x, std::int64_t K, const RowQuantizer& qu
 
 // Writes a row's codes to its places in a panel of `rows` rows.
 template <int N, class T>
-void pack_row_codes(std::uint8_t* panel, int rows, const T* x, std::int64_t K,
+void pack_row_codes(std::uint8_t* place, int rows, const T* x, std::int64_t K,
                     const Quantization& q) {
+  static_assert(kRunTerms % N == 0 && kCodeDepth % kRunTerms == 0);
   const CodeRounding rounding(q);
+  const auto run_of = [&](std::int64_t k) { return place + k / kRunTerms * kRunTerms * rows; };
   for (std::int64_t k = 0; k < K; k += N) {
     const Vec<std::int8_t, N> codes = rounding.codes(load_floats<N>(x + k));
     std::uint8_t shifted[N];
     for (int i = 0; i < N; ++i) shifted[i] = static_cast<std::uint8_t>(codes[i] + kUnsignedOffset);
-    for (int i = 0; i < N; i += 4) std::memcpy(panel + (k + i) * rows, shifted + i, 4);
+    std::memcpy(run_of(k) + k % kRunTerms, shifted, N);
   }
-  for (std::int64_t k = K; k < round_up(K, kCodeDepth); k += 4) std::memset(panel + k * rows, 0, 4);
+  for (std::int64_t k = K; k < round_up(K, kCodeDepth); k += 8)
+    std::memset(run_of(k) + k % kRunTerms, 0, 8);
 }
 
 template <class T, class TO, class KV>
@@ -133,7 +141,7 @@ CodePanels quantize_rows(const RowProductCall<T, TO, KV>& call) {
     const T* const x = normalised_row(memory, call, r);
     const std::int64_t panel = r / kCodePanelRows;
     std::uint8_t* const place =
-        codes + panel * kCodePanelRows * panels.depth + r % kCodePanelRows * 4;
+        codes + panel * kCodePanelRows * panels.depth + r % kCodePanelRows * kRunTerms;
     with_vector_width(call.K, [&]<int N>() {
       quantization[r] = row_quantization<N>(x, call.K, call.quantizer);
       pack_row_codes<N>(place, panels.rows(panel), x, call.K, quantization[r]);
@@ -163,15 +171,17 @@ template <int kRows, int kChunks>
                                       const std::int8_t* weights, std::int64_t stride,
                                       std::int64_t depth) {
   host::CodeSums tile[kRows][kChunks] = {};
-  for (std::int64_t k = 0; k < depth; k += 4) {
-    const std::int8_t* const w = weights + k * kCodeColumns;
+  for (std::int64_t run = 0; run < depth; run += kRunTerms) {
+    for (int i = 0; i < kRunTerms; i += 4) {
+      const std::int8_t* const w = weights + (run + i) * kCodeColumns;
 #pragma GCC unroll 4
-    for (int c = 0; c < kChunks; ++c) prefetch_line(w + c * stride + 1024);
+      for (int c = 0; c < kChunks; ++c) prefetch_line(w + c * stride + 1024);
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const std::uint32_t u = host::four_codes(panel + (k * kRows + 4 * r));
+      for (int r = 0; r < kRows; ++r) {
+        const std::uint32_t u = host::four_codes(panel + (run * kRows + r * kRunTerms + i));
 #pragma GCC unroll 4
-      for (int c = 0; c < kChunks; ++c) host::add_code_products(tile[r][c], u, w + c * stride);
+        for (int c = 0; c < kChunks; ++c) host::add_code_products(tile[r][c], u, w + c * stride);
+      }
     }
   }
 #pragma GCC unroll 16
@@ -242,8 +252,7 @@ void multiply_quantized_rows(const RowProductCall<T, TO, KV>& call) {
       with_rows(rows, std::make_integer_sequence<int, kCodePanelRows>(), [&]<int kRows>() {
         multiply_panel<kRows>(results, panels, panel, call.codes, column, columns);
       });
-      for (int r = 0; r < rows; ++r)
-        finish_results(call, results + r * kPieceColumns, panel * kCodePanelRows + r, column, n);
+      finish_results(call, results, panel * kCodePanelRows, rows, column, n);
     }
   });
 }
@@ -264,7 +273,7 @@ void finish_float_sums(const RowProductCall<T, TO, KV>& call, float* sums, std::
                                         load_floats<8>(columns.bias + j)));
     }
   }
-  finish_results(call, sums, r, column, n);
+  finish_results(call, sums, r, 1, column, n);
 }
 
 // sums (kRows, kPieceColumns) = or += rows times one slice of terms of kChunks chunks of columns.

@@ -64,42 +64,53 @@ void read_row(float* out, const RowProductCall<T, TO, KV>& call, std::int64_t r)
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// Epilogue and rounding of N results of row r from `column` on, which include the bias. All are in
-// one part of qkv.
+// Writes N results of row r from `column` on of the product of qkv, all in one part.
 template <int N, class T, class TO, class KV>
-__forceinline__ void finish_vector(const RowProductCall<T, TO, KV>& call, Floats<N> s,
-                                   std::int64_t r, std::int64_t column) {
-  if (call.epilogue == RowEpilogue::qkv) {
-    const std::int64_t C = call.C(), part = column / C, c = column % C;
-    if (part == 0) {
-      store_floats(call.out + r * C + c, s);
-    } else if constexpr (kIsQuantized<KV>) {
-      store_floats(call.head_sums + r * 2 * C + column - C, s);
-    } else {
-      store_floats((part == 1 ? call.keys : call.values) + call.cache_row(r) + c, s);
-    }
-    return;
+__forceinline__ void finish_qkv(const RowProductCall<T, TO, KV>& call, const Floats<N>& s,
+                                std::int64_t r, std::int64_t column) {
+  const std::int64_t C = call.C();
+  if (column < C) {
+    store_floats(call.out + r * C + column, s);
+  } else if constexpr (kIsQuantized<KV>) {
+    store_floats(call.head_sums + r * 2 * C + column - C, s);
+  } else {
+    KV* const cache = column < 2 * C ? call.keys - C : call.values - 2 * C;
+    store_floats(cache + call.cache_row(r) + column, s);
   }
-  const std::int64_t place = r * call.out_stride + column;
-  if (call.epilogue == RowEpilogue::gelu) {
-    s = s * gelu_gate<T>(s);
-    if (call.gelu_factors != nullptr) s *= load_floats<N>(call.gelu_factors + column);
-  }
-  if (call.residual != nullptr) s = load_floats<N>(call.residual + place) + s;
-  store_floats(call.out + place, s);
 }
 
-// The same for n of them; n and `column` are multiples of 8.
+// Epilogue and rounding of n results of row r from `column` on, which include the bias:
+// result<N>(j) returns those from column + j on. n and `column` are multiples of 8.
 template <class T, class TO, class KV, class Result>
 __forceinline__ void finish_vectors(const RowProductCall<T, TO, KV>& call, std::int64_t r,
                                     std::int64_t column, std::int64_t n, const Result& result) {
-  constexpr int N = 16;
-  std::int64_t j = 0;
-  if (column % N == 0 && call.C() % N == 0) {
-    for (; j + N <= n; j += N)
-      finish_vector<N>(call, result.template operator()<N>(j), r, column + j);
+  // Calls write<N>(results, column) for all. Inlined by force: calls would take half of the time.
+  const auto for_all = [&](const auto& write) __attribute__((always_inline)) {
+    constexpr int N = 16;
+    std::int64_t j = 0;
+    if (column % N == 0 && call.C() % N == 0) {
+      for (; j + N <= n; j += N)
+        write.template operator()<N>(result.template operator()<N>(j), column + j);
+    }
+    for (; j < n; j += 8)
+      write.template operator()<8>(result.template operator()<8>(j), column + j);
+  };
+  const std::int64_t row = r * call.out_stride;
+  if (call.epilogue == RowEpilogue::qkv) {
+    for_all([&]<int N>(const Floats<N>& s, std::int64_t c)
+                __attribute__((always_inline)) { finish_qkv(call, s, r, c); });
+  } else if (call.epilogue == RowEpilogue::gelu) {
+    for_all([&]<int N>(Floats<N> s, std::int64_t c) __attribute__((always_inline)) {
+      s *= gelu_gate<T>(s);
+      if (call.gelu_factors != nullptr) s *= load_floats<N>(call.gelu_factors + c);
+      store_floats(call.out + row + c, s);
+    });
+  } else {
+    for_all([&]<int N>(Floats<N> s, std::int64_t c) __attribute__((always_inline)) {
+      if (call.residual != nullptr) s = load_floats<N>(call.residual + row + c) + s;
+      store_floats(call.out + row + c, s);
+    });
   }
-  for (; j < n; j += 8) finish_vector<8>(call, result.template operator()<8>(j), r, column + j);
 }
 
 // Adds the bias to the n sums of row r from `column` on, and writes them.
