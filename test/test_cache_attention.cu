@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,26 @@ TEST_SUITE("cache_attention") {
       const std::vector<T> out = rows_of(run_prompt(begun, part, T_max, stream), part, 0);
       CHECK(same_bits(out, std::vector<T>(expected.begin(), expected.begin() + std::ssize(out))));
     }
+  }
+
+  TEST_CASE("where a prompt is cut does not change the sign of a zero") {
+    Stream stream;
+    auto sequences = sequences_of<float, float>(1, 8, {64});
+    // The weight of token 0 is 1, and those of the others round the smallest number to -0.
+    for (int i = 0; i < 64 * 8; ++i) {
+      sequences[0].q[i] = 1;
+      sequences[0].k.numbers[i] = i < 8 ? 2.0f : 0.0f;
+      sequences[0].v.numbers[i] = i < 8        ? 0.0f
+                                  : i < 32 * 8 ? -std::numeric_limits<float>::denorm_min()
+                                               : 1.0f;
+    }
+    std::vector<float> rows[2];
+    for (int i = 0; i < 2; ++i) {
+      Prompt prompt;
+      prompt.add(0, 0, 64, i == 0 ? 64 : 17);
+      rows[i] = rows_of(run_prompt(sequences, prompt, 64, stream), prompt, 0);
+    }
+    CHECK(same_bits(rows[0], rows[1]));
   }
 
   TEST_CASE_TEMPLATE("an infinite or NaN value reaches only the rows of its token and later ones",

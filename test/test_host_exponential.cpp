@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "llmc/device/host/exponential.h"
+#include "llmc/device/host/simd.h"
 
 namespace {
 
@@ -34,6 +35,19 @@ float exp_of(float x) {
   return llmc::host::exp(x);
 }
 
+// Vectors of N numbers from `first` on have the bits of the numbers.
+template <int N>
+void check_vectors(float first) {
+  using Register = typename llmc::host::Simd<N>::Float;
+  Register x{};
+  for (int k = 0; k < N; ++k) x[k] = first + 0.04f * static_cast<float>(k);
+  const Register powers = llmc::host::exp2(x), exponentials = llmc::host::exp(x);
+  for (int k = 0; k < N; ++k) {
+    CHECK(powers[k] == exp2_of(x[k]));
+    CHECK(exponentials[k] == exp_of(x[k]));
+  }
+}
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
@@ -56,16 +70,9 @@ TEST_SUITE("host exponential") {
     CHECK(exp_of(0.0f) == 1.0f);
   }
   TEST_CASE("exponentials of vectors have the bits of those of numbers") {
-    constexpr int N = 8;
-    typedef float Register __attribute__((vector_size(4 * N)));
     for (float first = -210.0f; first < 210.0f; first += 0.37f) {
-      Register x{};
-      for (int k = 0; k < N; ++k) x[k] = first + 0.04f * static_cast<float>(k);
-      const Register powers = llmc::host::exp2(x), exponentials = llmc::host::exp(x);
-      for (int k = 0; k < N; ++k) {
-        CHECK(powers[k] == exp2_of(x[k]));
-        CHECK(exponentials[k] == exp_of(x[k]));
-      }
+      check_vectors<4>(first);
+      check_vectors<llmc::host::kSimdWidth>(first);
     }
   }
   TEST_CASE("exponentials of huge numbers, infinities and NaN are those of the C library") {

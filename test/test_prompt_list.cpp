@@ -6,6 +6,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/base/json.h"
@@ -72,7 +73,8 @@ Completion sample_completion() {
           .finish = llmc::Finish::stop,
           .seed = 9007199254740993u,
           .prompt_ms = 2.5,
-          .generate_ms = 4};
+          .generate_ms = 4,
+          .error = ""};
 }
 
 // The prompts of released completions with their samples, such as "a0 a1 b0 ".
@@ -243,7 +245,10 @@ TEST_CASE("a completion with an error has only id, prompt and error") {
 TEST_CASE("completions are released in the order of prompts, then samples") {
   CompletionOrder order({2, 1, 0, 2});
   const auto add = [&](std::int64_t prompt, std::int64_t sample) {
-    return names(order.add(prompt, {.prompt = std::string(1, "abcd"[prompt]), .sample = sample}));
+    Completion completion;
+    completion.prompt = "abcd"[prompt];
+    completion.sample = sample;
+    return names(order.add(prompt, std::move(completion)));
   };
   CHECK(add(1, 0) == "");
   CHECK(add(0, 1) == "");

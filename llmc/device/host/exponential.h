@@ -45,14 +45,15 @@ __forceinline__ Unsigned<F> integer_bits(F sum) {
   return std::bit_cast<Unsigned<F>>(sum) - std::bit_cast<std::uint32_t>(kRoundToInteger);
 }
 
-// y * 2^n for |n| <= 252 and the integer n that `sum` = x + kRoundToInteger holds. Results below the
-// normal range are rounded as usual.
+// y * 2^n for |n| <= 252 and the integer n that `sum` = x + kRoundToInteger holds. Results below
+// the normal range are rounded as usual.
 template <class F>
 __forceinline__ F multiply_by_power(F y, F sum) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(F) == 64) {
-    return std::bit_cast<F>(_mm512_scalef_ps(std::bit_cast<__m512>(y),
-                                             std::bit_cast<__m512>(sum - kRoundToInteger)));
+    const auto n = std::bit_cast<__m512>(sum - kRoundToInteger);
+    // With a mask, because GCC 12 warns about the form without.
+    return std::bit_cast<F>(_mm512_maskz_scalef_ps(0xffff, std::bit_cast<__m512>(y), n));
   }
 #endif
   // Two factors, because 2^n itself may be beyond the range of fp32.

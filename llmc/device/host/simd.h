@@ -128,10 +128,10 @@ __forceinline__ void store_low_bytes(std::int8_t* p, const typename Simd<W>::Flo
     *p = static_cast<std::int8_t>(bits & 0xffu);
 #if defined(__AVX512VL__)
   } else if constexpr (W == 16) {
-    const __m128i bytes = _mm512_cvtepi32_epi8(std::bit_cast<__m512i>(bits));
+    const __m128i bytes = _mm512_maskz_cvtepi32_epi8(0xffff, std::bit_cast<__m512i>(bits));
     std::memcpy(p, &bytes, W);
   } else if constexpr (W == 8) {
-    const __m128i bytes = _mm256_cvtepi32_epi8(std::bit_cast<__m256i>(bits));
+    const __m128i bytes = _mm256_maskz_cvtepi32_epi8(0xff, std::bit_cast<__m256i>(bits));
     std::memcpy(p, &bytes, W);
 #endif
   } else {

@@ -70,6 +70,7 @@ __device__ __forceinline__ void attend_in_threads(const PromptTensors<T, KV>& te
   }
   block_barrier();
   multiply_rows(o, row_factor);
+  make_zeros_positive(o);
   store_block(tensors.out + part.offset, C, part.rows, HS, o, 1.0f);
 }
 

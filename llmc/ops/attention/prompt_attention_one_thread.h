@@ -4,11 +4,10 @@
 // register, and keys stay as they lie in the cache.
 //
 // Queries are columns here. Those that see no key of a tile are skipped, in groups; others multiply
-// keys that they do not see by weights of 0. Both leave the same bits, because the result's zeros
-// are made positive.
+// keys that they do not see by weights of 0. Both give the same bits (make_zeros_positive).
 #pragma once
 
-#include <algorithm>
+#include <cfloat>
 #include <cstdint>
 
 #include "llmc/device/device.h"
@@ -19,6 +18,8 @@
 
 namespace llmc {
 
+// Tiles for heads of up to kHeadTile channels. The scores and a tile of keys or values stay in the
+// L1 cache of a core.
 template <int kHeadTile>
 struct OneThreadTiling {
   static constexpr int kQueries = kHeadTile > 64 ? 32 : 64, kKeys = 32;
@@ -66,7 +67,7 @@ struct ColumnSoftmax {
                                        const Floats<W>& tile_max) {
     const Floats<W> old_max = load_floats<W>(max + column);
     const Floats<W> new_max = max_elements(old_max, tile_max);
-    const Floats<W> offset = max_elements(Floats<W>(-kMaxFloat), new_max);
+    const Floats<W> offset = max_elements(Floats<W>(-FLT_MAX), new_max);
     const Floats<W> factor = accurate_exp2(old_max - offset);
     Floats<W> total = factor * load_floats<W>(sum + column);
     for (int k = 0; k < count; ++k) {
@@ -79,7 +80,6 @@ struct ColumnSoftmax {
     store_floats(sum + column, total);
     store_floats(correction + column, factor);
   }
-  static constexpr float kMaxFloat = 3.402823466e38f;
 };
 
 // p of keys k0 .. k0 + count - 1 and the queries of a pass, which begin at `column` and at position
@@ -144,7 +144,7 @@ __device__ LLMC_INLINE_ON_GPU void add_values(typename Tiling::Sums& o, const fl
   }
 }
 
-// Attends the queries of a block's part of a tile (prompt_attention_tile.h).
+// Attends the queries of a block. With several threads per block this does not compile.
 template <int kHeadTile, class T, class KV>
 __device__ void attend_in_one_thread(const PromptTensors<T, KV>& tensors, const PromptPart& part) {
   using Tiling = OneThreadTiling<kHeadTile>;
@@ -177,8 +177,9 @@ __device__ void attend_in_one_thread(const PromptTensors<T, KV>& tensors, const 
   }
   for (int q = 0; q < part.rows; ++q) {
     const float factor = 1.0f / softmax.sum[q];
-    for (int g = 0; g < o.G; ++g) o.v[q][g] = factor * o.v[q][g] + Floats<Tiling::W>(0.0f);
+    for (int g = 0; g < o.G; ++g) o.v[q][g] = factor * o.v[q][g];
   }
+  make_zeros_positive(o);
   store_block(tensors.out + part.offset, C, part.rows, HS, o, 1.0f);
 }
 

@@ -34,6 +34,15 @@ struct PromptTensors {
   float scale_log2;  // log2(e) / sqrt(HS)
 };
 
+// Makes the zeros of sums positive. A tile of keys that a query does not see adds 0 * v to its
+// sums, which can turn -0 into 0, and not every block reads such a tile.
+template <class Block>
+__device__ __forceinline__ void make_zeros_positive(Block& sums) {
+  for (int r = 0; r < sums.R; ++r) {
+    for (int g = 0; g < sums.G; ++g) sums.v[r][g] += 0.0f;
+  }
+}
+
 // The queries of a tile and the head that one block processes. Grid (tiles * parts, NH). The last
 // tiles of a prompt, which have the most keys, come first, so that no thread is left with one.
 struct PromptPart {
