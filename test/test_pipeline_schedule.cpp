@@ -10,6 +10,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/parallel/pipeline_csv.h"
+#include "llmc/parallel/pipeline_page.h"
 #include "llmc/parallel/pipeline_schedule.h"
 #include "llmc/parallel/pipeline_timeline.h"
 #include "test/support.h"
@@ -196,6 +197,24 @@ TEST_CASE("a cell that is no supported pass is refused with file, rank and cell"
     CAPTURE(cell);
     CHECK(contains(complaint_about(cell + "\n"), "file.csv: rank 0, cell 1: '" + cell + "'"));
   }
+}
+
+TEST_CASE("a page has a box for each pass of each timeline, its bubble, and needs no network") {
+  const PipelineShape shape{2, 3, 1};
+  const PipelineTimeline t = pipeline_timeline(pipeline_schedule(shape), shape, equal_costs);
+  const std::string page =
+      pipeline_page("a & b", {{"computed", "steps", t}, {"measured <1>", "ms", t}});
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (std::size_t at = 0; (at = page.find(part, at)) != page.npos; ++at) ++found;
+    return found;
+  };
+  CHECK(count("<rect ") == 2 * 12);
+  CHECK(count("1B2: ") == 2);
+  CHECK(count("bubble 33.3%") == 2);
+  CHECK(contains(page, "<h1>a &amp; b</h1>"));
+  CHECK(contains(page, "<h2>measured &lt;1&gt;</h2>"));
+  CHECK(count("http") == 0);
 }
 
 TEST_CASE("a shape without a schedule is refused with the reason") {
