@@ -205,9 +205,9 @@ TEST_CASE("a page has a box for each pass of each timeline, its bubble, and need
   const std::string page =
       pipeline_page("a & b", {{"computed", "steps", t}, {"measured <1>", "ms", t}});
   const auto count = [&](const std::string& part) {
-    int found = 0;
-    for (std::size_t at = 0; (at = page.find(part, at)) != page.npos; ++at) ++found;
-    return found;
+    int boxes = 0;
+    for (std::size_t at = 0; (at = page.find(part, at)) != page.npos; ++at) ++boxes;
+    return boxes;
   };
   CHECK(count("<rect ") == 2 * 12);
   CHECK(count("1B2: ") == 2);

@@ -52,19 +52,19 @@ inline std::string_view trimmed(std::string_view text) {
 inline PipelinePass parse_pass(std::string_view cell, const std::string& where) {
   PipelinePass pass;
   std::string_view rest = cell;
-  const std::string found = where + ": '" + std::string(cell) + "'";
+  const std::string place = where + ": '" + std::string(cell) + "'";
   if (!take_number(rest, pass.stage) || rest.empty())
-    fail(found + " is no pass; allowed: stage, F or B, micro-batch, such as 2F0");
+    fail(place + " is no pass; allowed: stage, F or B, micro-batch, such as 2F0");
   const std::size_t digits = std::min(rest.find_first_of("0123456789"), rest.size());
   const std::string_view action = rest.substr(0, digits);
   rest.remove_prefix(digits);
   if (action != "F" && action != "B") {
-    fail(found + ": action '" + std::string(action) + "' is not supported; allowed: F and B",
+    fail(place + ": action '" + std::string(action) + "' is not supported; allowed: F and B",
          "PyTorch writes schedules without other actions in its format compute_only");
   }
   pass.kind = action == "F" ? PassKind::forward : PassKind::backward;
   if (!take_number(rest, pass.micro_batch) || !rest.empty())
-    fail(found + " is no pass; allowed: stage, F or B, micro-batch, such as 2F0");
+    fail(place + " is no pass; allowed: stage, F or B, micro-batch, such as 2F0");
   return pass;
 }
 }  // namespace pipeline_detail
