@@ -18,8 +18,7 @@ namespace llmc {
 
 // Columns are steps of equal length, so a cell is where its pass would run if all took one step.
 inline std::string pipeline_csv(const PipelineSchedule& schedule, const PipelineShape& shape) {
-  const PipelineTimeline timeline =
-      pipeline_timeline(schedule, shape, [](const PipelinePass&) { return 1.0; });
+  const PipelineTimeline timeline = timeline_in_steps(schedule, shape);
   const auto columns = static_cast<std::size_t>(std::lround(timeline.duration()));
   std::string text;
   for (const auto& passes : timeline.ranks) {

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "llmc/base/number_text.h"
 #include "llmc/parallel/pipeline_timeline.h"
 
 namespace llmc {
@@ -18,12 +18,6 @@ struct NamedTimeline {
 };
 
 namespace pipeline_detail {
-inline std::string decimal(double x, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, x);
-  return text;
-}
-
 inline std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -58,20 +52,16 @@ inline std::string color(const PipelinePass& pass, int ranks, int stages) {
 class TimelinePicture {
  public:
   TimelinePicture(const PipelineTimeline& timeline, const std::string& unit)
-      : timeline_(timeline), unit_(unit), duration_(timeline.duration()) {
-    begin_ = duration_;
+      : timeline_(timeline), unit_(unit), duration_(timeline.duration()), begin_(timeline.begin()) {
     for (const auto& passes : timeline.ranks) {
-      for (const TimedPass& t : passes) {
-        begin_ = std::min(begin_, t.begin);
-        stages_ = std::max(stages_, t.pass.stage + 1);
-      }
+      for (const TimedPass& t : passes) stages_ = std::max(stages_, t.pass.stage + 1);
     }
   }
 
   std::string svg() const {
     const int ranks = static_cast<int>(timeline_.ranks.size());
-    std::string text = "<svg viewBox=\"0 0 " + decimal(kLabel + kWidth, 0) + " " +
-                       decimal(ranks * kRow + 24, 0) + "\" role=\"img\">\n";
+    std::string text = "<svg viewBox=\"0 0 " + number_text("%.0f", kLabel + kWidth) + " " +
+                       number_text("%.0f", ranks * kRow + 24) + "\" role=\"img\">\n";
     for (int rank = 0; rank < ranks; ++rank) {
       text += label(4, rank * kRow + 17, "rank " + std::to_string(rank));
       for (const TimedPass& t : timeline_.ranks[static_cast<std::size_t>(rank)])
@@ -84,17 +74,19 @@ class TimelinePicture {
   double x(double time) const { return kLabel + (time - begin_) / duration_ * kWidth; }
 
   static std::string label(double x, double y, const std::string& words) {
-    return "<text x=\"" + decimal(x, 1) + "\" y=\"" + decimal(y, 1) + "\">" + words + "</text>\n";
+    return "<text x=\"" + number_text("%.1f", x) + "\" y=\"" + number_text("%.1f", y) + "\">" +
+           words + "</text>\n";
   }
 
   std::string box(const TimedPass& t, double y, int ranks) const {
     const double left = x(t.begin), width = x(t.end) - left;
     const std::string name = t.pass.name();
-    std::string text = "<rect x=\"" + decimal(left, 2) + "\" y=\"" + decimal(y, 0) + "\" width=\"" +
-                       decimal(width, 2) + "\" height=\"" + decimal(kBox, 0) + "\" fill=\"" +
+    std::string text = "<rect x=\"" + number_text("%.2f", left) + "\" y=\"" +
+                       number_text("%.0f", y) + "\" width=\"" + number_text("%.2f", width) +
+                       "\" height=\"" + number_text("%.0f", kBox) + "\" fill=\"" +
                        color(t.pass, ranks, stages_) + "\" stroke=\"white\"><title>" + name + ": " +
-                       decimal(t.begin, 2) + " to " + decimal(t.end, 2) + " " + escaped(unit_) +
-                       "</title></rect>\n";
+                       number_text("%.2f", t.begin) + " to " + number_text("%.2f", t.end) + " " +
+                       escaped(unit_) + "</title></rect>\n";
     constexpr double kLetter = 8;  // narrower boxes have no name
     if (width >= kLetter * static_cast<double>(name.size())) text += label(left + 3, y + 17, name);
     return text;
@@ -106,7 +98,8 @@ class TimelinePicture {
     for (int i = 0; i <= kParts; ++i) {
       const double time = duration_ * i / kParts;
       const double left = std::min(x(begin_ + time), kLabel + kWidth - 75);
-      text += label(left, y + 18, decimal(time, duration_ < 100 ? 1 : 0) + " " + escaped(unit_));
+      text += label(left, y + 18,
+                    number_text(duration_ < 100 ? "%.1f" : "%.0f", time) + " " + escaped(unit_));
     }
     return text;
   }
@@ -134,9 +127,10 @@ inline std::string pipeline_page(const std::string& title,
       "stage 2, 2B0 its backward pass. Later chunks are darker. The bubble is the idle time of all "
       "ranks divided by their busy time.</p>\n";
   for (const NamedTimeline& t : timelines) {
-    text += "<h2>" + escaped(t.name) + "</h2>\n<p>duration " + decimal(t.timeline.duration(), 2) +
-            " " + escaped(t.unit) + ", bubble " + decimal(100 * t.timeline.bubble(), 1) +
-            "%</p>\n" + TimelinePicture(t.timeline, t.unit).svg();
+    text += "<h2>" + escaped(t.name) + "</h2>\n<p>duration " +
+            number_text("%.2f", t.timeline.duration()) + " " + escaped(t.unit) + ", bubble " +
+            number_text("%.1f", 100 * t.timeline.bubble()) + "%</p>\n" +
+            TimelinePicture(t.timeline, t.unit).svg();
   }
   return text + "</body>\n</html>\n";
 }

@@ -26,18 +26,17 @@ struct TimedPass {
 struct PipelineTimeline {
   std::vector<std::vector<TimedPass>> ranks;
 
-  // From the first pass of any rank to the end of the last.
+  // Of the first pass of any rank. A rank's passes are in the order of time, and it has some.
+  double begin() const {
+    double first = ranks[0].front().begin;
+    for (const auto& passes : ranks) first = std::min(first, passes.front().begin);
+    return first;
+  }
+  // From there to the end of the last pass of any rank.
   double duration() const {
-    double begin = 0, end = 0;
-    bool empty = true;
-    for (const auto& passes : ranks) {
-      for (const TimedPass& t : passes) {
-        begin = empty ? t.begin : std::min(begin, t.begin);
-        end = empty ? t.end : std::max(end, t.end);
-        empty = false;
-      }
-    }
-    return end - begin;
+    double last = ranks[0].back().end;
+    for (const auto& passes : ranks) last = std::max(last, passes.back().end);
+    return last - begin();
   }
   // Idle time of all ranks divided by their busy time. With equal costs of all stages, the
   // schedules of pipeline_schedule.h have (p - 1) / (v m).
@@ -170,10 +169,16 @@ inline PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule,
   return timeline;
 }
 
+// The same if every pass takes one step.
+inline PipelineTimeline timeline_in_steps(const PipelineSchedule& schedule,
+                                          const PipelineShape& shape) {
+  return pipeline_timeline(schedule, shape, [](const PipelinePass&) { return 1.0; });
+}
+
 // Throws an Error unless the schedule is complete and can run.
 inline void check_schedule(const PipelineSchedule& schedule, const PipelineShape& shape) {
   check_passes(schedule, shape);
-  pipeline_timeline(schedule, shape, [](const PipelinePass&) { return 1.0; });
+  timeline_in_steps(schedule, shape);
 }
 
 }  // namespace llmc
