@@ -13,6 +13,7 @@
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_layout.h"
 #include "llmc/ops/attention/attention_tiles_fma.h"
+#include "llmc/ops/attention/flash_attention_forward_fma.h"
 #include "llmc/ops/attention/prompt_attention_tile.h"
 #include "llmc/ops/attention/prompt_attention_values.h"
 
@@ -175,10 +176,8 @@ __device__ void attend_in_one_thread(const PromptTensors<T, KV>& tensors, const 
                          column + Tiling::kPassQueries, count, HS);
     }
   }
-  for (int q = 0; q < part.rows; ++q) {
-    const float factor = 1.0f / softmax.sum[q];
-    for (int g = 0; g < o.G; ++g) o.v[q][g] = factor * o.v[q][g];
-  }
+  for (int q = 0; q < Tiling::kQueries; ++q) softmax.correction[q] = 1.0f / softmax.sum[q];
+  multiply_rows(o, softmax.correction);
   make_zeros_positive(o);
   store_block(tensors.out + part.offset, C, part.rows, HS, o, 1.0f);
 }
