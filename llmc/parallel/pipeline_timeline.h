@@ -26,7 +26,7 @@ struct TimedPass {
 struct PipelineTimeline {
   std::vector<std::vector<TimedPass>> ranks;
 
-  // Of the first pass of any rank. A rank's passes are in the order of time, and it has some.
+  // Begin of the first pass of any rank. A rank has passes, in the order of time.
   double begin() const {
     double first = ranks[0].front().begin;
     for (const auto& passes : ranks) first = std::min(first, passes.front().begin);
