@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "llmc/device/floats.h"
@@ -31,6 +33,21 @@ void check_rounding(std::uint32_t upper) {
                                << expected.bits);
     }
   }
+}
+
+// max_elements and min_elements, whose instructions depend on the width.
+template <int N>
+void check_nan_and_zeros() {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Floats<N> one(1.0f), not_a_number(nan), zero(0.0f), minus_zero(-0.0f);
+  CHECK(max_elements(one, not_a_number)[N - 1] == 1.0f);
+  CHECK(min_elements(one, not_a_number)[N - 1] == 1.0f);
+  CHECK(std::isnan(max_elements(not_a_number, one)[N - 1]));
+  CHECK(std::isnan(min_elements(not_a_number, one)[N - 1]));
+  CHECK(std::signbit(max_elements(minus_zero, zero)[0]));
+  CHECK(std::signbit(min_elements(minus_zero, zero)[0]));
+  CHECK_FALSE(std::signbit(max_elements(zero, minus_zero)[0]));
+  CHECK_FALSE(std::signbit(min_elements(zero, minus_zero)[0]));
 }
 
 TEST_SUITE("floats") {
@@ -60,6 +77,12 @@ TEST_SUITE("floats") {
     }
   }
 
+  TEST_CASE("the larger and the smaller of two elements are the first if the second is NaN") {
+    check_nan_and_zeros<1>();
+    check_nan_and_zeros<4>();
+    check_nan_and_zeros<8>();
+    check_nan_and_zeros<16>();
+  }
   TEST_CASE_TEMPLATE("operations process every element of a vector of any length", Length,
                      std::integral_constant<int, 1>, std::integral_constant<int, 4>,
                      std::integral_constant<int, 8>, std::integral_constant<int, 12>,

@@ -11,6 +11,7 @@
 #include "llmc/device/target.h"
 #include "llmc/device/vec.h"
 #ifndef __CUDACC__
+#include "llmc/device/host/extremes.h"
 #include "llmc/device/host/simd.h"
 #endif
 
@@ -207,7 +208,7 @@ __device__ __forceinline__ Floats<N> max_elements(const Floats<N>& x, const Floa
 #ifdef __CUDACC__
     return std::fmax(a, b);
 #else
-    return b > a ? b : a;
+    return host::larger(b, a);
 #endif
   });
 }
@@ -219,7 +220,7 @@ __device__ __forceinline__ Floats<N> min_elements(const Floats<N>& x, const Floa
 #ifdef __CUDACC__
     return std::fmin(a, b);
 #else
-    return b < a ? b : a;
+    return host::smaller(b, a);
 #endif
   });
 }
@@ -239,33 +240,40 @@ __device__ __forceinline__ Vec<std::int8_t, N> low_bytes(const Floats<N>& x) {
 }
 
 namespace detail {
+// Exponentials of a register. They have a type each, because compilers do not inline every lambda.
+struct Exp {
+  template <class Register>
+  __device__ __forceinline__ Register operator()(Register x) const {
 #ifdef __CUDACC__
-__device__ __forceinline__ float register_exp(float x) {
-  return accurate_exp(x);
-}
-__device__ __forceinline__ float register_exp2(float x) {
-  return accurate_exp2(x);
-}
-__device__ __forceinline__ float register_fast_exp2(float x) {
-  return fast_exp2(x);
-}
+    return accurate_exp(x);
 #else
-template <class Register>
-__forceinline__ Register register_exp(Register x) {
-  return host::exp(x);
-}
-template <class Register>
-__forceinline__ Register register_exp2(Register x) {
-  return host::exp2(x);
-}
-template <class Register>
-__forceinline__ Register register_fast_exp2(Register x) {
-  return host::exp2(x);
-}
+    return host::exp(x);
 #endif
+  }
+};
+struct Exp2 {
+  template <class Register>
+  __device__ __forceinline__ Register operator()(Register x) const {
+#ifdef __CUDACC__
+    return accurate_exp2(x);
+#else
+    return host::exp2(x);
+#endif
+  }
+};
+struct FastExp2 {
+  template <class Register>
+  __device__ __forceinline__ Register operator()(Register x) const {
+#ifdef __CUDACC__
+    return fast_exp2(x);
+#else
+    return host::exp2(x);
+#endif
+  }
+};
 
 template <int N, class F>
-__device__ __forceinline__ Floats<N> in_each_register(const Floats<N>& x, F f) {
+__device__ __forceinline__ Floats<N> in_each_register(const Floats<N>& x, const F& f) {
   Floats<N> y;
   for (int i = 0; i < Floats<N>::kRegisters; ++i) y.in_register(i) = f(x.in_register(i));
   return y;
@@ -275,15 +283,15 @@ __device__ __forceinline__ Floats<N> in_each_register(const Floats<N>& x, F f) {
 // The functions of math.h for each element.
 template <int N>
 __device__ __forceinline__ Floats<N> accurate_exp(const Floats<N>& x) {
-  return detail::in_each_register(x, [](auto r) { return detail::register_exp(r); });
+  return detail::in_each_register(x, detail::Exp());
 }
 template <int N>
 __device__ __forceinline__ Floats<N> accurate_exp2(const Floats<N>& x) {
-  return detail::in_each_register(x, [](auto r) { return detail::register_exp2(r); });
+  return detail::in_each_register(x, detail::Exp2());
 }
 template <int N>
 __device__ __forceinline__ Floats<N> fast_exp2(const Floats<N>& x) {
-  return detail::in_each_register(x, [](auto r) { return detail::register_fast_exp2(r); });
+  return detail::in_each_register(x, detail::FastExp2());
 }
 
 // Keeps the elements first .. last and replaces the others by `other`.

@@ -48,16 +48,16 @@ class RangeOfVectors {
  public:
   __device__ __forceinline__ void add(const Floats<N>& x) {
     max_ = max_elements(max_, x);
-    negated_min_ = max_elements(negated_min_, Floats<N>() - x);
-    not_finite_ += x - x;  // NaN for infinity and NaN
+    min_ = min_elements(min_, x);
+    zeros_ = multiply_add(x, Floats<N>(), zeros_);  // NaN for infinity and NaN
   }
   __device__ __forceinline__ ValueRange range() const {
-    const bool finite = sum_of(not_finite_) == 0;
-    return {-max_of(negated_min_), finite ? max_of(max_) : __builtin_huge_valf()};
+    const bool finite = sum_of(zeros_) == 0;
+    return {-max_of(Floats<N>() - min_), finite ? max_of(max_) : __builtin_huge_valf()};
   }
 
  private:
-  Floats<N> max_, negated_min_, not_finite_;
+  Floats<N> max_, min_, zeros_;
 };
 
 // ---- codes -----------------------------------------------------------------------------------

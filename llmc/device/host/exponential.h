@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #endif
 
+#include "llmc/device/host/extremes.h"
 #include "llmc/device/target.h"
 
 namespace llmc::host {
@@ -78,9 +79,7 @@ __forceinline__ F exp_polynomial(F r) {
 // Limits x to [-limit, limit], at which the results are already 0 and infinity. NaN stays NaN.
 template <class F>
 __forceinline__ F clamp_exponent(F x, float limit) {
-  const F min_ = F{} - limit, max_ = F{} + limit;
-  const F low = x < min_ ? min_ : x;
-  return low > max_ ? max_ : low;
+  return smaller(F{} + limit, larger(F{} - limit, x));
 }
 
 template <class F>

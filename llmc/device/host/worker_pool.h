@@ -83,16 +83,17 @@ class WorkerPool {
   void close_job() {
     std::unique_lock<std::mutex> lock(mutex_);
     open_ = false;
-    done_.wait(lock, [&] { return num_busy_ == 0; });
+    lock.unlock();
+    poll([&] { return num_busy_.load() == 0; });
+    lock.lock();
+    done_.wait(lock, [&] { return num_busy_.load() == 0; });
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
   void serve() {
     std::uint64_t last_generation = 0;
     for (;;) {
-      // Launches follow each other within microseconds: poll for a while before sleeping.
-      constexpr int kPolls = 4000;
-      for (int poll = 0; poll < kPolls && generation_.load() == last_generation; ++poll) pause();
+      poll([&] { return generation_.load() != last_generation; });
       std::unique_lock<std::mutex> lock(mutex_);
       wake_.wait(lock, [&] { return generation_.load() != last_generation; });
       last_generation = generation_.load();
@@ -116,6 +117,14 @@ class WorkerPool {
     }
   }
 
+  // Waits until `done` or for some 100 microseconds: jobs follow each other within microseconds,
+  // and to sleep and wake up takes longer.
+  template <class Done>
+  static void poll(const Done& done) {
+    constexpr int kPolls = 4000;
+    for (int i = 0; i < kPolls && !done(); ++i) pause();
+  }
+
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -129,7 +138,7 @@ class WorkerPool {
   std::atomic<std::int64_t> next_{0};
   std::int64_t count_ = 0;
   const std::function<void(std::int64_t)>* piece_ = nullptr;
-  int num_busy_ = 0;
+  std::atomic<int> num_busy_{0};
   bool open_ = false, stopping_ = false;
   std::exception_ptr error_;
 };

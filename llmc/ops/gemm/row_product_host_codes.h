@@ -27,24 +27,6 @@ inline constexpr std::int32_t kUnsignedOffset = 128;
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// Writes the results (rows, kPieceColumns) of rows `first` .. and n columns from `column` on, which
-// include the bias.
-template <class T, class TO, class KV>
-[[gnu::noinline]] void finish_results(const RowProductCall<T, TO, KV>& call, const float* results,
-                                      std::int64_t first, int rows, std::int64_t column,
-                                      std::int64_t n) {
-  for (std::int64_t r = first; r < first + rows; ++r, results += kPieceColumns) {
-    if constexpr (std::is_same_v<TO, float>) {
-      if (call.epilogue == RowEpilogue::logits) {
-        std::copy_n(results, n, call.out + r * call.out_stride + column);
-        continue;
-      }
-    }
-    finish_vectors(call, r, column, n,
-                   [&]<int N>(std::int64_t j) { return load_floats<N>(results + j); });
-  }
-}
-
 // The scales and the bias of the columns of a piece.
 struct PieceColumns {
   alignas(64) float scales[kPieceColumns];
@@ -164,8 +146,8 @@ CodePanels quantize_rows(const RowProductCall<T, TO, KV>& call) {
 
 // ---- products of codes -----------------------------------------------------------------------
 
-// sums (kRows, kChunks * 16) of a panel of kRows rows and the chunks of columns from `weights` on,
-// which are `stride` bytes apart.
+// sums (kRows, kPieceColumns) of a panel of kRows rows and the kChunks chunks of columns from
+// `weights` on, which are `stride` bytes apart.
 template <int kRows, int kChunks>
 [[gnu::noinline]] void multiply_codes(std::int32_t* sums, const std::uint8_t* panel,
                                       const std::int8_t* weights, std::int64_t stride,
@@ -187,38 +169,55 @@ template <int kRows, int kChunks>
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kChunks; ++c)
-      std::memcpy(sums + (r * kChunks + c) * kCodeColumns, &tile[r][c], sizeof tile[r][c]);
+      std::memcpy(sums + r * kPieceColumns + c * kCodeColumns, &tile[r][c], sizeof tile[r][c]);
   }
 }
 
-// Writes the results (kRows, kPieceColumns) of a panel and the columns of a piece.
+// sums (kRows, kPieceColumns) of a panel and the columns of a piece.
 template <int kRows>
-void multiply_panel(float* results, const CodePanels& panels, std::int64_t panel,
-                    const CodeMatrix& weight, std::int64_t column, const PieceColumns& columns) {
+void multiply_panel(std::int32_t* sums, const CodePanels& panels, std::int64_t panel,
+                    const CodeMatrix& weight, std::int64_t column) {
   constexpr int kChunks = kFloatRegisters < 32 ? 1 : kRows <= 4 ? 4 : 2;
-  constexpr int kWidth = kChunks * kCodeColumns;
-  alignas(64) std::int32_t sums[kRows * kWidth];
-  for (int j = 0; j < kPieceColumns; j += kWidth) {
-    multiply_codes<kRows, kChunks>(sums, panels.panel(panel),
+  for (int j = 0; j < kPieceColumns; j += kChunks * kCodeColumns) {
+    multiply_codes<kRows, kChunks>(sums + j, panels.panel(panel),
                                    weight.columns((column + j) / kCodeColumns),
                                    panels.depth * kCodeColumns, panels.depth);
-    for (int r = 0; r < kRows; ++r) {
-      const Quantization& q = panels.quantization[panel * kCodePanelRows + r];
-      for (int c = 0; c < kWidth; c += kCodeColumns) {
-        host::CodeSums sum, column_sums;
-        std::memcpy(&sum, sums + r * kWidth + c, sizeof sum);
-        std::memcpy(&column_sums, weight.sums + column + j + c, sizeof column_sums);
-        sum -= column_sums * (q.zero + kUnsignedOffset);
-        alignas(64) float exact[kCodeColumns];
-        const auto floats = __builtin_convertvector(sum, host::Simd<16>::Float);
-        std::memcpy(exact, &floats, sizeof exact);
-        store_floats(results + r * kPieceColumns + j + c,
-                     dequantize_sums(load_floats<16>(exact), q.scale,
-                                     load_floats<16>(columns.scales + j + c),
-                                     load_floats<16>(columns.bias + j + c)));
-      }
-    }
   }
+}
+
+// sums - offset * column_sums, as floats.
+template <int N>
+__forceinline__ Floats<N> corrected_sums(const std::int32_t* sums, const std::int32_t* column_sums,
+                                         std::int32_t offset) {
+  constexpr int W = Floats<N>::kWidth;
+  Floats<N> floats;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+    typename host::Simd<W>::Integer x, y;
+    std::memcpy(&x, sums + i * W, sizeof x);
+    std::memcpy(&y, column_sums + i * W, sizeof y);
+    floats.in_register(i) = __builtin_convertvector(x - y * offset, typename host::Simd<W>::Float);
+  }
+  return floats;
+}
+
+// Writes the results of a panel's sums (rows, kPieceColumns), n columns from `column` on.
+template <class T, class TO, class KV>
+[[gnu::noinline]] void finish_panel(const RowProductCall<T, TO, KV>& call, const std::int32_t* sums,
+                                    const CodePanels& panels, std::int64_t panel,
+                                    const PieceColumns& columns, std::int64_t column,
+                                    std::int64_t n) {
+  const std::int64_t first = panel * kCodePanelRows;
+  const std::int32_t* const column_sums = call.codes.sums + column;
+  const auto results = [&](std::int64_t r) {
+    const std::int32_t* const row = sums + (r - first) * kPieceColumns;
+    const Quantization q = panels.quantization[r];
+    return [&columns, column_sums, row, q ]<int N>(std::int64_t j) __attribute__((always_inline)) {
+      const Floats<N> exact = corrected_sums<N>(row + j, column_sums + j, q.zero + kUnsignedOffset);
+      return dequantize_sums(exact, q.scale, load_floats<N>(columns.scales + j),
+                             load_floats<N>(columns.bias + j));
+    };
+  };
+  finish_rows(call, first, panels.rows(panel), column, n, results);
 }
 
 template <class F, int... kRows>
@@ -226,16 +225,18 @@ void with_rows(int rows, std::integer_sequence<int, kRows...>, const F& f) {
   ((rows == kRows + 1 ? f.template operator()<kRows + 1>() : void()), ...);
 }
 
-// Fetches the cache lines of the results of row r, `count` columns from `column` on, so that stores
-// need not wait for them. Not for qkv, whose results go to several tensors.
+// Fetches the cache lines of the results of rows first .. first + rows - 1, n columns from `column`
+// on, so that stores need not wait for them.
 template <class T, class TO, class KV>
-void prefetch_results(const RowProductCall<T, TO, KV>& call, std::int64_t r, std::int64_t column,
-                      std::int64_t count) {
-  constexpr std::int64_t kLine = 64;
-  if (call.epilogue == RowEpilogue::qkv) return;
-  const auto* const out = reinterpret_cast<const char*>(call.out + r * call.out_stride + column);
-  for (std::int64_t i = 0; i < count * static_cast<std::int64_t>(sizeof(TO)); i += kLine)
-    __builtin_prefetch(out + i, 1);
+void prefetch_results(const RowProductCall<T, TO, KV>& call, std::int64_t first, std::int64_t rows,
+                      std::int64_t column, std::int64_t n) {
+  for_each_output(call, column, n, [&](const auto& place, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = first; r < first + rows; ++r) {
+      auto* const out = place(r);
+      constexpr std::int64_t kLine = 64 / sizeof(*out);
+      for (std::int64_t j = begin; j < end; j += kLine) __builtin_prefetch(out + j, 1);
+    }
+  });
 }
 
 template <class T, class TO, class KV>
@@ -245,14 +246,14 @@ void multiply_quantized_rows(const RowProductCall<T, TO, KV>& call) {
     const std::int64_t column = i * kPieceColumns;
     const std::int64_t n = std::min<std::int64_t>(kPieceColumns, call.N - column);
     const PieceColumns columns(call, column);
-    alignas(64) float results[kCodePanelRows * kPieceColumns];
+    alignas(64) std::int32_t sums[kCodePanelRows * kPieceColumns];
     for (std::int64_t panel = 0; panel < panels.count(); ++panel) {
       const int rows = panels.rows(panel);
-      for (int r = 0; r < rows; ++r) prefetch_results(call, panel * kCodePanelRows + r, column, n);
+      prefetch_results(call, panel * kCodePanelRows, rows, column, n);
       with_rows(rows, std::make_integer_sequence<int, kCodePanelRows>(), [&]<int kRows>() {
-        multiply_panel<kRows>(results, panels, panel, call.codes, column, columns);
+        multiply_panel<kRows>(sums, panels, panel, call.codes, column);
       });
-      finish_results(call, results, panel * kCodePanelRows, rows, column, n);
+      finish_panel(call, sums, panels, panel, columns, column, n);
     }
   });
 }
@@ -273,7 +274,15 @@ void finish_float_sums(const RowProductCall<T, TO, KV>& call, float* sums, std::
                                         load_floats<8>(columns.bias + j)));
     }
   }
-  finish_results(call, sums, r, 1, column, n);
+  if constexpr (std::is_same_v<TO, float>) {
+    if (call.epilogue == RowEpilogue::logits) {
+      std::copy_n(sums, n, call.out + r * call.out_stride + column);
+      return;
+    }
+  }
+  finish_rows(call, r, 1, column, n, [&](std::int64_t) {
+    return [&]<int N>(std::int64_t j) { return load_floats<N>(sums + j); };
+  });
 }
 
 // sums (kRows, kPieceColumns) = or += rows times one slice of terms of kChunks chunks of columns.

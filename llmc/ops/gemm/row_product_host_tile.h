@@ -64,52 +64,76 @@ void read_row(float* out, const RowProductCall<T, TO, KV>& call, std::int64_t r)
 
 // ---- epilogue ------------------------------------------------------------------------------
 
-// Writes N results of row r from `column` on of the product of qkv, all in one part.
-template <int N, class T, class TO, class KV>
-__forceinline__ void finish_qkv(const RowProductCall<T, TO, KV>& call, const Floats<N>& s,
-                                std::int64_t r, std::int64_t column) {
+// Calls write(place, begin, end) for each tensor that has some of the n results of a row from
+// `column` on: place(r)[j] is the place of result j of row r, for j = begin .. end - 1.
+template <class T, class TO, class KV, class Write>
+__forceinline__ void for_each_output(const RowProductCall<T, TO, KV>& call, std::int64_t column,
+                                     std::int64_t n, const Write& write) {
+  if (call.epilogue != RowEpilogue::qkv) {
+    return write([&](std::int64_t r) { return call.out + r * call.out_stride + column; },
+                 std::int64_t{0}, n);
+  }
   const std::int64_t C = call.C();
-  if (column < C) {
-    store_floats(call.out + r * C + column, s);
-  } else if constexpr (kIsQuantized<KV>) {
-    store_floats(call.head_sums + r * 2 * C + column - C, s);
-  } else {
-    KV* const cache = column < 2 * C ? call.keys - C : call.values - 2 * C;
-    store_floats(cache + call.cache_row(r) + column, s);
+  for (std::int64_t begin = 0, end; begin < n; begin = end) {
+    const std::int64_t part = (column + begin) / C;
+    end = std::min(n, (part + 1) * C - column);
+    if (part == 0) {
+      write([&](std::int64_t r) { return call.out + r * C + column; }, begin, end);
+    } else if constexpr (kIsQuantized<KV>) {
+      write([&](std::int64_t r) { return call.head_sums + r * 2 * C + column - C; }, begin, end);
+    } else {
+      KV* const cache = (part == 1 ? call.keys - C : call.values - 2 * C) + column;
+      write([&](std::int64_t r) { return cache + call.cache_row(r); }, begin, end);
+    }
   }
 }
 
-// Epilogue and rounding of n results of row r from `column` on, which include the bias:
-// result<N>(j) returns those from column + j on. n and `column` are multiples of 8.
-template <class T, class TO, class KV, class Result>
-__forceinline__ void finish_vectors(const RowProductCall<T, TO, KV>& call, std::int64_t r,
-                                    std::int64_t column, std::int64_t n, const Result& result) {
-  // Calls write<N>(results, column) for all. Inlined by force: calls would take half of the time.
-  const auto for_all = [&](const auto& write) __attribute__((always_inline)) {
-    constexpr int N = 16;
-    std::int64_t j = 0;
-    if (column % N == 0 && call.C() % N == 0) {
-      for (; j + N <= n; j += N)
-        write.template operator()<N>(result.template operator()<N>(j), column + j);
+// Epilogue and rounding of n results from `column` on of the rows first .. first + rows - 1, which
+// include the bias: results(r)<N>(j) returns those of row r from column + j on. n and `column` are
+// multiples of 8.
+template <class T, class TO, class KV, class Results>
+__forceinline__ void finish_rows(const RowProductCall<T, TO, KV>& call, std::int64_t first,
+                                 std::int64_t rows, std::int64_t column, std::int64_t n,
+                                 const Results& results) {
+  // place(r)[j] = finish<N>(result j of row r, r, j). Inlined by force: calls would take half of
+  // the time.
+  const auto write = [&](const auto& place, std::int64_t begin, std::int64_t end,
+                         const auto& finish) __attribute__((always_inline)) {
+    for (std::int64_t r = first; r < first + rows; ++r) {
+      const auto row = results(r);
+      auto* const out = place(r);
+      const auto write_vector = [&]<int N>(std::int64_t j) __attribute__((always_inline)) {
+        store_floats(out + j, finish.template operator()<N>(row.template operator()<N>(j), r, j));
+      };
+      std::int64_t j = begin;
+      for (; j + 16 <= end; j += 16) write_vector.template operator()<16>(j);
+      for (; j < end; j += 8) write_vector.template operator()<8>(j);
     }
-    for (; j < n; j += 8)
-      write.template operator()<8>(result.template operator()<8>(j), column + j);
   };
-  const std::int64_t row = r * call.out_stride;
-  if (call.epilogue == RowEpilogue::qkv) {
-    for_all([&]<int N>(const Floats<N>& s, std::int64_t c)
-                __attribute__((always_inline)) { finish_qkv(call, s, r, c); });
-  } else if (call.epilogue == RowEpilogue::gelu) {
-    for_all([&]<int N>(Floats<N> s, std::int64_t c) __attribute__((always_inline)) {
+  const auto out_place = [&](std::int64_t r) { return call.out + r * call.out_stride + column; };
+  if (call.epilogue == RowEpilogue::gelu) {
+    const float* const factors = call.gelu_factors;
+    const auto gelu = [&]<int N>(Floats<N> s, std::int64_t, std::int64_t j)
+        __attribute__((always_inline)) {
       s *= gelu_gate<T>(s);
-      if (call.gelu_factors != nullptr) s *= load_floats<N>(call.gelu_factors + c);
-      store_floats(call.out + row + c, s);
-    });
+      if (factors != nullptr) s *= load_floats<N>(factors + column + j);
+      return s;
+    };
+    write(out_place, 0, n, gelu);
+  } else if (call.residual != nullptr) {
+    const T* const residual = call.residual + column;
+    const std::int64_t stride = call.out_stride;
+    const auto add = [&]<int N>(const Floats<N>& s, std::int64_t r, std::int64_t j)
+        __attribute__((always_inline)) {
+      return load_floats<N>(residual + r * stride + j) + s;
+    };
+    write(out_place, 0, n, add);
   } else {
-    for_all([&]<int N>(Floats<N> s, std::int64_t c) __attribute__((always_inline)) {
-      if (call.residual != nullptr) s = load_floats<N>(call.residual + row + c) + s;
-      store_floats(call.out + row + c, s);
-    });
+    const auto unchanged = []<int N>(const Floats<N>& s, std::int64_t, std::int64_t) { return s; };
+    for_each_output(
+        call, column, n,
+        [&](const auto& place, std::int64_t begin, std::int64_t end)
+            __attribute__((always_inline)) { write(place, begin, end, unchanged); });
   }
 }
 
@@ -117,9 +141,11 @@ __forceinline__ void finish_vectors(const RowProductCall<T, TO, KV>& call, std::
 template <class T, class TO, class KV>
 [[gnu::noinline]] void finish_columns(const RowProductCall<T, TO, KV>& call, const float* sums,
                                       std::int64_t r, std::int64_t column, std::int64_t n) {
-  finish_vectors(call, r, column, n, [&]<int N>(std::int64_t j) {
-    const Floats<N> s = load_floats<N>(sums + j);
-    return call.bias == nullptr ? s : s + load_floats<N>(call.bias + column + j);
+  finish_rows(call, r, 1, column, n, [&](std::int64_t) {
+    return [&]<int N>(std::int64_t j) {
+      const Floats<N> s = load_floats<N>(sums + j);
+      return call.bias == nullptr ? s : s + load_floats<N>(call.bias + column + j);
+    };
   });
 }
 
