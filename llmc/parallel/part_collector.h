@@ -54,7 +54,7 @@ class PartCollector {
           tensor_ranks == 1 ? spec.part : spec.local({tensor, mesh.tensor_ranks});
       for (int shard = 0; shard < layout_.shards(); ++shard) {
         const OwnedPart part = layout_.values_of(spec, local, shard);
-        const int owner = mesh.rank_at(0, shard, tensor);
+        const int owner = mesh.rank_at(0, 0, shard, tensor);
         if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
         if (owner == 0) {
           place(values, local.index, part.first, part.size, static_cast<const float*>(owned(part)),

@@ -66,7 +66,7 @@ void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exc
   const Mesh& mesh = state.ranks().mesh();
   for (std::size_t i = 0; i < copies.size(); ++i) {
     for (int rank = 1; rank < mesh.ranks; ++rank) {
-      const int lower = mesh.rank_at(0, copies[i].whole ? 0 : mesh.shard_rank(rank),
+      const int lower = mesh.rank_at(0, 0, copies[i].whole ? 0 : mesh.shard_rank(rank),
                                      copies[i].split ? mesh.tensor_rank(rank) : 0);
       const auto hash = [&](int r) { return all[static_cast<std::size_t>(r) * copies.size() + i]; };
       if (hash(rank) == hash(lower)) continue;
