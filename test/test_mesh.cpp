@@ -94,11 +94,13 @@ TEST_SUITE("mesh") {
   }
 
   TEST_CASE("every rank is in one group of each kind, and its place names it") {
-    for (const Mesh& mesh : {make_mesh(1, 1), make_mesh(6, 3, 2), make_mesh(6, 1, 2),
-                             make_mesh(8, 2, 2), make_mesh(8, 1, 8), make_mesh(12, 3, 2),
- make_mesh(8, 2, 2, 2), make_mesh(24, 3, 2, 4), make_mesh(6, 1, 1, 6)}) {
+    for (const Mesh& mesh :
+         {make_mesh(1, 1), make_mesh(6, 3, 2), make_mesh(6, 1, 2), make_mesh(8, 2, 2),
+          make_mesh(8, 1, 8), make_mesh(12, 3, 2), make_mesh(8, 2, 2, 2), make_mesh(24, 3, 2, 4),
+          make_mesh(6, 1, 1, 6)}) {
       CAPTURE(mesh_text(mesh));
-      CHECK(mesh.pipeline_ranks * mesh.replicas() * mesh.shard_ranks * mesh.tensor_ranks == mesh.ranks);
+      CHECK(mesh.pipeline_ranks * mesh.replicas() * mesh.shard_ranks * mesh.tensor_ranks ==
+            mesh.ranks);
       check_groups(mesh, mesh.tensor_ranks, [&](int rank) { return mesh.tensor_group(rank); });
       check_groups(mesh, mesh.shard_ranks, [&](int rank) { return mesh.shard_group(rank); });
       check_groups(mesh, mesh.replicas(), [&](int rank) { return mesh.replica_group(rank); });
@@ -106,7 +108,8 @@ TEST_SUITE("mesh") {
       check_groups(mesh, mesh.pipeline_ranks, [&](int rank) { return mesh.pipeline_group(rank); });
       for (int rank = 0; rank < mesh.ranks; ++rank) {
         const int tensor_rank = mesh.tensor_rank(rank);
-        CHECK(mesh.rank_at(mesh.pipeline_rank(rank), mesh.replica(rank), mesh.shard_rank(rank), tensor_rank) == rank);
+        CHECK(mesh.rank_at(mesh.pipeline_rank(rank), mesh.replica(rank), mesh.shard_rank(rank),
+                           tensor_rank) == rank);
         const int in_part = mesh.data_rank(rank) * mesh.tensor_ranks + tensor_rank;
         CHECK(mesh.pipeline_rank(rank) * mesh.ranks / mesh.pipeline_ranks + in_part == rank);
         for (const int other : mesh.tensor_group(rank)) {
@@ -128,7 +131,8 @@ TEST_SUITE("mesh") {
           if (ranks % (tensor * pipeline) != 0) continue;
           const int data = ranks / (tensor * pipeline);
           for (int shard = 1; shard <= data; ++shard) {
-            if (data % shard == 0) check_against_loops(make_mesh(ranks, shard, tensor, pipeline), 1);
+            if (data % shard == 0)
+              check_against_loops(make_mesh(ranks, shard, tensor, pipeline), 1);
           }
         }
       }
@@ -177,21 +181,29 @@ TEST_SUITE("mesh") {
 
   TEST_CASE("the mesh of 8 ranks in tensor groups of 2 and pipelines of 2") {
     CHECK(mesh_text(make_mesh(8, 2, 2, 2)) ==
-          "rank 0: pipeline rank 0 of 2, replica 0 of 1, shard 0 of 2, tensor rank 0 of 2; shard group 0 2; "
+          "rank 0: pipeline rank 0 of 2, replica 0 of 1, shard 0 of 2, tensor rank 0 of 2; shard "
+          "group 0 2; "
           "replica group 0; tensor group 0 1; pipeline group 0 4\n"
-          "rank 1: pipeline rank 0 of 2, replica 0 of 1, shard 0 of 2, tensor rank 1 of 2; shard group 1 3; "
+          "rank 1: pipeline rank 0 of 2, replica 0 of 1, shard 0 of 2, tensor rank 1 of 2; shard "
+          "group 1 3; "
           "replica group 1; tensor group 0 1; pipeline group 1 5\n"
-          "rank 2: pipeline rank 0 of 2, replica 0 of 1, shard 1 of 2, tensor rank 0 of 2; shard group 0 2; "
+          "rank 2: pipeline rank 0 of 2, replica 0 of 1, shard 1 of 2, tensor rank 0 of 2; shard "
+          "group 0 2; "
           "replica group 2; tensor group 2 3; pipeline group 2 6\n"
-          "rank 3: pipeline rank 0 of 2, replica 0 of 1, shard 1 of 2, tensor rank 1 of 2; shard group 1 3; "
+          "rank 3: pipeline rank 0 of 2, replica 0 of 1, shard 1 of 2, tensor rank 1 of 2; shard "
+          "group 1 3; "
           "replica group 3; tensor group 2 3; pipeline group 3 7\n"
-          "rank 4: pipeline rank 1 of 2, replica 0 of 1, shard 0 of 2, tensor rank 0 of 2; shard group 4 6; "
+          "rank 4: pipeline rank 1 of 2, replica 0 of 1, shard 0 of 2, tensor rank 0 of 2; shard "
+          "group 4 6; "
           "replica group 4; tensor group 4 5; pipeline group 0 4\n"
-          "rank 5: pipeline rank 1 of 2, replica 0 of 1, shard 0 of 2, tensor rank 1 of 2; shard group 5 7; "
+          "rank 5: pipeline rank 1 of 2, replica 0 of 1, shard 0 of 2, tensor rank 1 of 2; shard "
+          "group 5 7; "
           "replica group 5; tensor group 4 5; pipeline group 1 5\n"
-          "rank 6: pipeline rank 1 of 2, replica 0 of 1, shard 1 of 2, tensor rank 0 of 2; shard group 4 6; "
+          "rank 6: pipeline rank 1 of 2, replica 0 of 1, shard 1 of 2, tensor rank 0 of 2; shard "
+          "group 4 6; "
           "replica group 6; tensor group 6 7; pipeline group 2 6\n"
-          "rank 7: pipeline rank 1 of 2, replica 0 of 1, shard 1 of 2, tensor rank 1 of 2; shard group 5 7; "
+          "rank 7: pipeline rank 1 of 2, replica 0 of 1, shard 1 of 2, tensor rank 1 of 2; shard "
+          "group 5 7; "
           "replica group 7; tensor group 6 7; pipeline group 3 7\n");
   }
 
@@ -202,8 +214,9 @@ TEST_SUITE("mesh") {
     CHECK(mesh.replica_group(13) == std::vector<int>{9, 13});
     CHECK(mesh.data_group(13) == std::vector<int>{9, 11, 13, 15});
     CHECK(mesh.pipeline_group(13) == std::vector<int>{5, 13});
-    CHECK(contains(mesh_text(mesh),
-                   "rank 13: pipeline rank 1 of 2, replica 1 of 2, shard 0 of 2, tensor rank 1 of 2; shard "
-                   "group 13 15; replica group 9 13; tensor group 12 13; pipeline group 5 13\n"));
+    CHECK(contains(
+        mesh_text(mesh),
+        "rank 13: pipeline rank 1 of 2, replica 1 of 2, shard 0 of 2, tensor rank 1 of 2; shard "
+        "group 13 15; replica group 9 13; tensor group 12 13; pipeline group 5 13\n"));
   }
 }
