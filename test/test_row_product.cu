@@ -110,4 +110,18 @@ TEST_SUITE("row_product") {
     CHECK(contains(message(16, 16, m + 513), "'weight' does not start at a multiple of 16 bytes"));
     CHECK(message(16, 16, m + 512) == "");
   }
+
+  TEST_CASE("logits of quantized rows are refused") {
+    Stream stream;
+    llmc::Buffer<float> memory(1024);
+    llmc::RowProduct<float> product;
+    product.inp = make_tensor(static_cast<const float*>(memory.data()), 2, 16);
+    product.weight = make_tensor(static_cast<const float*>(memory.data()) + 256, 16, 16);
+    const auto logits = [&] {
+      llmc::row_product_logits(make_tensor(memory.data() + 768, 2, 16), product, stream);
+    };
+    CHECK(complaint(logits) == "");
+    product.quantizer.enabled = true;
+    CHECK(contains(complaint(logits), "the input of the logits is not quantized"));
+  }
 }

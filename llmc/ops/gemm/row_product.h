@@ -185,13 +185,15 @@ void row_product_qkv(Tensor<T, 2> q, OutCache<KV> keys, OutCache<KV> values,
 }
 
 // out (M, N), fp32, = inp · weightᵀ with weight (N, K): the logits. out may have more columns than
-// weight has rows; these are not written. Its rows may start at any multiple of 4 bytes.
+// weight has rows; these are not written. Its rows may start at any multiple of 4 bytes. Throws if
+// the rows of inp are to be quantized.
 template <class T>
 void row_product_logits(Tensor<float, 2> out, const RowProduct<T>& product, Stream& stream) {
   const bool has_codes = product.codes.codes != nullptr;
   const std::int64_t M = out.shape[0], N = has_codes ? product.codes.N : product.weight.shape[0];
   const auto call = detail::row_product_call<float, T>(RowEpilogue::logits, product, M, N);
   require(product.bias.data == nullptr, "row product: the logits have no bias");
+  require(!product.quantizer.enabled, "row product: the input of the logits is not quantized");
   if (out.shape[1] < N) check_shape("out", out, {M, N});
   check_shape("out", out, {M, out.shape[1]});
   detail::start_row_product(call, out, stream);
