@@ -239,59 +239,25 @@ __device__ __forceinline__ Vec<std::int8_t, N> low_bytes(const Floats<N>& x) {
   return bytes;
 }
 
-namespace detail {
-// Exponentials of a register. They have a type each, because compilers do not inline every lambda.
-struct Exp {
-  template <class Register>
-  __device__ __forceinline__ Register operator()(Register x) const {
-#ifdef __CUDACC__
-    return accurate_exp(x);
-#else
-    return host::exp(x);
-#endif
-  }
-};
-struct Exp2 {
-  template <class Register>
-  __device__ __forceinline__ Register operator()(Register x) const {
-#ifdef __CUDACC__
-    return accurate_exp2(x);
-#else
-    return host::exp2(x);
-#endif
-  }
-};
-struct FastExp2 {
-  template <class Register>
-  __device__ __forceinline__ Register operator()(Register x) const {
-#ifdef __CUDACC__
-    return fast_exp2(x);
-#else
-    return host::exp2(x);
-#endif
-  }
-};
-
-template <int N, class F>
-__device__ __forceinline__ Floats<N> in_each_register(const Floats<N>& x, const F& f) {
-  Floats<N> y;
-  for (int i = 0; i < Floats<N>::kRegisters; ++i) y.in_register(i) = f(x.in_register(i));
-  return y;
-}
-}  // namespace detail
-
 // The functions of math.h for each element.
 template <int N>
 __device__ __forceinline__ Floats<N> accurate_exp(const Floats<N>& x) {
-  return detail::in_each_register(x, detail::Exp());
+  Floats<N> y;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) y.in_register(i) = accurate_exp(x.in_register(i));
+  return y;
 }
 template <int N>
 __device__ __forceinline__ Floats<N> accurate_exp2(const Floats<N>& x) {
-  return detail::in_each_register(x, detail::Exp2());
+  Floats<N> y;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i)
+    y.in_register(i) = accurate_exp2(x.in_register(i));
+  return y;
 }
 template <int N>
 __device__ __forceinline__ Floats<N> fast_exp2(const Floats<N>& x) {
-  return detail::in_each_register(x, detail::FastExp2());
+  Floats<N> y;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) y.in_register(i) = fast_exp2(x.in_register(i));
+  return y;
 }
 
 // Keeps the elements first .. last and replaces the others by `other`.

@@ -23,9 +23,10 @@ __host__ __device__ constexpr std::int64_t round_up(A a, B b) {
   return ceil_div(a, b) * static_cast<std::int64_t>(b);
 }
 
-// e^x and 2^x, accurate to about one unit in the last place, for fp32. On the host, those of
-// vectors (floats.h) are faster.
-__host__ __device__ __forceinline__ float accurate_exp(float x) {
+// e^x and 2^x, accurate to about one unit in the last place, for fp32. F is float or, on the host,
+// a SIMD register; those of vectors (floats.h) are faster than those of single numbers there.
+template <class F>
+__host__ __device__ __forceinline__ F accurate_exp(F x) {
 #ifdef __CUDA_ARCH__
   return std::exp(x);
 #else
@@ -33,7 +34,8 @@ __host__ __device__ __forceinline__ float accurate_exp(float x) {
 #endif
 }
 
-__host__ __device__ __forceinline__ float accurate_exp2(float x) {
+template <class F>
+__host__ __device__ __forceinline__ F accurate_exp2(F x) {
 #ifdef __CUDA_ARCH__
   return std::exp2(x);
 #else
@@ -43,7 +45,8 @@ __host__ __device__ __forceinline__ float accurate_exp2(float x) {
 
 // 2^x for half-precision paths; fp32 paths use accurate_exp2. On a GPU this is the hardware's
 // approximation: relative error about 2^-22, results below the normal range become 0.
-__device__ __forceinline__ float fast_exp2(float x) {
+template <class F>
+__device__ __forceinline__ F fast_exp2(F x) {
 #ifdef __CUDA_ARCH__
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
