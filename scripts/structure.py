@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 ORDER = ["base", "device", "ops", "comm", "io", "io/tokenizer", "io/data", "io/checkpoint",
-         "config", "tokenize", "model", "parallel", "plan", "infer", "eval", "finetune",
+         "pipeline", "config", "tokenize", "model", "parallel", "plan", "infer", "eval", "finetune",
          "train", "serve"]
 JSON_FOLDERS = ("base", "io", "config", "tokenize")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80
@@ -35,7 +35,7 @@ RAW_CUDA = re.compile(
     r"<<<|\b(threadIdx|blockIdx|blockDim|gridDim|__shared__|__syncthreads|__syncwarp|asm|atomicAdd"
     r"|__\w+_sync|cuda[A-Z]\w+)\b")
 FLAG_IN_TEXT = re.compile(r'"[^"\n]*(?<![\w-])--[a-z]')
-FOLDERS_WITHOUT_FLAGS = ("base", "device", "ops", "comm", "io")
+FOLDERS_WITHOUT_FLAGS = ("base", "device", "ops", "comm", "io", "pipeline")
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 

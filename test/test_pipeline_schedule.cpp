@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "llmc/base/file.h"
-#include "llmc/parallel/pipeline_csv.h"
-#include "llmc/parallel/pipeline_page.h"
-#include "llmc/parallel/pipeline_schedule.h"
-#include "llmc/parallel/pipeline_timeline.h"
+#include "llmc/pipeline/csv.h"
+#include "llmc/pipeline/page.h"
+#include "llmc/pipeline/schedule.h"
+#include "llmc/pipeline/timeline.h"
 #include "test/support.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "llmc/parallel/pipeline_stages.h"
+#include "llmc/pipeline/stages.h"
 #include "test/support.h"
 
 using namespace llmc;

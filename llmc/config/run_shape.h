@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "llmc/config/choices.h"
+#include "llmc/pipeline/pipeline.h"
 
 namespace llmc {
 
@@ -25,6 +26,8 @@ struct RunShape {
   bool sequence_parallel = false;
   // The most that a pass may quantize; none: there are no quantized passes, and no buffers.
   QatMode qat = QatMode::none;
+  // The stages of the pipeline ranks and their passes of a step.
+  Pipeline pipeline = {};
 
   std::int64_t rows() const { return B * T; }
   bool spreads_rows(std::int64_t tensor_ranks) const {

@@ -1,4 +1,4 @@
-// The blocks of each stage of a pipeline (pipeline_schedule.h).
+// The blocks of each stage of a pipeline (schedule.h).
 #pragma once
 
 #include <cstdint>

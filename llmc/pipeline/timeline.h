@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
-#include "llmc/parallel/pipeline_schedule.h"
+#include "llmc/pipeline/schedule.h"
 
 namespace llmc {
 
@@ -39,7 +39,7 @@ struct PipelineTimeline {
     return last - begin();
   }
   // Idle time of all ranks divided by their busy time. With equal costs of all stages, the
-  // schedules of pipeline_schedule.h have (p - 1) / (v m).
+  // schedules of schedule.h have (p - 1) / (v m).
   double bubble() const {
     double busy = 0;
     for (const auto& passes : ranks) {

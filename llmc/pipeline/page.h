@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/base/number_text.h"
-#include "llmc/parallel/pipeline_timeline.h"
+#include "llmc/pipeline/timeline.h"
 
 namespace llmc {
 

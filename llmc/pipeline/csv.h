@@ -11,8 +11,8 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/lines.h"
-#include "llmc/parallel/pipeline_schedule.h"
-#include "llmc/parallel/pipeline_timeline.h"
+#include "llmc/pipeline/schedule.h"
+#include "llmc/pipeline/timeline.h"
 
 namespace llmc {
 
