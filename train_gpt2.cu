@@ -29,6 +29,7 @@
 #include "llmc/train/run/rank_places.h"       // divide_processors, ranks_on_device
 #include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
 #include "llmc/train/run/resolve.h"           // resolve: defaults filled in, everything checked
+#include "llmc/train/run/schedule_dump.h"     // dump_schedule: --dump-schedule
 #include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
 #include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
 
@@ -105,9 +106,11 @@ std::string ranks_text(const RunConfig& run) {
   if (run.ranks.ranks == 1) return {};
   const std::int64_t count = run.data_ranks();
   const std::string factor = " x " + std::to_string(count);
-  if (run.ranks.tp == 1) return factor + " ranks";
+  const std::int64_t tp = run.ranks.tp, pp = run.ranks.pp;
+  if (tp * pp == 1) return factor + " ranks";
   return factor + (count == 1 ? " data-parallel rank of " : " data-parallel ranks, each of ") +
-         std::to_string(run.ranks.tp) + " tensor ranks";
+         (tp > 1 ? std::to_string(tp) + " tensor " : "") + (tp > 1 && pp > 1 ? "x " : "") +
+         (pp > 1 ? std::to_string(pp) + " pipeline " : "") + "ranks";
 }
 
 // Prints the model and the run. `windows` is the number of training windows.
@@ -150,6 +153,7 @@ void print_plan(const Request& request, RunFacts facts) {
   const RunConfig config = resolve(request, facts);
   dispatch_dtype(config.precision.dtype,
                  [&]<class T>() { std::cout << plan_text<T>(config) << std::flush; });
+  dump_schedule(config);
 }
 
 // --print-mesh: the groups that the flags and the resumed run imply.

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "llmc/comm/channel.h"
 #include "llmc/comm/world.h"
 #include "test/support.h"
 
@@ -111,9 +113,10 @@ void check_moves(Communicator& group, std::int64_t n, Stream& stream) {
 }
 
 // Every rank sends to the next one, in a ring; the last one receives first, so that no rank waits
-// for a receive that comes later.
-template <class T>
-void check_messages(Communicator& group, std::int64_t n, Stream& stream) {
+// for a receive that comes later. Each rank calls before_receive() before its receive.
+template <class T, class Before>
+void check_messages(Communicator& group, std::int64_t n, Stream& stream,
+                    const Before& before_receive) {
   const int ranks = group.ranks(), rank = group.rank();
   if (ranks == 1) return;
   const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
@@ -121,11 +124,158 @@ void check_messages(Communicator& group, std::int64_t n, Stream& stream) {
   const llmc::Buffer<T> received(n);
   const auto send = [&] { group.send(llmc::make_tensor(mine.data(), n), next, stream); };
   if (rank != ranks - 1) send();
+  before_receive();
   group.receive(llmc::make_tensor(received.data(), n), previous, stream);
   if (rank == ranks - 1) send();
   require_equal(same_bits(download(received, stream), comm_operand<T>(previous, n)), "message",
                 group);
 }
+
+template <class T>
+void check_messages(Communicator& group, std::int64_t n, Stream& stream) {
+  check_messages<T>(group, n, stream, [] {});
+}
+
+template <class T>
+void post_and_overwrite(Communicator& group, std::int64_t n, int to, Stream& stream) {
+  const auto values = upload(comm_operand<T>(group.rank(), n), stream);
+  group.post(llmc::make_tensor(values.data(), n), to, stream);
+  llmc::fill_zero(values.data(), n, stream);
+}
+
+template <class T>
+void check_receive(Communicator& group, std::int64_t n, int from, Stream& stream) {
+  const llmc::Buffer<T> values(n);
+  group.receive(llmc::make_tensor(values.data(), n), from, stream);
+  require_equal(same_bits(download(values, stream), comm_operand<T>(from, n)), "posted message",
+                group);
+}
+
+// Elements of a message that no library buffers as a whole: several MiB.
+inline std::int64_t large_message() {
+  return (tiny_shapes() ? std::int64_t{1} << 16 : std::int64_t{1} << 20) + 3;
+}
+
+// Every rank posts to the next one in a ring, all messages before it receives the first one. Posted
+// messages and one that its sender waits for arrive in their order.
+inline void check_posts(Communicator& group, Stream& stream) {
+  const int ranks = group.ranks(), rank = group.rank();
+  if (ranks == 1 || !group.occupies_host()) return;
+  const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  post_and_overwrite<float>(group, large_message(), next, stream);
+  for (std::int64_t n = 0; n < 40; ++n) {
+    post_and_overwrite<float>(group, n * n % 23, next, stream);
+    post_and_overwrite<llmc::bf16>(group, 100 * n, next, stream);
+  }
+  check_receive<float>(group, large_message(), previous, stream);
+  for (std::int64_t n = 0; n < 40; ++n) {
+    check_receive<float>(group, n * n % 23, previous, stream);
+    check_receive<llmc::bf16>(group, 100 * n, previous, stream);
+  }
+  post_and_overwrite<llmc::fp16>(group, 5, next, stream);
+  check_messages<std::int64_t>(group, 7, stream,
+                               [&] { check_receive<llmc::fp16>(group, 5, previous, stream); });
+}
+
+// ---- channels --------------------------------------------------------------------------------
+
+// Both channels of the ranks `lower` and `lower` + 1, which create and destroy them in equal order.
+struct ChannelPair {
+  using Choice = llmc::Channel::StreamChoice;
+
+  ChannelPair(llmc::World& world, int lower, Choice choice)
+      : rank(world.rank() - lower),
+        forward(world.group("forward", {lower, lower + 1}), rank == 0, choice),
+        backward(world.group("backward", {lower, lower + 1}), rank == 1, choice) {}
+
+  int rank;  // 0: the lower one
+  llmc::Channel forward, backward;
+  llmc::Channel& out = rank == 0 ? forward : backward;
+  llmc::Channel& in = rank == 0 ? backward : forward;
+};
+
+// Messages of three types, the first one large: both ranks send all of them before one arrives, and
+// expect all of them before that.
+inline void check_both_send_first(ChannelPair& pair, Stream& stream) {
+  const std::int64_t n = large_message(), small = 11;
+  const llmc::Buffer<float> a(n);
+  const llmc::Buffer<llmc::bf16> b(small), empty(1);
+  const llmc::Buffer<llmc::fp16> c(small);
+  pair.in.expect(llmc::make_tensor(a.data(), n), stream);
+  pair.in.expect(llmc::make_tensor(b.data(), small), stream);
+  pair.in.expect(llmc::make_tensor(empty.data(), 0), stream);
+  pair.in.expect(llmc::make_tensor(c.data(), small), stream);
+
+  const auto x = upload(comm_operand<float>(pair.rank, n), stream);
+  const auto y = upload(comm_operand<llmc::bf16>(pair.rank, small), stream);
+  const auto z = upload(comm_operand<llmc::fp16>(pair.rank, small), stream);
+  const std::int64_t first = pair.out.send(llmc::make_tensor(x.data(), n), stream);
+  pair.out.send(llmc::make_tensor(y.data(), small), stream);
+  pair.out.sent(first, stream);
+  llmc::fill_zero(x.data(), n, stream);
+  pair.out.send(llmc::make_tensor(y.data(), 0), stream);
+  pair.out.send(llmc::make_tensor(z.data(), small), stream);
+  pair.out.sent(stream);
+  llmc::fill_zero(y.data(), small, stream);
+  llmc::fill_zero(z.data(), small, stream);
+
+  const int other = 1 - pair.rank;
+  const Communicator& group = pair.in.pair();
+  pair.in.arrive(stream);
+  require_equal(same_bits(download(a, stream), comm_operand<float>(other, n)), "first message",
+                group);
+  for (int i = 0; i < 3; ++i) pair.in.arrive(stream);
+  require_equal(same_bits(download(b, stream), comm_operand<llmc::bf16>(other, small)) &&
+                    same_bits(download(c, stream), comm_operand<llmc::fp16>(other, small)),
+                "later message", group);
+  llmc::require(pair.out.bytes() == 4 * n + 4 * small, "the bytes of a channel are wrong");
+}
+
+// Each answer depends on the message before it, and all answers are expected before the first
+// message is sent, into the same memory for every second one.
+inline void check_answers(ChannelPair& pair, Stream& stream) {
+  constexpr int kMessages = 6;
+  constexpr std::int64_t n = 1000;
+  const llmc::Buffer<float> slots(2 * n);
+  const auto slot = [&](int i) { return llmc::make_tensor(slots.data() + i % 2 * n, n); };
+  pair.in.expect(slot(0), stream);
+  pair.in.expect(slot(1), stream);
+  std::vector<float> values = comm_operand<float>(0, n);
+  auto message = upload(values, stream);
+  if (pair.rank == 0) pair.out.send(llmc::make_tensor(message.data(), n), stream);
+  for (int i = 0; i < kMessages; ++i) {
+    pair.in.arrive(stream);
+    const std::vector<float> arrived = download(static_cast<const float*>(slot(i).data), n, stream);
+    require_equal(same_bits(arrived, values), "answer", pair.in.pair());
+    if (i + 2 < kMessages) pair.in.expect(slot(i), stream);
+    if (pair.rank == 0) values = comm_operand<float>(i + 1, n);
+    const bool is_last = i + 1 == kMessages && pair.rank == 0;
+    if (!is_last) {
+      pair.out.sent(stream);
+      copy_to_device(message.data(), values.data(), n, stream);
+      stream.synchronize();
+      pair.out.send(llmc::make_tensor(message.data(), n), stream);
+    }
+    if (pair.rank == 1) values = comm_operand<float>(i + 1, n);
+  }
+}
+
+inline void check_channels(llmc::World& world, Stream& stream) {
+  using Choice = ChannelPair::Choice;
+  for (const Choice choice : {Choice::by_backend, Choice::own}) {
+    std::vector<std::unique_ptr<ChannelPair>> pairs;
+    for (int lower = 0; lower + 1 < world.ranks(); ++lower) {
+      if (world.rank() - lower != 0 && world.rank() - lower != 1) continue;
+      pairs.push_back(std::make_unique<ChannelPair>(world, lower, choice));
+    }
+    for (const auto& pair : pairs) {
+      check_both_send_first(*pair, stream);
+      check_answers(*pair, stream);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------------------
 
 // All calls on operands of about n elements.
 inline void check_group(Communicator& group, std::int64_t n, Stream& stream) {
@@ -152,6 +302,8 @@ inline void check_world(llmc::World& world) {
   Stream stream;
   const auto all = world.all();
   for (const std::int64_t n : comm_sizes()) check_group(*all, n, stream);
+  check_posts(*all, stream);
+  check_channels(world, stream);
   for (int size = 1; size <= world.ranks(); ++size) {
     if (world.ranks() % size != 0) continue;
     std::vector<int> neighbours, peers;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/parallel/pipeline_runner.h"
 #include "test/layouts.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
@@ -124,6 +125,7 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
   shape.zero_stage = layout.stage;
   shape.sequence_parallel = layout.sequence_parallel;
   shape.qat = options.qat;
+  shape.pipeline = layout.pipeline(options.layers);
   const std::int64_t first = ranks.data_rank(), data_ranks = ranks.mesh().data_ranks();
   ModelRig<T> rig(options.config(), shape, std::move(ranks));
   TrainingState<T>& state = rig.state();
@@ -134,17 +136,28 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
   FakeQuantization& quantization = rig.engine().context().quantization;
   quantization.set(quantized_pass(options.qat, options.zero_points));
   quantization.observe(observer);
+  PipelineRunner<T> passes(rig.runner());
   Results results;
   for (std::int64_t step = 0; step < options.steps; ++step) {
     state.begin_step(stream, layout.micro_batches);
     const auto targets = static_cast<float>(targets_of_step(step, batches, options));
-    for (std::int64_t i = first; i < batches; i += data_ranks) {
-      const LossOptions loss{
-          .scale = 1.0f / targets, .sum = state.loss(), .factor = state.loss_scale()};
-      const PassOptions pass{
-          .dropout = options.dropout, .seed = kSeed, .step = step, .first_sample = i * options.B};
-      rig.runner().forward_backward(rig.put(batch_of(step, i, options)), loss, pass);
-    }
+    std::int64_t next = first;  // of this rank's micro-batches, by their numbers in the step
+    passes.run({.count = layout.micro_batches,
+                .next =
+                    [&] {
+                      const std::int64_t i = std::exchange(next, next + data_ranks);
+                      return rig.prepared(batch_of(step, i, options));
+                    },
+                .options =
+                    [&](std::int64_t j) {
+                      return PassOptions{.dropout = options.dropout,
+                                         .seed = kSeed,
+                                         .step = step,
+                                         .first_sample = (first + j * data_ranks) * options.B};
+                    },
+                .loss = {.scale = 1.0f / targets,
+                         .sum = state.loss(),
+                         .factor = state.loss_scale()}});
     state.finish_gradients(stream);
     results.losses.push_back(state.loss_value(stream));
     if (step == 0) results.gradients = rig.gradients();

@@ -3,6 +3,9 @@
 //   mpi_ranks collectives       all checks of test/comm_checks.h; prints the number of ranks once
 //   mpi_ranks fail RANK         this rank throws while the others wait for it
 //   mpi_ranks differ            the ranks make different calls
+//   mpi_ranks posts SECONDS     rank 0 posts two messages and destroys its communicator; rank 1
+//   takes
+//                               one of them after SECONDS and prints that it is right
 //   mpi_ranks idle SECONDS      rank 0 comes late to a barrier; prints how much processor time the
 //                               other ranks used while they waited
 //   mpi_ranks places            prints the place of every rank on its machine
@@ -21,6 +24,21 @@
 namespace {
 
 using namespace llmc;
+
+void posts(World& world, int seconds) {
+  Stream stream;
+  auto group = world.all("posts");
+  if (world.rank() == 0) {
+    const std::int64_t n = llmc_test::large_message();
+    for (int i = 0; i < 2; ++i) llmc_test::post_and_overwrite<float>(*group, n, 1, stream);
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(seconds));
+    llmc_test::check_receive<float>(*group, llmc_test::large_message(), 0, stream);
+  }
+  group.reset();
+  world.all("later")->barrier(stream);
+  if (world.rank() == 1) std::cout << "the message is right" << std::endl;
+}
 
 double processor_seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
@@ -69,6 +87,7 @@ void run(const std::string& name, int number, World& world) {
   if (name == "collectives") return collectives(world);
   if (name == "fail") return fail_on(world, number);
   if (name == "differ") return differ(world);
+  if (name == "posts") return posts(world, number);
   if (name == "idle") return idle(world, number);
   if (name == "places") return places(world);
   fail("unknown check '" + name + "'");

@@ -8,6 +8,9 @@
 //   nccl_ranks endless        waits for a condition that never comes true, within a deadline of 1 s
 //   nccl_ranks differ WHAT    the ranks differ in the count, type, root, order or length of calls
 //   nccl_ranks fail RANK      this rank throws while the others wait for it
+//   nccl_ranks posts          two ranks post to each other and then receive, on the same stream,
+//   within
+//                             deadlines of 1 s
 //   nccl_ranks double         the test double reports wrong use by one rank
 //   nccl_ranks nesting        the test double reports groups that differ between ranks
 //
@@ -97,7 +100,29 @@ void differ(World& world, const std::string& what) {
     if (what == "order" && is_first) group.broadcast(make_tensor(x, 4), 0, stream);
     if (what == "length" && is_first) group.send(make_tensor(x, 4), 1, stream);
     if (what == "length" && group.rank() == 1) group.receive(make_tensor(x, 5), 0, stream);
+    if (what == "later length" && is_first) {
+      group.post(make_tensor(x, 4), 1, stream);
+      group.post(make_tensor(x, 4), 1, stream);
+    }
+    if (what == "later length" && group.rank() == 1) {
+      group.receive(make_tensor(x, 4), 0, stream);
+      group.receive(make_tensor(x, 5), 0, stream);
+    }
     group.all_reduce(make_tensor(x, 4), stream);
+  });
+}
+
+// The first messages connect the ranks. The later ones hold the stream, so no receive starts.
+void posts(World& world) {
+  run_group(world, [](Communicator& group, float* x, Stream& stream) {
+    const int other = 1 - group.rank();
+    const auto values = make_tensor(x, 4);
+    if (group.rank() == 0) group.post(values, other, stream);
+    group.receive(values, other, stream);
+    if (group.rank() == 1) group.post(values, other, stream);
+    for (int i = 0; i < 3; ++i) group.post(values, other, stream);
+    print_line("posted");
+    group.receive(values, other, stream);
   });
 }
 
@@ -204,6 +229,7 @@ void run(const std::string& name, const std::string& argument, World& world, Mpi
   if (name == "steps") return steps(world);
   if (name == "endless") return endless(world);
   if (name == "differ") return differ(world, argument);
+  if (name == "posts") return posts(world);
   if (name == "fail") return fail_on(world, std::stoi(argument));
   if (name == "double") return check_double(world, *mpi);
   if (name == "nesting") return check_nesting(world, *mpi);
@@ -227,7 +253,7 @@ int main(int count, char** arguments) {
       mpi = started.get();
       bootstrap = std::move(started);
     }
-    const bool is_late = name == "steps" || name == "endless";
+    const bool is_late = name == "steps" || name == "endless" || name == "posts";
     world = std::make_unique<NcclWorld>(std::move(bootstrap), is_late ? kShort : kLong);
     run(name, count > 2 ? arguments[2] : "", *world, mpi);
     return 0;

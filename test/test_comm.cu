@@ -13,7 +13,7 @@ using namespace llmc;
 using namespace llmc_test;
 
 TEST_SUITE("comm") {
-  TEST_CASE("collectives of 1, 2, 3, 4, 5 and 8 ranks, and of their groups") {
+  TEST_CASE("calls, posts and channels of 1, 2, 3, 4, 5 and 8 ranks, and of their groups") {
     for (const int ranks : {1, 2, 3, 4, 5, 8}) {
       if (tiny_shapes() && (ranks == 5 || ranks == 8)) continue;
       CAPTURE(ranks);
@@ -53,7 +53,7 @@ TEST_SUITE("comm") {
       expect(CommKind::all_gather, 1, 16384 * 3 / 4);
       expect(CommKind::broadcast, 1, 4096 * 3 / 4);
       expect(CommKind::barrier, 1, 0);
-      expect(CommKind::message, group->rank() < 2 ? 1 : 0, group->rank() < 2 ? 4096 : 0);
+      expect(CommKind::message, group->rank() < 2 ? 1 : 0, group->rank() == 0 ? 4096 : 0);
     });
   }
 
@@ -112,6 +112,94 @@ TEST_SUITE("comm") {
                    "broadcast 1 of 4 fp32 from rank "));
   }
 
+  TEST_CASE("posted messages can be received after their sender has ended") {
+    std::atomic<bool> has_posted = false;
+    std::atomic<int> num_checked = 0;
+    run_thread_ranks(2, [&](World& world) {
+      Stream stream;
+      auto group = world.all();
+      if (group->rank() == 0) {
+        post_and_overwrite<float>(*group, large_message(), 1, stream);
+        post_and_overwrite<float>(*group, 3, 1, stream);
+        group.reset();
+        has_posted = true;
+        return;
+      }
+      while (!has_posted) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // rank 0 ends
+      check_receive<float>(*group, large_message(), 0, stream);
+      check_receive<float>(*group, 3, 0, stream);
+      ++num_checked;
+    });
+    CHECK(num_checked == 1);
+  }
+
+  TEST_CASE("a receiver reports a posted message that differs, and one that never comes") {
+    const auto error_of = [](const auto& post) {
+      return complaint([&] {
+        run_thread_ranks(2, [&](World& world) {
+          Stream stream;
+          const auto group = world.all();
+          if (group->rank() == 0) return post(*group, stream);
+          check_receive<float>(*group, 4, 0, stream);
+          check_receive<float>(*group, 4, 0, stream);
+        });
+      });
+    };
+    CHECK(contains(error_of([](Communicator& group, Stream& stream) {
+                     post_and_overwrite<float>(group, 4, 1, stream);
+                     post_and_overwrite<float>(group, 6, 1, stream);
+                   }),
+                   "ranks of a group make different calls: rank 1 message 2 of 4 fp32, rank 0 "
+                   "message 2 of 6 fp32"));
+    CHECK(contains(error_of([](Communicator& group, Stream& stream) {
+                     post_and_overwrite<bf16>(group, 4, 1, stream);
+                   }),
+                   "rank 1 message 1 of 4 fp32, rank 0 message 1 of 4 bf16"));
+    CHECK(error_of([](Communicator& group, Stream& stream) {
+            post_and_overwrite<float>(group, 4, 1, stream);
+          }) == "rank 1: rank 0 has ended, and this rank waits for it");
+  }
+
+  TEST_CASE("a rank reports a post to a rank that has ended or failed") {
+    for (const bool fails : {false, true}) {
+      CAPTURE(fails);
+      std::string text;
+      const auto run = [&] {
+        run_thread_ranks(2, [&](World& world) {
+          Stream stream;
+          const auto group = world.all();
+          if (group->rank() == 1) return fails ? fail("out of paper") : void();
+          text = complaint([&] {
+            for (;;) post_and_overwrite<float>(*group, 4, 1, stream);
+          });
+        });
+      };
+      CHECK(complaint(run) == (fails ? "rank 1: out of paper" : ""));
+      CHECK(text ==
+            (fails ? "rank 1 has failed" : "rank 1 has ended without receiving this message"));
+    }
+  }
+
+  TEST_CASE("a channel reports wrong use") {
+    SingleRankWorld single;
+    CHECK(contains(complaint([&] { Channel(single.all(), true); }),
+                   "a channel has two ranks; group 'world' has 1"));
+    run_thread_ranks(2, [](World& world) {
+      Stream stream;
+      const bool sends = world.rank() == 0;
+      Channel channel(world.all(), sends);
+      const Buffer<float> values(4);
+      const auto x = make_tensor(values.data(), 4);
+      const std::string text = complaint(
+          [&] { sends ? channel.expect(x, stream) : static_cast<void>(channel.send(x, stream)); });
+      require(text == (sends ? "this end of a channel sends" : "this end of a channel receives"),
+              text);
+      require(contains(complaint([&] { channel.arrive(stream); }), "no expected message"),
+              "an arrival that is not expected is reported");
+    });
+  }
+
   TEST_CASE("wrong operands, ranks and groups are refused") {
     SingleRankWorld world;
     Stream stream;
@@ -121,6 +209,8 @@ TEST_SUITE("comm") {
     const auto x = make_tensor(values.data(), 4);
     CHECK(contains(complaint([&] { group->broadcast(x, 1, stream); }),
                    "group 'world' has the ranks 0 to 0, not 1"));
+    CHECK(contains(complaint([&] { group->post(x, 0, stream); }),
+                   "a rank sends no message to itself"));
     CHECK(contains(complaint([&] { group->receive(x, 0, stream); }),
                    "a rank sends no message to itself"));
     CHECK(contains(

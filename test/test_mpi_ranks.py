@@ -82,6 +82,12 @@ def test_ranks_that_make_different_calls_report_both(program):
     expect("all-reduce 1 of 4 fp32" in result.stderr and "all-reduce 1 of 6 fp32" in result.stderr, result)
 
 
+def test_a_posted_message_outlives_its_communicator(program):
+    for seconds in (0, 3):  # the sender waits 2 s for its receivers
+        result = program.run(2, "posts", seconds)
+        expect(result.returncode == 0 and result.stdout == "the message is right\n", (seconds, result))
+
+
 def test_a_rank_that_waits_leaves_its_core_free(program):
     seconds = 2
     result = program.run(3, "idle", seconds)

@@ -95,11 +95,19 @@ def test_different_calls_are_reported(program):
                                 ("type", "all-reduce 2 of 4 fp32", "all-reduce 2 of 4 bf16"),
                                 ("root", "broadcast 2 of 4 fp32, root 0", "broadcast 2 of 4 fp32, root 1"),
                                 ("order", "broadcast 2 of 4 fp32", "all-reduce 2 of 4 fp32"),
-                                ("length", "message 1 of 4 fp32", "message 1 of 5 fp32")):
+                                ("length", "message 1 of 4 fp32", "message 1 of 5 fp32"),
+                                ("later length", "message 2 of 4 fp32", "message 2 of 5 fp32")):
         result = program.run(2, "differ", what)
         expect(result.returncode != 0, result)
         expect(re.search(f"wrong usage: rank 0 calls {first}.*; rank 1 calls {second}|"
                          f"wrong usage: rank 1 calls {second}.*; rank 0 calls {first}", result.stderr), (what, result))
+
+
+def test_posts_do_not_wait_for_the_receiver_but_later_calls_of_the_stream_do(program):
+    result = program.run(2, "posts", **tcp())
+    expect(result.returncode != 0, result)
+    expect(result.stderr.count("nccl_ranks: posted\n") == 2, result)
+    expect("ncclRecv (message 2 of 4 fp32): not complete after 1 s" in result.stderr, result)
 
 
 def test_the_double_reports_groups_that_differ_between_ranks(program):

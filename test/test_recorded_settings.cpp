@@ -1,5 +1,6 @@
 // The settings that checkpoints record: a resumed run has them again, flags override them, and
 // names of files lead to the same files from another directory.
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -43,6 +44,66 @@ TEST_SUITE("recorded_settings") {
                                    "--embedding-dropout was 0.25, it is 0.5 now",
                                    "--residual-dropout was 0.25, it is 0.5 now",
                                    "--steps was 70, it is 90 now"});
+  }
+
+  TEST_CASE("a recorded pipeline stays as far as it fits the ranks and flags of the resumed run") {
+    Request request;
+    request.ranks.tp = 2;
+    request.ranks.pp = 2;
+    request.ranks.pp_chunks = 2;
+    request.ranks.pp_layers = std::vector<std::string>{"2", "4", "4", "2"};
+    request.ranks.dump_schedule = "passes.html";
+    request.batch.grad_accum = 4;
+    const RunConfig config = resolve(request, {.ranks = 8});
+    const CheckpointState recorded = recorded_settings(config);
+    CHECK(recorded.at("--pp") == Scalar(std::int64_t{2}));
+    CHECK(recorded.at("--pp-chunks") == Scalar(std::int64_t{2}));
+    CHECK(recorded.at("--pp-layers") == Scalar("2,4,4,2"));
+    CHECK(recorded.count("--pp-schedule") == 0);
+    CHECK(recorded.count("--dump-schedule") == 0);
+    const auto resumed = [&](std::int64_t ranks, const Request& typed = {}) {
+      const RunFacts facts{.ranks = ranks, .preset = recorded_request(recorded)};
+      const RunConfig again = resolve(typed, facts);
+      CHECK(again.pipeline.shape.ranks == again.ranks.pp);
+      return again;
+    };
+    const auto text = [](const RunConfig& run) {
+      return std::to_string(run.ranks.tp) + " " + std::to_string(run.ranks.pp) + " " +
+             std::to_string(run.ranks.pp_chunks) + " " + value_text(run.ranks.pp_layers);
+    };
+    CHECK(text(resumed(8)) == "2 2 2 2,4,4,2");
+    CHECK(resumed(8).pipeline.bounds == config.pipeline.bounds);
+    CHECK(text(resumed(4)) == "2 2 2 2,4,4,2");
+    CHECK(text(resumed(2)) == "2 1 1 ");
+    CHECK(resumed(2).pipeline.single());
+    CHECK(text(resumed(1)) == "1 1 1 ");
+    CHECK(changed_settings(recorded, recorded_settings(resumed(2))) ==
+          std::vector<std::string>{"--pp was 2, it is 1 now", "--pp-chunks was 2, it is 1 now",
+                                   "--pp-layers was \"2,4,4,2\", it is \"\" now",
+                                   "--ranks was 8, it is 2 now"});
+    Request typed;
+    typed.batch.grad_accum = 6;
+    CHECK(text(resumed(8, typed)) == "2 2 2 2,4,4,2");
+    typed.batch.grad_accum = 3;
+    CHECK(text(resumed(8, typed)) == "2 2 1 ");
+    typed = {};
+    typed.ranks.pp = 4;
+    CHECK(text(resumed(8, typed)) == "2 4 2 ");
+    CHECK(text(resumed(16, typed)) == "2 4 2 ");
+    typed.batch.grad_accum = 8;
+    typed.ranks.pp = 8;  // 16 stages would be more than 12 layers
+    CHECK(text(resumed(16, typed)) == "2 8 1 ");
+    CHECK(text(resumed(8, typed)) == "1 8 1 ");
+    typed.ranks.pp = 1;
+    CHECK(text(resumed(8, typed)) == "2 1 1 ");
+    typed = {};
+    typed.ranks.pp_layers = std::vector<std::string>{"6", "6"};
+    typed.ranks.pp_chunks = 1;
+    CHECK(text(resumed(8, typed)) == "2 2 1 6,6");
+    typed = {};
+    typed.ranks.pp_chunks = 2;
+    CHECK(llmc_test::contains(llmc_test::complaint([&] { resumed(2, typed); }),
+                              "--pp-chunks has no effect without --pp"));
   }
 
   TEST_CASE("a recorded evaluation stride that is longer than a new sequence is halved") {

@@ -289,7 +289,7 @@ TEST_SUITE("tensor state") {
         numbers_of(number == 3 ? 21 : 20);
       });
     });
-    CHECK(contains(error, "ranks 2 and 3, of one tensor group, have read different tokens"));
+    CHECK(contains(error, "ranks 2 and 3, which train on the same samples, have read different tokens"));
   }
 
   TEST_CASE("all ranks skip an update that overflows on any of them, and lower the loss scale") {

@@ -28,7 +28,8 @@ namespace llmc {
 struct CommTraffic {
   std::int64_t calls = 0;
   // Bytes that this rank sends in a ring: payload x (n - 1) / n for n ranks, twice for an
-  // all-reduce, rounded up. The payload is the larger operand. A message counts at both ends.
+  // all-reduce, rounded up. The payload is the larger operand. A message is a call at both ends;
+  // its bytes count at its sender.
   std::int64_t bytes = 0;
 };
 
@@ -98,8 +99,18 @@ class Communicator {
   // ranks throws instead of waiting forever for a call that they did not make.
   virtual void wait(Stream& stream) { stream.synchronize(); }
 
+  // Whether calls run on the calling thread when the host submits them. If so, a receive() blocks
+  // the host until its message is there, and a rank may post() and then receive() on the same
+  // stream. If not, calls run when their stream reaches them and only the stream waits.
+  virtual bool occupies_host() const = 0;
+
   // A message to one rank, which receives as many elements of the same type. Messages between two
-  // ranks arrive in their order. send may wait for its receive.
+  // ranks arrive in their order. send() may wait for its receive(); post() differs in this only:
+  // the host never waits for the receiver, so two ranks may both post first. Later work of the
+  // stream may overwrite the values in both cases. A backend that does not occupy the host keeps
+  // the message in the stream: later work of the stream waits for the receiver, and so does later
+  // work of this communicator. The first message between two ranks may also connect them, which
+  // both hosts wait for (Channel in channel.h avoids all of these waits).
   template <class T>
   void send(Tensor<T, 1> values, int to, Stream& stream) {
     require_other_rank(to);
@@ -108,10 +119,17 @@ class Communicator {
     do_send(call, values.data, to, stream);
   }
   template <class T>
+  void post(Tensor<T, 1> values, int to, Stream& stream) {
+    require_other_rank(to);
+    const CommCall call = message(sent_[to], kElementOf<std::remove_const_t<T>>, values.size());
+    const ProfileScope scope = count_message(call, stream);
+    do_post(call, values.data, to, stream);
+  }
+  template <class T>
   void receive(Tensor<T, 1> values, int from, Stream& stream) {
     require_other_rank(from);
     const CommCall call = message(received_[from], kElementOf<T>, values.size());
-    const ProfileScope scope = count_message(call, stream);
+    const ProfileScope scope = add(call.kind, 0, stream);
     do_receive(call, values.data, from, stream);
   }
 
@@ -125,6 +143,7 @@ class Communicator {
   virtual void do_broadcast(const CommCall& call, void* values, Stream& stream) = 0;
   virtual void do_barrier(const CommCall& call, Stream& stream) = 0;
   virtual void do_send(const CommCall& call, const void* values, int to, Stream& stream) = 0;
+  virtual void do_post(const CommCall& call, const void* values, int to, Stream& stream) = 0;
   virtual void do_receive(const CommCall& call, void* values, int from, Stream& stream) = 0;
 
  private:

@@ -2,12 +2,17 @@
 // (staged_communicator.h), so several ranks may share a GPU or have none.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "llmc/base/notice.h"
 #include "llmc/comm/mpi_bootstrap.h"
 #include "llmc/comm/staged_communicator.h"
 #include "llmc/comm/world.h"
@@ -25,7 +30,10 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (finalized == 0) MPI_Comm_free(&comm_);
+    if (finalized != 0) return;
+    wait_for_receivers();
+    keep_pending_messages();
+    MPI_Comm_free(&comm_);
   }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -36,6 +44,7 @@ class MpiTransport final : public Transport {
   // Calls and sizes go first: a receiver must not accept the data of another call.
   void exchange(const CommCall& call, std::span<const Outgoing> sends,
                 std::span<const Incoming> receives) override {
+    free_complete_messages();
     exchange_headers(call, sends, receives);
     std::vector<MPI_Request> requests;
     for (const Incoming& receive : receives) {
@@ -48,6 +57,18 @@ class MpiTransport final : public Transport {
     wait_for(requests);
   }
 
+  void post(const CommCall& call, const Outgoing& send) override {
+    free_complete_messages();
+    auto message = std::make_unique<Posted>();
+    message->header = {call, send.bytes};
+    const auto* const bytes = static_cast<const unsigned char*>(send.data);
+    message->data.assign(bytes, bytes + send.bytes);
+    start_send(&message->header, sizeof(Header), send.to, kHeader, message->requests);
+    if (send.bytes > 0)
+      start_send(message->data.data(), send.bytes, send.to, kData, message->requests);
+    posted_.push_back(std::move(message));
+  }
+
  private:
   enum Tag { kHeader = 1, kData = 2 };
 
@@ -55,6 +76,51 @@ class MpiTransport final : public Transport {
     CommCall call;
     std::uint64_t bytes = 0;
   };
+
+  // A message that MPI reads until its requests are complete.
+  struct Posted {
+    Header header;
+    std::vector<unsigned char> data;
+    std::vector<MPI_Request> requests;
+
+    bool is_complete() {
+      int done = 0;
+      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                        MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+      return done != 0;
+    }
+  };
+
+  void free_complete_messages() {
+    std::erase_if(posted_, [](const auto& message) { return message->is_complete(); });
+  }
+
+  // The end of this process must not delay receivers, because MPI moves data only inside its calls.
+  // After an exception, or if ranks disagree, the receivers may never come.
+  void wait_for_receivers() {
+    if (std::uncaught_exceptions() > exceptions_) return;
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    try {
+      for (PollPause pause; std::chrono::steady_clock::now() < end; pause.next()) {
+        free_complete_messages();
+        if (posted_.empty()) return;
+      }
+    } catch (const std::exception& error) {
+      Notice::warn(error.what());
+    }
+  }
+
+  // MPI may read the messages that are still pending until the process ends, so their memory is
+  // never freed. Their receivers can still take them.
+  void keep_pending_messages() {
+    for (auto& message : posted_) {
+      for (MPI_Request& request : message->requests) {
+        if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+      }
+      static_cast<void>(message.release());
+    }
+  }
 
   void exchange_headers(const CommCall& call, std::span<const Outgoing> sends,
                         std::span<const Incoming> receives) {
@@ -87,8 +153,12 @@ class MpiTransport final : public Transport {
           "MPI_Isend");
   }
 
+  static constexpr std::chrono::seconds kPatience{2};
+
   MPI_Comm comm_;
   int rank_ = 0, ranks_ = 1;
+  int exceptions_ = std::uncaught_exceptions();  // when the transport was made
+  std::deque<std::unique_ptr<Posted>> posted_;
 };
 
 }  // namespace mpi

@@ -73,6 +73,8 @@ class NcclCommunicator final : public Communicator {
     close();
   }
 
+  bool occupies_host() const override { return false; }
+
   void wait(Stream& stream) override {
     wait_until("the work of a stream", [&] { return stream.idle(); });
   }
@@ -139,6 +141,11 @@ class NcclCommunicator final : public Communicator {
       return ncclSend(values, static_cast<std::size_t>(call.count), type_of(call.element), to,
                       comm_, native_stream(stream));
     });
+  }
+  // ncclSend returns when the message is in the stream. Only the first message between two ranks
+  // makes the host wait for the receiver's call, because it connects them.
+  void do_post(const CommCall& call, const void* values, int to, Stream& stream) override {
+    do_send(call, values, to, stream);
   }
   void do_receive(const CommCall& call, void* values, int from, Stream& stream) override {
     if (call.count == 0) return;

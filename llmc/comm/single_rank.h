@@ -12,6 +12,7 @@ namespace llmc {
 class SingleRankCommunicator final : public Communicator {
  public:
   explicit SingleRankCommunicator(std::string name) : Communicator(std::move(name), 0, 1) {}
+  bool occupies_host() const override { return false; }
 
  private:
   void do_all_reduce(const CommCall&, void*, Stream&) override {}
@@ -25,6 +26,7 @@ class SingleRankCommunicator final : public Communicator {
   void do_barrier(const CommCall&, Stream&) override {}
   // No rank exists to send to: the public functions refuse it.
   void do_send(const CommCall&, const void*, int, Stream&) override {}
+  void do_post(const CommCall&, const void*, int, Stream&) override {}
   void do_receive(const CommCall&, void*, int, Stream&) override {}
 
   static void copy(const CommCall& call, void* out, const void* in, Stream& stream) {

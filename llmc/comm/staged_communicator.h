@@ -22,6 +22,7 @@ class StagedCommunicator final : public Communicator {
   StagedCommunicator(std::string name, std::unique_ptr<Transport> transport)
       : Communicator(std::move(name), transport->rank(), transport->ranks()),
         transport_(std::move(transport)) {}
+  bool occupies_host() const override { return true; }
 
  private:
   // Bytes of one rank's piece that are in host memory at a time, a multiple of every element size.
@@ -142,15 +143,13 @@ class StagedCommunicator final : public Communicator {
   }
 
   void do_send(const CommCall& call, const void* values, int to, Stream& stream) override {
-    const auto* const bytes = static_cast<const unsigned char*>(values);
-    for_each_message_part(call, [&](std::int64_t first, std::int64_t size) {
-      unsigned char* const staged = outgoing(to);
-      copy_to_host(staged, bytes + first, size, stream);
-      run_on_host(stream, [=, this] {
-        const Outgoing send = Part{staged, size}.to(to);
-        transport_->exchange(call, {&send, 1}, {});
-      });
+    for_each_outgoing_part(call, values, to, stream, [this, call](const Outgoing& part) {
+      transport_->exchange(call, {&part, 1}, {});
     });
+  }
+  void do_post(const CommCall& call, const void* values, int to, Stream& stream) override {
+    for_each_outgoing_part(call, values, to, stream,
+                           [this, call](const Outgoing& part) { transport_->post(call, part); });
   }
   void do_receive(const CommCall& call, void* values, int from, Stream& stream) override {
     auto* const bytes = static_cast<unsigned char*>(values);
@@ -161,6 +160,18 @@ class StagedCommunicator final : public Communicator {
         transport_->exchange(call, {}, {&receive, 1});
       });
       copy_to_device(bytes + first, static_cast<const unsigned char*>(staged), size, stream);
+    });
+  }
+
+  // Calls send(part) on the host with each part of a message, when the stream reaches it.
+  template <class Send>
+  void for_each_outgoing_part(const CommCall& call, const void* values, int to, Stream& stream,
+                              const Send& send) {
+    const auto* const bytes = static_cast<const unsigned char*>(values);
+    for_each_message_part(call, [&](std::int64_t first, std::int64_t size) {
+      unsigned char* const staged = outgoing(to);
+      copy_to_host(staged, bytes + first, size, stream);
+      run_on_host(stream, [=] { send(Part{staged, size}.to(to)); });
     });
   }
 

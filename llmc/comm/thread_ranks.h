@@ -8,10 +8,12 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,13 +35,19 @@ struct Shared {
   std::exception_ptr error;
 };
 
-// A message from one rank of a group to another: the sender's memory, until the receiver has copied
-// it.
-struct Mailbox {
+// A message from one rank of a group to another, in a copy of its own or in the sender's memory.
+struct Message {
   CommCall call;
-  const void* data = nullptr;
-  std::size_t bytes = 0;
-  bool full = false, copying = false;
+  std::span<const unsigned char> bytes = {};
+  std::vector<unsigned char> copy = {};  // of a posted message
+  bool is_posted = false;                // otherwise its sender waits until it is taken
+};
+
+// The messages from one rank of a group to another which the receiver has not taken yet, in their
+// order. Only the last one can be in the sender's memory, because its sender waits.
+struct Mailbox {
+  std::deque<Message> messages;
+  bool copying = false;  // the receiver copies the first one
 };
 
 struct Group {
@@ -65,7 +73,7 @@ class ThreadTransport final : public Transport {
                 std::span<const Incoming> receives) override {
     Lock lock(shared_.mutex);
     try {
-      for (const Outgoing& send : sends) post(call, send, lock);
+      for (const Outgoing& send : sends) lend(call, send, lock);
       for (const Incoming& receive : receives) take(call, receive, lock);
       for (const Outgoing& send : sends) wait_until_taken(send.to, lock);
     } catch (...) {
@@ -74,54 +82,79 @@ class ThreadTransport final : public Transport {
     }
   }
 
+  void post(const CommCall& call, const Outgoing& send) override {
+    Message message{.call = call, .is_posted = true};
+    message.copy.assign(bytes_of(send).begin(), bytes_of(send).end());
+    message.bytes = message.copy;
+    const Lock lock(shared_.mutex);
+    if (cannot_answer(send.to))
+      fail_because_of(send.to, "has ended without receiving this message");
+    group_->mailbox(rank_, send.to).messages.push_back(std::move(message));
+    shared_.changed.notify_all();
+  }
+
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  void post(const CommCall& call, const Outgoing& send, Lock& lock) {
+  static std::span<const unsigned char> bytes_of(const Outgoing& send) {
+    return {static_cast<const unsigned char*>(send.data), send.bytes};
+  }
+
+  // The receiver copies from the sender's memory, which stays valid until it is taken or withdrawn.
+  void lend(const CommCall& call, const Outgoing& send, Lock& lock) {
     wait_until_taken(send.to, lock);
-    group_->mailbox(rank_, send.to) = {
-        .call = call, .data = send.data, .bytes = send.bytes, .full = true};
+    group_->mailbox(rank_, send.to).messages.push_back({.call = call, .bytes = bytes_of(send)});
     shared_.changed.notify_all();
   }
 
   void take(const CommCall& call, const Incoming& receive, Lock& lock) {
     Mailbox& box = group_->mailbox(receive.from, rank_);
-    wait(receive.from, lock, [&] { return box.full; });
-    require_same_call(call, rank_, box.call, receive.from);
-    require(box.bytes == receive.bytes, "ranks disagree on the size of a message");
+    wait(receive.from, lock, [&] { return !box.messages.empty(); });
+    const Message& message = box.messages.front();
+    require_same_call(call, rank_, message.call, receive.from);
+    require(message.bytes.size() == receive.bytes, "ranks disagree on the size of a message");
     box.copying = true;
     lock.unlock();
-    if (receive.bytes > 0) std::memcpy(receive.data, box.data, receive.bytes);
+    if (receive.bytes > 0) std::memcpy(receive.data, message.bytes.data(), receive.bytes);
     lock.lock();
-    box.full = box.copying = false;
+    box.messages.pop_front();
+    box.copying = false;
     shared_.changed.notify_all();
   }
 
   void wait_until_taken(int to, Lock& lock) {
     const Mailbox& box = group_->mailbox(rank_, to);
-    wait(to, lock, [&] { return !box.full; });
+    wait(to, lock, [&] { return !has_lent(box); });
   }
 
   // After an error: the sender's memory may be freed.
   void withdraw(int to, Lock& lock) {
     Mailbox& box = group_->mailbox(rank_, to);
     shared_.changed.wait(lock, [&] { return !box.copying; });
-    box.full = false;
+    if (has_lent(box)) box.messages.pop_back();
+  }
+
+  static bool has_lent(const Mailbox& box) {
+    return !box.messages.empty() && !box.messages.back().is_posted;
   }
 
   // Waits for a rank of the group.
   template <class Condition>
   void wait(int other, Lock& lock, const Condition& condition) {
-    const int rank = group_->members[static_cast<std::size_t>(other)];
-    shared_.changed.wait(lock, [&] {
-      return condition() || shared_.failed_rank >= 0 ||
-             shared_.ended[static_cast<std::size_t>(rank)];
-    });
-    if (condition()) return;
-    const bool failed = shared_.failed_rank >= 0;
-    fail("rank " + std::to_string(failed ? shared_.failed_rank : rank) +
-         (failed ? " has failed" : " has ended, and this rank waits for it"));
+    shared_.changed.wait(lock, [&] { return condition() || cannot_answer(other); });
+    if (!condition()) fail_because_of(other, "has ended, and this rank waits for it");
   }
+
+  // Whether `other` of the group has ended, or any rank has failed.
+  bool cannot_answer(int other) const {
+    return shared_.failed_rank >= 0 || shared_.ended[static_cast<std::size_t>(rank_of_run(other))];
+  }
+  [[noreturn]] void fail_because_of(int other, const std::string& ended) const {
+    const bool failed = shared_.failed_rank >= 0;
+    fail("rank " + std::to_string(failed ? shared_.failed_rank : rank_of_run(other)) + " " +
+         (failed ? "has failed" : ended));
+  }
+  int rank_of_run(int other) const { return group_->members[static_cast<std::size_t>(other)]; }
 
   Shared& shared_;
   std::shared_ptr<Group> group_;

@@ -34,6 +34,11 @@ class Transport {
   // message to each rank and one from each rank; none to or from itself. A message may be empty.
   virtual void exchange(const CommCall& call, std::span<const Outgoing> sends,
                         std::span<const Incoming> receives) = 0;
+
+  // Copies the message and returns without waiting for the receiver, which takes it by exchange()
+  // with an equal call. Messages to a rank arrive in the order of post() and exchange(). They stay
+  // valid if the sender ends or destroys its transport first.
+  virtual void post(const CommCall& call, const Outgoing& message) = 0;
 };
 
 }  // namespace llmc

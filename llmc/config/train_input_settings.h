@@ -12,7 +12,7 @@
 #include "llmc/config/setting.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
-// are in train_rules.h.
+// are in model_rules.h and train_rules.h.
 //
 // A row names only the columns it needs, which causes this warning. (Default member initializers
 // would prevent it, but they crash g++ 12.)
@@ -220,8 +220,8 @@ Settings<P> batch_rows() {
       {.flag = "--batch-size",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.batch_size); },
        .unit = "SEQUENCES",
-       .help = "sequences per micro-batch of each rank; the ranks of a tensor group (--tp) share "
-               "them",
+       .help = "sequences per micro-batch of each rank; the ranks of a tensor group (--tp) and of "
+               "a pipeline (--pp) share them",
        .fallback = {"8 on a CPU; on a GPU the largest power of two up to 64 that fits into its "
                     "memory minus 2 GiB",
                     [](const Resolution<P>& r) { return r.facts.default_batch_size; }},
@@ -262,8 +262,8 @@ Settings<P> batch_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.batch.total_batch_tokens); },
        .unit = "TOKENS",
        .help = "tokens per step of all ranks, a multiple of --batch-size x --seq-len x ranks / "
-               "--tp; sets --grad-accum",
-       .fallback = {"--batch-size x --seq-len x --grad-accum x ranks / --tp",
+               "(--tp x --pp); sets --grad-accum",
+       .fallback = {"--batch-size x --seq-len x --grad-accum x ranks / (--tp x --pp)",
                     [](const Resolution<P>& r) {
                       const auto& batch = r.config.batch;
                       return batch.batch_size * batch.seq_len * batch.grad_accum * data_ranks_of(r);

@@ -1,13 +1,16 @@
-// The settings of train_gpt2: ranks, ZeRO, and what is shown without a run.
+// The settings of train_gpt2: ranks, pipelines, ZeRO, and what is shown without a run.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "llmc/config/choices.h"
 #include "llmc/config/setting.h"
+#include "llmc/config/setting_text.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
-// are in train_rules.h.
+// are in rank_rules.h.
 //
 // A row names only the columns it needs, which causes this warning. (Default member initializers
 // would prevent it, but they crash g++ 12.)
@@ -21,8 +24,13 @@ struct RankSettings {
   Value<std::int64_t> ranks;
   Value<std::int64_t> tp;  // ranks that compute each layer together
   Value<bool> sequence_parallel;
-  Value<std::int64_t> zero;         // ZeRO stage
-  Value<std::int64_t> shard_group;  // ranks that divide one training state; 0: all
+  Value<std::int64_t> pp;                     // ranks that divide the layers
+  Value<std::int64_t> pp_chunks;              // stages of each pipeline rank
+  Value<std::vector<std::string>> pp_layers;  // of each stage; empty: as even as possible
+  Value<std::string> pp_schedule;             // a file; empty: 1F1B or interleaved 1F1B
+  Value<std::string> dump_schedule;           // a file; empty: none
+  Value<std::int64_t> zero;                   // ZeRO stage
+  Value<std::int64_t> shard_group;            // ranks that divide one training state; 0: all
   Value<CommChoice> comm;
   Value<std::int64_t> verify_every;  // steps; 0: never
   Value<bool> print_mesh, dry_run;
@@ -50,8 +58,8 @@ Settings<P> rank_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.tp); },
        .unit = "RANKS",
        .help = "tensor parallelism: number of neighbouring ranks that compute each layer together, "
-               "on the same samples; must divide the heads and the ranks; ranks / --tp are the "
-               "data-parallel ranks",
+               "on the same samples; must divide the heads and the ranks; ranks / (--tp x --pp) "
+               "are the data-parallel ranks",
        .fallback = 1,
        .range = at_least(1),
        .changes_results = true,
@@ -71,6 +79,86 @@ Settings<P> rank_rows() {
        .also_called = {"--sp", "--use-sequence-parallel", "--enable-sequence-parallel"},
        .implied_value = [](const Resolution<P>& r) { return fitting_sequence_parallel(r); },
        .verify = [](const Resolution<P>& r) { return check_sequence_parallel(r); }},
+  };
+}
+
+// Returns an error for a value of --dump-schedule, or an empty text.
+inline std::string dump_file_error(const std::string& name) {
+  if (name.ends_with(".csv") || name.ends_with(".html")) return {};
+  return "'" + name + "' does not end in .csv or .html, the kinds of files that it writes";
+}
+
+// Pipeline parallelism. Below the rows of tensor groups.
+template <class P>
+Settings<P> pipeline_rows() {
+  return {
+      {.flag = "--pp",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp); },
+       .unit = "RANKS",
+       .help = "pipeline parallelism: number of ranks that divide the layers into stages, on the "
+               "same samples; --tp x --pp must divide the ranks",
+       .fallback = 1,
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
+                      "--grad-accum changes as well",
+       .quantity = "pipeline ranks",
+       .also_called = {"--pipeline-parallel", "--pipeline-parallel-size",
+                       "--pipeline-model-parallel-size", "--pipeline-parallel-degree", "--pp-size"},
+       .implied_value = [](const Resolution<P>& r) { return fitting_pipeline_ranks(r); },
+       .verify = [](const Resolution<P>& r) { return check_pipeline_ranks(r); }},
+      {.flag = "--pp-chunks",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp_chunks); },
+       .unit = "N",
+       .help = "with --pp: stages of each pipeline rank; more than 1 is the interleaved schedule, "
+               "which idles less, sends more, and needs a --grad-accum that is a multiple of --pp",
+       .fallback = 1,
+       .range = between(1, 65536),
+       .resume_text = "the state does not depend on it",
+       .quantity = "pipeline chunks",
+       .also_called = {"--num-virtual-stages-per-pipeline-rank",
+                       "--virtual-pipeline-model-parallel-size"},
+       .implied_value = [](const Resolution<P>& r) { return fitting_pipeline_chunks(r); },
+       .verify = [](const Resolution<P>& r) { return check_pipeline_chunks(r); }},
+      {.flag = "--pp-layers",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp_layers); },
+       .unit = "LAYERS,...",
+       .help = "with --pp: number of layers of each of the --pp x --pp-chunks stages in the order "
+               "of the model, separated by commas",
+       .fallback = "as even as possible, fewer at the ends",
+       .quantity = "layers per stage",
+       .check =
+           [](const std::string& text) {
+             return setting_detail::number_error<std::int64_t>(text, at_least(1));
+           },
+       .implied_value = [](const Resolution<P>& r) { return fitting_pipeline_layers(r); },
+       .verify = [](const Resolution<P>& r) { return check_pipeline_layers(r); }},
+      {.flag = "--pp-schedule",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp_schedule); },
+       .unit = "FILE.csv",
+       .help =
+           "with --pp: compute in the order of this file, in the CSV form of PyTorch's "
+           "pipelining: a row per pipeline rank, cells such as 0F2 (stage, F or B, micro-batch)",
+       .fallback = "1F1B, or interleaved 1F1B with --pp-chunks",
+       .on_resume = OnResume::process,
+       .also_called = {"--pipeline-parallel-schedule-csv", "--pipeline-schedule"},
+       .verify = [](const Resolution<P>& r) { return check_pipeline_schedule(r); }},
+      {.flag = "--dump-schedule",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.dump_schedule); },
+       .unit = "FILE.csv|FILE.html",
+       .help = "with --pp: write the timeline of the schedule, as CSV that --pp-schedule reads or "
+               "as a page with a picture; with --dry-run without a run",
+       .on_resume = OnResume::process,
+       .check = dump_file_error,
+       .verify = [](const Resolution<P>& r) { return check_dump_schedule(r); }},
+  };
+}
+
+// Below the rows of tensor groups.
+template <class P>
+Settings<P> zero_rows() {
+  return {
       {.flag = "--zero",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.zero); },
        .unit = "STAGE",
@@ -84,7 +172,7 @@ Settings<P> rank_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.shard_group); },
        .unit = "RANKS",
        .help = "number of data-parallel ranks, neighbours, that divide one training state; groups "
-               "hold equal states; must divide ranks / --tp; 0 means all of them",
+               "hold equal states; must divide ranks / (--tp x --pp); 0 means all of them",
        .fallback = 0,
        .range = at_least(0),
        .quantity = "shard group",

@@ -7,17 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/base/resolved.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/config/choices.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/run_shape.h"
+#include "llmc/config/setting_text.h"
 #include "llmc/config/train_input_settings.h"
 #include "llmc/config/train_optimizer_settings.h"
 #include "llmc/config/train_output_settings.h"
 #include "llmc/config/train_qat_settings.h"
 #include "llmc/config/train_rank_settings.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
+#include "llmc/pipeline/pipeline.h"
 
 namespace llmc {
 
@@ -53,7 +56,8 @@ using InputConfig = InputSettings<Resolved>;
 
 // The complete configuration of a run. train/run/resolve.h computes it.
 struct RunConfig : TrainSettings<Resolved> {
-  Gpt2Config shape;  // of the model
+  Gpt2Config shape;   // of the model
+  Pipeline pipeline;  // as the flags and the shape imply
 
   bool training() const { return schedule.steps > 0; }
   RunShape run_shape() const {
@@ -64,7 +68,8 @@ struct RunConfig : TrainSettings<Resolved> {
             .logits_rows = batch.logits_rows,
             .zero_stage = static_cast<int>(ranks.zero),
             .sequence_parallel = ranks.sequence_parallel,
-            .qat = qat.mode};
+            .qat = qat.mode,
+            .pipeline = pipeline};
   }
   // The mode of step `step`, counted from 1, and of evaluations after it. A run without training is
   // quantized as a whole.
@@ -75,19 +80,36 @@ struct RunConfig : TrainSettings<Resolved> {
             .activations = activations,
             .zero_points = activations && qat.zero_points == ZeroPoints::automatic};
   }
-  // The ranks that train on different samples, counted once per tensor group.
-  std::int64_t data_ranks() const { return ranks.ranks / ranks.tp; }
+  // The ranks that train on different samples: each stands for a pipeline of tensor groups.
+  std::int64_t data_ranks() const { return ranks.ranks / (ranks.tp * ranks.pp); }
   Mesh mesh() const {
     const std::int64_t shard_ranks = ranks.shard_group == 0 ? data_ranks() : ranks.shard_group;
     return make_mesh(static_cast<int>(ranks.ranks), static_cast<int>(shard_ranks),
-                     static_cast<int>(ranks.tp));
+                     static_cast<int>(ranks.tp), static_cast<int>(ranks.pp));
+  }
+  PipelineShape pipeline_shape() const {
+    return {.ranks = static_cast<int>(ranks.pp),
+            .micro_batches = static_cast<int>(batch.grad_accum),
+            .chunks = static_cast<int>(ranks.pp_chunks)};
+  }
+  // The numbers of --pp-layers, whose texts the table has checked.
+  std::vector<std::int64_t> stage_layers() const {
+    std::vector<std::int64_t> layers;
+    for (const std::string& text : ranks.pp_layers) {
+      layers.push_back(0);
+      require(parse_number(text, layers.back()) && layers.back() >= 1,
+              "--pp-layers: '" + text + "' is not a whole number from 1 up",
+              "give the number of layers of each stage, separated by commas, such as 3,4,3");
+    }
+    return layers;
   }
   DropoutRates dropout_rates() const {
     return {.embedding = dropout.embedding,
             .attention = dropout.attention,
             .residual = dropout.residual};
   }
-  // Sequences of a step, on all ranks. The ranks of a tensor group train on the same ones.
+  // Sequences of a step, on all ranks. The ranks of a tensor group and those of a pipeline train on
+  // the same ones.
   std::int64_t global_batch() const { return batch.batch_size * batch.grad_accum * data_ranks(); }
   std::int64_t tokens_per_step() const { return global_batch() * batch.seq_len; }
 };

@@ -19,6 +19,8 @@ inline const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Batch", batch_rows<TrainProgram>());
     const std::string ranks = "Ranks (mpirun -np N ./train_gpt2)";
     add_group(all, ranks, rank_rows<TrainProgram>());
+    add_group(all, ranks, pipeline_rows<TrainProgram>());
+    add_group(all, ranks, zero_rows<TrainProgram>());
     add_group(all, ranks, plan_rows<TrainProgram>());
     add_group(all, "Steps and learning rate", schedule_rows<TrainProgram>());
     add_group(all, "Optimizer (AdamW)", optimizer_rows<TrainProgram>());

@@ -11,18 +11,21 @@
 
 namespace llmc {
 
-// In the two phases of communication, the compute stream waits for ranks of its tensor group, or
-// for other ranks.
+// In the phases of communication, the compute stream waits for ranks of its tensor group, exchanges
+// messages with pipeline ranks, or waits for ranks with the same part of the model. In the phase
+// `bubble` it waits until a pipeline rank has computed what it needs.
 enum class Phase {
   data,
   forward,
   backward,
   tensor_communication,
+  pipeline_communication,
   data_communication,
+  bubble,
   optimizer,
   other
 };
-inline constexpr std::size_t kPhases = 7;
+inline constexpr std::size_t kPhases = 9;
 using PhaseTimes = std::array<double, kPhases>;  // milliseconds
 
 class PhaseClock {

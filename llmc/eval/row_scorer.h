@@ -45,7 +45,7 @@ class RowScorer : public RowScoring {
       const std::size_t own = first + static_cast<std::size_t>(place.data_rank());
       const RowBatch& batch = batches[own < batches.size() ? own : 0];
       const std::vector<RowScore> batch_scores = score_batch(task, batch);
-      const bool counts = own < batches.size() && place.first_of_tensor_group();
+      const bool counts = own < batches.size() && place.first_of_data_rank();
       for (std::size_t i = 0; counts && i < batch.rows.size(); ++i) {
         scores[batch.rows[i]] = batch_scores[i];
       }

@@ -10,6 +10,7 @@
 #include "llmc/config/run_shape.h"
 #include "llmc/device/rows.h"
 #include "llmc/model/memory_plan.h"
+#include "llmc/model/stage.h"
 #include "llmc/model/tensor_group.h"
 #include "llmc/ops/attention/attention.h"
 #include "llmc/ops/attention/standard_attention.h"
@@ -61,14 +62,16 @@ struct BlockActivations {
 template <class T>
 class Activations {
  public:
-  // Reserves memory in the plan; usable after plan.allocate().
-  Activations(const Gpt2Config& config, const RunShape& run, const TensorGroup& group,
-              MemoryPlan& plan) {
+  // Those of a stage. Reserves memory in the plan; usable after plan.allocate().
+  Activations(const Gpt2Config& config, const RunShape& run, const Stage& stage,
+              const TensorGroup& group, MemoryPlan& plan) {
     const char* segment = "activations";
     const std::int64_t rows = group.share(run.rows()).stored, C = config.channels;
-    blocks_.resize(run.training ? static_cast<std::size_t>(config.layers) : 1);
+    blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
     for (BlockActivations<T>& block : blocks_) reserve(block, config, run, group, plan);
     plan.reserve(segment, residual_out_, rows, C);
+    if (run.training && !run.pipeline.single()) plan.reserve(segment, message_, rows, C);
+    if (!stage.head) return;
     plan.reserve(segment, ln_f_, rows, C);
     plan.reserve(segment, ln_f_statistics_.mean, rows);
     plan.reserve(segment, ln_f_statistics_.rstd, rows);
@@ -78,13 +81,19 @@ class Activations {
   Activations& operator=(const Activations&) = delete;
 
   // The functions below return views for a batch.
-  BlockActivations<T> block(std::int64_t layer, const RowShare& rows) const {
-    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(layer)].first(rows);
+  // Block `index` of the stage.
+  BlockActivations<T> block(std::int64_t index, const RowShare& rows) const {
+    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index)].first(rows);
   }
-  // (own, C) the final residual stream and its normalised form; (own) the statistics of that norm.
+  // (own, C) the residual stream after the last block. A stage without head needs it only until it
+  // has been sent.
   Tensor<T, 2> residual_out(const RowShare& rows) const {
     return first_rows(residual_out_, rows.own);
   }
+  // (own, C) in training with several pipeline ranks: the gradient of the stage's output when it
+  // has been received, then that of its input while it is sent.
+  Tensor<T, 2> message(const RowShare& rows) const { return first_rows(message_, rows.own); }
+  // Of a stage with head: (own, C) the normalised form, and (own) the statistics of that norm.
   Tensor<T, 2> final_hidden(const RowShare& rows) const { return first_rows(ln_f_, rows.own); }
   NormStatistics final_statistics(const RowShare& rows) const {
     return {first_rows(ln_f_statistics_.mean, rows.own),
@@ -119,6 +128,7 @@ class Activations {
 
   std::vector<BlockActivations<T>> blocks_;
   Tensor<T, 2> residual_out_;       // (own, C)
+  Tensor<T, 2> message_;            // (own, C)
   Tensor<T, 2> ln_f_;               // (own, C)
   NormStatistics ln_f_statistics_;  // (own)
   Tensor<float, 1> losses_;         // (B*T)

@@ -14,6 +14,7 @@ namespace llmc {
 struct MeshPlace {
   std::int64_t tensor_rank = 0;  // index among the ranks that split a layer
   std::int64_t tensor_ranks = 1;
+  int pipeline_rank = 0;  // of the ranks that divide the layers into stages
 };
 
 enum class AxisName { vocabulary, positions, channels, parts, heads, head_size, hidden };

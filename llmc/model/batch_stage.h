@@ -1,5 +1,5 @@
-// Batches in device memory. Two buffers alternate, so that the next batch can be written while the
-// device still works on the last one.
+// Batches in device memory, in several buffers, so that the next batch can be written while the
+// device still works on the last ones.
 #pragma once
 
 #include <algorithm>
@@ -29,20 +29,29 @@ inline PreparedBatch prepare(Batch batch) {
 
 class BatchStage {
  public:
-  BatchStage(std::int64_t B, std::int64_t T, MemoryPlan& plan) {
+  // `buffers`: number of batches that are valid at the same time.
+  BatchStage(std::int64_t B, std::int64_t T, int buffers, MemoryPlan& plan)
+      : buffers_(static_cast<std::size_t>(buffers)) {
     for (Buffers& buffers : buffers_) plan.reserve("staging", buffers.device, capacity(B * T));
   }
   BatchStage(const BatchStage&) = delete;
   BatchStage& operator=(const BatchStage&) = delete;
 
+  std::size_t buffers() const { return buffers_.size(); }
+
   // Copies a batch to the device in stream order. Inputs, targets and doc_start have B*T numbers
-  // each; all except the inputs may be empty. The result is valid until the second put() after this
-  // one.
+  // each; all except the inputs may be empty. The result is valid until its buffer is used again:
+  // put() uses them in turn.
   DeviceBatch put(const PreparedBatch& prepared, Stream& stream) {
+    const std::size_t buffer = next_;
+    next_ = (next_ + 1) % buffers_.size();
+    return put_into(buffer, prepared, stream);
+  }
+  // The same with a buffer of the caller's choice.
+  DeviceBatch put_into(std::size_t buffer, const PreparedBatch& prepared, Stream& stream) {
     const auto& [host, token_buckets, first_position] = prepared;
     const std::int64_t rows = host.B * host.T;
-    Buffers& buffers = buffers_[next_];
-    next_ ^= 1;
+    Buffers& buffers = buffers_[buffer];
     if (buffers.host.size() == 0) {
       buffers.host = PinnedBuffer<std::int32_t>(buffers.device.size());
     } else {
@@ -86,8 +95,8 @@ class BatchStage {
   // doc_start.
   static std::int64_t capacity(std::int64_t rows) { return 6 * rows + 1; }
 
-  Buffers buffers_[2];
-  int next_ = 0;
+  std::vector<Buffers> buffers_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace llmc

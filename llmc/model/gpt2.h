@@ -14,17 +14,10 @@
 #include "llmc/model/block.h"
 #include "llmc/model/embedding.h"
 #include "llmc/model/lm_head.h"
+#include "llmc/model/stage.h"
 #include "llmc/ops/residual_add.h"
 
 namespace llmc {
-
-// A part of the model: the blocks [first, end), at least one. A stage without the embedding starts
-// from a residual stream that the caller writes. A stage without the head (final norm and logits)
-// ends with a residual stream.
-struct Stage {
-  std::int64_t first = 0, end = 0;
-  bool embedding = true, head = true;
-};
 
 template <class T>
 class Gpt2 {
@@ -35,25 +28,32 @@ class Gpt2 {
        const RunShape& run, const TensorGroup& group, MemoryPlan& plan)
       : config_(config),
         run_(validate(run, config)),
+        stages_(stages_of(run.pipeline, table.place().pipeline_rank, config.layers)),
         source_(source),
         embedding_(table, source),
         ln_f_(table, "ln_f", source),
         head_(table, source),
-        work_(config, run, group, head_.logit_columns(), plan),
+        work_(config, run, group, has_head() ? head_.logit_columns() : 0, plan),
         scratch_rows_(group.share(run.rows()).stored) {
     for (std::int64_t l = 0; l < config.layers; ++l) {
       blocks_.emplace_back(config, l, table, source, run.attention);
     }
     if (run.qat == QatMode::none) return;
-    embedding_.reserve_quantization(plan);
-    for (Block<T>& block : blocks_) block.reserve_quantization(plan);
-    head_.reserve_quantization(plan);
+    if (has_embedding()) embedding_.reserve_quantization(plan);
+    for (const Stage& stage : stages_) {
+      for (std::int64_t l = stage.first; l < stage.end; ++l) blocks_[l].reserve_quantization(plan);
+    }
+    if (has_head()) head_.reserve_quantization(plan);
   }
   Gpt2(const Gpt2&) = delete;
   Gpt2& operator=(const Gpt2&) = delete;
 
   const Gpt2Config& config() const { return config_; }
   Stage whole() const { return {.end = config_.layers}; }
+  // The stages that the rank computes, in the order of the model; the whole model on one rank.
+  const std::vector<Stage>& stages() const { return stages_; }
+  bool has_embedding() const { return stages_.front().embedding; }
+  bool has_head() const { return stages_.back().head; }
 
   // The layers, for passes that compose them in another way (infer/batch_model.h).
   const Embedding<T>& embedding() const { return embedding_; }
@@ -124,8 +124,8 @@ class Gpt2 {
 
   // (own, C) The caller of a stage without embedding writes the residual stream to stage_input()
   // before forward(). A stage without head leaves it in stage_output().
-  Tensor<T, 2> stage_input(const Stage& stage, Activations<T>& saved, const RowShare& rows) const {
-    return saved.block(stage.first, rows).input;
+  Tensor<T, 2> stage_input(Activations<T>& saved, const RowShare& rows) const {
+    return saved.block(0, rows).input;
   }
   Tensor<T, 2> stage_output(Activations<T>& saved, const RowShare& rows) const {
     return saved.residual_out(rows);
@@ -144,14 +144,14 @@ class Gpt2 {
     const ProfileScope scope("forward", context.stream);
     const Pass pass(batch, options, context);
     const RowShare& rows = pass.rows;
-    Residual<T> x{stage_input(stage, saved, rows), {}};
-    if (stage.embedding) embed(stage_input(stage, saved, rows), stage, pass);
+    Residual<T> x{stage_input(saved, rows), {}};
+    if (stage.embedding) embed(stage_input(saved, rows), stage, pass);
     for (std::int64_t l = stage.first; l < stage.end; ++l) {
       const bool is_last = l + 1 == stage.end;
       source_.acquire(layer_block(l), !is_last     ? layer_block(l + 1)
                                       : stage.head ? final_block()
                                                    : kNoBlock);
-      x = blocks_[l].forward(saved.block(l, rows), x, work_, attend, pass);
+      x = blocks_[l].forward(saved.block(l - stage.first, rows), x, work_, attend, pass);
       source_.release(layer_block(l));
     }
     const Tensor<T, 2> out = saved.residual_out(rows);
@@ -169,12 +169,12 @@ class Gpt2 {
     const Pass pass(batch, options, context);
     const RowShare& rows = pass.rows;
     source_.backward_begins();
-    if (stage.head) head_backward(saved, loss, pass);
+    if (stage.head) head_backward(stage, saved, loss, pass);
     const ProfileScope scope("backward", context.stream);
     if (stage.head) final_norm_backward(saved, layer_block(stage.end - 1), pass);
     for (std::int64_t l = stage.end - 1; l >= stage.first; --l) {
       source_.acquire(layer_block(l), l > stage.first ? layer_block(l - 1) : kNoBlock);
-      blocks_[l].backward(saved.block(l, rows), work_, pass);
+      blocks_[l].backward(saved.block(l - stage.first, rows), work_, pass);
       source_.release(layer_block(l));
       source_.gradients_ready(layer_block(l));
     }
@@ -208,13 +208,15 @@ class Gpt2 {
 
   // Computes the losses, adds their sum, and writes the gradient of the final hidden states to
   // d_btc.
-  void head_backward(Activations<T>& saved, const LossOptions& loss, const Pass& pass) {
+  void head_backward(const Stage& stage, Activations<T>& saved, const LossOptions& loss,
+                     const Pass& pass) {
     const RowShare& rows = pass.rows;
     const ProfileScope scope("head", pass.context.stream);
     source_.acquire(kEmbeddingBlock, final_block());
     head_.backward(work_.d_btc(rows), saved.losses(rows), work_, saved.final_hidden(rows),
                    pass.batch.targets, loss, pass.context);
     source_.release(kEmbeddingBlock);
+    if (!stage.embedding) source_.gradients_ready(kEmbeddingBlock);
   }
 
   void final_norm_backward(Activations<T>& saved, int next, const Pass& pass) {
@@ -228,6 +230,7 @@ class Gpt2 {
 
   Gpt2Config config_;
   RunShape run_;
+  std::vector<Stage> stages_;
   ParameterSource& source_;
   Embedding<T> embedding_;
   std::vector<Block<T>> blocks_;

@@ -25,6 +25,8 @@ class MemoryPlan {
   struct Segment {
     std::string name;
     std::int64_t bytes = 0;
+
+    bool operator==(const Segment&) const = default;
   };
 
   // Sets the shape of `tensor` now and its address in allocate(); it must not move before that.

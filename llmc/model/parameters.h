@@ -15,6 +15,7 @@
 #include "llmc/device/math.h"
 #include "llmc/model/axis.h"
 #include "llmc/ops/global_index.h"
+#include "llmc/pipeline/pipeline.h"
 
 namespace llmc {
 
@@ -73,7 +74,11 @@ struct ParameterSpec {
   bool weight_decay = false;  // true for matrices and embeddings
   int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
   std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
-  std::int64_t offset = 0;  // first element in the array that holds all tensors of this rank
+  std::int64_t offset = 0;  // first element in the array that holds all tensors of a tensor rank
+  // Whether the pipeline rank of the table's place has the parameter, and the first one that does.
+  // Only wte is on two, if there are several: the embedding and the head use it.
+  bool held = true;
+  int first_holder = 0;
 
   // Number of elements in files, and in this rank's memory.
   std::int64_t size() const { return row_size() * shape[0]; }
@@ -159,8 +164,11 @@ inline constexpr std::int64_t kParameterAlignment = 1024;
 
 class ParameterTable {
  public:
-  // The rank at `place` holds `part` of each parameter. Throws if the ranks cannot split one.
-  explicit ParameterTable(const Gpt2Config& config, const MeshPlace& place = {}) : place_(place) {
+  // The rank at `place` holds `part` of each parameter, or nothing of it if that belongs to another
+  // pipeline rank. Throws if the ranks cannot split one.
+  explicit ParameterTable(const Gpt2Config& config, const MeshPlace& place = {},
+                          const Pipeline& pipeline = {})
+      : place_(place) {
     // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
     // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
     constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
@@ -189,6 +197,7 @@ class ParameterTable {
     }
     add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
     compute_offsets();
+    set_holders(config.layers, pipeline);
   }
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
@@ -264,6 +273,18 @@ class ParameterTable {
   void append(ParameterSpec& spec) {
     spec.offset = stored_size_;
     stored_size_ += round_up(spec.stored_size(), kParameterAlignment);
+  }
+
+  void set_holders(std::int64_t layers, const Pipeline& pipeline) {
+    if (pipeline.single()) return;
+    const int last = pipeline.shape.ranks - 1;
+    for (ParameterSpec& spec : specs_) {
+      const std::int64_t layer = spec.block - 1;
+      const bool is_shared = spec.axes.rows.front().name == AxisName::vocabulary;
+      spec.first_holder = layer < 0 ? 0 : layer == layers ? last : pipeline.rank_of_layer(layer);
+      spec.held =
+          spec.first_holder == place_.pipeline_rank || (is_shared && place_.pipeline_rank == last);
+    }
   }
 
   MeshPlace place_;

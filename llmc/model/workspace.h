@@ -13,15 +13,15 @@ template <class T>
 class Workspace {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). A row of this rank's logits has
-  // `logit_columns` numbers.
+  // `logit_columns` numbers; 0: it computes none.
   Workspace(const Gpt2Config& config, const RunShape& run, const TensorGroup& group,
             std::int64_t logit_columns, MemoryPlan& plan)
       : channels_(config.channels) {
     const std::int64_t rows = run.rows(), C = config.channels;
     const std::int64_t own = group.share(rows).stored * C, split = rows * C / group.ranks();
     plan.reserve("activations", branch_, own);
-    plan.reserve("logits", logits_, run.chunk_rows(), logit_columns);
-    if (group.ranks() > 1) {
+    if (logit_columns > 0) plan.reserve("logits", logits_, run.chunk_rows(), logit_columns);
+    if (logit_columns > 0 && group.ranks() > 1) {
       const std::int64_t slices = group.ranks();
       plan.reserve("logits", row_logits_, slices * logit_columns);
       plan.reserve("logits", statistics_, 3, run.chunk_rows());

@@ -37,16 +37,14 @@ class GradientBuckets {
  public:
   // Reserves memory in the plan. `spreads_rows`: whether tensor ranks have different rows of the
   // residual stream. The layout and the ranks must outlive the object.
-  GradientBuckets(const ShardLayout& layout, bool spreads_rows, Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), spreads_rows_(spreads_rows), ranks_(ranks) {
+  // `wte`: of the parameter table.
+  GradientBuckets(const ShardLayout& layout, const ParameterSpec& wte, bool spreads_rows,
+                  Ranks& ranks, MemoryPlan& plan)
+      : layout_(layout), wte_(wte), spreads_rows_(spreads_rows), ranks_(ranks) {
     plan.reserve("gradients", kept_,
                  layout.shards_gradients() ? layout.shard_size() : layout.whole_size());
     if (!layout.shards_gradients()) return;
-    std::int64_t largest = 0;
-    for (std::size_t block = 1; block < layout.buckets().size(); ++block) {
-      largest = std::max(largest, layout.buckets()[block].stored);
-    }
-    const std::int64_t embedding = layout.buckets()[kEmbeddingBlock].stored;
+    const std::int64_t embedding = layout.embedding_size(), largest = layout.largest_layer();
     for (Slot& slot : slots_) {
       plan.reserve("gradient buckets", slot.bucket, &slot == &slots_[0] ? embedding : largest);
     }
@@ -61,7 +59,7 @@ class GradientBuckets {
   void begin_step(std::int64_t micro_batches, Stream& compute) {
     compute_ = &compute;
     micro_batches_ = micro_batches;
-    micro_batch_ = 0;
+    passes_.assign(layout_.buckets().size(), 0);
     for (Slot& slot : slots_) slot.block = -1;
     fill_zero(kept_.data, kept_.size(), compute);
   }
@@ -72,19 +70,19 @@ class GradientBuckets {
     return slot_of(spec.block).bucket.data + layout_.bucket_offset(spec);
   }
 
-  // The passes of the micro-batch have added to all gradients of the block. The embeddings are the
-  // last one.
+  // The backward pass of a micro-batch has added to all gradients of the block.
   void ready(int block) {
-    if (!ranks_.single() && (layout_.shards_gradients() || micro_batch_ + 1 == micro_batches_)) {
-      if (spreads_rows_) add_up_copies(layout_.buckets()[static_cast<std::size_t>(block)], block);
-      reduce(block);
-    }
-    if (block == kEmbeddingBlock) ++micro_batch_;
+    const std::int64_t passes = ++passes_[static_cast<std::size_t>(block)];
+    if (ranks_.single() || (!layout_.shards_gradients() && passes < micro_batches_)) return;
+    if (spreads_rows_) add_up_copies(layout_.buckets()[static_cast<std::size_t>(block)], block);
+    reduce(block);
   }
 
   // Later work of the compute stream sees the sums over all ranks.
   void finish() {
-    if (!ranks_.single()) ranks_.lead(*compute_);
+    if (ranks_.single()) return;
+    if (ranks_.embeddings() != nullptr) add_up_embeddings();
+    ranks_.lead(*compute_);
   }
 
   // The reduced gradients that this rank owns, in the order of its shard.
@@ -94,6 +92,7 @@ class GradientBuckets {
     }
     std::vector<OwnedRange> ranges;
     for (const Bucket& bucket : layout_.buckets()) {
+      if (!bucket.held) continue;
       ranges.push_back({kept_.data + layout_.own_piece(bucket), bucket.shard_offset, bucket.piece});
     }
     return ranges;
@@ -135,7 +134,7 @@ class GradientBuckets {
     float* const whole =
         layout_.shards_gradients() ? slot_of(block).bucket.data : kept_.data + bucket.whole_offset;
     ranks_.tensor(*compute_, [&](Communicator& group) {
-      group.all_reduce(make_tensor(whole + bucket.split, bucket.size - bucket.split), *compute_);
+      group.all_reduce(make_tensor(whole + bucket.split, bucket.copied), *compute_);
     });
   }
 
@@ -153,7 +152,7 @@ class GradientBuckets {
 
   void reduce_slot(const Bucket& bucket, Slot& slot) {
     const Tensor<float, 1> kept = make_tensor(kept_.data + bucket.shard_offset, bucket.piece);
-    if (micro_batch_ == 0) {
+    if (passes_[static_cast<std::size_t>(slot.block)] == 1) {
       add_up(kept, slot.bucket.data);
     } else {
       const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
@@ -168,6 +167,18 @@ class GradientBuckets {
     slot.block = -1;
   }
 
+  // The embedding and the head, on two pipeline ranks, have both added to the gradient of wte. The
+  // sum of the two, first that of the embedding, is on both.
+  void add_up_embeddings() {
+    const OwnedPart part = layout_.own_part(wte_);
+    ranks_.communicate(
+        *compute_,
+        [&] {
+          ranks_.embeddings()->all_reduce(make_tensor(owned(part), part.size), ranks_.stream());
+        },
+        Phase::pipeline_communication);
+  }
+
   // piece = this rank's piece of the sum of `whole` over all ranks.
   void add_up(Tensor<float, 1> piece, float* whole) {
     if (layout_.shards() > 1) {
@@ -179,6 +190,7 @@ class GradientBuckets {
   }
 
   const ShardLayout& layout_;
+  const ParameterSpec& wte_;
   bool spreads_rows_;
   Ranks& ranks_;
   Tensor<float, 1> kept_;
@@ -186,7 +198,8 @@ class GradientBuckets {
   Tensor<float, 1> sum_;
   int next_slot_ = 1;
   Stream* compute_ = nullptr;
-  std::int64_t micro_batches_ = 1, micro_batch_ = 0;
+  std::int64_t micro_batches_ = 1;
+  std::vector<std::int64_t> passes_;  // backward passes that have added to each block
 };
 
 }  // namespace llmc

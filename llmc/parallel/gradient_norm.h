@@ -17,17 +17,16 @@ namespace llmc {
 
 class GradientNorm {
  public:
-  // Reserves memory in the plan. The layout, that of `table`, and the ranks must outlive the
-  // object.
+  // Reserves memory in the plan. The table, its layout and the ranks must outlive the object.
   GradientNorm(const ParameterTable& table, const ShardLayout& layout, Ranks& ranks,
                MemoryPlan& plan)
-      : layout_(layout), ranks_(ranks) {
+      : table_(table), layout_(layout), ranks_(ranks) {
     plan.reserve("staging", partials_,
                  ranks.mesh().tensor_ranks * squared_norm_count(table.stored_size()));
-    if (layout.shards() == 1) return;
+    if (has_all()) return;
     const std::int64_t n = squared_norm_count(layout.shard_size());
     plan.reserve("staging", own_pieces_, n);
-    plan.reserve("staging", all_pieces_, n * layout.shards());
+    if (layout.shards() > 1) plan.reserve("staging", all_pieces_, n * layout.shards());
   }
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
@@ -35,31 +34,49 @@ class GradientNorm {
   // Returns the partial sums of all gradients, each parameter once; the result has the same bits on
   // all ranks.
   Tensor<const float, 1> partial_sums(const GradientBuckets& gradients, Stream& stream) {
-    const bool whole = layout_.shards() == 1;
     const std::int64_t n = partials_.size() / ranks_.mesh().tensor_ranks;
     const Tensor<float, 1> own = make_tensor(partials_.data + ranks_.tensor_rank() * n, n);
-    float* const pieces = whole ? own.data : own_pieces_.data;
+    float* const pieces = has_all() ? own.data : own_pieces_.data;
     for (const OwnedRange& range : gradients.owned()) {
       squared_norm_partials<float>(pieces + range.shard_offset / kNormPiece, range.gradient,
                                    range.size, stream);
     }
-    if (!whole) gather_shards(own, stream);
+    if (!has_all()) put_in_order(own, gather_shards(stream), stream);
+    if (ranks_.mesh().pipeline_ranks > 1) ranks_.add_over_pipeline(own, stream);
     if (ranks_.mesh().tensor_ranks > 1) gather_tensor_ranks(own, stream);
     return partials_;
   }
 
  private:
-  // out = the partial sums of the shard group, in the order of the table.
-  void gather_shards(const Tensor<float, 1>& out, Stream& stream) {
+  // Whether the pieces of this rank are the whole table.
+  bool has_all() const { return layout_.shards() == 1 && ranks_.mesh().pipeline_ranks == 1; }
+
+  // Returns the partial sums of the shard group, rank by rank.
+  Tensor<const float, 1> gather_shards(Stream& stream) {
+    if (layout_.shards() == 1) return own_pieces_;
     ranks_.communicate(stream, [&] {
       ranks_.shard().all_gather<float>(all_pieces_, own_pieces_, ranks_.stream());
     });
     ranks_.lead(stream);
+    return all_pieces_;
+  }
+
+  // out = the partial sums in the order of the table, and 0 for parameters that count on another
+  // pipeline rank.
+  void put_in_order(const Tensor<float, 1>& out, const Tensor<const float, 1>& pieces,
+                    Stream& stream) {
+    const bool is_part = ranks_.mesh().pipeline_ranks > 1;
+    if (is_part) fill_zero(out.data, out.size(), stream);
     for (const Bucket& bucket : layout_.buckets()) {
+      if (!bucket.held) continue;
       partials_in_order(out.data + bucket.table_begin / kNormPiece,
-                        all_pieces_.data + bucket.shard_offset / kNormPiece,
-                        bucket.size / kNormPiece, bucket.piece / kNormPiece, own_pieces_.size(),
-                        stream);
+                        pieces.data + bucket.shard_offset / kNormPiece, bucket.size / kNormPiece,
+                        bucket.piece / kNormPiece, own_pieces_.size(), stream);
+    }
+    for (const ParameterSpec& spec : table_.specs()) {
+      if (!spec.held || spec.first_holder == ranks_.pipeline_rank()) continue;
+      fill_zero(out.data + spec.offset / kNormPiece, squared_norm_count(spec.stored_size()),
+                stream);
     }
   }
 
@@ -76,6 +93,7 @@ class GradientNorm {
                   [&](Communicator& group) { group.all_gather<float>(partials_, own, stream); });
   }
 
+  const ParameterTable& table_;
   const ShardLayout& layout_;
   Ranks& ranks_;
   Tensor<float, 1> partials_;                 // of the tables of all tensor ranks

@@ -43,8 +43,9 @@ class PartCollector {
   }
 
   // Writes spec.size() values to host memory on rank 0; owned(part) is this rank's part in device
-  // memory. All ranks call this. Those take part that hold the shards of replica 0; of a parameter
-  // that tensor ranks hold in equal copies, only those with tensor rank 0.
+  // memory. All ranks call this. Those take part that hold the shards of replica 0 on the
+  // parameter's first pipeline rank; of a parameter that tensor ranks hold in equal copies, only
+  // those with tensor rank 0.
   template <class Owned>
   void collect(const ParameterSpec& spec, float* values, Stream& stream, const Owned& owned) {
     const Mesh& mesh = ranks_.mesh();
@@ -54,7 +55,7 @@ class PartCollector {
           tensor_ranks == 1 ? spec.part : spec.local({tensor, mesh.tensor_ranks});
       for (int shard = 0; shard < layout_.shards(); ++shard) {
         const OwnedPart part = layout_.values_of(spec, local, shard);
-        const int owner = mesh.rank_at(0, 0, shard, tensor);
+        const int owner = mesh.rank_at(spec.first_holder, 0, shard, tensor);
         if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
         if (owner == 0) {
           place(values, local.index, part.first, part.size, static_cast<const float*>(owned(part)),

@@ -7,7 +7,10 @@
 // elements.
 //
 // All of this is about the part of the model that a tensor rank holds; its layout is the same on
-// all tensor ranks.
+// all tensor ranks. A pipeline rank holds the buckets of its own layers. The cuts of a bucket do
+// not depend on that. The embeddings' bucket is on two pipeline ranks with the same cuts, so that
+// they can add their gradients of wte piece by piece; on the last one there is a gap in place of
+// wpe.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +25,13 @@ namespace llmc {
 struct Bucket {
   std::int64_t table_begin = 0;   // of its first parameter in the table
   std::int64_t size = 0;          // elements of its parameters, with their padding
-  std::int64_t split = 0;         // of them, those that no other tensor rank has; the others follow
+  std::int64_t split = 0;         // of them, those that no other tensor rank has
+  std::int64_t copied = 0;        // after them, those held that all tensor ranks have
   std::int64_t piece = 0;         // elements of one rank's piece
   std::int64_t stored = 0;        // elements of all pieces: size and padding
   std::int64_t whole_offset = 0;  // in an array of whole buckets
   std::int64_t shard_offset = 0;  // of a rank's piece in an array of its pieces
+  bool held = false;              // whether this pipeline rank has it; otherwise without offsets
 };
 
 // The part of a parameter that lies in one rank's piece, as it is stored: with padding rows.
@@ -49,6 +54,7 @@ class ShardLayout {
     for (Bucket& bucket : buckets_) {
       bucket.piece = round_up(ceil_div(bucket.size, shards_), kParameterAlignment);
       bucket.stored = bucket.piece * shards_;
+      if (!bucket.held) continue;
       bucket.whole_offset = whole_size_;
       bucket.shard_offset = shard_size_;
       whole_size_ += bucket.stored;
@@ -62,16 +68,28 @@ class ShardLayout {
   bool shards_gradients() const { return stage_ >= 2 && shards_ > 1; }
   bool shards_weights() const { return stage_ >= 3 && shards_ > 1; }
 
-  const std::vector<Bucket>& buckets() const { return buckets_; }  // by block
+  // Those of all pipeline ranks, by block.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
   const Bucket& bucket(const ParameterSpec& spec) const {
     return buckets_[static_cast<std::size_t>(spec.block)];
   }
 
-  // Elements of an array of whole buckets, and of one of a rank's pieces.
+  // The most elements that a bucket of those held has, other than that of the embeddings.
+  std::int64_t largest_layer() const {
+    std::int64_t largest = 0;
+    for (std::size_t block = 1; block < buckets_.size(); ++block) {
+      if (buckets_[block].held) largest = std::max(largest, buckets_[block].stored);
+    }
+    return largest;
+  }
+  // Those of the embeddings' bucket; 0 if it is not held.
+  std::int64_t embedding_size() const { return buckets_[0].held ? buckets_[0].stored : 0; }
+
+  // Elements of an array of whole buckets, and of one of a rank's pieces, of those held.
   std::int64_t whole_size() const { return whole_size_; }
   std::int64_t shard_size() const { return shard_size_; }
 
-  // Where a parameter begins in an array of whole buckets, and in its bucket.
+  // Where a parameter that is held begins in an array of whole buckets, and in its bucket.
   std::int64_t whole_offset(const ParameterSpec& spec) const {
     return bucket(spec).whole_offset + bucket_offset(spec);
   }
@@ -124,6 +142,8 @@ class ShardLayout {
     const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
     bucket.size += size;
     if (spec.part.split) bucket.split += size;
+    if (spec.held && !spec.part.split) bucket.copied += size;
+    bucket.held = bucket.held || spec.held;
   }
 
   int stage_, shards_, index_;

@@ -8,25 +8,31 @@
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/math.h"
+#include "llmc/model/stage.h"
 #include "llmc/ops/fake_quantize.h"
 
 namespace llmc {
 
 // Bytes that a rank sends in one group, by kind of collective.
 struct GroupTraffic {
-  std::int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0, broadcast = 0;
+  std::int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0, broadcast = 0, message = 0;
 
-  std::int64_t all() const { return all_reduce + reduce_scatter + all_gather + broadcast; }
+  std::int64_t all() const {
+    return all_reduce + reduce_scatter + all_gather + broadcast + message;
+  }
   GroupTraffic& operator+=(const GroupTraffic& other) {
     all_reduce += other.all_reduce;
     reduce_scatter += other.reduce_scatter;
     all_gather += other.all_gather;
     broadcast += other.broadcast;
+    message += other.message;
     return *this;
   }
+  bool operator==(const GroupTraffic&) const = default;
   GroupTraffic operator+(const GroupTraffic& other) const { return GroupTraffic(*this) += other; }
   GroupTraffic operator*(std::int64_t times) const {
-    return {times * all_reduce, times * reduce_scatter, times * all_gather, times * broadcast};
+    return {times * all_reduce, times * reduce_scatter, times * all_gather, times * broadcast,
+            times * message};
   }
 };
 
@@ -35,25 +41,30 @@ inline std::int64_t bytes_sent(std::int64_t payload, std::int64_t n) {
   return ceil_div(payload * (n - 1), n);
 }
 
-// The collectives of passes over a batch of `rows` rows, with `ranks` tensor ranks. `size`: bytes
-// of an activation. One rank sends nothing.
+// The collectives of passes over a batch of `rows` rows through a stage, with `ranks` tensor ranks.
+// `size`: bytes of an activation. One rank sends nothing.
 class TensorTraffic {
  public:
   TensorTraffic(const Gpt2Config& config, const RunShape& run, std::int64_t rows, int ranks,
                 std::int64_t size)
-      : config_(config), run_(run), rows_(rows), ranks_(ranks), size_(size) {}
+      : TensorTraffic(config, run, {.end = config.layers}, rows, ranks, size) {}
+  TensorTraffic(const Gpt2Config& config, const RunShape& run, const Stage& stage,
+                std::int64_t rows, int ranks, std::int64_t size)
+      : config_(config), run_(run), stage_(stage), rows_(rows), ranks_(ranks), size_(size) {}
 
   // Two sums per layer, and that of the embeddings. If rows are spread, the inputs of c_attn and
   // c_fc are gathered. Passes are quantized if run.qat allows it.
   GroupTraffic forward() const {
-    const std::int64_t L = config_.layers;
-    return sum() * (2 * L + 1) + gather() * (2 * L) + ranges() * (2 * L);
+    const std::int64_t L = stage_.blocks();
+    return sum() * (2 * L + (stage_.embedding ? 1 : 0)) + gather() * (2 * L) + ranges() * (2 * L);
   }
   // Two sums per layer, and that of the head. If rows are spread, the inputs of c_attn and c_fc are
   // gathered again, and the gradients of both branches, of the embeddings and the head's input.
   GroupTraffic backward() const {
-    const std::int64_t L = config_.layers;
-    return sum() * (2 * L + 1) + gather() * (4 * L + 2) + ranges() * (2 * L) + statistics();
+    const std::int64_t L = stage_.blocks(), head = stage_.head ? 1 : 0;
+    const std::int64_t ends = head + (stage_.embedding ? 1 : 0);
+    return sum() * (2 * L + head) + gather() * (4 * L + ends) + ranges() * (2 * L) +
+           statistics() * head;
   }
   // The scales of the weights whose rows are split, in quantized passes: once after each update.
   GroupTraffic scales() const {
@@ -64,7 +75,7 @@ class TensorTraffic {
       const auto bytes = static_cast<std::int64_t>(sizeof(float)) * magnitudes * ranks_;
       traffic.all_gather += bytes_sent(bytes, ranks_);
     }
-    return traffic * config_.layers;
+    return traffic * stage_.blocks();
   }
   // The losses of an evaluation.
   GroupTraffic losses() const { return gather() + statistics(); }
@@ -109,6 +120,7 @@ class TensorTraffic {
 
   Gpt2Config config_;
   RunShape run_;
+  Stage stage_;
   std::int64_t rows_;
   int ranks_;
   std::int64_t size_;

@@ -4,7 +4,6 @@
 // gets its whole bucket, gathered into a slot.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -25,13 +24,9 @@ class WeightBuckets {
     plan.reserve("weights", kept_,
                  layout.shards_weights() ? layout.shard_size() : layout.whole_size());
     if (!layout.shards_weights()) return;
-    std::int64_t largest = 0;
-    for (std::size_t block = 1; block < layout.buckets().size(); ++block) {
-      largest = std::max(largest, layout.buckets()[block].stored);
-    }
     for (Slot& slot : slots_) {
       plan.reserve("gathered weights", slot.bucket,
-                   &slot == &slots_[0] ? layout.buckets()[kEmbeddingBlock].stored : largest);
+                   &slot == &slots_[0] ? layout.embedding_size() : layout.largest_layer());
     }
   }
   WeightBuckets(const WeightBuckets&) = delete;
@@ -78,6 +73,7 @@ class WeightBuckets {
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
     ranks_.communicate(compute, [&] {
       for (const Bucket& bucket : layout_.buckets()) {
+        if (!bucket.held) continue;
         ranks_.shard().all_gather<T>(
             make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
             make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());

@@ -20,9 +20,9 @@ namespace llmc {
 
 // One rank with one stage by default: it needs no schedule.
 struct Pipeline {
-  PipelineShape shape;
-  std::vector<std::int64_t> bounds;  // stages.h; empty: the only stage has all layers
-  PipelineSchedule schedule;         // empty: one rank
+  PipelineShape shape = {};
+  std::vector<std::int64_t> bounds = {};  // stages.h; empty: the only stage has all layers
+  PipelineSchedule schedule = {};         // empty: one rank
 
   bool single() const { return shape.ranks == 1; }
 
@@ -38,8 +38,8 @@ struct Pipeline {
     return most;
   }
 
-  // The most micro-batches that a rank has at the same time, from the first pass to the last pass of
-  // each.
+  // The most micro-batches that a rank has at the same time, from the first pass to the last pass
+  // of each.
   int batches(int rank) const {
     if (single()) return 1;
     const std::vector<int> counts = passes_per_micro_batch(rank);
@@ -60,6 +60,13 @@ struct Pipeline {
       ++counts[static_cast<std::size_t>(pass.micro_batch)];
     }
     return counts;
+  }
+
+  // The rank that computes a layer.
+  int rank_of_layer(std::int64_t layer) const {
+    if (single()) return 0;
+    const auto end = std::ranges::upper_bound(bounds, layer);
+    return shape.rank_of(static_cast<int>(end - bounds.begin()) - 1);
   }
 
   // The passes of a rank of several.

@@ -145,7 +145,7 @@ class Evaluator {
     runner_.read_losses(batch, losses);
     double batch_sum = 0;
     for (const float loss : losses) batch_sum += static_cast<double>(loss);
-    if (own >= end || !ranks.first_of_tensor_group()) batch_sum = 0;
+    if (own >= end || !ranks.first_of_data_rank()) batch_sum = 0;
     const std::vector<std::int64_t> all =
         exchange_.all_gather({std::bit_cast<std::int64_t>(batch_sum), stop_.own()});
     std::vector<std::int64_t> stops;

@@ -1,7 +1,8 @@
 // One optimizer step: forward and backward of its micro-batches, then the update.
 //
 // Micro-batch j of data rank r, of N data ranks, has the samples from (j N + r) B on. So a step has
-// the same samples for any number of ranks. All ranks of a tensor group have the same data rank.
+// the same samples for any number of ranks. Tensor ranks and pipeline ranks have the same data
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/device/phase_clock.h"
 #include "llmc/io/data/token_hash.h"
+#include "llmc/parallel/pipeline_runner.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/schedule.h"
@@ -27,7 +29,7 @@ namespace llmc {
 struct StepResult {
   double loss = 0;  // mean over the targets of the step, on all ranks; NaN if there are none
   std::int64_t targets = 0;
-  std::uint64_t token_hash = 0;  // of this rank's windows, equal in a tensor group
+  std::uint64_t token_hash = 0;  // of this rank's windows, which equal data ranks share
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
   PhaseTimes phases{};         // of this rank
@@ -49,7 +51,8 @@ class TrainStep {
         schedule_(make_schedule(config.schedule)),
         engine_(engine),
         exchange_(exchange),
-        samples_(std::move(samples)) {}
+        samples_(std::move(samples)),
+        passes_(engine.runner()) {}
   ~TrainStep() { engine_.context().ranks.time(nullptr); }
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
@@ -66,6 +69,14 @@ class TrainStep {
     });
   }
 
+  // Measures when passes begin and end in all later steps; the ranks begin these together.
+  void time_passes() {
+    times_passes_ = true;
+    passes_.time_passes(&step_begin_);
+  }
+  // The passes of the last step, in milliseconds from its begin.
+  std::vector<TimedPass> timed_passes() { return passes_.timed_passes(); }
+
   // Runs the step after `position` and advances the position by one step.
   StepResult run(RunPosition& position) {
     TrainingState<T>& state = engine_.state();
@@ -73,15 +84,14 @@ class TrainStep {
     // Evaluations after this step keep the mode.
     engine_.context().quantization.set(config_.quantized_pass(position.step + 1));
     clock_.start(stream);
+    if (times_passes_) begin_timeline();
     // Not between steps: evaluations may communicate any number of times.
     engine_.context().ranks.time(&clock_);
     StepResult result{.learning_rate = schedule_.rate(position.step)};
     result.targets = count_targets();
     if (result.targets > 0) {
       state.begin_step(stream, config_.batch.grad_accum);
-      for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
-        run_micro_batch(position, index, result);
-      }
+      run_passes(position, result);
       state.finish_gradients(stream);
       clock_.mark(Phase::optimizer, stream);
       state.apply_gradients(config_.optimizer, result.learning_rate, stream);
@@ -105,6 +115,11 @@ class TrainStep {
     std::uint64_t hash = 0;
   };
 
+  void begin_timeline() {
+    exchange_.barrier();
+    step_begin_.record(engine_.stream());
+  }
+
   // The number of this rank's first sample in micro-batch `index`, counted from that of the step.
   std::int64_t first_in_step(std::int64_t index) const {
     const Ranks& ranks = engine_.context().ranks;
@@ -121,35 +136,29 @@ class TrainStep {
       const std::vector<std::int32_t>& targets = step_batches_.back().prepared.batch.targets;
       count[0] += std::ssize(targets) - std::ranges::count(targets, -1);
     }
-    if (!engine_.context().ranks.first_of_tensor_group()) count[0] = 0;
+    if (!engine_.context().ranks.first_of_data_rank()) count[0] = 0;
     exchange_.sum(count);
     return count[0];
   }
 
-  void run_micro_batch(const RunPosition& position, std::int64_t index, StepResult& result) {
+  void run_passes(const RunPosition& position, StepResult& result) {
     TrainingState<T>& state = engine_.state();
-    Stream& stream = engine_.stream();
+    const auto next = [&] {
+      Item item = next_item();
+      result.token_hash += item.hash;
+      return std::move(item.prepared);
+    };
+    const auto options = [&](std::int64_t index) {
+      return PassOptions{.dropout = config_.dropout_rates(),
+                         .seed = config_.seed,
+                         .step = position.step,
+                         .first_sample = position.samples + first_in_step(index)};
+    };
     const LossOptions loss = {.scale = 1.0f / static_cast<float>(result.targets),
                               .sum = state.loss(),
                               .factor = state.loss_scale()};
-    const PassOptions options = {.dropout = config_.dropout_rates(),
-                                 .seed = config_.seed,
-                                 .step = position.step,
-                                 .first_sample = position.samples + first_in_step(index)};
-    clock_.mark(Phase::data, stream);
-    const DeviceBatch batch = next_batch(result);
-    clock_.mark(Phase::forward, stream);
-    engine_.runner().forward(batch, OwnAttention{}, options);
-    clock_.mark(Phase::backward, stream);
-    engine_.runner().backward(batch, loss, options);
-    clock_.mark(Phase::other, stream);
-  }
-
-  DeviceBatch next_batch(StepResult& result) {
-    const ProfileScope scope("data", engine_.stream());
-    const Item item = next_item();
-    result.token_hash += item.hash;
-    return engine_.runner().put(item.prepared);
+    passes_.run({.count = config_.batch.grad_accum, .next = next, .options = options, .loss = loss},
+                &clock_);
   }
 
   Item next_item() {
@@ -170,7 +179,10 @@ class TrainStep {
   TrainingEngine<T>& engine_;
   Exchange& exchange_;
   SampleSource samples_;
+  PipelineRunner<T> passes_;
   PhaseClock clock_;
+  bool times_passes_ = false;
+  Event step_begin_;
   std::deque<Item> step_batches_;           // of this step, if they were read to count targets
   std::optional<ReadAhead<Item>> batches_;  // last: its thread reads the members above
 };

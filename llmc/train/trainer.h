@@ -27,6 +27,7 @@
 #include "llmc/train/run/interruption.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_output.h"
+#include "llmc/train/run/schedule_dump.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/replica_check.h"
@@ -68,6 +69,7 @@ class Trainer {
     const Interruption interruption(!config_.output.out.empty());
     const FileDescriptor lock =
         exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
+    if (exchange_.first()) dump_schedule(config_);
     exchange_.barrier();  // rank 0 has found its output in order
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
     engine_.context().quantization.set(config_.quantized_pass(position_.step));
@@ -175,6 +177,9 @@ class Trainer {
                         return data_.train->batch(first, B);
                       }});
     step.read_ahead(position_);
+    const bool dumps_schedule = !config_.ranks.dump_schedule.empty();
+    if (dumps_schedule) step.time_passes();
+    const std::int64_t first = position_.step;
     while (position_.step < last && !agree(progress)) {
       run_step(reporter, step);
       for (const Rule* rule : rules) {
@@ -184,6 +189,16 @@ class Trainer {
         agree(progress);
       }
     }
+    if (dumps_schedule && position_.step > first) dump_measured(step);
+  }
+
+  // Writes the timeline of the last step.
+  void dump_measured(TrainStep<T>& step) {
+    const std::vector<TimedPass> passes = step.timed_passes();
+    if (passes.empty()) return;  // no step had a target
+    const PipelineTimeline timeline =
+        gather_timeline(passes, config_.pipeline, config_.mesh(), exchange_);
+    if (exchange_.first()) dump_schedule(config_, MeasuredTimeline{position_.step, timeline});
   }
 
   void run_step(Reporter& reporter, TrainStep<T>& step) {

@@ -51,8 +51,9 @@ class TrainingState {
     if (training_) {
       const std::int64_t n = layout_.shard_size();
       if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
-      gradients_ = std::make_unique<GradientBuckets>(
-          layout_, shape.spreads_rows(ranks_.mesh().tensor_ranks), ranks_, plan);
+      gradients_ = std::make_unique<GradientBuckets>(layout_, table.find("wte.weight"),
+                                                     shape.spreads_rows(ranks_.mesh().tensor_ranks),
+                                                     ranks_, plan);
       plan.reserve("moments", first_moment_, n);
       plan.reserve("moments", second_moment_, n);
       plan.reserve("staging", optimizer_, 1);
@@ -86,7 +87,9 @@ class TrainingState {
   // Sets the initial values of the table. A value depends only on the seed, its tensor and its
   // index.
   void initialise(std::uint64_t seed, Stream& stream) {
-    for (const ParameterSpec& spec : table().specs()) initialise(spec, seed, stream);
+    for (const ParameterSpec& spec : table().specs()) {
+      if (spec.held) initialise(spec, seed, stream);
+    }
     weights_.share(stream);
   }
 
@@ -122,6 +125,7 @@ class TrainingState {
   void finish_gradients(Stream& stream) {
     if (ranks_.single()) return;
     ranks_.communicate(stream, [&] { ranks_.data().all_reduce(loss_, ranks_.stream()); });
+    if (ranks_.mesh().pipeline_ranks > 1) ranks_.add_over_pipeline(loss_, stream);
     gradients_->finish();
   }
 
@@ -134,7 +138,7 @@ class TrainingState {
       const ProfileScope update_scope("adamw", stream, update_bytes());
       begin_adamw(optimizer_.data, options, stream);
       for (const ParameterSpec& spec : table().specs()) {
-        update(spec, options, learning_rate, stream);
+        if (spec.held) update(spec, options, learning_rate, stream);
       }
     }
     weights_.share(stream);
@@ -148,6 +152,7 @@ class TrainingState {
       const std::int32_t updates = optimizer_state(stream).updates;
       if (!rounding_seed_ || updates == 0) return;
       for (const ParameterSpec& spec : table().specs()) {
+        if (!spec.held) continue;
         const OwnedPart part = layout_.own_part(spec);
         stochastic_convert(weights_.owned(part), static_cast<const float*>(master(part)), part.size,
                            rounding_of(spec, part), updates, stream);
@@ -161,13 +166,15 @@ class TrainingState {
   // The values of rank 0 replace those of the other ranks.
   void spread(std::vector<float>& values, Stream& stream) { collector_.spread(values, stream); }
 
-  // `values` has spec.size() fp32 numbers, the same on every rank.
+  // `values` has spec.size() fp32 numbers, the same on every rank. A rank keeps what it holds.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
+    if (!spec.held) return;
     with_local_values(spec, values,
                       [&](const float* local) { set_local_weight(spec, local, stream); });
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) {
+    if (!spec.held) return;
     const OwnedPart part = layout_.own_values(spec);
     const auto set_moment = [&](const Tensor<float, 1>& moments, const float* values) {
       with_local_values(spec, values, [&](const float* local) {
@@ -194,17 +201,17 @@ class TrainingState {
     collector_.collect(spec, first, stream, moment_of(first_moment_));
     collector_.collect(spec, second, stream, moment_of(second_moment_));
   }
-  // Calls visit(kind, parameter, values, count, whole) for everything that this rank keeps between
+  // Calls visit(kind, parameter, values, count, whole) for everything that ranks keep between
   // steps; `values` are in device memory, and `whole` means that all ranks of a shard group keep
-  // the same.
+  // the same. `count` is 0 if this rank holds nothing of it.
   template <class Visit>
   void visit_kept(const Visit& visit) const {
     for (const ParameterSpec& spec : table().specs()) {
-      const OwnedPart part = layout_.own_values(spec);
+      const OwnedPart part = spec.held ? layout_.own_values(spec) : OwnedPart();
       if (layout_.shards_weights()) {
         visit("weights", spec, weights_.owned(part), part.size, false);
       } else {
-        visit("weights", spec, weights_.whole(spec), spec.part.size(), true);
+        visit("weights", spec, weights_.whole(spec), spec.held ? spec.part.size() : 0, true);
       }
       const bool whole = layout_.shards() == 1;
       if constexpr (!std::is_same_v<T, float>) {

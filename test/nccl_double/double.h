@@ -4,6 +4,11 @@
 // calls in the same order, that groups are balanced, that operands in place are where NCCL expects
 // them, and that a communicator is used neither before its calls are complete nor after its end. It
 // injects ncclInProgress and errors (Faults in state.h).
+//
+// The host's streams run work at once, so a call is complete when its work is done. ncclSend is the
+// exception, because NCCL's own only enters the stream: the host continues, and later calls of the
+// communicator or in the stream wait until the receiver calls. The first message of one rank to
+// another waits for the receiver's call, because NCCL then connects them.
 #pragma once
 
 #include "test/nccl_double/exchange.h"
@@ -125,7 +130,7 @@ inline ncclResult_t collective(const char* call, Function function, const Operan
                         .root = root,
                         .depth = Double::instance().depth};
   auto exchange = std::make_shared<Exchange>(comm, mine, operands.in, operands.out, -1, true);
-  return start(comm, [exchange] { return exchange->advance(); });
+  return start(comm, stream, [exchange] { return exchange->advance(); });
 }
 
 inline ncclResult_t message(const char* call, const void* in, void* out, std::size_t count,
@@ -141,7 +146,13 @@ inline ncclResult_t message(const char* call, const void* in, void* out, std::si
   const Descriptor mine{Function::message, element_of(type), static_cast<std::int64_t>(count),
                         ++number};
   auto exchange = std::make_shared<Exchange>(comm, mine, in, out, peer, in != nullptr);
-  return start(comm, [exchange] { return exchange->advance(); });
+  const auto step = [exchange] { return exchange->advance(); };
+  const bool connects = number == 1;
+  Double& d = Double::instance();
+  if (in == nullptr || connects || d.depth > 0) return start(comm, stream, step);
+  exchange->start_in_stream();
+  d.held.push_back(std::make_shared<HeldSend>(HeldSend{comm, stream, step}));
+  return launch(comm, ++d.calls);
 }
 
 }  // namespace nccl_double
@@ -188,7 +199,8 @@ inline ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   comm->is_final = true;
   const Descriptor mine{.number = ++comm->collectives};
   auto exchange = std::make_shared<Exchange>(comm, mine, nullptr, nullptr, -1, true);
-  comm->steps.push_back([exchange] { return exchange->advance(); });
+  comm->steps.push_back(
+      after_held_sends(comm, nullptr, [exchange] { return exchange->advance(); }));
   return launch(comm, -1);
 }
 

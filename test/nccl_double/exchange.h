@@ -64,6 +64,17 @@ class Exchange {
         theirs_(static_cast<std::size_t>(comm->ranks)),
         data_(static_cast<std::size_t>(comm->ranks)) {}
 
+  // Starts a message that its sender's stream holds. It is copied, because the host's streams do
+  // not wait for it, and sent before the receiver calls: the sender may not poll at that time.
+  void start_in_stream() {
+    message_.assign(in_, in_ + bytes());
+    in_ = message_.data();
+    exchange_descriptors();
+    move_data();
+    stage_ = 2;
+    is_in_stream_ = true;
+  }
+
   // Whether the call is complete; does not wait.
   bool advance() {
     if (stage_ == 0) {
@@ -76,6 +87,7 @@ class Exchange {
       move_data();
       stage_ = 2;
     }
+    if (is_in_stream_ && (!requests_.complete() || !compare())) return false;
     if (!data_requests_.complete()) return false;
     add();
     return true;
@@ -173,6 +185,8 @@ class Exchange {
   int peer_;
   bool sends_;
   int stage_ = 0;
+  bool is_in_stream_ = false;
+  std::vector<char> message_;
   std::vector<Descriptor> theirs_;
   std::vector<std::vector<char>> data_;
   Requests requests_, data_requests_;

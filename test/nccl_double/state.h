@@ -56,6 +56,15 @@ struct Faults {
   Place hang = place_from_environment("NCCL_DOUBLE_HANG");        // the call never completes
 };
 
+// A message that a stream holds until its receiver calls, while the host continues. As in NCCL,
+// later calls of the communicator and later calls in the stream wait for it.
+struct HeldSend {
+  const ncclComm* comm = nullptr;
+  const void* stream = nullptr;
+  std::function<bool()> step;
+  bool is_complete = false;
+};
+
 struct Double {
   Faults faults;
   int opened = 0, destroyed = 0, aborted = 0;
@@ -66,6 +75,7 @@ struct Double {
   int process = 0;  // the rank in MPI_COMM_WORLD
   std::set<ncclComm*> group;
   std::vector<std::unique_ptr<ncclComm>> comms;  // kept, so that a late use is detected
+  std::vector<std::shared_ptr<HeldSend>> held;
 
   static Double& instance() {
     static Double instance;
@@ -96,8 +106,18 @@ inline void set_error(ncclComm* comm, ncclResult_t state, const std::string& tex
   comm->error = text;
 }
 
+// The messages of aborted communicators stay: MPI may still read them.
+inline void advance_held_sends() {
+  std::vector<std::shared_ptr<HeldSend>>& held = Double::instance().held;
+  for (const auto& send : held) {
+    if (send->comm->live) send->is_complete = send->step();
+  }
+  std::erase_if(held, [](const auto& send) { return send->is_complete; });
+}
+
 // One poll of the calls in progress.
 inline void advance(ncclComm* comm) {
+  advance_held_sends();
   if (comm->state != ncclInProgress) return;
   if (comm->polls > 0) {
     if (comm->polls != INT_MAX) --comm->polls;
@@ -136,8 +156,24 @@ inline ncclResult_t check_call(ncclComm* comm, const std::string& call) {
   return ncclSuccess;
 }
 
-inline ncclResult_t start(ncclComm* comm, std::function<bool()> step) {
+// A step that follows the messages which the communicator and the stream hold now.
+inline std::function<bool()> after_held_sends(const ncclComm* comm, const void* stream,
+                                              std::function<bool()> step) {
+  std::vector<std::shared_ptr<HeldSend>> earlier;
+  for (const auto& send : Double::instance().held) {
+    if (send->comm == comm || send->stream == stream) earlier.push_back(send);
+  }
+  return [earlier, step = std::move(step)] {
+    for (const auto& send : earlier) {
+      if (!send->is_complete) return false;
+    }
+    return step();
+  };
+}
+
+inline ncclResult_t start(ncclComm* comm, const void* stream, std::function<bool()> call) {
   Double& d = Double::instance();
+  auto step = after_held_sends(comm, stream, std::move(call));
   if (d.depth > 0) {
     comm->group.push_back(std::move(step));
     d.group.insert(comm);

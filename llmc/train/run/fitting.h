@@ -17,7 +17,7 @@ namespace llmc {
 // the size of context.scratch, so `context` must belong to an engine that will not run.
 template <class T>
 std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context& context) {
-  const ParameterTable table(config, context.tensor.place());
+  const ParameterTable table(config, context.tensor.place(), shape.pipeline);
   MemoryPlan plan;
   TrainingState<T> state(table, shape, context, plan);
   const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);

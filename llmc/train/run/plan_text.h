@@ -21,11 +21,22 @@ std::vector<std::vector<MemoryPlan::Segment>> planned_memory(const RunConfig& co
   std::vector<std::vector<MemoryPlan::Segment>> ranks;
   for (int rank = 0; rank < config.mesh().ranks; ++rank) {
     Context context({}, Ranks(config.mesh(), rank));
-    const ParameterTable table(config.shape, context.tensor.place());
+    const ParameterTable table(config.shape, context.tensor.place(), shape.pipeline);
     MemoryPlan plan;
     TrainingState<T> state(table, shape, context, plan);
     const ModelRunner<T> runner(config.shape, table, state.source(), shape, context, plan);
     ranks.push_back(plan.segments());
+  }
+  return ranks;
+}
+
+// What each rank of a run sends per step.
+template <class T>
+std::vector<StepTraffic> planned_traffic(const RunConfig& config) {
+  std::vector<StepTraffic> ranks;
+  for (int rank = 0; rank < config.mesh().ranks; ++rank) {
+    ranks.push_back(step_traffic(config.shape, config.run_shape(), config.mesh(),
+                                 config.batch.grad_accum, sizeof(T), rank));
   }
   return ranks;
 }
@@ -42,6 +53,42 @@ inline std::string ranks_text(std::size_t first, std::size_t last) {
   return "ranks " + std::to_string(first) + " to " + std::to_string(last) + ", each";
 }
 
+inline std::string traffic_lines(const RunConfig& config, const StepTraffic& traffic) {
+  const auto line = [](const char* name, std::int64_t bytes) {
+    return std::string("  ") + name + ": " + with_mebibytes(bytes) + "\n";
+  };
+  const Mesh mesh = config.mesh();
+  const std::int64_t exchanged = step_exchange_bytes(mesh.ranks);
+  std::string text = line("gradients", traffic.gradients.all()) +
+                     line("weights", traffic.weights.all()) +
+                     line("norm and loss", traffic.scalars.all());
+  if (mesh.tensor_ranks > 1) {
+    text += line("activations, to tensor ranks", traffic.activations.all()) +
+            line("gradients and norm, to tensor ranks",
+                 (traffic.copied_gradients + traffic.tensor_scalars).all());
+  }
+  if (mesh.pipeline_ranks > 1) {
+    text += line("activations and their gradients, to pipeline ranks", traffic.messages.all()) +
+            line("gradient of token embeddings, norm and loss, to pipeline ranks",
+                 (traffic.shared_embedding + traffic.pipeline_scalars).all());
+  }
+  return text + line("decisions and times", exchanged) + line("in all", traffic.all() + exchanged);
+}
+
+// A paragraph per group of neighbouring ranks that send the same.
+inline std::string traffic_text(const RunConfig& config, const std::vector<StepTraffic>& ranks) {
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[first] == ranks[last + 1]) ++last;
+    const bool is_all = first == 0 && last + 1 == ranks.size();
+    text += is_all ? "each rank sends per step:\n" : ranks_text(first, last) + " sends per step:\n";
+    text += traffic_lines(config, ranks[first]);
+    first = last + 1;
+  }
+  return text;
+}
+
 }  // namespace plan_text_detail
 
 // A paragraph per group of neighbouring ranks with equal memory, then what a rank sends.
@@ -50,17 +97,11 @@ std::string plan_text(const RunConfig& config) {
   using namespace plan_text_detail;
   const ParameterTable table(config.shape);
   const auto ranks = planned_memory<T>(config);
-  const auto equal = [&](std::size_t a, std::size_t b) {
-    for (std::size_t i = 0; i < ranks[a].size(); ++i) {
-      if (ranks[a][i].bytes != ranks[b][i].bytes) return false;
-    }
-    return true;
-  };
   std::string text =
       "model: " + std::to_string(table.count()) + " parameters, " + dtype_name(kDtypeOf<T>) + "\n";
   for (std::size_t first = 0; first < ranks.size();) {
     std::size_t last = first;
-    while (last + 1 < ranks.size() && equal(first, last + 1)) ++last;
+    while (last + 1 < ranks.size() && ranks[first] == ranks[last + 1]) ++last;
     text += ranks_text(first, last) + ":\n";
     std::int64_t total = 0;
     for (const MemoryPlan::Segment& segment : ranks[first]) {
@@ -71,19 +112,7 @@ std::string plan_text(const RunConfig& config) {
     first = last + 1;
   }
   if (!config.training() || ranks.size() == 1) return text;
-  const StepTraffic traffic = step_traffic(config.shape, config.run_shape(), config.mesh(),
-                                           config.batch.grad_accum, sizeof(T));
-  const std::int64_t exchanged = step_exchange_bytes(std::ssize(ranks));
-  text += "each rank sends per step:\n  gradients: " + with_mebibytes(traffic.gradients.all()) +
-          "\n  weights: " + with_mebibytes(traffic.weights.all()) +
-          "\n  norm and loss: " + with_mebibytes(traffic.scalars.all()) + "\n";
-  if (config.mesh().tensor_ranks > 1) {
-    text += "  activations, to tensor ranks: " + with_mebibytes(traffic.activations.all()) +
-            "\n  gradients and norm, to tensor ranks: " +
-            with_mebibytes((traffic.copied_gradients + traffic.tensor_scalars).all()) + "\n";
-  }
-  return text + "  decisions and times: " + with_mebibytes(exchanged) +
-         "\n  in all: " + with_mebibytes(traffic.all() + exchanged) + "\n";
+  return text + traffic_text(config, planned_traffic<T>(config));
 }
 
 }  // namespace llmc

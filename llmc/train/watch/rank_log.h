@@ -41,9 +41,11 @@ inline void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
 }
 
 // ranks; comm_bytes that a rank sent, the largest number, and of them comm_bytes_tp in its tensor
-// group and comm_bytes_dp in its other groups (the rest are decisions and times); the means over
-// ranks of the parts of the step, which add up to step_ms: fwd_ms, bwd_ms, comm_ms (the compute
-// stream waited), optimizer_ms, data_ms, other_ms; the parts comm_ms_tp and comm_ms_dp of comm_ms;
+// group, comm_bytes_pp to ranks of its pipeline and comm_bytes_dp in its other groups (the rest are
+// decisions and times); the means over ranks of the parts of the step, which add up to step_ms:
+// fwd_ms, bwd_ms, comm_ms (the compute stream waited for communication), bubble_ms (it waited for
+// the passes of pipeline ranks), optimizer_ms, data_ms, other_ms; the parts comm_ms_tp, comm_ms_pp
+// and comm_ms_dp of comm_ms;
 // token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one core), host_mem_mb and
 // gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU gpu_util (percent),
 // gpu_power_w, gpu_temp_c.
@@ -56,6 +58,7 @@ inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) 
   };
   append_bytes("comm_bytes", &StepNumbers::comm_bytes);
   append_bytes("comm_bytes_tp", &StepNumbers::tensor_bytes);
+  append_bytes("comm_bytes_pp", &StepNumbers::pipeline_bytes);
   append_bytes("comm_bytes_dp", &StepNumbers::data_bytes);
   double known = 0;
   const auto mean_of = [&](Phase phase) {
@@ -70,13 +73,16 @@ inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) 
   append_phase("fwd_ms", Phase::forward);
   append_phase("bwd_ms", Phase::backward);
   const double tensor_ms = mean_of(Phase::tensor_communication);
+  const double pipeline_ms = mean_of(Phase::pipeline_communication);
   const double data_ms = mean_of(Phase::data_communication);
-  append("comm_ms", tensor_ms + data_ms);
+  append("comm_ms", tensor_ms + pipeline_ms + data_ms);
+  append_phase("bubble_ms", Phase::bubble);
   append_phase("optimizer_ms", Phase::optimizer);
   append_phase("data_ms", Phase::data);
   const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
   line.emplace_back("other_ms", step_ms - known);
   line.emplace_back("comm_ms_tp", tensor_ms);
+  line.emplace_back("comm_ms_pp", pipeline_ms);
   line.emplace_back("comm_ms_dp", data_ms);
   line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
 

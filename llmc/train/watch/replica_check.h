@@ -19,9 +19,11 @@ namespace llmc {
 namespace replica_check_detail {
 
 struct Copy {
-  std::string name;    // "the weights of h.0.ln_1.weight"
-  bool whole = true;   // all ranks of a shard group hold the same
-  bool split = false;  // ranks of a tensor group hold different parts
+  std::string name;      // "the weights of h.0.ln_1.weight"
+  bool whole = true;     // all ranks of a shard group hold the same
+  bool split = false;    // ranks of a tensor group hold different parts
+  int first_holder = 0;  // the lowest pipeline rank that has it
+  bool held = true;      // by this rank
   std::int64_t hash = 0;
 };
 
@@ -37,16 +39,20 @@ std::int64_t hash_of(const U* values, std::int64_t count, Stream& stream) {
 
 template <class T>
 std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream) {
-  std::vector<Copy> copies = {{"the loss", true, false, std::bit_cast<std::int64_t>(loss)}};
+  std::vector<Copy> copies = {{.name = "the loss", .hash = std::bit_cast<std::int64_t>(loss)}};
   const OptimizerState optimizer = state.optimizer_state(stream);
   Checksum sum;
   sum.add(std::as_bytes(std::span(&optimizer, 1)));
   copies.push_back(
-      {"the counters of the optimizer", true, false, static_cast<std::int64_t>(sum.value())});
+      {.name = "the counters of the optimizer", .hash = static_cast<std::int64_t>(sum.value())});
   state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
                        std::int64_t count, bool whole) {
-    copies.push_back({std::string("the ") + kind + " of " + spec.name, whole, spec.part.split,
-                      hash_of(values, count, stream)});
+    copies.push_back({.name = std::string("the ") + kind + " of " + spec.name,
+                      .whole = whole,
+                      .split = spec.part.split,
+                      .first_holder = spec.first_holder,
+                      .held = spec.held,
+                      .hash = spec.held ? hash_of(values, count, stream) : 0});
   });
   return copies;
 }
@@ -61,15 +67,19 @@ void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exc
   using namespace replica_check_detail;
   const std::vector<Copy> copies = copies_of(state, loss, stream);
   std::vector<std::int64_t> own;
-  for (const Copy& copy : copies) own.push_back(copy.hash);
+  for (const Copy& copy : copies) own.insert(own.end(), {copy.held ? 1 : 0, copy.hash});
   const std::vector<std::int64_t> all = exchange.all_gather(own);
   const Mesh& mesh = state.ranks().mesh();
   for (std::size_t i = 0; i < copies.size(); ++i) {
     for (int rank = 1; rank < mesh.ranks; ++rank) {
-      const int lower = mesh.rank_at(0, 0, copies[i].whole ? 0 : mesh.shard_rank(rank),
-                                     copies[i].split ? mesh.tensor_rank(rank) : 0);
-      const auto hash = [&](int r) { return all[static_cast<std::size_t>(r) * copies.size() + i]; };
-      if (hash(rank) == hash(lower)) continue;
+      const int lower =
+          mesh.rank_at(copies[i].first_holder, 0, copies[i].whole ? 0 : mesh.shard_rank(rank),
+                       copies[i].split ? mesh.tensor_rank(rank) : 0);
+      const auto number = [&](int r, std::size_t index) {
+        return all[2 * (static_cast<std::size_t>(r) * copies.size() + i) + index];
+      };
+      const bool is_held = number(rank, 0) == 1;
+      if (!is_held || number(rank, 1) == number(lower, 1)) continue;
       fail("after step " + std::to_string(step) + ", rank " + std::to_string(rank) + " and rank " +
                std::to_string(lower) + " differ in " + copies[i].name,
            "resume from the last checkpoint without the machine of one of them; a run on other "

@@ -44,13 +44,16 @@ class Reporter {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const bool log = !config_.output.log.empty();
     const ResourceUsage usage = log ? meter_.read() : ResourceUsage();
-    StepNumbers own{.stop = stop.own(),
-                    .token_hash = result.token_hash,
-                    .comm_bytes = new_bytes(ranks_.bytes() + exchange_.bytes(), reported_),
-                    .tensor_bytes = new_bytes(ranks_.tensor_bytes(), reported_tensor_),
-                    .data_bytes = new_bytes(ranks_.bytes() - ranks_.tensor_bytes(), reported_data_),
-                    .step_ms = 1e3 * seconds,
-                    .phases = result.phases};
+    StepNumbers own{
+        .stop = stop.own(),
+        .token_hash = result.token_hash,
+        .comm_bytes = new_bytes(ranks_.bytes() + exchange_.bytes(), reported_),
+        .tensor_bytes = new_bytes(ranks_.tensor_bytes(), reported_tensor_),
+        .pipeline_bytes = new_bytes(ranks_.pipeline_bytes(), reported_pipeline_),
+        .data_bytes = new_bytes(ranks_.bytes() - ranks_.tensor_bytes() - ranks_.pipeline_bytes(),
+                                reported_data_),
+        .step_ms = 1e3 * seconds,
+        .phases = result.phases};
     set_usage(own, usage);
     const RankNumbers numbers(exchange_, own, ranks_.mesh());
     stop.settle(numbers.stops());
@@ -113,7 +116,8 @@ class Reporter {
   Progress progress_;
   StepProfiler profiler_;
   ResourceMeter meter_;
-  std::int64_t reported_ = 0, reported_tensor_ = 0, reported_data_ = 0;  // bytes
+  // Bytes so far.
+  std::int64_t reported_ = 0, reported_tensor_ = 0, reported_pipeline_ = 0, reported_data_ = 0;
 };
 
 }  // namespace llmc

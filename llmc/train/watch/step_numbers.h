@@ -21,9 +21,9 @@ struct StepNumbers {
   std::int64_t stop = 0;         // StopAgreement::own()
   std::uint64_t token_hash = 0;  // StepResult::token_hash
   std::int64_t comm_bytes = 0;   // that the rank sent since the step before
-  // Of them, those in its tensor group, and those in its other groups: of the gradients, the
-  // weights, the norm and the loss, and of the values of files.
-  std::int64_t tensor_bytes = 0, data_bytes = 0;
+  // Of them, those in its tensor group, those to ranks of its pipeline, and those in its other
+  // groups: of the gradients, the weights, the norm and the loss, and of the values of files.
+  std::int64_t tensor_bytes = 0, pipeline_bytes = 0, data_bytes = 0;
   double step_ms = 0;
   PhaseTimes phases{};
   double processors = -1;  // busy cores
@@ -39,7 +39,7 @@ inline std::int64_t step_exchange_bytes(std::int64_t N) {
 // The numbers of all ranks.
 class RankNumbers {
  public:
-  // All ranks call this together. Throws on all of them if ranks of a tensor group have read
+  // All ranks call this together. Throws on all of them if ranks with equal data ranks have read
   // different tokens.
   RankNumbers(Exchange& exchange, const StepNumbers& own, const Mesh& mesh = {}) : mesh_(mesh) {
     using Words = std::array<std::int64_t, sizeof(StepNumbers) / sizeof(std::int64_t)>;
@@ -65,8 +65,8 @@ class RankNumbers {
   // The hash of the step's windows (token_hash.h).
   std::uint64_t token_hash() const {
     std::uint64_t sum = 0;
-    for (std::size_t rank = 0; rank < ranks_.size(); rank += tensor_ranks()) {
-      sum += ranks_[rank].token_hash;
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+      if (rank == first_of_data_rank(rank)) sum += of(rank).token_hash;
     }
     return sum;
   }
@@ -90,14 +90,19 @@ class RankNumbers {
   }
 
  private:
-  std::size_t tensor_ranks() const { return static_cast<std::size_t>(mesh_.tensor_ranks); }
+  const StepNumbers& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  // The lowest of the ranks that have the same samples as `rank`. By default, each rank has its
+  // own.
+  int first_of_data_rank(int rank) const {
+    return mesh_.ranks == 1 ? rank : mesh_.data_rank(rank) * mesh_.tensor_ranks;
+  }
 
   void require_equal_tokens() const {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const std::size_t first = rank / tensor_ranks() * tensor_ranks();
-      if (ranks_[rank].token_hash == ranks_[first].token_hash) continue;
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+      const int first = first_of_data_rank(rank);
+      if (of(rank).token_hash == of(first).token_hash) continue;
       fail("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
-               ", of one tensor group, have read different tokens",
+               ", which train on the same samples, have read different tokens",
            "give all ranks the same files and flags");
     }
   }

@@ -1,0 +1,272 @@
+// Runs the passes of a training step: those of one rank, or those of a pipeline rank in the order
+// of its schedule (pipeline/schedule.h).
+//
+// Each pass works on a slot of activations, from the forward pass of a micro-batch through a stage
+// to its backward pass. What a stage sends lies in the slot too: the residual stream at its end,
+// then the gradient of its input. So a slot is used again only after both have arrived: the
+// gradient that comes back shows that the residual stream has. A rank expects the gradient of a
+// stage's output as soon as the forward pass is done, in the order in which the next rank sends
+// gradients. Therefore no message waits for the passes of its receiver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "llmc/device/phase_clock.h"
+#include "llmc/model/model_runner.h"
+#include "llmc/pipeline/timeline.h"
+
+namespace llmc {
+
+// The micro-batches of a step and what their passes need.
+struct StepBatches {
+  std::int64_t count = 1;
+  std::function<PreparedBatch()> next;  // the micro-batches 0 to count - 1, one per call
+  std::function<PassOptions(std::int64_t micro_batch)> options;
+  LossOptions loss;
+};
+
+template <class T>
+class PipelineRunner {
+ public:
+  // The runner must outlive the object.
+  explicit PipelineRunner(ModelRunner<T>& runner)
+      : runner_(runner), pipeline_(runner.shape().pipeline), slots_(runner.slots()) {
+    for (std::size_t i = 0; i < runner.batches().buffers(); ++i) free_buffers_.push_back(i);
+    if (pipeline_.single()) return;
+    const int last = pipeline_.shape.stages() - 1;
+    passes_per_batch_ = pipeline_.passes_per_micro_batch(rank());
+    for (const PipelinePass& pass : pipeline_.passes(rank())) {
+      const bool receives = pass.kind == PassKind::backward && pass.stage != last;
+      if (receives) gradients_.push_back(pass);
+    }
+  }
+  PipelineRunner(const PipelineRunner&) = delete;
+  PipelineRunner& operator=(const PipelineRunner&) = delete;
+
+  // Runs all passes of a step on this rank. Adds to the parameter gradients of the model's source,
+  // and to the loss. `clock` times data, forward and backward passes; null: nothing is timed.
+  void run(const StepBatches& batches, PhaseClock* clock = nullptr) {
+    batches_ = &batches;
+    clock_ = clock;
+    num_read_ = 0;
+    num_expected_ = 0;
+    num_timed_ = 0;
+    if (pipeline_.single()) {
+      for (std::int64_t i = 0; i < batches.count; ++i) {
+        forward(0, i);
+        backward(0, i);
+      }
+      return;
+    }
+    require(batches.count == pipeline_.shape.micro_batches,
+            "the schedule of the pipeline has another number of micro-batches than the step");
+    for (const PipelinePass& pass : pipeline_.passes(rank())) {
+      pass.kind == PassKind::forward ? forward(pass.stage, pass.micro_batch)
+                                     : backward(pass.stage, pass.micro_batch);
+    }
+  }
+
+  // Records when passes begin and end, from the next step on. `begin` is the time 0 of each step.
+  void time_passes(const Event* begin) { time_zero_ = begin; }
+  // The passes of the last step with their times in milliseconds. Waits for them.
+  std::vector<TimedPass> timed_passes() {
+    std::vector<TimedPass> passes;
+    for (std::size_t i = 0; i < num_timed_; ++i) {
+      TimedEvents& events = *timed_[i];
+      events.end.synchronize();
+      passes.push_back({events.pass, milliseconds_between(*time_zero_, events.begin),
+                        milliseconds_between(*time_zero_, events.end)});
+    }
+    return passes;
+  }
+
+ private:
+  struct Slot {
+    int stage = -1;  // -1: the slot is free
+    std::int64_t micro_batch = 0;
+    std::int64_t sent_output = 0, sent_gradient = 0;  // messages of the slot; 0: none
+  };
+  struct HeldBatch {
+    DeviceBatch batch;
+    std::size_t buffer = 0;
+    int passes_left = 0;
+  };
+  struct TimedEvents {
+    PipelinePass pass;
+    Event begin, end;
+  };
+
+  Ranks& ranks() { return runner_.context().ranks; }
+  Stream& stream() { return runner_.context().stream; }
+  int rank() { return ranks().pipeline_rank(); }
+  const Stage& stage_of(int stage) {
+    return runner_.model().stages()[static_cast<std::size_t>(stage / pipeline_.shape.ranks)];
+  }
+
+  void forward(int number, std::int64_t micro_batch) {
+    const Stage& stage = stage_of(number);
+    const std::size_t slot = slot_of(-1, 0);
+    slots_[slot].stage = number;
+    slots_[slot].micro_batch = micro_batch;
+    HeldBatch& held = batch_of(micro_batch);
+    Activations<T>& saved = runner_.activations(slot);
+    const RowShare rows = runner_.context().tensor.share(held.batch.rows());
+    if (!stage.embedding) {
+      ranks().receive_activations(flat(runner_.model().stage_input(saved, rows)), stream());
+    }
+    reuse_output(slots_[slot]);
+    mark(Phase::forward);
+    timed({number, PassKind::forward, static_cast<int>(micro_batch)}, [&] {
+      runner_.model().forward(stage, saved, held.batch, runner_.context(),
+                              batches_->options(micro_batch));
+    });
+    mark(Phase::other);
+    if (!stage.head) {
+      ranks().exchange_messages(stream(), [&] {
+        slots_[slot].sent_output = ranks().channels().activations_out->send(
+            flat(runner_.model().stage_output(saved, rows)), stream());
+      });
+    }
+    expect_gradients();
+    release_batch(micro_batch, held);
+  }
+
+  void backward(int number, std::int64_t micro_batch) {
+    const Stage& stage = stage_of(number);
+    const std::size_t slot = slot_of(number, micro_batch);
+    HeldBatch& held = batch_of(micro_batch);
+    Activations<T>& saved = runner_.activations(slot);
+    const RowShare rows = runner_.context().tensor.share(held.batch.rows());
+    const Tensor<T, 2> gradient = runner_.model().residual_gradient(rows);
+    if (!stage.head) receive_gradient(gradient, saved.message(rows));
+    mark(Phase::backward);
+    timed({number, PassKind::backward, static_cast<int>(micro_batch)}, [&] {
+      runner_.model().backward(stage, saved, held.batch, batches_->loss, runner_.context(),
+                               batches_->options(micro_batch));
+    });
+    mark(Phase::other);
+    if (!stage.embedding) send_gradient(slots_[slot], gradient, saved.message(rows));
+    slots_[slot].stage = -1;
+    release_batch(micro_batch, held);
+  }
+
+  // ---- messages ----
+
+  static Tensor<T, 1> flat(const Tensor<T, 2>& x) { return make_tensor(x.data, x.size()); }
+  void copy(const Tensor<T, 2>& to, const Tensor<T, 2>& from) {
+    copy_on_device(to.data, static_cast<const T*>(from.data), from.size(), stream());
+  }
+
+  // Later work may overwrite what the slot sent in its last use.
+  void reuse_output(Slot& slot) {
+    const std::int64_t message = std::exchange(slot.sent_output, 0);
+    if (message > 0) ranks().channels().activations_out->sent(message, stream());
+  }
+
+  // Expects gradients as far as their forward passes are done.
+  void expect_gradients() {
+    for (; num_expected_ < gradients_.size(); ++num_expected_) {
+      const PipelinePass& pass = gradients_[num_expected_];
+      const std::size_t i = slot_of(pass.stage, pass.micro_batch);
+      if (i == slots_.size()) return;
+      const std::int64_t message = std::exchange(slots_[i].sent_gradient, 0);
+      if (message > 0) ranks().channels().gradients_out->sent(message, stream());
+      const RowShare rows = runner_.context().tensor.share(batch_of(pass.micro_batch).batch.rows());
+      ranks().channels().gradients_in->expect(flat(runner_.activations(i).message(rows)), stream());
+    }
+  }
+
+  void receive_gradient(const Tensor<T, 2>& gradient, const Tensor<T, 2>& message) {
+    ranks().wait_for_message(stream(), [&] { ranks().channels().gradients_in->arrive(stream()); });
+    ranks().exchange_messages(stream(), [&] { copy(gradient, message); });
+  }
+
+  void send_gradient(Slot& slot, const Tensor<T, 2>& gradient, const Tensor<T, 2>& message) {
+    ranks().exchange_messages(stream(), [&] {
+      if (slot.sent_gradient > 0) {
+        ranks().channels().gradients_out->sent(slot.sent_gradient, stream());
+      }
+      copy(message, gradient);
+      slot.sent_gradient = ranks().channels().gradients_out->send(flat(message), stream());
+    });
+  }
+
+  // ---- slots and batches ----
+
+  // The slot of a micro-batch in a stage; stage -1: a free one. The number of slots if there is
+  // none.
+  std::size_t slot_of(int stage, std::int64_t micro_batch) const {
+    std::size_t i = 0;
+    for (; i < slots_.size(); ++i) {
+      const bool is_same = stage < 0 || slots_[i].micro_batch == micro_batch;
+      if (slots_[i].stage == stage && is_same) break;
+    }
+    return i;
+  }
+
+  // The micro-batch in device memory, where its first pass puts it. Micro-batches before it that no
+  // pass has needed yet stay in host memory.
+  HeldBatch& batch_of(std::int64_t micro_batch) {
+    const auto held = held_.find(micro_batch);
+    if (held != held_.end()) return held->second;
+    mark(Phase::data);
+    const ProfileScope scope("data", stream());
+    while (num_read_ <= micro_batch) waiting_.emplace(num_read_++, batches_->next());
+    const std::size_t buffer = free_buffers_.front();
+    free_buffers_.pop_front();
+    const auto prepared = waiting_.extract(micro_batch);
+    HeldBatch& batch = held_[micro_batch];
+    batch = {runner_.batches().put_into(buffer, prepared.mapped(), stream()), buffer,
+             pipeline_.single() ? 2 : passes_per_batch_[static_cast<std::size_t>(micro_batch)]};
+    mark(Phase::other);
+    return batch;
+  }
+
+  void release_batch(std::int64_t micro_batch, HeldBatch& held) {
+    if (--held.passes_left > 0) return;
+    free_buffers_.push_back(held.buffer);
+    held_.erase(micro_batch);
+  }
+
+  // ---- time ----
+
+  void mark(Phase phase) {
+    if (clock_ != nullptr) clock_->mark(phase, stream());
+  }
+
+  template <class Pass>
+  void timed(const PipelinePass& pass, const Pass& run_pass) {
+    if (time_zero_ == nullptr) return run_pass();
+    if (num_timed_ == timed_.size()) timed_.push_back(std::make_unique<TimedEvents>());
+    TimedEvents& events = *timed_[num_timed_++];
+    events.pass = pass;
+    events.begin.record(stream());
+    run_pass();
+    events.end.record(stream());
+  }
+
+  ModelRunner<T>& runner_;
+  const Pipeline& pipeline_;
+  std::vector<int> passes_per_batch_;    // on this rank, by micro-batch
+  std::vector<PipelinePass> gradients_;  // backward passes that receive one, in order
+  std::vector<Slot> slots_;
+  const StepBatches* batches_ = nullptr;  // of the present step
+  PhaseClock* clock_ = nullptr;
+  std::int64_t num_read_ = 0;     // micro-batches
+  std::size_t num_expected_ = 0;  // gradients
+  std::map<std::int64_t, PreparedBatch> waiting_;
+  std::map<std::int64_t, HeldBatch> held_;
+  std::deque<std::size_t> free_buffers_;
+  const Event* time_zero_ = nullptr;
+  std::vector<std::unique_ptr<TimedEvents>> timed_;  // reused in each step
+  std::size_t num_timed_ = 0;
+};
+
+}  // namespace llmc

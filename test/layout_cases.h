@@ -1,0 +1,157 @@
+// Cases of training with a layout of ranks: their choices, sets of them that cover all pairs of
+// choices, and the comparison with one rank and with the fp64 oracle.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "test/layout_errors.h"
+#include "test/layout_rig.h"
+
+namespace llmc_test {
+
+// A layout and what is trained with it.
+struct Case {
+  Layout layout;
+  LayoutOptions options;
+
+  // The options of the training, without the layout.
+  std::string work() const {
+    const LayoutOptions& o = options;
+    return "V " + std::to_string(o.vocabulary) + ", " + std::to_string(o.heads) + " heads, " +
+           std::to_string(o.layers) + " layers, B " + std::to_string(o.B) +
+           (o.dropout.embedding > 0 ? ", dropout" : "") + (o.masks_targets ? ", masked" : "") +
+           (o.documents ? ", documents" : "") + (o.logits_rows > 0 ? ", chunks" : "") +
+           (o.standard_attention ? ", standard attention" : "");
+  }
+  std::string text() const { return layout.text() + ", " + work(); }
+};
+
+inline constexpr DropoutRates kDropout{.embedding = 0.1, .attention = 0.1, .residual = 0.1};
+
+// Every combination takes minutes.
+inline bool long_run() {
+  return std::getenv("LLMC_LONG") != nullptr;
+}
+
+// The smallest of these numbers of heads that tensor ranks can split.
+inline std::int64_t heads_for(int tensor_ranks) {
+  for (const std::int64_t heads : {4, 6, 8}) {
+    if (heads % tensor_ranks == 0) return heads;
+  }
+  return tensor_ranks;
+}
+
+inline Case make_case(const Layout& layout, std::int64_t vocabulary, int number) {
+  Case c{layout, {.vocabulary = vocabulary, .steps = 3, .heads = heads_for(layout.tensor_ranks)}};
+  c.options.layers = std::max(2, layout.pipeline_ranks * layout.chunks);
+  if (layout.has_uneven_stages())
+    c.options.layers =
+        std::accumulate(layout.stage_layers.begin(), layout.stage_layers.end(), std::int64_t{0});
+  // The rest changes from case to case.
+  if (number % 2 == 1) c.options.dropout = kDropout;
+  c.options.masks_targets = number / 2 % 2 == 1;
+  c.options.documents = number / 4 % 2 == 1;
+  c.options.B = number % 3 == 2 ? 3 : 1;
+  c.options.logits_rows = number % 5 < 2 ? 5 : 0;  // the last chunk has fewer rows
+  c.options.standard_attention = number % 7 == 3;
+  return c;
+}
+
+// The choices of a case whose pairs the tests cover: ranks, tensor ranks, stage, whether a shard
+// group has all data ranks, sequence parallelism, micro-batches, dropout, masked targets, pipeline
+// ranks, chunks, whether stages are uneven.
+inline std::vector<int> choices_of(const Case& c) {
+  return {c.layout.ranks,
+          c.layout.tensor_ranks,
+          c.layout.stage,
+          c.layout.shard_ranks == c.layout.mesh().data_ranks() ? 1 : 0,
+          c.layout.sequence_parallel ? 1 : 0,
+          static_cast<int>(c.layout.micro_batches),
+          c.options.dropout.embedding > 0 ? 1 : 0,
+          c.options.masks_targets ? 1 : 0,
+          c.layout.pipeline_ranks,
+          c.layout.chunks,
+          c.layout.has_uneven_stages() ? 1 : 0};
+}
+
+using Pair = std::tuple<std::size_t, int, std::size_t, int>;
+inline std::set<Pair> pairs_of(const Case& c) {
+  const std::vector<int> choices = choices_of(c);
+  std::set<Pair> pairs;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) pairs.insert({j, choices[j], i, choices[i]});
+  }
+  return pairs;
+}
+
+// Cases, one after the other, each with the most pairs of choices that no case before it has, until
+// they have all pairs.
+inline std::vector<Case> covering(const std::vector<Case>& candidates) {
+  std::set<Pair> missing;
+  for (const Case& c : candidates) missing.merge(pairs_of(c));
+  std::vector<Case> chosen;
+  while (!missing.empty()) {
+    const Case* best = nullptr;
+    std::ptrdiff_t best_count = 0;
+    for (const Case& c : candidates) {
+      const std::set<Pair> pairs = pairs_of(c);
+      const auto count =
+          std::ranges::count_if(pairs, [&](const Pair& pair) { return missing.contains(pair); });
+      if (count > best_count) best = &c, best_count = count;
+    }
+    for (const Pair& pair : pairs_of(*best)) missing.erase(pair);
+    chosen.push_back(*best);
+  }
+  return chosen;
+}
+
+// One rank's results, and the oracle's, of equal training.
+struct Reference {
+  Results one;
+  OracleResults exact;
+};
+
+inline const Reference& reference_of(const Case& c) {
+  static std::map<std::string, Reference> all;
+  const std::int64_t batches = c.layout.batches();
+  const auto [entry, is_new] =
+      all.try_emplace(c.work() + ", " + std::to_string(batches) + " batches");
+  if (is_new) {
+    entry->second = {train_one_rank<float>(batches, c.options), train_oracle(batches, c.options)};
+  }
+  return entry->second;
+}
+
+// The errors of a case with options of its own, of which no other case has the reference.
+inline std::vector<TensorError> errors_of(const Case& c) {
+  return layout_errors(train_ranks<float>(c.layout, c.options),
+                       train_one_rank<float>(c.layout.batches(), c.options),
+                       train_oracle(c.layout.batches(), c.options));
+}
+
+// Trains each case and prints its worst tensor.
+inline void compare_cases(const std::vector<Case>& cases) {
+  std::cout << "case | worst tensor | against one rank | one rank against the oracle\n";
+  for (const Case& c : cases) {
+    CAPTURE(c.text());
+    const Reference& reference = reference_of(c);
+    const TensorError worst = worst_error(
+        layout_errors(train_ranks<float>(c.layout, c.options), reference.one, reference.exact));
+    std::cout << error_row(c.text(), worst) << std::endl;
+    CHECK_MESSAGE(worst.error <= worst.bound(), worst.name);
+  }
+}
+
+}  // namespace llmc_test
