@@ -2,9 +2,11 @@
 // threads, or processes that communicate by MPI or by the test double of NCCL (test/nccl_double);
 // test_mpi_ranks.py and test_nccl_ranks.py compare them.
 //
-//   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL VOCABULARY BACKEND
+//   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL VOCABULARY
+//                PIPELINE_RANKS CHUNKS STAGE_LAYERS BACKEND
 //
-// MICRO_BATCHES are per data rank; SEQUENCE_PARALLEL is 0 or 1; BACKEND is threads, mpi or nccl.
+// MICRO_BATCHES are per data rank; SEQUENCE_PARALLEL is 0 or 1; STAGE_LAYERS are the numbers of
+// layers of all stages, such as 2,1,1, or - for even stages; BACKEND is threads, mpi or nccl.
 #define DOCTEST_CONFIG_IMPLEMENT  // rank_rig.h uses helpers of doctest tests
 #include <algorithm>
 #include <chrono>
@@ -12,7 +14,9 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,13 +45,43 @@ SampleSource samples_of(std::int64_t vocabulary) {
   }};
 }
 
-RunConfig config_of(const Mesh& mesh, int zero, std::int64_t micro_batches, bool sequence_parallel,
-                    std::int64_t vocabulary) {
-  RunConfig config = run_config(mesh, zero, micro_batches);
+// The layers of all stages of a pipeline. Without requested numbers, there are at least the layers
+// of run_config, so that stages in the middle have more than the others.
+std::int64_t layers_of(const RunConfig& config) {
+  const std::vector<std::int64_t> requested = config.stage_layers();
+  if (requested.empty())
+    return std::max<std::int64_t>(config.shape.layers, config.pipeline_shape().stages());
+  return std::accumulate(requested.begin(), requested.end(), std::int64_t{0});
+}
+
+struct Arguments {
+  int ranks, zero, shard_group;
+  std::int64_t micro_batches;
+  int tensor_ranks;
+  bool sequence_parallel;
+  std::int64_t vocabulary;
+  int pipeline_ranks, chunks;
+  std::string stage_layers, backend;
+};
+
+RunConfig config_of(const Arguments& arguments) {
+  const Mesh mesh = make_mesh(arguments.ranks, arguments.shard_group, arguments.tensor_ranks,
+                              arguments.pipeline_ranks);
+  RunConfig config = run_config(mesh, arguments.zero, arguments.micro_batches);
   config.shape.heads = std::max<std::int64_t>(config.shape.heads, mesh.tensor_ranks);
   config.shape.channels = 8 * config.shape.heads;
-  config.shape.vocabulary = vocabulary;
-  config.ranks.sequence_parallel = sequence_parallel;
+  config.shape.vocabulary = arguments.vocabulary;
+  config.ranks.sequence_parallel = arguments.sequence_parallel;
+  config.ranks.pp = mesh.pipeline_ranks;
+  config.ranks.pp_chunks = arguments.chunks;
+  if (arguments.stage_layers != "-") {
+    std::istringstream layers(arguments.stage_layers);
+    for (std::string count; std::getline(layers, count, ',');)
+      config.ranks.pp_layers.push_back(count);
+  }
+  config.shape.layers = layers_of(config);
+  config.pipeline =
+      make_pipeline(config.pipeline_shape(), config.shape.layers, config.stage_layers());
   return config;
 }
 
@@ -72,25 +106,35 @@ std::unique_ptr<World> open_processes(const std::string& backend) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
+int main(int count, char** texts) {
   std::unique_ptr<World> world;
   try {
-    require(count == 9,
+    require(count == 12,
             "usage: mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL "
-            "VOCABULARY threads|mpi|nccl");
-    const auto number = [&](int i) { return std::stoi(arguments[i]); };
-    const std::string backend = arguments[8];
-    const RunConfig config = config_of(make_mesh(number(1), number(3), number(5)), number(2),
-                                       number(4), number(6) == 1, number(7));
-    if (backend == "threads") {
-      run_thread_ranks(number(1), [&](World& threads) { train_and_print(threads, config); });
+            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|nccl");
+    const auto number = [&](int i) { return std::stoi(texts[i]); };
+    const Arguments arguments = {.ranks = number(1),
+                                 .zero = number(2),
+                                 .shard_group = number(3),
+                                 .micro_batches = number(4),
+                                 .tensor_ranks = number(5),
+                                 .sequence_parallel = number(6) == 1,
+                                 .vocabulary = number(7),
+                                 .pipeline_ranks = number(8),
+                                 .chunks = number(9),
+                                 .stage_layers = texts[10],
+                                 .backend = texts[11]};
+    const RunConfig config = config_of(arguments);
+    if (arguments.backend == "threads") {
+      run_thread_ranks(arguments.ranks, [&](World& threads) { train_and_print(threads, config); });
       return 0;
     }
-    world = open_processes(backend);
+    world = open_processes(arguments.backend);
     train_and_print(*world, config);
     const nccl_double::Double& nccl = nccl_double::Double::instance();
-    require(nccl.misuses == 0 && nccl.aborted == 0 && (nccl.calls > 0) == (backend == "nccl"),
-            nccl_double::report());
+    require(
+        nccl.misuses == 0 && nccl.aborted == 0 && (nccl.calls > 0) == (arguments.backend == "nccl"),
+        nccl_double::report());
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "mpi_training: " << error.what() << std::endl;

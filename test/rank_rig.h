@@ -26,6 +26,7 @@ inline RunConfig run_config(const Mesh& mesh, int zero, std::int64_t micro_batch
   config.ranks.ranks = mesh.ranks;
   config.ranks.shard_group = mesh.shard_ranks;
   config.ranks.tp = mesh.tensor_ranks;
+  config.ranks.pp = mesh.pipeline_ranks;
   config.ranks.zero = zero;
   config.optimizer.eps = 1e-4;
   config.schedule.steps = 100;

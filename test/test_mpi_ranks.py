@@ -50,9 +50,11 @@ def test_collectives_of_several_processes(program):
 
 def expect_equal_training(program, backend, layouts):
     """Ranks of the backend compute the bits of ranks as threads. A layout: ranks, --zero, --shard-group, micro-batches,
-    --tp, --sequence-parallel, vocabulary."""
+    --tp, --sequence-parallel, vocabulary; then, if there are pipelines, --pp, --pp-chunks, and --pp-layers or "-"."""
     training = Program(program.binary.with_name("mpi_training"))
     for layout in layouts:
+        if len(layout) == 7:
+            layout = (*layout, 1, 1, "-")
         result = training.run(layout[0], *layout, backend)  # one mpirun per layout
         expect(result.returncode == 0, result)
         threads = training.start([training.binary, *layout, "threads"])
@@ -67,6 +69,12 @@ def test_training_has_the_bits_of_ranks_as_threads(program):
 def test_training_of_tensor_ranks_has_the_bits_of_ranks_as_threads(program):
     expect_equal_training(program, "mpi", [(2, 0, 1, 2, 2, 0, 31), (3, 0, 1, 2, 3, 1, 31), (4, 1, 2, 1, 2, 1, 31),
                                            (4, 3, 1, 2, 4, 0, 50257), (6, 2, 3, 1, 2, 0, 31), (8, 3, 2, 1, 4, 1, 31)])
+
+
+def test_training_of_pipelines_has_the_bits_of_ranks_as_threads(program):
+    expect_equal_training(program, "mpi", [
+        (2, 0, 1, 4, 1, 0, 31, 2, 1, "1,2"), (4, 2, 2, 4, 1, 0, 31, 2, 2, "-"), (4, 1, 1, 3, 2, 1, 50257, 2, 1, "-"),
+        (6, 3, 2, 3, 1, 0, 31, 3, 1, "2,1,1"), (8, 1, 2, 2, 2, 1, 31, 2, 2, "1,2,1,1"), (8, 3, 1, 8, 2, 0, 31, 4, 2, "-")])
 
 
 def test_an_error_of_one_rank_ends_all(program):

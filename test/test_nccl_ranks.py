@@ -46,6 +46,12 @@ def test_training_of_tensor_ranks_has_the_bits_of_ranks_as_threads(program):
                                             (8, 3, 2, 1, 2, 1, 31)])
 
 
+def test_training_of_pipelines_has_the_bits_of_ranks_as_threads(program):
+    expect_equal_training(program, "nccl", [
+        (2, 0, 1, 4, 1, 0, 31, 2, 2, "-"), (4, 1, 2, 3, 1, 0, 31, 2, 1, "1,2"), (4, 0, 1, 4, 2, 1, 31, 2, 1, "-"),
+        (6, 2, 1, 3, 2, 0, 31, 3, 1, "1,2,1"), (8, 3, 2, 4, 1, 0, 31, 4, 1, "-"), (8, 3, 2, 4, 2, 1, 31, 2, 2, "-")])
+
+
 def test_calls_that_stay_in_progress_are_polled_until_they_are_complete(program):
     for polls in (0, 1, 50):
         result = program.run(2, "steps", NCCL_DOUBLE_POLLS=str(polls))

@@ -111,8 +111,9 @@ TEST_SUITE("pipeline settings") {
     CHECK(config.mesh().pipeline_ranks == 2);
     CHECK(config.mesh().tensor_ranks == 2);
     CHECK(config.mesh().shard_ranks == 2);
-    CHECK(config.global_batch() == 8 * 2);
-    CHECK(config.batch.total_batch_tokens == 8 * 1024 * 2);
+    CHECK(config.batch.grad_accum == 2);  // one micro-batch for each pipeline rank
+    CHECK(config.global_batch() == 8 * 2 * 2);
+    CHECK(config.batch.total_batch_tokens == 8 * 1024 * 2 * 2);
     request.batch.total_batch_tokens = 8 * 1024 * 2 * 6;
     CHECK(resolve(request, facts).batch.grad_accum == 6);
     CHECK(resolve(request, facts).pipeline.shape.micro_batches == 6);
@@ -126,8 +127,8 @@ TEST_SUITE("pipeline settings") {
     request.batch.total_batch_tokens.reset();
     request.ranks.tp = 2;
     facts.default_step_tokens = 8 * 1024 * 2 * 5;
-    CHECK(resolve(request, facts).batch.grad_accum == 5);
-    facts.windows = 160;
+    CHECK(resolve(request, facts).batch.grad_accum == 6);
+    facts.windows = 192;
     request.schedule.epochs = 1;
     CHECK(resolve(request, facts).schedule.steps == 2);
   }

@@ -118,6 +118,28 @@ TEST_SUITE("run_data") {
     config = resolve(request, facts);
     CHECK(config.batch.batch_size == 8);
     CHECK(config.batch.grad_accum == 1);
+
+    // The rank of a pipeline that needs the most decides, and micro-batches are a multiple of them.
+    facts = {.default_shape = facts.default_shape, .ranks = 2};
+    request.ranks.tp = {};
+    request.ranks.pp = 2;
+    request.batch.total_batch_tokens = {};
+    const auto memory_at = [&](std::int64_t B) {
+      RunShape shape{.B = B, .T = 256};
+      shape.pipeline = make_pipeline({.ranks = 2, .micro_batches = 8}, 2);
+      const Gpt2Config model{
+          .vocabulary = 257, .context = 256, .layers = 2, .heads = 2, .channels = 64};
+      return largest_memory<bf16>(model, shape, make_mesh(2, 1, 1, 2));
+    };
+    request.ranks.zero = 0;
+    set_gpu_batch(facts, request, memory_at(16) + kMemoryReserve);
+    config = resolve(request, facts);
+    CHECK(config.batch.batch_size == 16);
+    CHECK(config.batch.grad_accum == 128);
+    set_gpu_batch(facts, request, memory_at(16) + kMemoryReserve - 1);
+    CHECK(resolve(request, facts).batch.batch_size == 8);
+    request.batch.batch_size = 6;  // 341.3 micro-batches, rounded up to an even number
+    CHECK(resolve(request, facts).batch.grad_accum == 342);
   }
 
   TEST_CASE("a resumed run takes the batch of its checkpoint unless flags set it") {

@@ -10,6 +10,7 @@
 #include "llmc/parallel/step_traffic.h"
 #include "llmc/train/run/plan_text.h"
 #include "test/layouts.h"
+#include "test/plan_rig.h"
 #include "test/rank_rig.h"
 
 using namespace llmc;
@@ -28,33 +29,6 @@ RunConfig config_of(const Layout& layout, std::int64_t micro_batches) {
   return config;
 }
 
-GroupTraffic bytes_of(const Communicator& group) {
-  return {.all_reduce = group.traffic(CommKind::all_reduce).bytes,
-          .reduce_scatter = group.traffic(CommKind::reduce_scatter).bytes,
-          .all_gather = group.traffic(CommKind::all_gather).bytes,
-          .broadcast = group.traffic(CommKind::broadcast).bytes};
-}
-
-GroupTraffic data_bytes(Ranks& ranks) {
-  return bytes_of(ranks.shard()) + bytes_of(ranks.replica()) + bytes_of(ranks.data());
-}
-
-GroupTraffic operator-(GroupTraffic a, const GroupTraffic& b) {
-  return a += b * -1;
-}
-
-// For comparisons of two: errors print both.
-std::string text_of(const GroupTraffic& traffic) {
-  return "all-reduce " + std::to_string(traffic.all_reduce) + ", reduce-scatter " +
-         std::to_string(traffic.reduce_scatter) + ", all-gather " +
-         std::to_string(traffic.all_gather) + ", broadcast " + std::to_string(traffic.broadcast);
-}
-
-// The memory of a tensor of bytes, as the plan reserves it.
-std::int64_t stored(std::int64_t bytes) {
-  return round_up(bytes, std::int64_t{256});
-}
-
 // The bytes of the segment "activations" that parallel/README.md states: of one layer, and of all.
 struct ActivationBytes {
   std::int64_t layer, all;
@@ -70,13 +44,6 @@ ActivationBytes activation_bytes(const Gpt2Config& c, std::int64_t rows, std::in
       4 * stored(kFloat * own) + stored(kFloat * rows * c.heads / t);    // statistics
   const std::int64_t rest = 3 * stored(kHalf * own * C) + 2 * stored(kFloat * own);
   return {layer, c.layers * layer + rest};
-}
-
-std::int64_t segment_of(const std::vector<MemoryPlan::Segment>& plan, const std::string& name) {
-  for (const MemoryPlan::Segment& segment : plan) {
-    if (segment.name == name) return segment.bytes;
-  }
-  return 0;
 }
 
 }  // namespace

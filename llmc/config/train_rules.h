@@ -41,11 +41,13 @@ inline void check_sequences(const TrainResolution& r) {
 inline constexpr std::int64_t kGpuStepTokens = 524288;
 
 // The default of --grad-accum: as many micro-batches as come closest to the default tokens per
-// step.
+// step, rounded up to a multiple of the pipeline ranks, which are idle with fewer.
 inline std::int64_t default_grad_accum(const TrainResolution& r) {
-  if (!r.facts.default_step_tokens) return 1;
+  const std::int64_t pp = pipeline_ranks_of(r);
+  if (!r.facts.default_step_tokens) return pp;
   const std::int64_t micro = r.config.batch.batch_size * r.config.batch.seq_len * data_ranks_of(r);
-  return std::max<std::int64_t>(1, (*r.facts.default_step_tokens + micro / 2) / micro);
+  return round_up(std::max<std::int64_t>(1, (*r.facts.default_step_tokens + micro / 2) / micro),
+                  pp);
 }
 
 // The --grad-accum that --total-batch-tokens implies, if that is given.

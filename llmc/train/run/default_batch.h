@@ -2,6 +2,7 @@
 // of tokens does not depend on the GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "llmc/config/train_table.h"
 #include "llmc/model/context.h"
 #include "llmc/train/run/fitting.h"
+#include "llmc/train/run/resolve.h"
 
 namespace llmc {
 
@@ -32,6 +34,17 @@ inline std::int64_t default_batch_size(
   return 1;
 }
 
+// The memory of the pipeline rank that needs the most.
+template <class T>
+std::int64_t largest_memory(const Gpt2Config& model, const RunShape& shape, const Mesh& mesh) {
+  std::int64_t largest = 0;
+  for (int rank = 0; rank < mesh.pipeline_ranks; ++rank) {
+    Context context({}, Ranks(mesh, mesh.rank_at(rank, 0, 0, 0)));
+    largest = std::max(largest, memory_of<T>(model, shape, context));
+  }
+  return largest;
+}
+
 // Sets the defaults of --batch-size and of the tokens of a step for a GPU with `total_memory`
 // bytes per rank. A resumed run has its own.
 inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_memory) {
@@ -40,13 +53,14 @@ inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t 
   facts.default_batch_size = 1;
   const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
   const Gpt2Config model = model_shape(config, facts);
-  Context context({}, Ranks(config.mesh(), 0));
+  const Pipeline pipeline = pipeline_of(config, model.layers);
   facts.default_batch_size = dispatch_dtype(config.precision.dtype, [&]<class T>() {
     return default_batch_size(total_memory, config.batch.seq_len * config.data_ranks(),
                               request.batch.total_batch_tokens, [&](std::int64_t B) {
                                 RunShape shape = config.run_shape();
                                 shape.B = B;
-                                return memory_of<T>(model, shape, context);
+                                shape.pipeline = pipeline;
+                                return largest_memory<T>(model, shape, config.mesh());
                               });
   });
 }
