@@ -1,5 +1,5 @@
-// Tensor ranks and the state of a run: initial weights, checkpoints under other layouts,
-// evaluation, copies, memory and traffic. Ranks are threads.
+// Tensor ranks, pipeline ranks and the state of a run: initial weights, checkpoints under other
+// layouts, evaluation, copies, memory and traffic. Ranks are threads.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,14 +25,16 @@ using namespace llmc_test;
 
 namespace {
 
-// A run of 8 heads, which 2, 4 and 8 tensor ranks can split, with 8 samples per step.
-RunConfig config_of(const Layout& layout, std::int64_t vocabulary = kVocabulary) {
+// A run of 8 heads and 8 layers, which 2, 4 and 8 ranks can divide, with 8 samples per step.
+RunConfig config_of(Layout layout, std::int64_t vocabulary = kVocabulary) {
+  layout.micro_batches = 8 / layout.mesh().data_ranks();
   RunConfig config = run_config(layout.mesh(), layout.stage, 8 / layout.mesh().data_ranks());
   config.shape.vocabulary = vocabulary;
   config.shape.heads = 8;
   config.shape.channels = 64;
-  config.shape.layers = 2;
+  config.shape.layers = 8;
   config.ranks.sequence_parallel = layout.sequence_parallel;
+  config.pipeline = layout.pipeline(config.shape.layers);
   return config;
 }
 
@@ -43,6 +45,13 @@ Layout layout_of(int ranks, int tensor_ranks, int stage = 0, int shard_ranks = 1
           .shard_ranks = shard_ranks,
           .tensor_ranks = tensor_ranks,
           .sequence_parallel = sequence_parallel};
+}
+
+// A layout with pipeline ranks.
+Layout with_pipeline(Layout layout, int pipeline_ranks, int chunks = 1) {
+  layout.pipeline_ranks = pipeline_ranks;
+  layout.chunks = chunks;
+  return layout;
 }
 
 const std::vector<Layout>& state_layouts() {
@@ -57,7 +66,14 @@ const std::vector<Layout>& state_layouts() {
                                           layout_of(8, 8, 0, 1, true),
                                           layout_of(8, 2, 3, 4, true),
                                           layout_of(8, 2, 1, 2),
-                                          layout_of(4, 1, 3, 4)};
+                                          layout_of(4, 1, 3, 4),
+                                          with_pipeline(layout_of(2, 1), 2),
+                                          with_pipeline(layout_of(4, 1, 3, 2), 2, 2),
+                                          with_pipeline(layout_of(4, 2, 0, 1, true), 2),
+                                          with_pipeline(layout_of(8, 1), 8),
+                                          with_pipeline(layout_of(8, 2, 1, 2, true), 2, 4),
+                                          with_pipeline(layout_of(8, 2), 4, 2),
+                                          with_pipeline(layout_of(8, 1, 2, 2), 2)};
   return all;
 }
 
@@ -110,7 +126,7 @@ Run run_under(const Layout& layout, std::int64_t vocabulary, int steps,
     std::vector<std::int64_t> hash = {0};
     for (const StepResult& step : train(rank, samples_below(vocabulary), steps, position)) {
       own.losses.push_back(step.loss);
-      if (rank.engine.context().ranks.first_of_tensor_group()) {
+      if (rank.engine.context().ranks.first_of_data_rank()) {
         hash[0] += static_cast<std::int64_t>(step.token_hash);
       }
     }
@@ -220,17 +236,25 @@ TEST_SUITE("tensor state") {
     const bool all = std::getenv("LLMC_LONG") != nullptr;
     std::mt19937 random(16);
     const auto any = [&] { return state_layouts()[random() % state_layouts().size()]; };
-    for (int i = 0; i < (all ? 10 : 3); ++i) {
+    for (int i = 0; i < (all ? 20 : 4); ++i) {
       const Layout a = any(), b = any();
       reshard(a, b, kVocabulary);
     }
     const Layout one{}, two = layout_of(2, 2, 0, 1, true), four = layout_of(4, 4);
     const Layout eight = layout_of(8, 8, 0, 1, true);
+    const Layout pipeline = with_pipeline(layout_of(8, 1), 8);
+    const Layout two_by_four = with_pipeline(layout_of(8, 2), 4);
+    const Layout four_by_two = with_pipeline(layout_of(8, 4), 2);
     for (const std::int64_t vocabulary : {17, 127, 128, 31123}) {
       if (!all && vocabulary != 17 && vocabulary != 127) continue;
       reshard(one, eight, vocabulary);
       reshard(eight, one, vocabulary);
       reshard(two, four, vocabulary);
+      reshard(two_by_four, four_by_two, vocabulary);
+      reshard(pipeline, eight, vocabulary);
+      if (!all && vocabulary != 17) continue;
+      reshard(one, pipeline, vocabulary);
+      reshard(one, two_by_four, vocabulary);
     }
   }
 
@@ -276,7 +300,7 @@ TEST_SUITE("tensor state") {
     }
   }
 
-  TEST_CASE("ranks of a tensor group that read different tokens end the run") {
+  TEST_CASE("ranks with the same samples that read different tokens end the run") {
     if (tiny_shapes()) return;
     const std::string error = complaint([] {
       on_ranks<float>(layout_of(4, 2), kVocabulary, [](Rank<float>& rank) {
@@ -289,7 +313,20 @@ TEST_SUITE("tensor state") {
         numbers_of(number == 3 ? 21 : 20);
       });
     });
-    CHECK(contains(error, "ranks 2 and 3, which train on the same samples, have read different tokens"));
+    const std::string text = ", which train on the same samples, have read different tokens";
+    CHECK(contains(error, "ranks 2 and 3" + text));
+    const std::string in_pipeline = complaint([] {
+      on_ranks<float>(with_pipeline(layout_of(4, 1), 2), kVocabulary, [](Rank<float>& rank) {
+        const Mesh& mesh = rank.engine.context().ranks.mesh();
+        const int number = rank.exchange.rank();
+        const auto numbers_of = [&](std::uint64_t hash) {
+          return RankNumbers(rank.exchange, {.token_hash = hash}, mesh).token_hash();
+        };
+        CHECK(numbers_of(number % 2 == 0 ? 10 : 20) == 30);
+        numbers_of(number == 3 ? 21 : 20);
+      });
+    });
+    CHECK(contains(in_pipeline, "ranks 1 and 3" + text));
   }
 
   TEST_CASE("all ranks skip an update that overflows on any of them, and lower the loss scale") {
@@ -333,7 +370,12 @@ TEST_SUITE("tensor state") {
           Fault{layout_of(4, 2, 1, 2, true), 3, "h.0.mlp.c_fc.weight",
                 "rank 3 and rank 1 differ in the weights of h.0.mlp.c_fc.weight"},
           Fault{layout_of(4, 2, 3, 2), 3, "wpe.weight",
-                "rank 3 and rank 2 differ in the weights of wpe"}}) {
+                "rank 3 and rank 2 differ in the weights of wpe"},
+          // The embedding and the head have wte; a layer is on one pipeline rank.
+          Fault{with_pipeline(layout_of(4, 2), 2), 3, "wte.weight",
+                "rank 3 and rank 1 differ in the weights of wte"},
+          Fault{with_pipeline(layout_of(8, 1, 2, 2), 2), 7, "h.7.ln_1.weight",
+                "rank 7 and rank 4 differ in the weights of h.7.ln_1"}}) {
       CAPTURE(fault.text);
       const std::string error = complaint([&] {
         on_ranks<float>(fault.layout, kVocabulary, [&](Rank<float>& rank) {
