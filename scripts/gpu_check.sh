@@ -7,7 +7,7 @@
 #   profile   toy runs, then the time of each operation in a step of GPT-2 124M, next to predictions
 #   correct   build, all tests on the GPU, compute-sanitizer on short training runs
 #   train     GPT-2 124M next to PyTorch: 200 losses from the same weights and batches, then speed
-#   ranks     several ranks next to one: one GPU that 2 and 4 ranks share, or one GPU per rank
+#   ranks     several ranks next to one: one GPU that 2, 4 and 8 ranks share, or one GPU per rank
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   infer     generation with GPT-2 124M and 1558M next to PyTorch: prompts, and tokens at four contexts
 #   int8      INT8 generation with the same models next to floats and PyTorch: which gain, and which marks

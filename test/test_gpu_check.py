@@ -91,18 +91,23 @@ def test_runs_that_end_early_or_learn_nothing_fail(folder):
     expect(code == 1 and "our loss did not fall" in text, text)
 
 
+def value_of(layout, flag):
+    return layout.flags[layout.flags.index(flag) + 1] if flag in layout.flags else 1
+
+
 def test_runs_of_ranks_are_compared_with_one_rank(folder):
     ranks = helper("ranks")
     for gpus, backends in ((1, {"mpi"}), (4, {"mpi", "nccl"})):
         layouts = ranks.layouts(gpus)
         expect({layout.flags[1] for layout in layouts} == backends, [layout.name for layout in layouts])
         for layout in layouts:  # the steps have the samples of one rank
-            def value(flag, default=None):
-                return layout.flags[layout.flags.index(flag) + 1] if flag in layout.flags else default
-            expect(value("--grad-accum") * layout.ranks == ranks.BATCHES * value("--tp", 1), layout.flags)
+            expect(value_of(layout, "--grad-accum") * layout.ranks ==
+                   ranks.BATCHES * value_of(layout, "--tp") * value_of(layout, "--pp"), layout.flags)
         for backend in backends:
             expect({(True, True), (True, False)} <= {("--tp" in layout.flags, "--sequence-parallel" in layout.flags)
                                                      for layout in layouts if backend in layout.flags}, backend)
+            expect({1, 2} <= {value_of(layout, "--pp-chunks") for layout in layouts
+                              if backend in layout.flags and "--pp" in layout.flags}, backend)
     one = [(4.0, 2.0), (3.0, 1.0)]
     for other, right in (([(4.0, 2.0), (3.0 * (1 + 2e-3), 1.0)], False), ([(4.0, 2.0), (3.0, 1.0 + 2e-3)], True),
                          ([(4.0, 2.0 * (1 + 1e-2)), (3.0, 1.0)], False), ([(4.0, 2.0)], False), (None, False), (one, True)):

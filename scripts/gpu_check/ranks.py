@@ -4,8 +4,8 @@
     ranks.py --program build/cuda/train_gpt2 --device cuda --gpus 1 --work DIR
 
 One rank that mpirun starts with --comm nccl must have the bits of one rank without a launcher. 2 and 4 ranks that share
-a GPU through MPI, data parallel and tensor parallel, and with several GPUs one rank per GPU through NCCL, may differ by
-rounding: relative to the loss and the gradient norm, fp32 by 2e-6 in 5 steps, bf16 by 2^-9 and 2^-7 in 20 steps. Prints
+a GPU through MPI, data, tensor and pipeline parallel, 8 with all three, and with several GPUs one rank per GPU through
+NCCL, may differ by rounding: relative to the loss and the gradient norm, fp32 by 2e-6 in 5 steps, bf16 by 2^-9 and 2^-7 in 20 steps. Prints
 a `result: ` line per run; exits 1 if a difference is larger.
 """
 import argparse
@@ -25,24 +25,27 @@ TRAIN = ["--layers", 4, "--heads", 4, "--channels", 128, "--context", 128, "--ba
 
 
 class Layout:
-    def __init__(self, ranks, backend, zero, group=0, tp=1, sequence_parallel=False):
+    def __init__(self, ranks, backend, zero, group=0, tp=1, sequence_parallel=False, pp=1, chunks=1):
         self.ranks = ranks
         self.flags = ["--comm", backend, "--zero", zero, "--shard-group", group]
         self.name = f"{ranks} ranks, {backend}, --zero {zero} --shard-group {group}"
-        if tp > 1:
-            more = ["--tp", tp, *(["--sequence-parallel"] if sequence_parallel else [])]
-            self.flags += more
-            self.name += " " + " ".join(map(str, more))
-        self.flags += ["--grad-accum", BATCHES * tp // ranks]
+        more = ["--tp", tp, *(["--sequence-parallel"] if sequence_parallel else [])] if tp > 1 else []
+        more += ["--pp", pp, *(["--pp-chunks", chunks] if chunks > 1 else [])] if pp > 1 else []
+        self.flags += more
+        self.name += " " + " ".join(map(str, more)) if more else ""
+        self.flags += ["--grad-accum", BATCHES * tp * pp // ranks]
 
 
 def layouts(gpus):
     """The runs with several ranks."""
     shared = [Layout(ranks, "mpi", zero, group) for ranks in (2, 4) for zero, group in ((1, 0), (3, 0), (2, 2))]
     shared += [Layout(2, "mpi", 0, tp=2), Layout(4, "mpi", 1, tp=2), Layout(4, "mpi", 3, tp=2, sequence_parallel=True)]
+    shared += [Layout(2, "mpi", 0, pp=2), Layout(4, "mpi", 3, pp=2, chunks=2),
+               Layout(8, "mpi", 1, tp=2, sequence_parallel=True, pp=2)]
     most = 1 << min(3, max(1, gpus).bit_length() - 1)  # a number of ranks that divides the micro-batches
     own = [Layout(most, "nccl", zero) for zero in (0, 1, 2, 3)] if most > 1 else []
     own += [Layout(most, "nccl", 1, tp=2, sequence_parallel=sequence) for sequence in (False, True)] if most > 1 else []
+    own += [Layout(most, "nccl", 1, pp=2, chunks=chunks) for chunks in (1, 2)] if most > 1 else []
     return shared + own
 
 
