@@ -197,8 +197,8 @@ struct ChannelPair {
 // Memory with values that the stream writes last, not the host: the race checker reports a channel
 // that does not wait for them.
 template <class T>
-llmc::Buffer<T> values_in_stream(int rank, std::int64_t n, Stream& stream) {
-  const auto source = upload(comm_operand<T>(rank, n), stream);
+llmc::Buffer<T> copy_in_stream(const llmc::Buffer<T>& source, Stream& stream) {
+  const auto n = static_cast<std::int64_t>(source.size());
   llmc::Buffer<T> values(n);
   llmc::copy_on_device(values.data(), static_cast<const T*>(source.data()), n, stream);
   return values;
@@ -208,9 +208,12 @@ llmc::Buffer<T> values_in_stream(int rank, std::int64_t n, Stream& stream) {
 // expect all of them before that.
 inline void check_both_send_first(ChannelPair& pair, Stream& stream) {
   const std::int64_t n = large_message(), small = 11;
-  const auto z = values_in_stream<llmc::fp16>(pair.rank, small, stream);
-  const auto y = values_in_stream<llmc::bf16>(pair.rank, small, stream);
-  const auto x = values_in_stream<float>(pair.rank, n, stream);
+  const auto first_source = upload(comm_operand<float>(pair.rank, n), stream);
+  const auto second_source = upload(comm_operand<llmc::bf16>(pair.rank, small), stream);
+  const auto last_source = upload(comm_operand<llmc::fp16>(pair.rank, small), stream);
+  const auto x = copy_in_stream(first_source, stream);
+  const auto y = copy_in_stream(second_source, stream);
+  const auto z = copy_in_stream(last_source, stream);
   const std::int64_t first = pair.out.send(llmc::make_tensor(x.data(), n), stream);
   pair.out.send(llmc::make_tensor(y.data(), small), stream);
   pair.out.sent(first, stream);

@@ -36,15 +36,16 @@ RunConfig config_of(Layout layout, std::int64_t micro_batches) {
 // them: `layers` are those of its largest stage, `own` the rows of the residual stream.
 std::int64_t activation_bytes(const Gpt2Config& c, std::int64_t rows, std::int64_t own,
                               std::int64_t t, std::int64_t layers, std::int64_t slots,
-                              bool has_head) {
+                              std::int64_t sent_gradients, bool has_head) {
   constexpr std::int64_t kHalf = 2, kFloat = 4;
   const std::int64_t C = c.channels, stream = stored(kHalf * own * C);
   const std::int64_t layer = 4 * stream + stored(kHalf * rows * 3 * C / t) +
                              stored(kHalf * rows * C / t) + 2 * stored(kHalf * rows * 4 * C / t) +
                              4 * stored(kFloat * own) + stored(kFloat * rows * c.heads / t);
-  const std::int64_t messages = 2 * stream;  // the output, and a gradient
   const std::int64_t head = has_head ? stream + 2 * stored(kFloat * own) : 0;
-  return slots * (layers * layer + messages + head) + stream;  // branch
+  const std::int64_t output = stream, branch = stream;
+  return slots * (layers * layer + output + head) + branch +
+         stored(kHalf * sent_gradients * own * C);
 }
 
 // The slots of 1F1B and interleaved 1F1B, as pipeline/README.md states them.
@@ -91,8 +92,10 @@ TEST_SUITE("pipeline plan") {
                 layers = std::max(layers, stage.blocks());
               }
               CHECK(segment_of(plans[static_cast<std::size_t>(rank)], "activations") ==
-                    activation_bytes(config.shape, rows, own, t, layers,
-                                     slots_of(p, 2 * p, v, place), place == p - 1));
+                    activation_bytes(
+                        config.shape, rows, own, t, layers, slots_of(p, 2 * p, v, place),
+                        place == 0 && v == 1 ? 0 : slots_of(p, 2 * p, v, (place + p - 1) % p),
+                        place == p - 1));
             }
           }
         }

@@ -13,14 +13,14 @@ import subprocess
 import sys
 
 from runner import expect
-from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
+from test_checkpoint_programs import wait_for, with_flags
 from test_programs import run_program_tests
-from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, make_tasks,
-                                mpirun, require_mpi, steps)
-from test_tensor_programs import SEQUENCE, expect_equal_logs, tensors
+from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, mpirun,
+                                require_mpi, steps)
+from test_tensor_programs import MODEL as TWO_LAYERS
+from test_tensor_programs import SEQUENCE, expect_equal_logs, tensors, write_tasks
 
-# A tiny eps would turn differences of rounding into steps of +-lr.
-MODEL = [*with_flags(TINY, layers=4, heads=2, channels=16), *QUIET, "--eps", 1e-4, "--seed", 5]
+MODEL = with_flags(TWO_LAYERS, layers=4)
 BATCHES = 8  # micro-batches of a step
 
 
@@ -48,14 +48,14 @@ def write_scores(program, log):
 
 def test_pipelines_compute_the_run_of_one_rank(program):
     require_mpi(program)
-    # With trained weights, some words of the task are right.
+    # Trained weights predict some words.
     program.run(*with_flags(MODEL, batch_size=8), "--steps", 150, "--lr", 1e-2, "--warmup", 2, "--out", "base")
-    tasks = make_tasks(program)
-    run = [*with_flags(MODEL, eval_every=2), *tasks[:2], "--eval-batches", 5, "--init-from", "base", "--steps", 4, "--dropout", 0.1,
-           "--grad-clip", 0.5, "--final-samples-tokens", 60]
+    run = [*with_flags(MODEL, eval_every=2), *write_tasks(program)[0], "--eval-batches", 5, "--init-from", "base", "--steps", 4,
+           "--dropout", 0.1, "--grad-clip", 0.5, "--final-samples-tokens", 60]
     one = program.run(*run, "--grad-accum", BATCHES, "--log", "one", "--final-samples-out", "one.txt").stdout
-    lambada = [line for line in program.log("one") if line.get("eval") == "lambada"]
-    expect(len(lambada) == 2 and 0 < lambada[-1]["accuracy"] < 1, lambada)
+    for task in ("lambada", "hellaswag"):
+        line = [line for line in program.log("one") if line.get("eval") == task][-1]
+        expect(0 < line["accuracy"] < 1, line)
     samples = (program.folder / "one.txt").read_bytes()
     expect(len(samples) >= 60, samples)
     for layout in LAYOUTS:
@@ -91,7 +91,9 @@ def test_a_step_s_parts_add_up_and_its_bytes_are_those_of_the_dry_run(program):
         run = [*MODEL, "--steps", 3, "--dtype", dtype]
         layout.run(program, *run, "--log", layout.name)
         planned, paragraphs = planned_bytes(program.run(*run, *layout.flags, "--dry-run", "--ranks", layout.ranks).stdout)
-        expect(paragraphs > 1 and planned["_pp"] > 0 and (planned["_tp"] > 0) == (layout is TENSORS), (layout.name, planned))
+        # With two ranks and two chunks, both ranks send the same.
+        expect((paragraphs > 1) == (layout is not LAYOUTS[4]), (layout.name, paragraphs))
+        expect(planned["_pp"] > 0 and (planned["_tp"] > 0) == (layout is TENSORS), (layout.name, planned))
         for line in steps(program, layout.name)[1:]:
             parts = [line[f"{part}_ms"] for part in ("fwd", "bwd", "comm", "bubble", "optimizer", "data", "other")]
             expect(close(sum(parts), line["step_ms"], 1e-9) and min(parts) >= 0, line)
@@ -117,6 +119,20 @@ def losses(program, log):
     return [(line["loss"], line["grad_norm"]) for line in steps(program, log)]
 
 
+def passes_of(program, schedule):
+    """The ranks and passes of a schedule in order."""
+    rows = (program.folder / schedule).read_text().splitlines()
+    return [[str(rank), cell] for rank, row in enumerate(rows) for cell in row.split(",") if cell]
+
+
+def measured_passes(program, file):
+    """The ranks and passes of a file of measured times in order."""
+    rows = [row.split(",") for row in (program.folder / file).read_text().splitlines()]
+    expect(rows[0] == ["rank", "pass", "begin_ms", "end_ms"], rows)
+    expect(all(0 <= float(begin) <= float(end) for _, _, begin, end in rows[1:]), rows)
+    return [row[:2] for row in rows[1:]]
+
+
 def test_a_dumped_schedule_can_be_run_and_has_measured_times(program):
     require_mpi(program)
     run = [*MODEL, "--steps", 2]
@@ -126,13 +142,9 @@ def test_a_dumped_schedule_can_be_run_and_has_measured_times(program):
         report = re.findall(r"^schedule: bubble ([0-9.]+)% if all passes take equal time, ([0-9.]+)% measured in step 2, "
                             r"written to (.*) and (.*)$", messages, re.M)
         expect(len(report) == 1 and report[0][2:] == (f"{name}.csv", f"{name}.measured.csv"), messages)
-        expect(float(report[0][0]) == 100 / BATCHES / (stages // 2), report)
-        rows = [row.split(",") for row in (program.folder / f"{name}.measured.csv").read_text().splitlines()]
-        expect(rows[0] == ["rank", "pass", "begin_ms", "end_ms"] and len(rows) == 1 + 2 * stages * BATCHES, rows)
-        cells = [line.split(",") for line in (program.folder / f"{name}.csv").read_text().splitlines()]
-        passes = [[str(rank), cell] for rank, line in enumerate(cells) for cell in line if cell]
-        expect([row[:2] for row in rows[1:]] == passes, (passes, rows))
-        expect(all(0 <= float(begin) <= float(end) for _, _, begin, end in rows[1:]), rows)
+        expect(abs(float(report[0][0]) - 100 / BATCHES / (stages // 2)) < 0.06, report)  # (ranks - 1) / (chunks x batches)
+        passes = measured_passes(program, f"{name}.measured.csv")
+        expect(passes == passes_of(program, f"{name}.csv") and len(passes) == 2 * stages * BATCHES, passes)
         layout.run(program, *run, "--log", f"{name}-file", "--pp-schedule", f"{name}.csv")
         expect(losses(program, f"{name}-own") == losses(program, f"{name}-file"), f"{name}: other losses")
 
@@ -166,8 +178,9 @@ def test_a_gpipe_schedule_has_the_losses_of_one_rank(program):
     run = [*MODEL, "--steps", 4, "--dropout", 0.1]
     program.run(*run, "--grad-accum", BATCHES, "--log", "one")
     for layout in (LAYOUTS[0], TENSORS):
-        layout.run(program, *run, *gpipe, "--log", layout.name)
+        layout.run(program, *run, *gpipe, "--log", layout.name, "--dump-schedule", f"{layout.name}.csv")
         expect_equal_runs(program, layout.name, "one")
+        expect(measured_passes(program, f"{layout.name}.measured.csv") == passes_of(program, "gpipe.csv"), "another order")
 
 
 def test_a_schedule_that_cannot_run_is_refused(program):

@@ -237,10 +237,10 @@ def test_the_table_of_meshes(program):
     if not LONG:
         raise Skip("only with LLMC_LONG=1")
     result = subprocess.run([sys.executable, ROOT / "dev/mesh_losses.py", "text.txt", "--program", program.binary, "--steps", "3",
-                             "--layers", "1", "--channels", "64"], cwd=program.folder, text=True, capture_output=True, check=False)
+                             "--channels", "64"], cwd=program.folder, text=True, capture_output=True, check=False)
     rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines()[2:]]
-    expect(result.returncode == 0 and len(rows) == 10, result)
-    expect(max(float(number) for row in rows for number in row[5:]) <= 2e-6, result.stdout)
+    expect(result.returncode == 0 and len(rows) == 18, result)
+    expect(max(float(number) for row in rows for number in row[7:]) <= 2e-6, result.stdout)
 
 
 if __name__ == "__main__":

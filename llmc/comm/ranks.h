@@ -18,13 +18,15 @@ namespace llmc {
 // What a pipeline rank sends to its neighbours and receives from them: activations go to the rank
 // of the next stage, their gradients to that of the stage before. Pipeline ranks form a ring.
 struct PipelineChannels {
-  std::unique_ptr<Channel> activations_in, activations_out, gradients_in, gradients_out;
+  Channel *activations_in = nullptr, *activations_out = nullptr;
+  Channel *gradients_in = nullptr, *gradients_out = nullptr;
+  // In the order in which all ranks make them, and in which they end: the end of a channel may wait
+  // for its other end.
+  std::vector<std::unique_ptr<Channel>> all = {};
 
   std::int64_t bytes() const {
     std::int64_t sum = 0;
-    for (const auto* channel : {&activations_in, &activations_out, &gradients_in, &gradients_out}) {
-      if (*channel) sum += (*channel)->bytes();
-    }
+    for (const auto& channel : all) sum += channel->bytes();
     return sum;
   }
 };
@@ -184,7 +186,9 @@ class Ranks {
                                ring[static_cast<std::size_t>(to)]};
       std::ranges::sort(ends);
       const auto connect = [&](const char* name, int sender) {
-        return std::make_unique<Channel>(world.group(name, ends), own == sender);
+        return channels_.all
+            .emplace_back(std::make_unique<Channel>(world.group(name, ends), own == sender))
+            .get();
       };
       (own == from ? channels_.activations_out : channels_.activations_in) =
           connect("activations", from);

@@ -70,7 +70,6 @@ class Activations {
     blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
     for (BlockActivations<T>& block : blocks_) reserve(block, config, run, group, plan);
     plan.reserve(segment, residual_out_, rows, C);
-    if (run.training && !run.pipeline.single()) plan.reserve(segment, message_, rows, C);
     if (!stage.head) return;
     plan.reserve(segment, ln_f_, rows, C);
     plan.reserve(segment, ln_f_statistics_.mean, rows);
@@ -90,9 +89,6 @@ class Activations {
   Tensor<T, 2> residual_out(const RowShare& rows) const {
     return first_rows(residual_out_, rows.own);
   }
-  // (own, C) in training with several pipeline ranks: the gradient of the stage's output when it
-  // has been received, then that of its input while it is sent.
-  Tensor<T, 2> message(const RowShare& rows) const { return first_rows(message_, rows.own); }
   // Of a stage with head: (own, C) the normalised form, and (own) the statistics of that norm.
   Tensor<T, 2> final_hidden(const RowShare& rows) const { return first_rows(ln_f_, rows.own); }
   NormStatistics final_statistics(const RowShare& rows) const {
@@ -128,7 +124,6 @@ class Activations {
 
   std::vector<BlockActivations<T>> blocks_;
   Tensor<T, 2> residual_out_;       // (own, C)
-  Tensor<T, 2> message_;            // (own, C)
   Tensor<T, 2> ln_f_;               // (own, C)
   NormStatistics ln_f_statistics_;  // (own)
   Tensor<float, 1> losses_;         // (B*T)

@@ -35,6 +35,8 @@ class ModelRunner {
     }
     context.quantization.reserve(table, shape, sizeof(T), plan);
     if (!shape.training) return;
+    plan.reserve("activations", sent_gradients_, shape.pipeline.sent_gradients(pipeline_rank()),
+                 context.tensor.share(shape.rows()).stored, config.channels);
     plan.reserve("backward buffers", context.scratch, model_.scratch_size());
   }
 
@@ -46,6 +48,13 @@ class ModelRunner {
   // uses them in a training step, all other passes the first one.
   Activations<T>& activations(std::size_t slot = 0) { return *slots_[slot]; }
   std::size_t slots() const { return slots_.size(); }
+  // (own, C) a buffer for a gradient that is sent to the pipeline rank of the stage before.
+  Tensor<T, 2> sent_gradient(std::size_t buffer, const RowShare& rows) const {
+    const std::int64_t C = sent_gradients_.shape[2], size = sent_gradients_.shape[1] * C;
+    return {sent_gradients_.data + static_cast<std::int64_t>(buffer) * size, {rows.own, C}};
+  }
+  // Number of these buffers.
+  std::size_t sent_gradients() const { return static_cast<std::size_t>(sent_gradients_.shape[0]); }
   BatchStage& batches() { return batches_; }
 
   // Copies a batch to device memory. The result is valid until the second put() after this one.
@@ -159,9 +168,10 @@ class ModelRunner {
   std::vector<std::unique_ptr<Activations<T>>> slots_;
   Gpt2<T> model_;
   BatchStage batches_;
-  Tensor<float, 1> losses_;     // of a batch, with several pipeline ranks
-  Tensor<T, 1> logits_;         // the same, of one row
-  std::int64_t last_rows_ = 0;  // of the last forward pass
+  Tensor<T, 3> sent_gradients_;  // (buffers, own, C)
+  Tensor<float, 1> losses_;      // of a batch, with several pipeline ranks
+  Tensor<T, 1> logits_;          // the same, of one row
+  std::int64_t last_rows_ = 0;   // of the last forward pass
 };
 
 }  // namespace llmc

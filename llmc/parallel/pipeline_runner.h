@@ -2,11 +2,10 @@
 // of its schedule (pipeline/schedule.h).
 //
 // Each pass works on a slot of activations, from the forward pass of a micro-batch through a stage
-// to its backward pass. What a stage sends lies in the slot too: the residual stream at its end,
-// then the gradient of its input. So a slot is used again only after both have arrived: the
-// gradient that comes back shows that the residual stream has. A rank expects the gradient of a
-// stage's output as soon as the forward pass is done, in the order in which the next rank sends
-// gradients. Therefore no message waits for the passes of its receiver.
+// to its backward pass. No message waits for the passes of its receiver. The output of a stage is
+// sent from the slot: the gradient that comes back shows that it has arrived before the slot is
+// used again. A gradient is sent from one of as many buffers as the receiver has slots, used in
+// turn: the receiver needs a slot for each gradient that it has not received yet.
 #pragma once
 
 #include <cstddef>
@@ -40,12 +39,8 @@ class PipelineRunner {
       : runner_(runner), pipeline_(runner.shape().pipeline), slots_(runner.slots()) {
     for (std::size_t i = 0; i < runner.batches().buffers(); ++i) free_buffers_.push_back(i);
     if (pipeline_.single()) return;
-    const int last = pipeline_.shape.stages() - 1;
     passes_per_batch_ = pipeline_.passes_per_micro_batch(rank());
-    for (const PipelinePass& pass : pipeline_.passes(rank())) {
-      const bool receives = pass.kind == PassKind::backward && pass.stage != last;
-      if (receives) gradients_.push_back(pass);
-    }
+    sent_gradients_.resize(runner.sent_gradients());
   }
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
@@ -56,7 +51,6 @@ class PipelineRunner {
     batches_ = &batches;
     clock_ = clock;
     num_read_ = 0;
-    num_expected_ = 0;
     num_timed_ = 0;
     if (pipeline_.single()) {
       for (std::int64_t i = 0; i < batches.count; ++i) {
@@ -91,7 +85,7 @@ class PipelineRunner {
   struct Slot {
     int stage = -1;  // -1: the slot is free
     std::int64_t micro_batch = 0;
-    std::int64_t sent_output = 0, sent_gradient = 0;  // messages of the slot; 0: none
+    std::int64_t sent_output = 0;  // number of the message; 0: none
   };
   struct HeldBatch {
     DeviceBatch batch;
@@ -134,7 +128,6 @@ class PipelineRunner {
             flat(runner_.model().stage_output(saved, rows)), stream());
       });
     }
-    expect_gradients();
     release_batch(micro_batch, held);
   }
 
@@ -145,14 +138,14 @@ class PipelineRunner {
     Activations<T>& saved = runner_.activations(slot);
     const RowShare rows = runner_.context().tensor.share(held.batch.rows());
     const Tensor<T, 2> gradient = runner_.model().residual_gradient(rows);
-    if (!stage.head) receive_gradient(gradient, saved.message(rows));
+    if (!stage.head) receive_gradient(gradient);
     mark(Phase::backward);
     timed({number, PassKind::backward, static_cast<int>(micro_batch)}, [&] {
       runner_.model().backward(stage, saved, held.batch, batches_->loss, runner_.context(),
                                batches_->options(micro_batch));
     });
     mark(Phase::other);
-    if (!stage.embedding) send_gradient(slots_[slot], gradient, saved.message(rows));
+    if (!stage.embedding) send_gradient(gradient, rows);
     slots_[slot].stage = -1;
     release_batch(micro_batch, held);
   }
@@ -160,9 +153,6 @@ class PipelineRunner {
   // ---- messages ----
 
   static Tensor<T, 1> flat(const Tensor<T, 2>& x) { return make_tensor(x.data, x.size()); }
-  void copy(const Tensor<T, 2>& to, const Tensor<T, 2>& from) {
-    copy_on_device(to.data, static_cast<const T*>(from.data), from.size(), stream());
-  }
 
   // Later work may overwrite what the slot sent in its last use.
   void reuse_output(Slot& slot) {
@@ -170,31 +160,22 @@ class PipelineRunner {
     if (message > 0) ranks().channels().activations_out->sent(message, stream());
   }
 
-  // Expects gradients as far as their forward passes are done.
-  void expect_gradients() {
-    for (; num_expected_ < gradients_.size(); ++num_expected_) {
-      const PipelinePass& pass = gradients_[num_expected_];
-      const std::size_t i = slot_of(pass.stage, pass.micro_batch);
-      if (i == slots_.size()) return;
-      const std::int64_t message = std::exchange(slots_[i].sent_gradient, 0);
-      if (message > 0) ranks().channels().gradients_out->sent(message, stream());
-      const RowShare rows = runner_.context().tensor.share(batch_of(pass.micro_batch).batch.rows());
-      ranks().channels().gradients_in->expect(flat(runner_.activations(i).message(rows)), stream());
-    }
+  void receive_gradient(const Tensor<T, 2>& gradient) {
+    ranks().wait_for_message(stream(), [&] {
+      ranks().channels().gradients_in->expect(flat(gradient), stream());
+      ranks().channels().gradients_in->arrive(stream());
+    });
   }
 
-  void receive_gradient(const Tensor<T, 2>& gradient, const Tensor<T, 2>& message) {
-    ranks().wait_for_message(stream(), [&] { ranks().channels().gradients_in->arrive(stream()); });
-    ranks().exchange_messages(stream(), [&] { copy(gradient, message); });
-  }
-
-  void send_gradient(Slot& slot, const Tensor<T, 2>& gradient, const Tensor<T, 2>& message) {
+  void send_gradient(const Tensor<T, 2>& gradient, const RowShare& rows) {
     ranks().exchange_messages(stream(), [&] {
-      if (slot.sent_gradient > 0) {
-        ranks().channels().gradients_out->sent(slot.sent_gradient, stream());
-      }
-      copy(message, gradient);
-      slot.sent_gradient = ranks().channels().gradients_out->send(flat(message), stream());
+      Channel& channel = *ranks().channels().gradients_out;
+      std::int64_t& last = sent_gradients_[next_gradient_];
+      if (last > 0) channel.sent(last, stream());
+      const Tensor<T, 2> message = runner_.sent_gradient(next_gradient_, rows);
+      copy_on_device(message.data, static_cast<const T*>(gradient.data), gradient.size(), stream());
+      last = channel.send(flat(message), stream());
+      next_gradient_ = (next_gradient_ + 1) % sent_gradients_.size();
     });
   }
 
@@ -254,13 +235,13 @@ class PipelineRunner {
 
   ModelRunner<T>& runner_;
   const Pipeline& pipeline_;
-  std::vector<int> passes_per_batch_;    // on this rank, by micro-batch
-  std::vector<PipelinePass> gradients_;  // backward passes that receive one, in order
+  std::vector<int> passes_per_batch_;  // on this rank, by micro-batch
   std::vector<Slot> slots_;
-  const StepBatches* batches_ = nullptr;  // of the present step
+  std::vector<std::int64_t> sent_gradients_;  // number of the last message of each buffer; 0: none
+  std::size_t next_gradient_ = 0;             // buffer
+  const StepBatches* batches_ = nullptr;      // of the present step
   PhaseClock* clock_ = nullptr;
-  std::int64_t num_read_ = 0;     // micro-batches
-  std::size_t num_expected_ = 0;  // gradients
+  std::int64_t num_read_ = 0;  // micro-batches
   std::map<std::int64_t, PreparedBatch> waiting_;
   std::map<std::int64_t, HeldBatch> held_;
   std::deque<std::size_t> free_buffers_;

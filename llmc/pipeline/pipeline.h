@@ -38,6 +38,13 @@ struct Pipeline {
     return most;
   }
 
+  // The most gradients that a rank has sent and that have not arrived: as many as the rank of the
+  // stage before keeps activations. 0 if the rank sends none.
+  int sent_gradients(int rank) const {
+    if (single() || (rank == 0 && shape.chunks == 1)) return 0;
+    return slots((rank + shape.ranks - 1) % shape.ranks);
+  }
+
   // The most micro-batches that a rank has at the same time, from the first pass to the last pass
   // of each.
   int batches(int rank) const {

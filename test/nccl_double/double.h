@@ -151,7 +151,7 @@ inline ncclResult_t message(const char* call, const void* in, void* out, std::si
   Double& d = Double::instance();
   if (in == nullptr || connects || d.depth > 0) return start(comm, stream, step);
   exchange->start_in_stream();
-  d.held.push_back(std::make_shared<HeldSend>(HeldSend{comm, stream, step}));
+  d.stream_sends.push_back(std::make_shared<StreamSend>(StreamSend{comm, stream, step}));
   return launch(comm, ++d.calls);
 }
 
@@ -200,7 +200,7 @@ inline ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Descriptor mine{.number = ++comm->collectives};
   auto exchange = std::make_shared<Exchange>(comm, mine, nullptr, nullptr, -1, true);
   comm->steps.push_back(
-      after_held_sends(comm, nullptr, [exchange] { return exchange->advance(); }));
+      after_stream_sends(comm, nullptr, [exchange] { return exchange->advance(); }));
   return launch(comm, -1);
 }
 

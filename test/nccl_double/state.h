@@ -58,7 +58,7 @@ struct Faults {
 
 // A message that a stream holds until its receiver calls, while the host continues. As in NCCL,
 // later calls of the communicator and later calls in the stream wait for it.
-struct HeldSend {
+struct StreamSend {
   const ncclComm* comm = nullptr;
   const void* stream = nullptr;
   std::function<bool()> step;
@@ -75,7 +75,7 @@ struct Double {
   int process = 0;  // the rank in MPI_COMM_WORLD
   std::set<ncclComm*> group;
   std::vector<std::unique_ptr<ncclComm>> comms;  // kept, so that a late use is detected
-  std::vector<std::shared_ptr<HeldSend>> held;
+  std::vector<std::shared_ptr<StreamSend>> stream_sends;
 
   static Double& instance() {
     static Double instance;
@@ -107,17 +107,17 @@ inline void set_error(ncclComm* comm, ncclResult_t state, const std::string& tex
 }
 
 // The messages of aborted communicators stay: MPI may still read them.
-inline void advance_held_sends() {
-  std::vector<std::shared_ptr<HeldSend>>& held = Double::instance().held;
-  for (const auto& send : held) {
+inline void advance_stream_sends() {
+  std::vector<std::shared_ptr<StreamSend>>& stream_sends = Double::instance().stream_sends;
+  for (const auto& send : stream_sends) {
     if (send->comm->live) send->is_complete = send->step();
   }
-  std::erase_if(held, [](const auto& send) { return send->is_complete; });
+  std::erase_if(stream_sends, [](const auto& send) { return send->is_complete; });
 }
 
 // One poll of the calls in progress.
 inline void advance(ncclComm* comm) {
-  advance_held_sends();
+  advance_stream_sends();
   if (comm->state != ncclInProgress) return;
   if (comm->polls > 0) {
     if (comm->polls != INT_MAX) --comm->polls;
@@ -157,10 +157,10 @@ inline ncclResult_t check_call(ncclComm* comm, const std::string& call) {
 }
 
 // A step that follows the messages which the communicator and the stream hold now.
-inline std::function<bool()> after_held_sends(const ncclComm* comm, const void* stream,
-                                              std::function<bool()> step) {
-  std::vector<std::shared_ptr<HeldSend>> earlier;
-  for (const auto& send : Double::instance().held) {
+inline std::function<bool()> after_stream_sends(const ncclComm* comm, const void* stream,
+                                                std::function<bool()> step) {
+  std::vector<std::shared_ptr<StreamSend>> earlier;
+  for (const auto& send : Double::instance().stream_sends) {
     if (send->comm == comm || send->stream == stream) earlier.push_back(send);
   }
   return [earlier, step = std::move(step)] {
@@ -173,7 +173,7 @@ inline std::function<bool()> after_held_sends(const ncclComm* comm, const void* 
 
 inline ncclResult_t start(ncclComm* comm, const void* stream, std::function<bool()> call) {
   Double& d = Double::instance();
-  auto step = after_held_sends(comm, stream, std::move(call));
+  auto step = after_stream_sends(comm, stream, std::move(call));
   if (d.depth > 0) {
     comm->group.push_back(std::move(step));
     d.group.insert(comm);
