@@ -84,6 +84,21 @@ TEST_SUITE("comm") {
     CHECK(complaint(run) == "rank 0: rank 1 has ended, and this rank waits for it");
   }
 
+  TEST_CASE("ranks that wait for each other report it") {
+    const std::string error = complaint([] {
+      run_thread_ranks(3, [](World& world) {
+        const auto all = world.all();
+        Stream stream;
+        const Buffer<float> values(8);
+        fill_zero(values.data(), 8, stream);
+        all->barrier(stream);
+        all->send(make_tensor(values.data(), 8), (world.rank() + 1) % 3, stream);
+      });
+    });
+    CHECK(
+        contains(error, "all ranks wait for each other: rank 0 for 1, rank 1 for 2, rank 2 for 0"));
+  }
+
   TEST_CASE("ranks that make different calls report both") {
     const auto error_of = [](auto&& body) {
       return complaint([&] {

@@ -6,6 +6,7 @@
 //   });
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -27,10 +28,27 @@ namespace thread_ranks {
 
 // One lock for all ranks, and which of them have ended.
 struct Shared {
-  explicit Shared(int ranks) : ended(static_cast<std::size_t>(ranks)) {}
+  explicit Shared(int ranks)
+      : ended(static_cast<std::size_t>(ranks)), waits_for(static_cast<std::size_t>(ranks), -1) {}
+
+  // Call after each change that a rank may wait for.
+  void notify() {
+    std::ranges::fill(waits_for, -1);
+    changed.notify_all();
+  }
+  // Whether nothing can change any more: all ranks that have not ended wait for others.
+  bool all_wait() const {
+    for (std::size_t rank = 0; rank < ended.size(); ++rank) {
+      if (!ended[rank] && waits_for[rank] < 0) return false;
+    }
+    return true;
+  }
+
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<bool> ended;
+  std::vector<int>
+      waits_for;         // the rank that a rank has waited for since the last change; -1: none
   int failed_rank = -1;  // the first one that threw; -1: none
   std::exception_ptr error;
 };
@@ -90,7 +108,7 @@ class ThreadTransport final : public Transport {
     if (cannot_answer(send.to))
       fail_because_of(send.to, "has ended without receiving this message");
     group_->mailbox(rank_, send.to).messages.push_back(std::move(message));
-    shared_.changed.notify_all();
+    shared_.notify();
   }
 
  private:
@@ -104,7 +122,7 @@ class ThreadTransport final : public Transport {
   void lend(const CommCall& call, const Outgoing& send, Lock& lock) {
     wait_until_taken(send.to, lock);
     group_->mailbox(rank_, send.to).messages.push_back({.call = call, .bytes = bytes_of(send)});
-    shared_.changed.notify_all();
+    shared_.notify();
   }
 
   void take(const CommCall& call, const Incoming& receive, Lock& lock) {
@@ -119,7 +137,7 @@ class ThreadTransport final : public Transport {
     lock.lock();
     box.messages.pop_front();
     box.copying = false;
-    shared_.changed.notify_all();
+    shared_.notify();
   }
 
   void wait_until_taken(int to, Lock& lock) {
@@ -141,8 +159,24 @@ class ThreadTransport final : public Transport {
   // Waits for a rank of the group.
   template <class Condition>
   void wait(int other, Lock& lock, const Condition& condition) {
-    shared_.changed.wait(lock, [&] { return condition() || cannot_answer(other); });
+    int& own = shared_.waits_for[static_cast<std::size_t>(rank_of_run(rank_))];
+    shared_.changed.wait(lock, [&] {
+      if (condition() || cannot_answer(other)) return true;
+      own = rank_of_run(other);
+      if (shared_.all_wait()) fail_deadlock();
+      return false;
+    });
     if (!condition()) fail_because_of(other, "has ended, and this rank waits for it");
+  }
+
+  [[noreturn]] void fail_deadlock() const {
+    std::string text;
+    for (std::size_t rank = 0; rank < shared_.waits_for.size(); ++rank) {
+      if (shared_.ended[rank]) continue;
+      text += (text.empty() ? "" : ", ") + std::string("rank ") + std::to_string(rank) + " for " +
+              std::to_string(shared_.waits_for[rank]);
+    }
+    fail("all ranks wait for each other: " + text);
   }
 
   // Whether `other` of the group has ended, or any rank has failed.
@@ -215,7 +249,7 @@ void run_thread_ranks(int ranks, const Body& body) {
     }
     const std::lock_guard lock(shared.mutex);
     shared.ended[static_cast<std::size_t>(rank)] = true;
-    shared.changed.notify_all();
+    shared.notify();
     if (!error || shared.failed_rank >= 0) return;
     shared.failed_rank = rank;
     shared.error = error;

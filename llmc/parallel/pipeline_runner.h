@@ -107,6 +107,7 @@ class PipelineRunner {
   void forward(int number, std::int64_t micro_batch) {
     const Stage& stage = stage_of(number);
     const std::size_t slot = slot_of(-1, 0);
+    require(slot < slots_.size(), "a pipeline rank has no free slot for a forward pass");
     slots_[slot].stage = number;
     slots_[slot].micro_batch = micro_batch;
     HeldBatch& held = batch_of(micro_batch);
