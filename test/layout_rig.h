@@ -142,22 +142,21 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
     state.begin_step(stream, layout.micro_batches);
     const auto targets = static_cast<float>(targets_of_step(step, batches, options));
     std::int64_t next = first;  // of this rank's micro-batches, by their numbers in the step
-    passes.run({.count = layout.micro_batches,
-                .next =
-                    [&] {
-                      const std::int64_t i = std::exchange(next, next + data_ranks);
-                      return rig.prepared(batch_of(step, i, options));
-                    },
-                .options =
-                    [&](std::int64_t j) {
-                      return PassOptions{.dropout = options.dropout,
-                                         .seed = kSeed,
-                                         .step = step,
-                                         .first_sample = (first + j * data_ranks) * options.B};
-                    },
-                .loss = {.scale = 1.0f / targets,
-                         .sum = state.loss(),
-                         .factor = state.loss_scale()}});
+    passes.run(
+        {.count = layout.micro_batches,
+         .next =
+             [&] {
+               const std::int64_t i = std::exchange(next, next + data_ranks);
+               return rig.prepared(batch_of(step, i, options));
+             },
+         .options =
+             [&](std::int64_t j) {
+               return PassOptions{.dropout = options.dropout,
+                                  .seed = kSeed,
+                                  .step = step,
+                                  .first_sample = (first + j * data_ranks) * options.B};
+             },
+         .loss = {.scale = 1.0f / targets, .sum = state.loss(), .factor = state.loss_scale()}});
     state.finish_gradients(stream);
     results.losses.push_back(state.loss_value(stream));
     if (step == 0) results.gradients = rig.gradients();
@@ -177,7 +176,8 @@ template <class T>
 Results train_ranks(const Layout& layout, const LayoutOptions& options) {
   Results on_rank_0;
   run_thread_ranks(layout.ranks, [&](World& world) {
-    Results results = train<T>(Ranks(world, layout.mesh()), layout, layout.batches(), options);
+    Results results = train<T>(Ranks(world, layout.mesh(), layout.message_streams), layout,
+                               layout.batches(), options);
     if (world.rank() == 0) on_rank_0 = std::move(results);
   });
   return on_rank_0;

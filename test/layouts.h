@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/comm/channel.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/pipeline/pipeline.h"
 
@@ -21,6 +22,7 @@ struct Layout {
   int pipeline_ranks = 1, chunks = 1;
   std::vector<std::int64_t> stage_layers = {};  // of each stage; empty: as even as possible
   PipelineSchedule schedule = {};               // empty: 1F1B or interleaved 1F1B
+  Channel::StreamChoice message_streams = Channel::StreamChoice::by_backend;
 
   Mesh mesh() const { return make_mesh(ranks, shard_ranks, tensor_ranks, pipeline_ranks); }
   Pipeline pipeline(std::int64_t layers) const {

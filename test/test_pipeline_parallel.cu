@@ -214,7 +214,12 @@ TEST_SUITE("pipeline parallel") {
   TEST_CASE("under the race checker, pipeline ranks train two steps") {
     if (!tiny_shapes()) return;
     for (const int chunks : {1, 2}) {
-      const Layout layout{.ranks = 2, .micro_batches = 2, .pipeline_ranks = 2, .chunks = chunks};
+      const Layout layout{.ranks = 2,
+                          .micro_batches = 4,
+                          .pipeline_ranks = 2,
+                          .chunks = chunks,
+                          .message_streams = chunks == 1 ? Channel::StreamChoice::by_backend
+                                                         : Channel::StreamChoice::own};
       const LayoutOptions options{
           .vocabulary = 31, .steps = 2, .dropout = kDropout, .heads = 2, .layers = 2 * chunks};
       const Results one = train_one_rank<float>(layout.batches(), options);

@@ -40,7 +40,10 @@ class Ranks {
   Ranks(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
 
   // All ranks of the world call this with equal meshes. The world must outlive the object.
-  Ranks(World& world, const Mesh& mesh) : mesh_(mesh), rank_(world.rank()) {
+  // `message_streams` of the channels between pipeline ranks.
+  Ranks(World& world, const Mesh& mesh,
+        Channel::StreamChoice message_streams = Channel::StreamChoice::by_backend)
+      : mesh_(mesh), rank_(world.rank()) {
     require(mesh.ranks == world.ranks(), "the mesh has another number of ranks than the run");
     if (single()) return;
     all_ = world.all();
@@ -48,7 +51,7 @@ class Ranks {
     replica_ = world.group("replica", mesh.replica_group(rank_));
     if (mesh.tensor_ranks > 1) tensor_ = world.group("tensor", mesh.tensor_group(rank_));
     if (mesh.data_ranks() < mesh.ranks) data_ = world.group("data", mesh.data_group(rank_));
-    if (mesh.pipeline_ranks > 1) connect_pipeline(world);
+    if (mesh.pipeline_ranks > 1) connect_pipeline(world, message_streams);
     stream_ = std::make_unique<Stream>();
     computed_ = std::make_unique<Event>();
     communicated_ = std::make_unique<Event>();
@@ -172,7 +175,7 @@ class Ranks {
   }
 
   // Neighbours make the two channels between them in the order of the ranks that send activations.
-  void connect_pipeline(World& world) {
+  void connect_pipeline(World& world, Channel::StreamChoice message_streams) {
     const std::vector<int> ring = mesh_.pipeline_group(rank_);
     pipeline_ = world.group("pipeline", ring);
     const int own = pipeline_rank(), p = mesh_.pipeline_ranks;
@@ -187,7 +190,8 @@ class Ranks {
       std::ranges::sort(ends);
       const auto connect = [&](const char* name, int sender) {
         return channels_.all
-            .emplace_back(std::make_unique<Channel>(world.group(name, ends), own == sender))
+            .emplace_back(
+                std::make_unique<Channel>(world.group(name, ends), own == sender, message_streams))
             .get();
       };
       (own == from ? channels_.activations_out : channels_.activations_in) =
