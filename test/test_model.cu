@@ -66,8 +66,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
     staging.push_back(std::make_unique<BatchStage>(shape.B, shape.T, 1, plan));
     for (std::size_t s = 0; s < stages.size(); ++s) {
       saved[i].push_back(
-          std::make_unique<Activations<T>>(model.config(), shape, stages[s],
-                                            context.tensor, plan));
+          std::make_unique<Activations<T>>(model.config(), shape, stages[s], context.tensor, plan));
     }
   }
   Tensor<T, 2> message;
@@ -94,8 +93,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
     const RowShare rows = context.tensor.share(staged[i].rows());
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (s > 0) {
-        copy(model.stage_input(*saved[i][s], rows),
-             model.stage_output(*saved[i][s - 1], rows));
+        copy(model.stage_input(*saved[i][s], rows), model.stage_output(*saved[i][s - 1], rows));
       }
       model.forward(stages[s], *saved[i][s], staged[i], context, options_of(i));
     }

@@ -15,7 +15,7 @@
 
 namespace llmc {
 
-// What a pipeline rank sends to its neighbours and receives from them: activations go to the rank
+// The messages between a pipeline rank and its neighbours: activations go to the rank
 // of the next stage, their gradients to that of the stage before. Pipeline ranks form a ring.
 struct PipelineChannels {
   Channel *activations_in = nullptr, *activations_out = nullptr;

@@ -249,9 +249,10 @@ Settings<P> batch_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.batch.grad_accum); },
        .unit = "MICRO-BATCHES",
        .help = "micro-batches per step of each rank",
-       .fallback = {"1 on a CPU; on a GPU as many as come closest to 524288 tokens per step; rounded up "
-                    "to a multiple of --pp",
-                    [](const Resolution<P>& r) { return default_grad_accum(r); }},
+       .fallback =
+           {"1 on a CPU; on a GPU as many as come closest to 524288 tokens per step; rounded up "
+            "to a multiple of --pp",
+            [](const Resolution<P>& r) { return default_grad_accum(r); }},
        .range = at_least(1),
        .excluded_flags = {"--total-batch-tokens"},
        .changes_results = true,

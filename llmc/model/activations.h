@@ -89,7 +89,7 @@ class Activations {
   Tensor<T, 2> residual_out(const RowShare& rows) const {
     return first_rows(residual_out_, rows.own);
   }
-  // Of a stage with head: (own, C) the normalised form, and (own) the statistics of that norm.
+  // A stage with head has (own, C) the normalised form, and (own) the statistics of that norm.
   Tensor<T, 2> final_hidden(const RowShare& rows) const { return first_rows(ln_f_, rows.own); }
   NormStatistics final_statistics(const RowShare& rows) const {
     return {first_rows(ln_f_statistics_.mean, rows.own),

@@ -51,7 +51,7 @@ class FakeQuantization {
     const std::int64_t rows = shape.rows(), ranks = table.place().tensor_ranks;
     std::int64_t weight_size = 0, inputs = 0, sums = 0, magnitudes = 0;
     for (const ParameterSpec& spec : table.specs()) {
-      if (!is_quantized(spec) || !spec.held) continue;
+      if (!is_quantized(spec) || !spec.is_held) continue;
       weight_size = std::max(weight_size, spec.stored_size());
       if (spec.block == kEmbeddingBlock) {
         sums = std::max(sums, std::min(shape.chunk_rows(), kLogitRows) * spec.part.stored_rows);

@@ -77,7 +77,7 @@ struct ParameterSpec {
   std::int64_t offset = 0;  // first element in the array that holds all tensors of a tensor rank
   // Whether the pipeline rank of the table's place has the parameter, and the first one that does.
   // Only wte is on two, if there are several: the embedding and the head use it.
-  bool held = true;
+  bool is_held = true;
   int first_holder = 0;
 
   // Number of elements in files, and in this rank's memory.
@@ -282,7 +282,7 @@ class ParameterTable {
       const std::int64_t layer = spec.block - 1;
       const bool is_shared = spec.axes.rows.front().name == AxisName::vocabulary;
       spec.first_holder = layer < 0 ? 0 : layer == layers ? last : pipeline.rank_of_layer(layer);
-      spec.held =
+      spec.is_held =
           spec.first_holder == place_.pipeline_rank || (is_shared && place_.pipeline_rank == last);
     }
   }

@@ -41,7 +41,7 @@ class TensorGroup {
 
   int ranks() const { return ranks_.mesh().tensor_ranks; }
   int rank() const { return ranks_.tensor_rank(); }
-  // Of this rank in the mesh.
+  // The place of this rank in the mesh.
   MeshPlace place() const { return {rank(), ranks(), ranks_.pipeline_rank()}; }
   // Whether this rank adds what a sum over the ranks contains once.
   bool first() const { return rank() == 0; }

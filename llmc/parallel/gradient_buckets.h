@@ -92,7 +92,7 @@ class GradientBuckets {
     }
     std::vector<OwnedRange> ranges;
     for (const Bucket& bucket : layout_.buckets()) {
-      if (!bucket.held) continue;
+      if (!bucket.is_held) continue;
       ranges.push_back({kept_.data + layout_.own_piece(bucket), bucket.shard_offset, bucket.piece});
     }
     return ranges;

@@ -68,13 +68,13 @@ class GradientNorm {
     const bool is_part = ranks_.mesh().pipeline_ranks > 1;
     if (is_part) fill_zero(out.data, out.size(), stream);
     for (const Bucket& bucket : layout_.buckets()) {
-      if (!bucket.held) continue;
+      if (!bucket.is_held) continue;
       partials_in_order(out.data + bucket.table_begin / kNormPiece,
                         pieces.data + bucket.shard_offset / kNormPiece, bucket.size / kNormPiece,
                         bucket.piece / kNormPiece, own_pieces_.size(), stream);
     }
     for (const ParameterSpec& spec : table_.specs()) {
-      if (!spec.held || spec.first_holder == ranks_.pipeline_rank()) continue;
+      if (!spec.is_held || spec.first_holder == ranks_.pipeline_rank()) continue;
       fill_zero(out.data + spec.offset / kNormPiece, squared_norm_count(spec.stored_size()),
                 stream);
     }

@@ -87,7 +87,7 @@ class PipelineRunner {
     std::int64_t micro_batch = 0;
     std::int64_t sent_output = 0;  // number of the message; 0: none
   };
-  struct HeldBatch {
+  struct BatchInUse {
     DeviceBatch batch;
     std::size_t buffer = 0;
     int passes_left = 0;
@@ -110,16 +110,16 @@ class PipelineRunner {
     require(slot < slots_.size(), "a pipeline rank has no free slot for a forward pass");
     slots_[slot].stage = number;
     slots_[slot].micro_batch = micro_batch;
-    HeldBatch& held = batch_of(micro_batch);
+    BatchInUse& in_use = batch_of(micro_batch);
     Activations<T>& saved = runner_.activations(slot);
-    const RowShare rows = runner_.context().tensor.share(held.batch.rows());
+    const RowShare rows = runner_.context().tensor.share(in_use.batch.rows());
     if (!stage.embedding) {
       ranks().receive_activations(flat(runner_.model().stage_input(saved, rows)), stream());
     }
     reuse_output(slots_[slot]);
     mark(Phase::forward);
     timed({number, PassKind::forward, static_cast<int>(micro_batch)}, [&] {
-      runner_.model().forward(stage, saved, held.batch, runner_.context(),
+      runner_.model().forward(stage, saved, in_use.batch, runner_.context(),
                               batches_->options(micro_batch));
     });
     mark(Phase::other);
@@ -129,26 +129,26 @@ class PipelineRunner {
             flat(runner_.model().stage_output(saved, rows)), stream());
       });
     }
-    release_batch(micro_batch, held);
+    release_batch(micro_batch, in_use);
   }
 
   void backward(int number, std::int64_t micro_batch) {
     const Stage& stage = stage_of(number);
     const std::size_t slot = slot_of(number, micro_batch);
-    HeldBatch& held = batch_of(micro_batch);
+    BatchInUse& in_use = batch_of(micro_batch);
     Activations<T>& saved = runner_.activations(slot);
-    const RowShare rows = runner_.context().tensor.share(held.batch.rows());
+    const RowShare rows = runner_.context().tensor.share(in_use.batch.rows());
     const Tensor<T, 2> gradient = runner_.model().residual_gradient(rows);
     if (!stage.head) receive_gradient(gradient);
     mark(Phase::backward);
     timed({number, PassKind::backward, static_cast<int>(micro_batch)}, [&] {
-      runner_.model().backward(stage, saved, held.batch, batches_->loss, runner_.context(),
+      runner_.model().backward(stage, saved, in_use.batch, batches_->loss, runner_.context(),
                                batches_->options(micro_batch));
     });
     mark(Phase::other);
     if (!stage.embedding) send_gradient(gradient, rows);
     slots_[slot].stage = -1;
-    release_batch(micro_batch, held);
+    release_batch(micro_batch, in_use);
   }
 
   // ---- messages ----
@@ -195,26 +195,26 @@ class PipelineRunner {
 
   // The micro-batch in device memory, where its first pass puts it. Micro-batches before it that no
   // pass has needed yet stay in host memory.
-  HeldBatch& batch_of(std::int64_t micro_batch) {
-    const auto held = held_.find(micro_batch);
-    if (held != held_.end()) return held->second;
+  BatchInUse& batch_of(std::int64_t micro_batch) {
+    const auto present = in_use_.find(micro_batch);
+    if (present != in_use_.end()) return present->second;
     mark(Phase::data);
     const ProfileScope scope("data", stream());
     while (num_read_ <= micro_batch) waiting_.emplace(num_read_++, batches_->next());
     const std::size_t buffer = free_buffers_.front();
     free_buffers_.pop_front();
     const auto prepared = waiting_.extract(micro_batch);
-    HeldBatch& batch = held_[micro_batch];
+    BatchInUse& batch = in_use_[micro_batch];
     batch = {runner_.batches().put_into(buffer, prepared.mapped(), stream()), buffer,
              pipeline_.single() ? 2 : passes_per_batch_[static_cast<std::size_t>(micro_batch)]};
     mark(Phase::other);
     return batch;
   }
 
-  void release_batch(std::int64_t micro_batch, HeldBatch& held) {
-    if (--held.passes_left > 0) return;
-    free_buffers_.push_back(held.buffer);
-    held_.erase(micro_batch);
+  void release_batch(std::int64_t micro_batch, BatchInUse& in_use) {
+    if (--in_use.passes_left > 0) return;
+    free_buffers_.push_back(in_use.buffer);
+    in_use_.erase(micro_batch);
   }
 
   // ---- time ----
@@ -244,7 +244,7 @@ class PipelineRunner {
   PhaseClock* clock_ = nullptr;
   std::int64_t num_read_ = 0;  // micro-batches
   std::map<std::int64_t, PreparedBatch> waiting_;
-  std::map<std::int64_t, HeldBatch> held_;
+  std::map<std::int64_t, BatchInUse> in_use_;
   std::deque<std::size_t> free_buffers_;
   const Event* time_zero_ = nullptr;
   std::vector<std::unique_ptr<TimedEvents>> timed_;  // reused in each step

@@ -26,12 +26,12 @@ struct Bucket {
   std::int64_t table_begin = 0;   // of its first parameter in the table
   std::int64_t size = 0;          // elements of its parameters, with their padding
   std::int64_t split = 0;         // of them, those that no other tensor rank has
-  std::int64_t copied = 0;        // after them, those held that all tensor ranks have
+  std::int64_t copied = 0;        // after them, those here that all tensor ranks have
   std::int64_t piece = 0;         // elements of one rank's piece
   std::int64_t stored = 0;        // elements of all pieces: size and padding
   std::int64_t whole_offset = 0;  // in an array of whole buckets
   std::int64_t shard_offset = 0;  // of a rank's piece in an array of its pieces
-  bool held = false;              // whether this pipeline rank has it; otherwise without offsets
+  bool is_held = false;           // whether this pipeline rank has it; otherwise without offsets
 };
 
 // The part of a parameter that lies in one rank's piece, as it is stored: with padding rows.
@@ -54,7 +54,7 @@ class ShardLayout {
     for (Bucket& bucket : buckets_) {
       bucket.piece = round_up(ceil_div(bucket.size, shards_), kParameterAlignment);
       bucket.stored = bucket.piece * shards_;
-      if (!bucket.held) continue;
+      if (!bucket.is_held) continue;
       bucket.whole_offset = whole_size_;
       bucket.shard_offset = shard_size_;
       whole_size_ += bucket.stored;
@@ -74,22 +74,22 @@ class ShardLayout {
     return buckets_[static_cast<std::size_t>(spec.block)];
   }
 
-  // The most elements that a bucket of those held has, other than that of the embeddings.
+  // The most elements of a bucket on this pipeline rank, other than that of the embeddings.
   std::int64_t largest_layer() const {
     std::int64_t largest = 0;
     for (std::size_t block = 1; block < buckets_.size(); ++block) {
-      if (buckets_[block].held) largest = std::max(largest, buckets_[block].stored);
+      if (buckets_[block].is_held) largest = std::max(largest, buckets_[block].stored);
     }
     return largest;
   }
-  // Those of the embeddings' bucket; 0 if it is not held.
-  std::int64_t embedding_size() const { return buckets_[0].held ? buckets_[0].stored : 0; }
+  // Those of the embeddings' bucket; 0 if this pipeline rank does not have it.
+  std::int64_t embedding_size() const { return buckets_[0].is_held ? buckets_[0].stored : 0; }
 
-  // Elements of an array of whole buckets, and of one of a rank's pieces, of those held.
+  // Elements of an array of whole buckets, and of one of a rank's pieces, of this pipeline rank.
   std::int64_t whole_size() const { return whole_size_; }
   std::int64_t shard_size() const { return shard_size_; }
 
-  // Where a parameter that is held begins in an array of whole buckets, and in its bucket.
+  // Where a parameter of this pipeline rank begins in an array of whole buckets, and in its bucket.
   std::int64_t whole_offset(const ParameterSpec& spec) const {
     return bucket(spec).whole_offset + bucket_offset(spec);
   }
@@ -142,8 +142,8 @@ class ShardLayout {
     const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
     bucket.size += size;
     if (spec.part.split) bucket.split += size;
-    if (spec.held && !spec.part.split) bucket.copied += size;
-    bucket.held = bucket.held || spec.held;
+    if (spec.is_held && !spec.part.split) bucket.copied += size;
+    bucket.is_held = bucket.is_held || spec.is_held;
   }
 
   int stage_, shards_, index_;

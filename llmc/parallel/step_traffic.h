@@ -103,8 +103,8 @@ inline std::vector<std::int64_t> gathers_of_blocks(const Pipeline& pipeline, int
   return gathers.counts();
 }
 
-// What rank `rank` of the mesh sends. `run.B` sequences of `run.T` tokens per micro-batch. `size`:
-// bytes of a weight or an activation in the dtype of the model.
+// The traffic of rank `rank` of the mesh. `run.B` sequences of `run.T` tokens per micro-batch.
+// `size`: bytes of a weight or an activation in the dtype of the model.
 class StepTrafficOf {
  public:
   StepTrafficOf(const Gpt2Config& config, const RunShape& run, const Mesh& mesh, int rank,
@@ -143,7 +143,7 @@ class StepTrafficOf {
         gathers_of_blocks(run_.pipeline, place_.pipeline_rank, config_.layers, micro_batches_);
     for (std::size_t block = 0; block < layout_.buckets().size(); ++block) {
       const Bucket& bucket = layout_.buckets()[block];
-      if (!bucket.held) continue;
+      if (!bucket.is_held) continue;
       traffic.gradients.reduce_scatter += reductions() * bytes_sent(kFloat * bucket.stored, shards);
       traffic.gradients.all_reduce +=
           reductions() * bytes_sent(2 * kFloat * bucket.piece, replicas);
@@ -174,7 +174,7 @@ class StepTrafficOf {
     for (const Stage& stage : stages_) count += (stage.head ? 0 : 1) + (stage.embedding ? 0 : 1);
     traffic.messages.message = count * micro_batches_ * size_ * own_rows() * config_.channels;
     const ParameterSpec& wte = table_.find("wte.weight");
-    if (wte.held) {
+    if (wte.is_held) {
       traffic.shared_embedding.all_reduce = bytes_sent(2 * kFloat * layout_.own_part(wte).size, 2);
     }
     traffic.pipeline_scalars.all_reduce =

@@ -73,7 +73,7 @@ class WeightBuckets {
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
     ranks_.communicate(compute, [&] {
       for (const Bucket& bucket : layout_.buckets()) {
-        if (!bucket.held) continue;
+        if (!bucket.is_held) continue;
         ranks_.shard().all_gather<T>(
             make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
             make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());

@@ -88,7 +88,7 @@ class TrainingState {
   // index.
   void initialise(std::uint64_t seed, Stream& stream) {
     for (const ParameterSpec& spec : table().specs()) {
-      if (spec.held) initialise(spec, seed, stream);
+      if (spec.is_held) initialise(spec, seed, stream);
     }
     weights_.share(stream);
   }
@@ -138,7 +138,7 @@ class TrainingState {
       const ProfileScope update_scope("adamw", stream, update_bytes());
       begin_adamw(optimizer_.data, options, stream);
       for (const ParameterSpec& spec : table().specs()) {
-        if (spec.held) update(spec, options, learning_rate, stream);
+        if (spec.is_held) update(spec, options, learning_rate, stream);
       }
     }
     weights_.share(stream);
@@ -152,7 +152,7 @@ class TrainingState {
       const std::int32_t updates = optimizer_state(stream).updates;
       if (!rounding_seed_ || updates == 0) return;
       for (const ParameterSpec& spec : table().specs()) {
-        if (!spec.held) continue;
+        if (!spec.is_held) continue;
         const OwnedPart part = layout_.own_part(spec);
         stochastic_convert(weights_.owned(part), static_cast<const float*>(master(part)), part.size,
                            rounding_of(spec, part), updates, stream);
@@ -168,13 +168,13 @@ class TrainingState {
 
   // `values` has spec.size() fp32 numbers, the same on every rank. A rank keeps what it holds.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    if (!spec.held) return;
+    if (!spec.is_held) return;
     with_local_values(spec, values,
                       [&](const float* local) { set_local_weight(spec, local, stream); });
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) {
-    if (!spec.held) return;
+    if (!spec.is_held) return;
     const OwnedPart part = layout_.own_values(spec);
     const auto set_moment = [&](const Tensor<float, 1>& moments, const float* values) {
       with_local_values(spec, values, [&](const float* local) {
@@ -207,11 +207,11 @@ class TrainingState {
   template <class Visit>
   void visit_kept(const Visit& visit) const {
     for (const ParameterSpec& spec : table().specs()) {
-      const OwnedPart part = spec.held ? layout_.own_values(spec) : OwnedPart();
+      const OwnedPart part = spec.is_held ? layout_.own_values(spec) : OwnedPart();
       if (layout_.shards_weights()) {
         visit("weights", spec, weights_.owned(part), part.size, false);
       } else {
-        visit("weights", spec, weights_.whole(spec), spec.held ? spec.part.size() : 0, true);
+        visit("weights", spec, weights_.whole(spec), spec.is_held ? spec.part.size() : 0, true);
       }
       const bool whole = layout_.shards() == 1;
       if constexpr (!std::is_same_v<T, float>) {

@@ -30,7 +30,7 @@ std::vector<std::vector<MemoryPlan::Segment>> planned_memory(const RunConfig& co
   return ranks;
 }
 
-// What each rank of a run sends per step.
+// The bytes that each rank of a run sends per step.
 template <class T>
 std::vector<StepTraffic> planned_traffic(const RunConfig& config) {
   std::vector<StepTraffic> ranks;

@@ -23,7 +23,7 @@ struct Copy {
   bool whole = true;     // all ranks of a shard group hold the same
   bool split = false;    // ranks of a tensor group hold different parts
   int first_holder = 0;  // the lowest pipeline rank that has it
-  bool held = true;      // by this rank
+  bool is_held = true;   // by this rank
   std::int64_t hash = 0;
 };
 
@@ -51,8 +51,8 @@ std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream
                       .whole = whole,
                       .split = spec.part.split,
                       .first_holder = spec.first_holder,
-                      .held = spec.held,
-                      .hash = spec.held ? hash_of(values, count, stream) : 0});
+                      .is_held = spec.is_held,
+                      .hash = spec.is_held ? hash_of(values, count, stream) : 0});
   });
   return copies;
 }
@@ -67,7 +67,7 @@ void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exc
   using namespace replica_check_detail;
   const std::vector<Copy> copies = copies_of(state, loss, stream);
   std::vector<std::int64_t> own;
-  for (const Copy& copy : copies) own.insert(own.end(), {copy.held ? 1 : 0, copy.hash});
+  for (const Copy& copy : copies) own.insert(own.end(), {copy.is_held ? 1 : 0, copy.hash});
   const std::vector<std::int64_t> all = exchange.all_gather(own);
   const Mesh& mesh = state.ranks().mesh();
   for (std::size_t i = 0; i < copies.size(); ++i) {
