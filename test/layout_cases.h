@@ -22,7 +22,7 @@
 namespace llmc_test {
 
 // A layout and what is trained with it.
-struct Case {
+struct LayoutCase {
   Layout layout;
   LayoutOptions options;
 
@@ -53,8 +53,9 @@ inline std::int64_t heads_for(int tensor_ranks) {
   return tensor_ranks;
 }
 
-inline Case make_case(const Layout& layout, std::int64_t vocabulary, int number) {
-  Case c{layout, {.vocabulary = vocabulary, .steps = 3, .heads = heads_for(layout.tensor_ranks)}};
+inline LayoutCase make_case(const Layout& layout, std::int64_t vocabulary, int number) {
+  LayoutCase c{layout,
+               {.vocabulary = vocabulary, .steps = 3, .heads = heads_for(layout.tensor_ranks)}};
   c.options.layers = std::max(2, layout.pipeline_ranks * layout.chunks);
   if (layout.has_uneven_stages())
     c.options.layers =
@@ -72,7 +73,7 @@ inline Case make_case(const Layout& layout, std::int64_t vocabulary, int number)
 // The choices of a case whose pairs the tests cover: ranks, tensor ranks, stage, whether a shard
 // group has all data ranks, sequence parallelism, micro-batches, dropout, masked targets, pipeline
 // ranks, chunks, whether stages are uneven.
-inline std::vector<int> choices_of(const Case& c) {
+inline std::vector<int> choices_of(const LayoutCase& c) {
   return {c.layout.ranks,
           c.layout.tensor_ranks,
           c.layout.stage,
@@ -86,10 +87,10 @@ inline std::vector<int> choices_of(const Case& c) {
           c.layout.has_uneven_stages() ? 1 : 0};
 }
 
-using Pair = std::tuple<std::size_t, int, std::size_t, int>;
-inline std::set<Pair> pairs_of(const Case& c) {
+using ChoicePair = std::tuple<std::size_t, int, std::size_t, int>;
+inline std::set<ChoicePair> pairs_of(const LayoutCase& c) {
   const std::vector<int> choices = choices_of(c);
-  std::set<Pair> pairs;
+  std::set<ChoicePair> pairs;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) pairs.insert({j, choices[j], i, choices[i]});
   }
@@ -98,33 +99,33 @@ inline std::set<Pair> pairs_of(const Case& c) {
 
 // Cases, one after the other, each with the most pairs of choices that no case before it has, until
 // they have all pairs.
-inline std::vector<Case> covering(const std::vector<Case>& candidates) {
-  std::set<Pair> missing;
-  for (const Case& c : candidates) missing.merge(pairs_of(c));
-  std::vector<Case> chosen;
+inline std::vector<LayoutCase> covering(const std::vector<LayoutCase>& candidates) {
+  std::set<ChoicePair> missing;
+  for (const LayoutCase& c : candidates) missing.merge(pairs_of(c));
+  std::vector<LayoutCase> chosen;
   while (!missing.empty()) {
-    const Case* best = nullptr;
+    const LayoutCase* best = nullptr;
     std::ptrdiff_t best_count = 0;
-    for (const Case& c : candidates) {
-      const std::set<Pair> pairs = pairs_of(c);
-      const auto count =
-          std::ranges::count_if(pairs, [&](const Pair& pair) { return missing.contains(pair); });
+    for (const LayoutCase& c : candidates) {
+      const std::set<ChoicePair> pairs = pairs_of(c);
+      const auto count = std::ranges::count_if(
+          pairs, [&](const ChoicePair& pair) { return missing.contains(pair); });
       if (count > best_count) best = &c, best_count = count;
     }
-    for (const Pair& pair : pairs_of(*best)) missing.erase(pair);
+    for (const ChoicePair& pair : pairs_of(*best)) missing.erase(pair);
     chosen.push_back(*best);
   }
   return chosen;
 }
 
 // One rank's results, and the oracle's, of equal training.
-struct Reference {
+struct LayoutReference {
   Results one;
   OracleResults exact;
 };
 
-inline const Reference& reference_of(const Case& c) {
-  static std::map<std::string, Reference> all;
+inline const LayoutReference& reference_of(const LayoutCase& c) {
+  static std::map<std::string, LayoutReference> all;
   const std::int64_t batches = c.layout.batches();
   const auto [entry, is_new] =
       all.try_emplace(c.work() + ", " + std::to_string(batches) + " batches");
@@ -135,18 +136,18 @@ inline const Reference& reference_of(const Case& c) {
 }
 
 // The errors of a case with options of its own, of which no other case has the reference.
-inline std::vector<TensorError> errors_of(const Case& c) {
+inline std::vector<TensorError> errors_of(const LayoutCase& c) {
   return layout_errors(train_ranks<float>(c.layout, c.options),
                        train_one_rank<float>(c.layout.batches(), c.options),
                        train_oracle(c.layout.batches(), c.options));
 }
 
 // Trains each case and prints its worst tensor.
-inline void compare_cases(const std::vector<Case>& cases) {
+inline void compare_cases(const std::vector<LayoutCase>& cases) {
   std::cout << "case | worst tensor | against one rank | one rank against the oracle\n";
-  for (const Case& c : cases) {
+  for (const LayoutCase& c : cases) {
     CAPTURE(c.text());
-    const Reference& reference = reference_of(c);
+    const LayoutReference& reference = reference_of(c);
     const TensorError worst = worst_error(
         layout_errors(train_ranks<float>(c.layout, c.options), reference.one, reference.exact));
     std::cout << error_row(c.text(), worst) << std::endl;

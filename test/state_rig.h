@@ -22,7 +22,7 @@ namespace llmc_test {
 using namespace llmc;
 
 // A run of 8 heads and 8 layers, which 2, 4 and 8 ranks can divide, with 8 samples per step.
-inline RunConfig config_of(Layout layout, std::int64_t vocabulary = kVocabulary) {
+inline RunConfig state_config(Layout layout, std::int64_t vocabulary = kVocabulary) {
   layout.micro_batches = 8 / layout.mesh().data_ranks();
   RunConfig config = run_config(layout.mesh(), layout.stage, 8 / layout.mesh().data_ranks());
   config.shape.vocabulary = vocabulary;
@@ -72,7 +72,7 @@ inline SampleSource samples_below(std::int64_t vocabulary) {
 template <class T, class Use>
 void on_ranks(const Layout& layout, std::int64_t vocabulary, const Use& use) {
   run_thread_ranks(layout.ranks, [&](World& world) {
-    Rank<T> rank(world, config_of(layout, vocabulary));
+    Rank<T> rank(world, state_config(layout, vocabulary));
     use(rank);
   });
 }
@@ -92,7 +92,7 @@ Run run_under(const Layout& layout, std::int64_t vocabulary, int steps,
               const std::string& what = {}) {
   CAPTURE(what);
   Run run;
-  const HuggingFaceConfig config = to_huggingface(config_of(layout, vocabulary).shape, {});
+  const HuggingFaceConfig config = to_huggingface(state_config(layout, vocabulary).shape, {});
   on_ranks<T>(layout, vocabulary, [&](Rank<T>& rank) {
     RunPosition position;
     if (!from.empty()) position = load_checkpoint(from, 1, rank.state(), rank.stream());

@@ -22,8 +22,8 @@ std::int64_t micro_batches_of(const Layout& layout, int number) {
 }
 
 // All layouts, each with one number of micro-batches.
-std::vector<Case> all_cases(std::int64_t vocabulary) {
-  std::vector<Case> all;
+std::vector<LayoutCase> all_cases(std::int64_t vocabulary) {
+  std::vector<LayoutCase> all;
   for (Layout layout : pipeline_layouts()) {
     const auto number = static_cast<int>(all.size());
     layout.micro_batches = micro_batches_of(layout, number);
@@ -33,8 +33,8 @@ std::vector<Case> all_cases(std::int64_t vocabulary) {
 }
 
 // All layouts with several numbers of micro-batches, with and without dropout and masked targets.
-std::vector<Case> all_combinations() {
-  std::vector<Case> all;
+std::vector<LayoutCase> all_combinations() {
+  std::vector<LayoutCase> all;
   for (Layout layout : pipeline_layouts()) {
     for (const int number : {0, 1, 2, 3}) {
       for (const int i : {0, 1, 2}) {
@@ -57,7 +57,7 @@ TEST_SUITE("pipeline parallel") {
       compare_cases(all_cases(50257));
       return;
     }
-    std::vector<Case> chosen = covering(all_combinations());
+    std::vector<LayoutCase> chosen = covering(all_combinations());
     CHECK(chosen.size() == 48);  // all pairs
     for (const std::size_t i : {0, 7}) chosen[i].options.vocabulary = 50257;
     compare_cases(chosen);
@@ -142,7 +142,7 @@ TEST_SUITE("pipeline parallel") {
       if (!long_run() && (layout.ranks != 4 || layout.stage % 2 == 0 || layout.chunks > 1))
         continue;
       layout.micro_batches = 2 * layout.pipeline_ranks;
-      Case c = make_case(layout, 211, 2);
+      LayoutCase c = make_case(layout, 211, 2);
       c.options.steps = 1;
       const auto norm =
           static_cast<double>(train_one_rank<float>(c.layout.batches(), c.options).norms[0]);
@@ -202,7 +202,7 @@ TEST_SUITE("pipeline parallel") {
     // A stage rounds its residual addition as the fused one does: pipeline ranks alone change
     // nothing but the sum of the two gradients of wte.
     const Layout layout{.ranks = 4, .micro_batches = 4, .pipeline_ranks = 2};
-    const Case c = make_case(layout, 211, 1);
+    const LayoutCase c = make_case(layout, 211, 1);
     const Results one = train_one_rank<T>(c.layout.batches(), c.options);
     const Layout alone{.ranks = 2, .micro_batches = c.layout.batches(), .pipeline_ranks = 2};
     const Results ranks = train_ranks<T>(alone, c.options);

@@ -19,8 +19,8 @@ using namespace llmc_test;
 namespace {
 
 // All layouts, each with 2 to 4 micro-batches.
-std::vector<Case> all_cases(std::int64_t vocabulary) {
-  std::vector<Case> all;
+std::vector<LayoutCase> all_cases(std::int64_t vocabulary) {
+  std::vector<LayoutCase> all;
   for (Layout layout : tensor_layouts()) {
     const auto number = static_cast<int>(all.size());
     layout.micro_batches = 2 + number % 3;
@@ -30,8 +30,8 @@ std::vector<Case> all_cases(std::int64_t vocabulary) {
 }
 
 // All layouts with every number of micro-batches, with and without dropout and masked targets.
-std::vector<Case> all_combinations() {
-  std::vector<Case> all;
+std::vector<LayoutCase> all_combinations() {
+  std::vector<LayoutCase> all;
   for (Layout layout : tensor_layouts()) {
     for (const int number : {0, 1, 2, 3}) {
       for (layout.micro_batches = 2; layout.micro_batches <= 4; ++layout.micro_batches) {
@@ -43,8 +43,8 @@ std::vector<Case> all_combinations() {
 }
 
 // Vocabularies that leave the last slices short or empty.
-std::vector<Case> odd_vocabularies() {
-  std::vector<Case> all;
+std::vector<LayoutCase> odd_vocabularies() {
+  std::vector<LayoutCase> all;
   for (const std::int64_t vocabulary : {17, 127, 128, 31123}) {
     for (const int tensor_ranks : {2, 4, 8}) {
       for (const bool sequence_parallel : {false, true}) {
@@ -64,7 +64,7 @@ std::vector<Case> odd_vocabularies() {
 TEST_SUITE("tensor parallel") {
   TEST_CASE("every layout with tensor ranks trains like one rank") {
     CHECK(tensor_layouts().size() == 78);
-    const std::vector<Case> odd = odd_vocabularies();
+    const std::vector<LayoutCase> odd = odd_vocabularies();
     CHECK(odd.size() == 24);
     if (tiny_shapes()) return;
     if (long_run()) {
@@ -73,7 +73,7 @@ TEST_SUITE("tensor parallel") {
       compare_cases(odd);
       return;
     }
-    std::vector<Case> chosen = covering(all_combinations());
+    std::vector<LayoutCase> chosen = covering(all_combinations());
     CHECK(chosen.size() == 26);  // all pairs need at least 25
     for (const std::size_t i : {0, 7}) chosen[i].options.vocabulary = 50257;
     compare_cases(chosen);
@@ -138,7 +138,7 @@ TEST_SUITE("tensor parallel") {
     for (Layout layout : tensor_layouts()) {
       if (!long_run() && (layout.ranks != 6 || layout.stage % 2 == 0)) continue;
       layout.micro_batches = 2;
-      Case c = make_case(layout, 211, 2);
+      LayoutCase c = make_case(layout, 211, 2);
       c.options.steps = 1;
       const auto norm =
           static_cast<double>(train_one_rank<float>(c.layout.batches(), c.options).norms[0]);
@@ -183,7 +183,7 @@ TEST_SUITE("tensor parallel") {
     for (Layout layout : tensor_layouts()) {
       if (!long_run() && (layout.ranks != 8 || layout.stage % 2 == 1)) continue;
       layout.micro_batches = 2;
-      Case c = make_case(layout, 211, 1);
+      LayoutCase c = make_case(layout, 211, 1);
       c.options.eps = default_optimizer().eps;
       c.options.steps = 1;
       CAPTURE(c.text());
@@ -201,13 +201,13 @@ TEST_SUITE("tensor parallel") {
                      T, bf16, fp16) {
     if (tiny_shapes()) return;
     for (const bool sequence_parallel : {false, true}) {
-      const Case c = make_case({.ranks = 4,
-                                .stage = 1,
-                                .shard_ranks = 2,
-                                .micro_batches = 2,
-                                .tensor_ranks = 2,
-                                .sequence_parallel = sequence_parallel},
-                               211, 1);
+      const LayoutCase c = make_case({.ranks = 4,
+                                      .stage = 1,
+                                      .shard_ranks = 2,
+                                      .micro_batches = 2,
+                                      .tensor_ranks = 2,
+                                      .sequence_parallel = sequence_parallel},
+                                     211, 1);
       const Results ranks = train_ranks<T>(c.layout, c.options);
       const Results one = train_one_rank<T>(c.layout.batches(), c.options);
       // Each of the 2 (2 L + 1) sums over ranks rounds partial sums, which one rank does not;
