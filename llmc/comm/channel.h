@@ -5,11 +5,9 @@
 // channel therefore has a communicator of its own for one direction, and one of two strategies:
 //
 // - If calls occupy the host (staged_communicator.h), a send copies its message, and a receive runs
-// in
-//   arrive(), when the message is needed: earlier, it would block the thread.
-// - Otherwise (NCCL), messages run on a stream of the channel, next to the computation; events
-// order
-//   them. A send holds this stream, and no other, until the receiver comes.
+//   in arrive(), when the message is needed: earlier, it would block the thread.
+// - Otherwise (NCCL), messages run on a stream of the channel, next to the computation, ordered by
+//   events. A send holds this stream, and no other, until the receiver comes.
 //
 // Both ends create their channels in the same order, destroy them in the same order, and make the
 // same messages.
