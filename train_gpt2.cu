@@ -195,6 +195,7 @@ void run(Request request, World& world) {
   if (data.train) facts.windows = data.train->windows();
   const RunConfig config = resolve(request, facts);
   describe(config, facts.windows);
+  if (exchange.first()) dump_schedule(config);
   dispatch_dtype(config.precision.dtype, [&]<class T>() {
     Trainer<T> trainer(config, std::move(data), resumed, world, exchange);
     config.training() ? trainer.train() : trainer.evaluate_only();

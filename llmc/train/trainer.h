@@ -69,7 +69,6 @@ class Trainer {
     const Interruption interruption(!config_.output.out.empty());
     const FileDescriptor lock =
         exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
-    if (exchange_.first()) dump_schedule(config_);
     exchange_.barrier();  // rank 0 has found its output in order
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
     engine_.context().quantization.set(config_.quantized_pass(position_.step));
