@@ -144,6 +144,23 @@ inline std::vector<TensorError> errors_of(const LayoutCase& c) {
                        train_oracle(c.layout.batches(), c.options));
 }
 
+// Checks that 2 and 4 micro-batches of a global batch agree with one.
+inline void check_micro_batches(Layout layout) {
+  const auto train_with = [&](std::int64_t micro_batches) {
+    layout.micro_batches = micro_batches;
+    return train_ranks<float>(layout, {.steps = 3,
+                                       .dropout = kDropout,
+                                       .heads = 4,
+                                       .masks_targets = true,
+                                       .B = 4 / micro_batches});
+  };
+  const Results whole = train_with(1);
+  for (const std::int64_t micro_batches : {2, 4}) {
+    CAPTURE(micro_batches);
+    check_close(train_with(micro_batches), whole, 2e-6, 2e-6);
+  }
+}
+
 // Trains each case and prints its worst tensor.
 inline void compare_cases(const std::vector<LayoutCase>& cases) {
   std::cout << "case | worst tensor | against one rank | one rank against the oracle\n";

@@ -157,24 +157,10 @@ TEST_SUITE("pipeline parallel") {
   TEST_CASE("2 and 4 micro-batches of a global batch agree with one") {
     if (tiny_shapes()) return;
     for (const auto& [ranks, stage] : {std::pair(2, 0), std::pair(4, 1), std::pair(4, 3)}) {
-      const auto train_with = [&](std::int64_t micro_batches) {
-        const Layout layout{.ranks = ranks,
-                            .stage = stage,
-                            .shard_ranks = stage == 0 ? 1 : ranks / 2,
-                            .micro_batches = micro_batches,
-                            .pipeline_ranks = 2};
-        const LayoutOptions options{.steps = 3,
-                                    .dropout = kDropout,
-                                    .heads = 4,
-                                    .masks_targets = true,
-                                    .B = 4 / micro_batches};
-        return train_ranks<float>(layout, options);
-      };
-      const Results whole = train_with(1);
-      for (const std::int64_t micro_batches : {2, 4}) {
-        CAPTURE(micro_batches);
-        check_close(train_with(micro_batches), whole, 2e-6, 2e-6);
-      }
+      check_micro_batches({.ranks = ranks,
+                           .stage = stage,
+                           .shard_ranks = stage == 0 ? 1 : ranks / 2,
+                           .pipeline_ranks = 2});
     }
   }
 
