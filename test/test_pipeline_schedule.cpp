@@ -11,6 +11,7 @@
 #include "llmc/base/file.h"
 #include "llmc/pipeline/csv.h"
 #include "llmc/pipeline/page.h"
+#include "llmc/pipeline/pipeline.h"
 #include "llmc/pipeline/schedule.h"
 #include "llmc/pipeline/timeline.h"
 #include "test/support.h"
@@ -62,6 +63,28 @@ bool chunks_in_order(const std::vector<PipelinePass>& passes, const PipelineShap
          std::ranges::all_of(backward, [](const auto& x) {
            return std::ranges::is_sorted(x, std::ranges::greater());
          });
+}
+
+// The most gradients that `rank` has sent and that have not arrived, just after it has sent one.
+// They arrive when the backward passes begin that need them.
+int most_sent_gradients(const PipelineTimeline& timeline, const PipelineShape& shape, int rank) {
+  const auto previous = static_cast<std::size_t>((rank + shape.ranks - 1) % shape.ranks);
+  const auto arrival = [&](const PipelinePass& pass) {
+    for (const TimedPass& t : timeline.ranks[previous]) {
+      if (t.pass == PipelinePass{pass.stage - 1, PassKind::backward, pass.micro_batch})
+        return t.begin;
+    }
+    return 0.0;
+  };
+  std::vector<double> arrivals;
+  std::ptrdiff_t most = 0;
+  for (const TimedPass& t : timeline.ranks[static_cast<std::size_t>(rank)]) {
+    if (t.pass.kind == PassKind::forward || t.pass.stage == 0) continue;
+    arrivals.push_back(arrival(t.pass));
+    const auto later = [&](double time) { return time >= t.end; };
+    most = std::max(most, std::ranges::count_if(arrivals, later));
+  }
+  return static_cast<int>(most);
 }
 
 // The schedules of PyTorch (test/oracle/pipeline_orders.py), with their shapes.
@@ -128,6 +151,41 @@ TEST_CASE("no schedule has a deadlock under random costs, and no pass starts bef
     CHECK(passes == static_cast<std::size_t>(2 * shape.ranks * shape.passes()));
     CHECK(timeline.bubble() >= 0);
   }
+}
+
+TEST_CASE("a pipeline counts what its ranks keep, and its messages arrive in their order") {
+  std::mt19937 random(8);
+  std::exponential_distribution<double> cost;
+  for (const PipelineShape& shape : all_shapes()) {
+    if (shape.ranks == 1 || shape.passes() > 32) continue;
+    CAPTURE(shape.ranks);
+    CAPTURE(shape.micro_batches);
+    CAPTURE(shape.chunks);
+    const Pipeline pipeline = make_pipeline(shape, shape.stages() + 1);
+    check_message_order(pipeline.schedule, shape);
+    const PipelineTimeline timeline = pipeline_timeline(
+        pipeline.schedule, shape, [&](const PipelinePass&) { return cost(random); });
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      CHECK(pipeline.slots(rank) == pipeline_slots(shape, rank));
+      CHECK(pipeline.batches(rank) <= std::min(shape.micro_batches, pipeline.slots(rank)));
+      CHECK(most_sent_gradients(timeline, shape, rank) <= pipeline.sent_gradients(rank));
+      CHECK((pipeline.sent_gradients(rank) > 0) == (rank > 0 || shape.chunks > 1));
+    }
+    CHECK(pipeline.rank_of_layer(0) == 0);
+    CHECK(pipeline.rank_of_layer(shape.stages()) == shape.ranks - 1);
+  }
+}
+
+TEST_CASE("neighbours that compute in another order are refused with rank and cell") {
+  const PipelineShape shape{2, 2, 1};
+  const auto order_of = [&](const std::string& csv) {
+    return complaint([&] { make_pipeline(shape, 2, {}, parse_pipeline_csv(csv, "file.csv")); });
+  };
+  CHECK(order_of("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n").empty());
+  CHECK(contains(order_of("0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0\n"),
+                 "rank 1, cell 1F1: rank 0 sends the input of 1F0 before"));
+  CHECK(contains(order_of("0F0,0F1,0B0,0B1\n1F0,1F1,1B1,1B0\n"),
+                 "rank 0, cell 0B0: rank 1 sends the input of 0B1 before"));
 }
 
 TEST_CASE("a timeline has the times of a hand-made one") {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,25 +82,26 @@ struct Pipeline {
 };
 
 namespace pipeline_detail {
-// Throws unless a rank receives messages in the order in which its neighbour sends them. A pass of
-// `sender` in direction `kind` sends to the pass that `next` returns, if there is one.
-inline void check_messages(
-    const PipelineSchedule& schedule, const PipelineShape& shape, int sender, PassKind kind,
-    const std::function<std::optional<PipelinePass>(const PipelinePass&)>& next) {
-  std::vector<PipelinePass> sent;
+// Throws unless a rank receives the messages of `sender` in the order in which they are sent.
+inline void check_messages(const PipelineSchedule& schedule, const PipelineShape& shape, int sender,
+                           PassKind kind) {
+  const int step = kind == PassKind::forward ? 1 : -1, last = shape.stages() - 1;
+  const int receiver = (sender + step + shape.ranks) % shape.ranks;
+  std::vector<PipelinePass> inputs;  // the passes that need the messages
   for (const PipelinePass& pass : schedule[static_cast<std::size_t>(sender)]) {
-    if (pass.kind != kind) continue;
-    if (const auto receiver = next(pass)) sent.push_back(*receiver);
+    const int next = pass.stage + step;
+    if (pass.kind == kind && 0 <= next && next <= last) {
+      inputs.push_back({next, kind, pass.micro_batch});
+    }
   }
-  if (sent.empty()) return;
-  const int rank = shape.rank_of(sent.front().stage);
   std::size_t count = 0;
-  for (const PipelinePass& pass : schedule[static_cast<std::size_t>(rank)]) {
-    if (std::ranges::find(sent, pass) == sent.end()) continue;
-    const PipelinePass& message = sent[count++];
-    if (message == pass) continue;
-    fail("pipeline schedule: " + cell(static_cast<std::size_t>(rank), pass) + ": rank " +
-             std::to_string(sender) + " sends the input of " + message.name() + " before",
+  for (const PipelinePass& pass : schedule[static_cast<std::size_t>(receiver)]) {
+    const int before = pass.stage - step;
+    if (pass.kind != kind || before < 0 || before > last) continue;
+    const PipelinePass& input = inputs[count++];
+    if (input == pass) continue;
+    fail("pipeline schedule: " + cell(static_cast<std::size_t>(receiver), pass) + ": rank " +
+             std::to_string(sender) + " sends the input of " + input.name() + " before",
          "neighbours compute the passes of a direction in the same order");
   }
 }
@@ -110,17 +110,9 @@ inline void check_messages(
 // Throws an Error that names rank and cell unless ranks receive in the order in which their
 // neighbours send. check_schedule must accept the schedule.
 inline void check_message_order(const PipelineSchedule& schedule, const PipelineShape& shape) {
-  const auto after = [&](const PipelinePass& pass) -> std::optional<PipelinePass> {
-    if (pass.stage + 1 == shape.stages()) return {};
-    return PipelinePass{pass.stage + 1, pass.kind, pass.micro_batch};
-  };
-  const auto before = [](const PipelinePass& pass) -> std::optional<PipelinePass> {
-    if (pass.stage == 0) return {};
-    return PipelinePass{pass.stage - 1, pass.kind, pass.micro_batch};
-  };
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    pipeline_detail::check_messages(schedule, shape, rank, PassKind::forward, after);
-    pipeline_detail::check_messages(schedule, shape, rank, PassKind::backward, before);
+    pipeline_detail::check_messages(schedule, shape, rank, PassKind::forward);
+    pipeline_detail::check_messages(schedule, shape, rank, PassKind::backward);
   }
 }
 
