@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,8 @@ TEST_SUITE("pipeline plan") {
   TEST_CASE("ranks send the bytes of the formulae, per dimension and collective") {
     if (tiny_shapes()) return;
     for (const Layout& layout : pipeline_layouts()) {
+      const bool is_long = std::getenv("LLMC_LONG") != nullptr;
+      if (!is_long && layout.ranks == 8 && layout.has_uneven_stages()) continue;
       const std::int64_t micro_batches = layout.pipeline_ranks * (layout.stage % 2 == 0 ? 2 : 1);
       CAPTURE(layout.text());
       RunConfig config = config_of(layout, micro_batches);

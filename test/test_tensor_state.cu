@@ -115,7 +115,7 @@ TEST_SUITE("tensor state") {
     const bool all = std::getenv("LLMC_LONG") != nullptr;
     std::mt19937 random(16);
     const auto any = [&] { return state_layouts()[random() % state_layouts().size()]; };
-    for (int i = 0; i < (all ? 20 : 4); ++i) {
+    for (int i = 0; i < (all ? 20 : 3); ++i) {
       const Layout a = any(), b = any();
       reshard(a, b, kVocabulary);
     }
@@ -129,9 +129,9 @@ TEST_SUITE("tensor state") {
       reshard(one, eight, vocabulary);
       reshard(eight, one, vocabulary);
       reshard(two, four, vocabulary);
+      if (!all && vocabulary != 17) continue;
       reshard(two_by_four, four_by_two, vocabulary);
       reshard(pipeline, eight, vocabulary);
-      if (!all && vocabulary != 17) continue;
       reshard(one, pipeline, vocabulary);
       reshard(one, two_by_four, vocabulary);
     }
