@@ -72,6 +72,10 @@ def make_runs(program, folder):
     for path in (folder / "tensor").glob("step_*/manifest.json"):  # the rest of a checkpoint does not depend on --tp
         reseal(path, {'"--ranks": 1,': '"--ranks": 2,', '"--tp": 1,': '"--tp": 2,',
                       '"--sequence-parallel": false,': '"--sequence-parallel": true,'})
+    train(program, f"--train text.txt {common.replace('--layers 1', '--layers 4')} --out pipeline {stop}", folder)
+    for path in (folder / "pipeline").glob("step_*/manifest.json"):
+        reseal(path, {'"--ranks": 1,': '"--ranks": 2,', '"--pp": 1,': '"--pp": 2,', '"--pp-chunks": 1,': '"--pp-chunks": 2,',
+                      '"--pp-layers": "",': '"--pp-layers": "1,1,1,1",'})
     shutil.copytree(folder / "run/step_000001", folder / "hf")
     for name in ("manifest.json", "optimizer.safetensors"):
         (folder / "hf" / name).unlink()
