@@ -15,8 +15,8 @@
 
 namespace llmc {
 
-// The messages between a pipeline rank and its neighbours: activations go to the rank
-// of the next stage, their gradients to that of the stage before. Pipeline ranks form a ring.
+// The messages between a pipeline rank and its neighbours: activations go to the rank of the next
+// stage, their gradients to that of the stage before. Pipeline ranks form a ring.
 struct PipelineChannels {
   Channel *activations_in = nullptr, *activations_out = nullptr;
   Channel *gradients_in = nullptr, *gradients_out = nullptr;
