@@ -144,6 +144,19 @@ inline std::vector<TensorError> errors_of(const LayoutCase& c) {
                        train_oracle(c.layout.batches(), c.options));
 }
 
+// Checks that clipping at half of the true norm gives the weights of one rank.
+inline void check_clipping(const Layout& layout) {
+  LayoutCase c = make_case(layout, 211, 2);
+  c.options.steps = 1;
+  const auto norm =
+      static_cast<double>(train_one_rank<float>(c.layout.batches(), c.options).norms[0]);
+  c.options.steps = 3;
+  c.options.grad_clip = norm / 2;
+  CAPTURE(c.text());
+  const TensorError worst = worst_error(errors_of(c));
+  CHECK_MESSAGE(worst.error <= worst.bound(), worst.name);
+}
+
 // Checks that 2 and 4 micro-batches of a global batch agree with one.
 inline void check_micro_batches(Layout layout) {
   const auto train_with = [&](std::int64_t micro_batches) {

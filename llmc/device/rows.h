@@ -1,4 +1,4 @@
-// Views of some rows of a tensor.
+// Views of rows of a tensor.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,12 @@ Tensor<T, 2> row_range(const Tensor<T, 2>& tensor, std::int64_t first, std::int6
 template <class T>
 Tensor<T, 1> row_range(const Tensor<T, 1>& tensor, std::int64_t first, std::int64_t n) {
   return {tensor.data + first, {n}};
+}
+
+// All elements of a matrix, row by row.
+template <class T>
+Tensor<T, 1> flat(const Tensor<T, 2>& tensor) {
+  return {tensor.data, {tensor.size()}};
 }
 
 }  // namespace llmc

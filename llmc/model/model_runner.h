@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "llmc/device/rows.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/batch_stage.h"
 #include "llmc/model/gpt2.h"
@@ -150,10 +151,6 @@ class ModelRunner {
     return slots;
   }
 
-  template <class U>
-  static Tensor<U, 1> flat(const Tensor<U, 2>& x) {
-    return make_tensor(x.data, x.size());
-  }
   // Returns n results: `own` of the last pipeline rank, which other ranks receive in `buffer`.
   template <class U>
   const U* of_last_rank(const Tensor<const U, 1>& own, const Tensor<U, 1>& buffer, std::int64_t n) {

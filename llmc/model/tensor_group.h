@@ -122,10 +122,6 @@ class TensorGroup {
   T* buffer() const {
     return reinterpret_cast<T*>(buffer_.data);
   }
-  template <class T>
-  static Tensor<T, 1> flat(Tensor<T, 2> x) {
-    return make_tensor(x.data, x.size());
-  }
 
   Ranks& ranks_;
   bool spreads_rows_ = false;

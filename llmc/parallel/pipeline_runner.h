@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llmc/device/phase_clock.h"
+#include "llmc/device/rows.h"
 #include "llmc/model/model_runner.h"
 #include "llmc/pipeline/timeline.h"
 
@@ -152,8 +153,6 @@ class PipelineRunner {
   }
 
   // ---- messages ----
-
-  static Tensor<T, 1> flat(const Tensor<T, 2>& x) { return make_tensor(x.data, x.size()); }
 
   // Later work may overwrite what the slot sent in its last use.
   void reuse_output(Slot& slot) {
