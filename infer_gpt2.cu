@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "llmc/base/notice.h"             // Notice: messages on stderr
+#include "llmc/base/signal_request.h"     // SignalRequest: receives stop signals
 #include "llmc/config/command_line.h"     // parse_command_line
 #include "llmc/config/infer_table.h"      // the flags
 #include "llmc/config/quantities.h"       // error_text
@@ -34,6 +35,8 @@ void dispatch_cache(CacheDtype kv_dtype, const F& f) {
 template <class T>
 void run(const InferConfig& settings) {
   const std::string command = settings.command.empty() ? "" : settings.command.front();
+  SignalRequest::set_work(command.empty() ? "before the first text"
+                                          : "in " + command + ": it is not complete");
   if (command == "quantize") return quantize_model<T>(settings);
   dispatch_cache<T>(settings.kv_dtype, [&]<class KV>() {
     if (command == "perplexity") return perplexity<T, KV>(settings);
@@ -49,6 +52,7 @@ void run(const InferConfig& settings) {
 
 int main(int argc, char** argv) {
   using namespace llmc;
+  SignalRequest::start_thread("infer_gpt2");
   InferRequest request;
   if (const auto exit_code = parse_command_line<InferProgram>(argc, argv, request)) {
     return *exit_code;

@@ -15,6 +15,7 @@
 #include "data/toy_run.h"                     // ToySource: the data of a run without --train
 #include "llmc/base/notice.h"                 // Notice: messages on stderr
 #include "llmc/base/number_text.h"            // number_text: printf of one number
+#include "llmc/base/signal_request.h"         // SignalRequest: receives stop signals
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
 #include "llmc/comm/open_world.h"             // open_world: connects the ranks
 #include "llmc/config/command_line.h"         // parse_command_line
@@ -264,6 +265,8 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
 
 int main(int argc, char** argv) {
   using namespace llmc;
+  SignalRequest::start_thread("train_gpt2");
+  SignalRequest::set_work("before the run began");
   ProcessInfo process;
   try {
     process = process_info_from_environment();

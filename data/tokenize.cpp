@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "llmc/base/notice.h"              // Notice: messages on stderr
+#include "llmc/base/signal_request.h"      // SignalRequest: receives stop signals
 #include "llmc/config/command_line.h"      // parse_command_line
 #include "llmc/config/quantities.h"        // error_text
 #include "llmc/config/tokenize_table.h"    // the flags
@@ -11,6 +12,7 @@
 
 int main(int argc, char** argv) {
   using namespace llmc;
+  SignalRequest::start_thread("tokenize");
   TokenizeRequest request;
   if (const auto exit_code = parse_command_line<TokenizeProgram>(argc, argv, request)) {
     return *exit_code;

@@ -21,6 +21,7 @@
 
 #include "data/ngram.h"
 #include "llmc/base/file.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/io/data/token_file.h"
 
 namespace llmc::toy {
@@ -130,6 +131,7 @@ int parse_file(const Settings& settings) {
 
 int main(int argc, char** argv) {
   using namespace llmc;
+  SignalRequest::start_thread("toy_language");
   toy::Settings settings;
   CLI::App app{"The toy language: English-like sentences from a grammar whose entropy is known.",
                "toy_language"};

@@ -26,6 +26,7 @@
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
+#include "llmc/base/unfinished_files.h"
 
 namespace llmc {
 
@@ -307,14 +308,18 @@ class AtomicFile {
             "cannot write " + path.string() + ": it exists and is not a regular file");
     do {
       temporary_path_ = temporary_name(path_);
-      fd_ = FileDescriptor(
-          ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      UnfinishedFiles::create(temporary_path_, [this] {
+        fd_ = FileDescriptor(
+            ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        return static_cast<bool>(fd_);
+      });
     } while (!fd_ && errno == EEXIST);
     if (!fd_) fail_file("write", path, errno);
   }
   AtomicFile(AtomicFile&& other) noexcept = default;
   ~AtomicFile() {
-    if (fd_) ::unlink(temporary_path_.c_str());
+    if (!fd_) return;
+    UnfinishedFiles::finish(temporary_path_, [this] { ::unlink(temporary_path_.c_str()); });
   }
 
   // Allocates the disk space now, so that a full disk is detected before the work of filling it.
@@ -356,8 +361,10 @@ class AtomicFile {
   void commit(bool sync_parent = true) {
     require(size_ >= reserved_, path_.string() + ": fewer bytes were written than reserved");
     sync_file(fd_, path_);
-    if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
-      fail_file("rename a temporary file to", path_, errno);
+    UnfinishedFiles::finish(temporary_path_, [this] {
+      if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
+        fail_file("rename a temporary file to", path_, errno);
+    });
     if (::close(fd_.release()) != 0) fail_file("close", path_, errno);
     if (sync_parent) sync_directory(parent_of(path_));
   }

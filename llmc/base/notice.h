@@ -2,18 +2,22 @@
 // here, so that --quiet has one place to switch them off.
 #pragma once
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <iostream>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "llmc/base/terminal.h"
 
 namespace llmc {
 
-// Not thread-safe, except quiet() and take_live_line(). A live line is the last line of a terminal,
-// without a line break, which the next live line overwrites.
+// Each call prints whole lines; other threads may print at the same time. A live line is the last
+// line of a terminal, without a line break, which the next live line overwrites.
 class Notice {
  public:
   // --quiet: only warnings and errors are printed from now on.
@@ -38,29 +42,42 @@ class Notice {
 
   // Prints an error on lines of its own.
   static void error(const std::string& text) {
-    end_live_line();
-    std::cerr << text + "\n" << std::flush;
+    const std::lock_guard lock(mutex_);
+    std::cerr << take_line_break() + text + "\n" << std::flush;
+  }
+
+  // Prints a line of the signal thread. Prints nothing if stderr is closed, or if its reader or
+  // another thread prevents that for a second: a signal must end a program whose stderr is stuck.
+  static void interject(const std::string& text) {
+    const std::unique_lock lock(mutex_, std::chrono::seconds(1));
+    pollfd stderr_state{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    const bool is_writable = ::poll(&stderr_state, 1, 1000) == 1 && stderr_state.revents == POLLOUT;
+    if (muted_.load() || !lock || !is_writable) return;
+    const std::string lines = take_line_break() + text + "\n";
+    (void)!::write(STDERR_FILENO, lines.data(), lines.size());
   }
 
   // Overwrites the live line by `text`, which is cut at the width of the terminal.
   static void show_live(const std::string& text) {
     if (quiet()) return;
+    const std::lock_guard lock(mutex_);
     std::cerr << live_line(text) << std::flush;
-    live_line_open_.store(true);
+    live_line_open_ = true;
   }
 
   // Keeps the live line, if there is one, and moves to the next line.
   static void end_live_line() {
-    if (live_line_open_.exchange(false)) std::cerr << '\n';
+    const std::lock_guard lock(mutex_);
+    std::cerr << take_line_break();
   }
 
-  // Like end_live_line(), but only reports whether a line break is due. For signal handlers, which
-  // may not use std::cerr.
-  static bool take_live_line() { return live_line_open_.exchange(false); }
-
  private:
-  static_assert(std::atomic<bool>::is_always_lock_free, "a handler must not wait for a lock");
-  static inline std::atomic<bool> quiet_{false}, muted_{false}, live_line_open_{false};
+  // Returns the line break after a live line, if there is one.
+  static std::string take_line_break() { return std::exchange(live_line_open_, false) ? "\n" : ""; }
+
+  static inline std::atomic<bool> quiet_{false}, muted_{false};
+  static inline std::timed_mutex mutex_;  // for stderr and live_line_open_
+  static inline bool live_line_open_ = false;
 };
 
 }  // namespace llmc

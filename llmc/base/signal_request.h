@@ -1,65 +1,83 @@
-// SIGINT and SIGTERM as a request to end the work in an orderly way. Programs call requested()
-// between two parts of their work. Signals within two seconds of the first one count as the same
-// request: `timeout`, Slurm and mpirun signal a process and its group. A later one ends the
-// process.
+// Stop signals: SIGHUP, SIGINT, SIGTERM, SIGUSR1 and SIGUSR2. By default they end the program at
+// once. While a SignalRequest exists, they are requests to end the work in an orderly way: programs
+// call requested() between two parts of their work. Signals within two seconds of the first one
+// count as the same request: `timeout`, Slurm and mpirun signal a process and its group. A later
+// one ends the process.
 #pragma once
 
-#include <time.h>
+#include <signal.h>
 
 #include <atomic>
-#include <cerrno>
-#include <csignal>
-#include <cstdint>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "llmc/base/error.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/signal_thread.h"
+#include "llmc/base/unfinished_files.h"
 
 namespace llmc {
 
-// Functions that the signal handler calls; null: none. They may call only functions that POSIX
-// lists as async-signal-safe.
+// Functions that the signal thread calls; empty: none.
 struct SignalAnswers {
-  void (*first)() = nullptr;           // after the first signal
-  void (*last)(int signal) = nullptr;  // before a later signal ends the process
+  std::function<void()> first;           // after the first signal
+  std::function<void(int signal)> last;  // before a later signal ends the process
 };
 
-// While an object exists, the two signals are only recorded. A signal that was ignored (SIGINT of a
-// shell's background job) stays ignored. SIGPIPE is ignored as well: a closed stdout is an error of
-// the next write, and a closed stderr must not end a program that still has to save. A process may
-// have only one object at a time.
+// A closed stdout or stderr is an error of the next write while an object exists. Otherwise SIGPIPE
+// ends the process, before a program has saved what it has to save.
+class IgnoredPipeSignal {
+ public:
+  IgnoredPipeSignal() {
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigemptyset(&ignore.sa_mask);
+    ::sigaction(SIGPIPE, &ignore, &action_);
+  }
+  IgnoredPipeSignal(const IgnoredPipeSignal&) = delete;
+  IgnoredPipeSignal& operator=(const IgnoredPipeSignal&) = delete;
+  ~IgnoredPipeSignal() {
+    if (!is_kept_) ::sigaction(SIGPIPE, &action_, nullptr);
+  }
+
+  // The signal stays ignored after the object.
+  void keep() { is_kept_ = true; }
+
+ private:
+  struct sigaction action_ {};
+  bool is_kept_ = false;
+};
+
+// A process may have only one object at a time.
 class SignalRequest {
  public:
-  static constexpr std::int64_t kSameRequestNanoseconds = 2'000'000'000;
-
-  // Whether the actions of the signals before the object are restored even after a request. They
-  // are not if the process ends then: a duplicate of the signal must not kill it.
+  // Whether signals end the process again after the object, even if there was a request. They do
+  // not if the process ends then: a duplicate of the signal must not kill it.
   enum class AfterRequest { keep, restore };
 
   explicit SignalRequest(AfterRequest after_request = AfterRequest::keep,
                          SignalAnswers answers = {})
       : after_request_(after_request) {
+    const std::lock_guard lock(state().mutex);
     signal_.store(0);
-    first_time_.store(0);
-    first_answer_.store(answers.first);
-    last_answer_.store(answers.last);
-    struct sigaction record_action {};
-    record_action.sa_handler = record;
-    record_action.sa_flags = SA_RESTART;
-    sigemptyset(&record_action.sa_mask);
-    for (const int signal : {SIGINT, SIGTERM}) sigaddset(&record_action.sa_mask, signal);
-    for (SavedAction& saved : saved_actions_) {
-      ::sigaction(saved.signal, nullptr, &saved.action);
-      if (!is_ignored(saved)) ::sigaction(saved.signal, &record_action, nullptr);
-    }
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigemptyset(&ignore.sa_mask);
-    ::sigaction(SIGPIPE, &ignore, &pipe_action_);
+    state().first_time.reset();
+    state().answers = std::move(answers);
+    state().is_recording = true;
   }
   SignalRequest(const SignalRequest&) = delete;
   SignalRequest& operator=(const SignalRequest&) = delete;
   ~SignalRequest() {
-    if (requested() && after_request_ == AfterRequest::keep) return;
-    ::sigaction(SIGPIPE, &pipe_action_, nullptr);
-    for (const SavedAction& saved : saved_actions_) {
-      if (!is_ignored(saved)) ::sigaction(saved.signal, &saved.action, nullptr);
+    const std::lock_guard lock(state().mutex);
+    state().answers = {};
+    if (requested() && after_request_ == AfterRequest::keep) {
+      pipe_.keep();
+    } else {
+      state().is_recording = false;
     }
   }
 
@@ -74,52 +92,75 @@ class SignalRequest {
     signal_.compare_exchange_strong(none, signal);
   }
 
+  // The first statement of main: starts the signal thread. `program`: its name, for messages.
+  static void start_thread(const std::string& program) {
+    state().program = program;
+    try {
+      SignalThread::start(receive);
+    } catch (const Error& error) {
+      Notice::error(program + ": " + error.what());
+      std::exit(1);
+    }
+  }
+
+  // Sets what a signal that ends the process at once interrupts from now on, as the end of the
+  // sentence "interrupted by SIGINT ...".
+  static void set_work(const std::string& work) {
+    const std::lock_guard lock(state().mutex);
+    state().work = work;
+  }
+
+  // Ends the process by a signal: removes unfinished files and prints what was interrupted.
+  [[noreturn]] static void end_process(int signal) {
+    const std::lock_guard lock(state().mutex);
+    end(signal);
+  }
+
  private:
-  // The action of a signal before the object existed.
-  struct SavedAction {
-    int signal;
-    struct sigaction action;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kSameRequest{2};
+
+  struct State {
+    std::mutex mutex;
+    bool is_recording = false;                    // a SignalRequest exists, or had a request
+    std::optional<Clock::time_point> first_time;  // the first signal was answered then
+    SignalAnswers answers;
+    std::string program, work;
   };
 
-  static bool is_ignored(const SavedAction& saved) { return saved.action.sa_handler == SIG_IGN; }
+  // Never destroyed: a signal may arrive while the program exits.
+  static State& state() {
+    static State& state = *new State;
+    return state;
+  }
 
-  // Signal handler. Several threads may run it at the same time.
-  static void record(int signal) {
-    const int saved_errno = errno;
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    const std::int64_t time = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-    std::int64_t first = 0;
-    if (first_time_.compare_exchange_strong(first, time)) {
-      signal_.store(signal);
-      if (const auto answer = first_answer_.load()) answer();
-    } else if (time - first >= kSameRequestNanoseconds) {
-      if (const auto answer = last_answer_.load()) answer(signal);
-      end_process(signal);
+  // The signal thread calls this.
+  static void receive(int signal) {
+    const std::lock_guard lock(state().mutex);
+    if (!state().is_recording) end(signal);
+    if (!state().first_time) {
+      adopt(signal);
+      if (state().answers.first) state().answers.first();
+      state().first_time = Clock::now();
+    } else if (Clock::now() - *state().first_time >= kSameRequest) {
+      UnfinishedFiles::remove_all();
+      if (state().answers.last) state().answers.last(signal);
+      SignalThread::end_process(signal);
     }
-    errno = saved_errno;
   }
 
-  // The signal is blocked here; it arrives, with its default action, when the handler returns.
-  static void end_process(int signal) {
-    struct sigaction default_action {};
-    default_action.sa_handler = SIG_DFL;
-    sigemptyset(&default_action.sa_mask);
-    ::sigaction(signal, &default_action, nullptr);
-    ::raise(signal);
+  [[noreturn]] static void end(int signal) {
+    UnfinishedFiles::remove_all();
+    const std::string& work = state().work;
+    Notice::interject(state().program + ": interrupted by " + std::string(signal_name(signal)) +
+                      (work.empty() ? "" : " " + work));
+    SignalThread::end_process(signal);
   }
 
-  static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
-                    std::atomic<void (*)()>::is_always_lock_free,
-                "a handler must not wait for a lock");
-  static inline std::atomic<int> signal_{0};               // the first one; 0: none
-  static inline std::atomic<std::int64_t> first_time_{0};  // nanoseconds; 0: no signal yet
-  static inline std::atomic<void (*)()> first_answer_{nullptr};
-  static inline std::atomic<void (*)(int)> last_answer_{nullptr};
+  static inline std::atomic<int> signal_{0};  // the first one; 0: none
 
   AfterRequest after_request_;
-  SavedAction saved_actions_[2] = {{SIGINT, {}}, {SIGTERM, {}}};
-  struct sigaction pipe_action_ {};
+  IgnoredPipeSignal pipe_;
 };
 
 }  // namespace llmc

@@ -11,6 +11,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/signal_thread.h"
 #include "llmc/device/properties.h"
 #include "llmc/device/target.h"
 
@@ -39,6 +40,7 @@ inline void select_device(const std::string& choice, char** argv) {
     Notice::print(self.filename().string() + ": no GPU can be used (" + reason +
                   "), running the host build on the CPU");
   }
+  const SignalThread::Pause pause;  // the host build starts with the signals of this process
   execv(host_build.c_str(), argv);
   fail("the host build " + host_build.string() + " cannot be started: " + std::strerror(errno),
        "build it with make");

@@ -106,6 +106,13 @@ inline void print_summary(const CompletionTotals& totals, std::int64_t slots, st
                 ", seed " + std::to_string(seed));
 }
 
+// Reads a line of stdin; false at its end. The terminal stops a program in the background that
+// reads, by SIGTTIN. If the signal were blocked, the read would fail.
+inline bool read_line(std::string& line) {
+  const UnblockedSignal unblocked(SIGTTIN);
+  return static_cast<bool>(std::getline(std::cin, line));
+}
+
 // Throws if the model's output was not finite in a completion.
 inline void require_finite(const CompletionTotals& totals) {
   if (totals.not_finite == 0) return;
@@ -150,11 +157,12 @@ void interact(const InferConfig& settings, Job job) {
       .slots = 1, .capacity = context, .chunk = std::min<std::int64_t>(settings.chunk, context)};
   TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
   Notice::print("type a text and press Enter; an empty line or Ctrl-D ends");
+  SignalRequest::set_work("");
   // Without a prompt, the job's is <|endoftext|> alone, which the first line replaces.
   std::vector<std::int32_t> history;
   if (!job.prompts[0].entry.prompt.empty()) history = job.prompts[0].tokens;
-  for (std::string line; std::getline(std::cin, line) && !line.empty();) {
-    // It ends a text, and between texts the program.
+  for (std::string line; read_line(line) && !line.empty();) {
+    // A signal ends a text, and between texts the program.
     const SignalRequest request(SignalRequest::AfterRequest::restore);
     JobPrompt& prompt = job.prompts[0];
     prompt.entry.prompt = line;

@@ -17,6 +17,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/base/threads.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/documents.h"
@@ -165,6 +166,18 @@ inline void check_tokenizer(const Tokenizer& tokenizer, const TokenizeConfig& se
   }
 }
 
+// Sets what a signal interrupts from now on.
+inline void set_interrupted_work(const TokenizeProgress& progress, std::size_t num_outputs) {
+  std::size_t files = 0;
+  for (std::size_t i = 0; i < num_outputs; ++i) {
+    files += progress.shards(static_cast<std::int64_t>(i)).size();
+  }
+  SignalRequest::set_work(files == 0 ? "before a file was finished"
+                                     : "after " + std::to_string(files) +
+                                           (files == 1 ? " finished file" : " finished files") +
+                                           ", which stay; the same command continues");
+}
+
 // The output streams, each after the files that an earlier run finished.
 inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeConfig& settings,
                                                               const Tokenizer& tokenizer,
@@ -175,8 +188,12 @@ inline std::vector<std::unique_ptr<TokenShards>> make_streams(const TokenizeConf
     const auto number = static_cast<std::int64_t>(i);
     streams.push_back(std::make_unique<TokenShards>(
         outputs[i], tokenizer.vocabulary_size(), settings.shard_tokens, progress.shards(number),
-        [&progress, number](const Shard& shard) { progress.record(number, shard); }));
+        [&progress, number, num_outputs = outputs.size()](const Shard& shard) {
+          progress.record(number, shard);
+          set_interrupted_work(progress, num_outputs);
+        }));
   }
+  set_interrupted_work(progress, outputs.size());
   return streams;
 }
 

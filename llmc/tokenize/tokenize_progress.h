@@ -27,6 +27,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/base/unfinished_files.h"
 #include "llmc/tokenize/token_shards.h"
 
 namespace llmc {
@@ -55,11 +56,12 @@ class TokenizeProgress {
       lines_.push_back(text.substr(at, end - at));
     }
     truncate(lines_.empty() ? 0 : text.rfind('\n') + 1);
+    if (!has_finished_files()) mark_unfinished();
   }
 
   // Removes the file if it names no finished file, because there is nothing to resume.
   ~TokenizeProgress() {
-    if (fd_ && !has_finished_files()) ::unlink(path_.c_str());
+    if (fd_ && !has_finished_files()) unlink_file();
   }
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
@@ -102,6 +104,7 @@ class TokenizeProgress {
 
   // Discards the old content and starts a job; `job` is JSON in one line.
   void begin(const std::string& job) {
+    mark_unfinished();
     lines_.clear();
     truncate(0);
     append(R"({"format":"llmc tokenize progress","version":1,"job":)" + job + "}");
@@ -109,6 +112,7 @@ class TokenizeProgress {
   }
 
   void record(std::int64_t output, const Shard& shard) {
+    UnfinishedFiles::finish(path_, [] {});  // from now on there is something to resume
     const OrderedJson json = {
         {"output", output},           {"file", shard.file},
         {"tokens", shard.tokens},     {"xxh64", shard.checksum},
@@ -118,7 +122,7 @@ class TokenizeProgress {
 
   // Removes the file once the job is complete.
   void remove() {
-    if (::unlink(path_.c_str()) != 0) fail_file("remove", path_, errno);
+    if (unlink_file() != 0) fail_file("remove", path_, errno);
     fd_ = FileDescriptor();
   }
 
@@ -127,6 +131,17 @@ class TokenizeProgress {
  private:
   std::string line_name(std::size_t i) const {
     return path_.string() + ":" + std::to_string(i + 1);
+  }
+
+  // A signal that ends the process removes the file, as the destructor does.
+  void mark_unfinished() {
+    UnfinishedFiles::create(path_, [] { return true; });
+  }
+
+  int unlink_file() {
+    int result = 0;
+    UnfinishedFiles::finish(path_, [&] { result = ::unlink(path_.c_str()); });
+    return result;
   }
 
   void truncate(std::size_t bytes) {

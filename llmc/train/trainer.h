@@ -16,6 +16,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
@@ -63,10 +64,10 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Trains to the last step of the run, to --stop-after, or until SIGINT or SIGTERM. After a signal
-  // it finishes the current step and saves.
+  // Trains to the last step of the run, to --stop-after, or until a stop signal. After a signal it
+  // finishes the current step and saves; before the first step, a signal ends the process.
   void train() {
-    const Interruption interruption(!config_.output.out.empty());
+    Interruption interruption(!config_.output.out.empty());
     const FileDescriptor lock =
         exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
     exchange_.barrier();  // rank 0 has found its output in order
@@ -76,6 +77,7 @@ class Trainer {
     summary_.first_step = position_.step;
     Interruption::set_saved(checkpointer_.saved_step());
     Interruption::set_activity(RunActivity::between, position_.step);
+    SignalRequest::set_work("before step " + std::to_string(position_.step + 1));
     const std::int64_t last = last_step();
     Notice::print(mfu_text(peak_, exchange_.ranks()));
     Reporter reporter(config_,
@@ -86,7 +88,7 @@ class Trainer {
     for (const std::string& change : changes) {
       progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
     }
-    run_steps(reporter, last);
+    run_steps(reporter, last, interruption);
     if (stop_.requested()) save(progress);
     throw_log_failure(progress);
     reporter.end_run();
@@ -100,7 +102,8 @@ class Trainer {
 
   // Computes the validation loss of all windows and runs the tasks of --eval, without training.
   void evaluate_only() {
-    const Interruption interruption(false, false);
+    Interruption interruption(false, false);
+    interruption.begin();
     const std::string& log = exchange_.first() ? config_.output.log : "";
     if (!log.empty()) refuse_used_log(log);
     engine_.context().quantization.set(config_.quantized_pass(0));
@@ -140,8 +143,9 @@ class Trainer {
     fail("rank 0 cannot write its log");
   }
 
-  // Runs steps up to `last`, or until a signal arrives.
-  void run_steps(Reporter& reporter, std::int64_t last) {
+  // Runs steps up to `last`, or until a signal arrives. `interruption` begins before the first
+  // step.
+  void run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption) {
     Progress& progress = reporter.progress();
     const OutputSettings<Resolved>& output = config_.output;
     // The rules, in the order in which they run after a step.
@@ -179,6 +183,7 @@ class Trainer {
     const bool dumps_schedule = !config_.ranks.dump_schedule.empty();
     if (dumps_schedule) step.time_passes();
     const std::int64_t first = position_.step;
+    interruption.begin();
     while (position_.step < last && !agree(progress)) {
       run_step(reporter, step);
       for (const Rule* rule : rules) {
@@ -188,7 +193,13 @@ class Trainer {
         agree(progress);
       }
     }
+    if (stop_.requested() && position_.step == first && first < last) end_before_first_step();
     if (dumps_schedule && position_.step > first) dump_measured(step);
+  }
+
+  // Ends the process by the signal that has arrived. Returns if the run ends for another reason.
+  void end_before_first_step() const {
+    if (Interruption::requested()) SignalRequest::end_process(Interruption::signal());
   }
 
   // Writes the timeline of the last step.
@@ -259,7 +270,7 @@ class Trainer {
   }
 
   void report_interruption() const {
-    Notice::print(std::string("interrupted by ") + Interruption::name() + " after step " +
+    Notice::print("interrupted by " + Interruption::name() + " after step " +
                   std::to_string(position_.step) + ": " +
                   checkpointer_.interruption_text(position_.step));
   }
@@ -267,8 +278,7 @@ class Trainer {
   // An interrupted evaluation has no result.
   void require_uninterrupted() const {
     if (!stop_.requested()) return;
-    fail(std::string("interrupted by ") + Interruption::name() +
-         ": the evaluation is not complete");
+    fail("interrupted by " + Interruption::name() + ": the evaluation is not complete");
   }
 
   void print_summary() {

@@ -14,6 +14,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/unfinished_files.h"
 
 namespace llmc {
 
@@ -40,10 +41,14 @@ inline std::vector<std::string> remove_unfinished_directories(const std::filesys
 class PendingDirectory {
  public:
   // Creates the directory next to `target`.
-  explicit PendingDirectory(const std::filesystem::path& target) : path_(temporary_name(target)) {
-    while (::mkdir(path_.c_str(), 0777) != 0) {
-      if (errno != EEXIST) fail_file("create the directory", path_, errno);
+  explicit PendingDirectory(const std::filesystem::path& target) {
+    for (int error = EEXIST; error == EEXIST;) {
       path_ = temporary_name(target);
+      UnfinishedFiles::create(path_, [&] {
+        error = ::mkdir(path_.c_str(), 0777) == 0 ? 0 : errno;
+        return error == 0;
+      });
+      if (error != 0 && error != EEXIST) fail_file("create the directory", path_, error);
     }
     lock_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // If the file system has no locks, a later writer cannot take one either and then removes
@@ -53,14 +58,18 @@ class PendingDirectory {
   PendingDirectory(const PendingDirectory&) = delete;
   PendingDirectory& operator=(const PendingDirectory&) = delete;
   ~PendingDirectory() {
-    std::error_code ignored;
-    if (!released_) std::filesystem::remove_all(path_, ignored);
+    UnfinishedFiles::finish(path_, [this] {
+      std::error_code ignored;
+      if (!released_) std::filesystem::remove_all(path_, ignored);
+    });
   }
 
   const std::filesystem::path& path() const { return path_; }
 
   // The caller has given the directory its name.
-  void release() { released_ = true; }
+  void release() {
+    UnfinishedFiles::finish(path_, [this] { released_ = true; });
+  }
 
  private:
   std::filesystem::path path_;

@@ -1,12 +1,13 @@
-// Treats SIGINT and SIGTERM as a request to finish the current step and end
-// (base/signal_request.h). A run calls Interruption::requested() between steps and in evaluations.
-// The first signal is answered at once with one line on stderr.
+// Treats stop signals (base/signal_request.h) as a request to finish the current step, save and
+// end. A run calls Interruption::requested() between steps and in evaluations. The first signal is
+// answered at once with one line on stderr. Before the first step there is nothing to save, so a
+// signal ends the process.
 #pragma once
 
-#include <unistd.h>
-
-#include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
 
 #include "llmc/base/notice.h"
 #include "llmc/base/signal_request.h"
@@ -20,8 +21,21 @@ namespace llmc {
 class Interruption {
  public:
   // `saves`: the run has --out. `training`: false for a run that only evaluates.
-  explicit Interruption(bool saves = false, bool training = true)
-      : request_(SignalRequest::AfterRequest::keep, start(saves, training)) {}
+  explicit Interruption(bool saves = false, bool training = true) {
+    const std::lock_guard lock(mutex_);
+    moment_ = {.training = training, .saves = saves};
+  }
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+  ~Interruption() {
+    if (requested()) pipe_.keep();
+  }
+
+  // From now on, signals are requests.
+  void begin() {
+    request_.emplace(SignalRequest::AfterRequest::keep,
+                     SignalAnswers{.first = answer_first, .last = answer_last});
+  }
 
   // Whether a signal has arrived.
   static bool requested() { return SignalRequest::requested(); }
@@ -31,57 +45,36 @@ class Interruption {
   // Another rank has received a signal: it counts as received here.
   static void adopt(int signal) { SignalRequest::adopt(signal); }
 
-  // "SIGINT" or "SIGTERM", the first signal that arrived.
-  static const char* name() { return signal_name(signal()).data(); }
+  // The name of the first signal that arrived, such as "SIGINT".
+  static std::string name() { return std::string(signal_name(signal())); }
 
   // Sets the state that the answer to a signal names from now on. `step`: see RunMoment.
   static void set_activity(RunActivity activity, std::int64_t step) {
-    step_.store(step);
-    activity_.store(activity);
+    const std::lock_guard lock(mutex_);
+    moment_.step = step;
+    moment_.activity = activity;
   }
-  static void set_saved(std::int64_t step) { saved_step_.store(step); }
+  static void set_saved(std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    moment_.saved_step = step;
+  }
 
  private:
-  // Sets the state of a run that begins. Returns the answers to its signals.
-  static SignalAnswers start(bool saves, bool training) {
-    activity_.store(RunActivity::between);
-    step_.store(0);
-    saved_step_.store(-1);
-    saves_.store(saves);
-    training_.store(training);
-    return {.first = answer_first, .last = answer_last};
-  }
-
   static RunMoment moment() {
-    return {activity_.load(), step_.load(), saved_step_.load(), training_.load(), saves_.load()};
+    const std::lock_guard lock(mutex_);
+    return moment_;
   }
 
   static void answer_first() {
-    if (Notice::quiet()) return;
-    answer([](SignalText& text) { add_first_answer(text, moment()); });
+    if (!Notice::quiet()) Notice::interject(first_answer(moment()));
   }
-  static void answer_last(int signal) {
-    answer([signal](SignalText& text) { add_final_message(text, moment(), signal); });
-  }
+  static void answer_last(int signal) { Notice::interject(final_message(moment(), signal)); }
 
-  template <class Add>
-  static void answer(const Add& add) {
-    SignalText text;
-    if (Notice::take_live_line()) text.add("\n");
-    add(text);
-    text.add("\n");
-    // If stderr cannot be written, the answer is lost; the request still counts.
-    (void)!::write(STDERR_FILENO, text.view().data(), text.view().size());
-  }
+  static inline std::mutex mutex_;
+  static inline RunMoment moment_;
 
-  static_assert(std::atomic<RunActivity>::is_always_lock_free &&
-                    std::atomic<bool>::is_always_lock_free,
-                "a handler must not wait for a lock");
-  static inline std::atomic<std::int64_t> step_{0}, saved_step_{-1};
-  static inline std::atomic<RunActivity> activity_{RunActivity::between};
-  static inline std::atomic<bool> saves_{false}, training_{true};
-
-  SignalRequest request_;
+  IgnoredPipeSignal pipe_;
+  std::optional<SignalRequest> request_;
 };
 
 }  // namespace llmc
