@@ -13,6 +13,7 @@
 int main(int argc, char** argv) {
   using namespace llmc;
   SignalRequest::start_thread("tokenize");
+  SignalRequest::set_work("before the first token");
   TokenizeRequest request;
   if (const auto exit_code = parse_command_line<TokenizeProgram>(argc, argv, request)) {
     return *exit_code;

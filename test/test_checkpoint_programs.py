@@ -30,15 +30,21 @@ TINY = ["--train", "text.txt", "--layers", 1, "--heads", 1, "--channels", 8, "--
 RUN = [*TINY, *QUIET, "--out", "ckpts", "--log", "ckpts/log.jsonl"]
 
 
-def build_fault_library(program):
-    """Compiles a library for LD_PRELOAD that makes calls fail. Returns its path."""
-    library = program.folder / "disk_faults.so"
+def build_library(program, name):
+    """Compiles test/faults/NAME.cpp to a library for LD_PRELOAD. Returns its path."""
+    library = program.folder / f"{name}.so"
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        raise Skip(f"no {compiler} to compile test/faults/disk_faults.cpp")
-    subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-o", library,
-                    ROOT / "test/faults/disk_faults.cpp", "-ldl"], check=True)
+        raise Skip(f"no {compiler} to compile test/faults/{name}.cpp")
+    if not library.exists():
+        subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-o", library,
+                        ROOT / f"test/faults/{name}.cpp", "-ldl"], check=True)
     return library.resolve()
+
+
+def build_fault_library(program):
+    """Compiles a library for LD_PRELOAD that makes calls fail. Returns its path."""
+    return build_library(program, "disk_faults")
 
 
 def with_flags(arguments, **changes):
@@ -256,7 +262,9 @@ def test_an_interrupted_evaluation_is_repeated_on_resume(program):
     process = start(program, long)
     wait_for(process, "MFU:")  # the evaluation before step 1 follows
     process.send_signal(signal.SIGTERM)
-    expect("after step 0: nothing to save yet" in finish(process), "the run saved before its first step")
+    messages = finish(process, code=-signal.SIGTERM)
+    expect("train_gpt2: interrupted by SIGTERM before step 1\n" in messages, messages)
+    expect(not list((program.folder / "long").glob("step_*")), "the run saved before its first step")
     expect([line for line in program.log("long.jsonl") if "val_loss" in line] == [], "the interrupted evaluation was logged")
     short = with_flags(long, eval_batches=2)
     library = build_fault_library(program)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
 from runner import Skip, expect  # noqa: E402
+from test_checkpoint_programs import build_fault_library  # noqa: E402
 from test_infer_programs import generate, model  # noqa: E402
 from test_programs import SMALL, TEXT, Program, run_program_tests  # noqa: E402
 
@@ -143,17 +144,23 @@ def test_bench_names_the_mode_of_the_files(program):
 
 
 def test_a_write_that_fails_or_is_killed_leaves_no_model(program):
-    folder = model(program)
+    folder, library = model(program), build_fault_library(program)
     listing = sorted(path.name for path in program.folder.iterdir())
-    for setup, code, phrase in (("trap '' XFSZ; ", 1, "raise the file size limit"), ("", -signal.SIGXFSZ, "")):
-        limited = subprocess.run(["bash", "-c", setup + 'ulimit -f 8; exec "$@"', "bash", program.binary, "quantize",
-                                  folder, "out", "--quant", "w8"], cwd=program.folder, capture_output=True, text=True,
-                                 timeout=300)
-        expect(limited.returncode == code, f"exit code {limited.returncode}: {limited.stderr}")
-        expect(phrase in limited.stderr, limited.stderr)
+    command = [program.binary, "quantize", folder, "out", "--quant", "w8"]
+
+    def expect_no_model(words, code, phrase, num_left, **more):
+        result = subprocess.run([str(word) for word in words], cwd=program.folder, capture_output=True, text=True, timeout=300,
+                                env={**os.environ, **more})
+        expect(result.returncode == code, f"exit code {result.returncode}: {result.stderr}")
+        expect(phrase in result.stderr, result.stderr)
         expect(not (program.folder / "out").exists(), "the directory exists under its name")
         left = sorted({path.name for path in program.folder.iterdir()} - set(listing))
-        expect(len(left) == (0 if setup else 1), f"left: {left}")
+        expect(len(left) == num_left, f"left: {left}")
+
+    for setup in ("trap '' XFSZ; ", ""):
+        limited = ["bash", "-c", setup + 'ulimit -f 8; exec "$@"', "bash", *command]
+        expect_no_model(limited, 1, "raise the file size limit", 0)
+    expect_no_model(command, -signal.SIGKILL, "", 1, LD_PRELOAD=str(library), FAULT_IN="out", FAULT_DO="kill", FAULT_AT="8")
     quantize(program, folder, "out", "--quant", "w8")
     left = sorted({path.name for path in program.folder.iterdir()} - set(listing))
     expect(left == ["out"], f"the next command leaves {left}")

@@ -56,6 +56,16 @@ void append_to_list(const char* call, const std::string& path) {
   close(fd);
 }
 
+// Sends SIGTERM to the process and waits until its signal thread has received it.
+void terminate() {
+  kill(getpid(), SIGTERM);
+  sigset_t pending;
+  do {
+    usleep(20'000);  // also the time to record the signal
+    sigpending(&pending);
+  } while (sigismember(&pending, SIGTERM) == 1);
+}
+
 enum class Fault { none, kill, tear, full, term };
 
 // Counts a call that is about to change `path` and returns its fault; carries out `kill` itself.
@@ -83,7 +93,7 @@ auto with_fault(const char* name, const std::string& path, bool takes_space, Cal
   }
   if (fault == Fault::tear) raise(SIGKILL);
   const auto result = call();
-  if (fault == Fault::term) raise(SIGTERM);
+  if (fault == Fault::term) terminate();
   return result;
 }
 
@@ -113,7 +123,7 @@ ssize_t write(int fd, const void* bytes, size_t size) {
     raise(SIGKILL);
   }
   const ssize_t result = call(size);
-  if (fault == Fault::term) raise(SIGTERM);
+  if (fault == Fault::term) terminate();
   return result;
 }
 
