@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dev/harness/session.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/device/select.h"
 
 namespace llmc_dev {
@@ -13,6 +14,7 @@ namespace llmc_dev {
 // main() of a benchmark. A CUDA build without a GPU exec()s the host build next to it.
 inline int bench_main(int argc, char** argv, const char* about, void (*cases)(OpRunner&)) {
   const std::string program = argc > 0 ? argv[0] : "bench";
+  llmc::SignalRequest::start_thread(program);
   try {
     const Options options =
         parse_options(argc, argv, llmc::kCudaTarget ? BenchShapes::gpt2 : BenchShapes::small);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "llmc/base/file.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 
 namespace {
@@ -50,6 +51,7 @@ void measure(const llmc::Tokenizer& tokenizer, const std::string& path) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  llmc::SignalRequest::start_thread("bench_tokenizer");
   if (count < 3) {
     std::fprintf(stderr, "usage: %s TOKENIZER FILE...\n", arguments[0]);
     return 2;

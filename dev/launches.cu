@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "dev/harness/op_case.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
@@ -215,6 +216,7 @@ void run_all(Printer& printer) {
 }  // namespace
 
 int main() {
+  SignalRequest::start_thread("launches");
   try {
     Printer printer;
     run_all<float>(printer);

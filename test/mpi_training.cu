@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "llmc/base/checksum.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/comm/mpi_bootstrap.h"
 #include "llmc/comm/mpi_world.h"
 #include "llmc/comm/nccl_world.h"
@@ -107,6 +108,7 @@ std::unique_ptr<World> open_processes(const std::string& backend) {
 }  // namespace
 
 int main(int count, char** texts) {
+  SignalRequest::start_thread("mpi_training");
   std::unique_ptr<World> world;
   try {
     require(count == 12,
