@@ -73,15 +73,15 @@ def expect_one_open_thread(pid, place):
 
 def processes_of(session, name):
     """The processes of this name in a session."""
-    found = []
+    processes = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
         except OSError:
             continue  # it has ended
         if f"({name})" in text and int(text.rsplit(")", 1)[1].split()[3]) == session:
-            found.append(int(stat.parent.name))
-    return found
+            processes.append(int(stat.parent.name))
+    return processes
 
 
 # ---- which threads receive signals -----------------------------------------------------------

@@ -97,7 +97,7 @@ class SignalThread {
 
   // While an object exists there is no signal thread, and the calling thread has the actions and
   // the mask of signals with which the program started. For exec, whose program inherits them. A
-  // stop signal that arrives meanwhile has its default action.
+  // stop signal that arrives then has its default action.
   class Pause {
    public:
     Pause() {
