@@ -26,6 +26,7 @@
 #include "llmc/model/int8_weights.h"
 #include "llmc/model/parameters.h"
 #include "llmc/model/pretrained.h"
+#include "llmc/model/round_weight.h"
 
 namespace llmc {
 
@@ -40,13 +41,11 @@ class QuantizedTensors {
 
   const ParameterTable& table() const { return table_; }
 
-  // Rounds spec.size() numbers to T, and quantizes the result if the parameter is quantized.
+  // Rounds spec.size() numbers to T, and quantizes the result if the parameter is quantized. Throws
+  // if T cannot hold a number.
   void set_weight(const ParameterSpec& spec, const float* values, Stream&) {
-    const std::span<const float> numbers(values, static_cast<std::size_t>(spec.size()));
     Tensors& tensors = tensors_[spec.id];
-    tensors.values.clear();
-    tensors.values.reserve(numbers.size());
-    for (const float number : numbers) tensors.values.push_back(from_float<T>(number));
+    tensors.values = round_weight<T>(spec, values);
     if (!is_quantized(spec)) return;
     tensors.quantized = Int8Weights<T>::quantize(spec, tensors.values);
     tensors.values = {};

@@ -14,6 +14,7 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/round_weight.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 
 namespace llmc {
@@ -66,11 +67,10 @@ class Int8Weights final : public ParameterSource {
   Int8Weights& operator=(const Int8Weights&) = delete;
 
   // Rounds spec.size() fp32 numbers to T, and quantizes the result if the parameter is quantized:
-  // training quantizes the weights in T as well. Finished on return. Throws if a number that must
-  // be quantized is not finite.
+  // training quantizes the weights in T as well. Finished on return. Throws if T cannot hold a
+  // number.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
-    for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+    const std::vector<T> rounded = round_weight<T>(spec, values);
     if (!is_quantized(spec)) {
       copy_to_device(of(spec).values.data, rounded.data(), spec.size(), stream);
       stream.synchronize();
@@ -79,8 +79,7 @@ class Int8Weights final : public ParameterSource {
     set_codes(spec, quantize(spec, rounded), stream);
   }
 
-  // Returns the codes of a parameter that is quantized, from its numbers in T. Throws if one is not
-  // finite.
+  // Returns the codes of a parameter that is quantized, from its numbers in T, which are finite.
   static WeightCodes quantize(const ParameterSpec& spec, const std::vector<T>& rounded) {
     std::vector<float> values(rounded.size());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_float(rounded[i]);

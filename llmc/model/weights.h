@@ -12,6 +12,7 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/round_weight.h"
 
 namespace llmc {
 
@@ -37,7 +38,7 @@ class Weights {
   }
 
   // Copies spec.size() fp32 numbers, rounded to T, and to codes if INT8 weights have the parameter
-  // as codes; the copy is finished on return.
+  // as codes; the copy is finished on return. Throws if T cannot hold a number.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
     if (quantized_ != nullptr) {
       quantized_->set_weight(spec, values, stream);
@@ -45,8 +46,7 @@ class Weights {
       copy_to_device(values_of(spec), values, spec.size(), stream);
       stream.synchronize();
     } else {
-      std::vector<T> rounded(static_cast<std::size_t>(spec.size()));
-      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+      const std::vector<T> rounded = round_weight<T>(spec, values);
       copy_to_device(values_of(spec), rounded.data(), spec.size(), stream);
       stream.synchronize();
     }

@@ -152,6 +152,7 @@ class Trainer {
     const Rule validation = {
         WorkKind::validation, {config_.validation.every}, Rule::OnLastStep::if_enabled, [&] {
           evaluator_.validate(position_, progress);
+          observe_validation();
           if (checkpointer_.is_new_best(position_)) save_best(progress, last);
         }};
     const Rule sample = {
@@ -213,19 +214,29 @@ class Trainer {
 
   void run_step(Reporter& reporter, TrainStep<T>& step) {
     Interruption::set_activity(RunActivity::step, position_.step + 1);
+    bool has_targets = false;
     summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
       reporter.step(position_, engine_.stream(), stop_, [&] {
         const StepResult result = step.run(position_);
         loss_ = result.loss;  // for the model card, even if the log cannot be written
+        has_targets = result.targets > 0;
         position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
         return result;
       });
     });
+    // The loss of a step is that of the weights before its update.
+    if (has_targets) checkpointer_.observe_loss(position_, *loss_, position_.step - 1);
     const std::int64_t verify_every = config_.ranks.verify_every;
     if (verify_every > 0 && position_.step % verify_every == 0) {
       check_replicas(engine_.state(), position_.step, *loss_, exchange_, engine_.stream());
     }
     Interruption::set_activity(RunActivity::between, position_.step);
+  }
+
+  // Notes the validation loss of this step, unless it was interrupted.
+  void observe_validation() {
+    if (!position_.validation || position_.validation->step != position_.step) return;
+    checkpointer_.observe_loss(position_, position_.validation->loss, position_.step);
   }
 
   // Calls `action` and returns its seconds. An interrupted one does not count as a measurement.

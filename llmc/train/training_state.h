@@ -18,6 +18,7 @@
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
+#include "llmc/model/round_weight.h"
 #include "llmc/ops/convert.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/global_norm.h"
@@ -166,8 +167,10 @@ class TrainingState {
   // The values of rank 0 replace those of the other ranks.
   void spread(std::vector<float>& values, Stream& stream) { collector_.spread(values, stream); }
 
-  // `values` has spec.size() fp32 numbers, the same on every rank. A rank keeps what it holds.
+  // `values` has spec.size() fp32 numbers, the same on every rank. A rank keeps what it holds. All
+  // ranks throw if T cannot hold a number.
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
+    require_representable<T>(spec, {values, static_cast<std::size_t>(spec.size())});
     if (!spec.is_held) return;
     with_local_values(spec, values,
                       [&](const float* local) { set_local_weight(spec, local, stream); });

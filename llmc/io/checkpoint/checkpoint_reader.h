@@ -20,6 +20,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/work_progress.h"
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
@@ -100,14 +101,22 @@ class CheckpointReader {
 
   // Assembles a whole tensor from its slices in all files, as float (see convert_to_float). `dst`
   // has room for the elements of `shape`. Throws if the tensor is missing, has another shape or a
-  // dtype that cannot be converted, or if its slices do not hold each element once.
+  // dtype that cannot be converted, if its slices do not hold each element once, or if an element
+  // is not finite.
   void load(const std::string& name, const Shape& shape, float* dst) {
     std::vector<std::byte> scratch;
     const std::span<const std::byte> bytes = assemble(name, shape, scratch);
     const TensorDtype dtype = index().at(name).front().slice.dtype;
-    if (convert_to_float(dtype, bytes, dst)) return;
-    fail(directory_.string() + ": tensor " + name + " has dtype " + tensor_dtype_name(dtype),
-         "allowed: F32, BF16, F16 or F64");
+    read_floats(dtype, shape, bytes, dst, [&] { return label(name); });
+  }
+
+  // Returns the tensor's file and name for an error: "RUN/step_000100/model.safetensors: tensor
+  // transformer.wte.weight"; of a tensor in several files, the directory and the name.
+  std::string label(const std::string& name) {
+    const std::vector<StoredSlice>& stored = index().at(name);
+    const auto is_first = [&](const StoredSlice& part) { return part.file == stored.front().file; };
+    const bool one_file = std::ranges::all_of(stored, is_first);
+    return (one_file ? directory_ / stored.front().file : directory_).string() + ": tensor " + name;
   }
 
   // Like `load`, but copies the bytes as stored. Throws also if the dtype differs.
@@ -126,6 +135,7 @@ class CheckpointReader {
   struct StoredSlice {
     Slice slice;
     std::span<const std::byte> bytes;
+    std::string file;  // without its directory
   };
   using Index = std::map<std::string, std::vector<StoredSlice>>;
 
@@ -181,7 +191,7 @@ class CheckpointReader {
                       shape_text(tensor.shape) + ", but its slice in the manifest has another");
           parts.erase(part);
         }
-        index[slice.name].push_back({slice, tensor.bytes});
+        index[slice.name].push_back({slice, tensor.bytes, file.name});
       }
       if (parts.empty()) continue;
       const auto& [stored, slice] = *parts.begin();

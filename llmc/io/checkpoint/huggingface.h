@@ -260,7 +260,7 @@ class HuggingFaceWeights {
   }
 
   // Loads a tensor, by its name without prefix, as float. Throws if it is missing, has another
-  // shape, or has a dtype that cannot be converted.
+  // shape or a dtype that cannot be converted, or if an element is not finite.
   void load(const std::string& name, const Shape& shape, float* dst) const {
     file_of(name).read_as_float(get(name, shape), dst);
   }

@@ -22,6 +22,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
@@ -76,7 +77,7 @@ class LlmcModelFile {
 
   // Loads a tensor as float, by transformers' name without prefix and in transformers' layout.
   // `dst` has room for the elements of `shape`, which must be the shape of the tensor in that
-  // layout.
+  // layout. Throws if an element is not finite; the error has its index in the file's layout.
   void load(const std::string& name, const Shape& shape, float* dst) const {
     const auto [layer, kind] = split(name);
     const auto entry = kinds_.find(kind);
@@ -93,12 +94,10 @@ class LlmcModelFile {
     const auto bytes =
         map_.bytes().subspan(static_cast<std::size_t>(begin),
                              static_cast<std::size_t>(*checked_count(k.shape) * width()));
-    if (!k.transposed) {
-      convert_to_float(dtype_, bytes, dst);
-      return;
-    }
+    const auto label = [&] { return path_.string() + ": tensor " + name; };
+    if (!k.transposed) return read_floats(dtype_, shape, bytes, dst, label);
     std::vector<float> stored(static_cast<std::size_t>(size));  // (out, in)
-    convert_to_float(dtype_, bytes, stored.data());
+    read_floats(dtype_, {shape[1], shape[0]}, bytes, stored.data(), label);
     const auto in = static_cast<std::size_t>(shape[0]), out = static_cast<std::size_t>(shape[1]);
     for (std::size_t i = 0; i < in; ++i) {
       for (std::size_t o = 0; o < out; ++o) dst[i * out + o] = stored[o * in + i];

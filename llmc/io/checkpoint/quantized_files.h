@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/quantized_config.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
@@ -91,12 +91,9 @@ inline std::vector<float> read_factors(const HuggingFaceWeights& weights, const 
                                        const Shape& shape) {
   const std::vector<float> factors =
       quantized_files_detail::read_stored<float>(weights, name, shape, TensorDtype::f32);
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    if (factors[i] > 0 && std::isfinite(factors[i])) continue;
-    fail(weights.label(name) + ": number " + std::to_string(i) + " is " +
-             std::to_string(factors[i]) + ", not positive and finite",
-         "the file is damaged; quantize the model again");
-  }
+  check_elements(
+      factors, shape, is_not_positive_and_finite, "not positive and finite",
+      [&] { return weights.label(name); }, "the file is damaged; quantize the model again");
   return factors;
 }
 

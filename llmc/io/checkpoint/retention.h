@@ -22,15 +22,19 @@ namespace llmc {
 // The key of a checkpoint's state that is true if the checkpoint was saved only because its
 // validation loss was the lowest so far.
 inline constexpr const char* kOnlyBestKey = "only_best";
+// The key of a checkpoint's state that is true if the last loss before the save was not finite.
+inline constexpr const char* kLossNotFiniteKey = "loss_not_finite";
 
 // The `keep` newest checkpoints are kept (0: all). Milestones are kept too: checkpoints whose step
-// is a multiple of `milestone_every` (0: none). So is the checkpoint of step `best`, the one with
-// the lowest validation loss. Checkpoints that were saved only as the best one are not counted, and
-// are removed when another is the best.
+// is a multiple of `milestone_every` (0: none). So are the checkpoint of step `best`, the one with
+// the lowest validation loss, and the one named `protected_name`. Checkpoints that were saved only
+// as the best one are not counted, and are removed when another is the best. Checkpoints whose loss
+// is not finite are not counted either, and are removed when there is a newer checkpoint.
 struct Retention {
   std::int64_t keep = 0;
   std::int64_t milestone_every = 0;
   std::optional<std::int64_t> best = {};
+  std::string protected_name = {};
 
   bool is_milestone(std::int64_t step) const {
     return milestone_every > 0 && step % milestone_every == 0;
@@ -43,11 +47,19 @@ struct OldCheckpoint {
   std::filesystem::path path;
   std::int64_t step = 0;
   bool only_best = false;
+  bool finite_loss = true;
+
+  bool is_counted() const { return !only_best && finite_loss; }
 };
 
-inline bool is_only_best(const CheckpointReader& reader) {
-  const auto value = reader.state().find(kOnlyBestKey);
+inline bool has_flag(const CheckpointReader& reader, const char* key) {
+  const auto value = reader.state().find(key);
   return value != reader.state().end() && value->second == Scalar(true);
+}
+
+inline OldCheckpoint describe(const CheckpointReader& reader) {
+  return {reader.path(), reader.step(), has_flag(reader, kOnlyBestKey),
+          !has_flag(reader, kLossNotFiniteKey)};
 }
 
 // A directory is a checkpoint of the run if its manifest is valid and its files have the right
@@ -64,26 +76,37 @@ inline std::optional<OldCheckpoint> checkpoint_of_run(const std::filesystem::pat
     const bool same_run =
         path.filename() == checkpoint_name(reader.step()) && reader.state("seed") == seed;
     if (!same_run || !reader.sizes_match()) return std::nullopt;
-    return OldCheckpoint{path, reader.step(), is_only_best(reader)};
+    return describe(reader);
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
+// Returns the checkpoints of a run in `root` up to `max_step`, the newest first.
+inline std::vector<OldCheckpoint> checkpoints_up_to(const std::filesystem::path& root,
+                                                    const Scalar& seed, std::int64_t max_step) {
+  std::vector<OldCheckpoint> found;
+  for (const std::filesystem::path& path : directories_in(root)) {
+    const auto checkpoint = checkpoint_of_run(path, seed);
+    if (checkpoint && checkpoint->step <= max_step) found.push_back(*checkpoint);
+  }
+  std::ranges::sort(found, std::greater<>(), &OldCheckpoint::step);
+  return found;
+}
+
 // Returns the checkpoints to remove, the newest first.
 inline std::vector<OldCheckpoint> surplus_checkpoints(const CheckpointReader& newest,
                                                       const Retention& retention) {
-  std::vector<OldCheckpoint> older;
-  for (const std::filesystem::path& path : directories_in(parent_of(newest.path()))) {
-    const auto checkpoint = checkpoint_of_run(path, newest.state("seed"));
-    if (checkpoint && checkpoint->step < newest.step()) older.push_back(*checkpoint);
-  }
-  std::ranges::sort(older, std::greater<>(), &OldCheckpoint::step);
-  std::int64_t num_counted = is_only_best(newest) ? 0 : 1;
+  std::vector<OldCheckpoint> older =
+      checkpoints_up_to(parent_of(newest.path()), newest.state("seed"), newest.step() - 1);
+  std::int64_t num_counted = describe(newest).is_counted() ? 1 : 0;
   std::erase_if(older, [&](const OldCheckpoint& checkpoint) {
-    if (!checkpoint.only_best) ++num_counted;
+    if (checkpoint.is_counted()) ++num_counted;
     if (checkpoint.step == retention.best || retention.is_milestone(checkpoint.step)) return true;
-    return !checkpoint.only_best && (retention.keep == 0 || num_counted <= retention.keep);
+    if (checkpoint.path.filename() == retention.protected_name) return true;
+    if (checkpoint.only_best) return false;
+    if (retention.keep == 0) return true;
+    return checkpoint.finite_loss && num_counted <= retention.keep;
   });
   return older;
 }
@@ -116,6 +139,20 @@ inline std::vector<std::string> remove_old_checkpoints(const std::filesystem::pa
     removed.push_back(checkpoint.path.filename().string());
   }
   return removed;
+}
+
+// Returns the name of the newest checkpoint of the run in `root` from before its losses were not
+// finite; empty if there is none. The weights after `step` steps are the first ones with such a
+// loss, so a checkpoint of an earlier step is preferred to one of this step.
+inline std::string checkpoint_before_divergence(const std::filesystem::path& root,
+                                                const Scalar& seed, std::int64_t step) {
+  std::string name;
+  for (const auto& checkpoint : retention_detail::checkpoints_up_to(root, seed, step)) {
+    if (!checkpoint.finite_loss) continue;
+    if (name.empty() || checkpoint.step < step) name = checkpoint.path.filename().string();
+    if (checkpoint.step < step) break;
+  }
+  return name;
 }
 
 // Names of links in a run's directory: to the newest checkpoint, and to the one with the lowest

@@ -21,6 +21,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {
@@ -199,13 +200,11 @@ class SafetensorsFile {
     return *tensor;
   }
 
-  // Converts an F32, BF16, F16 or F64 tensor to float; throws for other dtypes. `dst` has room for
-  // the elements of the tensor.
+  // Converts an F32, BF16, F16 or F64 tensor to float; throws for other dtypes, and if an element
+  // is not finite. `dst` has room for the elements of the tensor.
   void read_as_float(const TensorEntry& tensor, float* dst) const {
-    if (convert_to_float(tensor.dtype, tensor.bytes, dst)) return;
-    fail(path_.string() + ": tensor " + printable(tensor.name) + " has dtype " +
-             tensor_dtype_name(tensor.dtype),
-         "allowed: F32, BF16, F16 or F64");
+    read_floats(tensor.dtype, tensor.shape, tensor.bytes, dst,
+                [&] { return safetensors_detail::label(path_.string(), tensor.name); });
   }
   void read_as_float(const std::string& name, const Shape& shape, float* dst) const {
     read_as_float(get(name, shape), dst);

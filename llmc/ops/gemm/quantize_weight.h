@@ -70,8 +70,7 @@ inline WeightCodes quantize_weight(const float* weight, std::int64_t rows, std::
     for (std::int64_t n = first; n < end; ++n) {
       const Quantization q = symmetric_quantization(ranges[static_cast<std::size_t>(n - first)]);
       if (!q.finite()) {
-        fail(name + ": a weight of output " + std::to_string(n) + " is not finite",
-             "use a checkpoint from before the training diverged");
+        fail(name + ": a weight of output " + std::to_string(n) + " is not finite");
       }
       result.scales[static_cast<std::size_t>(n)] = q.scale;
       roundings.emplace_back(q);

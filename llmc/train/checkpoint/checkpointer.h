@@ -1,6 +1,7 @@
 // The checkpoints of a run: starts or resumes the run, saves, and removes old checkpoints.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "llmc/config/recorded_settings.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/run_log.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
@@ -43,9 +45,22 @@ class Checkpointer {
     return changes;
   }
 
+  // Notes a loss of the weights after `step` steps. When it is the first one that is not finite,
+  // the newest checkpoint from before is protected from removal for the rest of the run.
+  void observe_loss(RunPosition& position, double loss, std::int64_t step) {
+    const bool diverges = position.finite_loss && !std::isfinite(loss);
+    position.finite_loss = std::isfinite(loss);
+    if (!diverges || !position.protected_checkpoint.empty()) return;
+    position.protected_checkpoint = checkpoint_before(step);
+    if (position.protected_checkpoint.empty()) return;
+    Notice::warn("the loss is not finite: " + path_of(position.protected_checkpoint) +
+                 ", the newest checkpoint from before, is kept");
+  }
+
   // Saves the state at `position`. Does nothing without --out, at step 0, or if this step is
   // already saved. `loss` is the loss of the last step, for the model card. `only_best`: only
-  // because of its validation loss; the checkpoint is removed when another has a lower one.
+  // because of its validation loss; the checkpoint is removed when another has a lower one. Throws
+  // on rank 0 if weights or moments are not finite.
   void save(const RunPosition& position, std::optional<double> loss, Progress& progress,
             bool only_best = false) {
     const std::string& out = config_.output.out;
@@ -55,9 +70,13 @@ class Checkpointer {
       const HuggingFaceConfig model = huggingface_config();
       const ModelCard card =
           make_model_card(config_, model, engine_.table().count(), position, loss);
-      saved_path_ =
-          save_checkpoint(out, model, position, config_.seed, engine_.state(), engine_.stream(),
-                          checkpoint_texts(card, *data_.tokenizer), only_best);
+      try {
+        saved_path_ =
+            save_checkpoint(out, model, position, config_.seed, engine_.state(), engine_.stream(),
+                            checkpoint_texts(card, *data_.tokenizer), only_best);
+      } catch (const ElementError& error) {
+        refuse_save(position, error);
+      }
       saved_step_ = position.step;
       progress.note("saved " + saved_path_);
     }
@@ -109,6 +128,10 @@ class Checkpointer {
     saved_path_ = checkpoint.string();
     saved_step_ = position.step;
     Notice::print("resume: from " + saved_path_);
+    if (!position.protected_checkpoint.empty()) {
+      Notice::print("resume: a loss was not finite; " + path_of(position.protected_checkpoint) +
+                    ", the newest checkpoint from before, is kept");
+    }
     const std::int64_t steps = config_.schedule.steps;
     if (position.step >= steps) {
       Notice::print("resume: the run has done " + std::to_string(position.step) +
@@ -119,12 +142,40 @@ class Checkpointer {
     return adapt_position(position, current);
   }
 
+  std::string path_of(const std::string& checkpoint) const {
+    return (std::filesystem::path(config_.output.out) / checkpoint).string();
+  }
+
+  // The newest checkpoint from before the loss of the weights after `step` steps, which is not
+  // finite. Empty if there is none, and on other ranks than 0.
+  std::string checkpoint_before(std::int64_t step) const {
+    if (config_.output.out.empty() || !engine_.state().first_rank()) return {};
+    try {
+      return checkpoint_before_divergence(config_.output.out, config_.seed, step);
+    } catch (const Error& error) {
+      Notice::warn(std::string("warning: ") + error.what());
+      return {};
+    }
+  }
+
+  // Throws that the state at `position` cannot be saved.
+  [[noreturn]] void refuse_save(const RunPosition& position, const ElementError& error) const {
+    const std::string& name = position.protected_checkpoint;
+    const std::string kept = name.empty() ? checkpoint_before(position.step) : name;
+    fail("step " + std::to_string(position.step) + " is not saved: " + error.problem(),
+         kept.empty() ? "no checkpoint is kept; start again with a lower --lr or a longer --warmup"
+                      : path_of(kept) + " is kept; to continue from it, remove later checkpoints " +
+                            "and give --resume with a lower --lr");
+  }
+
   // Removes checkpoints that the settings do not keep, and sets the links to the newest and the
   // best one.
   void tidy(const RunPosition& position, Progress& progress) {
     const OutputSettings<Resolved>& output = config_.output;
     set_checkpoint_link(output.out, kLatestLink, checkpoint_name(position.step));
-    Retention retention{output.keep_checkpoints, output.milestone_every};
+    Retention retention{.keep = output.keep_checkpoints,
+                        .milestone_every = output.milestone_every,
+                        .protected_name = position.protected_checkpoint};
     if (output.keep_best && position.best) retention.best = position.best->step;
     if (is_new_best(position)) {
       set_checkpoint_link(output.out, kBestLink, checkpoint_name(position.step));

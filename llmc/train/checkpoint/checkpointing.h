@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,17 +16,21 @@
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/checkpoint_writer.h"
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/pretrained.h"
+#include "llmc/model/round_weight.h"
 #include "llmc/train/training_state.h"
 
 namespace llmc {
 
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
+// The key of a checkpoint's state for RunPosition::protected_checkpoint.
+inline constexpr const char* kProtectedKey = "protected_checkpoint";
 
 // The position of a run: what a resumed run must know in addition to tensors and OptimizerState.
 struct RunPosition {
@@ -40,6 +45,10 @@ struct RunPosition {
   std::string vocabulary = {};                  // vocabulary_checksum; empty: unknown
   CheckpointState flags = {};                   // recorded_settings
   TrainingHistory history = {};                 // the stretch at the end includes the latest step
+  bool finite_loss = true;                      // whether the latest loss is finite
+  // Name of the newest checkpoint from before the first loss that was not finite, which is never
+  // removed; empty if all were, or if there was none. Only rank 0 sets it.
+  std::string protected_checkpoint = {};
 };
 
 namespace checkpointing_detail {
@@ -53,7 +62,7 @@ inline std::vector<TensorHeader> tensor_headers(const ParameterTable& table,
   return headers;
 }
 
-// Calls write(name, values, bytes) for each tensor of the weights, then of the moments. All ranks
+// Calls write(name, spec, values) for each tensor of the weights, then of the moments. All ranks
 // call this; only rank 0 gets values.
 template <class T, class Write>
 void collect_weights(TrainingState<T>& state, Stream& stream, const Write& write) {
@@ -61,7 +70,7 @@ void collect_weights(TrainingState<T>& state, Stream& stream, const Write& write
   for (const ParameterSpec& spec : state.table().specs()) {
     values.resize(static_cast<std::size_t>(spec.size()));
     state.get_weight(spec, values.data(), stream);
-    write("transformer." + spec.name, values.data(), spec.size() * 4);
+    write("transformer." + spec.name, spec, values);
   }
 }
 template <class T, class Write>
@@ -72,20 +81,25 @@ void collect_moments(TrainingState<T>& state, Stream& stream, const Write& write
       m.resize(static_cast<std::size_t>(spec.size()));
       v.resize(m.size());
       state.get_moments(spec, m.data(), v.data(), stream);
-      write((first ? "first_moment." : "second_moment.") + spec.name, first ? m.data() : v.data(),
-            spec.size() * 4);
+      write((first ? "first_moment." : "second_moment.") + spec.name, spec, first ? m : v);
     }
   }
 }
 
+// Throws an ElementError if weights or moments are not finite, or if T cannot hold a weight: a run
+// cannot continue from them.
 template <class T>
 void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream) {
   const ParameterTable& table = state.table();
   WorkProgress progress("saving " + writer.path().string(), 3 * table.count());
   const auto write_to = [&](SafetensorsWriter& file) {
-    return [&](const std::string& name, const float* values, std::int64_t bytes) {
-      file.write(name, values, bytes);
-      progress.add(bytes / 4);
+    return [&](const std::string& name, const ParameterSpec& spec,
+               const std::vector<float>& values) {
+      check_elements(
+          values, spec.shape, is_not_finite, "not finite", [&] { return "tensor " + name; }, "");
+      if (file.path().filename() == kWeightsName) require_representable<T>(spec, values);
+      file.write(name, std::as_bytes(std::span(values)));
+      progress.add(spec.size());
     };
   };
   SafetensorsWriter& weights =
@@ -103,7 +117,7 @@ void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
 // The part of the other ranks in write_tensors() of rank 0.
 template <class T>
 void send_tensors(TrainingState<T>& state, Stream& stream) {
-  const auto nothing = [](const std::string&, const float*, std::int64_t) {};
+  const auto nothing = [](const std::string&, const ParameterSpec&, const std::vector<float>&) {};
   collect_weights(state, stream, nothing);
   collect_moments(state, stream, nothing);
 }
@@ -128,6 +142,8 @@ inline RunPosition read_position(const CheckpointReader& reader) {
     if (key == "best_validation_loss") best_loss = value.number(key);
     if (key == "train_tokens") position.train_tokens = value.integer(key);
     if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
+    if (key == kLossNotFiniteKey) position.finite_loss = !value.boolean(key);
+    if (key == kProtectedKey) position.protected_checkpoint = value.text(key);
     if (key.starts_with("--")) position.flags[current_name(key)] = value;
   }
   if (best_step >= 0) position.best = {best_step, best_loss};
@@ -137,7 +153,8 @@ inline RunPosition read_position(const CheckpointReader& reader) {
 }  // namespace checkpointing_detail
 
 // Writes ROOT/step_NNNNNN, with `texts` next to the model. `only_best`: the checkpoint is saved
-// only because of its validation loss. Returns its path. All ranks call this; rank 0 writes.
+// only because of its validation loss. Returns its path. All ranks call this; rank 0 writes. Throws
+// an ElementError on rank 0, and writes nothing, if weights or moments are not finite.
 template <class T>
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed,
@@ -177,12 +194,16 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     counters["best_validation_loss"] = position.best->loss;
   }
   if (only_best) counters[kOnlyBestKey] = true;
+  if (!position.finite_loss) counters[kLossNotFiniteKey] = true;
+  if (!position.protected_checkpoint.empty())
+    counters[kProtectedKey] = position.protected_checkpoint;
   counters.insert(position.flags.begin(), position.flags.end());
   writer.commit(position.step, counters, position.history);
   return writer.path().string();
 }
 
-// Fills `state` from a checkpoint and returns its position. Throws if seed or dtype differ.
+// Fills `state` from a checkpoint and returns its position. Throws if seed or dtype differ, and if
+// weights or moments are not finite or a second moment is negative.
 template <class T>
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed,
                             TrainingState<T>& state, Stream& stream) {
@@ -199,8 +220,16 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   std::vector<float> first, second;
   for (const ParameterSpec& spec : state.table().specs()) {
     const auto load = [&](const std::string& prefix, std::vector<float>& values) {
+      const std::string name = prefix + spec.name;
       values.resize(static_cast<std::size_t>(spec.size()));
-      if (state.first_rank()) reader.load(prefix + spec.name, spec.shape, values.data());
+      if (state.first_rank()) {
+        reader.load(name, spec.shape, values.data());
+        if (&values == &second) {
+          check_elements(
+              values, spec.shape, is_negative, "negative", [&] { return reader.label(name); },
+              "resume from another checkpoint");
+        }
+      }
       state.spread(values, stream);
     };
     load("transformer.", first);

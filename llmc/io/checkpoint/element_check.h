@@ -1,0 +1,98 @@
+// Checks of the elements of a tensor: one pass, which the compiler computes in SIMD. All floats of
+// models and checkpoints are read by read_floats().
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/base/number_text.h"
+#include "llmc/io/checkpoint/tensor_dtype.h"
+
+namespace llmc {
+
+// An element of a tensor that is not allowed.
+class ElementError : public Error {
+ public:
+  ElementError(const std::string& problem, const std::string& hint)
+      : Error(problem, hint, std::source_location::current()), problem_(problem) {}
+
+  // The text without the hint.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  std::string problem_;
+};
+
+inline constexpr auto is_not_finite = [](float x) {
+  return !(std::fabs(x) < std::numeric_limits<float>::infinity());
+};
+inline constexpr auto is_negative = [](float x) { return x < 0; };
+inline constexpr auto is_not_positive_and_finite = [](float x) {
+  return !(x > 0 && x < std::numeric_limits<float>::infinity());
+};
+
+// The hint of errors about weights and moments that are not finite.
+inline constexpr const char* kDivergedHint = "use a checkpoint from before the training diverged";
+
+// Returns the index of the first value for which is_wrong(value) is true; nothing if there is none.
+template <class IsWrong>
+std::optional<std::int64_t> find_element(std::span<const float> values, const IsWrong& is_wrong) {
+  constexpr std::size_t kPiece = 1024;  // a loop without an early exit is vectorised
+  for (std::size_t first = 0; first < values.size(); first += kPiece) {
+    const auto piece = values.subspan(first, std::min(kPiece, values.size() - first));
+    std::uint32_t any = 0;
+    for (const float value : piece) any |= is_wrong(value) ? 1u : 0u;
+    if (any == 0) continue;
+    const auto position = std::ranges::find_if(piece, is_wrong) - piece.begin();
+    return static_cast<std::int64_t>(first) + position;
+  }
+  return std::nullopt;
+}
+
+// "[3, 17]": an element of a tensor as Python indexes it, by its index in the flat tensor.
+inline std::string element_text(const Shape& shape, std::int64_t index) {
+  std::string text;
+  for (std::size_t axis = shape.size(); axis-- > 0; index /= shape[axis]) {
+    text = std::to_string(index % shape[axis]) + (text.empty() ? "" : ", ") + text;
+  }
+  return "[" + text + "]";
+}
+
+// Throws an ElementError for the first value for which is_wrong(value) is true, such as "LABEL:
+// element [3, 17] is nan, not finite". `problem` is the text after the value; label() returns the
+// name of the tensor of this shape.
+template <class IsWrong, class Label>
+void check_elements(std::span<const float> values, const Shape& shape, const IsWrong& is_wrong,
+                    const std::string& problem, const Label& label, const std::string& hint) {
+  const std::optional<std::int64_t> wrong = find_element(values, is_wrong);
+  if (!wrong) return;
+  throw ElementError(label() + ": element " + element_text(shape, *wrong) + " is " +
+                         number_text("%g", values[static_cast<std::size_t>(*wrong)]) + ", " +
+                         problem,
+                     hint);
+}
+
+// Sets dst to the elements of a tensor of a file as float (convert_to_float). Throws if the dtype
+// cannot be converted, or if an element is not finite. label() returns the name of the file and of
+// the tensor.
+template <class Label>
+void read_floats(TensorDtype dtype, const Shape& shape, std::span<const std::byte> bytes,
+                 float* dst, const Label& label) {
+  if (!convert_to_float(dtype, bytes, dst)) {
+    fail(label() + " has dtype " + tensor_dtype_name(dtype), "allowed: F32, BF16, F16 or F64");
+  }
+  const auto count = bytes.size() / static_cast<std::size_t>(tensor_dtype_bytes(dtype));
+  const bool rounded = dtype == TensorDtype::f64;  // large numbers become infinite
+  check_elements({dst, count}, shape, is_not_finite, rounded ? "not finite in fp32" : "not finite",
+                 label, kDivergedHint);
+}
+
+}  // namespace llmc
