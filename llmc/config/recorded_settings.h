@@ -24,7 +24,8 @@ inline bool is_recorded(const Setting<TrainProgram>& row) {
 
 // Maps flag to value, for every recorded row. A list is one text with commas. Settings without
 // effect are skipped; switches are kept, because a switch without effect is off. A text that JSON
-// cannot hold, such as a file name that is not UTF-8, is skipped.
+// cannot hold, such as a file name that is not UTF-8, is skipped, and so are rows that are recorded
+// only if they were given.
 inline CheckpointState recorded_settings(const RunConfig& config) {
   CheckpointState flags;
   for (const Setting<TrainProgram>& row : train_settings()) {
@@ -32,6 +33,7 @@ inline CheckpointState recorded_settings(const RunConfig& config) {
     const bool is_switch = row.field.type == SettingType::boolean;
     if (!is_switch && !has_effect(row, train_settings(), config)) continue;
     const SettingValue value = row.field.get(config);
+    if (row.recorded_if_given && value == row.field.zero()) continue;
     std::visit(
         [&](const auto& v) {
           using T = std::decay_t<decltype(v)>;

@@ -209,9 +209,10 @@ struct Setting {
   std::vector<std::string> old_names;       // former names, still accepted
   std::vector<std::string> also_called;     // names in other programs; only suggested
   bool required = false;
-  bool may_be_empty = false;      // for texts; otherwise an empty value is an error
-  bool empty_is_default = false;  // for texts: an empty value counts as not given
-  bool keeps_commas = false;      // for lists: each value has its own flag and may contain commas
+  bool recorded_if_given = false;  // checkpoints record no 0, which stands for: not given
+  bool may_be_empty = false;       // for texts; otherwise an empty value is an error
+  bool empty_is_default = false;   // for texts: an empty value counts as not given
+  bool keeps_commas = false;       // for lists: each value has its own flag and may contain commas
   // Returns an error for one value as it was typed, or an empty text.
   std::function<std::string(const std::string&)> check;
   // Returns the value that another given flag implies. It precedes presets and the default.

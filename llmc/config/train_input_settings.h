@@ -45,7 +45,7 @@ struct BatchSettings {
   Value<std::int64_t> batch_size;          // B, sequences in a micro-batch
   Value<std::int64_t> seq_len;             // T, tokens in a sequence
   Value<std::int64_t> grad_accum;          // micro-batches in a step
-  Value<std::int64_t> total_batch_tokens;  // tokens in a step
+  Value<std::int64_t> total_batch_tokens;  // tokens in a step; 0: as the other settings imply
   Value<std::int64_t> logits_rows;         // rows of logits that exist at once; 0: all
 };
 
@@ -265,15 +265,16 @@ Settings<P> batch_rows() {
        .unit = "TOKENS",
        .help = "tokens per step of all ranks, a multiple of --batch-size x --seq-len x ranks / "
                "(--tp x --pp); sets --grad-accum",
-       .fallback = {"--batch-size x --seq-len x --grad-accum x ranks / (--tp x --pp)",
-                    [](const Resolution<P>& r) {
-                      const auto& batch = r.config.batch;
-                      return batch.batch_size * batch.seq_len * batch.grad_accum * data_ranks_of(r);
-                    }},
+       .fallback = "--batch-size x --seq-len x --grad-accum x ranks / (--tp x --pp)",
        .range = at_least(1),
        .changes_results = true,
-       .on_resume = OnResume::indirect,
-       .also_called = {"--total-batch-size", "--tokens-per-step", "--global-batch-size", "-d"}},
+       .on_resume = OnResume::noted,
+       .resume_text =
+           "once it was typed, steps keep their tokens: --grad-accum changes, or the run "
+           "is refused. A typed --grad-accum ends this",
+       .also_called = {"--total-batch-size", "--tokens-per-step", "--global-batch-size", "-d"},
+       .recorded_if_given = true,
+       .implied_value = [](const Resolution<P>& r) { return implied_total_tokens(r); }},
       {.flag = "--logits-rows",
        .field = [](auto& s) -> decltype(auto) { return (s.batch.logits_rows); },
        .unit = "ROWS",

@@ -50,7 +50,7 @@ Settings<P> rank_rows() {
        .changes_results = true,
        .on_resume = OnResume::noted,
        .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
-                      "--grad-accum changes as well",
+                      "--total-batch-tokens was typed",
        .also_called = {"--world-size", "--nproc-per-node", "--num-gpus", "--gpus"},
        .implied_value =
            [](const Resolution<P>& r) { return std::optional<SettingValue>(r.facts.ranks); }},
@@ -65,7 +65,7 @@ Settings<P> rank_rows() {
        .changes_results = true,
        .on_resume = OnResume::noted,
        .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
-                      "--grad-accum changes as well",
+                      "--total-batch-tokens was typed",
        .quantity = "tensor ranks",
        .also_called = {"--tensor-parallel", "--tensor-parallel-size",
                        "--tensor-model-parallel-size", "--tp-size"},
@@ -102,7 +102,7 @@ Settings<P> pipeline_rows() {
        .changes_results = true,
        .on_resume = OnResume::noted,
        .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
-                      "--grad-accum changes as well",
+                      "--total-batch-tokens was typed",
        .quantity = "pipeline ranks",
        .also_called = {"--pipeline-parallel", "--pipeline-parallel-size",
                        "--pipeline-model-parallel-size", "--pipeline-parallel-degree", "--pp-size"},

@@ -50,13 +50,42 @@ inline std::int64_t default_grad_accum(const TrainResolution& r) {
                   pp);
 }
 
-// The --grad-accum that --total-batch-tokens implies, if that is given.
+// Throws that a resumed run cannot keep the tokens per step of its checkpoint.
+[[noreturn]] inline void refuse_recorded_total(const TrainResolution& r, std::int64_t total) {
+  const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
+  const std::int64_t ranks = data_ranks_of(r);
+  const bool plain = divisor_flags(r).empty();
+  std::string hint;
+  if (total % (B * T) == 0) {
+    hint += divisors_hint(total / (B * T)) + (plain ? " ranks" : " data-parallel ranks") + ", or ";
+  }
+  if (total % (T * ranks) == 0) {
+    hint += divisors_hint(total / (T * ranks)) + " as --batch-size, or ";
+  }
+  fail_usage("the run has --total-batch-tokens " + std::to_string(total) +
+                 ", which is not a multiple of --batch-size x --seq-len x " +
+                 (plain ? "ranks = " : "data-parallel ranks = ") + std::to_string(B) + " x " +
+                 std::to_string(T) + " x " + std::to_string(ranks) + " = " +
+                 std::to_string(B * T * ranks),
+             hint + "give --grad-accum or --total-batch-tokens for steps of another size");
+}
+
+// The --total-batch-tokens of a resumed run, unless it was recorded and --grad-accum is typed,
+// which replaces it.
+inline std::optional<SettingValue> implied_total_tokens(const TrainResolution& r) {
+  if (!r.request.batch.grad_accum) return std::nullopt;
+  return SettingValue(std::int64_t{0});
+}
+
+// The --grad-accum that --total-batch-tokens implies, if that is given or recorded.
 inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
-  const std::optional<std::int64_t> total = r.request.batch.total_batch_tokens;
+  const std::optional<std::int64_t> typed = r.request.batch.total_batch_tokens;
+  const auto total = typed ? typed : r.facts.preset.batch.total_batch_tokens;
   if (!total) return std::nullopt;
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
   const std::int64_t ranks = data_ranks_of(r), micro = B * T * ranks;
   if (*total % micro == 0) return *total / micro;
+  if (!typed) refuse_recorded_total(r, *total);
   const bool several = ranks > 1;
   const std::string name = divisor_flags(r).empty() ? "ranks" : "data-parallel ranks";
   fail("--total-batch-tokens " + std::to_string(*total) +

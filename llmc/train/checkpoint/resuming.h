@@ -1,8 +1,10 @@
 // Compares a resumed run with its checkpoint: checks what must be equal, and notes what changed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +65,20 @@ inline bool same_validation(const RunPosition& old, const RunPosition& current) 
   return same_text && same("--eval-batches") && same("--batch-size");
 }
 
+// The tokens of a step, on all ranks; empty if the settings are those of an older program, which
+// recorded fewer.
+inline std::optional<std::int64_t> tokens_per_step(const RunPosition& position) {
+  const auto value = [&](const char* flag) -> std::optional<std::int64_t> {
+    const auto entry = position.flags.find(flag);
+    if (entry == position.flags.end()) return std::nullopt;
+    return entry->second.integer(flag);
+  };
+  const auto B = value("--batch-size"), accum = value("--grad-accum"), ranks = value("--ranks");
+  if (!B || !accum || !ranks) return std::nullopt;
+  const std::int64_t divisor = value("--tp").value_or(1) * value("--pp").value_or(1);
+  return *B * *accum * position.T * (*ranks / std::max<std::int64_t>(1, divisor));
+}
+
 // Begins a new stretch of the run's history if anything changed. A checkpoint of an older program
 // has no history: its steps become one stretch.
 inline void continue_history(RunPosition& position, const std::string& train,
@@ -103,6 +119,12 @@ inline std::vector<std::string> adapt_position(RunPosition& position, const RunP
                     ": the windows and their order change, and the run " +
                     "continues at sequence " + std::to_string(samples));
     position.samples = samples;
+  }
+  const auto old_step = resuming_detail::tokens_per_step(position);
+  const auto new_step = resuming_detail::tokens_per_step(current);
+  if (old_step && new_step && old_step != new_step) {
+    notes.push_back("steps had " + std::to_string(*old_step) + " tokens and now have " +
+                    std::to_string(*new_step));
   }
   const std::vector<std::string> flags = changed_settings(position.flags, current.flags);
   notes.insert(notes.end(), flags.begin(), flags.end());
