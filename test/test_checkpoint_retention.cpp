@@ -64,11 +64,21 @@ TEST_CASE("nothing is removed if the newest checkpoint is damaged") {
 
 namespace {
 
+// A checkpoint whose state has a flag.
+fs::path save_with(const char* flag, const fs::path& root, std::int64_t step) {
+  CheckpointWriter writer(root, llmc::checkpoint_name(step));
+  writer.commit(step, {{"seed", 42}, {flag, true}});
+  return writer.path();
+}
+
 // A checkpoint that was saved only because of its validation loss.
 fs::path save_only_best(const fs::path& root, std::int64_t step) {
-  CheckpointWriter writer(root, llmc::checkpoint_name(step));
-  writer.commit(step, {{"seed", 42}, {llmc::kOnlyBestKey, true}});
-  return writer.path();
+  return save_with(llmc::kOnlyBestKey, root, step);
+}
+
+// A checkpoint whose loss was not finite.
+fs::path save_diverged(const fs::path& root, std::int64_t step) {
+  return save_with(llmc::kLossNotFiniteKey, root, step);
 }
 
 }  // namespace
@@ -88,6 +98,43 @@ TEST_CASE(
   newest = save(root.path(), 7);
   CHECK(remove_old_checkpoints(newest, {.keep = 1, .best = 5}) == Names{"step_000006"});
   CHECK(names_in(root.path()) == Names{"step_000005", "step_000007"});
+}
+
+TEST_CASE("checkpoints whose loss is not finite push out no other one") {
+  const TemporaryDirectory root;
+  for (const std::int64_t step : {1, 2, 3}) save(root.path(), step);
+  fs::path newest = save_diverged(root.path(), 4);
+  CHECK(remove_old_checkpoints(newest, {.keep = 2}) == Names{"step_000001"});
+  newest = save_diverged(root.path(), 5);
+  CHECK(remove_old_checkpoints(newest, {}) == Names{});
+  CHECK(remove_old_checkpoints(newest, {.keep = 2, .milestone_every = 4}) == Names{});
+  CHECK(remove_old_checkpoints(newest, {.keep = 2, .best = 4}) == Names{});
+  CHECK(remove_old_checkpoints(newest, {.keep = 2}) == Names{"step_000004"});
+  // Later ones with a finite loss count again, and only the protected one stays.
+  for (const std::int64_t step : {6, 7}) newest = save(root.path(), step);
+  CHECK(remove_old_checkpoints(newest, {.keep = 2, .protected_name = "step_000002"}) ==
+        Names{"step_000005", "step_000003"});
+  CHECK(names_in(root.path()) == Names{"step_000002", "step_000006", "step_000007"});
+  CHECK(remove_old_checkpoints(newest, {.keep = 1, .protected_name = "step_000002"}) ==
+        Names{"step_000006"});
+}
+
+TEST_CASE("the checkpoint from before the divergence has a finite loss of its own weights") {
+  const TemporaryDirectory root;
+  const auto before = [&](std::int64_t step, std::int64_t seed = 42) {
+    return llmc::checkpoint_before_divergence(root.path(), seed, step);
+  };
+  CHECK(before(9) == "");
+  CHECK(llmc::checkpoint_before_divergence(root.path() / "none", 42, 9) == "");
+  for (const std::int64_t step : {2, 4, 8}) save(root.path(), step);
+  save_diverged(root.path(), 3);
+  CHECK(before(9) == "step_000008");
+  CHECK(before(8) == "step_000004");  // the weights of step 8 have the loss that is not finite
+  CHECK(before(7) == "step_000004");
+  CHECK(before(4) == "step_000002");
+  CHECK(before(2) == "step_000002");  // no other one was saved before
+  CHECK(before(1) == "");
+  CHECK(before(9, 43) == "");
 }
 
 TEST_CASE("links name checkpoints, are replaced, and are not searched for checkpoints") {

@@ -1,4 +1,5 @@
 // Model files of llm.c: every tensor is loaded in our layout, and invalid files are reported.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -117,6 +118,48 @@ TEST_SUITE("llmc_model_file") {
         }
       }
     }
+  }
+
+  TEST_CASE("a weight that is not finite is an error that names its place in the file") {
+    const TemporaryDirectory folder;
+    const std::string path = folder.file("model.bin");
+    struct Place {
+      const char* name;
+      Shape shape;
+      std::int64_t index;  // of the element from the start of the weights
+      std::string text;
+    };
+    const std::int64_t layers = (Vp + T + 2 * L) * C;  // where c_attn begins
+    const Place places[] = {
+        {"wte.weight", {V, C}, 0, "[0, 0]"},
+        {"wte.weight", {V, C}, V * C - 1, "[10, 3]"},
+        {"h.1.attn.c_attn.weight", {C, 3 * C}, layers + 3 * C * C, "[0, 0]"},
+        {"h.1.attn.c_attn.weight", {C, 3 * C}, layers + 6 * C * C - 2, "[11, 2]"}};
+    for (const std::int32_t version : {3, 5}) {
+      const std::size_t width = version == 3 ? 4 : 2;
+      for (const auto& [name, shape, index, text] : places) {
+        for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+          std::string bytes = file_bytes(version);
+          char stored[4];
+          std::memcpy(stored, &value, 4);
+          bytes.replace(1024 + static_cast<std::size_t>(index) * width, width, stored + 4 - width,
+                        width);
+          REQUIRE(fault(path, bytes) == "");
+          std::vector<float> values(1024);
+          const std::string expected = path + ": tensor " + name + ": element " + text + " is " +
+                                       llmc::number_text("%g", value) + ", not finite";
+          CHECK(contains(complaint([&] { LlmcModelFile(path).load(name, shape, values.data()); }),
+                         expected));
+        }
+      }
+    }
+    // The rows that only pad the vocabulary are not used.
+    std::string bytes = file_bytes(3);
+    const float nan = std::nanf("");
+    std::memcpy(bytes.data() + 1024 + 4 * V * C, &nan, 4);
+    REQUIRE(fault(path, bytes) == "");
+    std::vector<float> values(1024);
+    LlmcModelFile(path).load("wte.weight", {V, C}, values.data());
   }
 
   TEST_CASE("a file that is invalid or truncated is an error that names it") {

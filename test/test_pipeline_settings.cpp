@@ -113,7 +113,7 @@ TEST_SUITE("pipeline settings") {
     CHECK(config.mesh().shard_ranks == 2);
     CHECK(config.batch.grad_accum == 2);  // one micro-batch for each pipeline rank
     CHECK(config.global_batch() == 8 * 2 * 2);
-    CHECK(config.batch.total_batch_tokens == 8 * 1024 * 2 * 2);
+    CHECK(config.tokens_per_step() == 8 * 1024 * 2 * 2);
     request.batch.total_batch_tokens = 8 * 1024 * 2 * 6;
     CHECK(resolve(request, facts).batch.grad_accum == 6);
     CHECK(resolve(request, facts).pipeline.shape.micro_batches == 6);

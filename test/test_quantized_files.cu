@@ -146,10 +146,10 @@ TEST_SUITE("quantized_files") {
            }),
            kScale, "has dtype BF16");
     const std::pair<float, const char*> wrong_scales[] = {
-        {0.0f, "number 7 is 0"},
-        {-1.0f, "number 7 is -1"},
-        {std::numeric_limits<float>::infinity(), "number 7 is inf"},
-        {std::numeric_limits<float>::quiet_NaN(), "number 7 is nan"}};
+        {0.0f, "element [0, 7] is 0, not positive and finite"},
+        {-1.0f, "element [0, 7] is -1, not positive and finite"},
+        {std::numeric_limits<float>::infinity(), "element [0, 7] is inf"},
+        {std::numeric_limits<float>::quiet_NaN(), "element [0, 7] is nan"}};
     for (const auto& [scale, problem] : wrong_scales) {
       const float value = scale;
       expect(error_of_tensors([&](auto& t) { t[kScale].set(7, value); }), kScale, problem);
@@ -288,7 +288,7 @@ TEST_SUITE("quantized_files") {
     change_tensors(
         model, [](StoredTensors& t) { t[kLinear].set(5, std::numeric_limits<float>::infinity()); });
     CHECK(contains(complaint([&] { quantize_files<float>(model, folder.path() / "new"); }),
-                   "h.1.mlp.c_fc.weight: a weight of output 5 is not finite"));
+                   "h.1.mlp.c_fc.weight: element [0, 5] is inf, not finite"));
     CHECK_FALSE(fs::exists(folder.path() / "new"));
     Notice::set_quiet(false);
   }

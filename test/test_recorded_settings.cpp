@@ -106,6 +106,69 @@ TEST_SUITE("recorded_settings") {
                               "--pp-chunks has no effect without --pp"));
   }
 
+  TEST_CASE("tokens per step that were typed stay with other ranks and batches, or are refused") {
+    Request request;
+    request.batch.batch_size = 2;
+    request.batch.seq_len = 16;
+    request.batch.total_batch_tokens = 2 * 16 * 12;
+    const CheckpointState recorded = recorded_settings(resolve(request, {.ranks = 2}));
+    CHECK(recorded.at("--total-batch-tokens") == Scalar(std::int64_t{384}));
+    CHECK(recorded.at("--grad-accum") == Scalar(std::int64_t{6}));
+    const auto facts = [&](std::int64_t ranks) {
+      return RunFacts{.ranks = ranks, .preset = recorded_request(recorded)};
+    };
+    const auto resumed = [&](std::int64_t ranks, const Request& typed = {}) {
+      return resolve(typed, facts(ranks));
+    };
+    for (const std::int64_t ranks : {1, 2, 3, 4, 6, 12}) {
+      CAPTURE(ranks);
+      CHECK(resumed(ranks).batch.grad_accum == 12 / ranks);
+      CHECK(resumed(ranks).tokens_per_step() == 384);
+      CHECK(resumed(ranks).batch.total_batch_tokens == 384);
+    }
+    const auto error = [&](std::int64_t ranks, const Request& typed = {}) {
+      CHECK_THROWS_AS(resumed(ranks, typed), UsageError);
+      return llmc_test::complaint([&] { resumed(ranks, typed); });
+    };
+    CHECK(
+        error(8) ==
+        "the run has --total-batch-tokens 384, which is not a multiple of --batch-size x --seq-len "
+        "x ranks = 2 x 16 x 8 = 256\n  hint: use one of 1, 2, 3, 4, 6, 12 ranks, or use one of 1, "
+        "3 as --batch-size, or give --grad-accum or --total-batch-tokens for steps of another "
+        "size");
+    Request tensor;
+    tensor.ranks.tp = 2;
+    CHECK(resumed(8, tensor).batch.grad_accum == 3);
+    CHECK(llmc_test::contains(error(10, tensor), "data-parallel ranks = 2 x 16 x 5 = 160"));
+    CHECK(llmc_test::contains(error(10, tensor), "12 data-parallel ranks, or give --grad-accum"));
+
+    // Other micro-batches keep the tokens too; a typed --grad-accum or --total-batch-tokens wins.
+    Request typed;
+    typed.batch.batch_size = 4;
+    CHECK(resumed(2, typed).batch.grad_accum == 3);
+    typed.batch.batch_size = 5;
+    CHECK(llmc_test::contains(error(2, typed), "use one of 1, 2, 3, 4, 6, 12 as --batch-size"));
+    typed = {};
+    typed.batch.total_batch_tokens = 2 * 16 * 8;
+    CHECK(resumed(8, typed).batch.grad_accum == 1);
+    CHECK(changed_settings(recorded, recorded_settings(resumed(8, typed))) ==
+          std::vector<std::string>{"--grad-accum was 6, it is 1 now", "--ranks was 2, it is 8 now",
+                                   "--total-batch-tokens was 384, it is 256 now"});
+    typed = {};
+    typed.batch.grad_accum = 5;
+    const RunConfig changed = resumed(8, typed);
+    CHECK(changed.batch.grad_accum == 5);
+    CHECK(recorded_settings(changed).count("--total-batch-tokens") == 0);
+    // Without the flag, the micro-batches stay, and the tokens per step follow.
+    Request plain = request;
+    plain.batch.total_batch_tokens.reset();
+    plain.batch.grad_accum = 6;
+    const CheckpointState other = recorded_settings(resolve(plain, {.ranks = 2}));
+    CHECK(other.count("--total-batch-tokens") == 0);
+    CHECK(resolve({}, RunFacts{.ranks = 8, .preset = recorded_request(other)}).tokens_per_step() ==
+          2 * 16 * 6 * 8);
+  }
+
   TEST_CASE("a recorded evaluation stride that is longer than a new sequence is halved") {
     Request request;
     request.batch.seq_len = 100;

@@ -84,6 +84,45 @@ TEST_CASE("tensors of every dtype are read back unchanged") {
         }).starts_with(path + ": tensor i64 has dtype I64"));
 }
 
+TEST_CASE("an element that is not finite is an error that names its index, in every dtype") {
+  const llmc_test::TemporaryDirectory directory;
+  const std::string path = directory.file("numbers.safetensors");
+  // 2 x 1050 elements are more than one piece of the check.
+  const llmc::Shape shape = {2, 1050};
+  constexpr std::size_t kCount = 2100;
+  const auto check = [&]<class Stored>(TensorDtype dtype, Stored one,
+                                       const std::vector<std::pair<Stored, const char*>>& wrong) {
+    CAPTURE(llmc::tensor_dtype_name(dtype));
+    for (const auto& [value, text] : wrong) {
+      for (const auto& [index, place] : {std::pair(0u, "[0, 0]"), std::pair(1024u, "[0, 1024]"),
+                                         std::pair(2099u, "[1, 1049]")}) {
+        std::vector<Stored> numbers(kCount, one);
+        numbers[index] = value;
+        {
+          llmc::SafetensorsWriter writer(path, {{"x", dtype, shape}});
+          writer.write("x", std::as_bytes(std::span(numbers)));
+          writer.finish();
+        }
+        std::vector<float> floats(kCount);
+        const std::string error = complaint(
+            [&] { llmc::SafetensorsFile(path).read_as_float("x", shape, floats.data()); });
+        CAPTURE(error);
+        CHECK(error.starts_with(path + ": tensor x: element " + place + " is " + text));
+      }
+    }
+  };
+  check(TensorDtype::f32, 3.4e38f,
+        {{std::nanf(""), "nan, not finite\n"}, {HUGE_VALF, "inf,"}, {-HUGE_VALF, "-inf,"}});
+  check(TensorDtype::f64, 1.0,
+        {{std::nan(""), "nan,"}, {HUGE_VAL, "inf,"}, {-1e300, "-inf, not finite in fp32"}});
+  check(TensorDtype::bf16, std::uint16_t{0x7f7f},
+        std::vector<std::pair<std::uint16_t, const char*>>{{0x7fc0, "nan,"}, {0xff80, "-inf,"}});
+  check(TensorDtype::f16, std::uint16_t{0x7bff},
+        std::vector<std::pair<std::uint16_t, const char*>>{{0x7e01, "nan,"}, {0x7c00, "inf,"}});
+  CHECK(llmc::element_text({2, 3, 4}, 23) == "[1, 2, 3]");
+  CHECK(llmc::element_text({}, 0) == "[]");
+}
+
 TEST_CASE("tensors written whole or in pieces have the same bytes") {
   const llmc_test::TemporaryDirectory directory;
   const std::vector<TensorHeader> tensors = {{"b", TensorDtype::f32, {3}},
