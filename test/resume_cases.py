@@ -1,7 +1,7 @@
 """The cases of the table in llmc/train/RESUMING.md: what a run takes from its checkpoint or from weights, and
 what it reports. test_memory_programs.py runs them.
 
-Each case starts from a copy of a folder with a stopped run in `run/` (and `toy/`, `ids/`, `words/`, `tensor/`, weights).
+Each case starts from a copy of a folder with a stopped run in `run/` (and `total/`, `toy/`, `ids/`, `words/`, `tensor/`, weights).
 """
 from dataclasses import dataclass, field
 from typing import Callable
@@ -47,11 +47,21 @@ CASES = [
     Case("fewer steps than are done", "--out run --resume --steps 2", None,
          ["the run has done 3 steps, and --steps is 2: no step is left", "--steps was 6, it is 2 now"],
          takes="the rest from the checkpoint; no step is left"),
-    Case("batch", "--out run --resume --batch-size 1", {"--batch-size"}, ["--batch-size was 2, it is 1 now"]),
-    Case("tokens per step", "--out run --resume --total-batch-tokens 64", {"--grad-accum"},
-         ["--grad-accum was 1, it is 2 now"], takes="--grad-accum follows from the flag, the rest from the checkpoint"),
+    Case("batch", "--out run --resume --batch-size 1", {"--batch-size"},
+         ["steps had 32 tokens and now have 16", "--batch-size was 2, it is 1 now"]),
+    Case("tokens per step", "--out run --resume --total-batch-tokens 64", {"--grad-accum", "--total-batch-tokens"},
+         ["steps had 32 tokens and now have 64", "--grad-accum was 1, it is 2 now"],
+         takes="--grad-accum follows from the flag, the rest from the checkpoint"),
+    Case("batch, after --total-batch-tokens 64", "--out total --resume --batch-size 1", {"--batch-size", "--grad-accum"},
+         ["--batch-size was 2, it is 1 now", "--grad-accum was 2, it is 4 now"], run="total",
+         takes="the tokens per step from the checkpoint, so --grad-accum follows; the rest from the checkpoint"),
+    Case("a batch that does not divide --total-batch-tokens 64", "--out total --resume --batch-size 3", run="total", code=2,
+         error="the run has --total-batch-tokens 64, which is not a multiple of --batch-size x --seq-len x ranks = 3 x 16 x 1"),
+    Case("micro-batches, after --total-batch-tokens 64", "--out total --resume --grad-accum 1",
+         {"--grad-accum", "--total-batch-tokens"},
+         ["steps had 64 tokens and now have 32", "--grad-accum was 2, it is 1 now"], run="total"),
     Case("sequence length", "--out run --resume --seq-len 6", {"--seq-len", "--eval-stride"},
-         ["sequences had 16 tokens and now have 6", "--eval-stride was 8, it is 3 now"],
+         ["sequences had 16 tokens and now have 6", "steps had 32 tokens and now have 12", "--eval-stride was 8, it is 3 now"],
          takes="--eval-stride, which was longer, is half of the new length; the rest from the checkpoint"),
     Case("dropout", "--out run --resume --dropout 0.1",
          {"--embedding-dropout", "--attention-dropout", "--residual-dropout"},

@@ -64,6 +64,7 @@ def make_runs(program, folder):
     common = f"{SIZES} --steps 6 --lr 0.01 --eval-every 2 --eval-batches 2 --sample-every 1 --sample-length 4"
     stop = "--checkpoint-every 1 --keep-checkpoints 0 --stop-after 3"
     train(program, f"--train text.txt {common} --out run --log run/log.jsonl {stop}", folder)
+    train(program, f"--train text.txt {common} --total-batch-tokens 64 --out total {stop}", folder)
     train(program, f"--train ids.bin --vocab-size 300 {common} --out ids {stop}", folder)
     train(program, f"--train ab.txt --tokenizer words:words.txt {common} --out words {stop}", folder)
     train(program, f"--steps 6 --eval-batches 2 --out toy {stop}", folder)
