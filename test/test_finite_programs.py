@@ -9,13 +9,14 @@ Prints and exits as test_programs.py does.
 import json
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 
 from manifest_seal import reseal, xxh64
 from runner import expect
-from test_checkpoint_programs import QUIET, TINY, with_flags
+from test_checkpoint_programs import QUIET, TINY, finish, start, wait_for, with_flags
 from test_exchange_programs import write_llmc_model
 from test_programs import run_program_tests
 from test_rank_programs import expect_equal_runs, mpirun
@@ -61,7 +62,7 @@ def test_every_command_refuses_weights_that_are_not_finite(program):
     program.run(*SIZES, *QUIET, "--steps", 1, "--out", "run")
     shutil.copytree(program.folder / "run/step_000001", program.folder / "hf")
     (program.folder / "hf/manifest.json").unlink()
-    expect(infer(program, "quantize", "hf", "int8").returncode == 0, "the model cannot be quantized")
+    expect(infer(program, "quantize", "hf", "int8", "--quant", "w8").returncode == 0, "the model cannot be quantized")
     write_llmc_model(program.folder / "good.bin", program.folder / "hf", 3)
     replace_element(program.folder / "hf/model.safetensors", "transformer.h.1.mlp.c_fc.weight", 64 + 5, NAN)
     replace_element(program.folder / "int8/model.safetensors", "transformer.h.1.ln_2.bias", 15, INFINITY)
@@ -81,7 +82,7 @@ def test_every_command_refuses_weights_that_are_not_finite(program):
         tokenizer = ["--tokenizer", "bytes"] if model == "bad.bin" else []
         for command in (["-m", model, "-p", "fox", "-n", 2], ["perplexity", "text.txt", "-m", model],
                         ["score", "lambada:words.jsonl", "-m", model], ["bench", "-m", model],
-                        ["quantize", model, "out"], ["-m", model, "-p", "fox", "--quant", "w8"]):
+                        ["quantize", model, "out", "--quant", "w8"], ["-m", model, "-p", "fox", "--quant", "w8"]):
             if model == "int8" and ("quantize" in command or "--quant" in command):
                 continue  # these need a float model
             result = infer(program, *command, *([] if command[0] in ("quantize", "bench") else tokenizer))
@@ -148,6 +149,19 @@ def check_diverging_run(run, folder):
 
 def test_a_loss_that_becomes_nan_removes_no_good_checkpoint(program):
     check_diverging_run(lambda *flags: program.run(*flags).stderr, program.folder / "run")
+
+
+def test_a_signal_saves_although_the_loss_is_nan(program):
+    run = ["--out", "run", "--checkpoint-every", 1, "--keep-checkpoints", 2]
+    program.run(*SIZES, *QUIET, *run, "--steps", 10 ** 9, "--stop-after", 3)
+    process = start(program, [*run, "--resume", "--max-skipped", 5000, *DIVERGE])
+    wait_for(process, "is kept")
+    process.send_signal(signal.SIGTERM)
+    messages = finish(process)
+    saved = re.search(r"interrupted by SIGTERM after step \d+: saved run/(step_\d+)", messages)
+    expect(saved, messages[-600:])
+    expect([name for name in names(program.folder / "run") if "step" in name] == ["step_000003", "step_000004", saved[1]],
+           names(program.folder / "run"))
 
 
 def test_a_loss_that_becomes_nan_on_tensor_ranks_removes_no_good_checkpoint(program):
