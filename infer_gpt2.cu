@@ -9,8 +9,8 @@
 #include "llmc/base/notice.h"             // Notice: messages on stderr
 #include "llmc/base/signal_request.h"     // SignalRequest: receives stop signals
 #include "llmc/config/command_line.h"     // parse_command_line
+#include "llmc/config/exit_code.h"        // report_failure
 #include "llmc/config/infer_table.h"      // the flags
-#include "llmc/config/quantities.h"       // error_text
 #include "llmc/device/select.h"           // select_device: GPU or host
 #include "llmc/eval/quality_commands.h"   // perplexity, score
 #include "llmc/infer/generate_command.h"  // generate_texts, interact
@@ -69,7 +69,6 @@ int main(int argc, char** argv) {
     dispatch_dtype(settings.dtype, [&]<class T>() { run<T>(settings); });
     return kExitOk;
   } catch (const std::exception& error) {
-    Notice::warn("infer_gpt2: " + error_text(error, InferProgram::settings()));
-    return kExitFailed;
+    return report_failure<InferProgram>(error);
   }
 }

@@ -16,9 +16,11 @@
 #include "llmc/base/notice.h"                 // Notice: messages on stderr
 #include "llmc/base/number_text.h"            // number_text: printf of one number
 #include "llmc/base/signal_request.h"         // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"        // print_text: results on stdout
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
 #include "llmc/comm/open_world.h"             // open_world: connects the ranks
 #include "llmc/config/command_line.h"         // parse_command_line
+#include "llmc/config/exit_code.h"            // exit_code_of
 #include "llmc/config/quantities.h"           // error_text
 #include "llmc/config/recorded_settings.h"    // with_recorded: typed flags, then recorded ones
 #include "llmc/config/train_table.h"          // the flags
@@ -47,12 +49,14 @@ Gpt2Config default_text_shape() {
 void require_toy_flags(const Request& typed) {
   const std::string hint = "give --train FILE; or, with --steps 0, --val FILE or --eval TASK:FILE";
   if (typed.model.init_from) {
-    fail("--init-from " + *typed.model.init_from + ": there is no text to train on or to evaluate",
-         hint);
+    fail_usage(
+        "--init-from " + *typed.model.init_from + ": there is no text to train on or to evaluate",
+        hint);
   }
   const auto refuse = [&](const std::string& flag) {
-    fail(flag + " has no effect without --train: the toy language has words and sizes of its own",
-         hint);
+    fail_usage(
+        flag + " has no effect without --train: the toy language has words and sizes of its own",
+        hint);
   };
   if (typed.data.tokenizer) refuse("--tokenizer " + *typed.data.tokenizer);
   if (typed.model.name) {
@@ -152,8 +156,7 @@ std::optional<RecordedRun> find_run(const Request& request, Exchange& exchange) 
 void print_plan(const Request& request, RunFacts facts) {
   if (request.schedule.epochs && !facts.windows) facts.windows = 1;  // memory does not depend on it
   const RunConfig config = resolve(request, facts);
-  dispatch_dtype(config.precision.dtype,
-                 [&]<class T>() { std::cout << plan_text<T>(config) << std::flush; });
+  dispatch_dtype(config.precision.dtype, [&]<class T>() { print_text(plan_text<T>(config)); });
   dump_schedule(config);
 }
 
@@ -165,7 +168,7 @@ void print_mesh(const Request& request, const std::optional<RecordedRun>& resume
   RunFacts facts{.ranks = ranks};
   if (resumed) facts.preset.ranks = resumed->settings.ranks;
   const RunConfig config = fill_settings(train_settings(), typed, facts, facts.preset);
-  std::cout << mesh_text(config.mesh()) << std::flush;
+  print_text(mesh_text(config.mesh()));
 }
 
 void run(Request request, World& world) {
@@ -181,7 +184,7 @@ void run(Request request, World& world) {
   const std::string error =
       requirement_error(train_settings(), request,
                         [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
-  if (!error.empty()) fail(error);
+  if (!error.empty()) fail_usage(error);
   if (request.ranks.print_mesh.value_or(false)) {
     return print_mesh(request, resumed, request.ranks.ranks.value_or(exchange.ranks()));
   }
@@ -254,8 +257,7 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
     return kExitOk;
   } catch (const std::exception& error) {
     report_error(process, world != nullptr, error_text(error, train_settings()));
-    const bool is_usage = dynamic_cast<const UsageError*>(&error) != nullptr;
-    const int exit_code = is_usage ? kExitUsage : kExitFailed;
+    const int exit_code = exit_code_of(error);
     if (world) world->abort(exit_code);
     return exit_code;
   }

@@ -26,6 +26,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
+import standard_output  # noqa: E402
 from terminal import Progress, format_size, number
 
 BASE_URL = "DATA_BASE_URL"       # environment variable that replaces every URL's scheme and host
@@ -350,14 +352,16 @@ def main():
 def run(program, expected=()):
     """Calls program(); on an exception exits with the codes above. expected: further exceptions whose text is a
     message for the user."""
-    try:
-        program()
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to resume", file=sys.stderr)
-        sys.exit(130)
-    except (DownloadError, OSError, *expected) as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
-        sys.exit(1)
+    def main():
+        try:
+            program()
+        except KeyboardInterrupt:
+            print("interrupted; run the same command again to resume", file=sys.stderr)
+            sys.exit(130)
+        except (DownloadError, OSError, *expected) as error:
+            print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+            sys.exit(1)
+    standard_output.run(main)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 // is in llmc/tokenize.
 #include <exception>
 
-#include "llmc/base/notice.h"              // Notice: messages on stderr
 #include "llmc/base/signal_request.h"      // SignalRequest: receives stop signals
 #include "llmc/config/command_line.h"      // parse_command_line
-#include "llmc/config/quantities.h"        // error_text
+#include "llmc/config/exit_code.h"         // report_failure
 #include "llmc/config/tokenize_table.h"    // the flags
 #include "llmc/tokenize/detokenize.h"      // detokenize_files
 #include "llmc/tokenize/tokenize_files.h"  // tokenize_files
@@ -27,7 +26,6 @@ int main(int argc, char** argv) {
     }
     return kExitOk;
   } catch (const std::exception& error) {
-    Notice::warn("tokenize: " + error_text(error, TokenizeProgram::settings()));
-    return kExitFailed;
+    return report_failure<TokenizeProgram>(error);
   }
 }

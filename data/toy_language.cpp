@@ -9,7 +9,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <iterator>
@@ -21,7 +20,9 @@
 
 #include "data/ngram.h"
 #include "llmc/base/file.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/signal_request.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/io/data/token_file.h"
 
 namespace llmc::toy {
@@ -33,6 +34,7 @@ struct Settings {
   std::string parse;
   std::int64_t sentences = 0;  // 0: all
   double min_fraction = 0;
+  bool help = false;
 };
 
 std::string to_text(const Language& language, std::span<const std::int32_t> tokens) {
@@ -77,12 +79,13 @@ void write_language(const Settings& settings) {
   write_file(out / "words.txt", words);
   const auto json = statistics(language, train, validation);
   write_file(out / "language.json", json.dump(2) + "\n");
-  std::printf(
-      "%lld words; entropy %.4f nats per token; bigram model %.4f (%.3f x), trigram model %.4f "
-      "(%.3f x)\n",
-      static_cast<long long>(vocabulary), json["entropy"].get<double>(),
-      json["bigram_loss"].get<double>(), json["bigram_ratio"].get<double>(),
-      json["trigram_loss"].get<double>(), json["trigram_ratio"].get<double>());
+  const auto number = [&](const char* format, const char* key) {
+    return number_text(format, json[key].get<double>());
+  };
+  print_text(std::to_string(vocabulary) + number(" words; entropy %.4f nats per token", "entropy") +
+             number("; bigram model %.4f", "bigram_loss") + number(" (%.3f x)", "bigram_ratio") +
+             number(", trigram model %.4f", "trigram_loss") +
+             number(" (%.3f x)\n", "trigram_ratio"));
 }
 
 // The complete sentences of each line of a text. Skips an incomplete sentence at the end of a line
@@ -122,7 +125,8 @@ int parse_file(const Settings& settings) {
       std::cerr << "does not parse: " << sentence << "\n";
     }
   }
-  std::printf("%zu of %zu sentences parse\n", num_parsed, sentences.size());
+  print_text(std::to_string(num_parsed) + " of " + std::to_string(sentences.size()) +
+             " sentences parse\n");
   const double fraction = static_cast<double>(num_parsed) / static_cast<double>(sentences.size());
   return fraction >= settings.min_fraction ? 0 : 1;
 }
@@ -161,14 +165,18 @@ int main(int argc, char** argv) {
     if (settings.out.empty() && settings.parse.empty()) {
       throw CLI::RequiredError("--out or --parse");
     }
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
+  } catch (const CLI::Success&) {
+    settings.help = true;
   } catch (const CLI::ParseError& error) {
     std::cerr << "toy_language: " << error.what()
               << "\n  hint: toy_language --help lists all flags\n";
     return 2;
   }
   try {
+    if (settings.help) {
+      print_text(app.help());
+      return 0;
+    }
     if (!settings.parse.empty()) return toy::parse_file(settings);
     toy::write_language(settings);
     return 0;

@@ -16,6 +16,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/signal_request.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 
 namespace {
@@ -64,6 +65,7 @@ int main(int count, char** arguments) {
     std::printf("%-44s %8s %9s %8s %8s %8s\n", "file", "MB", "tokens", "encode", "decode", "split");
     for (int i = 2; i < count; ++i) measure(*tokenizer, arguments[i]);
     std::printf("encode, decode and split (GPT-2's pattern alone): MB per second on one core\n");
+    llmc::flush_stdout();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -19,6 +19,7 @@
 
 #include "dev/harness/op_case.h"
 #include "llmc/base/signal_request.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
@@ -227,6 +228,7 @@ int main() {
 #define LLMC_LAUNCH_CASES(op) llmc_dev::op::cases(launcher);
     LLMC_OPS(LLMC_LAUNCH_CASES)
 #undef LLMC_LAUNCH_CASES
+    flush_stdout();
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "launches: %s\n", error.what());

@@ -13,6 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
+import standard_output  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
 BATCHES = 8  # micro-batches per step, of all data ranks
 ONE_RANK = (1, 1, 1, 1, 0, 0, False)
@@ -77,4 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)

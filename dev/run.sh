@@ -49,5 +49,5 @@ if [ $((good + bad + ${#broken[@]})) -eq 0 ]; then
 fi
 for name in "${broken[@]}"; do echo "no verdict from $name" >&2; done
 sum="$good OK, $((bad + ${#broken[@]})) FAIL"
-if [[ " $* " == *" --json "* ]]; then echo "$sum" >&2; else echo "$sum"; fi
+if [[ " $* " == *" --json "* ]]; then echo "$sum" >&2; else echo "$sum" || exit 1; fi
 [ $((bad + ${#broken[@]})) -eq 0 ]

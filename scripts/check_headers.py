@@ -20,6 +20,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import standard_output
+
 DIRECTIVE = re.compile(r'^\s*#\s*(?:(if|endif)|include\s+(?:"([^"]+)"|<([^>]+)>))', re.M)
 # Time to parse, in units of about 20 ms, in addition to what other headers have usually included already.
 WEIGHTS = {"nlohmann/json.hpp": 70, "CLI/CLI.hpp": 80, "filesystem": 15, "regex": 25, "string": 15, "memory": 12,
@@ -167,4 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)

@@ -18,6 +18,8 @@ import sys
 import tokenize
 from pathlib import Path
 
+import standard_output
+
 ROOT = Path(__file__).resolve().parent.parent
 # A pattern and what to write instead.
 PROSE = [
@@ -175,4 +177,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import standard_output  # noqa: E402
 from run_view import tensorboard, weights_and_biases  # noqa: E402
 from run_view.logs import LogError, load_runs  # noqa: E402
 
@@ -56,4 +57,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import standard_output
 from structure import CONDITIONAL, CONDITIONAL_ALLOWED, without_comments
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,4 +174,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)

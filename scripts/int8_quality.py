@@ -24,6 +24,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import standard_output
 from int8_common import ROOT, Comparison, outlier_copy, print_table, run, save_predictions, table_of
 
 MODES = [("float", []), ("w8", ["--quant", "w8"]), ("w8a8", ["--quant", "w8a8"]),
@@ -107,4 +108,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)

@@ -16,7 +16,7 @@ jobs=$(nproc)
 bad=0
 
 report() { # name, output of the check, its exit code
-  if [ "$3" -eq 0 ]; then echo "ok     lint: $1"; else
+  if [ "$3" -eq 0 ]; then echo "ok     lint: $1" || bad=1; else
     echo "FAILED lint: $1"
     sed 's/^/    /' <<<"$2"
     bad=1

@@ -43,6 +43,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import standard_output
 from int8_common import ROOT, Comparison, fail, outlier_copy, print_table, run, save_predictions
 
 W8A8 = ["--qat", "w8a8"]
@@ -264,4 +265,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)

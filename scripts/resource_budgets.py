@@ -32,6 +32,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import standard_output
+
 HOW_TO_UPDATE = "make resources UPDATE=1 rewrites the table"
 MAX_REGISTERS = 255
 BENCHMARK_PREFIX = "_ZN8llmc_dev"  # of mangled names
@@ -265,4 +267,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import standard_output
+
 README = Path(__file__).resolve().parent.parent / "llmc/io/checkpoint/README.md"
 BEGIN = "<!-- Written by scripts/resume_table.py -->\n"
 END = "<!-- End of the table -->\n"
@@ -46,4 +48,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)

@@ -31,11 +31,14 @@ usage_error() {
   exit 2
 }
 
+# Prints a command as words for a shell and exits, with code 1 if that fails.
+print_command() { printf '%q ' "$@" && echo || exit 1; exit 0; }
+
 dry=0
 while [ $# -gt 0 ]; do
   case $1 in
     --dry-run) dry=1 ;;
-    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit ;;
     *) break ;;
   esac
   shift
@@ -73,7 +76,7 @@ case $version in
   *'Open MPI'* | *OpenRTE* | *PRRTE*) ;;
   *)
     echo "run.sh: $mpirun is not Open MPI ('$version'): run.sh only starts it, without settings of its own" >&2
-    [ $dry -eq 0 ] || { printf '%q ' "$mpirun" "$@"; echo; exit 0; }
+    [ $dry -eq 0 ] || print_command "$mpirun" "$@"
     exec "$mpirun" "$@" ;;
 esac
 
@@ -95,7 +98,7 @@ if ! env "${guard[@]}" true 2>/dev/null; then
   settings+=("OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-12}")
 fi
 command=(env "${guard[@]}" "${settings[@]}" "$mpirun" "${options[@]}" "$@")
-[ $dry -eq 0 ] || { printf '%q ' "${command[@]}"; echo; exit 0; }
+[ $dry -eq 0 ] || print_command "${command[@]}"
 [ ${#guard[@]} -gt 0 ] || exec "${command[@]}"
 
 # ---- run --------------------------------------------------------------------------------------

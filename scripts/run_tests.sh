@@ -30,7 +30,7 @@ fi
 
 finish() {
   echo "$passed $failed $skipped" >"$out/test-summary"
-  echo "${TEST_LABEL:+$TEST_LABEL: }$passed passed, $failed failed, $skipped skipped"
+  echo "${TEST_LABEL:+$TEST_LABEL: }$passed passed, $failed failed, $skipped skipped" || failed=1
   [ "$failed" -eq 0 ]
   exit
 }

@@ -21,6 +21,8 @@ import re
 import sys
 from pathlib import Path
 
+import standard_output
+
 ORDER = ["base", "device", "ops", "comm", "io", "io/tokenizer", "io/data", "io/checkpoint",
          "pipeline", "config", "tokenize", "model", "parallel", "plan", "infer", "eval", "finetune",
          "train", "serve"]
@@ -212,4 +214,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)

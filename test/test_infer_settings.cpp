@@ -157,6 +157,11 @@ TEST_SUITE("infer_settings") {
             "--logit-bias: '" + std::string(text) + "' is not ID=VALUE");
     }
     CHECK(error({"--logit-bias", "5=1,6=2,5=1"}) == "--logit-bias: token 5 has two values");
+    CHECK(error({"--logit-bias", "5=1e30,6=-1e30"}) == "");
+    for (const char* text : {"5=1e39", "5=-1e39", "5=1.1e30", "5=-1e300"}) {
+      CHECK(error({"--logit-bias", text}) ==
+            "--logit-bias: '" + std::string(text) + "' has a value that is too large");
+    }
   }
 
   TEST_CASE("a seed of -1 is drawn, and other negative seeds are errors") {
@@ -175,6 +180,9 @@ TEST_SUITE("infer_settings") {
       }
     }
     CHECK(contains(error({"--repeat-penalty", "0"}), "'0' is not"));
+    CHECK(contains(error({"--repeat-penalty", "1e39"}), "'1e39' is not"));
+    CHECK(contains(error({"--temperature", "1e39"}), "'1e39' is not"));
+    CHECK(config({"--top-p", "0", "--typical", "0"}).top_p == 0);
     CHECK(contains(error({"--repeat-last-n", "-2"}), "from -1 up"));
     CHECK(contains(error({"--samples", "0"}), "from 1 up"));
     CHECK(contains(error({"--batch", "0"}), "from 1 to"));

@@ -285,9 +285,24 @@ TEST_SUITE("sampling") {
     CHECK(state.stored() == Ids(3, 1));
   }
 
+  TEST_CASE("a probability mass of 0 selects the most likely token after bias and penalties") {
+    for (const SamplingOptions& options :
+         {SamplingOptions{.top_p = 0}, SamplingOptions{.typical = 0},
+          SamplingOptions{.temperature = 3, .top_k = 20, .top_p = 1e-50, .typical = 0.9},
+          SamplingOptions{.typical = 0, .repeat_penalty = 4, .logit_bias = {{3, -INFINITY}}}}) {
+      const Sequence s{random_logits(57, 4, 2.0f), options, {5, 6, 7}};
+      Sequence greedy = s;
+      greedy.options.temperature = 0;
+      greedy.options.top_p = greedy.options.typical = 1;
+      const std::int32_t expected = sample({greedy}).drawn[0];
+      CHECK(sample({s}).drawn[0] == expected);
+      CHECK(s.reference().token == expected);
+    }
+  }
+
   TEST_CASE("sampling rejects options outside their range") {
     for (const SamplingOptions& options :
-         {SamplingOptions{.temperature = -1}, SamplingOptions{.top_p = 0},
+         {SamplingOptions{.temperature = -1}, SamplingOptions{.top_p = -0.1},
           SamplingOptions{.min_p = 1.5}, SamplingOptions{.repeat_penalty = 0}}) {
       CHECK_THROWS_AS(slot_sampling(options, 1, 0, 5, -1), Error);
     }

@@ -62,9 +62,19 @@ class UsageError : public Error {
 }
 
 [[noreturn]] inline void fail_usage(
-    const std::string& what, const std::string& hint,
+    const std::string& what, const std::string& hint = {},
     std::source_location location = std::source_location::current()) {
   throw UsageError(what, hint, location);
+}
+
+// Calls check(), whose values come from flags: its error becomes a UsageError.
+template <class Check>
+void check_usage(const Check& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    fail_usage(error.marked_text());
+  }
 }
 
 // The messages are views, so a check that passes allocates nothing.

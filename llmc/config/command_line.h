@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,8 +19,11 @@
 #include <variant>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/base/json.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/standard_output.h"
+#include "llmc/config/exit_code.h"
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/help_page.h"
 #include "llmc/config/setting.h"
@@ -31,8 +33,6 @@
 #include "llmc/config/version.h"
 
 namespace llmc {
-
-inline constexpr int kExitOk = 0, kExitFailed = 1, kExitUsage = 2;
 
 namespace command_line_detail {
 
@@ -234,9 +234,15 @@ void parse_words(CLI::App& app, std::vector<std::string> words) {
   }
 }
 
-inline int exit_after_printing(const std::string& text) {
-  std::cout << text << std::flush;
-  return std::cout ? kExitOk : kExitFailed;
+// Prints a text that was requested instead of a run, and returns the exit code.
+template <class P>
+int exit_after_printing(const std::string& text) {
+  try {
+    print_text(text);
+    return kExitOk;
+  } catch (const Error& error) {
+    return report_failure<P>(error);
+  }
 }
 
 }  // namespace command_line_detail
@@ -261,11 +267,11 @@ std::optional<int> parse_command_line(int argc, char** argv, typename P::Request
     for (std::size_t i = 0; i < table.size(); ++i) store_value(table[i], options[i], request);
     check_relations(table, request);
   } catch (const CLI::CallForAllHelp&) {
-    return exit_after_printing(settings_json(table) + "\n");
+    return exit_after_printing<P>(settings_json(table) + "\n");
   } catch (const CLI::CallForVersion&) {
-    return exit_after_printing(version_text(P::kName));
+    return exit_after_printing<P>(version_text(P::kName));
   } catch (const CLI::Success&) {
-    return exit_after_printing(help_page<P>());
+    return exit_after_printing<P>(help_page<P>());
   } catch (const CLI::ConfigError& error) {
     return usage_error(config_error_text<P>(app, error.what()));
   } catch (const CLI::ParseError& error) {

@@ -41,9 +41,9 @@ void check_conditions(const Settings<P>& table, const typename P::Request& reque
     for (const std::string& value : row.condition.values) {
       allowed += (allowed.empty() ? "" : " or ") + value;
     }
-    fail(row.flag + " has no effect with " + flag + " " +
-             value_text(find_setting(table, flag)->field.get(config)),
-         "leave it out, or use " + flag + " " + allowed);
+    fail_usage(row.flag + " has no effect with " + flag + " " +
+                   value_text(find_setting(table, flag)->field.get(config)),
+               "leave it out, or use " + flag + " " + allowed);
   }
 }
 

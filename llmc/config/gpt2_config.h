@@ -83,8 +83,8 @@ inline Gpt2Config config_from_name(const std::string& name) {
                        name.find_first_not_of("0123456789", 1) == std::string::npos;
   const std::int64_t num_layers = is_name ? std::atoll(name.c_str() + 1) : 0;
   if (num_layers < 1) {
-    fail("--model '" + name + "' is not known" + model_name_suggestion(name),
-         "use d12 (124M), d24 (350M), d36 (774M), d48 (1558M), or dN for N layers");
+    fail_usage("--model '" + name + "' is not known" + model_name_suggestion(name),
+               "use d12 (124M), d24 (350M), d36 (774M), d48 (1558M), or dN for N layers");
   }
   Gpt2Config config;
   config.layers = num_layers;

@@ -163,7 +163,7 @@ Settings<P> sampling_rows() {
        .unit = "X",
        .help = "divide the logits by this value; 0 always selects the most likely token",
        .fallback = 1.0,
-       .range = at_least(0),
+       .range = between(0, 1e30),
        .synonym = "--temp",
        .also_called = {"-t"},
        .commands = {""}},
@@ -179,7 +179,7 @@ Settings<P> sampling_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.top_p); },
        .unit = "P",
        .help = "sample from the smallest set of most likely tokens whose probability reaches this "
-               "value; 1 disables it",
+               "value; 1 disables it, 0 always selects the most likely token",
        .fallback = 1.0,
        .range = between(0, 1),
        .also_called = {"--nucleus"},
@@ -195,7 +195,8 @@ Settings<P> sampling_rows() {
       {.flag = "--typical",
        .field = [](auto& s) -> decltype(auto) { return (s.typical); },
        .unit = "P",
-       .help = "locally typical sampling with this probability mass; 1 disables it",
+       .help = "locally typical sampling with this probability mass; 1 disables it, 0 always "
+               "selects the most likely token",
        .fallback = 1.0,
        .range = between(0, 1),
        .also_called = {"--typical-p", "--locally-typical"},
@@ -212,7 +213,7 @@ Settings<P> penalty_rows() {
        .help = "divide positive logits of repeated tokens by this value and multiply negative ones "
                "by it; 1 disables it",
        .fallback = 1.0,
-       .range = at_least(1e-6),
+       .range = between(1e-6, 1e6),
        .also_called = {"--repetition-penalty"},
        .commands = {""}},
       {.flag = "--repeat-last-n",
@@ -241,8 +242,10 @@ Settings<P> penalty_rows() {
       {.flag = "--logit-bias",
        .field = [](auto& s) -> decltype(auto) { return (s.logit_bias); },
        .unit = "ID=VALUE,...",
-       .help = "add a number to the logit of a token id; -inf bans the token, as in 50256=-inf; "
-               "several are separated by commas",
+       .help =
+           "add a number from -1e30 to 1e30 to the logit of a token id; -inf bans the token, as in "
+           "50256=-inf; "
+           "several are separated by commas",
        .also_called = {"--bias", "--bad-words-ids"},
        .check = infer_detail::parse_error<parse_logit_bias>,
        .commands = {""}},

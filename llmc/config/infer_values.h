@@ -19,8 +19,11 @@
 
 namespace llmc {
 
-// Parses "ID=VALUE" of --logit-bias: a token id and what is added to its logit, a finite number or
-// -inf. Throws if the text is something else.
+// Largest finite value of --logit-bias. The logits stay finite in fp32 if penalties scale them too.
+inline constexpr double kMaxLogitBias = 1e30;
+
+// Parses "ID=VALUE" of --logit-bias: a token id and what is added to its logit, a number from
+// -kMaxLogitBias to kMaxLogitBias, or -inf. Throws if the text is something else.
 inline std::pair<std::int32_t, double> parse_logit_bias(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::string value = equals == text.npos ? "" : text.substr(equals + 1);
@@ -28,7 +31,11 @@ inline std::pair<std::int32_t, double> parse_logit_bias(const std::string& text)
   double bias = -std::numeric_limits<double>::infinity();
   const bool is_valid = parse_number(text.substr(0, equals), id) && id >= 0 &&
                         (value == "-inf" || parse_number(value, bias));
-  if (is_valid) return {id, bias};
+  if (is_valid && (value == "-inf" || std::fabs(bias) <= kMaxLogitBias)) return {id, bias};
+  if (is_valid) {
+    fail("'" + printable(text) + "' has a value that is too large",
+         "give a number from -1e30 to 1e30, or -inf, which bans the token");
+  }
   fail("'" + printable(text) + "' is not ID=VALUE",
        "give a token id and a number or -inf, such as 50256=-inf");
 }

@@ -39,9 +39,9 @@ inline void check_agreement(const TrainResolution& r) {
   const auto require_equal = [&](const std::string& flag,
                                  const std::optional<std::int64_t>& typed_size, std::int64_t size) {
     if (typed_size.value_or(size) == size) return;
-    fail(flag + " " + std::to_string(*typed_size) + " does not agree with " + std::to_string(size) +
-             " in " + r.facts.weights_path,
-         "leave the flag out: the weights set the model's sizes");
+    fail_usage(flag + " " + std::to_string(*typed_size) + " does not agree with " +
+                   std::to_string(size) + " in " + r.facts.weights_path,
+               "leave the flag out: the weights set the model's sizes");
   };
   require_equal("--layers", typed.layers, weights.layers);
   require_equal("--heads", typed.heads, weights.heads);
@@ -60,7 +60,7 @@ inline void check_agreement(const TrainResolution& r) {
 
 inline void check_model(const TrainResolution& r) {
   if (r.facts.weights) return check_agreement(r);
-  check_config(model_shape(r.config, r.facts));
+  check_usage([&] { check_config(model_shape(r.config, r.facts)); });
 }
 
 }  // namespace llmc

@@ -154,7 +154,7 @@ Settings<P> optimizer_rows() {
        .unit = "X",
        .help = "value added to the square root of the second moment",
        .fallback = 1e-8,
-       .range = at_least(0),
+       .range = at_least(1e-30),
        .changes_results = true,
        .on_resume = OnResume::noted,
        .card = {30, ", eps {}"},

@@ -21,20 +21,21 @@ namespace llmc {
 inline void check_sequences(const TrainResolution& r) {
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
   if (T > r.config.model.context) {
-    fail("--seq-len " + std::to_string(T) + " is longer than the model's context of " +
-             std::to_string(r.config.model.context),
-         "use at most --context");
+    fail_usage("--seq-len " + std::to_string(T) + " is longer than the model's context of " +
+                   std::to_string(r.config.model.context),
+               "use at most --context");
   }
   constexpr std::int64_t kMaxSequences = 65535;  // attention: a grid has at most so many in y or z
   if (B > kMaxSequences) {
-    fail("--batch-size " + std::to_string(B) + " is too large",
-         "use at most " + std::to_string(kMaxSequences) + "; --grad-accum makes steps larger");
+    fail_usage(
+        "--batch-size " + std::to_string(B) + " is too large",
+        "use at most " + std::to_string(kMaxSequences) + "; --grad-accum makes steps larger");
   }
   constexpr std::int64_t kMaxRows = (std::int64_t{1} << 31) - 1;
   if (B <= kMaxRows / T) return;
-  fail("--batch-size " + std::to_string(B) + " is too large for sequences of " + std::to_string(T) +
-           " tokens",
-       "use at most " + std::to_string(kMaxRows / T) + "; --grad-accum makes steps larger");
+  fail_usage("--batch-size " + std::to_string(B) + " is too large for sequences of " +
+                 std::to_string(T) + " tokens",
+             "use at most " + std::to_string(kMaxRows / T) + "; --grad-accum makes steps larger");
 }
 
 // Default tokens per step on a GPU: the batch of 0.5M tokens of GPT-3 Small (Brown et al., 2020).
@@ -88,21 +89,21 @@ inline std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) 
   if (!typed) refuse_recorded_total(r, *total);
   const bool several = ranks > 1;
   const std::string name = divisor_flags(r).empty() ? "ranks" : "data-parallel ranks";
-  fail("--total-batch-tokens " + std::to_string(*total) +
-           " is not a multiple of --batch-size x --seq-len" + (several ? " x " + name : "") +
-           " = " + std::to_string(B) + " x " + std::to_string(T) +
-           (several ? " x " + std::to_string(ranks) : "") + " = " + std::to_string(micro),
-       "use a multiple, such as " +
-           std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
+  fail_usage("--total-batch-tokens " + std::to_string(*total) +
+                 " is not a multiple of --batch-size x --seq-len" + (several ? " x " + name : "") +
+                 " = " + std::to_string(B) + " x " + std::to_string(T) +
+                 (several ? " x " + std::to_string(ranks) : "") + " = " + std::to_string(micro),
+             "use a multiple, such as " +
+                 std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
 }
 
 inline void check_step_tokens(const TrainResolution& r) {
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   const std::int64_t rows = r.config.batch.batch_size * r.config.batch.seq_len * data_ranks_of(r);
   if (r.config.batch.grad_accum <= kMaxTokens / rows) return;
-  fail("--grad-accum " + std::to_string(r.config.batch.grad_accum) +
-           " makes steps of more than 2^40 tokens",
-       "use at most " + std::to_string(kMaxTokens / rows) + " for this micro-batch");
+  fail_usage("--grad-accum " + std::to_string(r.config.batch.grad_accum) +
+                 " makes steps of more than 2^40 tokens",
+             "use at most " + std::to_string(kMaxTokens / rows) + " for this micro-batch");
 }
 
 // The smallest number of steps that trains on `epochs` x `windows` sequences. Without source
@@ -111,7 +112,8 @@ inline std::int64_t steps_of_epochs(double epochs, std::int64_t windows,
                                     std::int64_t global_batch) {
   constexpr double kRounding = 1e-12;  // 0.1 epochs of 30 windows are 3 sequences, not 4
   const double samples = std::ceil(epochs * static_cast<double>(windows) * (1 - kRounding));
-  if (samples > 0x1p62) fail("--epochs is too large: the run would have more than 2^62 sequences");
+  if (samples > 0x1p62)
+    fail_usage("--epochs is too large: the run would have more than 2^62 sequences");
   return ceil_div(static_cast<std::int64_t>(samples), global_batch);
 }
 
@@ -141,15 +143,16 @@ inline std::optional<SettingValue> implied_stride(const TrainResolution& r) {
 
 inline void check_keep_best(const TrainResolution& r) {
   if (!r.request.output.keep_best.value_or(false) || r.config.validation.every > 0) return;
-  fail("--keep-best has no effect with --eval-every 0: no validation losses are computed",
-       "leave it out, or give a positive --eval-every");
+  fail_usage("--keep-best has no effect with --eval-every 0: no validation losses are computed",
+             "leave it out, or give a positive --eval-every");
 }
 
 inline void check_loss_scale(const TrainResolution& r) {
   int exponent = 0;
   if (std::frexp(r.config.precision.loss_scale, &exponent) == 0.5) return;
-  fail("--loss-scale " + std::to_string(r.config.precision.loss_scale) + " is not a power of two",
-       "use 1, 2, 4 ... or 16777216, which scale without rounding");
+  fail_usage(
+      "--loss-scale " + std::to_string(r.config.precision.loss_scale) + " is not a power of two",
+      "use 1, 2, 4 ... or 16777216, which scale without rounding");
 }
 
 }  // namespace llmc

@@ -39,9 +39,9 @@ inline RunShape window_shape(std::int64_t T) {
 
 inline std::int64_t window_of(const InferConfig& settings, const Gpt2Config& config) {
   if (settings.seq_len > config.context) {
-    fail("--seq-len " + std::to_string(settings.seq_len) + " exceeds the context of " +
-             std::to_string(config.context),
-         "use at most the context");
+    fail_usage("--seq-len " + std::to_string(settings.seq_len) + " exceeds the context of " +
+                   std::to_string(config.context),
+               "use at most the context");
   }
   return settings.seq_len > 0 ? settings.seq_len : config.context;
 }
@@ -49,9 +49,9 @@ inline std::int64_t window_of(const InferConfig& settings, const Gpt2Config& con
 inline EvalOptions eval_options(const InferConfig& settings, std::int64_t T) {
   const std::int64_t stride = settings.stride > 0 ? settings.stride : (T + 1) / 2;
   if (stride > T) {
-    fail("--stride " + std::to_string(stride) + " is more than the window of " + std::to_string(T) +
-             " tokens",
-         "use at most --seq-len, so that no token is skipped");
+    fail_usage("--stride " + std::to_string(stride) + " is more than the window of " +
+                   std::to_string(T) + " tokens",
+               "use at most --seq-len, so that no token is skipped");
   }
   return {.limit = settings.limit,
           .stride = stride,

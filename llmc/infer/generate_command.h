@@ -113,17 +113,24 @@ inline bool read_line(std::string& line) {
   return static_cast<bool>(std::getline(std::cin, line));
 }
 
-// Throws if the model's output was not finite in a completion.
-inline void require_finite(const CompletionTotals& totals) {
-  if (totals.not_finite == 0) return;
-  fail("the model's output is not finite in " + std::to_string(totals.not_finite) + " of " +
-           std::to_string(totals.completions) + " completions",
+// Throws if completions have an error: the model's output was not finite, or a line of --prompts is
+// no prompt. `reasons`: where the output states the error of a line.
+inline void require_complete(const CompletionTotals& totals, const std::string& reasons) {
+  if (totals.failed == 0) return;
+  const std::string of_all = " of " + std::to_string(totals.completions) + " completions";
+  const std::int64_t others = totals.failed - totals.not_finite;
+  if (totals.not_finite == 0) {
+    fail(std::to_string(others) + of_all + (others == 1 ? " has" : " have") + " an error",
+         "correct these lines of --prompts; " + reasons);
+  }
+  fail("the model's output is not finite in " + std::to_string(totals.not_finite) + of_all +
+           (others > 0 ? ", and " + std::to_string(others) + " with another error" : ""),
        "check whether the weights are damaged or too large for this " + quantity("dtype"));
 }
 
 }  // namespace generate_detail
 
-// Continues the prompts of a job. Throws at the end if the model's output was not finite.
+// Continues the prompts of a job. Throws at the end if completions have an error.
 template <class T, class KV>
 void generate_texts(const InferConfig& settings, const Job& job) {
   using namespace generate_detail;
@@ -144,7 +151,8 @@ void generate_texts(const InferConfig& settings, const Job& job) {
   printer.finish();
   if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
   print_summary(totals, job.shape.slots, job.seed);
-  require_finite(totals);
+  require_complete(totals, settings.jsonl ? "their lines have the reason in the key \"error\""
+                                          : "the messages above have the reasons");
 }
 
 // Reads prompts from stdin, line by line. Each continues the text so far, which begins with the
@@ -183,7 +191,7 @@ void interact(const InferConfig& settings, Job job) {
     CompletionRun<T, KV> run(job, callbacks);
     const CompletionTotals totals = run.run(engine.generator());
     print_text("\n");
-    require_finite(totals);
+    require_complete(totals, {});
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -66,6 +67,23 @@ inline SamplingOptions sampling_options(const InferConfig& settings) {
   options.frequency_penalty = settings.frequency_penalty;
   options.logit_bias = parse_logit_biases(settings.logit_bias);
   return options;
+}
+
+// Throws if --logit-bias names a token that the model does not have, or bans all tokens.
+inline void check_logit_biases(const std::vector<std::pair<std::int32_t, double>>& biases,
+                               std::int64_t vocabulary) {
+  std::int64_t num_banned = 0;
+  for (const auto& [token, value] : biases) {
+    if (token >= vocabulary) {
+      fail_usage("--logit-bias names token " + std::to_string(token) + ", the model has " +
+                     std::to_string(vocabulary) + " tokens",
+                 "use a token from 0 to " + std::to_string(vocabulary - 1));
+    }
+    if (std::isinf(value)) ++num_banned;
+  }
+  if (num_banned < vocabulary) return;
+  fail_usage("--logit-bias bans all " + std::to_string(vocabulary) + " tokens of the model",
+             "leave at least one token without -inf");
 }
 
 // The prompts of --prompts. An error in one of them does not affect the others.
@@ -155,12 +173,7 @@ inline Job make_job(const InferConfig& settings) {
   job.options = {.sampling = job_detail::sampling_options(settings),
                  .stop = settings.ignore_eos ? std::nullopt : end,
                  .slide = settings.slide};
-  for (const auto& [token, value] : job.options.sampling.logit_bias) {
-    if (token < job.config.vocabulary) continue;
-    fail("--logit-bias names token " + std::to_string(token) + ", the model has " +
-             std::to_string(job.config.vocabulary) + " tokens",
-         "use a token from 0 to " + std::to_string(job.config.vocabulary - 1));
-  }
+  job_detail::check_logit_biases(job.options.sampling.logit_bias, job.config.vocabulary);
   job.samples = settings.samples;
   job.seed = static_cast<std::uint64_t>(settings.seed);
   job.stop = settings.stop;

@@ -76,8 +76,8 @@ void load_engine(Engine<T>& engine, const InferConfig& settings) {
     load_engine(engine, settings.model);
     if (settings.quant != Quant::w8a8_static) return;
     if (engine.state().quantized()->activations().fixed.empty()) {
-      fail("--quant w8a8-static: " + settings.model + " has no scales of activations",
-           "give a calibration text with --calibrate");
+      fail_usage("--quant w8a8-static: " + settings.model + " has no scales of activations",
+                 "give a calibration text with --calibrate");
     }
     return;
   }

@@ -72,21 +72,27 @@ inline std::string prompt_text(const InferConfig& settings, std::istream& input)
 }
 
 // The tokens of a prompt: at least one, and fewer than the model's context so that at least one can
-// follow. An empty text becomes the end-of-text token. Errors name the prompt as `source`.
+// follow. An empty text becomes the end-of-text token. Errors name the prompt as `source`; for the
+// flag --prompt they are usage errors.
 inline std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer,
                                                std::optional<std::int32_t> end_of_text,
                                                std::int64_t context,
                                                const std::string& source = "--prompt") {
   std::vector<std::int32_t> tokens = tokenizer.encode(text);
   if (tokens.empty() && end_of_text) tokens.push_back(*end_of_text);
+  const auto refuse = [&](const std::string& problem, const std::string& hint) {
+    if (source == "--prompt") fail_usage(problem, hint);
+    fail(problem, hint);
+  };
   if (tokens.empty()) {
-    fail(source + " is empty, and this model has no <|endoftext|> to start from",
-         "give a text with at least one token");
+    refuse(source + " is empty, and this model has no <|endoftext|> to start from",
+           "give a text with at least one token");
   }
   if (std::ssize(tokens) >= context) {
-    fail(source + " has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
-             std::to_string(context),
-         "use at most " + std::to_string(context - 1) + ", so that at least one token can follow");
+    refuse(
+        source + " has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
+            std::to_string(context),
+        "use at most " + std::to_string(context - 1) + ", so that at least one token can follow");
   }
   return tokens;
 }

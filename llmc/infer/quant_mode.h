@@ -20,9 +20,9 @@ inline Quant mode_of(const QuantizedFormat& format, std::optional<Quant> given,
                                                    : Quant::w8;
   if (!given || *given == own) return own;
   if (*given == Quant::w8) return Quant::w8;
-  fail(std::string("--quant ") + choice_name(*given) + " does not fit --model " + model +
-           ", which has INT8 weights for " + format.modes(),
-       "leave --quant out, or give the float model");
+  fail_usage(std::string("--quant ") + choice_name(*given) + " does not fit --model " + model +
+                 ", which has INT8 weights for " + format.modes(),
+             "leave --quant out, or give the float model");
 }
 
 }  // namespace quant_mode_detail
@@ -34,12 +34,12 @@ inline void resolve_quant(const InferRequest& request, InferConfig& settings) {
     settings.quant = quant_mode_detail::mode_of(*format, request.quant, settings.model);
     if (!request.zero_points && !format->zero_points) settings.zero_points = ZeroPoints::off;
     if (!settings.calibrate.empty()) {
-      fail("--calibrate needs a float model; " + settings.model + " is quantized",
-           "give --calibrate to quantize");
+      fail_usage("--calibrate needs a float model; " + settings.model + " is quantized",
+                 "give --calibrate to quantize");
     }
   }
   if (request.zero_points && !quantizes_activations(settings.quant)) {
-    fail("--zero-points is for INT8 activations", "use it with --quant w8a8");
+    fail_usage("--zero-points is for INT8 activations", "use it with --quant w8a8");
   }
 }
 

@@ -15,6 +15,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/base/utf8.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/token_file.h"
@@ -40,15 +41,15 @@ class TextSink {
     if (file_) {
       file_->write(text);
     } else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-      fail("stdout cannot be written");
+      fail_stdout();
     }
   }
 
   void finish() {
     if (file_) {
       file_->commit();
-    } else if (std::fflush(stdout) != 0) {
-      fail("stdout cannot be written");
+    } else {
+      flush_stdout();
     }
   }
 

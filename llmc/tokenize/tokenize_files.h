@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -17,7 +16,9 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/signal_request.h"
+#include "llmc/base/standard_output.h"
 #include "llmc/base/threads.h"
 #include "llmc/config/tokenize_settings.h"
 #include "llmc/io/data/documents.h"
@@ -78,14 +79,16 @@ inline void check_names(const Paths& outputs, const std::vector<std::string>& in
       parent_of(outputs[0]).lexically_normal() == parent_of(outputs[1]).lexically_normal()) {
     const bool clash = is_shard_of(outputs[0], outputs[1].filename().string()) ||
                        is_shard_of(outputs[1], outputs[0].filename().string());
-    require(!clash, "--out " + outputs[0].string() + " and --val " + outputs[1].string() +
-                        " can be the same file");
+    if (clash) {
+      fail_usage("--out " + outputs[0].string() + " and --val " + outputs[1].string() +
+                 " can be the same file");
+    }
   }
   for (const std::string& input : inputs) {
     for (const auto& result : existing_results(outputs)) {
       if (std::filesystem::equivalent(input_path(input), result, ignored)) {
-        fail(input + " is an input and also a possible file name of the output " +
-             outputs.front().string());
+        fail_usage(input + " is an input and also a possible file name of the output " +
+                   outputs.front().string());
       }
     }
   }
@@ -133,19 +136,20 @@ inline void print_finished_files(const TokenizeProgress& progress, const Paths& 
 
 inline void print_summary(const TokenizeCounts& counts, const Paths& outputs,
                           const std::vector<std::vector<Shard>>& shards) {
-  const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
-  std::printf("documents: %lld read, %lld empty, %lld exact duplicates, %lld near-duplicates\n",
-              number(counts.read), number(counts.empty), number(counts.exact_duplicates),
-              number(counts.near_duplicates));
+  std::string text = "documents: " + std::to_string(counts.read) + " read, " +
+                     std::to_string(counts.empty) + " empty, " +
+                     std::to_string(counts.exact_duplicates) + " exact duplicates, " +
+                     std::to_string(counts.near_duplicates) + " near-duplicates\n";
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     std::int64_t tokens = 0;
     for (const Shard& shard : shards[i]) tokens += shard.tokens;
     const double bytes = static_cast<double>(counts.outputs[i].text_bytes);
-    std::printf("%s: %lld documents, %lld tokens, %.3f bytes per token, %zu file%s\n",
-                outputs[i].c_str(), number(counts.outputs[i].documents), number(tokens),
-                bytes / static_cast<double>(tokens), shards[i].size(),
-                shards[i].size() == 1 ? "" : "s");
+    text += outputs[i].string() + ": " + std::to_string(counts.outputs[i].documents) +
+            " documents, " + std::to_string(tokens) + " tokens, " +
+            number_text("%.3f", bytes / static_cast<double>(tokens)) + " bytes per token, " +
+            std::to_string(shards[i].size()) + (shards[i].size() == 1 ? " file\n" : " files\n");
   }
+  print_text(text);
 }
 
 // The hint of an error about too few documents. A text without --split-on is one document.

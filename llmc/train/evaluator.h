@@ -160,8 +160,8 @@ class Evaluator {
   // For token files without a tokenizer.
   void skip_samples() const {
     if (!config_.samples.final_out.empty()) {
-      fail("--final-samples-out needs a tokenizer: the text of the tokens is not known",
-           "give the --tokenizer that the token files were made with");
+      fail_usage("--final-samples-out needs a tokenizer: the text of the tokens is not known",
+                 "give the --tokenizer that the token files were made with");
     }
     if (config_.samples.every == 0) return;
     Notice::print("samples are skipped: without --tokenizer the text of the tokens is not known");
@@ -192,11 +192,11 @@ class Evaluator {
     std::vector<std::int32_t> ids = tokenizer.encode(text);
     if (ids.empty() && prompt.empty()) ids = {tokenizer.end_of_text().value_or(0)};
     if (ids.empty()) {
-      fail("--prompt '" + text + "' has no tokens", "give a text with at least one token");
+      fail_usage("--prompt '" + text + "' has no tokens", "give a text with at least one token");
     }
     if (std::ssize(ids) > T_max - 1) {
-      fail("--prompt has " + std::to_string(ids.size()) + " tokens",
-           "shorten it to at most --seq-len - 1 = " + std::to_string(T_max - 1));
+      fail_usage("--prompt has " + std::to_string(ids.size()) + " tokens",
+                 "shorten it to at most --seq-len - 1 = " + std::to_string(T_max - 1));
     }
     return ids;
   }

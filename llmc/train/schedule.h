@@ -48,11 +48,12 @@ inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, dou
       static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(steps)));
   const std::int64_t decay = rounded_steps > 1 || fraction == 0 ? rounded_steps : 1;
   if (decay <= steps - warmup) return decay;
-  fail("--schedule wsd: " + std::to_string(warmup) + " steps of warm-up and " +
-           std::to_string(decay) + " of decay do not fit into a run of " + std::to_string(steps) +
-           " steps",
-       "lower --warmup or --decay-fraction: --warmup + --decay-fraction x --steps must be at most "
-       "--steps");
+  fail_usage(
+      "--schedule wsd: " + std::to_string(warmup) + " steps of warm-up and " +
+          std::to_string(decay) + " of decay do not fit into a run of " + std::to_string(steps) +
+          " steps",
+      "lower --warmup or --decay-fraction: --warmup + --decay-fraction x --steps must be at most "
+      "--steps");
 }
 
 // Throws if a wsd run is too short for its warm-up and decay.

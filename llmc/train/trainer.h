@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,14 +25,17 @@
 #include "llmc/train/run/fitting.h"
 #include "llmc/train/run/initial_state.h"
 #include "llmc/train/run/interruption.h"
+#include "llmc/train/run/log_lock.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/run/schedule_dump.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/train_step.h"
+#include "llmc/train/watch/mfu.h"
 #include "llmc/train/watch/replica_check.h"
 #include "llmc/train/watch/reporter.h"
 #include "llmc/train/watch/run_record.h"
+#include "llmc/train/watch/speed.h"
 #include "llmc/train/watch/summary.h"
 #include "llmc/train/watch/work_plan.h"
 
@@ -68,10 +70,12 @@ class Trainer {
   // finishes the current step and saves; before the first step, a signal ends the process.
   void train() {
     Interruption interruption(!config_.output.out.empty());
+    LogLock log_lock(exchange_.first() ? config_.output.log : "");
     const FileDescriptor lock =
         exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
     exchange_.barrier();  // rank 0 has found its output in order
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
+    log_lock.renew();
     engine_.context().quantization.set(config_.quantized_pass(position_.step));
     summary_.start = std::chrono::steady_clock::now();
     summary_.first_step = position_.step;
@@ -81,8 +85,8 @@ class Trainer {
     const std::int64_t last = last_step();
     Notice::print(mfu_text(peak_, exchange_.ranks()));
     Reporter reporter(config_,
-                      flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len), peak_,
-                      last, exchange_, engine_.context().ranks);
+                      flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len),
+                      mfu_meter(), last, exchange_, engine_.context().ranks);
     Progress& progress = reporter.progress();
     progress.log(run_record(position_, data_, resumed_));
     for (const std::string& change : changes) {
@@ -105,14 +109,15 @@ class Trainer {
     Interruption interruption(false, false);
     interruption.begin();
     const std::string& log = exchange_.first() ? config_.output.log : "";
+    const LogLock log_lock(log);
     if (!log.empty()) refuse_used_log(log);
     engine_.context().quantization.set(config_.quantized_pass(0));
     Progress progress(log, false, 0);
     if (data_.validation) {
       const double loss = evaluator_.validation_loss(0, 0);
       require_uninterrupted();
-      std::cout << number_text("val_loss %.6f\n", loss) << std::flush;
       progress.log({{"step", std::int64_t{0}}, {"val_loss", loss}});
+      print_text(number_text("val_loss %.6f\n", loss));
     }
     const std::vector<EvalResult> results = evaluator_.run_tasks(0, progress);
     print_results(results);
@@ -123,11 +128,21 @@ class Trainer {
  private:
   // Rank 0 measures while the others wait: they would share its processors or its GPU.
   void measure_peak() {
-    if (exchange_.first()) {
-      peak_ = peak_of<T>(config_.device.peak_tflops, device_properties(), config_.precision.tf32,
-                         engine_.context().gemm, engine_.stream());
+    peak_ = known_peak(config_.device.peak_tflops, device_properties(), config_.precision.dtype,
+                       config_.precision.tf32);
+    if (exchange_.first() && peak_.is_measured) {
+      peak_.flops = measured_peak_flops<T>(engine_.context().gemm, engine_.stream());
     }
     peak_.flops = exchange_.broadcast(peak_.flops);
+  }
+
+  // On a GPU, the model uses the memory that a measurement needs.
+  MfuMeter mfu_meter() {
+    if (kCudaTarget) return MfuMeter(peak_, {});
+    return MfuMeter(peak_, [this] {
+      measure_peak();
+      return peak_.flops;
+    });
   }
 
   // All ranks call this together. Returns whether the run ends early.

@@ -13,6 +13,7 @@ MARK_COLOUR, MARK_STYLE = "#888888", "dt 3 lw 1"
 LEVEL_COLOURS = ["#444444", "#a03050", "#007070", "#806000"]
 WIDTH, ROW_HEIGHT, SINGLE_SIZE = 1200, 330, (900, 560)
 TITLE_HEIGHT = 34  # pixels for the title
+PNG_END = b"IEND\xaeB`\x82"
 
 
 class GnuplotError(Exception):
@@ -171,4 +172,7 @@ def draw(panels, marks, runs, out, x="step", title=""):
                               encoding="utf-8", env=environment, capture_output=True)
         if done.returncode != 0 or not draft.exists() or draft.stat().st_size == 0:
             raise GnuplotError(f"gnuplot failed:\n{done.stderr}")
+        # gnuplot ends with code 0 if the disk is full.
+        if not draft.read_bytes().rstrip().endswith(b"</svg>" if out.suffix == ".svg" else PNG_END):
+            raise GnuplotError(f"{out} cannot be written: gnuplot wrote only a part of the picture")
         os.replace(draft, out)

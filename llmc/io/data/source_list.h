@@ -97,9 +97,10 @@ inline std::int64_t billionths(const std::string& text, const std::string& flag)
   const bool digits = (integer_part + fraction).find_first_not_of("0123456789") == text.npos;
   if (!digits || integer_part.empty() || integer_part.size() > kDigits ||
       fraction.size() > kDigits || (integer_part + fraction).find_first_not_of('0') == text.npos) {
-    fail(flag + ": '" + text + "' is not a weight",
-         "give a number above 0 with up to 9 digits on either side of the point, such as 0.7; "
-         "write a colon in a name as \\:");
+    fail_usage(
+        flag + ": '" + text + "' is not a weight",
+        "give a number above 0 with up to 9 digits on either side of the point, such as 0.7; "
+        "write a colon in a name as \\:");
   }
   fraction.resize(kDigits, '0');
   return std::stoll(integer_part + fraction);
@@ -133,26 +134,26 @@ inline SourceList parse_source_list(const std::string& text, const std::string& 
     const std::size_t colon = weight_colon(item);
     const std::string name = name_of_source(item, colon);
     if (name.empty()) {
-      fail(flag + " '" + text + "' has a source without a name",
-           "write NAME[:WEIGHT][,NAME[:WEIGHT]...]");
+      fail_usage(flag + " '" + text + "' has a source without a name",
+                 "write NAME[:WEIGHT][,NAME[:WEIGHT]...]");
     }
     list.names.push_back(name);
     if (colon != item.npos) weights.push_back(billionths(item.substr(colon + 1), flag));
   }
   if (weights.empty()) return list;
   if (!weights_allowed) {
-    fail(flag + " takes no weights: each of its sources is evaluated completely",
-         "write NAME[,NAME...]");
+    fail_usage(flag + " takes no weights: each of its sources is evaluated completely",
+               "write NAME[,NAME...]");
   }
   if (weights.size() != list.names.size()) {
-    fail(flag + " '" + text + "' has " + std::to_string(weights.size()) + " weights for " +
-             std::to_string(list.names.size()) + " sources",
-         "give every source a weight, or none");
+    fail_usage(flag + " '" + text + "' has " + std::to_string(weights.size()) + " weights for " +
+                   std::to_string(list.names.size()) + " sources",
+               "give every source a weight, or none");
   }
   try {
     list.weights.emplace(std::move(weights));
   } catch (const Error& error) {
-    fail(flag + " has " + error.what());
+    fail_usage(flag + " has " + error.what());
   }
   return list;
 }

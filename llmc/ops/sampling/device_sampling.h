@@ -39,18 +39,19 @@ struct SlotState {
   Tensor<std::int32_t, 1> finish;    // (B) SlotFinish
 };
 
-// Converts options for the device. Throws an Error if an option is outside its range.
+// Converts options for the device. A top_p or typical that is 0 in fp32 selects the most likely
+// token, like a temperature of 0. Throws an Error if an option is outside its range.
 inline SlotSampling slot_sampling(const SamplingOptions& options, std::uint64_t seed,
                                   std::uint32_t sample, std::int32_t last_position,
                                   std::int32_t stop_token) {
   const auto to_int = [](std::int64_t x) {
     return static_cast<std::int32_t>(std::min<std::int64_t>(x, INT32_MAX));
   };
-  require(options.temperature >= 0 && options.top_k >= 0 && options.top_p > 0 &&
-              options.typical > 0 && options.min_p >= 0 && options.min_p <= 1 &&
+  require(options.temperature >= 0 && options.top_k >= 0 && options.top_p >= 0 &&
+              options.typical >= 0 && options.min_p >= 0 && options.min_p <= 1 &&
               options.repeat_penalty > 0 && options.repeat_last_n >= -1,
           "slot_sampling: an option is outside its range");
-  return {.temperature = static_cast<float>(options.temperature),
+  return {.temperature = is_greedy(options) ? 0.0f : static_cast<float>(options.temperature),
           .top_p = static_cast<float>(options.top_p),
           .min_p = static_cast<float>(options.min_p),
           .typical = static_cast<float>(options.typical),

@@ -185,8 +185,8 @@ inline ReferenceSample sample_token_reference(const std::vector<float>& logits,
     for (const std::int32_t id : ids) out.push_back(x[id]);
     return out;
   };
-  const bool is_greedy = options.temperature == 0;
-  const std::int64_t top_k = is_greedy ? 1 : options.top_k;
+  const bool greedy = is_greedy(options);
+  const std::int64_t top_k = greedy ? 1 : options.top_k;
   if (top_k > 0) {
     ids = reference::shortest_prefix(ids, values(), std::vector<double>(ids.size(), 1),
                                      static_cast<double>(top_k));
@@ -194,8 +194,7 @@ inline ReferenceSample sample_token_reference(const std::vector<float>& logits,
   ids = reference::keep_typical(x, ids, options.typical);
   ids = reference::keep_top_p(x, ids, options.top_p);
   ids = reference::keep_min_p(x, ids, options.min_p);
-  ReferenceSample result{ids,
-                         reference::probabilities(x, ids, is_greedy ? 1 : options.temperature)};
+  ReferenceSample result{ids, reference::probabilities(x, ids, greedy ? 1 : options.temperature)};
   result.token = ids.back();
   double cumulative = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {

@@ -210,8 +210,8 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   CheckpointReader reader(path);
   const auto check = [&](const char* flag, const std::string& current, const std::string& saved) {
     if (current == saved) return;
-    fail(path.string() + " was written with " + flag + " " + saved + ", not " + current,
-         "resume with the flags of the run");
+    fail_usage(path.string() + " was written with " + flag + " " + saved + ", not " + current,
+               "resume with the flags of the run");
   };
   check("--seed", std::to_string(seed),
         std::to_string(reader.state("seed").unsigned_integer("seed")));

@@ -40,8 +40,8 @@ class TextSource final : public DataSource {
              const Gpt2Config& default_shape, const std::optional<StartingWeights>& weights)
       : default_shape_(default_shape) {
     if (!request.data.train && requests_training(request, {})) {
-      fail(std::string(request.data.val ? "--val" : "--eval") + " without --train",
-           "give --train FILE, or --steps 0 to evaluate only");
+      fail_usage(std::string(request.data.val ? "--val" : "--eval") + " without --train",
+                 "give --train FILE, or --steps 0 to evaluate only");
     }
     tokenizer_ = make_run_tokenizer(request, typed_tokenizer, weights);
   }

@@ -105,8 +105,8 @@ inline RecordedRun read_recorded_run(const Request& typed,
 inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
   if (!typed.output.resume.value_or(false)) return std::nullopt;
   if (typed.schedule.steps == 0) {
-    fail("--steps 0 with --resume: an evaluation does not continue a run",
-         "evaluate a checkpoint with --init-from " + *typed.output.out + " --steps 0");
+    fail_usage("--steps 0 with --resume: an evaluation does not continue a run",
+               "evaluate a checkpoint with --init-from " + *typed.output.out + " --steps 0");
   }
   const std::string& out = *typed.output.out;
   const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(out);

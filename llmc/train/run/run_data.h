@@ -44,9 +44,10 @@ inline void check_documents(const std::vector<TokenSource>& sources, const Token
   const std::string reason =
       tokenizer.end_of_text() ? "no end-of-text token is in the data"
                               : "the tokenizer " + tokenizer.name() + " has no end-of-text token";
-  fail("--document-mask: the data have no document boundaries (" + reason + ")",
-       "use documents (.jsonl), tokens with end-of-text between documents (.bin), or Megatron's "
-       ".bin/.idx");
+  fail_usage(
+      "--document-mask: the data have no document boundaries (" + reason + ")",
+      "use documents (.jsonl), tokens with end-of-text between documents (.bin), or Megatron's "
+      ".bin/.idx");
 }
 
 // Cuts tokenized sources into windows.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +14,7 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/run_log.h"
+#include "llmc/train/run/log_lock.h"
 
 namespace llmc {
 
@@ -24,8 +24,7 @@ inline FileDescriptor lock_output_directory(const std::filesystem::path& path) {
   make_directory(path);
   if (::access(path.c_str(), W_OK | X_OK) != 0) fail_file("write into --out", path, errno);
   FileDescriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // File systems without locks, such as some network file systems, do not keep runs apart.
-  if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (lock && !try_lock(lock)) {
     fail("another run is writing into --out " + path.string(),
          "wait until that run ends, or give another --out");
   }
@@ -73,8 +72,8 @@ inline void check_writable(const std::string& path) {
   if (!path.empty()) AtomicFile trial(path);
 }
 
-// Runs all checks above (those of --resume are in resuming.h). Keep the returned lock open for the
-// whole run.
+// Runs all checks above (those of --resume are in resuming.h). The caller has locked the log. Keep
+// the returned lock open for the whole run.
 inline FileDescriptor check_run_output(const OutputSettings<Resolved>& settings,
                                        const SampleSettings<Resolved>& samples) {
   check_writable(samples.final_out);

@@ -54,9 +54,9 @@ inline std::unique_ptr<Tokenizer> tokenizer_of_weights(const std::string& direct
 inline void check_resumed_vocabulary(const Request& request, const StartingWeights& checkpoint) {
   const std::int64_t size = checkpoint.shape.vocabulary;
   if (request.data.vocab_size.value_or(size) == size) return;
-  fail("--vocab-size " + std::to_string(*request.data.vocab_size) + " does not agree with " +
-           std::to_string(size) + " in " + checkpoint.path,
-       "leave the flag out: the checkpoint sets the vocabulary");
+  fail_usage("--vocab-size " + std::to_string(*request.data.vocab_size) + " does not agree with " +
+                 std::to_string(size) + " in " + checkpoint.path,
+             "leave the flag out: the checkpoint sets the vocabulary");
 }
 
 // The tokenizer of --tokenizer. Without that flag: the one whose files are next to the weights;
@@ -78,8 +78,8 @@ inline std::unique_ptr<Tokenizer> make_run_tokenizer(
   for (const std::string& file : data_files(request)) {
     if (is_token_file(file)) continue;
     if (!vocab_size) return make_tokenizer("bytes");
-    fail("--vocab-size is for token files, and " + file + " is a text",
-         "use --tokenizer instead of --vocab-size");
+    fail_usage("--vocab-size is for token files, and " + file + " is a text",
+               "use --tokenizer instead of --vocab-size");
   }
   const std::int64_t usual = weights ? weights->shape.vocabulary : IdTokenizer::kGpt2Vocabulary;
   return std::make_unique<IdTokenizer>(vocab_size.value_or(usual));

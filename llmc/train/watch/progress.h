@@ -26,7 +26,8 @@ struct StepRecord {
   double loss = 0, grad_norm = 0, lr = 0;
   std::int64_t tokens = 0;  // tokens trained on so far, including those before a resume
   double tok_per_s = 0;
-  double mfu = 0, mfu_full = 0;  // fractions of the peak: attention causal, or full
+  // Fractions of the peak: attention causal, or full. Not a number: more than the peak.
+  double mfu = 0, mfu_full = 0;
   double step_ms = 0;
   double loss_scale = 0;  // fp16: of this step; 0: no loss scale
   std::string qat = {};   // --qat of a quantized step
@@ -126,14 +127,20 @@ class Progress {
                           {5, number_text(" | lr %.2e", r.lr)},
                           {8, number_text(" | %.0f ms", r.step_ms)},
                           {4, number_text(" | %.0f tok/s", r.tok_per_s)},
-                          {7, number_text(" | MFU %.1f%%", 100 * r.mfu) +
-                                  number_text(" (%.1f%% full)", 100 * r.mfu_full)},
+                          {7, mfu_part(r)},
                           {3, remaining ? " | ETA " + duration_text(*remaining) : ""}};
     if (!terminal_) return note(join_parts(parts, 8));
     const std::size_t width = live_line_width();
     int max_priority = 9;
     while (max_priority > 0 && join_parts(parts, max_priority).size() > width) --max_priority;
     Notice::show_live(join_parts(parts, max_priority));
+  }
+
+  // " | MFU 41.0% (43.5% full)", without the numbers that are unknown.
+  static std::string mfu_part(const StepRecord& r) {
+    if (std::isnan(r.mfu)) return {};
+    return number_text(" | MFU %.1f%%", 100 * r.mfu) +
+           (std::isnan(r.mfu_full) ? "" : number_text(" (%.1f%% full)", 100 * r.mfu_full));
   }
 
   // Joins the parts with a drop priority of at most `max_priority`.

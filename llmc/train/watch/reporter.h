@@ -10,6 +10,7 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/train_step.h"
+#include "llmc/train/watch/mfu.h"
 #include "llmc/train/watch/profiling.h"
 #include "llmc/train/watch/progress.h"
 #include "llmc/train/watch/rank_log.h"
@@ -19,13 +20,13 @@ namespace llmc {
 
 class Reporter {
  public:
-  // `flops` is that of the model, `peak` that of a rank's device. The run ends at `last_step`. Only
-  // rank 0 writes a log and profiles.
-  Reporter(const RunConfig& config, const FlopsPerToken& flops, const Peak& peak,
+  // `flops` is that of the model, `mfu` has the peak of a rank's device. The run ends at
+  // `last_step`. Only rank 0 writes a log and profiles.
+  Reporter(const RunConfig& config, const FlopsPerToken& flops, MfuMeter mfu,
            std::int64_t last_step, Exchange& exchange, const Ranks& ranks)
       : config_(config),
         flops_(flops),
-        peak_(peak),
+        mfu_(std::move(mfu)),
         exchange_(exchange),
         ranks_(ranks),
         progress_(exchange.first() ? config.output.log : "", config.output.resume, last_step),
@@ -74,10 +75,12 @@ class Reporter {
   }
 
   StepRecord record(const RunPosition& position, const StepResult& result,
-                    const RankNumbers& numbers, const ResourceUsage& usage) const {
+                    const RankNumbers& numbers, const ResourceUsage& usage) {
     const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
     const double tok_per_s = 1e3 * static_cast<double>(config_.tokens_per_step()) / step_ms;
-    const double peak = peak_.flops * static_cast<double>(exchange_.ranks());
+    const double rank_tok_per_s = tok_per_s / static_cast<double>(exchange_.ranks());
+    const std::string note = mfu_.add_step(rank_tok_per_s * flops_.causal);
+    if (!note.empty()) mfu_.peak().is_measured ? progress_.note(note) : Notice::warn(note);
     return {
         .step = position.step,
         .loss = result.loss,
@@ -85,8 +88,8 @@ class Reporter {
         .lr = result.learning_rate,
         .tokens = position.tokens,
         .tok_per_s = tok_per_s,
-        .mfu = tok_per_s * flops_.causal / peak,
-        .mfu_full = tok_per_s * flops_.full / peak,
+        .mfu = mfu_.fraction(rank_tok_per_s * flops_.causal),
+        .mfu_full = mfu_.fraction(rank_tok_per_s * flops_.full),
         .step_ms = step_ms,
         .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
         .qat = config_.quantized_pass(position.step).weights ? choice_name(config_.qat.mode) : "",
@@ -110,7 +113,7 @@ class Reporter {
 
   const RunConfig& config_;
   FlopsPerToken flops_;
-  Peak peak_;
+  MfuMeter mfu_;
   Exchange& exchange_;
   const Ranks& ranks_;
   Progress progress_;

@@ -1,16 +1,15 @@
-// The speed of a run, relative to the peak speed of the machine.
+// The FLOP of a run's tokens, and the peak speed of the machine.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <string>
 
 #include "llmc/device/device.h"
 #include "llmc/device/peak.h"
 #include "llmc/model/parameters.h"
 #include "llmc/ops/gemm/matmul.h"
 #include "llmc/ops/random_fill.h"
+#include "llmc/train/watch/mfu.h"
 
 namespace llmc {
 
@@ -32,7 +31,8 @@ inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Conf
 }
 
 // Measures the FLOP/s of equal square matrix products on random data until they do not become
-// faster; returns the highest. A processor needs time to reach its highest clock.
+// faster; returns the highest. A processor needs time to reach its highest clock. Temporarily needs
+// three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a CPU).
 template <class T>
 double measured_peak_flops(Gemm& gemm, Stream& stream) {
   const std::int64_t n = kCudaTarget ? 8192 : 1024;
@@ -61,38 +61,16 @@ double measured_peak_flops(Gemm& gemm, Stream& stream) {
   return max_flops;
 }
 
-// The peak that MFU is relative to, and its origin. MFU is the fraction of the peak that a run
-// reaches.
-struct Peak {
-  double flops = 0;
-  std::string origin;
-};
-
 // Returns `override_tflops` unless it is 0, else the peak of the data sheet. If the table lacks the
-// architecture, the peak is measured, which temporarily needs three matrices of 8192 x 8192 on a
-// GPU (1024 x 1024 on a CPU).
-template <class T>
-Peak peak_of(double override_tflops, const DeviceProperties& properties, bool tf32, Gemm& gemm,
-             Stream& stream) {
+// architecture, measured_peak_flops() must measure the peak.
+inline Peak known_peak(double override_tflops, const DeviceProperties& properties, Dtype dtype,
+                       bool tf32) {
   if (override_tflops > 0) return {1e12 * override_tflops, "--peak-tflops"};
-  const DataSheetPeak data_sheet = data_sheet_peak(properties, kDtypeOf<T>, tf32);
+  const DataSheetPeak data_sheet = data_sheet_peak(properties, dtype, tf32);
   if (data_sheet.flops() > 0) {
     return {data_sheet.flops(), "data sheet: " + data_sheet.text()};
   }
-  return {measured_peak_flops<T>(gemm, stream), "measured: the fastest matrix product"};
-}
-
-inline std::string teraflops(double flops) {
-  char text[32];
-  std::snprintf(text, sizeof text, flops < 1e13 ? "%.2f TFLOP/s" : "%.0f TFLOP/s", 1e-12 * flops);
-  return text;
-}
-
-// The definition of MFU in a run of so many ranks, for stderr.
-inline std::string mfu_text(const Peak& peak, int ranks) {
-  return "MFU: 6N + 6LTC FLOP per token (causal attention); with 'full', 6N + 12LTC; relative to " +
-         (ranks > 1 ? std::to_string(ranks) + " x " : "") + teraflops(peak.flops) + " (" +
-         peak.origin + ")";
+  return {0, "measured: the fastest matrix product", true};
 }
 
 }  // namespace llmc

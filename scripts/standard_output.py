@@ -1,0 +1,47 @@
+"""Results of a Python program on stdout: one that cannot be written is an error with a message and exit code 1."""
+import os
+import sys
+from pathlib import Path
+
+
+class OutputError(Exception):
+    """Not an OSError: handlers of errors about files, and argparse, would take it for one of theirs."""
+
+
+class CheckedOutput:
+    """A stream whose failed writes are OutputErrors."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def write(self, text):
+        return self._checked(self.stream.write, text)
+
+    def flush(self):
+        return self._checked(self.stream.flush)
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+    @staticmethod
+    def _checked(call, *arguments):
+        try:
+            return call(*arguments)
+        except OSError as error:
+            raise OutputError(f"stdout cannot be written: {os.strerror(error.errno)}") from None
+
+
+def run(main):
+    """Calls main() and ends the process like sys.exit(main()), after all output is written."""
+    sys.stdout = CheckedOutput(sys.stdout)
+    try:
+        try:
+            code = main()
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        sys.exit(code)
+    except OutputError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the rest, which Python writes at its end
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
