@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch._functorch.config
@@ -206,4 +207,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+    import standard_output
+    standard_output.run(main)

@@ -213,4 +213,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         serve_peer(argparse.Namespace(**json.loads(sys.argv[2])))
     else:
-        main()
+        sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+        import standard_output
+        standard_output.run(main)

@@ -26,6 +26,7 @@ import math
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -310,4 +311,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+    import standard_output
+    standard_output.run(main)

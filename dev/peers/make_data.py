@@ -12,6 +12,7 @@ probability near 1/k), and each id has eight successors, with decreasing probabi
 import argparse
 import math
 import random
+import sys
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -58,4 +59,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+    import standard_output
+    standard_output.run(main)

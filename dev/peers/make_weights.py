@@ -9,6 +9,7 @@ engines read the same file.
 """
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,4 +64,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+    import standard_output
+    standard_output.run(main)

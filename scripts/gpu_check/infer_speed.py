@@ -258,4 +258,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    import standard_output
+    standard_output.run(main)

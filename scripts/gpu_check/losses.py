@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import sys
+from pathlib import Path
 
 
 def read_losses(path):
@@ -52,4 +53,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    import standard_output
+    standard_output.run(main)
