@@ -131,8 +131,8 @@ def test_the_document_mask_limits_attention_to_documents(program):
     expect(losses(program, "body.jsonl") == flash, "--text-field body gives other losses")
     write_megatron(program.folder / "m", [[i % 250 for i in range(9)] for _ in range(90)])
     program.run("--train", "m", *common, "m.jsonl", "--document-mask")
-    program.fails("--train", "text.txt", *common, "x.jsonl", "--document-mask", phrases=["--document-mask", "end-of-text"])
-    program.fails("--steps", 1, "--document-mask", phrases=["--document-mask", "toy language", "end-of-text"])
+    program.fails("--train", "text.txt", *common, "x.jsonl", "--document-mask", phrases=["--document-mask", "end-of-text"], code=2)
+    program.fails("--steps", 1, "--document-mask", phrases=["--document-mask", "toy language", "end-of-text"], code=2)
 
 
 def test_errors_name_the_bad_source(program):
@@ -140,16 +140,17 @@ def test_errors_name_the_bad_source(program):
     write_bin(program.folder / "t.bin", [i % 250 for i in range(900)])
     (program.folder / "torn.jsonl").write_text('{"text": "a"}\n{"text": "b"')
     (program.folder / "m.idx").write_bytes(b"MMIDIDX\x00\x00" + b"\x01")
-    for train, phrases in (("none_*.bin", ["--train", "none_*.bin"]),
-                           ("text.txt:0.5,d.jsonl", ["--train", "1 weights for 2 sources"]),
+    for train, phrases in (("text.txt:0.5,d.jsonl", ["--train", "1 weights for 2 sources"]),
                            ("text.txt:x", ["--train", "'x' is not a weight"]),
-                           ("text.txt,", ["--train", "without a name"]),
+                           ("text.txt,", ["--train", "without a name"])):
+        program.fails("--train", train, *SMALL, "--steps", 1, phrases=phrases, code=2)
+    for train, phrases in (("none_*.bin", ["--train", "none_*.bin"]),
                            ("torn.jsonl", ["torn.jsonl:2"]),
                            ("m", ["m.idx is truncated"]),
                            (".", ["."]),
                            ("t.bin,nowhere.bin", ["nowhere.bin"])):
         program.fails("--train", train, *SMALL, "--steps", 1, phrases=phrases)
-    program.fails("--train", "t.bin", "--val", "text.txt:1", *SMALL, phrases=["--val takes no weights"])
+    program.fails("--train", "t.bin", "--val", "text.txt:1", *SMALL, phrases=["--val takes no weights"], code=2)
     program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, phrases=["d.jsonl:1", '"body"'])
     (program.folder / "words").write_text("line\n")
     program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, phrases=["d.jsonl", "end-of-text"])

@@ -230,9 +230,9 @@ def test_errors_name_the_flag(program):
     for flag, value in (("--eval-limit", "-1"), ("--eval-stride", "0"), ("--eval-task-every", "x")):
         program.fails("--eval", "lambada:lambada.jsonl", flag, value, phrases=[flag, value], code=2)
     model = greedy.write_model(program.folder / "model", **SHAPE)
-    program.fails("--eval", "lambada:lambada.jsonl", "--init-from", model, phrases=["--eval without --train", "--steps 0"])
+    program.fails("--eval", "lambada:lambada.jsonl", "--init-from", model, phrases=["--eval without --train", "--steps 0"], code=2)
     evaluate_only = ["--steps", 0, "--init-from", model, "--eval"]
-    program.fails(*evaluate_only, "perplexity:wiki.txt", "--eval-stride", 41, phrases=["--eval-stride 41", "40"])
+    program.fails(*evaluate_only, "perplexity:wiki.txt", "--eval-stride", 41, phrases=["--eval-stride 41", "40"], code=2)
     (program.folder / "used.jsonl").write_text("{}\n")
     program.fails(*evaluate_only, "perplexity:wiki.txt", "--log", "used.jsonl", phrases=["--log used.jsonl"])
 

@@ -81,7 +81,7 @@ def test_a_run_starts_from_a_model_file_of_llmc(program):
         program.fails("--init-from", "bad.bin", "--val", "text.txt", "--steps", 0, phrases=["bad.bin", phrase])
     program.fails("--init-from", "none.bin", "--val", "text.txt", "--steps", 0, phrases=["cannot open none.bin"])
     program.fails("--init-from", "model.bin", "--layers", 3, "--val", "text.txt", "--steps", 0,
-                  phrases=["--layers 3 does not agree with 2 in model.bin"])
+                  phrases=["--layers 3 does not agree with 2 in model.bin"], code=2)
 
 
 # ---- our checkpoints in transformers -------------------------------------------------------

@@ -46,11 +46,11 @@ def test_without_a_tokenizer_the_losses_are_the_same(program):
 
 
 def test_vocab_size_is_for_token_files_only(program):
-    program.fails("--train", "text.txt", "--vocab-size", 300, phrases=["--vocab-size", "text.txt is a text", "--tokenizer"])
-    program.fails("--vocab-size", 300, phrases=["--vocab-size", "toy language"])
+    program.fails("--train", "text.txt", "--vocab-size", 300, phrases=["--vocab-size", "text.txt is a text", "--tokenizer"], code=2)
+    program.fails("--vocab-size", 300, phrases=["--vocab-size", "toy language"], code=2)
     program.fails("--train", "text.txt", "--vocab-size", 300, "--tokenizer", "bytes", phrases=["--vocab-size", "--tokenizer"],
                   code=2)
-    result = train_on_tokens(program, "--final-samples-out", "samples.txt", code=1)
+    result = train_on_tokens(program, "--final-samples-out", "samples.txt", code=2)
     expect("--final-samples-out" in result.stderr and "--tokenizer" in result.stderr, result.stderr)
     result = train_on_tokens(program, "--eval", "perplexity:text.txt", code=1)
     expect("text.txt" in result.stderr and "--tokenizer" in result.stderr, result.stderr)

@@ -64,7 +64,7 @@ def test_a_long_file_of_prompts_takes_steady_memory_and_equals_each_prompt_alone
     texts[count // 3], texts[count // 2] = "", "x" * 600  # one is empty, and one exceeds the context
     (program.folder / "many.txt").write_text("\n".join(texts) + "\n")
     common = ["-m", folder, "-n", 10, "--ignore-eos", "--prompts", "many.txt"]
-    alone = lines_of(program, *common, "--batch", 1)
+    alone = lines_of(program, *common, "--batch", 1, code=1)
     expect(len(alone) == count, f"{len(alone)} lines")
     expect([i for i, o in enumerate(alone) if "error" in o] == [count // 3, count // 2], "the lines with an error")
 
@@ -76,7 +76,7 @@ def test_a_long_file_of_prompts_takes_steady_memory_and_equals_each_prompt_alone
             batch[-1].pop("timings", None)
             if (now := resident_bytes(running.pid)) is not None:
                 memory.append(now)
-    expect(running.returncode == 0, f"exit code {running.returncode}")
+    expect(running.returncode == 1, f"exit code {running.returncode}")
     for one, other in zip(alone, batch, strict=True):
         expect(one == other, f"prompt {one['id']} differs in a batch of 16")
     if count < 1000:
@@ -149,14 +149,14 @@ def test_json_lines_set_their_own_options_and_report_their_errors(program):
     rows = ['{"prompt": "a", "id": "first", "tokens": 3, "seed": 9}', '{"prompt": 5}', "not json",
             '{"prompt": "a", "colour": 1}', json.dumps({"prompt": "x" * 60}), '{"prompt": "last"}']
     (program.folder / "prompts.jsonl").write_text("\n".join(rows))
-    objects = lines_of(program, "-m", folder, "-n", 7, "--ignore-eos", "--prompts", "prompts.jsonl")
+    objects = lines_of(program, "-m", folder, "-n", 7, "--ignore-eos", "--prompts", "prompts.jsonl", code=1)
     expect(len(objects) == len(rows), f"{len(objects)} lines")
     expect(objects[0]["id"] == "first" and objects[0]["tokens"] == 3 and objects[0]["seed"] == 9, objects[0])
     for row, words in ((1, "prompts.jsonl:2"), (2, "prompts.jsonl:3"), (3, "colour"), (4, "60 tokens")):
         expect(list(objects[row]) == ["id", "prompt", "error"] and words in objects[row]["error"], objects[row])
     expect(objects[5]["tokens"] == 7, objects[5])
     (program.folder / "prompts.txt").write_text("a\n\n{\n")
-    objects = lines_of(program, "-m", folder, "-n", 3, "--ignore-eos", "--prompts", "prompts.txt")
+    objects = lines_of(program, "-m", folder, "-n", 3, "--ignore-eos", "--prompts", "prompts.txt", code=1)
     expect([o.get("tokens") for o in objects] == [3, None, 3] and "empty" in objects[1]["error"], objects)
 
 

@@ -188,7 +188,7 @@ def test_generation_ends_at_the_context(program):
     expect(generate(program, *common, 32)["finish_reason"] == "length", "the finish reason is not the requested length")
     one = generate(program, "-m", "model", "-p", "x" * 39, "-n", 5)
     expect(one["tokens"] == 1 and one["finish_reason"] == "context", one)
-    program.fails("-m", "model", "-p", "x" * 40, phrases=["--prompt has 40 tokens", "context is 40", "at most 39"])
+    program.fails("-m", "model", "-p", "x" * 40, phrases=["--prompt has 40 tokens", "context is 40", "at most 39"], code=2)
 
 
 def test_generation_ends_at_end_of_text(program):

@@ -213,7 +213,7 @@ def test_keep_best_can_be_switched_off(program):
     names = sorted(path.name for path in (program.folder / "run").iterdir())
     expect(names == ["latest", "step_000012"], names)
     program.fails("--train", "text.txt", "--keep-best", "--eval-every", 0, "--out", "x",
-                  phrases=["--keep-best has no effect with --eval-every 0"])
+                  phrases=["--keep-best has no effect with --eval-every 0"], code=2)
 
 
 def test_a_checkpoint_that_is_due_stays_when_another_is_better(program):

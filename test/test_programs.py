@@ -265,27 +265,27 @@ def test_wrong_flags_are_named(program):
     program.fails("--dtype", "fp64", phrases=["--dtype", "fp64", "fp32", "bf16", "fp16"], code=2)
     program.fails("--schedule", "sine", phrases=["--schedule", "cosine", "linear", "constant", "wsd"], code=2)
     program.fails("--dropout", "1", phrases=["--dropout"], code=2)
-    program.fails("--loss-scale", "2", "--steps", 1, phrases=["--loss-scale", "fp32", "fp16"])
-    program.fails("--stochastic-rounding", "--steps", 1, phrases=["--stochastic-rounding", "fp32", "bf16"])
-    program.fails("--decay-fraction", "0.5", "--steps", 9, phrases=["--decay-fraction", "cosine", "wsd"])
-    program.fails("--schedule", "wsd", "--steps", 9, "--warmup", 9, phrases=["--warmup", "--decay-fraction"])
+    program.fails("--loss-scale", "2", "--steps", 1, phrases=["--loss-scale", "fp32", "fp16"], code=2)
+    program.fails("--stochastic-rounding", "--steps", 1, phrases=["--stochastic-rounding", "fp32", "bf16"], code=2)
+    program.fails("--decay-fraction", "0.5", "--steps", 9, phrases=["--decay-fraction", "cosine", "wsd"], code=2)
+    program.fails("--schedule", "wsd", "--steps", 9, "--warmup", 9, phrases=["--warmup", "--decay-fraction"], code=2)
     program.fails("--layers", "0", phrases=["--layers"], code=2)
     program.fails("--resume", phrases=["--out"], code=2)
     program.fails("--grad-accum", "2", "--total-batch-tokens", "64", phrases=["--total-batch-tokens"], code=2)
 
 
 def test_impossible_sizes_are_named(program):
-    program.fails("--train", "text.txt", "--heads", 5, "--channels", 64, phrases=["--channels 64", "--heads 5"])
-    program.fails("--train", "text.txt", "--model", "gpt9", phrases=["--model", "gpt9", "d12"])
-    program.fails("--train", "text.txt", *SMALL, "--seq-len", 17, phrases=["--seq-len 17", "16"])
-    program.fails("--train", "text.txt", *SMALL, "--total-batch-tokens", 50, phrases=["--total-batch-tokens 50", "32"])
+    program.fails("--train", "text.txt", "--heads", 5, "--channels", 64, phrases=["--channels 64", "--heads 5"], code=2)
+    program.fails("--train", "text.txt", "--model", "gpt9", phrases=["--model", "gpt9", "d12"], code=2)
+    program.fails("--train", "text.txt", *SMALL, "--seq-len", 17, phrases=["--seq-len 17", "16"], code=2)
+    program.fails("--train", "text.txt", *SMALL, "--total-batch-tokens", 50, phrases=["--total-batch-tokens 50", "32"], code=2)
     program.fails("--train", "text.txt", "--model", "d48", "--batch-size", 4096, "--steps", 1,
                   phrases=["device memory", "free"])
     large = 2 ** 40  # products of such sizes exceed 2^63
-    program.fails("--train", "text.txt", "--batch-size", large, phrases=[f"--batch-size {large}", "at most"])
-    program.fails("--train", "text.txt", *SMALL, "--grad-accum", large, phrases=[f"--grad-accum {large}", "at most"])
-    program.fails("--train", "text.txt", "--layers", large, phrases=[f"--layers {large}", "at most 1000"])
-    program.fails("--train", "text.txt", "--context", large, phrases=[f"--context {large}", "at most"])
+    program.fails("--train", "text.txt", "--batch-size", large, phrases=[f"--batch-size {large}", "at most"], code=2)
+    program.fails("--train", "text.txt", *SMALL, "--grad-accum", large, phrases=[f"--grad-accum {large}", "at most"], code=2)
+    program.fails("--train", "text.txt", "--layers", large, phrases=[f"--layers {large}", "at most 1000"], code=2)
+    program.fails("--train", "text.txt", "--context", large, phrases=[f"--context {large}", "at most"], code=2)
     program.fails("--train", "text.txt", "--layers", 1000, "--heads", 64, "--channels", 8192, "--context", 16,
                   "--batch-size", 65535, phrases=["device memory"])
     (program.folder / "long.txt").write_text(TEXT * 50)
@@ -311,7 +311,7 @@ def test_missing_and_empty_files_are_named(program):
     (program.folder / "runs/step_000001").mkdir(parents=True)
     program.fails("--init-from", "runs", "--train", "text.txt", phrases=["--init-from runs contains no config.json and no valid"])
     program.fails("--config", "nofile.toml", phrases=["nofile.toml"], code=2)
-    program.fails("--val", "text.txt", phrases=["--train"])
+    program.fails("--val", "text.txt", phrases=["--train"], code=2)
 
 
 def write_bin(path, tokens, magic=20240520, version=1, count=None):

@@ -146,9 +146,9 @@ def test_the_script_of_results_measures_the_time_on_ranks(program):
 def test_settings_without_effect_and_static_scales_are_refused(program):
     program.fails("--qat", "w8a8-static", phrases=["stale after every change of the weights", "use w8a8"], code=2)
     program.fails("--qat", "w4", phrases=["'w4' is not one of none, w8, w8a8"], code=2)
-    program.fails("--qat-start", 5, "--steps", 1, phrases=["--qat-start has no effect with --qat none"])
+    program.fails("--qat-start", 5, "--steps", 1, phrases=["--qat-start has no effect with --qat none"], code=2)
     program.fails("--qat", "w8", "--zero-points", "off", "--steps", 1,
-                  phrases=["--zero-points has no effect with --qat w8"])
+                  phrases=["--zero-points has no effect with --qat w8"], code=2)
     program.fails("--qat", "w8", "--qat-start", 0, phrases=["from 1 up"], code=2)
 
 

@@ -61,11 +61,11 @@ def test_a_calibrated_model_writes_the_text_of_calibrating_at_load(program):
         expect(inputs["dynamic"] == (mode == "w8a8") and inputs["strategy"] == ("token" if mode == "w8a8" else "tensor"),
                str(inputs))
         expect(len(config["llmc"]["calibration_xxh3_128"]) == 32, str(config))
-    program.fails("-m", "w8a8-static", "--quant", "w8a8", "-p", "x", phrases=["w8a8-static and w8"])
-    program.fails("-m", "w8a8", "--quant", "w8a8-static", "-p", "x", phrases=["w8a8 and w8"])
+    program.fails("-m", "w8a8-static", "--quant", "w8a8", "-p", "x", phrases=["w8a8-static and w8"], code=2)
+    program.fails("-m", "w8a8", "--quant", "w8a8-static", "-p", "x", phrases=["w8a8 and w8"], code=2)
     program.fails("-m", "w8a8", "--quant", "w8a8", "--calibrate", "calibration.txt", "-p", "x",
-                  phrases=["needs a float model"])
-    program.fails("-m", folder, "--quant", "w8a8-static", "-p", "x", phrases=["has no scales of activations"])
+                  phrases=["needs a float model"], code=2)
+    program.fails("-m", folder, "--quant", "w8a8-static", "-p", "x", phrases=["has no scales of activations"], code=2)
     generate(program, "-m", "w8a8-static", "--quant", "w8", *TEXT_FLAGS)
 
 
@@ -110,10 +110,10 @@ def test_modes_that_the_files_do_not_have_are_refused(program):
     folder = model(program)
     quantize(program, folder, "w8", "--quant", "w8")
     quantize(program, folder, "w8a8", "--quant", "w8a8")
-    program.fails("-m", "w8", "--quant", "w8a8", "-p", "x", phrases=["--quant w8a8", "INT8 weights for w8\n"])
-    program.fails("-m", "w8a8", "--quant", "none", "-p", "x", phrases=["--quant none", "INT8 weights for w8a8 and w8"])
-    program.fails("-m", "w8", "--zero-points", "off", "-p", "x", phrases=["--zero-points", "--quant w8a8"])
-    program.fails("-m", folder, "--zero-points", "off", "-p", "x", phrases=["--zero-points", "--quant w8a8"])
+    program.fails("-m", "w8", "--quant", "w8a8", "-p", "x", phrases=["--quant w8a8", "INT8 weights for w8\n"], code=2)
+    program.fails("-m", "w8a8", "--quant", "none", "-p", "x", phrases=["--quant none", "INT8 weights for w8a8 and w8"], code=2)
+    program.fails("-m", "w8", "--zero-points", "off", "-p", "x", phrases=["--zero-points", "--quant w8a8"], code=2)
+    program.fails("-m", folder, "--zero-points", "off", "-p", "x", phrases=["--zero-points", "--quant w8a8"], code=2)
     refused = "holds INT8 weights of `infer_gpt2 quantize`"
     program.fails("quantize", "w8", "again", "--quant", "w8", phrases=["quantize w8 " + refused, "give the float model"])
     (program.folder / "text.txt").write_text("The king is here and reads. " * 9)

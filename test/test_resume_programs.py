@@ -46,7 +46,7 @@ def test_model_seed_and_dtype_must_not_change_on_resume(program):
                             ({"channels": 8}, "--channels 8 does not agree with 16"),
                             ({"context": 16}, "--context 16 does not agree with 8"), ({"seed": 7}, "--seed 1337, not 7"),
                             ({"dtype": "bf16"}, "--dtype fp32, not bf16")):
-        program.fails(*with_flags(arguments, **changes), "--resume", phrases=["run/step_000001", phrase])
+        program.fails(*with_flags(arguments, **changes), "--resume", phrases=["run/step_000001", phrase], code=2)
 
 
 def test_resume_reports_changed_flags(program):

@@ -52,7 +52,7 @@ def test_impossible_samples_are_refused_before_the_first_step(program):
         arguments = ["--train", "text.txt", *SMALL, "--steps", 1]
         if "--batch-size" in flags:
             arguments = [*arguments[:arguments.index("--batch-size")], "--steps", 1]
-        result = program.run(*arguments, *flags, code=1)
+        result = program.run(*arguments, *flags, code=2)
         expect(phrase in result.stderr and not re.search("^step ", result.stderr, re.M), result.stderr[-400:])
 
 

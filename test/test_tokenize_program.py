@@ -261,10 +261,10 @@ def test_errors_name_the_output(program):
     program.fails(*common, "-o", "d.bin", phrases=["d.bin already exists"])
     program.fails(*common, "-o", "d.bin", "--force", phrases=["d.bin", "directory"])
     expect((program.folder / "d.bin").is_dir(), "the folder is gone")
-    program.fails(*common, "-o", "a.bin", "--val", "./a.bin", "--val-fraction", 0.5, phrases=["same file"])
+    program.fails(*common, "-o", "a.bin", "--val", "./a.bin", "--val-fraction", 0.5, phrases=["same file"], code=2)
     shutil.copy(program.folder / "text.txt", program.folder / "t.bin")
     program.fails("--tokenizer", "bytes", "t.bin", "--format", "txt", "-o", "t.bin", "--force",
-                  phrases=["t.bin is an input"])
+                  phrases=["t.bin is an input"], code=2)
     expect((program.folder / "t.bin").exists(), "the input is gone")
     program.fails(*common, "-o", "v.bin", "--val", "w.bin", "--val-fraction", 0.5, phrases=["no document is left for "])
     if os.getuid() != 0:

@@ -121,7 +121,7 @@ inline void require_complete(const CompletionTotals& totals, const std::string& 
   const std::int64_t others = totals.failed - totals.not_finite;
   if (totals.not_finite == 0) {
     fail(std::to_string(others) + of_all + (others == 1 ? " has" : " have") + " an error",
-         "correct these lines of --prompts; " + reasons);
+         "correct these prompts; " + reasons);
   }
   fail("the model's output is not finite in " + std::to_string(totals.not_finite) + of_all +
            (others > 0 ? ", and " + std::to_string(others) + " with another error" : ""),
@@ -151,7 +151,7 @@ void generate_texts(const InferConfig& settings, const Job& job) {
   printer.finish();
   if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
   print_summary(totals, job.shape.slots, job.seed);
-  require_complete(totals, settings.jsonl ? "their lines have the reason in the key \"error\""
+  require_complete(totals, settings.jsonl ? "the key \"error\" of each has the reason"
                                           : "the messages above have the reasons");
 }
 
