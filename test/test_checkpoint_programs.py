@@ -225,9 +225,9 @@ def test_a_run_interrupted_five_times_equals_the_uninterrupted_run(program):
                   "--peak-tflops", 1]
         finish(start(program, [*common, "--out", f"a-{name}", "--log", f"a-{name}.jsonl"]))
         resumed = [*common, "--out", f"b-{name}", "--log", f"b-{name}.jsonl", "--resume"]
-        for stop in range(5):  # SIGTERM after the third or fourth line of the log is written
+        for stop in range(5):  # SIGTERM after the third or fourth line of the log is written; a new log is created first
             messages = finish(start(program, resumed, LD_PRELOAD=str(library), FAULT_IN=f"b-{name}.jsonl",
-                                    FAULT_DO="term", FAULT_AT=str(4 + stop % 2)))
+                                    FAULT_DO="term", FAULT_AT=str(5 if stop == 0 else 4 + stop % 2)))
             expect(re.search(rf"interrupted by SIGTERM after step \d+: saved b-{name}/step_\d+, --resume continues",
                              messages), messages)
         finish(start(program, resumed))

@@ -145,7 +145,7 @@ def test_a_run_is_saved_if_its_log_cannot_be_written(program):
     program.fails(*run, "--log", "/dev/full", phrases=["cannot write /dev/full", "No space left"])  # before the first step
     library = build_fault_library(program)  # the disk is full after the opening, the settings and the first step
     messages = finish(start(program, [*run, "--log", "run.jsonl"], LD_PRELOAD=str(library), FAULT_IN="run.jsonl",
-                            FAULT_DO="full", FAULT_AT="4"), code=1)
+                            FAULT_DO="full", FAULT_AT="5"), code=1)
     expect("saved run/step_000002" in messages and "cannot write run.jsonl: No space left" in messages, messages)
     messages = finish(start(program, [*run, "--resume"]))
     expect("resume: from run/step_000002" in messages, messages)

@@ -63,10 +63,17 @@ class LogLock {
     if (path_.has_parent_path()) make_directory(path_.parent_path());
     FileDescriptor fd;
     do {
-      constexpr int kFlags = O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC;
-      fd = FileDescriptor(::open(path_.c_str(), kFlags | O_EXCL, 0666));
-      is_new_ = static_cast<bool>(fd);
-      if (!fd && errno == EEXIST) fd = FileDescriptor(::open(path_.c_str(), kFlags, 0666));
+      constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_CLOEXEC;
+      const auto open = [&](int more) {
+        fd = FileDescriptor(::open(path_.c_str(), kFlags | more, 0666));
+      };
+      open(0);
+      is_new_ = false;
+      if (!fd && errno == ENOENT) {
+        open(O_CREAT | O_EXCL);
+        is_new_ = static_cast<bool>(fd);
+        if (!fd && errno == EEXIST) open(O_CREAT);  // a link to a missing file, or a new file
+      }
       if (!fd) fail_file("write", path_, errno);
       if (try_lock(fd)) continue;
       is_new_ = false;
