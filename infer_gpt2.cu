@@ -8,6 +8,7 @@
 
 #include "llmc/base/notice.h"             // Notice: messages on stderr
 #include "llmc/base/signal_request.h"     // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"    // reserve_standard_output
 #include "llmc/config/command_line.h"     // parse_command_line
 #include "llmc/config/exit_code.h"        // report_failure
 #include "llmc/config/infer_table.h"      // the flags
@@ -53,6 +54,7 @@ void run(const InferConfig& settings) {
 int main(int argc, char** argv) {
   using namespace llmc;
   SignalRequest::start_thread("infer_gpt2");
+  reserve_standard_output();
   InferRequest request;
   if (const auto exit_code = parse_command_line<InferProgram>(argc, argv, request)) {
     return *exit_code;

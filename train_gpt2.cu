@@ -269,6 +269,7 @@ int main(int argc, char** argv) {
   using namespace llmc;
   SignalRequest::start_thread("train_gpt2");
   SignalRequest::set_work("before the run began");
+  reserve_standard_output();
   ProcessInfo process;
   try {
     process = process_info_from_environment();

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "llmc/base/signal_request.h"      // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"     // reserve_standard_output
 #include "llmc/config/command_line.h"      // parse_command_line
 #include "llmc/config/exit_code.h"         // report_failure
 #include "llmc/config/tokenize_table.h"    // the flags
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   using namespace llmc;
   SignalRequest::start_thread("tokenize");
   SignalRequest::set_work("before the first token");
+  reserve_standard_output();
   TokenizeRequest request;
   if (const auto exit_code = parse_command_line<TokenizeProgram>(argc, argv, request)) {
     return *exit_code;

@@ -136,6 +136,7 @@ int parse_file(const Settings& settings) {
 int main(int argc, char** argv) {
   using namespace llmc;
   SignalRequest::start_thread("toy_language");
+  reserve_standard_output();
   toy::Settings settings;
   CLI::App app{"The toy language: English-like sentences from a grammar whose entropy is known.",
                "toy_language"};

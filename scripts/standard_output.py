@@ -12,13 +12,15 @@ class CheckedOutput:
     """A stream whose failed writes are OutputErrors."""
 
     def __init__(self, stream):
-        self.stream = stream
+        self.stream = stream  # None: stdout is closed
 
     def write(self, text):
+        if self.stream is None:
+            raise OutputError("stdout cannot be written: it is closed")
         return self._checked(self.stream.write, text)
 
     def flush(self):
-        return self._checked(self.stream.flush)
+        return self._checked(self.stream.flush) if self.stream is not None else None
 
     def __getattr__(self, name):
         return getattr(self.stream, name)
@@ -43,5 +45,6 @@ def run(main):
         sys.stdout.flush()
         sys.exit(code)
     except OutputError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the rest, which Python writes at its end
+        if sys.stdout.stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the rest, which Python writes at its end
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")

@@ -122,6 +122,25 @@ def test_every_result_on_a_full_stdout_is_an_error(program):
             expect(done.returncode == 1 and done.stderr.endswith(f"{name}: stdout cannot be written\n"), what)
 
 
+def test_a_closed_stdout_is_an_error_and_no_file_takes_its_place(program):
+    make_inputs(program)
+    closed = {"train_gpt2": [*EVALUATION, "--val", "text.txt", "--log", "zero.jsonl"], "infer_gpt2": [*MODEL, "-p", "a", "-n", 2],
+              "tokenize": ["--decode", *BYTES, "tokens.bin"], "toy_language": ["--parse", "sentences.txt"]}
+    for name, arguments in closed.items():
+        for streams in (">&-", ">&- 2>&-", "<&- >&-"):
+            command = ["bash", "-c", f'exec "$@" {streams}', "bash", find(program, name), *map(str, arguments)]
+            done = subprocess.run(command, cwd=program.folder, text=True, stderr=subprocess.PIPE, timeout=300)
+            expect(done.returncode == 1, f"{name} {streams}: {done}")
+            expect("2>" in streams or f"{name}: stdout cannot be written\n" in done.stderr, f"{name} {streams}: {done}")
+            if name == "train_gpt2":
+                lines = program.log("zero.jsonl")  # valid JSON
+                expect([set(line) for line in lines] == [{"step", "val_loss"}], f"{streams}: {lines}")
+                (program.folder / "zero.jsonl").unlink()
+    write_log(program)
+    done = run_script(program, "bash", "-c", f'"{ROOT}/scripts/plot" run.jsonl --out page.html >&-')
+    expect(done.returncode == 1 and done.stderr == "plot: stdout cannot be written: it is closed\n", done)
+
+
 def calls_for_space(program, name, arguments, **faults):
     """The numbers of the calls that take space, of a run in which none fails."""
     calls = program.folder / "calls"

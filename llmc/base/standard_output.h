@@ -1,6 +1,9 @@
 // Results of a program on stdout.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -8,6 +11,18 @@
 #include "llmc/base/error.h"
 
 namespace llmc {
+
+// Makes stdout and stderr that are closed (`>&-`) fail instead of taking the next file that the
+// program opens, into which results and messages would go. Call it before any file is opened.
+inline void reserve_standard_output() {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    const int unwritable = ::open("/dev/null", O_RDONLY);
+    if (unwritable < 0 || unwritable == stream) continue;
+    ::dup2(unwritable, stream);
+    ::close(unwritable);
+  }
+}
 
 // Throws the error of a result that is lost, for example because the disk is full.
 [[noreturn]] inline void fail_stdout() {
