@@ -34,17 +34,19 @@ class CheckedOutput:
 
 
 def run(main):
-    """Calls main() and ends the process like sys.exit(main()), after all output is written."""
-    sys.stdout = CheckedOutput(sys.stdout)
+    """Calls main(), writes all output, and ends the process with what main() returns unless that is None or 0."""
+    stream = sys.stdout
+    sys.stdout = CheckedOutput(stream)
     try:
         try:
             code = main()
-        except SystemExit:
+        finally:
             sys.stdout.flush()
-            raise
-        sys.stdout.flush()
-        sys.exit(code)
     except OutputError as error:
-        if sys.stdout.stream is not None:
+        if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the rest, which Python writes at its end
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+    finally:
+        sys.stdout = stream
+    if code:
+        sys.exit(code)

@@ -27,7 +27,7 @@ def program(path, text):
 def simulated_machine(folder):
     """Copies the script to `folder`, where its programs are test/simulated_gpu.py, with a simulated
     nvidia-smi and make."""
-    for name in ("scripts/gpu_check.sh", "scripts/gpu_check", "dev/predictions.json"):
+    for name in ("scripts/gpu_check.sh", "scripts/gpu_check", "scripts/standard_output.py", "dev/predictions.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)

@@ -53,7 +53,7 @@ TEST_SUITE("log_lock") {
     CHECK(path_exists(path));
   }
 
-  TEST_CASE("the lock follows the log that trim_log has written anew") {
+  TEST_CASE("the lock follows the log that trim_log has replaced") {
     const llmc_test::TemporaryDirectory directory;
     const std::string path = directory.file("log");
     write_file(path, "{\"step\":1}\n{\"step\":2}\n");

@@ -30,7 +30,7 @@ BYTES = ["--tokenizer", "bytes"]
 TOY = ["--tokens", 2000, "--val-tokens", 500]
 COMMON = [["--help"], ["--help-json"], ["--version"]]
 
-# What each program prints on stdout as a result.
+# The results that each program prints on stdout.
 STDOUT = {
     "train_gpt2": [*COMMON, ["--dry-run", "--ranks", 2], ["--print-mesh", "--ranks", 2],
                    [*EVALUATION, "--val", "text.txt"], [*EVALUATION, "--eval", "perplexity:text.txt"],
