@@ -1,7 +1,6 @@
 // Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
 // a toy language. One translation unit: everything else is in llmc/ and data/.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -9,7 +8,6 @@
 #include <optional>
 #include <streambuf>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "data/toy_run.h"                     // ToySource: the data of a run without --train
@@ -18,20 +16,20 @@
 #include "llmc/base/signal_request.h"         // SignalRequest: receives stop signals
 #include "llmc/base/standard_output.h"        // print_text: results on stdout
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
-#include "llmc/comm/open_world.h"             // open_world: connects the ranks
-#include "llmc/config/command_line.h"         // parse_command_line
-#include "llmc/config/exit_code.h"            // exit_code_of
-#include "llmc/config/quantities.h"           // error_text
+#include "llmc/config/command_line.h"         // read_command_line
+#include "llmc/config/compared_settings.h"    // given_values: the flags that ranks compare
 #include "llmc/config/recorded_settings.h"    // with_recorded: typed flags, then recorded ones
 #include "llmc/config/train_table.h"          // the flags
 #include "llmc/device/select.h"               // select_device: GPU or host
 #include "llmc/model/pretrained.h"            // find_float_model
 #include "llmc/train/run/data_source.h"       // TextSource: the data of all other runs
 #include "llmc/train/run/default_batch.h"     // the default batch on a GPU
+#include "llmc/train/run/input_agreement.h"   // require_equal_inputs: data, weights, settings
 #include "llmc/train/run/plan_text.h"         // plan_text: --dry-run
 #include "llmc/train/run/rank_places.h"       // divide_processors, ranks_on_device
 #include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
 #include "llmc/train/run/resolve.h"           // resolve: defaults filled in, everything checked
+#include "llmc/train/run/run_ranks.h"         // RunRanks: the ranks from start to exit code
 #include "llmc/train/run/schedule_dump.h"     // dump_schedule: --dump-schedule
 #include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
 #include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
@@ -175,6 +173,7 @@ void run(Request request, World& world) {
   Exchange exchange(world);
   divide_processors(exchange);
   const std::optional<RecordedRun> resumed = find_run(request, exchange);
+  require_equal_checkpoints(resumed, exchange);
   if (resumed) {
     request.model.init_from.reset();  // the checkpoint has weights of its own
   } else if (request.model.init_from) {
@@ -198,24 +197,13 @@ void run(Request request, World& world) {
   });
   if (data.train) facts.windows = data.train->windows();
   const RunConfig config = resolve(request, facts);
+  require_equal_inputs(config, data, weights, exchange);
   describe(config, facts.windows);
   if (exchange.first()) dump_schedule(config);
   dispatch_dtype(config.precision.dtype, [&]<class T>() {
     Trainer<T> trainer(config, std::move(data), resumed, world, exchange);
     config.training() ? trainer.train() : trainer.evaluate_only();
   });
-}
-
-// Reports an error of this rank. Ranks often meet the same error: each waits for those before it,
-// the first of which ends all. Before the ranks are connected, only the launcher does that, within
-// two or three seconds.
-void report_error(const ProcessInfo& process, bool connected, const std::string& text) {
-  constexpr double kSecondsPerRank = 0.5, kLauncherSeconds = 5, kMaxSeconds = 10;
-  const double launcher = connected || process.rank == 0 ? 0 : kLauncherSeconds;
-  const double seconds = std::min(launcher + kSecondsPerRank * process.rank, kMaxSeconds);
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  const std::string rank = process.ranks > 1 ? "rank " + std::to_string(process.rank) + ": " : "";
-  Notice::error("train_gpt2: " + rank + text);
 }
 
 // Lets only rank 0 print, except errors.
@@ -243,23 +231,32 @@ class Speaker {
 int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
   const Speaker speaker(process);
   Request request;
-  if (const auto exit_code = parse_command_line<TrainProgram>(argc, argv, request)) {
-    // A launcher ends the other ranks when one ends: rank 0 must have printed first.
-    if (process.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  const std::optional<CommandLineAnswer> answer =
+      read_command_line<TrainProgram>(argc, argv, request);
+  RunRanks ranks(process);
+  if (answer && answer->exit_code == kExitOk) {
+    const std::optional<int> exit_code = ranks.start_answer();
+    return exit_code ? *exit_code : print_answer<TrainProgram>(*answer);
+  }
+  std::optional<StartFailure> failure;
+  if (answer) {
+    failure = {answer->exit_code, answer->text};
+  } else {
+    try {
+      Notice::set_quiet(request.output.quiet.value_or(Notice::quiet()));
+      select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
+    } catch (const std::exception& error) {
+      failure = start_failure(error);
+    }
+  }
+  if (const auto exit_code = ranks.start(given_values(train_settings(), request), failure)) {
     return *exit_code;
   }
-  std::unique_ptr<World> world;
   try {
-    Notice::set_quiet(request.output.quiet.value_or(Notice::quiet()));
-    select_device(choice_name(request.device.choice.value_or(DeviceChoice::automatic)), argv);
-    world = open_world(process, request.ranks.comm.value_or(CommChoice::automatic));
-    run(std::move(request), *world);
+    run(request, ranks.open(request.ranks.comm.value_or(CommChoice::automatic)));
     return kExitOk;
   } catch (const std::exception& error) {
-    report_error(process, world != nullptr, error_text(error, train_settings()));
-    const int exit_code = exit_code_of(error);
-    if (world) world->abort(exit_code);
-    return exit_code;
+    return ranks.report(error);
   }
 }
 
@@ -274,7 +271,7 @@ int main(int argc, char** argv) {
   try {
     process = process_info_from_environment();
   } catch (const std::exception& error) {
-    report_error(process, false, error.what());
+    Notice::error(std::string("train_gpt2: ") + error.what());
     return kExitFailed;
   }
   return main_of_rank(argc, argv, process);

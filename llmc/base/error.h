@@ -56,6 +56,23 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+// Marks an error that all ranks of a run throw together, with equal texts: it concerns no rank more
+// than another, and rank 0 reports it.
+class ErrorOfAllRanks {
+ public:
+  virtual ~ErrorOfAllRanks() = default;
+};
+
+class CommonError final : public Error, public ErrorOfAllRanks {
+ public:
+  using Error::Error;
+};
+
+class CommonUsageError final : public UsageError, public ErrorOfAllRanks {
+ public:
+  using UsageError::UsageError;
+};
+
 [[noreturn]] inline void fail(const std::string& what, const std::string& hint = {},
                               std::source_location location = std::source_location::current()) {
   throw Error(what, hint, location);
@@ -75,6 +92,13 @@ void check_usage(const Check& check) {
   } catch (const Error& error) {
     fail_usage(error.marked_text());
   }
+}
+
+// For errors that all ranks of a run throw together.
+[[noreturn]] inline void fail_together(
+    const std::string& what, const std::string& hint = {},
+    std::source_location location = std::source_location::current()) {
+  throw CommonError(what, hint, location);
 }
 
 // The messages are views, so a check that passes allocates nothing.

@@ -25,10 +25,8 @@ class Bootstrap {
 
   virtual const Places& places() const = 0;
 
-  // The lines of all ranks, in their order. Every rank calls this. A line has less than kMaxLine
-  // characters and no line break.
-  virtual std::vector<std::string> all_gather(const std::string& line) = 0;
-  static constexpr std::size_t kMaxLine = 512;
+  // The texts of all ranks, in their order. Every rank calls this. A text may have any bytes.
+  virtual std::vector<std::string> all_gather(const std::string& text) = 0;
 
   // Returns `bytes` of the first of `members`, ranks of the run in ascending order. Every member
   // calls this with bytes of the same size, and calls for groups that share ranks are in the same

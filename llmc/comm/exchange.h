@@ -89,6 +89,24 @@ class Exchange {
     return text;
   }
 
+  // The texts of all ranks, in their order.
+  std::vector<std::string> gather_texts(const std::string& text) {
+    if (!all_) return {text};
+    const std::vector<std::int64_t> sizes = all_gather({std::ssize(text)});
+    constexpr std::int64_t kWord = sizeof(std::int64_t);
+    std::vector<std::int64_t> words(
+        static_cast<std::size_t>(ceil_div(std::ranges::max(sizes), kWord)));
+    text.copy(reinterpret_cast<char*>(words.data()), text.size());
+    const std::size_t stride = words.size();
+    words = all_gather(words);
+    std::vector<std::string> texts;
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+      texts.emplace_back(reinterpret_cast<const char*>(words.data() + rank * stride),
+                         static_cast<std::size_t>(sizes[rank]));
+    }
+    return texts;
+  }
+
   void barrier() { any(false); }
 
   // Calls work() once on each rank: first on one rank per machine, then on the others. For work

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -74,20 +75,27 @@ class MpiBootstrap final : public Bootstrap {
 
   const Places& places() const override { return places_; }
 
-  std::vector<std::string> all_gather(const std::string& line) override {
-    using Slot = std::array<char, kMaxLine>;
-    Slot mine{};
-    require(line.size() < mine.size(), "a line of a rank is too long");
-    line.copy(mine.data(), line.size());
-    std::vector<Slot> slots(static_cast<std::size_t>(places_.ranks));
+  std::vector<std::string> all_gather(const std::string& text) override {
+    const int own_size = static_cast<int>(text.size());
+    std::vector<int> sizes(static_cast<std::size_t>(places_.ranks)), begins = sizes;
     std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
-    mpi::check(MPI_Iallgather(mine.data(), kMaxLine, MPI_BYTE, slots.data(), kMaxLine, MPI_BYTE,
-                              MPI_COMM_WORLD, requests.data()),
+    mpi::check(MPI_Iallgather(&own_size, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD,
+                              requests.data()),
                "MPI_Iallgather");
     mpi::wait_for(requests);
-    std::vector<std::string> lines;
-    for (const Slot& slot : slots) lines.emplace_back(slot.data());
-    return lines;
+    std::exclusive_scan(sizes.begin(), sizes.end(), begins.begin(), 0);
+    std::string all(static_cast<std::size_t>(begins.back() + sizes.back()), '\0');
+    requests.assign(1, MPI_REQUEST_NULL);
+    mpi::check(MPI_Iallgatherv(text.data(), own_size, MPI_BYTE, all.data(), sizes.data(),
+                               begins.data(), MPI_BYTE, MPI_COMM_WORLD, requests.data()),
+               "MPI_Iallgatherv");
+    mpi::wait_for(requests);
+    std::vector<std::string> texts;
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+      texts.push_back(all.substr(static_cast<std::size_t>(begins[rank]),
+                                 static_cast<std::size_t>(sizes[rank])));
+    }
+    return texts;
   }
 
   std::string broadcast(const std::string&, const std::vector<int>& members,

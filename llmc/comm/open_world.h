@@ -50,12 +50,19 @@ inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap>) {
 }
 #endif
 
-// Whether TCP connects the ranks of this launcher if they use NCCL: torchrun and scripts that set
-// RANK and WORLD_SIZE, and an srun for which MASTER_ADDR and MASTER_PORT are set.
+// Whether TCP can connect the ranks of this launcher: torchrun and scripts that set RANK and
+// WORLD_SIZE, and an srun for which MASTER_ADDR and MASTER_PORT are set.
 inline bool is_tcp_launcher(const ProcessInfo& process) {
   if (process.ranks_variable == "WORLD_SIZE") return true;
   return process.ranks_variable == "SLURM_STEP_NUM_TASKS" && is_variable_set("MASTER_ADDR") &&
          is_variable_set("MASTER_PORT");
+}
+
+// The libraries of communication that this build has. Ranks whose builds have others would choose
+// other kinds of worlds.
+inline std::string comm_libraries_text() {
+  if (kHasMpi && kHasNccl) return "MPI and NCCL";
+  return kHasMpi ? "MPI" : kHasNccl ? "NCCL" : "none";
 }
 
 // Starts MPI and checks that it connects all ranks.
@@ -84,33 +91,53 @@ inline std::string select_gpu(int local_rank) {
   return machine_text() + " " + device_bus_id();
 }
 
-// The world of this process: one rank without a launcher, otherwise all that the launcher started.
-// If there are several ranks, this makes the GPU of this rank the current one; no stream or buffer
-// may exist before. All ranks pass the same choice, and get the same kind of world.
-inline std::unique_ptr<World> open_world(const ProcessInfo& process,
-                                         CommChoice choice = CommChoice::automatic) {
-  const std::string subject = quantity("communication") + " nccl: ";
-  const std::string mpi_hint = "use " + quantity("communication") + " mpi";
-  if (choice == CommChoice::nccl && !kHasNccl) {
-    fail(subject + "this build has no NCCL",
-         "build for CUDA with NCCL (package libnccl-dev); or " + mpi_hint);
+// Connects the ranks that a launcher started, before they have compared anything: so it depends
+// only on the launcher. Ranks of a launcher for TCP are connected by TCP even if they use MPI
+// afterwards, unless only MPI knows where they are.
+inline std::unique_ptr<Bootstrap> connect_ranks(const ProcessInfo& process) {
+  const bool has_address = is_variable_set("MASTER_ADDR") && is_variable_set("MASTER_PORT");
+  if (is_tcp_launcher(process) && (kHasNccl || has_address)) {
+    return std::make_unique<TcpBootstrap>(tcp_settings_from_environment(process));
   }
-  if (process.ranks <= 1) return std::make_unique<SingleRankWorld>();
+  return connect_by_mpi(process);
+}
+
+// Throws, on all ranks, if this build has no NCCL and it is chosen.
+inline void require_library(CommChoice choice) {
+  if (choice != CommChoice::nccl || kHasNccl) return;
+  fail_together(quantity("communication") + " nccl: this build has no NCCL",
+                "build for CUDA with NCCL (package libnccl-dev); or use " +
+                    quantity("communication") + " mpi");
+}
+
+// The world of connected ranks. If this throws, the caller still has the bootstrap, to report its
+// failure. It makes the GPU of this rank the current one; no stream or buffer may exist before. All
+// ranks pass the same choice, and get the same kind of world.
+inline std::unique_ptr<World> open_world(std::unique_ptr<Bootstrap>& bootstrap,
+                                         const ProcessInfo& process, CommChoice choice) {
+  require_library(choice);
   const bool is_nccl_possible = kHasNccl && choice != CommChoice::mpi;
-  const bool is_tcp = is_nccl_possible && is_tcp_launcher(process);
-  std::unique_ptr<Bootstrap> bootstrap;
-  if (is_tcp) {
-    bootstrap = std::make_unique<TcpBootstrap>(tcp_settings_from_environment(process));
-  } else {
-    bootstrap = connect_by_mpi(process);
-  }
+  const bool is_tcp = dynamic_cast<const TcpBootstrap*>(bootstrap.get()) != nullptr;
+  if (is_tcp && !is_nccl_possible) bootstrap = connect_by_mpi(process);
   const std::string gpu = select_gpu(bootstrap->places().local_rank);
   if (!is_nccl_possible) return make_mpi_world(std::move(bootstrap));
   const std::string missing = missing_gpu_text(bootstrap->all_gather(gpu));
   if (missing.empty()) return make_nccl_world(std::move(bootstrap));
   if (choice == CommChoice::automatic && !is_tcp) return make_mpi_world(std::move(bootstrap));
-  fail(subject + missing + "; NCCL needs one GPU per rank",
-       "start as many ranks per machine as it has GPUs; or start them with mpirun and " + mpi_hint);
+  fail_together(
+      quantity("communication") + " nccl: " + missing + "; NCCL needs one GPU per rank",
+      "start as many ranks per machine as it has GPUs; or start them with mpirun and use " +
+          quantity("communication") + " mpi");
+}
+
+// The world of this process: one rank without a launcher, otherwise all that the launcher started,
+// as above.
+inline std::unique_ptr<World> open_world(const ProcessInfo& process,
+                                         CommChoice choice = CommChoice::automatic) {
+  require_library(choice);
+  if (process.ranks <= 1) return std::make_unique<SingleRankWorld>();
+  std::unique_ptr<Bootstrap> bootstrap = connect_ranks(process);
+  return open_world(bootstrap, process, choice);
 }
 
 }  // namespace llmc

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/text_list.h"
 #include "llmc/comm/bootstrap.h"
 #include "llmc/comm/poll_pause.h"
 #include "llmc/comm/tcp_connection.h"
@@ -64,17 +64,18 @@ class TcpBootstrap final : public Bootstrap {
 
   const Places& places() const override { return places_; }
 
-  std::vector<std::string> all_gather(const std::string& line) override {
+  std::vector<std::string> all_gather(const std::string& text) override {
     if (rank() > 0) {
-      send_text(0, line);
-      return lines_of(receive(0, "rank 0 sent no line"));
+      send_text(0, text);
+      return unpack_texts(receive(0, "rank 0 sent no text"));
     }
-    std::string lines = line;
+    std::vector<std::string> texts = {text};
     for (int other = 1; other < settings_.ranks; ++other) {
-      lines += "\n" + receive(other, "rank " + std::to_string(other) + " sent no line");
+      texts.push_back(receive(other, "rank " + std::to_string(other) + " sent no text"));
     }
-    for (int other = 1; other < settings_.ranks; ++other) send_text(other, lines);
-    return lines_of(lines);
+    const std::string packed = pack_texts(texts);
+    for (int other = 1; other < settings_.ranks; ++other) send_text(other, packed);
+    return texts;
   }
 
   std::string broadcast(const std::string& name, const std::vector<int>& members,
@@ -105,13 +106,6 @@ class TcpBootstrap final : public Bootstrap {
   int rank() const { return settings_.rank; }
   std::string seconds_text() const {
     return number_text("%g", std::chrono::duration<double>(settings_.deadline).count()) + " s";
-  }
-
-  static std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-    return lines;
   }
 
   // Rank 0 sends to each rank directly, the others by rank 0.

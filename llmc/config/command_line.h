@@ -247,10 +247,17 @@ int exit_after_printing(const std::string& text) {
 
 }  // namespace command_line_detail
 
-// Fills `request` from flags and a --config file. Returns an exit code if the program must exit
-// now: help or the version was requested, or the flags are wrong, which is reported on stderr.
+// The answer to a command line that starts no run.
+struct CommandLineAnswer {
+  int exit_code = kExitOk;
+  std::string text;  // of help or the version, for stdout; of an error, without the program's name
+};
+
+// Fills `request` from flags and a --config file. Returns an answer if the program must exit now:
+// help or the version was requested, or the flags are wrong.
 template <class P>
-std::optional<int> parse_command_line(int argc, char** argv, typename P::Request& request) {
+std::optional<CommandLineAnswer> read_command_line(int argc, char** argv,
+                                                   typename P::Request& request) {
   using namespace command_line_detail;
   const Settings<P>& table = P::settings();
   CLI::App app{P::kDescription, P::kName};
@@ -258,26 +265,42 @@ std::optional<int> parse_command_line(int argc, char** argv, typename P::Request
   std::vector<RowOptions> options;
   for (const Setting<P>& row : table) options.push_back(add_options(app, row));
   const auto usage_error = [](const std::string& message) {
-    Notice::warn(std::string(P::kName) + ": " + message + "\n  hint: " + P::kName +
-                 " --help lists all flags");
-    return kExitUsage;
+    return CommandLineAnswer{kExitUsage,
+                             message + "\n  hint: " + P::kName + " --help lists all flags"};
   };
   try {
     parse_words<P>(app, {argv + std::min(argc, 1), argv + argc});
     for (std::size_t i = 0; i < table.size(); ++i) store_value(table[i], options[i], request);
     check_relations(table, request);
   } catch (const CLI::CallForAllHelp&) {
-    return exit_after_printing<P>(settings_json(table) + "\n");
+    return CommandLineAnswer{.text = settings_json(table) + "\n"};
   } catch (const CLI::CallForVersion&) {
-    return exit_after_printing<P>(version_text(P::kName));
+    return CommandLineAnswer{.text = version_text(P::kName)};
   } catch (const CLI::Success&) {
-    return exit_after_printing<P>(help_page<P>());
+    return CommandLineAnswer{.text = help_page<P>()};
   } catch (const CLI::ConfigError& error) {
     return usage_error(config_error_text<P>(app, error.what()));
   } catch (const CLI::ParseError& error) {
     return usage_error(error.what());
   }
   return std::nullopt;
+}
+
+// Prints the answer to stdout, or to stderr if it is an error. Returns the exit code.
+template <class P>
+int print_answer(const CommandLineAnswer& answer) {
+  if (answer.exit_code == kExitOk) return command_line_detail::exit_after_printing<P>(answer.text);
+  Notice::warn(std::string(P::kName) + ": " + answer.text);
+  return answer.exit_code;
+}
+
+// Like read_command_line(), and prints the answer. Returns the exit code if the program must exit
+// now.
+template <class P>
+std::optional<int> parse_command_line(int argc, char** argv, typename P::Request& request) {
+  const std::optional<CommandLineAnswer> answer = read_command_line<P>(argc, argv, request);
+  if (!answer) return std::nullopt;
+  return print_answer<P>(*answer);
 }
 
 }  // namespace llmc

@@ -202,12 +202,13 @@ struct Setting {
   bool changes_results = false;             // whether weights or training losses depend on it
   OnResume on_resume = OnResume::free;      // whether a resumed run may change it
   std::string resume_text;                  // extra note in the table of --resume
-  CardText card;                            // part of the model card
-  std::string quantity;                     // its name in errors of lower layers
-  std::string synonym;                      // alternative name, such as "-n"
-  std::string negated;                      // for switches: the name that turns it off
-  std::vector<std::string> old_names;       // former names, still accepted
-  std::vector<std::string> also_called;     // names in other programs; only suggested
+  std::string may_differ;  // why ranks may be given different values; empty: they must be equal
+  CardText card;           // part of the model card
+  std::string quantity;    // its name in errors of lower layers
+  std::string synonym;     // alternative name, such as "-n"
+  std::string negated;     // for switches: the name that turns it off
+  std::vector<std::string> old_names;    // former names, still accepted
+  std::vector<std::string> also_called;  // names in other programs; only suggested
   bool required = false;
   bool recorded_if_given = false;  // checkpoints record no 0, which stands for: not given
   bool may_be_empty = false;       // for texts; otherwise an empty value is an error

@@ -41,6 +41,7 @@ std::string settings_json(const Settings<P>& table) {
                     {"changes_results", row.changes_results},
                     {"on_resume", kOnResumeNames[static_cast<std::size_t>(row.on_resume)]},
                     {"resume_text", row.resume_text},
+                    {"may_differ", row.may_differ},
                     {"quantity", row.quantity}});
   }
   return rows.dump(1);

@@ -99,6 +99,7 @@ Settings<P> data_rows() {
        .help = "directory for the cached tokens of texts",
        .fallback = "next to each text",
        .excluded_flags = {"--no-cache"},
+       .may_differ = "machines have different local disks; the tokens are compared",
        .relocate = relocate_path},
       {.flag = "--no-cache",
        .field = [](auto& s) -> decltype(auto) { return (s.data.no_cache); },

@@ -177,6 +177,7 @@ Settings<P> output_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.output.log); },
        .unit = "FILE.jsonl",
        .help = "file for the run log, as JSON lines",
+       .may_differ = "only rank 0 writes it, and scripts name it by the rank",
        .also_called = {"--log-file", "--logfile", "--jsonl"},
        .relocate = relocate_path},
       {.flag = "--profile",
@@ -192,11 +193,13 @@ Settings<P> output_rows() {
        .unit = "FILE.jsonl",
        .help = "also write the profile to this file, as JSON lines",
        .required_flags = {"--profile"},
-       .on_resume = OnResume::process},
+       .on_resume = OnResume::process,
+       .may_differ = "only rank 0 writes it, and scripts name it by the rank"},
       {.flag = "--quiet",
        .field = [](auto& s) -> decltype(auto) { return (s.output.quiet); },
        .help = "print only results, warnings and errors",
-       .on_resume = OnResume::process},
+       .on_resume = OnResume::process,
+       .may_differ = "only rank 0 prints notices"},
   };
 }
 

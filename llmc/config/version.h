@@ -16,6 +16,12 @@ extern "C" const char llmc_commit[] __attribute__((weak));
 
 namespace llmc {
 
+// The commit that this program was built from, with ", modified" if the sources were changed;
+// "unknown" if they were no repository.
+inline std::string commit_text() {
+  return llmc_commit == nullptr ? "unknown" : llmc_commit;
+}
+
 // The compiler of the host code; g++ states only its number.
 inline std::string compiler_text() {
   const std::string version = __VERSION__;
@@ -33,8 +39,7 @@ inline std::string version_text(const std::string& program) {
   pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
   const std::string pcre2_text(pcre2);  // "10.42 2022-12-11"
   const unsigned xxhash = XXH_versionNumber();
-  const bool has_commit = llmc_commit != nullptr;
-  return program + " " + kVersion + " (commit " + (has_commit ? llmc_commit : "unknown") + ")\n" +
+  return program + " " + kVersion + " (commit " + commit_text() + ")\n" +
          "target: " + target_text() + "\n" + "compiler: " + compiler_text() + "\n" +
          "libraries: " + compute_libraries_text() + ", CLI11 " + CLI11_VERSION +
          ", nlohmann-json " +

@@ -155,7 +155,7 @@ class Trainer {
   void throw_log_failure(const Progress& progress) const {
     if (!stop_.failed()) return;
     progress.throw_failure();
-    fail("rank 0 cannot write its log");
+    fail_together("rank 0 cannot write its log");  // rank 0 reports its reason
   }
 
   // Runs steps up to `last`, or until a signal arrives. `interruption` begins before the first
@@ -304,7 +304,8 @@ class Trainer {
   // An interrupted evaluation has no result.
   void require_uninterrupted() const {
     if (!stop_.requested()) return;
-    fail("interrupted by " + Interruption::name() + ": the evaluation is not complete");
+    fail_together("interrupted by " + Interruption::name() +
+                  ": the evaluation is not complete");
   }
 
   void print_summary() {

@@ -72,6 +72,9 @@ class TokenData {
   }
 
   std::int64_t size() const { return size_; }
+  TokenWidth width() const {
+    return tokens16_ != nullptr ? TokenWidth::bits16 : TokenWidth::bits32;
+  }
 
   std::int32_t operator[](std::int64_t i) const {
     return tokens16_ != nullptr ? std::int32_t{tokens16_[i]} : tokens32_[i];

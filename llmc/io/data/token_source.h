@@ -47,6 +47,18 @@ class TokenSource {
     return count;
   }
 
+  // The types of the tokens in its token files, such as "16-bit"; empty without token files. Tokens
+  // of texts are stored as the machine allows: in a cache or in memory.
+  std::string file_types() const {
+    bool has16 = false, has32 = false;
+    for (const Piece& piece : pieces_) {
+      if (!piece.file.ends_with(".bin")) continue;
+      (piece.tokens.width() == TokenWidth::bits16 ? has16 : has32) = true;
+    }
+    if (has16 && has32) return "16-bit and 32-bit";
+    return has16 ? "16-bit" : has32 ? "32-bit" : "";
+  }
+
   // Returns tokens begin .. end - 1 without copying them.
   TokenSource slice(std::int64_t begin, std::int64_t end, std::string name) const {
     TokenSource part(std::move(name), vocabulary_size_, end_of_text_);

@@ -80,10 +80,11 @@ void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exc
       };
       const bool is_held = number(rank, 0) == 1;
       if (!is_held || number(rank, 1) == number(lower, 1)) continue;
-      fail("after step " + std::to_string(step) + ", rank " + std::to_string(rank) + " and rank " +
-               std::to_string(lower) + " differ in " + copies[i].name,
-           "resume from the last checkpoint without the machine of one of them; a run on other "
-           "machines shows which is right");
+      fail_together(
+          "after step " + std::to_string(step) + ", rank " + std::to_string(rank) + " and rank " +
+              std::to_string(lower) + " differ in " + copies[i].name,
+          "resume from the last checkpoint without the machine of one of them; a run on other "
+          "machines shows which is right");
     }
   }
 }

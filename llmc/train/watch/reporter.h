@@ -105,10 +105,10 @@ class Reporter {
     if (optimizer.finite != 0) return;
     Notice::warn(skipped_update_text(step, result.loss, optimizer));
     if (optimizer.consecutive_skips < config_.output.max_skipped) return;
-    fail(std::to_string(optimizer.consecutive_skips) +
-             " updates in a row were skipped: the loss or the gradient is not finite",
-         "lower --lr, raise --warmup or use --dtype fp32; --max-skipped sets how many are "
-         "tolerated");
+    fail_together(std::to_string(optimizer.consecutive_skips) +
+                      " updates in a row were skipped: the loss or the gradient is not finite",
+                  "lower --lr, raise --warmup or use --dtype fp32; --max-skipped sets how many are "
+                  "tolerated");
   }
 
   const RunConfig& config_;

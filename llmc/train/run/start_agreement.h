@@ -1,0 +1,127 @@
+// Whether the ranks of a run may start: all have the same program and the same flags, and none has
+// failed. Compared before any other exchange, because what a rank exchanges depends on its flags.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/text_list.h"
+#include "llmc/comm/compare_ranks.h"
+#include "llmc/comm/open_world.h"
+#include "llmc/config/command_line.h"
+#include "llmc/config/compared_settings.h"
+#include "llmc/config/train_table.h"
+#include "llmc/config/version.h"
+
+namespace llmc {
+
+// An end of a run before it began: the exit code, and the error without the program's name.
+struct StartFailure {
+  int exit_code = kExitFailed;
+  std::string text;
+};
+
+// What a rank compares with the others.
+struct RankStart {
+  NamedValues program;  // must be equal
+  std::string build;    // of the program; another one is reported
+  NamedValues flags;    // that were given; must be equal
+  std::optional<StartFailure> failure = {};
+};
+
+// Checksum of this program's file.
+inline std::string build_checksum() {
+  const MappedFile file("/proc/self/exe");
+  ContentChecksum sum;
+  sum.add(file.bytes());
+  return sum.text();
+}
+
+inline RankStart make_rank_start(const NamedValues& flags,
+                                 const std::optional<StartFailure>& failure) {
+  return {.program = {{"the commit", commit_text()},
+                      {"the target", kTargetName},
+                      {"the set of libraries for communication", comm_libraries_text()}},
+          .build = build_checksum(),
+          .flags = flags,
+          .failure = failure};
+}
+
+namespace start_agreement_detail {
+
+// Ranks of other commits read this: it must not change.
+inline std::string pack_start(const RankStart& start) {
+  const StartFailure failure = start.failure.value_or(StartFailure{kExitOk, ""});
+  return pack_texts({pack_values(start.program), start.build, pack_values(start.flags),
+                     std::to_string(failure.exit_code), failure.text});
+}
+
+inline RankStart unpack_start(const std::string& packed) {
+  const std::vector<std::string> parts = unpack_texts(packed);
+  require(parts.size() == 5, "a rank runs another version of this program");
+  RankStart start{unpack_values(parts[0]), parts[1], unpack_values(parts[2])};
+  if (parts[3] != "0") start.failure = {std::stoi(parts[3]), parts[4]};
+  return start;
+}
+
+template <class Value>
+std::vector<NamedValues> values_of(const std::vector<RankStart>& ranks, Value RankStart::*value) {
+  std::vector<NamedValues> all;
+  for (const RankStart& rank : ranks) {
+    if constexpr (std::is_same_v<Value, NamedValues>) {
+      all.push_back(rank.*value);
+    } else {
+      all.push_back({{"the checksum of the program", rank.*value}});
+    }
+  }
+  return all;
+}
+
+// The failure of the lowest rank that has one. It is named, unless all have failed like this.
+inline std::optional<StartFailure> first_failure(const std::vector<RankStart>& ranks) {
+  const auto failed = [](const RankStart& rank) { return rank.failure.has_value(); };
+  const auto first = std::ranges::find_if(ranks, failed);
+  if (first == ranks.end()) return std::nullopt;
+  const bool is_common = std::ranges::all_of(ranks, [&](const RankStart& rank) {
+    return rank.failure && rank.failure->text == first->failure->text;
+  });
+  const std::string rank = "rank " + std::to_string(first - ranks.begin()) + ": ";
+  return StartFailure{first->failure->exit_code, (is_common ? "" : rank) + first->failure->text};
+}
+
+}  // namespace start_agreement_detail
+
+// Returns why the run must not start, the same for all ranks; empty: it may. Reports different
+// builds of one commit. `gather` returns the texts of all ranks; all ranks call this together.
+template <class Gather>
+std::optional<StartFailure> agree_to_start(const Gather& gather, const RankStart& own) {
+  using namespace start_agreement_detail;
+  const std::vector<std::string> texts = different_texts(gather, pack_start(own));
+  if (texts.size() == 1) return own.failure;
+  std::vector<RankStart> ranks;
+  for (const std::string& text : texts) ranks.push_back(unpack_start(text));
+  const std::string programs = difference_text(values_of(ranks, &RankStart::program));
+  if (!programs.empty()) {
+    return StartFailure{kExitUsage, "the ranks run different programs: " + programs +
+                                        "\n  hint: start the same build on every machine"};
+  }
+  if (const auto failure = first_failure(ranks)) return failure;
+  const std::string flags = difference_text(values_of(ranks, &RankStart::flags), "the default");
+  if (!flags.empty()) {
+    return StartFailure{kExitUsage, "the ranks have different flags: " + flags +
+                                        "\n  hint: start all ranks with the same flags"};
+  }
+  Notice::print("the ranks run different builds of this commit: " +
+                difference_text(values_of(ranks, &RankStart::build)));
+  return std::nullopt;
+}
+
+}  // namespace llmc
