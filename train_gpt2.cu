@@ -253,7 +253,8 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
     return *exit_code;
   }
   try {
-    run(request, ranks.open(request.ranks.comm.value_or(CommChoice::automatic)));
+    World& world = ranks.open(request.ranks.comm.value_or(CommChoice::automatic));
+    run(std::move(request), world);
     return kExitOk;
   } catch (const std::exception& error) {
     return ranks.report(error);

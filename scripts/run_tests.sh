@@ -196,6 +196,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script tensor_programs test/test_tensor_programs.py "$out" ${case_filter:+"$case_filter"}
     script pipeline_programs test/test_pipeline_programs.py "$out" ${case_filter:+"$case_filter"}
     script finite_programs test/test_finite_programs.py "$out" ${case_filter:+"$case_filter"}
+    script agreement_programs test/test_agreement_programs.py "$out" ${case_filter:+"$case_filter"}
     script nccl_ranks test/test_nccl_ranks.py "$out" ${case_filter:+"$case_filter"}
     script run_script test/test_run_script.py ${case_filter:+"$case_filter"}
     script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}

@@ -23,17 +23,18 @@ def write_documents(path, count=150, field="text"):
     path.write_text("".join(json.dumps({field: f"document {i} is short. " * (1 + i % 3)}) + "\n" for i in range(count)))
 
 
-def write_megatron(prefix, documents):
-    """Writes PREFIX.idx and PREFIX.bin like Megatron-LM's preprocess_data.py: 16-bit tokens, one sequence
-    per document."""
+def write_megatron(prefix, documents, wide=False):
+    """Writes PREFIX.idx and PREFIX.bin like Megatron-LM's preprocess_data.py: tokens of 16 or, if wide, 32 bits, one
+    sequence per document."""
+    kind, size, code = ("i", 4, 4) if wide else ("H", 2, 8)
     lengths = [len(d) for d in documents]
-    pointers = [2 * sum(lengths[:i]) for i in range(len(lengths))]
+    pointers = [size * sum(lengths[:i]) for i in range(len(lengths))]
     n = len(documents)
     prefix.with_suffix(".idx").write_bytes(
-        b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, n, n + 1) + struct.pack(f"<{n}i", *lengths)
+        b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, code, n, n + 1) + struct.pack(f"<{n}i", *lengths)
         + struct.pack(f"<{n}q", *pointers) + struct.pack(f"<{n + 1}q", *range(n + 1)))
     tokens = [t for d in documents for t in d]
-    prefix.with_suffix(".bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+    prefix.with_suffix(".bin").write_bytes(struct.pack(f"<{len(tokens)}{kind}", *tokens))
 
 
 def losses(program, name):

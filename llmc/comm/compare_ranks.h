@@ -80,12 +80,12 @@ inline std::string difference_in(const std::vector<NamedValues>& ranks, const st
   std::vector<Holders> all;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::string* value = find_value(ranks[rank], name);
-    const auto same = std::ranges::find_if(all, [&](const Holders& other) {
+    auto same = std::ranges::find_if(all, [&](const Holders& other) {
       return value == nullptr || other.value == nullptr ? value == other.value
                                                         : *value == *other.value;
     });
-    if (same == all.end()) all.push_back({value, {}});
-    (same == all.end() ? all.back() : *same).ranks.push_back(static_cast<int>(rank));
+    if (same == all.end()) same = all.insert(same, {value, {}});
+    same->ranks.push_back(static_cast<int>(rank));
   }
   if (all.size() == 1) return {};
   std::vector<std::string> values;

@@ -48,7 +48,7 @@ class RunRanks {
     }
     try {
       bootstrap_ = connect_ranks(process_);
-      return compare(make_rank_start(flags, failure));
+      return compare(make_rank_start("a run", flags, failure));
     } catch (const std::exception& error) {
       return report_unconnected(failure.value_or(start_failure(error)));
     }
@@ -60,7 +60,7 @@ class RunRanks {
     if (process_.ranks == 1 || !kHasMpi || is_tcp_launcher(process_)) return std::nullopt;
     try {
       bootstrap_ = connect_ranks(process_);
-      return compare(make_rank_start({{"--help, --help-json or --version", "given"}}, {}));
+      return compare(make_rank_start("--help, --help-json or --version", {}, {}));
     } catch (const std::exception&) {  // the text needs no other ranks
       return std::nullopt;
     }

@@ -31,6 +31,7 @@ struct StartFailure {
 
 // What a rank compares with the others.
 struct RankStart {
+  std::string request;  // what the command line asks for; must be equal
   NamedValues program;  // must be equal
   std::string build;    // of the program; another one is reported
   NamedValues flags;    // that were given; must be equal
@@ -45,9 +46,10 @@ inline std::string build_checksum() {
   return sum.text();
 }
 
-inline RankStart make_rank_start(const NamedValues& flags,
+inline RankStart make_rank_start(const std::string& request, const NamedValues& flags,
                                  const std::optional<StartFailure>& failure) {
-  return {.program = {{"the commit", commit_text()},
+  return {.request = request,
+          .program = {{"the commit", commit_text()},
                       {"the target", kTargetName},
                       {"the set of libraries for communication", comm_libraries_text()}},
           .build = build_checksum(),
@@ -60,29 +62,34 @@ namespace start_agreement_detail {
 // Ranks of other commits read this: it must not change.
 inline std::string pack_start(const RankStart& start) {
   const StartFailure failure = start.failure.value_or(StartFailure{kExitOk, ""});
-  return pack_texts({pack_values(start.program), start.build, pack_values(start.flags),
-                     std::to_string(failure.exit_code), failure.text});
+  return pack_texts({pack_values(start.program), start.request, start.build,
+                     pack_values(start.flags), std::to_string(failure.exit_code), failure.text});
 }
 
 inline RankStart unpack_start(const std::string& packed) {
   const std::vector<std::string> parts = unpack_texts(packed);
-  require(parts.size() == 5, "a rank runs another version of this program");
-  RankStart start{unpack_values(parts[0]), parts[1], unpack_values(parts[2])};
-  if (parts[3] != "0") start.failure = {std::stoi(parts[3]), parts[4]};
+  require(parts.size() == 6, "a rank runs another version of this program");
+  RankStart start{.request = parts[1],
+                  .program = unpack_values(parts[0]),
+                  .build = parts[2],
+                  .flags = unpack_values(parts[3])};
+  if (parts[4] != "0") start.failure = {std::stoi(parts[4]), parts[5]};
   return start;
 }
 
-template <class Value>
-std::vector<NamedValues> values_of(const std::vector<RankStart>& ranks, Value RankStart::*value) {
-  std::vector<NamedValues> all;
-  for (const RankStart& rank : ranks) {
-    if constexpr (std::is_same_v<Value, NamedValues>) {
-      all.push_back(rank.*value);
-    } else {
-      all.push_back({{"the checksum of the program", rank.*value}});
-    }
-  }
-  return all;
+// "x is 1 on rank 1, 2 on rank 0", for one text of each rank; empty if all are equal.
+inline std::string difference_of(const std::vector<RankStart>& ranks, const std::string& name,
+                                 std::string RankStart::*text) {
+  std::vector<NamedValues> values;
+  for (const RankStart& rank : ranks) values.push_back({{name, rank.*text}});
+  return difference_text(values);
+}
+
+inline std::string difference_of(const std::vector<RankStart>& ranks, NamedValues RankStart::*list,
+                                 const std::string& missing) {
+  std::vector<NamedValues> values;
+  for (const RankStart& rank : ranks) values.push_back(rank.*list);
+  return difference_text(values, missing);
 }
 
 // The failure of the lowest rank that has one. It is named, unless all have failed like this.
@@ -108,19 +115,26 @@ std::optional<StartFailure> agree_to_start(const Gather& gather, const RankStart
   if (texts.size() == 1) return own.failure;
   std::vector<RankStart> ranks;
   for (const std::string& text : texts) ranks.push_back(unpack_start(text));
-  const std::string programs = difference_text(values_of(ranks, &RankStart::program));
+  const auto usage = [](const std::string& error, const std::string& hint) {
+    return StartFailure{kExitUsage, error + "\n  hint: " + hint};
+  };
+  const std::string programs = difference_of(ranks, &RankStart::program, "missing");
   if (!programs.empty()) {
-    return StartFailure{kExitUsage, "the ranks run different programs: " + programs +
-                                        "\n  hint: start the same build on every machine"};
+    return usage("the ranks run different programs: " + programs,
+                 "start the same build on every machine");
   }
   if (const auto failure = first_failure(ranks)) return failure;
-  const std::string flags = difference_text(values_of(ranks, &RankStart::flags), "the default");
+  const std::string requests = difference_of(ranks, "the request", &RankStart::request);
+  if (!requests.empty()) {
+    return usage("the ranks have different command lines: " + requests,
+                 "start all ranks with the same flags");
+  }
+  const std::string flags = difference_of(ranks, &RankStart::flags, "the default");
   if (!flags.empty()) {
-    return StartFailure{kExitUsage, "the ranks have different flags: " + flags +
-                                        "\n  hint: start all ranks with the same flags"};
+    return usage("the ranks have different flags: " + flags, "start all ranks with the same flags");
   }
   Notice::print("the ranks run different builds of this commit: " +
-                difference_text(values_of(ranks, &RankStart::build)));
+                difference_of(ranks, "the checksum of the program", &RankStart::build));
   return std::nullopt;
 }
 
