@@ -95,17 +95,26 @@ def without(flag, arguments):
     return [*arguments[:at], *arguments[at + 2:]], arguments[at + 1]
 
 
+def needed_flags(row):
+    return {*row["needs"], *NEEDED.get(row["flag"], [])}
+
+
+def excluded_flags(row, rows):
+    """The flags that exclude the row, or that it excludes."""
+    return {*row["excludes"], *(other["flag"] for other in rows if row["flag"] in other["excludes"])}
+
+
 def groups_of(rows):
-    """The rows in groups that may be given together."""
+    """The rows in groups that may be given together, on one rank and not on the others."""
+    def fit(row, other):
+        flags = [{one["flag"], *needed_flags(one)} for one in (row, other)]
+        return (not flags[0] & excluded_flags(other, rows) and not flags[1] & excluded_flags(row, rows)
+                and row["flag"] not in flags[1] and other["flag"] not in flags[0])
+
     groups = []
     for row in rows:
-        needed = {*row["needs"], *NEEDED.get(row["flag"], [])}
-        for group in groups[-3:]:
-            flags = {other["flag"] for other in group}
-            needed_there = {flag for other in group for flag in (*other["needs"], *NEEDED.get(other["flag"], []))}
-            excluded = {flag for other in group for flag in other["excludes"]}
-            fits = len(group) < (1 if LONG else MAX_SHOWN) and row["flag"] not in excluded | needed_there
-            if fits and not flags & ({*row["excludes"]} | needed) and not needed & excluded:
+        for group in groups:
+            if len(group) < (1 if LONG else MAX_SHOWN) and all(fit(row, other) for other in group):
                 group.append(row)
                 break
         else:
@@ -121,10 +130,10 @@ def test_ranks_with_different_flags_are_refused(program):
         ranks, flags, odd = mesh_of(number)
         common, given, phrases = [*TRAIN, *flags], [], []
         for row in group:
-            for needed in (*row["needs"], *NEEDED.get(row["flag"], [])):
+            for needed in sorted(needed_flags(row)):
                 if needed not in common:
                     common += [needed, *([] if rows[needed]["switch"] else value_of(rows[needed])[0])]
-            for excluded in row["excludes"]:
+            for excluded in excluded_flags(row, compared):
                 common, _ = without(excluded, common)
             _, usual = without(row["flag"], common)
             words, value = value_of(row)

@@ -22,7 +22,7 @@ RUN = ROOT / "scripts/run.sh"
 # A tiny eps would turn differences of rounding into steps of +-lr.
 TRAIN = [*with_flags(TINY, layers=3, heads=2, channels=16, batch_size=2), *QUIET, "--eps", 1e-4, "--seed", 5]
 LAUNCHER_PREFIXES = ("OMPI_", "PMI", "SLURM_")
-SECONDS_TO_END = 30
+SECONDS_TO_END = 100  # a run that takes longer does not end; a busy machine takes some
 
 
 def environment():
@@ -187,7 +187,7 @@ def test_signals_to_all_ranks_end_the_run_with_everything_saved(program):
     (program.folder / "val.txt").write_text("the quick brown fox\n" * 500)
     for number, (answer, flags) in enumerate(BUSY.items()):
         run = with_flags(TRAIN, **{flag[2:].replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])})
-        for attempt in range(5):  # a signal can miss what the run is busy with
+        for attempt in range(20):  # a signal can miss what the run is busy with
             name = f"run{number}{attempt}"
             process = launch(program, 3, *run, "--steps", 10 ** 9, "--zero", 3, "--out", name, "--log", name + ".jsonl")
             text = wait_for(process, "step 1/")
@@ -228,15 +228,13 @@ def test_one_rank_that_gets_a_signal_ends_the_run_too(program):
 
 def test_an_error_on_one_rank_ends_all_and_is_printed_once(program):
     require_mpi(program)
-    # Rank 1 reads another text than the others, which does not exist.
-    script = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then set -- "${@/text.txt/missing.txt}"; fi; exec "$@"'
-    begin = time.monotonic()
+    # Rank 1 runs in another folder, which has no text.
+    script = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then mkdir other; cd other; fi; exec "$@"'
     result = subprocess.run([str(word) for word in [
         RUN, "-np", 3, "bash", "-c", script, "x", program.binary, *TRAIN, "--steps", 10 ** 9]],
         cwd=program.folder, text=True, capture_output=True, timeout=SECONDS_TO_END, check=False, env=environment())
     expect(result.returncode == 1, result)
-    expect(result.stderr.count("train_gpt2: rank 1: ") == 1 and "missing.txt" in result.stderr, result)
-    expect(time.monotonic() - begin < SECONDS_TO_END, "the others did not end")
+    expect(result.stderr.count("train_gpt2: rank 1: ") == 1 and "text.txt" in result.stderr, result)
     # All ranks meet this error.
     messages = mpirun(program, 3, *TRAIN, "--steps", 2, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, code=1)[1]
     expect(messages.count("updates in a row were skipped") == 1 and "train_gpt2: 1 updates" in messages, messages)
