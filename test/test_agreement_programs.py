@@ -30,7 +30,8 @@ MESHES = [(2, ["--zero", 0]), (2, ["--tp", 2]), (2, ["--pp", 2, "--grad-accum", 
           (4, ["--tp", 2, "--pp", 2, "--grad-accum", 2])]
 # Values for rows that do not accept a plain number.
 VALUES = {"--eval": "perplexity:text.txt", "--dump-schedule": "x.csv", "--device": "host", "--comm": "mpi",
-          "--loss-scale": 2, "--dtype": "bf16"}
+          "--loss-scale": 2, "--dtype": "bf16", "--dropout": 0.5, "--embedding-dropout": 0.5, "--attention-dropout": 0.5,
+          "--residual-dropout": 0.5}
 NEEDED = {"--ranks": ["--dry-run"]}  # in addition to the flags that the table lists
 MAX_SHOWN = 4  # names of flags that differ in one error
 
