@@ -93,7 +93,6 @@ RunFacts facts_of(const Request& request, const DataSource& source,
   if (weights) {
     facts.weights = weights->shape;
     facts.weights_path = weights->path;
-    check_vocabulary(weights->name(), weights->shape.vocabulary, source.tokenizer());
   }
   if (resumed) facts.preset = with_recorded(resumed->settings, facts.preset);
   if (kCudaTarget && source.fills_memory()) {
@@ -142,12 +141,15 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
 
 // The run that --resume continues, which rank 0 looks for.
 std::optional<RecordedRun> find_run(const Request& request, Exchange& exchange) {
-  if (exchange.ranks() == 1) return find_recorded_run(request);
   std::optional<RecordedRun> run;
-  if (exchange.first()) run = find_recorded_run(request);
+  exchange.together([&] {
+    if (exchange.first()) run = find_recorded_run(request);
+  });
   const std::string path = exchange.broadcast(run ? run->checkpoint.string() : "");
-  if (exchange.first() || path.empty()) return run;
-  return read_recorded_run(request, path);
+  exchange.together([&] {
+    if (!exchange.first() && !path.empty()) run = read_recorded_run(request, path);
+  });
+  return run;
 }
 
 // --dry-run: what the run would need.
@@ -174,29 +176,42 @@ void run(Request request, World& world) {
   divide_processors(exchange);
   const std::optional<RecordedRun> resumed = find_run(request, exchange);
   require_equal_checkpoints(resumed, exchange);
-  if (resumed) {
-    request.model.init_from.reset();  // the checkpoint has weights of its own
-  } else if (request.model.init_from) {
-    request.model.init_from = find_float_model("--init-from", *request.model.init_from);
-  }
-  const Request known = resumed ? with_recorded(request, resumed->settings) : request;
-  const std::string error =
-      requirement_error(train_settings(), request,
-                        [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
-  if (!error.empty()) fail_usage(error);
+  Request known;
+  exchange.together([&] {
+    if (resumed) {
+      request.model.init_from.reset();  // the checkpoint has weights of its own
+    } else if (request.model.init_from) {
+      request.model.init_from = find_float_model("--init-from", *request.model.init_from);
+    }
+    known = resumed ? with_recorded(request, resumed->settings) : request;
+    const std::string error =
+        requirement_error(train_settings(), request,
+                          [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
+    if (!error.empty()) fail_usage(error);
+  });
   if (request.ranks.print_mesh.value_or(false)) {
-    return print_mesh(request, resumed, request.ranks.ranks.value_or(exchange.ranks()));
+    const std::int64_t ranks = request.ranks.ranks.value_or(exchange.ranks());
+    return exchange.together([&] { print_mesh(request, resumed, ranks); });
   }
-  const std::optional<StartingWeights> weights = starting_weights(request, resumed);
-  const std::unique_ptr<DataSource> source = choose_source(request, known, weights);
+  std::optional<StartingWeights> weights;
+  std::unique_ptr<DataSource> source;
+  exchange.together([&] {
+    weights = starting_weights(request, resumed);
+    source = choose_source(request, known, weights);
+    if (!weights) return;
+    check_vocabulary(weights->name(), weights->shape.vocabulary, source->tokenizer());
+  });
   RunFacts facts = facts_of(request, *source, weights, resumed, exchange);
-  if (request.ranks.dry_run.value_or(false)) return print_plan(request, facts);
+  if (request.ranks.dry_run.value_or(false)) {
+    return exchange.together([&] { print_plan(request, facts); });
+  }
   RunData data;
   exchange.one_per_machine_first([&] {
     data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
   });
   if (data.train) facts.windows = data.train->windows();
-  const RunConfig config = resolve(request, facts);
+  RunConfig config;
+  exchange.together([&] { config = resolve(request, facts); });
   require_equal_inputs(config, data, weights, exchange);
   describe(config, facts.windows);
   if (exchange.first()) dump_schedule(config);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -45,6 +46,32 @@ class CollectiveTrace final : public LaunchObserver {
 }  // namespace
 
 TEST_SUITE("rank state") {
+  TEST_CASE("an error in common work is the same on all ranks, and named unless all have it") {
+    run_thread_ranks(3, [](World& world) {
+      Exchange exchange(world);
+      const auto error_of = [&](const std::vector<std::string>& errors) {
+        const std::string& own = errors[static_cast<std::size_t>(world.rank())];
+        return complaint([&] {
+          exchange.together([&] {
+            if (!own.empty()) fail(own);
+          });
+        });
+      };
+      CHECK(error_of({"", "", ""}) == "");
+      CHECK(error_of({"", "no paper", "no ink"}) == "rank 1: no paper");
+      CHECK(error_of({"no ink", "no ink", "no ink"}) == "no ink");
+      CHECK_THROWS_AS(exchange.together([] { fail_usage("wrong", ""); }), CommonUsageError);
+      // One rank per machine is first, so the others do not work.
+      std::atomic<int> num_called{0};
+      CHECK_THROWS_AS(exchange.one_per_machine_first([&] {
+        ++num_called;
+        fail("no paper");
+      }),
+                      CommonError);
+      CHECK(num_called == (world.local_rank() == 0 ? 1 : 0));
+    });
+  }
+
   TEST_CASE("ranks exchange numbers and texts") {
     run_thread_ranks(3, [](World& world) {
       Exchange exchange(world);
@@ -56,6 +83,8 @@ TEST_SUITE("rank state") {
       CHECK(numbers[0] == 3);
       CHECK(numbers[1] == 3 * (std::int64_t{1} << 40));
       CHECK(numbers[2] == -3);
+      CHECK(exchange.gather_texts(std::string(static_cast<std::size_t>(20 * rank), 'x')) ==
+            std::vector<std::string>{"", std::string(20, 'x'), std::string(40, 'x')});
       CHECK(exchange.any(rank == 2));
       CHECK(!exchange.any(false));
       CHECK(exchange.broadcast(0.1 + static_cast<double>(rank)) == 0.1);

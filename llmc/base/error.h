@@ -101,6 +101,12 @@ void check_usage(const Check& check) {
   throw CommonError(what, hint, location);
 }
 
+[[noreturn]] inline void fail_usage_together(
+    const std::string& what, const std::string& hint = {},
+    std::source_location location = std::source_location::current()) {
+  throw CommonUsageError(what, hint, location);
+}
+
 // The messages are views, so a check that passes allocates nothing.
 inline void require(bool condition, std::string_view what, std::string_view hint = {},
                     std::source_location location = std::source_location::current()) {

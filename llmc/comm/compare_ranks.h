@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <set>
-#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -171,8 +170,7 @@ void require_equal_values(const Gather& gather, const std::string& subject, cons
   if (texts.size() == 1) return;
   std::vector<NamedValues> ranks;
   for (const std::string& text : texts) ranks.push_back(unpack_values(text));
-  throw CommonUsageError(subject + ": " + difference_text(ranks), hint,
-                         std::source_location::current());
+  fail_usage_together(subject + ": " + difference_text(ranks), hint);
 }
 
 }  // namespace llmc

@@ -7,10 +7,12 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "llmc/base/error.h"
 #include "llmc/comm/world.h"
 #include "llmc/device/device.h"
 
@@ -109,16 +111,46 @@ class Exchange {
 
   void barrier() { any(false); }
 
-  // Calls work() once on each rank: first on one rank per machine, then on the others. For work
-  // that leaves files in a cache.
+  // Calls work(), which exchanges nothing, on each rank. If it throws on any rank, all ranks throw
+  // the error of the lowest one of these, which is named unless all have the same error.
+  template <class Work>
+  void together(const Work& work) {
+    if (!all_) return work();
+    std::string failure;  // empty: none; the first character is its kind
+    try {
+      work();
+    } catch (const UsageError& error) {
+      failure = kUsage + error.marked_text();
+    } catch (const Error& error) {
+      failure = kOther + error.marked_text();
+    } catch (const std::exception& error) {
+      failure = kOther + std::string(error.what());
+    }
+    const std::vector<std::string> all = gather_texts(failure);
+    const auto first = std::ranges::find_if(all, [](const auto& text) { return !text.empty(); });
+    if (first == all.end()) return;
+    const bool is_common =
+        std::ranges::all_of(all, [&](const auto& text) { return text == *first; });
+    const std::string rank = "rank " + std::to_string(first - all.begin()) + ": ";
+    const std::string text = (is_common ? "" : rank) + first->substr(1);
+    if (first->front() == kUsage) fail_usage_together(text);
+    fail_together(text);
+  }
+
+  // Calls work() once on each rank, as together(): first on one rank per machine, then on the
+  // others. For work that leaves files in a cache.
   template <class Work>
   void one_per_machine_first(const Work& work) {
-    if (local_rank_ == 0) work();
-    barrier();
-    if (local_rank_ != 0) work();
+    for (const bool is_first : {true, false}) {
+      together([&] {
+        if ((local_rank_ == 0) == is_first) work();
+      });
+    }
   }
 
  private:
+  static constexpr char kUsage = 'u', kOther = 'e';
+
   // Device memory for n numbers, the same for all calls.
   Tensor<std::int64_t, 1> space(std::int64_t n) {
     if (numbers_.size() < n) numbers_ = Buffer<std::int64_t>(n);
