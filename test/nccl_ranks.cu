@@ -4,13 +4,13 @@
 // instead of MPI.
 //
 //   nccl_ranks collectives    all checks of test/comm_checks.h; prints the number of ranks once
-//   nccl_ranks steps          three all-reduces and waits, within deadlines of 1 s
-//   nccl_ranks endless        waits for a condition that never comes true, within a deadline of 1 s
+//   nccl_ranks steps          three all-reduces and waits, within deadlines of 3 s
+//   nccl_ranks endless        waits for a condition that never comes true, within a deadline of 3 s
 //   nccl_ranks differ WHAT    the ranks differ in the count, type, root, order or length of calls
 //   nccl_ranks fail RANK      this rank throws while the others wait for it
 //   nccl_ranks posts          two ranks post to each other and then receive, on the same stream,
 //   within
-//                             deadlines of 1 s
+//                             deadlines of 3 s
 //   nccl_ranks double         the test double reports wrong use by one rank
 //   nccl_ranks nesting        the test double reports groups that differ between ranks
 //
@@ -32,7 +32,7 @@ namespace {
 
 using namespace llmc;
 
-constexpr std::chrono::seconds kShort{1}, kLong{60};  // deadlines
+constexpr std::chrono::seconds kShort{3}, kLong{60};  // deadlines
 
 void print_line(const std::string& text) {
   std::cerr << "nccl_ranks: " + text + "\n" << std::flush;

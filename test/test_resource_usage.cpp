@@ -168,7 +168,7 @@ TEST_CASE("mean power is from the energy counter, or from power readings without
     const auto nvml = Nvml::open("0000:3b:00.0", nullptr, library.c_str());
     REQUIRE(nvml != nullptr);
     return llmc::mean_power_during(
-        *nvml, [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+        *nvml, [] { std::this_thread::sleep_for(std::chrono::milliseconds(600)); });
   };
   if (compile_library(directory, fake_nvml(true)).empty()) {
     return llmc_test::skip("no g++ to compile a library");

@@ -31,7 +31,7 @@ open("ready." + rank, "w").write(str(os.getpid()))
 begin = time.monotonic()
 while not signals and time.monotonic() < begin + 100:
     time.sleep(0.01)
-    if ending == "fail" and rank == "1":
+    if ending == "fail" and rank == "1" and all(os.path.exists(f"ready.{i}") and os.path.getsize(f"ready.{i}") for i in range(3)):
         sys.exit(7)
 end = time.monotonic() + seconds_to_save
 while time.monotonic() < end and len(signals) < 2:
@@ -75,7 +75,7 @@ class Ranks:
         return {path.suffix: path.read_text() for path in self.folder.glob(name + ".*") if path.stat().st_size > 0}
 
     def wait_for(self, condition):
-        end = time.monotonic() + 50
+        end = time.monotonic() + 100
         while not condition():
             self.output.seek(0)
             expect(time.monotonic() < end, f"timeout; output: {self.output.read()}")
@@ -86,7 +86,7 @@ class Ranks:
         return next(int(child) for child in children if "mpirun" in Path(f"/proc/{child}/comm").read_text())
 
     def end(self):
-        code = self.process.wait(60)
+        code = self.process.wait(100)
         self.output.seek(0)
         return code, self.output.read()
 
@@ -131,14 +131,12 @@ def test_the_ranks_save_if_run_sh_is_killed(folder):
 
 def test_a_rank_that_fails_or_is_killed_ends_all(folder):
     require_open_mpi()
-    begin = time.monotonic()
-    # The others are slow to save, and the failed rank is not there to save with them.
-    failing, killed = Ranks(folder / "fail", 60, "fail"), Ranks(folder / "kill", 60)
+    # The others need longer to save than end() waits, and the failed rank is not there to save with them.
+    failing, killed = Ranks(folder / "fail", 1000, "fail"), Ranks(folder / "kill", 1000)
     os.kill(int(killed.files("ready")[".2"]), signal.SIGKILL)
     for ranks, expected in ((failing, 7), (killed, 128 + signal.SIGKILL)):
         code, output = ranks.end()
         expect(code == expected and not ranks.alive(), (code, expected, ranks.alive(), output))
-    expect(time.monotonic() - begin < 30, "more than 30 s")
 
 
 def test_options_of_mpirun_and_arguments_are_passed_on(folder):
