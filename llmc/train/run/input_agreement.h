@@ -55,7 +55,7 @@ void add_values(ContentChecksum& sum, const std::vector<Value>& values) {
   sum.add(std::as_bytes(std::span(values)));
 }
 
-// Of tokens, and of where documents begin.
+// Covers tokens, and where documents begin.
 inline std::string sampled_checksum(const TokenSource& source) {
   ContentChecksum sum;
   for_each_block(source.size(), kBlockTokens, [&](std::int64_t begin, std::int64_t count) {
@@ -68,7 +68,7 @@ inline std::string sampled_checksum(const TokenSource& source) {
   return sum.text();
 }
 
-// Of rows, which are whole.
+// Covers whole rows.
 inline std::string sampled_checksum(const EvalTask& task) {
   ContentChecksum sum;
   for_each_block(task.rows(), 1, [&](std::int64_t begin, std::int64_t count) {

@@ -29,7 +29,7 @@ struct StartFailure {
   std::string text;
 };
 
-// What a rank compares with the others.
+// The description of a rank that it compares with those of the others.
 struct RankStart {
   std::string request;  // what the command line asks for; must be equal
   NamedValues program;  // must be equal
