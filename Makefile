@@ -69,8 +69,8 @@ ifneq ($(and $(MPI_DEPS),$(findstring $(ROOT)/,$(MPI_INCLUDE))),)
 MPI_LIBS    := -L$(ROOT)/usr/lib/$(MULTIARCH)/openmpi/lib -Xlinker -rpath=$(ROOT)/usr/lib/$(MULTIARCH) \
                -Xlinker --disable-new-dtags -lmpi -Xlinker --no-as-needed $(MPI_DEPS) -Xlinker --as-needed
 endif
-# dlopen is in libc since glibc 2.34; in older versions it is in libdl.
-SYSTEM_LIBS := -ldl
+# dlopen and shm_open are in libc since glibc 2.34; in older versions they are in libdl and librt.
+SYSTEM_LIBS := -ldl -lrt
 HOST_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Wl$(,)-rpath$(,),$(DEPS_LIBS)) \
              $(if $(ROOT),-Wl$(,)--disable-new-dtags) $(MATRIX_LIBS) $(IO_LIBS) $(SYSTEM_LIBS)
 CUDA_ONLY := $(filter 0,$(HOST_BUILD))
