@@ -7,6 +7,7 @@
 //   FAULT_DO    kill: SIGKILL before the call.
 //               tear: SIGKILL after half of a write, or before any other call.
 //               full: the call and all later calls that take space fail with ENOSPC.
+//               once: the call fails with ENOSPC if it takes space.
 //               term: SIGTERM after the call.
 //   FAULT_LIST  a file to which the name and path of each matching call are appended
 #include <dlfcn.h>
@@ -79,6 +80,7 @@ Fault next_fault(const char* call, const std::string& path, bool takes_space) {
   if (action == "full")
     return fault_call > 0 && number >= fault_call && takes_space ? Fault::full : Fault::none;
   if (number != fault_call) return Fault::none;
+  if (action == "once") return takes_space ? Fault::full : Fault::none;
   if (action == "kill") raise(SIGKILL);
   return action == "tear" ? Fault::tear : action == "term" ? Fault::term : Fault::none;
 }
