@@ -20,7 +20,8 @@ RENAMES = {
 # (file, key, reason): keys of JSON whose values are not compared.
 IGNORED_KEYS = [
     ("*.jsonl", "tok_per_s", "a speed"),
-    ("*.jsonl", "step_ms", "a time"),
+    ("*.jsonl", "*_ms", "a time"),
+    ("*.jsonl", "comm_ms_*", "a time"),
     ("*.jsonl", "mfu", "a speed"),
     ("*.jsonl", "mfu_full", "a speed"),
     ("*.jsonl", "cpu_percent", "the load of the machine"),
@@ -49,6 +50,7 @@ IGNORED_LINES = [
 MASKED_PARTS = [
     ("*.train_gpt2.stderr", r"[\d.]+ MiB are free", "# MiB are free", "free memory of the machine"),
     ("*.infer_gpt2.stderr", r"[\d.]+ ms\b", "# ms", "a time"),
+    ("*.infer_gpt2.stdout", r'"timings":\{[^}]*\}', '"timings":#', "times"),
     ("*.infer_gpt2.stderr", r"[\d.na]+ tok/s", "# tok/s", "a speed"),
 ]
 
