@@ -43,16 +43,16 @@ struct TinyState {
 
   // Sets an element of what the state keeps between steps, such as "first moments".
   void set(std::string_view kind, const std::string& parameter, std::int64_t index, float value) {
-    bool found = false;
+    bool is_set = false;
     state().visit_kept([&](const char* name, const ParameterSpec& spec, auto* values, auto, bool) {
       if (name != kind || spec.name != parameter) return;
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*values)>, float>) {
         copy_to_device(const_cast<float*>(values) + index, &value, 1, stream());
         stream().synchronize();
-        found = true;
+        is_set = true;
       }
     });
-    REQUIRE(found);
+    REQUIRE(is_set);
   }
 
   ModelRig<T> rig;

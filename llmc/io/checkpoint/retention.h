@@ -85,13 +85,13 @@ inline std::optional<OldCheckpoint> checkpoint_of_run(const std::filesystem::pat
 // Returns the checkpoints of a run in `root` up to `max_step`, the newest first.
 inline std::vector<OldCheckpoint> checkpoints_up_to(const std::filesystem::path& root,
                                                     const Scalar& seed, std::int64_t max_step) {
-  std::vector<OldCheckpoint> found;
+  std::vector<OldCheckpoint> result;
   for (const std::filesystem::path& path : directories_in(root)) {
     const auto checkpoint = checkpoint_of_run(path, seed);
-    if (checkpoint && checkpoint->step <= max_step) found.push_back(*checkpoint);
+    if (checkpoint && checkpoint->step <= max_step) result.push_back(*checkpoint);
   }
-  std::ranges::sort(found, std::greater<>(), &OldCheckpoint::step);
-  return found;
+  std::ranges::sort(result, std::greater<>(), &OldCheckpoint::step);
+  return result;
 }
 
 // Returns the checkpoints to remove, the newest first.
