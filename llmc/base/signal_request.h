@@ -110,6 +110,13 @@ class SignalRequest {
     state().work = work;
   }
 
+  // Sets a function that returns whether the user knows already why the process ends, for example
+  // by the error of another rank, after which a launcher sends signals. Signals print nothing then.
+  static void set_explained(std::function<bool()> is_explained) {
+    const std::lock_guard lock(state().mutex);
+    state().is_explained = std::move(is_explained);
+  }
+
   // Ends the process by a signal: removes unfinished files and prints what was interrupted.
   [[noreturn]] static void end_process(int signal) {
     const std::lock_guard lock(state().mutex);
@@ -126,6 +133,7 @@ class SignalRequest {
     std::optional<Clock::time_point> first_time;  // the first signal was answered then
     SignalAnswers answers;
     std::string program, work;
+    std::function<bool()> is_explained = [] { return false; };
   };
 
   // Never destroyed: a signal may arrive while the program exits.
@@ -140,7 +148,7 @@ class SignalRequest {
     if (!state().is_recording) end(signal);
     if (!state().first_time) {
       adopt(signal);
-      if (state().answers.first) state().answers.first();
+      if (state().answers.first && !state().is_explained()) state().answers.first();
       state().first_time = Clock::now();
     } else if (Clock::now() - *state().first_time >= kSameRequest) {
       UnfinishedFiles::remove_all();
@@ -152,8 +160,9 @@ class SignalRequest {
   [[noreturn]] static void end(int signal) {
     UnfinishedFiles::remove_all();
     const std::string& work = state().work;
-    Notice::interject(state().program + ": interrupted by " + std::string(signal_name(signal)) +
-                      (work.empty() ? "" : " " + work));
+    if (!state().is_explained())
+      Notice::interject(state().program + ": interrupted by " + std::string(signal_name(signal)) +
+                        (work.empty() ? "" : " " + work));
     SignalThread::end_process(signal);
   }
 

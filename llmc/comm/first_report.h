@@ -45,6 +45,9 @@ class FirstReport {
     return !state_ || state_->phase.compare_exchange_strong(expected, kBegun);
   }
 
+  // Whether a rank of this machine reports an error.
+  bool has_begun() const { return state_ && state_->phase.load() != kNone; }
+
   // The error is printed, and the run ends with this exit code.
   void end(int exit_code) {
     if (!state_) return;

@@ -17,6 +17,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/comm/first_report.h"
 #include "llmc/comm/launcher.h"
 #include "llmc/comm/open_world.h"
@@ -104,8 +105,10 @@ class RunRanks {
         [this](const std::string& text) { return bootstrap_->all_gather(text); }, own);
     if (!failure) {
       report_ = FirstReport(*bootstrap_);
+      SignalRequest::set_explained([report = report_] { return report.has_begun(); });
       return std::nullopt;
     }
+    SignalRequest::set_explained([] { return true; });
     if (process_.rank == 0) print(failure->text);
     bootstrap_->all_gather("");  // a launcher ends all ranks when one ends
     return failure->exit_code;
