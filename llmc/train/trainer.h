@@ -304,8 +304,7 @@ class Trainer {
   // An interrupted evaluation has no result.
   void require_uninterrupted() const {
     if (!stop_.requested()) return;
-    fail_together("interrupted by " + Interruption::name() +
-                  ": the evaluation is not complete");
+    fail_together("interrupted by " + Interruption::name() + ": the evaluation is not complete");
   }
 
   void print_summary() {
