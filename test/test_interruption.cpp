@@ -136,6 +136,16 @@ TEST_SUITE("interruption") {
     }
   }
 
+  TEST_CASE("a signal that follows a reported error prints nothing") {
+    const ChildResult result = run_child([] {
+      SignalRequest::set_explained([] { return true; });
+      send(SIGTERM);
+      return wait_for_end();
+    });
+    CHECK(result.status == SIGTERM);
+    CHECK(result.messages == "");
+  }
+
   TEST_CASE("before its first step, a run does not take signals as requests") {
     const ChildResult result = run_child([] {
       const Interruption interruption;
