@@ -136,9 +136,8 @@ class Trainer {
     peak_.flops = exchange_.broadcast(peak_.flops);
   }
 
-  // On a GPU, the model uses the memory that a measurement needs.
   MfuMeter mfu_meter() {
-    if (kCudaTarget) return MfuMeter(peak_, {});
+    if (!kPeakFitsNextToModel) return MfuMeter(peak_, {});
     return MfuMeter(peak_, [this] {
       measure_peak();
       return peak_.flops;

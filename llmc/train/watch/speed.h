@@ -30,6 +30,10 @@ inline FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Conf
   return {products + attention, products + 2 * attention};
 }
 
+// Whether a run can measure the peak between its steps. On a GPU, the model uses the memory that a
+// measurement needs.
+inline constexpr bool kPeakFitsNextToModel = !kCudaTarget;
+
 // Measures the FLOP/s of equal square matrix products on random data until they do not become
 // faster; returns the highest. A processor needs time to reach its highest clock. Temporarily needs
 // three matrices of 8192 x 8192 on a GPU (1024 x 1024 on a CPU).
