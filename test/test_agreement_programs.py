@@ -13,6 +13,8 @@ import shutil
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, with_flags
@@ -57,6 +59,13 @@ def run_with_odd_rank(program, ranks, odd, common, other, folder=None, binary=No
     usual = (program.folder, program.binary, common)
     contexts = [(odd, *usual), (1, folder or program.folder, binary or program.binary, other), (ranks - odd - 1, *usual)]
     return run_ranks(program, [context for context in contexts if context[0] > 0])
+
+
+def at_the_same_time(starts):
+    """Calls all functions, six at a time: a start mostly waits for the launcher. Throws the first failure."""
+    with ThreadPoolExecutor(6) as pool:
+        for future in [pool.submit(start) for start in starts]:
+            future.result()
 
 
 def expect_refused(result, *phrases, code=2):
@@ -127,7 +136,8 @@ def test_ranks_with_different_flags_are_refused(program):
     rows = {row["flag"]: row for row in settings_of(program)}
     compared = [row for row in rows.values() if not row["may_differ"]]
     expect(len(compared) >= len(rows) - 10, "more than ten flags may differ")
-    for number, group in enumerate(groups_of(compared)):
+
+    def start(number, group):
         ranks, flags, odd = mesh_of(number)
         common, given, phrases = [*TRAIN, *flags], [], []
         for row in group:
@@ -148,6 +158,8 @@ def test_ranks_with_different_flags_are_refused(program):
             other = [*without(flag, other)[0], flag, *words]
         result = run_with_odd_rank(program, ranks, odd, common, other)
         expect_refused(result, "the ranks have different flags: ", *phrases)
+
+    at_the_same_time([partial(start, *each) for each in enumerate(groups_of(compared))])
 
 
 def test_flags_that_may_differ_change_nothing(program):
@@ -177,16 +189,21 @@ def test_values_in_files_of_flags_are_compared_and_spellings_are_not(program):
 
 def test_a_rank_that_cannot_start_ends_all(program):
     run = [*TRAIN, "--zero", 1]
-    for number, (odd, words, phrase) in enumerate((
-            (1, ["--stepz", 3], "rank 1: there is no flag --stepz"), (0, ["--stepz", 3], "rank 0: there is no flag --stepz"),
-            (2, ["--lr", "x"], "rank 2: "), (1, ["--device", "cuda"], "rank 1: --device cuda: this is the host build"),
-            (0, ["--help"], "the request is a run on ranks 1, 2, --help, --help-json or --version on rank 0"),
-            (2, ["--version"], "the request is --help, --help-json or --version on rank 2, a run on ranks 0, 1"))):
-        result = run_with_odd_rank(program, 3, odd, run, [*run, *words])
-        expect_refused(result, phrase, code=1 if number == 3 else 2)
-    for words in (["--help"], ["--help-json"], ["--version"]):
+    cases = [(1, ["--stepz", 3], 2, "rank 1: there is no flag --stepz"), (0, ["--stepz", 3], 2, "rank 0: there is no flag --stepz"),
+             (2, ["--lr", "x"], 2, "rank 2: "),
+             (1, ["--device", "cuda"], 1, "rank 1: --device cuda: this is the host build"),
+             (0, ["--help"], 2, "the request is a run on ranks 1, 2, --help, --help-json or --version on rank 0"),
+             (2, ["--version"], 2, "the request is --help, --help-json or --version on rank 2, a run on ranks 0, 1")]
+
+    def start(odd, words, code, phrase):
+        expect_refused(run_with_odd_rank(program, 3, odd, run, [*run, *words]), phrase, code=code)
+
+    def answer(words):
         result = run_ranks(program, [(3, program.folder, program.binary, words)])
         expect(result.returncode == 0 and result.stdout == program.run(*words).stdout, result)
+
+    at_the_same_time([*(partial(start, *case) for case in cases),
+                      *(partial(answer, [flag]) for flag in ("--help", "--help-json", "--version"))])
 
 
 def test_another_program_is_refused_and_another_build_reported(program):
@@ -290,11 +307,15 @@ def test_ranks_with_different_files_are_refused(program):
     write_files(program.folder, other)
     write_weights(program, program.folder, 1)
     write_weights(program, other, 2)
-    for number, (flags, phrase) in enumerate(FILE_CASES):
+
+    def start(number, case):
+        flags, phrase = case
         ranks, mesh, odd = mesh_of(number)
         arguments = [*flags, *mesh]
         result = run_with_odd_rank(program, ranks, odd, arguments, arguments, folder=other)
         expect_refused(result, phrase, f" on rank {odd}, ", f" on {others_than(odd, ranks)}")
+
+    at_the_same_time([partial(start, *each) for each in enumerate(FILE_CASES)])
 
 
 def test_a_file_that_only_one_rank_lacks_ends_all(program):

@@ -4,7 +4,7 @@
     python3 test/test_signal_programs.py build/host [PATTERN]
 
 Prints and exits as test_programs.py does. From the environment: STOP_RUNS, the number of runs that are stopped at
-random moments with one rank, and with two ranks (default 3); ALARM_STEPS, the steps of a run with a signal handler every
+random moments with one rank, and with two ranks (default 2); ALARM_STEPS, the steps of a run with a signal handler every
 millisecond (default 25).
 """
 import os
@@ -160,7 +160,7 @@ def check_random_stops(program, ranks):
         finish(start(program, whole))
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
-        for number in range(int(os.environ.get("STOP_RUNS", 3))):
+        for number in range(int(os.environ.get("STOP_RUNS", 2))):
             stop_and_resume(program, ranks, number)
     finally:
         for process in busy:
@@ -316,17 +316,25 @@ def test_an_interrupted_tokenize_continues(program):
 # ---- ignored signals and job control -----------------------------------------------------------
 
 
+def wait_for_steps(process, log):
+    """Waits until the run has computed more steps, by its log."""
+    size = log.stat().st_size
+    while log.stat().st_size == size:
+        expect(process.poll() is None, "the run ended")
+        time.sleep(0.01)
+
+
 def test_signals_that_were_ignored_at_the_start_stay_ignored(program):
     # `nohup`, and the background job of a script.
     for command, number in ((["nohup", program.binary], signal.SIGHUP),
                             (["sh", "-c", '"$@" & wait', "sh", program.binary], signal.SIGINT)):
-        run = subprocess.Popen([*map(str, command), *map(str, ENDLESS), "--out", number.name], cwd=program.folder, text=True,
+        run = subprocess.Popen([*map(str, command), *map(str, ENDLESS), "--out", number.name, "--log", f"{number.name}.jsonl"], cwd=program.folder, text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                start_new_session=True)
         wait_for(run, "step 1/")
         trainer, = processes_of(run.pid, "train_gpt2")
         os.kill(trainer, number)
-        wait_for(run, "step ")
+        wait_for_steps(run, program.folder / f"{number.name}.jsonl")
         os.kill(trainer, signal.SIGTERM)
         messages = finish(run)
         expect("interrupted by SIGTERM after step" in messages and f"interrupted by {number.name}" not in messages, messages)
@@ -337,7 +345,7 @@ def state_of(pid):
 
 
 def test_a_stopped_run_continues(program):
-    process = start(program, [*ENDLESS, "--out", "run"])
+    process = start(program, [*ENDLESS, "--out", "run", "--log", "log.jsonl"])
     wait_for(process, "step 1/")
     for _ in range(2):
         process.send_signal(signal.SIGTSTP)  # Ctrl-Z
@@ -345,7 +353,7 @@ def test_a_stopped_run_continues(program):
             expect(process.poll() is None, "the run ended")
             time.sleep(0.01)
         process.send_signal(signal.SIGCONT)  # fg
-        wait_for(process, "step ")
+        wait_for_steps(process, program.folder / "log.jsonl")
     process.send_signal(signal.SIGINT)
     expect("saved run/step_" in finish(process), "the run did not save")
 
