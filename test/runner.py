@@ -3,6 +3,7 @@ then `N passed, N failed, N skipped`: the format that scripts/run_tests.sh reads
 """
 import fnmatch
 import os
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,10 +31,20 @@ def run_unprivileged(command, folder):
         raise Skip(f"the program cannot be run without root's rights: {error}")
 
 
+def let_programs_receive_signals():
+    """Gives all programs that are started from now on the usual reaction to stop signals. `nohup` and background jobs of
+    scripts let programs ignore some, and runs that tests stop would never end. This process still ignores them.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # exec replaces a handler by the default action
+
+
 def run_tests(tests, arguments, pattern="*"):
     """Runs the functions named test_* in `tests`, a module's globals(), if `pattern` matches the name after
     test_. Calls each as test(*arguments(new folder)). Returns the exit code.
     """
+    let_programs_receive_signals()
     passed = failed = skipped = 0
     for name, test in list(tests.items()):
         if not name.startswith("test_") or not fnmatch.fnmatch(name[5:], pattern):

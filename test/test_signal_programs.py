@@ -33,12 +33,9 @@ def other_program(program, name):
 
 
 def launch_program(program, name, *arguments):
-    """Starts a program in the folder of the test, with the usual reaction to all stop signals."""
-    def reset():
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+    """Starts a program in the folder of the test."""
     return subprocess.Popen([other_program(program, name), *map(str, arguments)], cwd=program.folder, text=True,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=reset)
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def make_model(program, **changes):
