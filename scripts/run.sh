@@ -97,6 +97,16 @@ if ! env "${guard[@]}" true 2>/dev/null; then
   guard=()
   settings+=("OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-12}")
 fi
+
+# Runs of one user share a folder for temporary files. Open MPI 4 fails if another run, which ends,
+# removes the folder at the wrong moment (its issue 8510), so each run gets one of its own.
+temporary=
+chosen=$(printf '%s\n' "$@" "$(env)" | grep -E '^(OMPI_MCA_)?orte_(local_)?tmpdir_base')
+if [ $dry -eq 0 ] && [ ${#guard[@]} -gt 0 ] && [ -z "$chosen" ] && temporary=$(mktemp -d); then
+  settings+=("OMPI_MCA_orte_local_tmpdir_base=$temporary")
+fi
+remove_temporary() { [ -z "$temporary" ] || rm -rf -- "$temporary"; }
+
 command=(env "${guard[@]}" "${settings[@]}" "$mpirun" "${options[@]}" "$@")
 [ $dry -eq 0 ] || print_command "${command[@]}"
 [ ${#guard[@]} -gt 0 ] || exec "${command[@]}"
@@ -163,10 +173,12 @@ watch() {
   trap '' INT TERM HUP
   while kill -0 "$pid" 2>/dev/null; do
     read -r _ _ _ parent _ <"/proc/$BASHPID/stat"
-    [ "$parent" = $$ ] || { signal_ranks TERM; return; }
+    [ "$parent" = $$ ] || { signal_ranks TERM; break; }
     [ $reported -eq 1 ] || ! mpirun_has_signal || { reported=1; kill -s USR1 $$; }
     sleep 0.5
   done
+  while kill -0 "$pid" 2>/dev/null; do sleep 0.5; done
+  remove_temporary
 }
 
 trap 'forward INT' INT
@@ -182,4 +194,5 @@ while [ "$num_handled" -ne $num_signals ]; do
   wait "$pid"
   code=$?
 done
+remove_temporary
 exit "$code"

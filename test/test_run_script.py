@@ -63,12 +63,13 @@ class Ranks:
 
     def __init__(self, folder, seconds_to_save=SECONDS_TO_SAVE, ending="save"):
         self.folder = folder
-        folder.mkdir()
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir(parents=True)
         (folder / "rank.py").write_text(RANK)
         self.output = open(folder / "output", "w+")
         self.process = subprocess.Popen([str(RUN), "-np", "3", sys.executable, "rank.py", str(seconds_to_save), ending],
-                                        cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT, start_new_session=True)
+                                        cwd=folder, env=environment(TMPDIR=str(self.temporary)), stdin=subprocess.DEVNULL,
+                                        stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
         self.wait_for(lambda: len(self.files("ready")) == 3)
 
     def files(self, name):
@@ -124,9 +125,31 @@ def test_a_second_signal_reaches_the_ranks(folder):
 def test_the_ranks_save_if_run_sh_is_killed(folder):
     require_open_mpi()
     ranks = Ranks(folder / "run", seconds_to_save=0.1)
+    expect(list(ranks.temporary.iterdir()), "no folder for temporary files")
     ranks.process.kill()
     ranks.wait_for(lambda: len(ranks.files("saved")) == 3)
     ranks.end()
+    ranks.wait_for(lambda: not list(ranks.temporary.iterdir()))
+
+
+def test_every_run_has_a_folder_for_temporary_files_and_removes_it(folder):
+    require_open_mpi()
+    # Open MPI creates its own folder in it, which runs would otherwise remove while others need it.
+    script = 'echo "$OMPI_MCA_orte_tmpdir_base"; ls "$OMPI_MCA_orte_tmpdir_base"; exit "$0"'
+    folders = set()
+    for code in (0, 0, 7):
+        result = run("-np", 1, "bash", "-c", script, code, TMPDIR=str(folder))
+        lines = result.stdout.split()
+        expect(result.returncode == code and len(lines) == 2 and lines[1].startswith("ompi."), result)
+        expect(Path(lines[0]).parent == folder and not Path(lines[0]).exists(), result)
+        folders.add(lines[0])
+    expect(len(folders) == 3, folders)
+    (folder / "own").mkdir()
+    for words, more in ((["--mca", "orte_tmpdir_base", folder / "own"], {}),
+                        ([], {"OMPI_MCA_orte_tmpdir_base": str(folder / "own")})):
+        result = run("-np", 1, *words, "bash", "-c", script, 0, TMPDIR=str(folder), **more)
+        expect(result.returncode == 0 and result.stdout.split()[0] == str(folder / "own"), result)
+    expect([path.name for path in folder.iterdir()] == ["own"], list(folder.iterdir()))
 
 
 def test_a_rank_that_fails_or_is_killed_ends_all(folder):
