@@ -101,9 +101,9 @@ fi
 # Runs of one user share a folder for temporary files. Open MPI 4 fails if another run, which ends,
 # removes the folder at the wrong moment (its issue 8510), so each run gets one of its own.
 temporary=
-chosen=$(printf '%s\n' "$@" "$(env)" | grep -E '^(OMPI_MCA_)?orte_(local_)?tmpdir_base')
+chosen=$(printf '%s\n' "$@" "$(env)" | grep -E '^(OMPI_MCA_)?orte_((local|remote)_)?tmpdir_base')
 if [ $dry -eq 0 ] && [ ${#guard[@]} -gt 0 ] && [ -z "$chosen" ] && temporary=$(mktemp -d); then
-  settings+=("OMPI_MCA_orte_local_tmpdir_base=$temporary")
+  settings+=("OMPI_MCA_orte_tmpdir_base=$temporary")
 fi
 remove_temporary() { [ -z "$temporary" ] || rm -rf -- "$temporary"; }
 
