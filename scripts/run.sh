@@ -21,7 +21,8 @@
 # other ranks within seconds, and run.sh exits with the code of the first one.
 #
 # From the environment: DEPS, the folder that scripts/setup.sh --prefix filled (default: ./deps of
-# the repository, if it exists). It is used if PATH has no mpirun. OMPI_MCA_* of Open MPI.
+# the repository, if it exists). It is used if PATH has no mpirun. TMPDIR: a run keeps Open MPI's
+# temporary files there, in a folder of its own (default: /tmp). OMPI_MCA_* of Open MPI.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
