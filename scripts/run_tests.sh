@@ -8,9 +8,9 @@
 #
 # From the environment: SANITIZE (what the build checks), FILE (not empty: the binary has only that
 # test file), LLMC_TINY, LLMC_LONG, LLMC_DATA, TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed
-# before the last line), TEST_JOBS (suites that run at the same time; default: one per core, only
-# one on a GPU). Reports are printed in a fixed order, each as soon as its suite and all suites
-# before it have ended.
+# before the last line), TEST_JOBS (suites that run at the same time; default: one per core, and one
+# more of those in Python, which often wait for programs; only one on a GPU). Reports are printed in
+# a fixed order, each as soon as its suite and all suites before it have ended.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1 suite_filter=${2:-} case_filter=${3:-}
@@ -178,6 +178,8 @@ script() {
   [ -f "$file" ] && { [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]]; } || return 0
   submit "$suite.py" script_job "$suite" "$logs/$suite.py" "$file" "$@"
 }
+[ -n "${TEST_JOBS:-}" ] || [ "$(basename "$out")" = cuda ] || jobs_at_once=$((jobs_at_once + 1))
+
 # Tests in Python: of planted faults, of the scripts, and of the programs as a user runs them.
 # Sanitized builds run only the doctest binary.
 if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
