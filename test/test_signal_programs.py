@@ -325,13 +325,14 @@ def test_signals_that_were_ignored_at_the_start_stay_ignored(program):
     # `nohup`, and the background job of a script.
     for command, number in ((["nohup", program.binary], signal.SIGHUP),
                             (["sh", "-c", '"$@" & wait', "sh", program.binary], signal.SIGINT)):
-        run = subprocess.Popen([*map(str, command), *map(str, ENDLESS), "--out", number.name, "--log", f"{number.name}.jsonl"], cwd=program.folder, text=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               start_new_session=True)
+        log = program.folder / f"{number.name}.jsonl"
+        words = [*command, *ENDLESS, "--out", number.name, "--log", log]
+        run = subprocess.Popen([str(word) for word in words], cwd=program.folder, text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         wait_for(run, "step 1/")
         trainer, = processes_of(run.pid, "train_gpt2")
         os.kill(trainer, number)
-        wait_for_steps(run, program.folder / f"{number.name}.jsonl")
+        wait_for_steps(run, log)
         os.kill(trainer, signal.SIGTERM)
         messages = finish(run)
         expect("interrupted by SIGTERM after step" in messages and f"interrupted by {number.name}" not in messages, messages)
