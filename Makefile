@@ -90,9 +90,9 @@ HOST      := build/host
 # not used, and it prevents the vectorisation of loops with std::sqrt.
 OPTIMIZE  := -O2 -ftree-vectorize -fvect-cost-model=dynamic -fpeel-loops -fno-math-errno $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
-# A test's own code runs only briefly; the kernels it calls are in test/instantiate_*.cu, at -O2. Tests
-# without kernels spend less time running at -O0 than compiling at -O1.
-TEST_CALLER_OPTIMIZE := $(if $(filter %.cpp,$<),-O0,-O1) -g1 -fno-math-errno $(HOST_ARCH)
+# A test's own code runs only briefly; the kernels it calls are in llmc/instances, at -O2. Tests without
+# kernels spend less time running at -O0 than compiling at -O1.
+TEST_CALLER_OPTIMIZE = $(if $(filter %.cpp,$<),-O0,-O1) -g1 -fno-math-errno $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
 CHECK     := -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
@@ -103,6 +103,24 @@ TEST_OPTIMIZE := $(if $(findstring thread,$(SANITIZE)),-O1,-O0) $(CHECK)
 TEST_CALLER_OPTIMIZE := -O0 $(CHECK)
 endif
 HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
+
+# ---- the library ----------------------------------------------------------------------------
+# Code without kernels (files, settings, formats, texts) is in .cpp files. Programs and tests of both
+# targets link it, so that it is compiled once per kind of flags, several files of a folder at a time.
+LIBRARY         := $(HOST)/libllmc.a
+LIBRARY_FILES   := $(filter-out $(if $(MPI_INCLUDE),,llmc/comm/mpi_%),$(sort $(shell find llmc -name '*.cpp')))
+LIBRARY_UNITS   := $(shell scripts/library_units.sh build/units $(LIBRARY_FILES))
+LIBRARY_OBJECTS := $(LIBRARY_UNITS:%=$(HOST)/units/%.o)
+LIBRARY_FLAGS   := $(if $(SANITIZE),-O0 $(CHECK),-O1 $(HOST_ARCH))
+
+# Launchers and model classes are compiled once per target and kind of flags. They come first in lists of
+# prerequisites (the longest jobs of a build start first) and in links, so that inline functions are
+# from the objects with more optimisation. A test that FILE names is built without them.
+INSTANCES      := $(basename $(notdir $(wildcard llmc/instances/*.cu)))
+HOST_INSTANCES := $(INSTANCES:%=$(HOST)/instances/%.o)
+CUDA_INSTANCES := $(INSTANCES:%=build/cuda/instances/%.o)
+DECLARE        := -include llmc/instances/instances.h
+INSTANCE_FLAGS := $(if $(SANITIZE),$(TEST_OPTIMIZE),$(OPTIMIZE))
 
 # ---- the CUDA target ------------------------------------------------------------------------
 CUDA_OUT := build/cuda
@@ -193,10 +211,6 @@ MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,batch_generator batch_gene
                  tensor_state training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
-# The launchers and model classes that all tests share are compiled once. They come first in the
-# list of prerequisites (the longest jobs of a build start first) and in the link, so that inline
-# functions are from the objects with more optimisation. With FILE, a test is built alone.
-INSTANTIATIONS := $(if $(FILE),,$(wildcard test/instantiate_*.cu))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
@@ -218,8 +232,8 @@ objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o))
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
-HOST_TESTS := $(addprefix $(HOST)/$(TEST_FOLDER)/,$(INSTANTIATIONS:test/%=%.o) $(call objects_of,$(HOST_FILES)) main.cpp.o)
-CUDA_TESTS := $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(INSTANTIATIONS:test/%=%.o) $(call objects_of,$(CUDA_FILES)) main.cpp.o)
+HOST_TESTS := $(if $(FILE),,$(HOST_INSTANCES)) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) main.cpp.o)
+CUDA_TESTS := $(if $(FILE),,$(CUDA_INSTANCES)) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) main.cpp.o)
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -293,44 +307,69 @@ $(COMMIT).cpp: FORCE
 $(COMMIT).o: $(COMMIT).cpp | $(CHECKED)
 	@$(CXX) -c $< -o $@
 
+# Most of the time of a small file is spent on the standard headers, which are therefore precompiled.
+$(HOST)/standard.h.gch: llmc/base/standard.h $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) -w -x c++-header $< -o $@
+
+$(LIBRARY_OBJECTS): $(HOST)/units/%.o: build/units/%.cpp $(HOST)/standard.h.gch $(HOST)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) -include $(HOST)/standard.h -MMD -MP -c $< -o $@
+
+# Made anew if the list of files changes: a removed object must not stay in it.
+$(LIBRARY): $(LIBRARY_OBJECTS) $(HOST)/library-list
+	@rm -f $@
+	ar rcs $@ $(LIBRARY_OBJECTS)
+$(HOST)/library-list: FORCE
+	$(call record,$(LIBRARY_OBJECTS))
+
+$(HOST_INSTANCES): $(HOST)/instances/%.o: llmc/instances/%.cu $(HOST)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(HOST_CXX) $(INSTANCE_FLAGS) -MMD -MP -c -x c++ $< -o $@
+
+$(CUDA_INSTANCES): $(CUDA_OUT)/instances/%.o: llmc/instances/%.cu $(CUDA_OUT)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+
 # Only the training program has several ranks.
 rank_flags = $(if $(filter %/train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
 rank_libs  = $(if $(filter %/train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_LIBS)))
 
-$(HOST)/%: %.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(rank_libs)
+$(HOST)/%: %.cu $(HOST_INSTANCES) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_INSTANCES) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
 
-$(HOST)/%: data/%.cpp $(HOST)/commands | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(HOST_LIBS)
+$(HOST)/%: data/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: %.cu $(CUDA_OUT)/commands | $(CHECKED) $(COMMIT).o
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o -o $@ $(CUDA_LIBS) $(rank_libs)
+$(CUDA_OUT)/%: %.cu $(CUDA_INSTANCES) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_INSTANCES) $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
-$(HOST)/%: test/faults/%.cu $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+$(HOST)/%: test/faults/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
 
 # These programs find the test double of NCCL in place of its header.
 $(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
 # Part of suites mpi_ranks and nccl_ranks. It trains tiny models for two steps: compiling takes longer.
-$(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH)
+$(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH) $(DECLARE)
+$(HOST)/mpi_training: private instances := $(HOST_INSTANCES)
+$(HOST)/mpi_training: $(HOST_INSTANCES)
 $(HOST)/mpi_training: private MPI_LIBS += $(HOST_LIBS)
-$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands | $(CHECKED_TEST)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(MPI_LIBS)
+$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(instances) $(LIBRARY) -o $@ $(MPI_LIBS)
 
 # Ranks with a GPU each communicate by NCCL: mpirun -n 2 build/cuda/mpi_ranks places.
-$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OUT)/commands | $(CHECKED_TEST)
-	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
+$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
 
 # Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
 # checks them.
-$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(CUDA_LIBS)
 
-$(HOST)/%: dev/%.cu $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none -o $@ $(HOST_LIBS)
+$(HOST)/%: dev/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
 
 # The program looks up the names of its own functions. "private" keeps these flags out of the file of
 # commands, which all host builds share.
@@ -339,11 +378,11 @@ $(HOST)/launches: private HOST_LIBS += -rdynamic
 $(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0 -include $(HOST)/ops.h
 $(HOST)/launches: $(HOST)/ops.h
 
-$(HOST)/%: dev/%.cpp $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
+$(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(CUDA_LIBS)
 
 # A group is one file that includes its members, each in a namespace of its own. The headers that
 # they include come first, outside these namespaces.
@@ -357,7 +396,7 @@ $(addprefix $(HOST)/test/group_,$(GROUPS)) $(addprefix $(CUDA_OUT)/test/group_,$
 	@awk '/^#include/ && !seen[$$0]++' $(filter test/%,$^) > $@
 	@printf '\nnamespace %s {\n#include "%s"\n}\n' $(foreach f,$(filter test/%,$^),$(basename $(notdir $(f))) $(f)) >> $@
 
-compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(if $(filter %.cu,$<),-include test/instantiations.h) $(with_ops) -MMD -MP -c -x c++ $< -o $@
+compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(if $(filter %.cu,$<),$(DECLARE)) $(with_ops) -MMD -MP -c -x c++ $< -o $@
 
 $(HOST)/test/group_%.o: $(HOST)/test/group_% $(HOST)/commands | $(CHECKED_TEST)
 	$(compile_test)
@@ -370,26 +409,26 @@ $(HOST)/test/%.o $(HOST)/test-alone/%.o: test/% $(HOST)/commands | $(CHECKED_TES
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(with_ops) -MMD -MP -c -x c++ $< -o $@
 
-$(HOST)/tests: $(HOST_TESTS)
-	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) -o $@ $(HOST_LIBS)
+$(HOST)/tests: $(HOST_TESTS) $(LIBRARY)
+	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) $(LIBRARY) -o $@ $(HOST_LIBS)
 
 compile_cuda_test = $(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(with_ops) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
 
 $(CUDA_OUT)/test/group_%.o: $(CUDA_OUT)/test/group_% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
-	$(compile_cuda_test) -include test/instantiations.h
+	$(compile_cuda_test) $(DECLARE)
 
 $(CUDA_OUT)/test/test_%.o: test/test_% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
-	$(compile_cuda_test) -include test/instantiations.h
+	$(compile_cuda_test) $(DECLARE)
 
 $(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(compile_cuda_test)
 
-$(CUDA_OUT)/tests: $(CUDA_TESTS)
-	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d)
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/instances/*.d build/*/units/*.d build/fuzz/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
@@ -452,10 +491,13 @@ test-sanitize: ## run the tests on tiny shapes under sanitizers: bad accesses (a
 # Only clang has libFuzzer; before version 16 it cannot compile libstdc++'s <source_location>.
 FUZZ_FLAGS := -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
               -isystem test/fuzz/clang $(INCLUDES)
-build/fuzz/fuzzer: test/fuzz/fuzzer.cpp | $(CHECKED)
+FUZZ_UNITS := $(patsubst %,build/fuzz/%.o,$(filter-out comm_mpi_%,$(LIBRARY_UNITS)))
+build/fuzz/fuzzer: test/fuzz/fuzzer.cpp $(FUZZ_UNITS) | $(CHECKED)
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(FUZZ_UNITS) -o $@ $(HOST_LIBS)
+$(FUZZ_UNITS): build/fuzz/%.o: build/units/%.cpp | $(CHECKED)
 	@scripts/fuzz.sh --check "$(FUZZ_CXX)"
 	@mkdir -p $(@D)
-	$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(HOST_LIBS)
+	$(FUZZ_CXX) $(FUZZ_FLAGS:-fsanitize=fuzzer%=-fsanitize=fuzzer-no-link%) -MMD -MP -c $< -o $@
 
 .PHONY: fuzz
 fuzz: build/fuzz/fuzzer ## run every reader on RUNS inputs of libFuzzer under sanitizers (needs clang)

@@ -10,14 +10,15 @@
 #include <string>
 #include <utility>
 
-#include "data/toy_run.h"                     // ToySource: the data of a run without --train
-#include "llmc/base/notice.h"                 // Notice: messages on stderr
-#include "llmc/base/number_text.h"            // number_text: printf of one number
-#include "llmc/base/signal_request.h"         // SignalRequest: receives stop signals
-#include "llmc/base/standard_output.h"        // print_text: results on stdout
-#include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
-#include "llmc/config/command_line.h"         // read_command_line
-#include "llmc/config/compared_settings.h"    // given_values: the flags that ranks compare
+#include "data/toy_run.h"                   // ToySource: the data of a run without --train
+#include "llmc/base/notice.h"               // Notice: messages on stderr
+#include "llmc/base/number_text.h"          // number_text: printf of one number
+#include "llmc/base/signal_request.h"       // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"      // print_text: results on stdout
+#include "llmc/comm/launcher.h"             // process_info_from_environment: rank and ranks
+#include "llmc/config/command_line.h"       // read_command_line
+#include "llmc/config/compared_settings.h"  // given_values: the flags that ranks compare
+#include "llmc/config/rank_rules.h"
 #include "llmc/config/recorded_settings.h"    // with_recorded: typed flags, then recorded ones
 #include "llmc/config/train_table.h"          // the flags
 #include "llmc/device/select.h"               // select_device: GPU or host

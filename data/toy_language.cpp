@@ -12,7 +12,6 @@
 #include <exception>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 #include <string>
@@ -20,6 +19,7 @@
 
 #include "data/ngram.h"
 #include "llmc/base/file.h"
+#include "llmc/base/json.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
@@ -48,8 +48,8 @@ std::string to_text(const Language& language, std::span<const std::int32_t> toke
 
 // The entropy, and the losses of n-gram models trained on one text and measured on the other, in
 // nats per token.
-nlohmann::ordered_json statistics(const Language& language, std::span<const std::int32_t> train,
-                                  std::span<const std::int32_t> validation) {
+Json statistics(const Language& language, std::span<const std::int32_t> train,
+                std::span<const std::int32_t> validation) {
   const auto vocabulary = static_cast<std::int64_t>(language.words().size());
   const auto ngram_loss = [&](int order) {
     return NgramModel(order, vocabulary, train).loss(validation);
@@ -80,7 +80,7 @@ void write_language(const Settings& settings) {
   const auto json = statistics(language, train, validation);
   write_file(out / "language.json", json.dump(2) + "\n");
   const auto number = [&](const char* format, const char* key) {
-    return number_text(format, json[key].get<double>());
+    return number_text(format, json[key].number());
   };
   print_text(std::to_string(vocabulary) + number(" words; entropy %.4f nats per token", "entropy") +
              number("; bigram model %.4f", "bigram_loss") + number(" (%.3f x)", "bigram_ratio") +

@@ -17,6 +17,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
+#include "llmc/io/tokenizer/gpt2_splitter.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 
 namespace {

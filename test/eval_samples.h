@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/file.h"
 #include "llmc/eval/task.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "test/support.h"

@@ -1,4 +1,5 @@
 // Checkpoints: saved data is restored unchanged, and the newest valid checkpoint is found.
+#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/tokenize_text.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/data_source_samples.h"

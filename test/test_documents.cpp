@@ -2,6 +2,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "llmc/base/threads.h"
 #include "llmc/io/data/documents.h"
+#include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/io/tokenizer/gpt2_splitter.h"
 #include "llmc/io/tokenizer/text_cuts.h"
 #include "llmc/io/tokenizer/tokenizer.h"

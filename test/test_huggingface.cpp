@@ -93,12 +93,12 @@ TEST_CASE("config.json is read back, and an unsupported value is an error that n
   CHECK(llmc::parse_huggingface_config(text, "c") == config);
 
   const auto with = [&](const std::string& key, const std::string& value) {
-    auto json = llmc::OrderedJson::parse(text);
-    json[key] = llmc::OrderedJson::parse(value);
+    auto json = llmc::parse_json(text, "JSON", llmc::KeyOrder::as_written);
+    json[key] = llmc::parse_json(value, "JSON", llmc::KeyOrder::as_written);
     return complaint([&] { llmc::parse_huggingface_config(json.dump(), "dir/config.json"); });
   };
   const auto without = [&](const std::string& key) {
-    auto json = llmc::OrderedJson::parse(text);
+    auto json = llmc::parse_json(text, "JSON", llmc::KeyOrder::as_written);
     json.erase(key);
     return complaint([&] { llmc::parse_huggingface_config(json.dump(), "dir/config.json"); });
   };

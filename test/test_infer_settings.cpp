@@ -8,8 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/file.h"
 #include "llmc/config/command_line.h"
+#include "llmc/config/infer_generation_rows.h"
+#include "llmc/config/infer_run_rows.h"
 #include "llmc/config/infer_table.h"
+#include "llmc/config/infer_values.h"
 #include "test/support.h"
 
 using namespace llmc;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/number_text.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 #include "test/support.h"
 

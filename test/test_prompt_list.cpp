@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/infer/completion.h"
 #include "llmc/infer/prompt_list.h"
@@ -57,8 +58,8 @@ PromptEntry entry_of(const std::string& line) {
 
 Texts keys_of(const std::string& json) {
   Texts keys;
-  const auto object = llmc::parse_json<llmc::OrderedJson>(json, "the output");
-  for (const auto& member : object.items()) keys.push_back(member.key());
+  const auto object = llmc::parse_json(json, "the output", llmc::KeyOrder::as_written);
+  for (const auto& member : object.items()) keys.push_back(member.key);
   return keys;
 }
 
@@ -226,7 +227,7 @@ TEST_CASE("numbers that are not finite are null, and others keep every bit of fp
     CHECK(logprobs[0].is_null());
     CHECK(logprobs[1].is_null());
     for (std::size_t i = 2; i < completion.logprobs.size(); ++i) {
-      CHECK(logprobs[i].get<float>() == completion.logprobs[i]);
+      CHECK(static_cast<float>(logprobs[i].number()) == completion.logprobs[i]);
     }
     CHECK(object["timings"]["generate_ms"].is_null());
     CHECK(object["timings"]["tokens_per_second"] == 0);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/file.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/train/run/resolve.h"
 #include "test/support.h"

@@ -27,6 +27,7 @@ std::string fake_nvml(bool supported) {
   return R"(
 #include <string.h>
 #include <time.h>
+#include <fcntl.h>
 static char handle;
 struct Utilization { unsigned gpu, memory; };
 struct Memory { unsigned long long total, free, used; };

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run/default_batch.h"
 #include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"

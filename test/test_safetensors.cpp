@@ -1,4 +1,5 @@
 // safetensors: round trips, files written by Python's library, and failures of the writer.
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "test/python.h"
 #include "test/safetensors_samples.h"

@@ -75,10 +75,10 @@ def test_a_header_without_pragma_once_is_reported(folder):
     expect_reports(folder, ("llmc/base/c.h:1", "without #pragma once"), llmc__base__c___h="int f();\n")
 
 
-def test_options_and_json_outside_their_folders_are_reported(folder):
+def test_options_and_json_outside_their_files_are_reported(folder):
     json = ONCE + "#include <nlohmann/json.hpp>\n"
-    expect_reports(folder, ("llmc/model/c.h:2", "nlohmann/json.hpp is for mains"), llmc__model__c___h=json,
-                   llmc__io__d___h=json)
+    expect_reports(folder, ("llmc/io/d.h:2", "include nlohmann/json.hpp"), llmc__io__d___h=json,
+                   llmc__base__json___cpp=json)
 
 
 def test_conditional_compilation_outside_device_is_reported(folder):

@@ -1,6 +1,8 @@
 // Ranks that find each other over TCP, with ranks as threads on the loopback interface.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>

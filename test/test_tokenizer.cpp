@@ -10,7 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/base/file.h"
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/gpt2_splitter.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/small_vocabulary.h"
 #include "test/support.h"
 

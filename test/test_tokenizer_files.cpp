@@ -7,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/small_vocabulary.h"
 #include "test/support.h"
 
@@ -106,9 +109,10 @@ TEST_CASE("only encode_with_special returns special tokens") {
   Json json = few_merges_json();
   // The longest special token that matches at a position wins, whatever the order in the file. A
   // special token may be any text.
-  json["added_tokens"].insert(
-      json["added_tokens"].end(),
-      {added_token("<a>", 264), added_token("<a>b", 263), added_token(" \xe6\x9d\xb1 ", 265)});
+  for (const Json& token :
+       {added_token("<a>", 264), added_token("<a>b", 263), added_token(" \xe6\x9d\xb1 ", 265)}) {
+    json["added_tokens"].push_back(token);
+  }
   write(path, json.dump());
   const auto tokenizer = llmc::make_tokenizer(path);
   CHECK(tokenizer->vocabulary_size() == 266);

@@ -3,6 +3,8 @@
 //
 // Only code points that both this machine's PCRE2 and its Python know are compared. PCRE2 10.42 and
 // Python 3.11 have Unicode 14; a character added later may be a letter for the peer and not here.
+#include <pcre2.h>
+
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -10,7 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/base/file.h"
+#include "llmc/io/tokenizer/bpe_vocabulary.h"
+#include "llmc/io/tokenizer/byte_names.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/oracle/transformers.h"
 #include "test/python.h"
 #include "test/small_vocabulary.h"

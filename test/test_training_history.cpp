@@ -50,9 +50,9 @@ TEST_SUITE("training_history") {
     CHECK(read.history[1].train == "b|c.txt");
     CHECK(read.history[1].changes == std::vector<std::string>{"lr", "text"});
     CHECK(!contains(manifest_text({}), "history"));
-    CHECK(contains(complaint([] { history_from_json(OrderedJson::parse("[{}]"), "m"); }),
+    CHECK(contains(complaint([] { history_from_json(parse_json("[{}]", "JSON"), "m"); }),
                    "m: a stretch of the history has no \"first_step\""));
-    CHECK(contains(complaint([] { history_from_json(OrderedJson::parse("[3]"), "m"); }), "m: "));
+    CHECK(contains(complaint([] { history_from_json(parse_json("[3]", "JSON"), "m"); }), "m: "));
   }
 
   TEST_CASE("the model card lists the tokens of each text") {

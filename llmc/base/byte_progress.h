@@ -3,11 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <string>
 
 #include "llmc/base/notice.h"
-#include "llmc/base/number_text.h"
 #include "llmc/base/work_progress.h"
 
 namespace llmc {
@@ -22,15 +20,7 @@ class ByteProgress {
 
   // Shows that `bytes` of the total are processed, unless the last output is too recent. `suffix`
   // is appended to the line.
-  void show(std::int64_t bytes, const std::string& suffix) {
-    if (bytes <= 0 || !timer_.due()) return;
-    const double processed = static_cast<double>(bytes), total = static_cast<double>(total_);
-    char text[128];
-    std::snprintf(text, sizeof text, "%5.1f%% of %.1f MB | %.1f MB/s | ETA %s | ",
-                  100 * processed / total, total / 1e6, processed / 1e6 / seconds(),
-                  duration_text(seconds() * (total - processed) / processed).c_str());
-    ProgressTimer::show(text + suffix);
-  }
+  void show(std::int64_t bytes, const std::string& suffix);
 
   double seconds() const { return timer_.seconds(); }
 

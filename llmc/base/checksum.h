@@ -2,13 +2,11 @@
 // and XXH3 of 128 bits, which identifies content. They detect damage, not malicious changes.
 #pragma once
 
-#define XXH_INLINE_ALL  // header-only: no library to link
-#define XXH_VECTOR 0    // XXH_SCALAR: with AVX-512, g++ 12 warns about its own intrinsics
+#define XXH_STATIC_LINKING_ONLY  // the states are complete types
 #include <xxhash.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,10 +17,7 @@ class Checksum {
  public:
   Checksum() { XXH64_reset(&state_, 0); }
 
-  void add(std::span<const std::byte> bytes) {
-    // xxHash rejects a null pointer even if the length is 0.
-    if (!bytes.empty()) XXH64_update(&state_, bytes.data(), bytes.size());
-  }
+  void add(std::span<const std::byte> bytes);
 
   // Checksum of all bytes added so far. More bytes may follow.
   std::uint64_t value() const { return XXH64_digest(&state_); }
@@ -36,11 +31,7 @@ inline std::uint64_t checksum_of(std::string_view text) {
 }
 
 // 16 lower-case hexadecimal digits, as `xxhsum -H64` prints them.
-inline std::string checksum_text(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
+std::string checksum_text(std::uint64_t value);
 
 // XXH3, 128 bits: equal for different contents only by a chance that never occurs.
 class ContentChecksum {
@@ -52,10 +43,7 @@ class ContentChecksum {
   }
 
   // 32 lower-case hexadecimal digits, as `xxhsum -H128` prints them, of all bytes added so far.
-  std::string text() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
-    return checksum_text(hash.high64) + checksum_text(hash.low64);
-  }
+  std::string text() const;
 
  private:
   XXH3_state_t state_;

@@ -2,6 +2,7 @@
 // main catches `Error`, prints it and returns 1 (2 for wrong usage).
 #pragma once
 
+#include <cstddef>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -12,9 +13,7 @@ namespace llmc {
 // Marks the name of a quantity, such as "sequence length", in the text of an error. Libraries know
 // no flags: a program that has a flag for the quantity prints the flag instead
 // (config/quantities.h).
-inline std::string quantity(std::string_view name) {
-  return '\x01' + std::string(name) + '\x02';
-}
+std::string quantity(std::string_view name);
 
 // Returns `text` with each marked quantity q replaced by name(q).
 template <class Name>
@@ -41,10 +40,7 @@ class Error : public std::runtime_error {
   const std::string& marked_text() const { return marked_text_; }
 
  private:
-  Error(const std::string& text, const std::source_location& location)
-      : std::runtime_error(with_quantities(text, [](std::string_view name) { return name; })),
-        marked_text_(text),
-        location_(std::string(location.file_name()) + ":" + std::to_string(location.line())) {}
+  Error(const std::string& text, const std::source_location& location);
 
   std::string marked_text_, location_;
 };
@@ -108,9 +104,7 @@ void check_usage(const Check& check) {
 }
 
 // The messages are views, so a check that passes allocates nothing.
-inline void require(bool condition, std::string_view what, std::string_view hint = {},
-                    std::source_location location = std::source_location::current()) {
-  if (!condition) fail(std::string(what), std::string(hint), location);
-}
+void require(bool condition, std::string_view what, std::string_view hint = {},
+             std::source_location location = std::source_location::current());
 
 }  // namespace llmc

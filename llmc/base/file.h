@@ -4,83 +4,40 @@
 // reason.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "llmc/base/checksum.h"
-#include "llmc/base/error.h"
-#include "llmc/base/unfinished_files.h"
 
 namespace llmc {
 
 // ---- errors --------------------------------------------------------------------------------
 
-inline std::string system_reason(int error) {
-  return std::generic_category().message(error);
-}
+std::string system_reason(int error);
 
 // Throws "cannot VERB PATH: REASON"; `error` is the errno of the call that failed.
-[[noreturn]] inline void fail_file(
-    const std::string& verb, const std::filesystem::path& path, int error,
-    std::source_location location = std::source_location::current()) {
-  std::string hint;
-  if (error == ENOSPC || error == EDQUOT) hint = "free some space, or write to another disk";
-  if (error == EFBIG)
-    hint = "raise the file size limit (ulimit -f), or write to a file system for larger files";
-  fail("cannot " + verb + " " + path.string() + ": " + system_reason(error), hint, location);
-}
+[[noreturn]] void fail_file(const std::string& verb, const std::filesystem::path& path, int error,
+                            std::source_location location = std::source_location::current());
 
 // Text from a file, made safe for a message: control characters and bytes that are not ASCII become
 // '?', and a long text is cut.
-inline std::string printable(std::string_view text) {
-  constexpr std::size_t kMaxLength = 100;
-  std::string out(text.substr(0, kMaxLength));
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) c = '?';
-  }
-  if (text.size() > kMaxLength) out += "...";
-  return out;
-}
+std::string printable(std::string_view text);
 
 // Whether a file of this name stays inside its directory, and the name has no control characters.
-inline bool is_plain_file_name(std::string_view name) {
-  const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
-         std::none_of(name.begin(), name.end(), control);
-}
+bool is_plain_file_name(std::string_view name);
 
 // "123 bytes", "4.70 GB" (powers of 1000, as disks are sold).
-inline std::string byte_text(std::int64_t bytes) {
-  if (bytes < 10'000) return std::to_string(bytes) + " bytes";
-  const char* unit = "kB";
-  double value = static_cast<double>(bytes) / 1e3;
-  for (const char* larger : {"MB", "GB", "TB"}) {
-    if (value < 1000.0) break;
-    value /= 1e3;
-    unit = larger;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f %s", value, unit);
-  return text;
-}
+std::string byte_text(std::int64_t bytes);
 
 // ---- reading -------------------------------------------------------------------------------
 
@@ -89,13 +46,8 @@ class FileDescriptor {
  public:
   explicit FileDescriptor(int fd = -1) : fd_(fd) {}
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
@@ -106,41 +58,19 @@ class FileDescriptor {
   int fd_;
 };
 
-inline struct stat status_of(const FileDescriptor& fd, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) fail_file("examine", path, errno);
-  return status;
-}
+struct stat status_of(const FileDescriptor& fd, const std::filesystem::path& path);
 
 // Throws if a descriptor is a device such as /dev/zero, whose bytes may never end. /dev/null is
 // allowed.
-inline void refuse_device(const FileDescriptor& fd, const std::filesystem::path& path) {
-  const struct stat status = status_of(fd, path);
-  const bool device = S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
-  struct stat null {};
-  if (device && (::stat("/dev/null", &null) != 0 || null.st_rdev != status.st_rdev)) {
-    fail(path.string() + " is a device", "pass a file or a pipe");
-  }
-}
+void refuse_device(const FileDescriptor& fd, const std::filesystem::path& path);
 
 // Opens a file or a pipe. Devices are refused, except /dev/null.
-inline FileDescriptor open_for_reading(const std::filesystem::path& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) fail_file("open", path, errno);
-  refuse_device(fd, path);
-  return fd;
-}
+FileDescriptor open_for_reading(const std::filesystem::path& path);
 
 // Reads up to `bytes.size()` bytes at the descriptor's position. Returns their number; 0 at the end
 // of the file.
-inline std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> bytes,
-                             const std::filesystem::path& path) {
-  for (;;) {
-    const ssize_t n = ::read(fd.get(), bytes.data(), bytes.size());
-    if (n >= 0) return static_cast<std::size_t>(n);
-    if (errno != EINTR) fail_file("read", path, errno);
-  }
-}
+std::size_t read_some(const FileDescriptor& fd, std::span<std::byte> bytes,
+                      const std::filesystem::path& path);
 
 // Calls `each(std::span<const std::byte>)` for consecutive pieces of a file or pipe, from the
 // descriptor's position on. Slower than a map, but a failing disk causes an `Error` instead of a
@@ -158,19 +88,9 @@ void for_each_piece(const std::filesystem::path& path, Each&& each) {
   for_each_piece(open_for_reading(path), path, each);
 }
 
-inline std::uint64_t checksum_of_file(const std::filesystem::path& path) {
-  Checksum sum;
-  for_each_piece(path, [&](std::span<const std::byte> piece) { sum.add(piece); });
-  return sum.value();
-}
+std::uint64_t checksum_of_file(const std::filesystem::path& path);
 
-inline std::string read_file(const std::filesystem::path& path) {
-  std::string text;
-  for_each_piece(path, [&](std::span<const std::byte> piece) {
-    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  });
-  return text;
-}
+std::string read_file(const std::filesystem::path& path);
 
 // A regular file mapped into memory; the kernel reads its pages when they are touched. The file
 // must keep its length while it is mapped. Files written with AtomicFile do: a new file takes the
@@ -181,25 +101,11 @@ class MappedFile {
   explicit MappedFile(const std::filesystem::path& path)
       : MappedFile(open_for_reading(path), path) {}
   // Maps an open file, which errors call `path`. The map stays valid if `fd` is closed.
-  MappedFile(const FileDescriptor& fd, const std::filesystem::path& path) {
-    const struct stat status = status_of(fd, path);
-    require(S_ISREG(status.st_mode), path.string() + " is not a regular file");
-    size_ = static_cast<std::size_t>(status.st_size);
-    if (size_ == 0) return;  // mmap rejects a length of 0
-    void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-    if (data == MAP_FAILED) fail_file("map", path, errno);
-    data_ = static_cast<const std::byte*>(data);
-  }
+  MappedFile(const FileDescriptor& fd, const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  MappedFile& operator=(MappedFile&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  ~MappedFile() {
-    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-  }
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
@@ -210,58 +116,23 @@ class MappedFile {
 
 // ---- writing -------------------------------------------------------------------------------
 
-inline void write_all(const FileDescriptor& fd, std::span<const std::byte> bytes,
-                      const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) fail_file("write", path, errno);
-    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-}
+void write_all(const FileDescriptor& fd, std::span<const std::byte> bytes,
+               const std::filesystem::path& path);
 
-inline void sync_file(const FileDescriptor& fd, const std::filesystem::path& path) {
-  if (::fsync(fd.get()) != 0) fail_file("write to disk", path, errno);
-}
+void sync_file(const FileDescriptor& fd, const std::filesystem::path& path);
 
 // Makes the names in a directory durable. File systems that do not support this return EINVAL,
 // which is no error here.
-inline void sync_directory(const std::filesystem::path& path) {
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) fail_file("open", path, errno);
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_file("write to disk", path, errno);
-}
+void sync_directory(const std::filesystem::path& path);
 
 // Creates the directory and its missing parents.
-inline void make_directory(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error && !std::filesystem::is_directory(path, error))
-    error.assign(ENOTDIR, error.category());
-  if (error) fail_file("create the directory", path, error.value());
-}
+void make_directory(const std::filesystem::path& path);
 
 // Whether a file or directory of this name exists. Throws if that cannot be determined.
-inline bool path_exists(const std::filesystem::path& path) {
-  std::error_code error;
-  const bool exists = std::filesystem::exists(path, error);
-  if (error) fail_file("examine", path, error.value());
-  return exists;
-}
+bool path_exists(const std::filesystem::path& path);
 
 // The directories in `root`, sorted; empty if `root` does not exist. Throws if it cannot be read.
-inline std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root) {
-  std::vector<std::filesystem::path> directories;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(root, error);
-  for (const std::filesystem::directory_iterator end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_directory(ignored)) directories.push_back(entry->path());
-  }
-  if (error && error.value() != ENOENT) fail_file("read the directory", root, error.value());
-  std::sort(directories.begin(), directories.end());
-  return directories;
-}
+std::vector<std::filesystem::path> directories_in(const std::filesystem::path& root);
 
 // The directory that holds `path`; "." for a bare name.
 inline std::filesystem::path parent_of(const std::filesystem::path& path) {
@@ -269,27 +140,13 @@ inline std::filesystem::path parent_of(const std::filesystem::path& path) {
 }
 
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
-inline constexpr std::size_t kTemporaryDigits = 8;
 
 // "NAME.tmp-1a2b3c4d", made from the time and the process id. A file of that name can exist
 // already, so the caller must create it exclusively and retry.
-inline std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  const std::string seed = std::to_string(now) + '/' + std::to_string(::getpid());
-  std::filesystem::path name = path;
-  name +=
-      std::string(kTemporaryMark) + checksum_text(checksum_of(seed)).substr(16 - kTemporaryDigits);
-  return name;
-}
+std::filesystem::path temporary_name(const std::filesystem::path& path);
 
 // Whether `name` (without directory) has the form that temporary_name returns.
-inline bool is_temporary_name(std::string_view name) {
-  const std::size_t tail = kTemporaryMark.size() + kTemporaryDigits;
-  if (name.size() <= tail) return false;
-  const std::string_view end = name.substr(name.size() - tail);
-  return end.starts_with(kTemporaryMark) &&
-         end.substr(kTemporaryMark.size()).find_first_not_of("0123456789abcdef") == end.npos;
-}
+bool is_temporary_name(std::string_view name);
 
 // A file that is written in order under a temporary name until `commit` renames it. Without a
 // commit the temporary file is removed, and an existing file of that name stays. A symbolic link
@@ -297,77 +154,27 @@ inline bool is_temporary_name(std::string_view name) {
 class AtomicFile {
  public:
   // Throws if the file cannot be written at this path.
-  explicit AtomicFile(const std::filesystem::path& path) : path_(path) {
-    std::error_code ignored;
-    if (std::filesystem::is_symlink(path, ignored)) {
-      path_ = std::filesystem::weakly_canonical(path, ignored);
-    }
-    const auto status = std::filesystem::status(path_, ignored);
-    // A rename would replace a device such as /dev/null by a file.
-    require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
-            "cannot write " + path.string() + ": it exists and is not a regular file");
-    do {
-      temporary_path_ = temporary_name(path_);
-      UnfinishedFiles::create(temporary_path_, [this] {
-        fd_ = FileDescriptor(
-            ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-        return static_cast<bool>(fd_);
-      });
-    } while (!fd_ && errno == EEXIST);
-    if (!fd_) fail_file("write", path, errno);
-  }
+  explicit AtomicFile(const std::filesystem::path& path);
   AtomicFile(AtomicFile&& other) noexcept = default;
-  ~AtomicFile() {
-    if (!fd_) return;
-    UnfinishedFiles::finish(temporary_path_, [this] { ::unlink(temporary_path_.c_str()); });
-  }
+  ~AtomicFile();
 
   // Allocates the disk space now, so that a full disk is detected before the work of filling it.
   // All reserved bytes must then be written. It is no error if the file system cannot reserve.
-  void reserve(std::int64_t bytes) {
-    reserved_ = bytes;
-    if (bytes <= 0 || ::fallocate(fd_.get(), 0, 0, bytes) == 0) return;
-    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
-      fail_file("reserve " + byte_text(bytes) + " for", path_, errno);
-    }
-  }
+  void reserve(std::int64_t bytes);
 
-  void write(std::span<const std::byte> bytes) {
-    write_all(fd_, bytes, path_);
-    checksum_.add(bytes);
-    size_ += static_cast<std::int64_t>(bytes.size());
-  }
+  void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
   // Overwrites the start of the file, which must have been written before: for a header that counts
   // what follows. Afterwards `checksum` is no longer that of the content.
-  void rewrite_start(std::span<const std::byte> bytes) {
-    require(static_cast<std::int64_t>(bytes.size()) <= size_,
-            path_.string() + ": cannot rewrite more bytes than were written");
-    for (off_t offset = 0; !bytes.empty();) {
-      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
-      if (n < 0 && errno != EINTR) fail_file("write", path_, errno);
-      if (n <= 0) continue;
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-      offset += n;
-    }
-  }
+  void rewrite_start(std::span<const std::byte> bytes);
 
   // Sets the name that `commit` will use. It must be in the same directory.
   void rename(const std::filesystem::path& path) { path_ = path; }
 
   // Syncs the bytes, renames the file, and syncs the directory. A caller that commits many files in
   // one directory and syncs it at the end can skip the last part.
-  void commit(bool sync_parent = true) {
-    require(size_ >= reserved_, path_.string() + ": fewer bytes were written than reserved");
-    sync_file(fd_, path_);
-    UnfinishedFiles::finish(temporary_path_, [this] {
-      if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
-        fail_file("rename a temporary file to", path_, errno);
-    });
-    if (::close(fd_.release()) != 0) fail_file("close", path_, errno);
-    if (sync_parent) sync_directory(parent_of(path_));
-  }
+  void commit(bool sync_parent = true);
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size() const { return size_; }                   // bytes written so far
@@ -382,10 +189,6 @@ class AtomicFile {
   std::int64_t reserved_ = 0;
 };
 
-inline void write_file(const std::filesystem::path& path, std::string_view text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
+void write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace llmc

@@ -3,8 +3,6 @@
 // is not finite becomes null.
 #pragma once
 
-#include <charconv>
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -12,8 +10,6 @@
 #include <string_view>
 #include <utility>
 #include <variant>
-
-#include "llmc/base/error.h"
 
 namespace llmc {
 
@@ -28,14 +24,7 @@ class Scalar {
 
   // Stored as the double with the fewest digits among those that round to this float, so that 0.1f
   // is written 0.1 and not 0.10000000149011612. Casting it back returns the same float.
-  Scalar(float value) : value_(static_cast<double>(value)) {
-    if (!std::isfinite(value)) return;
-    char digits[32];
-    const auto result = std::to_chars(digits, digits + sizeof digits, value);
-    double shortest = 0.0;
-    std::from_chars(digits, result.ptr, shortest);
-    value_ = shortest;
-  }
+  Scalar(float value);
 
   // Any signed or unsigned 64-bit integer. Each number has one representation: int64 if it fits,
   // otherwise uint64.
@@ -55,31 +44,11 @@ class Scalar {
 
   // `what` names the value in the error, which is thrown for another type or an integer out of
   // range.
-  std::int64_t integer(std::string_view what) const {
-    if (!holds<std::int64_t>()) fail(std::string(what) + " is not a signed 64-bit integer");
-    return std::get<std::int64_t>(value_);
-  }
-  std::uint64_t unsigned_integer(std::string_view what) const {
-    if (holds<std::uint64_t>()) return std::get<std::uint64_t>(value_);
-    if (!holds<std::int64_t>() || std::get<std::int64_t>(value_) < 0) {
-      fail(std::string(what) + " is not an unsigned 64-bit integer");
-    }
-    return static_cast<std::uint64_t>(std::get<std::int64_t>(value_));
-  }
-  double number(std::string_view what) const {
-    if (holds<double>()) return std::get<double>(value_);
-    if (holds<std::uint64_t>()) return static_cast<double>(std::get<std::uint64_t>(value_));
-    if (!holds<std::int64_t>()) fail(std::string(what) + " is not a number");
-    return static_cast<double>(std::get<std::int64_t>(value_));
-  }
-  bool boolean(std::string_view what) const {
-    if (!holds<bool>()) fail(std::string(what) + " is not true or false");
-    return std::get<bool>(value_);
-  }
-  const std::string& text(std::string_view what) const {
-    if (!holds<std::string>()) fail(std::string(what) + " is not a string");
-    return std::get<std::string>(value_);
-  }
+  std::int64_t integer(std::string_view what) const;
+  std::uint64_t unsigned_integer(std::string_view what) const;
+  double number(std::string_view what) const;
+  bool boolean(std::string_view what) const;
+  const std::string& text(std::string_view what) const;
 
   // Calls f with the value: std::monostate (null), bool, int64, uint64, double or std::string.
   template <class F>

@@ -1,7 +1,6 @@
 // The lines of a text, one after another, with their numbers.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -15,23 +14,10 @@ class Lines {
 
   // Advances to the next line; returns false if there is none. A line break ends a line, so no
   // empty line follows the last line break.
-  bool next() {
-    if (end_ >= text_.size()) return false;
-    const std::size_t begin = end_;
-    const std::size_t length = std::min(text_.find('\n', begin), text_.size()) - begin;
-    line_ = text_.substr(begin, length);
-    end_ = std::min(begin + length + 1, text_.size());
-    ++number_;
-    return true;
-  }
+  bool next();
 
   // The same, but skips lines of only white space.
-  bool next_filled() {
-    while (next()) {
-      if (line_.find_first_not_of(" \t\r") != line_.npos) return true;
-    }
-    return false;
-  }
+  bool next_filled();
 
   std::string_view line() const { return line_; }  // without its line break
   std::int64_t number() const { return number_; }  // line number; the first is 1

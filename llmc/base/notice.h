@@ -2,17 +2,10 @@
 // here, so that --quiet has one place to switch them off.
 #pragma once
 
-#include <poll.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
-#include <iostream>
 #include <mutex>
 #include <string>
 #include <utility>
-
-#include "llmc/base/terminal.h"
 
 namespace llmc {
 
@@ -28,7 +21,7 @@ class Notice {
   static void mute() { muted_.store(true); }
 
   // Whether stderr is a terminal.
-  static bool terminal() { return isatty(STDERR_FILENO) != 0; }
+  static bool terminal();
 
   // Prints `text` on lines of its own, unless --quiet is set.
   static void print(const std::string& text) {
@@ -41,35 +34,17 @@ class Notice {
   }
 
   // Prints an error on lines of its own.
-  static void error(const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    std::cerr << take_line_break() + text + "\n" << std::flush;
-  }
+  static void error(const std::string& text);
 
   // Prints a line of the signal thread. Prints nothing if stderr is closed, or if its reader or
   // another thread prevents that for a second: a signal must end a program whose stderr is stuck.
-  static void interject(const std::string& text) {
-    const std::unique_lock lock(mutex_, std::chrono::seconds(1));
-    pollfd stderr_state{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-    const bool is_writable = ::poll(&stderr_state, 1, 1000) == 1 && stderr_state.revents == POLLOUT;
-    if (muted_.load() || !lock || !is_writable) return;
-    const std::string lines = take_line_break() + text + "\n";
-    (void)!::write(STDERR_FILENO, lines.data(), lines.size());
-  }
+  static void interject(const std::string& text);
 
   // Overwrites the live line by `text`, which is cut at the width of the terminal.
-  static void show_live(const std::string& text) {
-    if (quiet()) return;
-    const std::lock_guard lock(mutex_);
-    std::cerr << live_line(text) << std::flush;
-    live_line_open_ = true;
-  }
+  static void show_live(const std::string& text);
 
   // Keeps the live line, if there is one, and moves to the next line.
-  static void end_live_line() {
-    const std::lock_guard lock(mutex_);
-    std::cerr << take_line_break();
-  }
+  static void end_live_line();
 
  private:
   // Returns the line break after a live line, if there is one.

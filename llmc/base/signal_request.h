@@ -9,17 +9,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
-
-#include "llmc/base/error.h"
-#include "llmc/base/notice.h"
-#include "llmc/base/signal_thread.h"
-#include "llmc/base/unfinished_files.h"
 
 namespace llmc {
 
@@ -33,17 +26,10 @@ struct SignalAnswers {
 // ends the process, before a program has saved what it has to save.
 class IgnoredPipeSignal {
  public:
-  IgnoredPipeSignal() {
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigemptyset(&ignore.sa_mask);
-    ::sigaction(SIGPIPE, &ignore, &action_);
-  }
+  IgnoredPipeSignal();
   IgnoredPipeSignal(const IgnoredPipeSignal&) = delete;
   IgnoredPipeSignal& operator=(const IgnoredPipeSignal&) = delete;
-  ~IgnoredPipeSignal() {
-    if (!is_kept_) ::sigaction(SIGPIPE, &action_, nullptr);
-  }
+  ~IgnoredPipeSignal();
 
   // The signal stays ignored after the object.
   void keep() { is_kept_ = true; }
@@ -61,25 +47,10 @@ class SignalRequest {
   enum class AfterRequest { keep, restore };
 
   explicit SignalRequest(AfterRequest after_request = AfterRequest::keep,
-                         SignalAnswers answers = {})
-      : after_request_(after_request) {
-    const std::lock_guard lock(state().mutex);
-    signal_.store(0);
-    state().first_time.reset();
-    state().answers = std::move(answers);
-    state().is_recording = true;
-  }
+                         SignalAnswers answers = {});
   SignalRequest(const SignalRequest&) = delete;
   SignalRequest& operator=(const SignalRequest&) = delete;
-  ~SignalRequest() {
-    const std::lock_guard lock(state().mutex);
-    state().answers = {};
-    if (requested() && after_request_ == AfterRequest::keep) {
-      pipe_.keep();
-    } else {
-      state().is_recording = false;
-    }
-  }
+  ~SignalRequest();
 
   // Whether a signal has arrived.
   static bool requested() { return signal_.load() != 0; }
@@ -87,41 +58,21 @@ class SignalRequest {
   // The first signal that arrived; 0: none.
   static int signal() { return signal_.load(); }
   // Another process of the run has received a signal: it counts as received here.
-  static void adopt(int signal) {
-    int none = 0;
-    signal_.compare_exchange_strong(none, signal);
-  }
+  static void adopt(int signal);
 
   // The first statement of main: starts the signal thread. `program`: its name, for messages.
-  static void start_thread(const std::string& program) {
-    state().program = program;
-    try {
-      SignalThread::start(receive);
-    } catch (const Error& error) {
-      Notice::error(program + ": " + error.what());
-      std::exit(1);
-    }
-  }
+  static void start_thread(const std::string& program);
 
   // Sets what a signal that ends the process at once interrupts from now on, as the end of the
   // sentence "interrupted by SIGINT ...".
-  static void set_work(const std::string& work) {
-    const std::lock_guard lock(state().mutex);
-    state().work = work;
-  }
+  static void set_work(const std::string& work);
 
   // Sets a function that returns whether the user knows already why the process ends, for example
   // by the error of another rank, after which a launcher sends signals. Signals print nothing then.
-  static void set_explained(std::function<bool()> is_explained) {
-    const std::lock_guard lock(state().mutex);
-    state().is_explained = std::move(is_explained);
-  }
+  static void set_explained(std::function<bool()> is_explained);
 
   // Ends the process by a signal: removes unfinished files and prints what was interrupted.
-  [[noreturn]] static void end_process(int signal) {
-    const std::lock_guard lock(state().mutex);
-    end(signal);
-  }
+  [[noreturn]] static void end_process(int signal);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -137,34 +88,12 @@ class SignalRequest {
   };
 
   // Never destroyed: a signal may arrive while the program exits.
-  static State& state() {
-    static State& state = *new State;
-    return state;
-  }
+  static State& state();
 
   // The signal thread calls this.
-  static void receive(int signal) {
-    const std::lock_guard lock(state().mutex);
-    if (!state().is_recording) end(signal);
-    if (!state().first_time) {
-      adopt(signal);
-      if (state().answers.first && !state().is_explained()) state().answers.first();
-      state().first_time = Clock::now();
-    } else if (Clock::now() - *state().first_time >= kSameRequest) {
-      UnfinishedFiles::remove_all();
-      if (state().answers.last) state().answers.last(signal);
-      SignalThread::end_process(signal);
-    }
-  }
+  static void receive(int signal);
 
-  [[noreturn]] static void end(int signal) {
-    UnfinishedFiles::remove_all();
-    const std::string& work = state().work;
-    if (!state().is_explained())
-      Notice::interject(state().program + ": interrupted by " + std::string(signal_name(signal)) +
-                        (work.empty() ? "" : " " + work));
-    SignalThread::end_process(signal);
-  }
+  [[noreturn]] static void end(int signal);
 
   static inline std::atomic<int> signal_{0};  // the first one; 0: none
 

@@ -1,8 +1,6 @@
 // Independent pieces of work on several threads.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -15,11 +13,7 @@
 namespace llmc {
 
 // Number of processors that this process may run on, which can be less than the machine has.
-inline std::int64_t available_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return std::max(1u, std::thread::hardware_concurrency());
-}
+std::int64_t available_processors();
 
 // Calls work(0) .. work(count - 1), each once, on up to `threads` threads; returns when all are
 // done. If calls throw, no further ones start, and the exception of the lowest index is rethrown,

@@ -2,11 +2,9 @@
 // process removes them (signal_request.h).
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <set>
-#include <system_error>
 
 namespace llmc {
 
@@ -32,13 +30,7 @@ class UnfinishedFiles {
   // Removes all registered files and directories. The process must end afterwards: threads that
   // create or finish files wait. Removes nothing if another thread is in such a call for longer
   // than a second, because of a disk that does not answer.
-  static void remove_all() {
-    if (!registry().mutex.try_lock_for(std::chrono::seconds(1))) return;
-    for (const std::filesystem::path& path : registry().paths) {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  }
+  static void remove_all();
 
  private:
   struct Registry {
@@ -47,10 +39,7 @@ class UnfinishedFiles {
   };
 
   // Never destroyed: a signal may arrive while the program exits.
-  static Registry& registry() {
-    static Registry& registry = *new Registry;
-    return registry;
-  }
+  static Registry& registry();
 };
 
 }  // namespace llmc

@@ -5,8 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/base/utf8.h"
-
 namespace llmc {
 
 // Each piece that push() and finish() return is valid UTF-8. Together they are the bytes, with
@@ -16,27 +14,10 @@ class Utf8Stream {
  public:
   // Adds bytes and returns the text that is certain so far. At most three bytes, which may still
   // become a character, are held back.
-  std::string push(std::string_view bytes) {
-    pending_ += bytes;
-    std::string text;
-    std::string_view rest = pending_;
-    while (!rest.empty()) {
-      const Utf8Start start = utf8_start(rest);
-      if (start.kind == Utf8Start::Kind::cut) break;
-      const bool valid = start.kind == Utf8Start::Kind::character;
-      text += valid ? rest.substr(0, start.length) : kReplacement;
-      rest.remove_prefix(start.length);
-    }
-    pending_ = std::string(rest);
-    return text;
-  }
+  std::string push(std::string_view bytes);
 
   // Ends the stream. Bytes that are still held back are no character and become U+FFFD.
-  std::string finish() {
-    const std::string text(pending_.empty() ? std::string_view() : kReplacement);
-    pending_.clear();
-    return text;
-  }
+  std::string finish();
 
  private:
   static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -44,10 +25,6 @@ class Utf8Stream {
 };
 
 // The text with U+FFFD in place of bytes that are no character.
-inline std::string valid_utf8(std::string_view bytes) {
-  Utf8Stream stream;
-  std::string text = stream.push(bytes);
-  return text + stream.finish();
-}
+std::string valid_utf8(std::string_view bytes);
 
 }  // namespace llmc

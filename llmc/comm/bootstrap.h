@@ -2,9 +2,6 @@
 // data from one rank to others.
 #pragma once
 
-#include <unistd.h>
-
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -42,13 +39,6 @@ class Bootstrap {
 };
 
 // Equal for the processes of one machine: its name, and a number that it draws when it boots.
-inline std::string machine_text() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot_id;
-  std::getline(file, boot_id);
-  return std::string(name) + " " + boot_id;
-}
+std::string machine_text();
 
 }  // namespace llmc

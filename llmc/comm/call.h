@@ -2,11 +2,9 @@
 // that ranks which run different collectives report this instead of waiting forever.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "llmc/base/error.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {
@@ -21,24 +19,14 @@ enum class CommKind : std::int32_t {
 };
 inline constexpr int kCommKinds = 6;
 
-inline const char* kind_name(CommKind kind) {
-  constexpr const char* kNames[kCommKinds] = {"all-reduce", "reduce-scatter", "all-gather",
-                                              "broadcast",  "barrier",        "message"};
-  return kNames[static_cast<int>(kind)];
-}
+const char* kind_name(CommKind kind);
 
 // Types of elements. Sums are defined for all but byte.
 enum class Element : std::int32_t { fp32, bf16, fp16, int64, byte };
 
-inline std::int64_t element_size(Element element) {
-  constexpr std::int64_t kSizes[] = {4, 2, 2, 8, 1};
-  return kSizes[static_cast<int>(element)];
-}
+std::int64_t element_size(Element element);
 
-inline const char* element_name(Element element) {
-  constexpr const char* kNames[] = {"fp32", "bf16", "fp16", "int64", "bytes"};
-  return kNames[static_cast<int>(element)];
-}
+const char* element_name(Element element);
 
 template <class T>
 extern const Element kElementOf;
@@ -63,20 +51,10 @@ struct CommCall {
   bool operator==(const CommCall&) const = default;
 
   // "all-gather 17 of 4096 fp32"
-  std::string text() const {
-    std::string text = std::string(kind_name(kind)) + " " + std::to_string(number);
-    if (count > 0) text += " of " + std::to_string(count) + " " + element_name(element);
-    if (kind == CommKind::broadcast) text += " from rank " + std::to_string(root);
-    return text;
-  }
+  std::string text() const;
 };
 
 // Throws if another rank of the group makes another call.
-inline void require_same_call(const CommCall& mine, int rank, const CommCall& other,
-                              int other_rank) {
-  if (mine == other) return;
-  fail("ranks of a group make different calls: rank " + std::to_string(rank) + " " + mine.text() +
-       ", rank " + std::to_string(other_rank) + " " + other.text());
-}
+void require_same_call(const CommCall& mine, int rank, const CommCall& other, int other_rank);
 
 }  // namespace llmc

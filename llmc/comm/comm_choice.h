@@ -1,7 +1,6 @@
 // The choice of the library that connects the ranks of a run.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,15 +11,6 @@ enum class CommChoice { automatic, mpi, nccl };
 
 // Describes the first rank that has no GPU of its own; empty: every rank has one. `gpus` has the
 // machine and the PCI bus id of the GPU of each rank, and an empty text for a rank without GPU.
-inline std::string missing_gpu_text(const std::vector<std::string>& gpus) {
-  for (auto gpu = gpus.begin(); gpu != gpus.end(); ++gpu) {
-    const std::string rank = std::to_string(gpu - gpus.begin());
-    if (gpu->empty()) return "rank " + rank + " has no GPU";
-    const auto first = std::find(gpus.begin(), gpu, *gpu);
-    if (first != gpu)
-      return "ranks " + std::to_string(first - gpus.begin()) + " and " + rank + " share a GPU";
-  }
-  return "";
-}
+std::string missing_gpu_text(const std::vector<std::string>& gpus);
 
 }  // namespace llmc

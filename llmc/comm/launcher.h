@@ -2,11 +2,7 @@
 // the environment variables that launchers set. No library is needed.
 #pragma once
 
-#include <charconv>
-#include <cstdlib>
 #include <string>
-
-#include "llmc/base/error.h"
 
 namespace llmc {
 
@@ -16,42 +12,12 @@ struct ProcessInfo {
   std::string ranks_variable;  // environment variable that sets `ranks`; empty: no launcher
 };
 
-inline constexpr int kMaxRanks = 1 << 16;
-
 // The integer in an environment variable that is set; throws unless it is from `least` to `most`.
-inline int number_from_environment(const char* variable, int least, int most) {
-  const char* const value = std::getenv(variable);
-  const std::string text = value == nullptr ? "" : value;
-  int number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status == std::errc() && end == text.data() + text.size() && least <= number &&
-      number <= most)
-    return number;
-  fail(std::string("the environment variable ") + variable + " is '" + text +
-       "'; allowed are integers from " + std::to_string(least) + " to " + std::to_string(most));
-}
+int number_from_environment(const char* variable, int least, int most);
 
-inline ProcessInfo process_info_from_environment() {
-  struct Variables {
-    const char *rank, *ranks;
-  };
-  constexpr Variables kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                      {"PMI_RANK", "PMI_SIZE"},
-                                      {"PMIX_RANK", "PMIX_SIZE"},
-                                      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-                                      {"RANK", "WORLD_SIZE"}};
-  for (const Variables& variables : kLaunchers) {
-    if (std::getenv(variables.rank) == nullptr || std::getenv(variables.ranks) == nullptr) continue;
-    const int ranks = number_from_environment(variables.ranks, 1, kMaxRanks);
-    return {number_from_environment(variables.rank, 0, ranks - 1), ranks, variables.ranks};
-  }
-  return {};
-}
+ProcessInfo process_info_from_environment();
 
 // "rank 1 of 4 (OMPI_COMM_WORLD_SIZE is set)"
-inline std::string launched_rank_text(const ProcessInfo& process) {
-  return "rank " + std::to_string(process.rank) + " of " + std::to_string(process.ranks) + " (" +
-         process.ranks_variable + " is set)";
-}
+std::string launched_rank_text(const ProcessInfo& process);
 
 }  // namespace llmc

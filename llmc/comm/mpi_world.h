@@ -14,6 +14,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/comm/mpi_bootstrap.h"
+#include "llmc/comm/poll_pause.h"
 #include "llmc/comm/staged_communicator.h"
 #include "llmc/comm/world.h"
 

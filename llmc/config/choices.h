@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "llmc/comm/comm_choice.h"
@@ -81,31 +82,18 @@ template <class Choice>
 std::vector<KnownName> other_choice_names(Choice) {
   return {};
 }
-inline std::vector<KnownName> other_choice_names(Dtype) {
-  return {{"float32", "fp32"}, {"float", "fp32"},    {"f32", "fp32"},
-          {"single", "fp32"},  {"bfloat16", "bf16"}, {"bfloat", "bf16"},
-          {"float16", "fp16"}, {"half", "fp16"},     {"f16", "fp16"}};
-}
+std::vector<KnownName> other_choice_names(Dtype);
 inline std::vector<KnownName> other_choice_names(Quant) {
   return {{"int8", "w8a8"}, {"q8_0", "w8"}, {"int8_float32", "w8a8"}, {"w8a16", "w8"}};
 }
-inline std::vector<KnownName> other_choice_names(CacheDtype) {
-  std::vector<KnownName> names = other_choice_names(Dtype());
-  for (const char* name : {"q8_0", "q8", "i8", "s8", "8bit", "8"}) names.push_back({name, "int8"});
-  return names;
-}
+std::vector<KnownName> other_choice_names(CacheDtype);
 inline std::vector<KnownName> other_choice_names(DeviceChoice) {
   return {{"gpu", "cuda"}, {"cuda:0", "cuda"}, {"nvidia", "cuda"}, {"cpu", "host"}};
 }
 inline std::vector<KnownName> other_choice_names(Decay) {
   return {{"cosine-annealing", "cosine"}, {"none", "constant"}, {"warmup-stable-decay", "wsd"}};
 }
-inline std::vector<KnownName> other_choice_names(Attention) {
-  return {{"flash-attention", "flash"},
-          {"eager", "standard"},
-          {"naive", "standard"},
-          {"math", "standard"}};
-}
+std::vector<KnownName> other_choice_names(Attention);
 
 template <class Choice>
 const char* choice_name(Choice choice) {

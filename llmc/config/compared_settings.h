@@ -1,9 +1,7 @@
 // The settings that all ranks of a run must have in common, as names and values.
 #pragma once
 
-#include <charconv>
 #include <string>
-#include <variant>
 
 #include "llmc/comm/compare_ranks.h"
 #include "llmc/config/setting.h"
@@ -11,13 +9,7 @@
 namespace llmc {
 
 // Returns the value so that different values have different texts.
-inline std::string exact_text(const SettingValue& value) {
-  if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
-  const auto* real = std::get_if<double>(&value);
-  if (real == nullptr) return value_text(value);
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, *real).ptr};
-}
+std::string exact_text(const SettingValue& value);
 
 // The flags that were given, except those that may differ.
 template <class P>

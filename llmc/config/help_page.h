@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <sstream>
 #include <string>
 
 #include "llmc/config/setting.h"
@@ -29,30 +28,11 @@ inline constexpr std::size_t kColumns = 80, kHelpColumn = 30;
 
 // Wraps `text` at blanks into lines of at most `width` characters and begins each line but the
 // first with `indent` blanks. A longer word has its own line.
-inline std::string wrap(const std::string& text, std::size_t width, std::size_t indent = 0) {
-  std::string lines, word;
-  std::size_t used = 0;  // characters in the last line
-  std::istringstream words(text);
-  while (words >> word) {
-    const bool fits = used == 0 || used + 1 + word.size() <= width;
-    if (used > 0) lines += fits ? " " : "\n" + std::string(indent, ' ');
-    used = (fits && used > 0 ? used + 1 : 0) + word.size();
-    lines += word;
-  }
-  return lines;
-}
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent = 0);
 
 // One flag: names and placeholder, then the help text from kHelpColumn on.
-inline std::string flag_lines(const std::string& names, const std::string& placeholder,
-                              const std::string& help) {
-  std::string begin = "  " + names + (placeholder.empty() ? "" : " " + placeholder);
-  if (begin.size() < kHelpColumn) {
-    begin.resize(kHelpColumn, ' ');
-  } else {
-    begin += "\n" + std::string(kHelpColumn, ' ');
-  }
-  return begin + wrap(help, kColumns - kHelpColumn, kHelpColumn) + "\n";
-}
+std::string flag_lines(const std::string& names, const std::string& placeholder,
+                       const std::string& help);
 
 inline bool is_positional(const std::string& flag) {
   return !flag.starts_with('-');

@@ -10,6 +10,7 @@
 
 #include "llmc/base/resolved.h"
 #include "llmc/config/choices.h"
+#include "llmc/device/dtype.h"
 
 namespace llmc {
 

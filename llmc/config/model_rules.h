@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
-#include "llmc/base/error.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/setting.h"
+#include "llmc/config/train_input_settings.h"
+#include "llmc/config/train_optimizer_settings.h"
+#include "llmc/config/train_output_settings.h"
+#include "llmc/config/train_qat_settings.h"
+#include "llmc/config/train_rank_settings.h"
 #include "llmc/config/train_settings.h"
 
 namespace llmc {
@@ -15,52 +18,11 @@ namespace llmc {
 using TrainResolution = Resolution<TrainProgram>;
 
 // Returns the size of the model that its weights or --model imply, if one of them is given.
-inline std::optional<SettingValue> implied_size(const TrainResolution& r,
-                                                std::int64_t Gpt2Config::*size) {
-  if (r.facts.weights) return *r.facts.weights.*size;
-  if (!r.config.model.name.empty()) return config_from_name(r.config.model.name).*size;
-  return std::nullopt;
-}
+std::optional<SettingValue> implied_size(const TrainResolution& r, std::int64_t Gpt2Config::*size);
 
 // The shape of the model. The settings of the model must be known.
-inline Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
-  return {.vocabulary = facts.weights ? facts.weights->vocabulary : facts.default_shape.vocabulary,
-          .context = config.model.context,
-          .layers = config.model.layers,
-          .heads = config.model.heads,
-          .channels = config.model.channels};
-}
+Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts);
 
-// Weights from a file define the model's sizes: a flag with another size is an error. This includes
-// a shorter --context; --seq-len sets the length of shorter sequences.
-inline void check_agreement(const TrainResolution& r) {
-  const Gpt2Config& weights = *r.facts.weights;
-  const ModelSettings<std::optional>& typed = r.request.model;
-  const auto require_equal = [&](const std::string& flag,
-                                 const std::optional<std::int64_t>& typed_size, std::int64_t size) {
-    if (typed_size.value_or(size) == size) return;
-    fail_usage(flag + " " + std::to_string(*typed_size) + " does not agree with " +
-                   std::to_string(size) + " in " + r.facts.weights_path,
-               "leave the flag out: the weights set the model's sizes");
-  };
-  require_equal("--layers", typed.layers, weights.layers);
-  require_equal("--heads", typed.heads, weights.heads);
-  require_equal("--channels", typed.channels, weights.channels);
-  require_equal("--context", typed.context, weights.context);
-  if (!typed.name) return;
-  const Gpt2Config named_shape = config_from_name(*typed.name);
-  if (!typed.layers) {
-    require_equal("--model " + *typed.name + " with layers", named_shape.layers, weights.layers);
-  }
-  if (!typed.channels) {
-    require_equal("--model " + *typed.name + " with channels", named_shape.channels,
-                  weights.channels);
-  }
-}
-
-inline void check_model(const TrainResolution& r) {
-  if (r.facts.weights) return check_agreement(r);
-  check_usage([&] { check_config(model_shape(r.config, r.facts)); });
-}
+void check_model(const TrainResolution& r);
 
 }  // namespace llmc

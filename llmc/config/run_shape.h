@@ -1,7 +1,6 @@
 // Sizes and dropout rates with which a model is built and trained, in addition to its own shape.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "llmc/config/choices.h"
@@ -33,9 +32,7 @@ struct RunShape {
   bool spreads_rows(std::int64_t tensor_ranks) const {
     return sequence_parallel && tensor_ranks > 1;
   }
-  std::int64_t chunk_rows() const {
-    return logits_rows == 0 ? rows() : std::min(rows(), logits_rows);
-  }
+  std::int64_t chunk_rows() const;
 };
 
 // The matrices that the passes of a model quantize to INT8. None by default.

@@ -5,8 +5,8 @@
 // (each setting a value) and P::Facts (what the rules for defaults may depend on).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -240,22 +240,7 @@ using Settings = std::vector<Setting<P>>;
 // ---- texts of values ----
 
 // Returns the value as typed after a flag; empty for false, an empty text and an empty list.
-inline std::string value_text(const SettingValue& value) {
-  if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "";
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
-  if (const auto* integer = std::get_if<std::uint64_t>(&value)) return std::to_string(*integer);
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* real = std::get_if<double>(&value)) {
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%g", *real);
-    return digits;
-  }
-  std::string all;
-  for (const std::string& text : std::get<std::vector<std::string>>(value)) {
-    all += (all.empty() ? "" : ",") + text;
-  }
-  return all;
-}
+std::string value_text(const SettingValue& value);
 
 // The default as --help prints it: the constant, or the text of the rule; empty if there is none.
 template <class P>

@@ -19,9 +19,9 @@ inline constexpr std::array<const char*, 7> kOnResumeNames = {
 // "default_text" is what --help prints.
 template <class P>
 std::string settings_json(const Settings<P>& table) {
-  OrderedJson rows = OrderedJson::array();
+  Json rows = Json::array();
   for (const Setting<P>& row : table) {
-    OrderedJson constant;
+    Json constant;
     if (row.fallback.value) {
       std::visit([&](const auto& value) { constant = value; }, *row.fallback.value);
     }

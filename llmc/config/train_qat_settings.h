@@ -8,11 +8,6 @@
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
 
-// A row names only the columns it needs, which causes this warning. (Default member initializers
-// would prevent it, but they crash g++ 12.)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-
 namespace llmc {
 
 template <template <class> class Value>
@@ -33,38 +28,8 @@ inline std::string qat_error(const std::string& text) {
                                       other_choice_names(QatMode{}));
 }
 
-template <class P>
-Settings<P> qat_rows() {
-  return {
-      {.flag = "--qat",
-       .field = [](auto& s) -> decltype(auto) { return (s.qat.mode); },
-       .help = "quantization-aware training: the forward pass multiplies INT8 codes of the weights "
-               "(w8), or of weights and activations (w8a8), as infer_gpt2 --quant does",
-       .fallback = SettingValue("none"),
-       .changes_results = true,
-       .on_resume = OnResume::noted,
-       .also_called = {"--quant", "--quantize", "--quantization", "--int8"},
-       .check = [](const std::string& text) { return qat_error(text); }},
-      {.flag = "--qat-start",
-       .field = [](auto& s) -> decltype(auto) { return (s.qat.start); },
-       .unit = "STEP",
-       .help = "first quantized step; evaluations are quantized from the end of this step on, and "
-               "with --steps 0 always",
-       .fallback = 1,
-       .range = at_least(1),
-       .condition = {"--qat", {"w8", "w8a8"}},
-       .changes_results = true,
-       .on_resume = OnResume::noted},
-      {.flag = "--zero-points",
-       .field = [](auto& s) -> decltype(auto) { return (s.qat.zero_points); },
-       .help = "for --qat w8a8: zero points of the activations; auto: each token has one",
-       .fallback = SettingValue("auto"),
-       .condition = {"--qat", {"w8a8"}},
-       .changes_results = true,
-       .on_resume = OnResume::noted},
-  };
-}
+// The rows; their texts and rules are in train_qat_settings.cpp.
+struct TrainProgram;
+Settings<TrainProgram> qat_rows();
 
 }  // namespace llmc
-
-#pragma GCC diagnostic pop

@@ -7,13 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/error.h"
 #include "llmc/base/resolved.h"
 #include "llmc/comm/mesh.h"
-#include "llmc/config/choices.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/run_shape.h"
-#include "llmc/config/setting_text.h"
+#include "llmc/config/setting.h"
 #include "llmc/config/train_input_settings.h"
 #include "llmc/config/train_optimizer_settings.h"
 #include "llmc/config/train_output_settings.h"
@@ -21,6 +19,7 @@
 #include "llmc/config/train_rank_settings.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/pipeline/pipeline.h"
+#include "llmc/pipeline/schedule.h"
 
 namespace llmc {
 
@@ -60,54 +59,17 @@ struct RunConfig : TrainSettings<Resolved> {
   Pipeline pipeline;  // as the flags and the shape imply
 
   bool training() const { return schedule.steps > 0; }
-  RunShape run_shape() const {
-    return {.B = batch.batch_size,
-            .T = batch.seq_len,
-            .training = training(),
-            .attention = precision.attention,
-            .logits_rows = batch.logits_rows,
-            .zero_stage = static_cast<int>(ranks.zero),
-            .sequence_parallel = ranks.sequence_parallel,
-            .qat = qat.mode,
-            .pipeline = pipeline};
-  }
+  RunShape run_shape() const;
   // The mode of step `step`, counted from 1, and of evaluations after it. A run without training is
   // quantized as a whole.
-  QuantizedPass quantized_pass(std::int64_t step) const {
-    if (qat.mode == QatMode::none || (training() && step < qat.start)) return {};
-    const bool activations = qat.mode == QatMode::w8a8;
-    return {.weights = true,
-            .activations = activations,
-            .zero_points = activations && qat.zero_points == ZeroPoints::automatic};
-  }
+  QuantizedPass quantized_pass(std::int64_t step) const;
   // The ranks that train on different samples: each stands for a pipeline of tensor groups.
   std::int64_t data_ranks() const { return ranks.ranks / (ranks.tp * ranks.pp); }
-  Mesh mesh() const {
-    const std::int64_t shard_ranks = ranks.shard_group == 0 ? data_ranks() : ranks.shard_group;
-    return make_mesh(static_cast<int>(ranks.ranks), static_cast<int>(shard_ranks),
-                     static_cast<int>(ranks.tp), static_cast<int>(ranks.pp));
-  }
-  PipelineShape pipeline_shape() const {
-    return {.ranks = static_cast<int>(ranks.pp),
-            .micro_batches = static_cast<int>(batch.grad_accum),
-            .chunks = static_cast<int>(ranks.pp_chunks)};
-  }
+  Mesh mesh() const;
+  PipelineShape pipeline_shape() const;
   // The numbers of --pp-layers, whose texts the table has checked.
-  std::vector<std::int64_t> stage_layers() const {
-    std::vector<std::int64_t> layers;
-    for (const std::string& text : ranks.pp_layers) {
-      layers.push_back(0);
-      require(parse_number(text, layers.back()) && layers.back() >= 1,
-              "--pp-layers: '" + text + "' is not a whole number from 1 up",
-              "give the number of layers of each stage, separated by commas, such as 3,4,3");
-    }
-    return layers;
-  }
-  DropoutRates dropout_rates() const {
-    return {.embedding = dropout.embedding,
-            .attention = dropout.attention,
-            .residual = dropout.residual};
-  }
+  std::vector<std::int64_t> stage_layers() const;
+  DropoutRates dropout_rates() const;
   // Sequences of a step, on all ranks. The ranks of a tensor group and those of a pipeline train on
   // the same ones.
   std::int64_t global_batch() const { return batch.batch_size * batch.grad_accum * data_ranks(); }
@@ -147,12 +109,7 @@ struct TrainProgram {
       "./train_gpt2 --train text.txt --val val.txt --out run --log run.jsonl",
       "./train_gpt2 --out run --resume"};
   static const std::vector<Setting<TrainProgram>>& settings();
-  static std::string contradiction(const Request& request) {
-    const auto& ranks = request.ranks;
-    if (!ranks.ranks || ranks.dry_run.value_or(false) || ranks.print_mesh.value_or(false))
-      return {};
-    return "--ranks is for --dry-run and --print-mesh; mpirun -np N starts N ranks";
-  }
+  static std::string contradiction(const Request& request);
   // Whether a flag that another one needs may come from the checkpoint of a resumed run.
   static bool comes_later(const Setting<TrainProgram>& row, const Request& request) {
     return request.output.resume.value_or(false) && row.on_resume != OnResume::process;

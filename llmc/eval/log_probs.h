@@ -3,8 +3,6 @@
 // (comparison.h).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -44,11 +42,7 @@ class ObservedSource : public LogProbSource {
 
   std::int64_t vocabulary_size() const override { return source_.vocabulary_size(); }
 
-  const TokenLogProbs* next() override {
-    const TokenLogProbs* const prediction = source_.next();
-    if (prediction != nullptr) on_token_(*prediction);
-    return prediction;
-  }
+  const TokenLogProbs* next() override;
 
  private:
   LogProbSource& source_;
@@ -57,15 +51,6 @@ class ObservedSource : public LogProbSource {
 
 // Writes the log-probabilities of `logits` (V), computed in fp64 and rounded to fp32, to
 // `log_probs` (V). If a logit is NaN, all results are NaN.
-inline void log_softmax(std::span<const float> logits, std::vector<float>& log_probs) {
-  const auto max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  const double normalizer = max + std::log(sum);
-  log_probs.resize(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    log_probs[i] = static_cast<float>(static_cast<double>(logits[i]) - normalizer);
-  }
-}
+void log_softmax(std::span<const float> logits, std::vector<float>& log_probs);
 
 }  // namespace llmc

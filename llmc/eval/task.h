@@ -75,15 +75,7 @@ class RowScoreSums {
   explicit RowScoreSums(const EvalTask& task) : task_(task) {}
 
   // Adds the nll, in nats, of the next scored token, in the order of the rows.
-  void add(double nll) {
-    while (num_missing_ == 0) {
-      num_missing_ = task_.row(std::ssize(scores_)).num_scored;
-      scores_.emplace_back();
-    }
-    --num_missing_;
-    scores_.back().nll += nll;
-    scores_.back().nll_squares += nll * nll;
-  }
+  void add(double nll);
 
   // The scores of the rows so far, without `greedy`.
   std::span<const RowScore> scores() const { return scores_; }

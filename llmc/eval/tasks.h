@@ -1,7 +1,6 @@
 // Reads the tasks that a program was given, before it runs a model, and runs them.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,9 +8,6 @@
 #include <vector>
 
 #include "llmc/config/eval_spec.h"
-#include "llmc/eval/eval_files.h"
-#include "llmc/eval/multiple_choice.h"
-#include "llmc/eval/perplexity.h"
 #include "llmc/eval/report.h"
 #include "llmc/eval/task.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
@@ -28,36 +24,13 @@ struct EvalOptions {
 };
 
 // Reads and tokenizes the file of a task, for a model of T positions.
-inline std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const EvalOptions& options,
-                                                const Tokenizer& tokenizer, std::int64_t T) {
-  if (spec.task == "lambada") {
-    return std::make_unique<LambadaTask>(spec.file, tokenizer, T, options.limit);
-  }
-  if (spec.task == "hellaswag") {
-    return std::make_unique<HellaSwagTask>(spec.file, tokenizer, T, options.limit);
-  }
-  if (spec.task == "race") {
-    return std::make_unique<RaceTask>(spec.file, tokenizer, T, options.limit);
-  }
-  const PerplexityTask::Options windows{.T = T,
-                                        .stride = options.stride,
-                                        .limit = options.limit,
-                                        .detokenize = spec.task == "wikitext",
-                                        .standard_errors = options.standard_errors,
-                                        .source_name = options.source_name};
-  return std::make_unique<PerplexityTask>(spec.task, spec.file, tokenizer, windows);
-}
+std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const EvalOptions& options,
+                                         const Tokenizer& tokenizer, std::int64_t T);
 
 // Reads and tokenizes all files of the tasks, TASK:FILE each, so that an error in a file is
 // reported before a run and not at its end.
-inline EvalTasks make_eval_tasks(const std::vector<std::string>& specs, const EvalOptions& options,
-                                 const Tokenizer& tokenizer, std::int64_t T) {
-  EvalTasks tasks;
-  for (const std::string& spec : specs) {
-    tasks.push_back(make_eval_task(parse_eval_spec(spec), options, tokenizer, T));
-  }
-  return tasks;
-}
+EvalTasks make_eval_tasks(const std::vector<std::string>& specs, const EvalOptions& options,
+                          const Tokenizer& tokenizer, std::int64_t T);
 
 // Functions that are called while tasks run.
 struct EvalCallbacks {
@@ -70,22 +43,7 @@ struct EvalCallbacks {
 };
 
 // Runs the tasks in turn and returns the results of those that were completed.
-inline std::vector<EvalResult> run_eval_tasks(const EvalTasks& tasks, RowScoring& scorer,
-                                              const EvalCallbacks& callbacks) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<EvalResult> results;
-  for (const auto& task : tasks) {
-    const auto start = Clock::now();
-    const auto scores = scorer.score(*task, [&](std::int64_t done, std::int64_t total) {
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      return callbacks.on_batch(*task, done, total, seconds);
-    });
-    if (scores.empty()) break;
-    results.push_back(
-        {task->name(), task->file(), task->protocol(), task->examples(), task->metrics(scores)});
-    callbacks.on_result(results.back());
-  }
-  return results;
-}
+std::vector<EvalResult> run_eval_tasks(const EvalTasks& tasks, RowScoring& scorer,
+                                       const EvalCallbacks& callbacks);
 
 }  // namespace llmc

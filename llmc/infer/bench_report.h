@@ -89,14 +89,14 @@ inline std::string bench_table(const std::vector<BenchResult>& results, const Be
 }
 
 // One result. The keys of energy and of the peak are null if they are unknown.
-inline OrderedJson bench_json(const BenchResult& r, const BenchRoofs& roofs) {
-  OrderedJson json = {{"test", r.test},
-                      {"batch", r.batch},
-                      {"tokens", r.tokens},
-                      {"us_per_token", r.mean()},
-                      {"us_per_token_sd", r.stddev()},
-                      {"tokens_per_second", 1e6 / r.mean()},
-                      {"samples_us", r.microseconds}};
+inline Json bench_json(const BenchResult& r, const BenchRoofs& roofs) {
+  Json json = {{"test", r.test},
+               {"batch", r.batch},
+               {"tokens", r.tokens},
+               {"us_per_token", r.mean()},
+               {"us_per_token_sd", r.stddev()},
+               {"tokens_per_second", 1e6 / r.mean()},
+               {"samples_us", r.microseconds}};
   if (r.test == "step") json["position"] = r.position;
   if (r.bytes > 0) {
     json["gb_per_second"] = r.gigabytes_per_second();

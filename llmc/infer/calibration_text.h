@@ -5,21 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/file.h"
-#include "llmc/io/data/data_sources.h"
-#include "llmc/io/data/tokenize_text.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
 
 // Reads a text, or the tokens of a token file. Errors name the flag --calibrate or the file.
-inline std::vector<std::int32_t> calibration_tokens(const std::string& file,
-                                                    const Tokenizer& tokenizer) {
-  if (!is_token_file(file)) return tokenize_text(read_file(file), file, tokenizer);
-  const TokenSource source = SourceReader(tokenizer, {}).read({{file}, {}}, "--calibrate").front();
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(source.size()));
-  source.copy(0, source.size(), tokens.data());
-  return tokens;
-}
+std::vector<std::int32_t> calibration_tokens(const std::string& file, const Tokenizer& tokenizer);
 
 }  // namespace llmc

@@ -12,19 +12,6 @@ enum class Finish {
 };
 
 // The name in the output of --json, which shows an error instead of not_finite.
-inline const char* finish_name(Finish finish) {
-  switch (finish) {
-    case Finish::stop:
-      return "stop";
-    case Finish::context:
-      return "context";
-    case Finish::cancelled:
-      return "cancelled";
-    case Finish::not_finite:
-      return "not_finite";
-    default:
-      return "length";
-  }
-}
+const char* finish_name(Finish finish);
 
 }  // namespace llmc

@@ -12,6 +12,7 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
 #include "llmc/base/signal_request.h"
+#include "llmc/base/signal_thread.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/infer/batch_generator.h"

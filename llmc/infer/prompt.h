@@ -15,6 +15,7 @@
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/model/pretrained.h"
 

@@ -2,6 +2,7 @@
 // loading IN with the same --quant and --dtype has in memory.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -13,6 +13,8 @@
 // without NVML, energy is not measured.
 #pragma once
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -250,14 +252,14 @@ void bench(const InferConfig& settings) {
     BatchBench<T, KV> batch_bench(settings, config, batch, nvml.get());
     for (BenchResult& result : batch_bench.run()) results.push_back(std::move(result));
   }
-  OrderedJson json = {{"model", settings.model},
-                      {"dtype", dtype_name(settings.dtype)},
-                      {"kv_dtype", choice_name(settings.kv_dtype)},
-                      {"quant", choice_name(settings.quant)},
-                      {"device", device.name},
-                      {"copy_gb_per_second", roofs.copy},
-                      {"peak_gb_per_second", nullptr},
-                      {"results", OrderedJson::array()}};
+  Json json = {{"model", settings.model},
+               {"dtype", dtype_name(settings.dtype)},
+               {"kv_dtype", choice_name(settings.kv_dtype)},
+               {"quant", choice_name(settings.quant)},
+               {"device", device.name},
+               {"copy_gb_per_second", roofs.copy},
+               {"peak_gb_per_second", nullptr},
+               {"results", Json::array()}};
   if (roofs.peak > 0) json["peak_gb_per_second"] = roofs.peak;
   for (const BenchResult& result : results) json["results"].push_back(bench_json(result, roofs));
   print_text(bench_table(results, roofs, settings.format) + json.dump() + "\n");

@@ -1,16 +1,10 @@
 // Ends a text before a stop string, whose parts can arrive in several pieces.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
-
-#include "llmc/base/error.h"
-#include "llmc/base/file.h"
-#include "llmc/base/utf8.h"
 
 namespace llmc {
 
@@ -21,31 +15,11 @@ namespace llmc {
 class StopText {
  public:
   // Without stop strings all text passes at once. Throws if one is empty or not UTF-8.
-  explicit StopText(std::vector<std::string> stops) : stops_(std::move(stops)) {
-    for (const std::string& stop : stops_) {
-      require(!stop.empty(), "a stop string is empty");
-      if (!is_utf8(stop)) fail("the stop string '" + printable(stop) + "' is not UTF-8");
-    }
-  }
+  explicit StopText(std::vector<std::string> stops);
 
   // Adds text (whole UTF-8 characters) and returns the text that is certain with it, in whole
   // characters. Text after a stop string is ignored.
-  std::string push(const std::string& text) {
-    std::string certain;
-    if (stopped_) return certain;
-    for (const char c : text) {
-      held_ += c;
-      const std::size_t length = complete_length();
-      stopped_ = length > 0;
-      const std::size_t num_certain = stopped_ ? held_.size() - length : certain_length();
-      certain.append(held_, 0, num_certain);
-      held_.erase(0, num_certain);
-      if (!stopped_) continue;
-      held_.clear();
-      break;
-    }
-    return certain;
-  }
+  std::string push(const std::string& text);
 
   // Whether a stop string is complete.
   bool stopped() const { return stopped_; }
@@ -55,23 +29,10 @@ class StopText {
 
  private:
   // The length of the longest stop string that ends the held text; 0: none.
-  std::size_t complete_length() const {
-    std::size_t length = 0;
-    for (const std::string& stop : stops_) {
-      if (held_.ends_with(stop)) length = std::max(length, stop.size());
-    }
-    return length;
-  }
+  std::size_t complete_length() const;
 
   // The number of held bytes before the first position at which a stop string may have begun.
-  std::size_t certain_length() const {
-    std::size_t begin = 0;
-    const auto may_be_stop = [&](const std::string& stop) {
-      return stop.starts_with(std::string_view(held_).substr(begin));
-    };
-    while (begin < held_.size() && std::ranges::none_of(stops_, may_be_stop)) ++begin;
-    return begin;
-  }
+  std::size_t certain_length() const;
 
   std::vector<std::string> stops_;
   std::string held_;  // the end of the text, which may be the beginning of a stop string

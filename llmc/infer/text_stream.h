@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "llmc/base/utf8_stream.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
@@ -17,14 +16,7 @@ class TextStream {
 
   // Adds a token and returns the text that is certain with it: valid UTF-8, empty while a character
   // is incomplete.
-  std::string push(std::int32_t token) {
-    // The text of a token can depend on the token before it: tokens that are words get a space in
-    // between.
-    const std::int32_t pair[] = {last_, token};
-    const std::string prefix = tokenizer_.decode({pair, 1});
-    last_ = token;
-    return utf8_.push(tokenizer_.decode(pair).substr(prefix.size()));
-  }
+  std::string push(std::int32_t token);
 
   // U+FFFD for the rest of a character that is still incomplete, otherwise an empty text.
   std::string finish() { return utf8_.finish(); }

@@ -13,19 +13,18 @@
 // threshold.
 #pragma once
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
-#include "llmc/base/checksum.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/utf8.h"
 
@@ -106,73 +105,21 @@ void for_each_word(std::string_view text, Each&& each) {
 }
 
 // Returns nothing for a text without words. A text of fewer than five words is one shingle.
-inline std::optional<MinHash> min_hash(std::string_view text) {
-  // Each order is a bijection of 32-bit integers. The shingles are hashes already; the offset
-  // before the multiplications makes the orders different.
-  static const auto offsets = [] {
-    std::array<std::uint32_t, kMinHashes> values{};
-    for (std::size_t i = 0; i < kMinHashes; ++i) {
-      values[i] = static_cast<std::uint32_t>(mix64(i + 1));
-    }
-    return values;
-  }();
-  std::array<std::uint32_t, kMinHashes> minima;
-  minima.fill(std::numeric_limits<std::uint32_t>::max());
-  const auto add_shingle = [&](std::uint32_t shingle) {
-    for (std::size_t i = 0; i < kMinHashes; ++i) {
-      std::uint32_t x = (shingle ^ offsets[i]) * 0x7feb352du;
-      x = (x ^ (x >> 15)) * 0x846ca68bu;
-      minima[i] = std::min(minima[i], x ^ (x >> 16));
-    }
-  };
-  std::array<std::uint64_t, kShingleWords> last{};  // ring buffer of word hashes
-  std::size_t words = 0;
-  const auto shingle = [&] {
-    std::uint64_t hash = 0;
-    for (std::size_t i = 0; i < kShingleWords; ++i) {
-      hash = mix64(hash, last[(words + i) % kShingleWords]);
-    }
-    return static_cast<std::uint32_t>(hash >> 32);
-  };
-  for_each_word(text, [&](std::uint64_t word) {
-    last[words++ % kShingleWords] = word;
-    if (words >= kShingleWords) add_shingle(shingle());
-  });
-  if (words == 0) return std::nullopt;
-  if (words < kShingleWords) add_shingle(shingle());
-  MinHash hash;
-  std::transform(minima.begin(), minima.end(), hash.begin(),
-                 [](std::uint32_t value) { return static_cast<std::uint16_t>(value); });
-  return hash;
-}
+std::optional<MinHash> min_hash(std::string_view text);
 
 // The estimate of the Jaccard index: the fraction of values that agree.
-inline double similarity(const MinHash& a, const MinHash& b) {
-  int same = 0;
-  for (std::size_t i = 0; i < kMinHashes; ++i) same += a[i] == b[i] ? 1 : 0;
-  return same / static_cast<double>(kMinHashes);
-}
+double similarity(const MinHash& a, const MinHash& b);
 
 struct Bands {
   std::int64_t count, rows;  // b and r; b r <= K
 
   // Probability that two documents of similarity s are compared.
-  double probability(double s) const {
-    return 1 - std::pow(1 - std::pow(s, static_cast<double>(rows)), static_cast<double>(count));
-  }
+  double probability(double s) const;
 };
 
 // The longest bands, and therefore the fewest comparisons, that find at least 99% of the pairs at
 // the threshold.
-inline Bands bands_for(double threshold) {
-  constexpr auto k = static_cast<std::int64_t>(kMinHashes);
-  Bands best{k, 1};
-  for (std::int64_t rows = 2; rows <= k; ++rows) {
-    const Bands bands{k / rows, rows};
-    if (bands.probability(threshold) >= 0.99) best = bands;
-  }
-  return best;
-}
+Bands bands_for(double threshold);
 
 // Maximum number of documents stored under one value of a band. If more documents share it, it is
 // from a text that half the corpus contains (a licence, a menu), and comparing all of them with
@@ -188,21 +135,7 @@ class NearDuplicates {
 
   // Returns true if it contains a document that is at least as similar as the threshold.
   // Otherwise adds this document.
-  bool contains_or_add(const MinHash& hash) {
-    const auto count = static_cast<std::size_t>(bands_.count);
-    if (2 * (hashes_.size() + 1) * count > slots_.size()) grow();
-    for (std::size_t band = 0; band < count; ++band) {
-      const std::uint64_t band_key = key(hash, band);
-      for (std::size_t at = slot(band_key); slots_[at].document != kFree; at = next(at)) {
-        if (slots_[at].tag != tag(band_key)) continue;
-        ++comparisons_;
-        if (similarity(hash, hashes_[slots_[at].document]) >= threshold_) return true;
-      }
-    }
-    hashes_.push_back(hash);
-    insert_bands(hashes_.size() - 1);
-    return false;
-  }
+  bool contains_or_add(const MinHash& hash);
 
   // Number of pairs compared so far.
   std::int64_t comparisons() const { return comparisons_; }
@@ -214,39 +147,19 @@ class NearDuplicates {
     std::uint32_t tag = 0, document = kFree;
   };
 
-  std::uint64_t key(const MinHash& hash, std::size_t band) const {
-    std::uint64_t value = band;
-    const auto rows = static_cast<std::size_t>(bands_.rows);
-    for (std::size_t i = 0; i < rows; ++i) value = mix64(value, hash[band * rows + i]);
-    return value;
-  }
+  std::uint64_t key(const MinHash& hash, std::size_t band) const;
 
   static std::uint32_t tag(std::uint64_t key) { return static_cast<std::uint32_t>(key >> 32); }
   std::size_t slot(std::uint64_t key) const { return key & (slots_.size() - 1); }
   std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
-  void insert_bands(std::size_t document) {
-    for (std::size_t band = 0; band < static_cast<std::size_t>(bands_.count); ++band) {
-      insert(key(hashes_[document], band), static_cast<std::uint32_t>(document));
-    }
-  }
+  void insert_bands(std::size_t document);
 
-  void insert(std::uint64_t key, std::uint32_t document) {
-    std::size_t at = slot(key);
-    for (int num_same_key = 0; slots_[at].document != kFree; at = next(at)) {
-      if (slots_[at].tag == tag(key) && ++num_same_key == kMaxInBand) return;
-    }
-    slots_[at] = {tag(key), document};
-  }
+  void insert(std::uint64_t key, std::uint32_t document);
 
   // Grows the table to a power of two with at least half of its slots free, and inserts all
   // documents again.
-  void grow() {
-    std::size_t size = std::max<std::size_t>(1024, slots_.size());
-    while (size < 2 * (hashes_.size() + 1) * static_cast<std::size_t>(bands_.count)) size *= 2;
-    slots_.assign(size, Slot());
-    for (std::size_t i = 0; i < hashes_.size(); ++i) insert_bands(i);
-  }
+  void grow();
 
   double threshold_;
   Bands bands_;

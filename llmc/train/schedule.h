@@ -1,12 +1,11 @@
 // The learning rate of a step.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <string>
 
-#include "llmc/base/error.h"
-#include "llmc/config/train_settings.h"
+#include "llmc/base/resolved.h"
+#include "llmc/config/choices.h"
+#include "llmc/config/train_optimizer_settings.h"
 
 namespace llmc {
 
@@ -19,55 +18,18 @@ struct Schedule {
   std::int64_t decay_steps = 0;  // wsd: number of last steps in which the rate falls
 
   // `step` counts from 0. Warm-up starts at peak / warmup, so that the first step has an effect.
-  double rate(std::int64_t step) const {
-    if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
-    if (decay == Decay::wsd) return peak * wsd_fraction(step);
-    if (decay == Decay::constant || steps <= warmup + 1) return peak;
-    const double progress = std::fmin(
-        1.0, static_cast<double>(step - warmup) / static_cast<double>(steps - 1 - warmup));
-    constexpr double kPi = 3.14159265358979323846;
-    const double remaining =
-        decay == Decay::linear ? 1 - progress : 0.5 * (1 + std::cos(kPi * progress));
-    return peak * (final_fraction + (1 - final_fraction) * remaining);
-  }
+  double rate(std::int64_t step) const;
 
  private:
   // Fraction of the peak: 1 at the last step before the decay, final_fraction at the last step.
-  double wsd_fraction(std::int64_t step) const {
-    const std::int64_t decay_step = step + 1 - (steps - decay_steps);
-    if (decay_step <= 0) return 1;
-    const double remaining = 1 - static_cast<double>(decay_step) / static_cast<double>(decay_steps);
-    return final_fraction + (1 - final_fraction) * std::fmax(0.0, remaining);
-  }
+  double wsd_fraction(std::int64_t step) const;
 };
 
 // Number of decay steps of wsd: this fraction of the run, rounded, and at least 1 unless the
 // fraction is 0. Throws if warm-up and decay together have more steps than the run.
-inline std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, double fraction) {
-  const auto rounded_steps =
-      static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(steps)));
-  const std::int64_t decay = rounded_steps > 1 || fraction == 0 ? rounded_steps : 1;
-  if (decay <= steps - warmup) return decay;
-  fail_usage(
-      "--schedule wsd: " + std::to_string(warmup) + " steps of warm-up and " +
-          std::to_string(decay) + " of decay do not fit into a run of " + std::to_string(steps) +
-          " steps",
-      "lower --warmup or --decay-fraction: --warmup + --decay-fraction x --steps must be at most "
-      "--steps");
-}
+std::int64_t wsd_decay_steps(std::int64_t steps, std::int64_t warmup, double fraction);
 
 // Throws if a wsd run is too short for its warm-up and decay.
-inline Schedule make_schedule(const ScheduleSettings<Resolved>& settings) {
-  Schedule schedule{.decay = settings.decay,
-                    .peak = settings.peak,
-                    .final_fraction = settings.final_fraction,
-                    .warmup = settings.warmup,
-                    .steps = settings.steps};
-  if (settings.decay == Decay::wsd && settings.steps > 0) {
-    schedule.decay_steps =
-        wsd_decay_steps(settings.steps, settings.warmup, settings.decay_fraction);
-  }
-  return schedule;
-}
+Schedule make_schedule(const ScheduleSettings<Resolved>& settings);
 
 }  // namespace llmc

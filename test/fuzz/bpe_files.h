@@ -3,6 +3,7 @@
 #pragma once
 
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/tokenizer_json.h"
 

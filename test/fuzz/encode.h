@@ -2,7 +2,10 @@
 // tokenizers. It also decodes any token ids.
 #pragma once
 
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/tokenizer_json.h"
 

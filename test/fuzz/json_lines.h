@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 
 #include "llmc/io/data/tokenize_text.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"

@@ -1,6 +1,8 @@
 // Fuzz target for the progress file of `tokenize`, from which a later run resumes.
 #pragma once
 
+#include <system_error>
+
 #include "llmc/tokenize/tokenize_job.h"
 #include "test/fuzz/fuzz.h"
 

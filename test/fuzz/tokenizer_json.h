@@ -3,7 +3,11 @@
 // same tokens. The file that a tokenizer writes must read as the same tokenizer.
 #pragma once
 
+#include "llmc/base/json.h"
+#include "llmc/io/tokenizer/byte_names.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/io/tokenizer/tokenizer_json.h"
 #include "test/fuzz/fuzz.h"
 
 namespace llmc_fuzz {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "llmc/base/terminal.h"
+#include "llmc/base/utf8.h"
 #include "llmc/base/utf8_stream.h"
 #include "test/fuzz/fuzz.h"
 

@@ -2,29 +2,24 @@
 // trusts only the manifest's checksum.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "llmc/base/checksum.h"
-#include "llmc/base/error.h"
 #include "llmc/base/file.h"
-#include "llmc/base/notice.h"
+#include "llmc/base/json_value.h"
 #include "llmc/base/work_progress.h"
-#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/slice.h"
+#include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {
 
@@ -33,14 +28,7 @@ namespace llmc {
 class CheckpointReader {
  public:
   // Throws if the manifest is missing or not byte for byte as written.
-  explicit CheckpointReader(const std::filesystem::path& directory) : directory_(directory) {
-    const std::filesystem::path path = directory / kManifestName;
-    std::error_code error;
-    if (!std::filesystem::exists(path, error) && !error) {
-      fail(directory.string() + " is not a complete checkpoint: it has no " + kManifestName);
-    }
-    manifest_ = parse_manifest(read_file(path), path.string());
-  }
+  explicit CheckpointReader(const std::filesystem::path& directory);
 
   const std::filesystem::path& path() const { return directory_; }
   std::int64_t step() const { return manifest_.step; }
@@ -48,88 +36,40 @@ class CheckpointReader {
   const TrainingHistory& history() const { return manifest_.history; }
 
   // Returns one value of the state. Throws if the state has no value of this name.
-  const Scalar& state(const std::string& key) const {
-    const auto entry = manifest_.state.find(key);
-    if (entry == manifest_.state.end()) {
-      fail((directory_ / kManifestName).string() + ": its state has no " + key);
-    }
-    return entry->second;
-  }
+  const Scalar& state(const std::string& key) const;
 
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const ManifestFile& file : manifest_.files) names.push_back(file.name);
-    return names;
-  }
+  std::vector<std::string> files() const;
 
   // Throws an `Error` that names the first file that is missing, or whose size or checksum is
   // wrong.
-  void verify() const {
-    std::int64_t bytes = 0;
-    for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
-    WorkProgress progress("verifying " + directory_.string(), bytes);
-    for (const ManifestFile& file : manifest_.files) verify(file, progress);
-  }
+  void verify() const;
 
   // Returns whether all files exist with the sizes in the manifest. Unlike `verify`, does not read
   // them.
-  bool sizes_match() const {
-    return std::all_of(manifest_.files.begin(), manifest_.files.end(), [&](const auto& file) {
-      std::error_code error;
-      const auto size = std::filesystem::file_size(directory_ / file.name, error);
-      return !error && static_cast<std::int64_t>(size) == file.bytes;
-    });
-  }
+  bool sizes_match() const;
 
   std::string text(const std::string& file) const {
     return read_file(directory_ / file_entry(file).name);
   }
 
   // Returns a file of tensors. It is opened at the first call and stays open.
-  const SafetensorsFile& open(const std::string& file) {
-    auto& entry = open_files_[file_entry(file).name];
-    if (!entry) entry = std::make_unique<SafetensorsFile>(directory_ / file);
-    return *entry;
-  }
+  const SafetensorsFile& open(const std::string& file);
 
   // The names of all tensors in all files, sorted.
-  std::vector<std::string> tensors() {
-    std::vector<std::string> names;
-    for (const auto& [name, slices] : index()) names.push_back(name);
-    return names;
-  }
+  std::vector<std::string> tensors();
 
   // Assembles a whole tensor from its slices in all files, as float (see convert_to_float). `dst`
   // has room for the elements of `shape`. Throws if the tensor is missing, has another shape or a
   // dtype that cannot be converted, if its slices do not hold each element once, or if an element
   // is not finite.
-  void load(const std::string& name, const Shape& shape, float* dst) {
-    std::vector<std::byte> scratch;
-    const std::span<const std::byte> bytes = assemble(name, shape, scratch);
-    const TensorDtype dtype = index().at(name).front().slice.dtype;
-    read_floats(dtype, shape, bytes, dst, [&] { return label(name); });
-  }
+  void load(const std::string& name, const Shape& shape, float* dst);
 
   // Returns the tensor's file and name for an error: "RUN/step_000100/model.safetensors: tensor
   // transformer.wte.weight"; of a tensor in several files, the directory and the name.
-  std::string label(const std::string& name) {
-    const std::vector<StoredSlice>& stored = index().at(name);
-    const auto is_first = [&](const StoredSlice& part) { return part.file == stored.front().file; };
-    const bool one_file = std::ranges::all_of(stored, is_first);
-    return (one_file ? directory_ / stored.front().file : directory_).string() + ": tensor " + name;
-  }
+  std::string label(const std::string& name);
 
   // Like `load`, but copies the bytes as stored. Throws also if the dtype differs.
-  void load_bytes(const TensorHeader& tensor, void* dst) {
-    std::vector<std::byte> scratch;
-    const std::span<const std::byte> bytes = assemble(tensor.name, tensor.shape, scratch);
-    const TensorDtype dtype = index().at(tensor.name).front().slice.dtype;
-    if (dtype != tensor.dtype) {
-      fail(directory_.string() + ": tensor " + tensor.name + " has dtype " +
-           tensor_dtype_name(dtype) + ", expected " + tensor_dtype_name(tensor.dtype));
-    }
-    if (!bytes.empty()) std::memcpy(dst, bytes.data(), bytes.size());
-  }
+  void load_bytes(const TensorHeader& tensor, void* dst);
 
  private:
   struct StoredSlice {
@@ -139,89 +79,17 @@ class CheckpointReader {
   };
   using Index = std::map<std::string, std::vector<StoredSlice>>;
 
-  const ManifestFile& file_entry(const std::string& name) const {
-    for (const ManifestFile& file : manifest_.files) {
-      if (file.name == name) return file;
-    }
-    fail(directory_.string() + ": the checkpoint has no file " + name);
-  }
+  const ManifestFile& file_entry(const std::string& name) const;
 
-  void verify(const ManifestFile& file, WorkProgress& progress) const {
-    const std::filesystem::path path = directory_ / file.name;
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) fail(path.string() + " is missing");
-    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, error));
-    if (error) fail_file("examine", path, error.value());
-    if (size != file.bytes) {
-      fail(path.string() + " has " + std::to_string(size) + " bytes, but the manifest lists " +
-           std::to_string(file.bytes));
-    }
-    Checksum checksum;
-    for_each_piece(path, [&](std::span<const std::byte> piece) {
-      checksum.add(piece);
-      progress.add(std::ssize(piece));
-    });
-    if (checksum_text(checksum.value()) != file.checksum) {
-      fail(path.string() + " is damaged: its checksum is " + checksum_text(checksum.value()) +
-           ", but the manifest lists " + file.checksum);
-    }
-  }
+  void verify(const ManifestFile& file, WorkProgress& progress) const;
 
   // Returns the slices of each tensor in all files of tensors.
-  const Index& index() {
-    if (index_) return *index_;
-    Index index;
-    for (const ManifestFile& file : manifest_.files) {
-      if (!file.name.ends_with(".safetensors")) continue;
-      const std::string path = (directory_ / file.name).string();
-      std::map<std::string, Slice> parts;  // by name in the file
-      for (const Slice& slice : file.slices) {
-        require(parts.emplace(slice.name_in_file(), slice).second,
-                path + ": the manifest has two slices that are stored as " +
-                    printable(slice.name_in_file()));
-      }
-      for (const TensorEntry& tensor : open(file.name).tensors()) {
-        Slice slice = Slice::whole(tensor);
-        if (const auto part = parts.find(tensor.name); part != parts.end()) {
-          slice = part->second;
-          slice.dtype = tensor.dtype;
-          slice.check();
-          require(slice.stored_header() == static_cast<const TensorHeader&>(tensor),
-                  path + ": tensor " + printable(tensor.name) + " has shape " +
-                      shape_text(tensor.shape) + ", but its slice in the manifest has another");
-          parts.erase(part);
-        }
-        index[slice.name].push_back({slice, tensor.bytes, file.name});
-      }
-      if (parts.empty()) continue;
-      const auto& [stored, slice] = *parts.begin();
-      fail(path + " has no tensor " + printable(stored) +
-           ", which the manifest lists as a slice of " + printable(slice.name));
-    }
-    index_ = std::move(index);
-    return *index_;
-  }
+  const Index& index();
 
   // Returns the bytes of a tensor: a view of the file if it is stored there in one piece, else
   // assembled in `scratch`.
   std::span<const std::byte> assemble(const std::string& name, const Shape& shape,
-                                      std::vector<std::byte>& scratch) {
-    const auto entry = index().find(name);
-    if (entry == index().end()) fail(directory_.string() + " has no tensor " + name);
-    const std::vector<StoredSlice>& stored = entry->second;
-    const Slice& first = stored.front().slice;
-    if (first.shape != shape) {
-      fail(directory_.string() + ": tensor " + name + " has shape " + shape_text(first.shape) +
-           ", expected " + shape_text(shape));
-    }
-    if (stored.size() == 1 && first.is_whole()) return stored.front().bytes;
-    std::vector<Slice> slices;
-    for (const StoredSlice& part : stored) slices.push_back(part.slice);
-    check_slices_cover(slices);
-    scratch.resize(static_cast<std::size_t>(tensor_bytes({name, first.dtype, shape})));
-    for (const StoredSlice& part : stored) copy_slice_into(part.slice, part.bytes, scratch.data());
-    return scratch;
-  }
+                                      std::vector<std::byte>& scratch);
 
   std::filesystem::path directory_;
   Manifest manifest_;
@@ -239,54 +107,9 @@ struct CheckpointSearchResult {
 // manifests, and the files of candidates from the newest to the first valid one. Links such as
 // `latest` are other names of checkpoints and not counted. A `root` that does not exist contains no
 // checkpoint.
-inline CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {
-  CheckpointSearchResult result;
-  const auto skip = [&](const std::filesystem::path& path, const std::string& reason) {
-    result.warnings.push_back("skipped " + path.string() + ": " + reason);
-  };
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> candidates;
-  for (const std::filesystem::path& path : directories_in(root)) {
-    const std::string name = path.filename().string();
-    if (is_temporary_name(name)) {
-      skip(path, "an unfinished save or removal");
-      continue;
-    }
-    std::error_code ignored;
-    const bool manifest = std::filesystem::exists(path / kManifestName, ignored);
-    const bool link = std::filesystem::is_symlink(path, ignored);
-    if ((!manifest || link) && !name.starts_with("step_")) continue;  // unrelated directory
-    try {
-      candidates.emplace_back(CheckpointReader(path).step(), path);
-    } catch (const Error& fault) {
-      skip(path, fault.what());
-    }
-  }
-  // A copy of a run may have directories in place of links: of equal steps, step_NNNNNN comes
-  // first.
-  const auto order = [](const auto& candidate) {
-    const auto& [step, path] = candidate;
-    return std::pair(-step, path.filename() != checkpoint_name(step));
-  };
-  std::ranges::stable_sort(candidates, {}, order);
-  for (const auto& [step, path] : candidates) {
-    try {
-      CheckpointReader(path).verify();
-      result.path = path;
-      result.step = step;
-      break;
-    } catch (const Error& fault) {
-      skip(path, fault.what());
-    }
-  }
-  return result;
-}
+CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root);
 
 // Like find_newest_checkpoint(), and prints why others were skipped. Empty if there is none.
-inline std::optional<std::filesystem::path> newest_valid_checkpoint(
-    const std::filesystem::path& root) {
-  const CheckpointSearchResult newest = find_newest_checkpoint(root);
-  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
-  return newest.path;
-}
+std::optional<std::filesystem::path> newest_valid_checkpoint(const std::filesystem::path& root);
 
 }  // namespace llmc

@@ -58,13 +58,7 @@ std::optional<std::int64_t> find_element(std::span<const float> values, const Is
 }
 
 // "[3, 17]": an element of a tensor as Python indexes it, by its index in the flat tensor.
-inline std::string element_text(const Shape& shape, std::int64_t index) {
-  std::string text;
-  for (std::size_t axis = shape.size(); axis-- > 0; index /= shape[axis]) {
-    text = std::to_string(index % shape[axis]) + (text.empty() ? "" : ", ") + text;
-  }
-  return "[" + text + "]";
-}
+std::string element_text(const Shape& shape, std::int64_t index);
 
 // Throws an ElementError for the first value for which is_wrong(value) is true, such as "LABEL:
 // element [3, 17] is nan, not finite". `problem` is the text after the value; label() returns the

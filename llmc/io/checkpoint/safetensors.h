@@ -4,24 +4,16 @@
 // The reader maps the file and trusts nothing in it; the writer streams.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "llmc/base/error.h"
 #include "llmc/base/file.h"
-#include "llmc/base/json.h"
-#include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {
@@ -36,176 +28,42 @@ struct SafetensorsContent {
   std::map<std::string, std::string> metadata;  // free text, such as {"format": "pt"}
 };
 
-inline constexpr std::int64_t kSafetensorsMaxHeader = 100'000'000;  // the format's own limit
-inline constexpr const char* kSafetensorsMetadata = "__metadata__";
+namespace safetensors_detail {
 
 // ---- reading -------------------------------------------------------------------------------
-
-namespace safetensors_detail {
 
 // "weights.safetensors: tensor wte.weight"
 inline std::string label(const std::string& file, const std::string& tensor) {
   return file + ": tensor " + printable(tensor);
 }
 
-inline TensorEntry parse_tensor(const std::string& name, const Json& json,
-                                std::span<const std::byte> data, const std::string& file) {
-  const std::string what = label(file, name);
-  if (!json.is_object()) fail(what + ": its description is not a JSON object");
-  const auto member = [&](const char* key) -> const Json& {
-    const Json* value = json_member(json, key);
-    if (value == nullptr) fail(what + ": its description has no \"" + key + "\"");
-    return *value;
-  };
-
-  TensorEntry tensor;
-  tensor.name = name;
-  const std::string dtype_name = json_text(member("dtype"), what + ": dtype");
-  const auto dtype = find_tensor_dtype(dtype_name);
-  if (!dtype) {
-    std::string allowed = "supported:";
-    for (const TensorDtypeInfo& info : kTensorDtypes) allowed += " " + std::string(info.name);
-    fail(what + ": unknown dtype " + printable(dtype_name), allowed);
-  }
-  tensor.dtype = *dtype;
-  tensor.shape = json_sizes(member("shape"), what + ": shape");
-  const auto count = checked_count(tensor.shape);
-  const auto bytes = count ? checked_product(*count, tensor_dtype_bytes(*dtype)) : std::nullopt;
-  if (!bytes) fail(what + ": shape " + printable(shape_text(tensor.shape)) + " overflows 63 bits");
-
-  const Shape range = json_sizes(member("data_offsets"), what + ": data_offsets");
-  if (range.size() != 2) fail(what + ": data_offsets are not two numbers");
-  const std::int64_t begin = range[0];
-  const std::int64_t end = range[1];
-  const auto size = static_cast<std::int64_t>(data.size());
-  if (begin > end || end > size) {
-    fail(what + ": data_offsets " + shape_text(range) + " are outside the file, which holds " +
-             std::to_string(size) + " bytes of tensors",
-         "copy or download the file again: it may be truncated");
-  }
-  if (end - begin != *bytes) {
-    fail(what + ": data_offsets span " + std::to_string(end - begin) + " bytes, but dtype " +
-         dtype_name + " and shape " + printable(shape_text(tensor.shape)) + " need " +
-         std::to_string(*bytes));
-  }
-  tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(*bytes));
-  return tensor;
-}
-
-// Throws unless the tensors, in the order of their bytes, cover the data exactly.
-inline void check_cover(const std::vector<TensorEntry>& tensors, std::span<const std::byte> data,
-                        const std::string& file) {
-  const std::byte* at = data.data();
-  for (const TensorEntry& tensor : tensors) {
-    if (tensor.bytes.data() != at) {
-      const bool gap = tensor.bytes.data() > at;
-      fail(label(file, tensor.name) +
-           (gap ? ": a gap before its bytes" : ": its bytes overlap those of another tensor"));
-    }
-    at += tensor.bytes.size();
-  }
-  const auto rest = data.data() + data.size() - at;
-  if (rest != 0) {
-    fail(file + ": " + std::to_string(rest) + " bytes at the end belong to no tensor");
-  }
-}
-
 }  // namespace safetensors_detail
 
 // Parses a whole file in `bytes`, which the result points into. Errors call it `file`. Throws
 // unless the file is valid.
-inline SafetensorsContent parse_safetensors(std::span<const std::byte> bytes,
-                                            const std::string& file) {
-  constexpr std::size_t kLength = 8;
-  const char* kHint = "check that this is a safetensors file and that it is complete";
-  if (bytes.size() < kLength) {
-    fail(file + ": too short for a safetensors file (" + std::to_string(bytes.size()) + " bytes)",
-         kHint);
-  }
-  std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), kLength);
-  if (length > static_cast<std::uint64_t>(kSafetensorsMaxHeader)) {
-    fail(file + ": a header of " + std::to_string(length) +
-             " bytes is longer than the format allows",
-         kHint);
-  }
-  if (length > bytes.size() - kLength) {
-    fail(file + ": the header should have " + std::to_string(length) + " bytes, the file has " +
-             std::to_string(bytes.size() - kLength) + " after the length",
-         "copy or download the file again: it may be truncated");
-  }
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLength,
-                              static_cast<std::size_t>(length));
-  const std::span<const std::byte> data = bytes.subspan(kLength + text.size());
-  // The format requires '{' first: no space, no byte-order mark.
-  if (!text.starts_with('{')) fail(file + ": the header does not begin with '{'", kHint);
-  const Json header = parse_json(text, file + ": the header");
-
-  SafetensorsContent content;
-  for (const auto& [name, json] : header.items()) {
-    if (name != kSafetensorsMetadata) {
-      content.tensors.push_back(safetensors_detail::parse_tensor(name, json, data, file));
-      continue;
-    }
-    if (!json.is_object()) fail(file + ": __metadata__ is not a JSON object");
-    for (const auto& [key, value] : json.items()) {
-      content.metadata[key] = json_text(value, file + ": __metadata__ " + printable(key));
-    }
-  }
-  // Names come sorted from the parser; a stable sort keeps that order among empty tensors.
-  std::stable_sort(content.tensors.begin(), content.tensors.end(),
-                   [](const auto& a, const auto& b) {
-                     return std::pair(a.bytes.data(), a.bytes.size()) <
-                            std::pair(b.bytes.data(), b.bytes.size());
-                   });
-  safetensors_detail::check_cover(content.tensors, data, file);
-  return content;
-}
+SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 // An open file. Movable; entries stay valid as long as it exists.
 class SafetensorsFile {
  public:
   // Throws an `Error` that names the file and, if a tensor is at fault, the tensor.
-  explicit SafetensorsFile(const std::filesystem::path& path)
-      : path_(path), map_(path), content_(parse_safetensors(map_.bytes(), path.string())) {
-    for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
-      by_name_.emplace(content_.tensors[i].name, i);
-    }
-  }
+  explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const std::vector<TensorEntry>& tensors() const { return content_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return content_.metadata; }
 
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const TensorEntry& tensor : content_.tensors) names.push_back(tensor.name);
-    return names;
-  }
+  std::vector<std::string> names() const;
 
   // Returns null if there is no such tensor.
-  const TensorEntry* find(const std::string& name) const {
-    const auto entry = by_name_.find(name);
-    return entry == by_name_.end() ? nullptr : &content_.tensors[entry->second];
-  }
+  const TensorEntry* find(const std::string& name) const;
 
   // Throws if there is no such tensor or it has another shape.
-  const TensorEntry& get(const std::string& name, const Shape& shape) const {
-    const TensorEntry* tensor = find(name);
-    if (tensor == nullptr) fail(path_.string() + " has no tensor " + name);
-    if (tensor->shape != shape) {
-      fail(path_.string() + ": tensor " + name + " has shape " + shape_text(tensor->shape) +
-           ", expected " + shape_text(shape));
-    }
-    return *tensor;
-  }
+  const TensorEntry& get(const std::string& name, const Shape& shape) const;
 
   // Converts an F32, BF16, F16 or F64 tensor to float; throws for other dtypes, and if an element
   // is not finite. `dst` has room for the elements of the tensor.
-  void read_as_float(const TensorEntry& tensor, float* dst) const {
-    read_floats(tensor.dtype, tensor.shape, tensor.bytes, dst,
-                [&] { return safetensors_detail::label(path_.string(), tensor.name); });
-  }
+  void read_as_float(const TensorEntry& tensor, float* dst) const;
   void read_as_float(const std::string& name, const Shape& shape, float* dst) const {
     read_as_float(get(name, shape), dst);
   }
@@ -222,37 +80,8 @@ class SafetensorsFile {
 // Returns the header for these tensors in this order, including its length, padded with spaces so
 // that the data begins at a multiple of 8. Throws if a name occurs twice. Also throws if a tensor
 // would not begin at a multiple of its element size (readers may map it): put wider dtypes first.
-inline std::string safetensors_header(const std::vector<TensorHeader>& tensors,
-                                      const std::map<std::string, std::string>& metadata) {
-  std::string text = "{";
-  const auto add = [&](const std::string& key, const std::string& value) {
-    if (text.size() > 1) text += ',';
-    text += json_quoted(key) + ':' + value;
-  };
-  if (!metadata.empty()) add(kSafetensorsMetadata, Json(metadata).dump());
-  std::set<std::string> names = {kSafetensorsMetadata};
-  std::int64_t at = 0;
-  for (const TensorHeader& tensor : tensors) {
-    const std::string what = "tensor " + tensor.name;
-    require(names.insert(tensor.name).second, what + " is listed twice");
-    require(at % tensor_dtype_bytes(tensor.dtype) == 0, what + " would not be aligned",
-            "put tensors of wider dtypes first");
-    const std::int64_t end = at + tensor_bytes(tensor);
-    add(tensor.name, Json{{"dtype", tensor_dtype_name(tensor.dtype)},
-                          {"shape", tensor.shape},
-                          {"data_offsets", {at, end}}}
-                         .dump());
-    at = end;
-  }
-  text += '}';
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  require(static_cast<std::int64_t>(text.size()) <= kSafetensorsMaxHeader,
-          "too many tensors for one safetensors file");
-  const std::uint64_t length = text.size();
-  std::string prefix(sizeof length, '\0');
-  std::memcpy(prefix.data(), &length, sizeof length);
-  return prefix + text;
-}
+std::string safetensors_header(const std::vector<TensorHeader>& tensors,
+                               const std::map<std::string, std::string>& metadata);
 
 // Writes a file tensor by tensor, in the order of the list given to the constructor. Each tensor is
 // written whole or in pieces: only the current piece must be in memory. The file appears under its
@@ -261,46 +90,19 @@ class SafetensorsWriter {
  public:
   // Reserves the disk space of the whole file, so that a full disk is an error here.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorHeader> tensors,
-                    const std::map<std::string, std::string>& metadata = {{"format", "pt"}})
-      : file_(path), tensors_(std::move(tensors)) {
-    const std::string header = safetensors_header(tensors_, metadata);
-    auto total = static_cast<std::int64_t>(header.size());
-    for (const TensorHeader& tensor : tensors_) total += tensor_bytes(tensor);
-    file_.reserve(total);
-    file_.write(header);
-    skip_finished();
-  }
+                    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
   const std::vector<TensorHeader>& tensors() const { return tensors_; }
 
   // Writes the next `bytes` bytes of tensor `name` from host memory. Throws if another tensor must
   // come next, or if `bytes` exceeds the rest of the tensor.
-  void write(const std::string& name, const void* data, std::int64_t bytes) {
-    if (bytes == 0) return;
-    const std::string file = file_.path().string();
-    require(current_ < tensors_.size(),
-            file + ": tensor " + name + " is written after the last one");
-    const TensorHeader& tensor = tensors_[current_];
-    require(tensor.name == name,
-            file + ": tensor " + name + " is written, but the next tensor is " + tensor.name);
-    require(bytes >= 0 && bytes <= tensor_bytes(tensor) - num_written_,
-            file + ": too many bytes for tensor " + name);
-    file_.write(std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes)));
-    num_written_ += bytes;
-    skip_finished();
-  }
+  void write(const std::string& name, const void* data, std::int64_t bytes);
   void write(const std::string& name, std::span<const std::byte> bytes) {
     write(name, bytes.data(), static_cast<std::int64_t>(bytes.size()));
   }
 
   // Throws if a tensor is not complete. `sync_parent`: see AtomicFile::commit.
-  void finish(bool sync_parent = true) {
-    if (current_ != tensors_.size()) {
-      fail(file_.path().string() + ": tensor " + tensors_[current_].name + " is not complete");
-    }
-    file_.commit(sync_parent);
-    finished_ = true;
-  }
+  void finish(bool sync_parent = true);
 
   bool finished() const { return finished_; }
   const std::filesystem::path& path() const { return file_.path(); }
@@ -309,12 +111,7 @@ class SafetensorsWriter {
 
  private:
   // Skips complete tensors; those without elements need no write.
-  void skip_finished() {
-    while (current_ < tensors_.size() && num_written_ == tensor_bytes(tensors_[current_])) {
-      ++current_;
-      num_written_ = 0;
-    }
-  }
+  void skip_finished();
 
   AtomicFile file_;
   std::vector<TensorHeader> tensors_;

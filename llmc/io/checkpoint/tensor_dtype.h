@@ -5,15 +5,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/error.h"
-#include "llmc/base/file.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {
@@ -69,83 +66,28 @@ inline std::int64_t tensor_dtype_bytes(TensorDtype dtype) {
   return kTensorDtypes[static_cast<std::size_t>(dtype)].bytes;
 }
 
-inline std::optional<TensorDtype> find_tensor_dtype(std::string_view name) {
-  for (std::size_t i = 0; i < kTensorDtypes.size(); ++i) {
-    if (kTensorDtypes[i].name == name) return static_cast<TensorDtype>(i);
-  }
-  return std::nullopt;
-}
+std::optional<TensorDtype> find_tensor_dtype(std::string_view name);
 
 // Returns the dtype in which a file stores an engine dtype.
-inline TensorDtype tensor_dtype(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::bf16:
-      return TensorDtype::bf16;
-    case Dtype::fp16:
-      return TensorDtype::f16;
-    default:
-      return TensorDtype::f32;
-  }
-}
+TensorDtype tensor_dtype(Dtype dtype);
 
 // Sets dst[i] to the i-th element of `src` as float: exact for F32, BF16 and F16, rounded to
 // nearest for F64. Returns false and writes nothing for other dtypes. `src` need not be aligned.
-inline bool convert_to_float(TensorDtype dtype, std::span<const std::byte> src, float* dst) {
-  const auto each = [&]<class Stored>(Stored, auto&& convert) {
-    for (std::size_t i = 0; i < src.size() / sizeof(Stored); ++i) {
-      Stored value;
-      std::memcpy(&value, src.data() + i * sizeof(Stored), sizeof value);
-      dst[i] = convert(value);
-    }
-    return true;
-  };
-  switch (dtype) {
-    case TensorDtype::f32:
-      if (!src.empty()) std::memcpy(dst, src.data(), src.size());
-      return true;
-    case TensorDtype::bf16:
-      return each(std::uint16_t{}, [](std::uint16_t bits) { return to_float(bf16{bits}); });
-    case TensorDtype::f16:
-      return each(std::uint16_t{}, [](std::uint16_t bits) { return to_float(fp16{bits}); });
-    case TensorDtype::f64:
-      return each(double{}, [](double value) { return static_cast<float>(value); });
-    default:
-      return false;
-  }
-}
+bool convert_to_float(TensorDtype dtype, std::span<const std::byte> src, float* dst);
 
 // ---- shapes --------------------------------------------------------------------------------
 
 using Shape = std::vector<std::int64_t>;
 
 // "(2, 3)"; "()" for a single number.
-inline std::string shape_text(const Shape& shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i != 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + ")";
-}
+std::string shape_text(const Shape& shape);
 
 // Returns a·b, or nothing if the product needs more than 63 bits. Both must be at least 0.
-inline std::optional<std::int64_t> checked_product(std::int64_t a, std::int64_t b) {
-  std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
-  return product;
-}
+std::optional<std::int64_t> checked_product(std::int64_t a, std::int64_t b);
 
 // Returns the number of elements, or nothing if a size is negative or the product needs more than
 // 63 bits.
-inline std::optional<std::int64_t> checked_count(const Shape& shape) {
-  std::optional<std::int64_t> count = 1;
-  for (const std::int64_t size : shape) {
-    if (size < 0) return std::nullopt;
-    count = checked_product(*count, size);
-    if (!count) return std::nullopt;
-  }
-  return count;
-}
+std::optional<std::int64_t> checked_count(const Shape& shape);
 
 // A tensor as the header of a file describes it.
 struct TensorHeader {
@@ -157,13 +99,6 @@ struct TensorHeader {
 };
 
 // Returns the size of a tensor in bytes. Throws for an impossible shape.
-inline std::int64_t tensor_bytes(const TensorHeader& tensor) {
-  const auto count = checked_count(tensor.shape);
-  const auto bytes =
-      count ? checked_product(*count, tensor_dtype_bytes(tensor.dtype)) : std::nullopt;
-  if (!bytes)
-    fail("tensor " + printable(tensor.name) + ": impossible shape " + shape_text(tensor.shape));
-  return *bytes;
-}
+std::int64_t tensor_bytes(const TensorHeader& tensor);
 
 }  // namespace llmc

@@ -3,17 +3,12 @@
 // added_tokens.json holds more tokens.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "llmc/base/error.h"
-#include "llmc/base/file.h"
 #include "llmc/base/json.h"
-#include "llmc/base/lines.h"
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
 
 namespace llmc {
@@ -21,79 +16,17 @@ namespace llmc {
 namespace bpe {
 
 // Parses {"token": id, ...}; `what` names the object in errors.
-inline BpeListing::NamedIds named_ids(const Json& json, const std::string& what) {
-  if (!json.is_object()) fail(what + " is not a JSON object of tokens and their ids");
-  BpeListing::NamedIds ids;
-  for (const auto& [name, value] : json.items()) {
-    ids.emplace_back(name, json_size(value, what + ": the id of " + in_quotes(name)));
-  }
-  return ids;
-}
+BpeListing::NamedIds named_ids(const Json& json, const std::string& what);
 
 // Parses "a b"; `location` names the place of the line in errors.
-inline std::pair<std::string, std::string> two_names(std::string_view line,
-                                                     const std::string& location) {
-  const std::size_t space = line.find(' ');
-  if (space == line.npos || space != line.rfind(' ')) {
-    fail(location + in_quotes(line) + " is not two tokens with a space between them");
-  }
-  return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
-}
+std::pair<std::string, std::string> two_names(std::string_view line, const std::string& location);
 
 // Reads one merge per line. The first line may be a version.
-inline void list_merges(const std::filesystem::path& path, BpeListing& listing) {
-  const std::string list = read_file(path);
-  listing.merges_source = path.string();
-  listing.merge_label = ", line ";
-  for (Lines lines(list); lines.next();) {
-    if (lines.number() == 1 && lines.line().starts_with("#version")) {
-      listing.first_merge = 2;
-      continue;
-    }
-    const std::string location = path.string() + ", line " + std::to_string(lines.number()) + ": ";
-    listing.merges.push_back(two_names(lines.line(), location));
-  }
-}
-
-// Returns the paths of the vocabulary and of the merges in `directory`.
-inline std::pair<std::filesystem::path, std::filesystem::path> find_pair(
-    const std::filesystem::path& directory) {
-  constexpr const char* kFiles =
-      "give a directory with tokenizer.json, with encoder.json and vocab.bpe, or with "
-      "vocab.json and merges.txt";
-  for (const auto& [vocabulary, merges] :
-       {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")}) {
-    const bool has_vocabulary = path_exists(directory / vocabulary);
-    const bool has_merges = path_exists(directory / merges);
-    if (has_vocabulary && has_merges) return {directory / vocabulary, directory / merges};
-    if (has_vocabulary || has_merges) {
-      const std::string existing = has_vocabulary ? vocabulary : merges;
-      fail(directory.string() + " has " + existing + " but no " +
-               (has_vocabulary ? merges : vocabulary),
-           kFiles);
-    }
-  }
-  fail(directory.string() + " has no tokenizer files", kFiles);
-}
+void list_merges(const std::filesystem::path& path, BpeListing& listing);
 
 }  // namespace bpe
 
 // Throws an error that names the file and what is wrong with it.
-inline BpeVocabulary read_bpe_pair(const std::filesystem::path& directory) {
-  const auto [vocabulary, merges] = bpe::find_pair(directory);
-  BpeListing listing;
-  listing.infer_special = true;
-  listing.ids_source = vocabulary.string();
-  listing.ids =
-      bpe::named_ids(parse_json(read_file(vocabulary), listing.ids_source), listing.ids_source);
-  bpe::list_merges(merges, listing);
-  const std::filesystem::path added = directory / "added_tokens.json";
-  if (path_exists(added)) {
-    listing.special_source = added.string();
-    listing.special = bpe::named_ids(parse_json(read_file(added), listing.special_source),
-                                     listing.special_source);
-  }
-  return make_bpe_vocabulary(listing);
-}
+BpeVocabulary read_bpe_pair(const std::filesystem::path& directory);
 
 }  // namespace llmc

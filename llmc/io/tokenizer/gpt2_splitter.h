@@ -13,30 +13,18 @@
 #include <pcre2.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "llmc/base/error.h"
-#include "llmc/base/utf8.h"
 
 namespace llmc {
 
 // Immutable: any number of threads may use one instance at the same time.
 class Gpt2Splitter {
  public:
-  Gpt2Splitter() {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    const std::string pattern = gpt2_pattern();
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                              PCRE2_UTF | PCRE2_ANCHORED, &error, &at, nullptr));
-    if (!code_) fail_pcre2(error, "install a PCRE2 library with Unicode (libpcre2-8)");
-    // If the library cannot compile to machine code, it interprets the pattern: slower, but no
-    // error.
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
-  }
+  Gpt2Splitter();
 
   // Calls `each(std::string_view)` for the pieces in order. The pieces are views into `text` and
   // together cover it. A byte that is not UTF-8 counts as a character that is neither letter, digit
@@ -66,34 +54,13 @@ class Gpt2Splitter {
   // space is listed explicitly: it is Unicode's White_Space, as in the `regex` packages of Python
   // and Rust, while \s in PCRE2 also includes U+180E. A run of white space before a word leaves its
   // last character to the next match, so that a space can join the word.
-  static std::string gpt2_pattern() {
-    const std::string space =
-        R"(\t-\r\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-    const std::string endings = "'(?:[stmd]|re|ve|ll)";
-    const std::string words = R"( ?\p{L}+| ?\p{N}+| ?[^\p{L}\p{N})" + space + "]+";
-    return endings + "|" + words + "|[" + space + "]+(?![^" + space + "])|[" + space + "]+";
-  }
+  static std::string gpt2_pattern();
 
   // Returns a copy of `text` with '!' for each byte that is not UTF-8, or an empty string if there
   // is no such byte.
-  static std::string valid_utf8(std::string_view text) {
-    std::string copy;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t length = utf8_length(text.substr(at));
-      if (length == 0) {
-        if (copy.empty()) copy = text;
-        copy[at] = '!';
-      }
-      at += length == 0 ? 1 : length;
-    }
-    return copy;
-  }
+  static std::string valid_utf8(std::string_view text);
 
-  [[noreturn]] static void fail_pcre2(int error, const std::string& hint) {
-    char text[256] = "";
-    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
-    fail("GPT-2's splitting pattern: " + std::string(text), hint);
-  }
+  [[noreturn]] static void fail_pcre2(int error, const std::string& hint);
 
   std::unique_ptr<pcre2_code, Free> code_;
 };

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/base/error.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -20,10 +19,7 @@ class IdTokenizer final : public Tokenizer {
   static constexpr std::int64_t kGpt2Vocabulary = 50257;
   static constexpr const char* kName = "token ids";
 
-  explicit IdTokenizer(std::int64_t vocabulary_size) : vocabulary_size_(vocabulary_size) {
-    require(vocabulary_size >= 1, "a vocabulary of " + std::to_string(vocabulary_size) + " tokens",
-            "at least 1");
-  }
+  explicit IdTokenizer(std::int64_t vocabulary_size);
 
   std::int64_t vocabulary_size() const override { return vocabulary_size_; }
   bool has_text() const override { return false; }
@@ -32,17 +28,11 @@ class IdTokenizer final : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view) const override { fail_without_text(); }
   std::string decode(std::span<const std::int32_t>) const override { fail_without_text(); }
 
-  std::optional<std::int32_t> end_of_text() const override {
-    if (vocabulary_size_ != kGpt2Vocabulary) return std::nullopt;
-    return static_cast<std::int32_t>(kGpt2Vocabulary - 1);
-  }
+  std::optional<std::int32_t> end_of_text() const override;
   std::string name() const override { return kName; }
 
  private:
-  [[noreturn]] static void fail_without_text() {
-    fail("a text needs a " + quantity("tokenizer") + ": only token ids are known",
-         "choose the " + quantity("tokenizer") + " that the token files were made with");
-  }
+  [[noreturn]] static void fail_without_text();
 
   std::int64_t vocabulary_size_;
 };

@@ -2,13 +2,10 @@
 // document can use many cores.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <vector>
 
-#include "llmc/io/tokenizer/bpe_tokenizer.h"
-#include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -30,31 +27,11 @@ namespace llmc {
 //
 // ByteTokenizer encodes each byte separately, so every cut is exact. Other tokenizers get whole
 // documents.
-inline bool cuts_are_exact(const Tokenizer& tokenizer) {
-  return dynamic_cast<const BpeTokenizer*>(&tokenizer) != nullptr ||
-         dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
-}
+bool cuts_are_exact(const Tokenizer& tokenizer);
 
 // Returns the parts of a text, as views into it. Each part except the last has at least `min_bytes`
 // bytes and ends at the next place where an ASCII letter, a space and an ASCII letter meet. The
 // space begins the next part. Returns one part if there is no such place.
-inline std::vector<std::string_view> cut_text(std::string_view text, std::size_t min_bytes) {
-  const auto letter = [&](std::size_t i) {
-    const char lower = static_cast<char>(text[i] | 0x20);
-    return lower >= 'a' && lower <= 'z';
-  };
-  std::vector<std::string_view> parts;
-  while (true) {
-    std::size_t at = text.find(' ', std::max<std::size_t>(min_bytes, 1));
-    while (at < text.size() && !(at + 1 < text.size() && letter(at - 1) && letter(at + 1))) {
-      at = text.find(' ', at + 1);
-    }
-    if (at >= text.size()) break;
-    parts.push_back(text.substr(0, at));
-    text.remove_prefix(at);
-  }
-  parts.push_back(text);
-  return parts;
-}
+std::vector<std::string_view> cut_text(std::string_view text, std::size_t min_bytes);
 
 }  // namespace llmc

@@ -11,6 +11,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/base/signal_request.h"
+#include "llmc/base/signal_thread.h"
 #include "llmc/train/run/interruption_text.h"
 
 namespace llmc {
@@ -21,10 +22,7 @@ namespace llmc {
 class Interruption {
  public:
   // `saves`: the run has --out. `training`: false for a run that only evaluates.
-  explicit Interruption(bool saves = false, bool training = true) {
-    const std::lock_guard lock(mutex_);
-    moment_ = {.training = training, .saves = saves};
-  }
+  explicit Interruption(bool saves = false, bool training = true);
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   ~Interruption() {
@@ -32,10 +30,7 @@ class Interruption {
   }
 
   // From now on, signals are requests.
-  void begin() {
-    request_.emplace(SignalRequest::AfterRequest::keep,
-                     SignalAnswers{.first = answer_first, .last = answer_last});
-  }
+  void begin();
 
   // Whether a signal has arrived.
   static bool requested() { return SignalRequest::requested(); }
@@ -49,21 +44,11 @@ class Interruption {
   static std::string name() { return std::string(signal_name(signal())); }
 
   // Sets the state that the answer to a signal names from now on. `step`: see RunMoment.
-  static void set_activity(RunActivity activity, std::int64_t step) {
-    const std::lock_guard lock(mutex_);
-    moment_.step = step;
-    moment_.activity = activity;
-  }
-  static void set_saved(std::int64_t step) {
-    const std::lock_guard lock(mutex_);
-    moment_.saved_step = step;
-  }
+  static void set_activity(RunActivity activity, std::int64_t step);
+  static void set_saved(std::int64_t step);
 
  private:
-  static RunMoment moment() {
-    const std::lock_guard lock(mutex_);
-    return moment_;
-  }
+  static RunMoment moment();
 
   static void answer_first() {
     if (!Notice::quiet()) Notice::interject(first_answer(moment()));

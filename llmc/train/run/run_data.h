@@ -1,24 +1,17 @@
 // The data of a run, cut into windows.
 #pragma once
 
-#include <charconv>
-#include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "llmc/base/notice.h"
-#include "llmc/base/terminal.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/eval/tasks.h"
 #include "llmc/io/data/batches.h"
-#include "llmc/io/data/data_sources.h"
-#include "llmc/io/data/source_list.h"
-#include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/train/run/eval_tasks.h"
+#include "llmc/io/data/interleave.h"
+#include "llmc/io/data/token_source.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
 
@@ -37,100 +30,21 @@ struct RunSources {
 };
 
 // Throws unless a source has document boundaries: --document-mask needs at least one such source.
-inline void check_documents(const std::vector<TokenSource>& sources, const Tokenizer& tokenizer) {
-  for (const TokenSource& source : sources) {
-    if (source.has_documents()) return;
-  }
-  const std::string reason =
-      tokenizer.end_of_text() ? "no end-of-text token is in the data"
-                              : "the tokenizer " + tokenizer.name() + " has no end-of-text token";
-  fail_usage(
-      "--document-mask: the data have no document boundaries (" + reason + ")",
-      "use documents (.jsonl), tokens with end-of-text between documents (.bin), or Megatron's "
-      ".bin/.idx");
-}
+void check_documents(const std::vector<TokenSource>& sources, const Tokenizer& tokenizer);
 
 // Cuts tokenized sources into windows.
-inline void cut_windows(RunData& data, RunSources sources, const InputConfig& config,
-                        bool training) {
-  const std::int64_t T = config.batch.seq_len;
-  const bool document_mask = config.data.document_mask;
-  if (document_mask) {
-    check_documents(training ? sources.train : sources.validation, *data.tokenizer);
-  }
-  if (training) {
-    data.train.emplace(Windows(std::move(sources.train), T, document_mask, "give a longer text"),
-                       config.seed, std::move(sources.weights));
-  }
-  data.validation.emplace(
-      Windows(std::move(sources.validation), T, document_mask, "give a longer validation text"));
-}
+void cut_windows(RunData& data, RunSources sources, const InputConfig& config, bool training);
 
 // Reads --eval, --train and --val. Without --val the end of each source of --train is reserved for
 // validation.
-inline RunData load_run_data(const InputConfig& config, bool training,
-                             std::unique_ptr<Tokenizer> tokenizer) {
-  const DataSettings<Resolved>& settings = config.data;
-  RunData data;
-  data.tokenizer = std::move(tokenizer);
-  data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
-  if (settings.train.empty() && settings.val.empty()) return data;
-  SourceReader reader(
-      *data.tokenizer,
-      {settings.text_field, {.enabled = !settings.no_cache, .directory = settings.cache_dir}});
-  RunSources sources;
-  if (!settings.train.empty()) {
-    SourceList list = parse_source_list(settings.train, "--train", true);
-    sources.train = reader.read(list, "--train");
-    sources.weights = std::move(list.weights);
-  }
-  if (!settings.val.empty()) {
-    sources.validation = reader.read(parse_source_list(settings.val, "--val", false), "--val");
-  } else {
-    TrainValidationSplit split = split_validation(sources.train, config.batch.seq_len);
-    sources.train = std::move(split.train);
-    sources.validation = std::move(split.validation);
-  }
-  cut_windows(data, std::move(sources), config, training);
-  return data;
-}
+RunData load_run_data(const InputConfig& config, bool training,
+                      std::unique_ptr<Tokenizer> tokenizer);
 
 // Returns the file names of the sources, with their fractions if they have weights:
 // "a.bin:0.7,b.bin:0.3". Directories are omitted, so that data may move.
-inline std::string training_text(const ShuffledWindows& train) {
-  std::string text;
-  const std::vector<TokenSource>& sources = train.windows_by_source().sources();
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    if (s > 0) text += ',';
-    text += std::filesystem::path(sources[s].name()).filename().string();
-    if (!train.weights()) continue;
-    char fraction[32];
-    const auto end = std::to_chars(fraction, fraction + sizeof fraction,
-                                   train.weights()->fraction(static_cast<std::int64_t>(s)));
-    text += ':' + std::string(fraction, end.ptr);
-  }
-  return readable_text(text);  // stored as JSON, which cannot hold other bytes
-}
+std::string training_text(const ShuffledWindows& train);
 
 // Prints one line per training source to stderr.
-inline void describe_data(const RunData& data) {
-  if (!data.train) return;
-  const Windows& windows = data.train->windows_by_source();
-  for (std::size_t s = 0; s < windows.sources().size(); ++s) {
-    const TokenSource& source = windows.sources()[s];
-    const auto index = static_cast<std::int64_t>(s);
-    const std::int64_t count = windows.count(index);
-    const double fraction = data.train->weights()
-                                ? data.train->weights()->fraction(index)
-                                : static_cast<double>(count) / static_cast<double>(windows.count());
-    char percent[32];
-    std::snprintf(percent, sizeof percent, "%.4g%%", 100 * fraction);
-    std::string text = "data: " + source.name() + ": " + std::to_string(source.size()) + " tokens";
-    if (source.files() > 1) text += " in " + std::to_string(source.files()) + " files";
-    text += ", " + std::to_string(count) + " windows";
-    if (windows.sources().size() > 1) text += std::string(", ") + percent + " of the samples";
-    Notice::print(text);
-  }
-}
+void describe_data(const RunData& data);
 
 }  // namespace llmc

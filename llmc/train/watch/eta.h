@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,32 +21,14 @@ class Eta {
 
   // Sets the assumed cost of `work` until it is measured: the time of `steps` steps, plus
   // `seconds`.
-  void set_guess(WorkKind work, double steps, double seconds = 0) {
-    kind_of(work).guess_steps = steps;
-    kind_of(work).guess_seconds = seconds;
-  }
+  void set_guess(WorkKind work, double steps, double seconds = 0);
 
   // Reports a finished piece of work. The first step is not measured: libraries allocate memory and
   // choose algorithms in it.
-  void finished(WorkKind work, double seconds) {
-    Kind& kind = kind_of(work);
-    if (kind.left > 0) --kind.left;
-    const bool warm_up = work == WorkKind::step && !first_step_done_;
-    if (work == WorkKind::step) first_step_done_ = true;
-    if (!warm_up) kind.measure(seconds);
-  }
+  void finished(WorkKind work, double seconds);
 
   // Seconds from now to the end of the run. Unknown until the second step is done.
-  std::optional<double> seconds_left() const {
-    const std::optional<double> step = kinds_[0].mean();
-    if (!step) return std::nullopt;
-    double total = 0;
-    for (const Kind& kind : kinds_) {
-      const double guess = kind.guess_steps * *step + kind.guess_seconds;
-      total += static_cast<double>(kind.left) * kind.mean().value_or(guess);
-    }
-    return total;
-  }
+  std::optional<double> seconds_left() const;
 
  private:
   struct Kind {
@@ -60,12 +41,7 @@ class Eta {
     }
 
     // A mean over about the last minute of this kind of work follows changes of the speed.
-    void measure(double duration) {
-      constexpr double kFadingSeconds = 60;
-      const double kept = std::exp(-duration / kFadingSeconds);
-      seconds = seconds * kept + duration;
-      count = count * kept + 1;
-    }
+    void measure(double duration);
   };
 
   Kind& kind_of(WorkKind work) { return kinds_[static_cast<std::size_t>(work)]; }

@@ -2,19 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
 #include "llmc/base/notice.h"
-#include "llmc/base/number_text.h"
-#include "llmc/base/terminal.h"
-#include "llmc/base/work_progress.h"
 #include "llmc/io/run_log.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/train/watch/eta.h"
@@ -35,18 +29,7 @@ struct StepRecord {
 };
 
 // The message for a skipped update.
-inline std::string skipped_update_text(std::int64_t step, double loss,
-                                       const OptimizerState& optimizer) {
-  std::string text = "step " + std::to_string(step) + number_text(": loss %f", loss) +
-                     number_text(", gradient norm %f", optimizer.gradient_norm) +
-                     ": not finite, update skipped (" + std::to_string(optimizer.skipped_updates) +
-                     " in total)";
-  if (optimizer.loss_scale != optimizer.step_loss_scale) {
-    text += ", loss scale " + std::to_string(std::lround(optimizer.step_loss_scale)) + " -> " +
-            std::to_string(std::lround(optimizer.loss_scale));
-  }
-  return text;
-}
+std::string skipped_update_text(std::int64_t step, double loss, const OptimizerState& optimizer);
 
 // On a terminal, prints one line that is overwritten; elsewhere, prints a line every few seconds.
 class Progress {
@@ -57,45 +40,19 @@ class Progress {
     if (!log_path.empty()) log_ = std::make_unique<RunLog>(log_path, append);
   }
 
-  void step(const StepRecord& r) {
-    if (log_) {
-      LogRecord line{{"step", r.step}, {"loss", r.loss},         {"grad_norm", r.grad_norm},
-                     {"lr", r.lr},     {"tokens", r.tokens},     {"tok_per_s", r.tok_per_s},
-                     {"mfu", r.mfu},   {"mfu_full", r.mfu_full}, {"step_ms", r.step_ms}};
-      if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
-      if (!r.qat.empty()) line.emplace_back("qat", r.qat);
-      line.insert(line.end(), r.more.begin(), r.more.end());
-      log(line);
-    }
-    if (first_step_ == 0) first_step_ = r.step;
-    const bool first_or_last = r.step == first_step_ || r.step == last_step_;
-    if (first_or_last || seconds_since_shown() > (terminal_ ? 0.2 : 5.0)) show(r);
-  }
+  void step(const StepRecord& r);
 
-  void validation(std::int64_t step, double loss) {
-    log({{"step", step}, {"val_loss", loss}});
-    note("step " + std::to_string(step) + number_text(": validation loss %.4f", loss));
-  }
+  void validation(std::int64_t step, double loss);
 
   // Writes a line to the log. If that fails, the log ends there, and failed() is true from then on.
-  void log(const LogRecord& line) {
-    if (!log_ || failure_) return;
-    try {
-      log_->write(line);
-    } catch (const LogError&) {
-      failure_ = std::current_exception();
-    }
-  }
+  void log(const LogRecord& line);
   bool failed() const { return failure_ != nullptr; }
   void throw_failure() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
   // Writes a line to the log and prints `text`.
-  void record(const LogRecord& line, const std::string& text) {
-    log(line);
-    note(text);
-  }
+  void record(const LogRecord& line, const std::string& text);
 
   // The time left, which the run updates.
   Eta& eta() { return eta_; }
@@ -115,49 +72,15 @@ class Progress {
     return std::chrono::duration<double>(Clock::now() - last_shown_).count();
   }
 
-  void show(const StepRecord& r) {
-    last_shown_ = Clock::now();
-    const std::optional<double> remaining = eta_.seconds_left();
-    // Drop priority: on a narrow terminal the part with the highest number is dropped first; 0 is
-    // never dropped.
-    const Part parts[] = {{9, bar(r.step)},
-                          {0, "step " + std::to_string(r.step) + "/" + std::to_string(last_step_)},
-                          {0, number_text(" | loss %.4f", r.loss)},
-                          {6, number_text(" | grad norm %.3f", r.grad_norm)},
-                          {5, number_text(" | lr %.2e", r.lr)},
-                          {8, number_text(" | %.0f ms", r.step_ms)},
-                          {4, number_text(" | %.0f tok/s", r.tok_per_s)},
-                          {7, mfu_part(r)},
-                          {3, remaining ? " | ETA " + duration_text(*remaining) : ""}};
-    if (!terminal_) return note(join_parts(parts, 8));
-    const std::size_t width = live_line_width();
-    int max_priority = 9;
-    while (max_priority > 0 && join_parts(parts, max_priority).size() > width) --max_priority;
-    Notice::show_live(join_parts(parts, max_priority));
-  }
+  void show(const StepRecord& r);
 
   // " | MFU 41.0% (43.5% full)", without the numbers that are unknown.
-  static std::string mfu_part(const StepRecord& r) {
-    if (std::isnan(r.mfu)) return {};
-    return number_text(" | MFU %.1f%%", 100 * r.mfu) +
-           (std::isnan(r.mfu_full) ? "" : number_text(" (%.1f%% full)", 100 * r.mfu_full));
-  }
+  static std::string mfu_part(const StepRecord& r);
 
   // Joins the parts with a drop priority of at most `max_priority`.
-  static std::string join_parts(std::span<const Part> parts, int max_priority) {
-    std::string line;
-    for (const Part& part : parts) {
-      if (part.drop_priority <= max_priority) line += part.text;
-    }
-    return line;
-  }
+  static std::string join_parts(std::span<const Part> parts, int max_priority);
 
-  std::string bar(std::int64_t step) const {
-    constexpr std::int64_t kWidth = 20;
-    const std::int64_t full = last_step_ > 0 ? kWidth * step / last_step_ : kWidth;
-    return "[" + std::string(static_cast<std::size_t>(full), '#') +
-           std::string(static_cast<std::size_t>(kWidth - full), '.') + "] ";
-  }
+  std::string bar(std::int64_t step) const;
 
   bool terminal_;
   std::int64_t last_step_, first_step_ = 0;

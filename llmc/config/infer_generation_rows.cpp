@@ -1,0 +1,256 @@
+#include "llmc/config/infer_generation_rows.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "llmc/config/bare_words.h"
+#include "llmc/config/infer_settings.h"
+#include "llmc/config/infer_table.h"
+#include "llmc/config/infer_values.h"
+#include "llmc/config/setting.h"
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc::infer_detail {
+
+Settings<InferProgram> text_rows() {
+  return {
+      {.flag = "command",
+       .field = [](auto& s) -> decltype(auto) { return (s.command); },
+       .unit = "COMMAND",
+       .help = "instead of generating text: bench measures the speed; perplexity FILE measures the "
+               "loss on a text or token file; score TASK:FILE... runs evaluation tasks, which are "
+               "those of train_gpt2 --eval; quantize IN OUT writes the model IN with the INT8 "
+               "weights of --quant into the new directory OUT",
+       .fallback = "generate text",
+       .first_words = {{"bench", "bench"},
+                       {"perplexity", "perplexity"},
+                       {"score", "score"},
+                       {"quantize", "quantize"},
+                       {"benchmark", "bench"},
+                       {"evaluate", "score"},
+                       {"quantise", "quantize"},
+                       {"convert", "quantize"}}},
+      {.flag = "--model",
+       .field = [](auto& s) -> decltype(auto) { return (s.model); },
+       .unit = "DIR|FILE",
+       .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, its --out "
+               "(the newest valid checkpoint there), a directory that quantize wrote, or a model "
+               "file of llm.c (.bin)",
+       .synonym = "-m",
+       .also_called = {"--checkpoint", "--model-path", "--init-from", "--load",
+                       "--model-name-or-path", "--weights"},
+       .required = true,
+       .accepts_bare_word = is_model_word,
+       .commands = {"", "bench", "perplexity", "score"}},
+      {.flag = "--tokenizer",
+       .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
+       .unit = "NAME|DIR",
+       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
+               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
+       .fallback = "the tokenizer files in --model, else bytes if the model has 257 tokens",
+       .quantity = "tokenizer",
+       .also_called = {"--tokenizer-name", "--vocab"},
+       .commands = {"", "perplexity", "score"}},
+      {.flag = "--prompt",
+       .field = [](auto& s) -> decltype(auto) { return (s.prompt); },
+       .unit = "TEXT",
+       .help = "text to continue; - reads all of stdin",
+       .fallback = "<|endoftext|>",
+       .excluded_flags = {"--file", "--prompts"},
+       .synonym = "-p",
+       .also_called = {"--text", "--input", "--start"},
+       .empty_is_default = true,
+       .accepts_bare_word = [](const std::string& word) { return !is_model_word(word); },
+       .word_separator = " ",
+       .commands = {""}},
+      {.flag = "--file",
+       .field = [](auto& s) -> decltype(auto) { return (s.file); },
+       .unit = "FILE",
+       .help = "file with the text to continue",
+       .excluded_flags = {"--prompt", "--prompts"},
+       .synonym = "-f",
+       .also_called = {"--prompt-file", "--input-text"},
+       .commands = {""}},
+      {.flag = "--prompts",
+       .field = [](auto& s) -> decltype(auto) { return (s.prompts); },
+       .unit = "FILE",
+       .help = "file with one prompt per line; in a .jsonl file each line is an object with the "
+               "keys prompt and, optionally, id, tokens, seed and stop",
+       .excluded_flags = {"--prompt", "--file"},
+       .also_called = {"--prompts-file", "--input-file", "--batch-file", "--dataset"},
+       .commands = {""}},
+  };
+}
+
+Settings<InferProgram> generation_rows() {
+  return {
+      {.flag = "--tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.tokens); },
+       .unit = "TOKENS",
+       .help = "maximum number of tokens to generate per completion; generation also stops at "
+               "<|endoftext|> and at the end of the context",
+       .fallback = 128,
+       .range = at_least(1),
+       .synonym = "-n",
+       .also_called = {"--max-new-tokens", "--n-predict", "--max-tokens", "--num-tokens",
+                       "--length", "--max-length"},
+       .commands = {""}},
+      {.flag = "--samples",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples); },
+       .unit = "N",
+       .help = "completions per prompt",
+       .fallback = 1,
+       .range = at_least(1),
+       .also_called = {"--num-return-sequences", "--num-samples", "--best-of"},
+       .commands = {""}},
+      {.flag = "--batch",
+       .field = [](auto& s) -> decltype(auto) { return (s.batch); },
+       .unit = "N",
+       .help = "maximum number of sequences that are decoded together; does not change the texts",
+       .fallback = {"8, or the number of completions if that is smaller",
+                    [](const Resolution<InferProgram>& r) -> SettingValue {
+                      const std::int64_t max_batch = 8;
+                      return r.config.prompts.empty() ? std::min(max_batch, r.config.samples)
+                                                      : max_batch;
+                    }},
+       .range = between(1, 65535),
+       .also_called = {"--batch-size", "--parallel", "--max-num-seqs", "--max-batch-size"},
+       .commands = {""}},
+      {.flag = "--chunk",
+       .field = [](auto& s) -> decltype(auto) { return (s.chunk); },
+       .unit = "TOKENS",
+       .help = "maximum number of prompt tokens per pass, over all sequences; does not change the "
+               "texts",
+       .fallback = 512,
+       .range = at_least(1),
+       .also_called = {"--chunk-size", "--ubatch-size", "--max-num-batched-tokens",
+                       "--prefill-chunk"},
+       .commands = {"", "bench"}},
+      {.flag = "--stop",
+       .field = [](auto& s) -> decltype(auto) { return (s.stop); },
+       .unit = "TEXT",
+       .help = "text that ends a completion and is not part of it; may be given several times",
+       .also_called = {"--stop-string", "--stop-strings", "--stop-sequence", "--reverse-prompt",
+                       "--antiprompt"},
+       .keeps_commas = true,
+       .check = infer_detail::utf8_error,
+       .commands = {""}},
+      {.flag = "--ignore-eos",
+       .field = [](auto& s) -> decltype(auto) { return (s.ignore_eos); },
+       .help = "continue after <|endoftext|>",
+       .also_called = {"--no-stop"},
+       .commands = {""}},
+      {.flag = "--slide",
+       .field = [](auto& s) -> decltype(auto) { return (s.slide); },
+       .help = "at the end of the context, drop the oldest tokens and continue",
+       .also_called = {"--context-shift", "--sliding-window"},
+       .commands = {""}},
+  };
+}
+
+Settings<InferProgram> sampling_rows() {
+  return {
+      {.flag = "--temperature",
+       .field = [](auto& s) -> decltype(auto) { return (s.temperature); },
+       .unit = "X",
+       .help = "divide the logits by this value; 0 always selects the most likely token",
+       .fallback = 1.0,
+       .range = between(0, 1e30),
+       .synonym = "--temp",
+       .also_called = {"-t"},
+       .commands = {""}},
+      {.flag = "--top-k",
+       .field = [](auto& s) -> decltype(auto) { return (s.top_k); },
+       .unit = "TOKENS",
+       .help = "sample from this many of the most likely tokens; 0 samples from all",
+       .fallback = 0,
+       .range = at_least(0),
+       .also_called = {"-k"},
+       .commands = {""}},
+      {.flag = "--top-p",
+       .field = [](auto& s) -> decltype(auto) { return (s.top_p); },
+       .unit = "P",
+       .help = "sample from the smallest set of most likely tokens whose probability reaches this "
+               "value; 1 disables it, 0 always selects the most likely token",
+       .fallback = 1.0,
+       .range = between(0, 1),
+       .also_called = {"--nucleus"},
+       .commands = {""}},
+      {.flag = "--min-p",
+       .field = [](auto& s) -> decltype(auto) { return (s.min_p); },
+       .unit = "P",
+       .help = "sample from the tokens with at least this fraction of the highest probability; 0 "
+               "disables it",
+       .fallback = 0.0,
+       .range = between(0, 1),
+       .commands = {""}},
+      {.flag = "--typical",
+       .field = [](auto& s) -> decltype(auto) { return (s.typical); },
+       .unit = "P",
+       .help = "locally typical sampling with this probability mass; 1 disables it, 0 always "
+               "selects the most likely token",
+       .fallback = 1.0,
+       .range = between(0, 1),
+       .also_called = {"--typical-p", "--locally-typical"},
+       .commands = {""}},
+  };
+}
+
+Settings<InferProgram> penalty_rows() {
+  return {
+      {.flag = "--repeat-penalty",
+       .field = [](auto& s) -> decltype(auto) { return (s.repeat_penalty); },
+       .unit = "X",
+       .help = "divide positive logits of repeated tokens by this value and multiply negative ones "
+               "by it; 1 disables it",
+       .fallback = 1.0,
+       .range = between(1e-6, 1e6),
+       .also_called = {"--repetition-penalty"},
+       .commands = {""}},
+      {.flag = "--repeat-last-n",
+       .field = [](auto& s) -> decltype(auto) { return (s.repeat_last_n); },
+       .unit = "TOKENS",
+       .help = "number of last tokens, of prompt and text, in which penalties count repeats; 0: "
+               "none, -1: all",
+       .fallback = 64,
+       .range = at_least(-1),
+       .also_called = {"--penalty-last-n"},
+       .commands = {""}},
+      {.flag = "--presence-penalty",
+       .field = [](auto& s) -> decltype(auto) { return (s.presence_penalty); },
+       .unit = "X",
+       .help = "subtract this value from the logits of repeated tokens",
+       .fallback = 0.0,
+       .range = between(-1e6, 1e6),
+       .commands = {""}},
+      {.flag = "--frequency-penalty",
+       .field = [](auto& s) -> decltype(auto) { return (s.frequency_penalty); },
+       .unit = "X",
+       .help = "subtract this value from the logit of a token once per repeat",
+       .fallback = 0.0,
+       .range = between(-1e6, 1e6),
+       .commands = {""}},
+      {.flag = "--logit-bias",
+       .field = [](auto& s) -> decltype(auto) { return (s.logit_bias); },
+       .unit = "ID=VALUE,...",
+       .help =
+           "add a number from -1e30 to 1e30 to the logit of a token id; -inf bans the token, as in "
+           "50256=-inf; "
+           "several are separated by commas",
+       .also_called = {"--bias", "--bad-words-ids"},
+       .check = infer_detail::parse_error<parse_logit_bias>,
+       .commands = {""}},
+      {.flag = "--seed",
+       .field = [](auto& s) -> decltype(auto) { return (s.seed); },
+       .unit = "N",
+       .help = "seed of sampling; the same seed generates the same tokens; -1 draws a seed",
+       .fallback = 1337,
+       .range = at_least(-1),
+       .also_called = {"--random-seed"},
+       .commands = {""}},
+  };
+}
+
+}  // namespace llmc::infer_detail

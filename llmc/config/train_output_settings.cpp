@@ -1,0 +1,178 @@
+#include "llmc/config/train_output_settings.h"
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/config/relocation.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/train_rules.h"
+#include "llmc/config/train_settings.h"
+
+// Each group is a struct with the values and a list of rows. Rules and checks that the rows call
+// are in train_rules.h.
+//
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc {
+
+Settings<TrainProgram> sample_rows() {
+  return {
+      {.flag = "--eval-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.validation.every); },
+       .unit = "STEPS",
+       .help = "steps between computations of the validation loss; 0 disables them",
+       .fallback = {"--steps / 10",
+                    [](const Resolution<TrainProgram>& r) { return step_interval(r, 10); }},
+       .range = at_least(0),
+       .also_called = {"--eval-interval", "--val-loss-every", "--eval-steps", "--eval-iters",
+                       "--val-every"}},
+      {.flag = "--eval-batches",
+       .field = [](auto& s) -> decltype(auto) { return (s.validation.batches); },
+       .unit = "BATCHES",
+       .help = "micro-batches per validation during training; 0 uses all",
+       .fallback = 20,
+       .range = at_least(0),
+       .also_called = {"--val-max-steps", "--eval-max-batches"}},
+      {.flag = "--sample-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.every); },
+       .unit = "STEPS",
+       .help = "steps between text samples; 0 disables them",
+       .fallback =
+           {"--steps / 5; 0 for sequences of one token",
+            [](const Resolution<TrainProgram>& r) {  // a sample needs a prompt and one more token
+              return r.config.batch.seq_len == 1 ? 0 : step_interval(r, 5);
+            }},
+       .range = at_least(0),
+       .also_called = {"--sample-interval", "--generate-every"}},
+      {.flag = "--sample-length",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.length); },
+       .unit = "TOKENS",
+       .help = "tokens to generate per text sample, at most as many as the sequence length allows",
+       // A token of a subword tokenizer has about four bytes.
+       .fallback = {"48; 200 for the byte tokenizer",
+                    [](const Resolution<TrainProgram>& r) {
+                      return r.facts.tokenizer == "bytes" ? 200 : 48;
+                    }},
+       .range = at_least(0),
+       .old_names = {"--sample-tokens"}},
+      {.flag = "--prompt",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.prompt); },
+       .unit = "TEXT",
+       .help = "text that every sample starts with",
+       .fallback = "a line break",
+       .also_called = {"--sample-prompt", "--start"},
+       .empty_is_default = true,
+       .accepts_bare_word = [](const std::string& word) { return word.find(' ') != word.npos; },
+       .word_separator = " "},
+      {.flag = "--final-samples-out",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.final_out); },
+       .unit = "FILE",
+       .help = "write text sampled at the end of the run to this file",
+       .old_names = {"--samples-out"},
+       .relocate = relocate_path},
+      {.flag = "--final-samples-tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.samples.final_tokens); },
+       .unit = "TOKENS",
+       .help = "number of tokens in --final-samples-out, rounded up to whole batches",
+       .fallback = 4096,
+       .range = at_least(0),
+       .required_flags = {"--final-samples-out"},
+       .old_names = {"--samples-tokens"}},
+  };
+}
+
+Settings<TrainProgram> checkpoint_rows() {
+  return {
+      {.flag = "--out",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.out); },
+       .unit = "DIR",
+       .help = "directory for checkpoints; without it nothing is saved",
+       .on_resume = OnResume::process,
+       .also_called = {"--output", "--output-dir", "--save-dir", "--out-dir", "--save", "-o"}},
+      {.flag = "--checkpoint-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.checkpoint_every); },
+       .unit = "STEPS",
+       .help = "steps between checkpoints; 0 saves only at the end",
+       .fallback = 0,
+       .range = at_least(0),
+       .required_flags = {"--out"},
+       .also_called = {"--save-every", "--save-steps", "--save-interval", "--ckpt-every",
+                       "--checkpoint-interval"}},
+      {.flag = "--keep-checkpoints",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.keep_checkpoints); },
+       .unit = "CHECKPOINTS",
+       .help = "keep only this many of the newest checkpoints; 0 keeps all",
+       .fallback = 0,
+       .range = at_least(0),
+       .required_flags = {"--out"},
+       .old_names = {"--keep"},
+       .also_called = {"--save-total-limit", "--keep-last"}},
+      {.flag = "--milestone-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.milestone_every); },
+       .unit = "STEPS",
+       .help = "steps between checkpoints that --keep-checkpoints never removes; 0 means none",
+       .fallback = 0,
+       .range = at_least(0),
+       .required_flags = {"--keep-checkpoints"}},
+      {.flag = "--keep-best",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.keep_best); },
+       .help = "save at each new lowest validation loss, and keep the checkpoint of the lowest "
+               "whatever --keep-checkpoints removes; --keep-best=false does neither",
+       .fallback = {"on if validation losses are computed",
+                    [](const Resolution<TrainProgram>& r) {
+                      return r.config.validation.every > 0;
+                    }},
+       .required_flags = {"--out"},
+       .verify = [](const Resolution<TrainProgram>& r) { return check_keep_best(r); }},
+      {.flag = "--resume",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.resume); },
+       .help = "continue the run in --out from its newest valid checkpoint, which sets every flag "
+               "that is not typed; with --train, a new run starts if there is none",
+       .required_flags = {"--out"},
+       .on_resume = OnResume::process,
+       .also_called = {"--continue", "--resume-from-checkpoint", "--restart"}},
+  };
+}
+
+Settings<TrainProgram> output_rows() {
+  return {
+      {.flag = "--stop-after",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.stop_after); },
+       .unit = "STEPS",
+       .help = "save and exit after this many steps of this process; 0 means no limit",
+       .fallback = 0,
+       .range = at_least(0),
+       .on_resume = OnResume::process},
+      {.flag = "--log",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.log); },
+       .unit = "FILE.jsonl",
+       .help = "file for the run log, as JSON lines",
+       .may_differ = "only rank 0 writes it, and scripts name it by the rank",
+       .also_called = {"--log-file", "--logfile", "--jsonl"},
+       .relocate = relocate_path},
+      {.flag = "--profile",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.profile); },
+       .unit = "STEPS",
+       .help =
+           "number of steps to profile by operation, from the second step on; 0 disables profiling",
+       .fallback = 0,
+       .range = at_least(0),
+       .on_resume = OnResume::process},
+      {.flag = "--profile-out",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.profile_out); },
+       .unit = "FILE.jsonl",
+       .help = "also write the profile to this file, as JSON lines",
+       .required_flags = {"--profile"},
+       .on_resume = OnResume::process,
+       .may_differ = "only rank 0 writes it, and scripts name it by the rank"},
+      {.flag = "--quiet",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.quiet); },
+       .help = "print only results, warnings and errors",
+       .on_resume = OnResume::process,
+       .may_differ = "only rank 0 prints notices"},
+  };
+}
+
+}  // namespace llmc

@@ -1,0 +1,195 @@
+#include "llmc/config/train_rank_settings.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/config/choices.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/setting_text.h"
+#include "llmc/config/rank_rules.h"
+#include "llmc/config/train_settings.h"
+
+// Each group is a struct with the values and a list of rows. Rules and checks that the rows call
+// are in rank_rules.h.
+//
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+namespace llmc {
+
+Settings<TrainProgram> rank_rows() {
+  return {
+      {.flag = "--ranks",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.ranks); },
+       .unit = "RANKS",
+       .help =
+           "number of ranks that --dry-run and --print-mesh plan for; mpirun sets that of a run",
+       .fallback = {"the ranks that mpirun started, else 1",
+                    [](const Resolution<TrainProgram>& r) { return r.facts.ranks; }},
+       .range = between(1, 65536),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
+                      "--total-batch-tokens was typed",
+       .also_called = {"--world-size", "--nproc-per-node", "--num-gpus", "--gpus"},
+       .implied_value =
+           [](const Resolution<TrainProgram>& r) {
+             return std::optional<SettingValue>(r.facts.ranks);
+           }},
+      {.flag = "--tp",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.tp); },
+       .unit = "RANKS",
+       .help = "tensor parallelism: number of neighbouring ranks that compute each layer together, "
+               "on the same samples; must divide the heads and the ranks; ranks / (--tp x --pp) "
+               "are the data-parallel ranks",
+       .fallback = 1,
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
+                      "--total-batch-tokens was typed",
+       .quantity = "tensor ranks",
+       .also_called = {"--tensor-parallel", "--tensor-parallel-size",
+                       "--tensor-model-parallel-size", "--tp-size"},
+       .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_tensor_ranks(r); },
+       .verify = [](const Resolution<TrainProgram>& r) { return check_tensor_ranks(r); }},
+      {.flag = "--sequence-parallel",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.sequence_parallel); },
+       .help =
+           "with --tp: spread the rows of the residual stream, of the norms and of dropout over "
+           "the tensor ranks, for less memory and a little more traffic",
+       .also_called = {"--sp", "--use-sequence-parallel", "--enable-sequence-parallel"},
+       .implied_value =
+           [](const Resolution<TrainProgram>& r) { return fitting_sequence_parallel(r); },
+       .verify = [](const Resolution<TrainProgram>& r) { return check_sequence_parallel(r); }},
+  };
+}
+
+// Pipeline parallelism. Below the rows of tensor groups.
+Settings<TrainProgram> pipeline_rows() {
+  return {
+      {.flag = "--pp",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp); },
+       .unit = "RANKS",
+       .help = "pipeline parallelism: number of ranks that divide the layers into stages, on the "
+               "same samples; --tp x --pp must divide the ranks",
+       .fallback = 1,
+       .range = at_least(1),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
+                      "--total-batch-tokens was typed",
+       .quantity = "pipeline ranks",
+       .also_called = {"--pipeline-parallel", "--pipeline-parallel-size",
+                       "--pipeline-model-parallel-size", "--pipeline-parallel-degree", "--pp-size"},
+       .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_pipeline_ranks(r); },
+       .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_ranks(r); }},
+      {.flag = "--pp-chunks",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp_chunks); },
+       .unit = "N",
+       .help = "with --pp: stages of each pipeline rank; more than 1 is the interleaved schedule, "
+               "which idles less, sends more, and needs a --grad-accum that is a multiple of --pp",
+       .fallback = 1,
+       .range = between(1, 65536),
+       .resume_text = "the state does not depend on it",
+       .quantity = "pipeline chunks",
+       .also_called = {"--num-virtual-stages-per-pipeline-rank",
+                       "--virtual-pipeline-model-parallel-size"},
+       .implied_value =
+           [](const Resolution<TrainProgram>& r) { return fitting_pipeline_chunks(r); },
+       .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_chunks(r); }},
+      {.flag = "--pp-layers",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp_layers); },
+       .unit = "LAYERS,...",
+       .help = "with --pp: number of layers of each of the --pp x --pp-chunks stages in the order "
+               "of the model, separated by commas",
+       .fallback = "as even as possible, fewer at the ends",
+       .quantity = "layers per stage",
+       .check =
+           [](const std::string& text) {
+             return setting_detail::number_error<std::int64_t>(text, at_least(1));
+           },
+       .implied_value =
+           [](const Resolution<TrainProgram>& r) { return fitting_pipeline_layers(r); },
+       .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_layers(r); }},
+      {.flag = "--pp-schedule",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.pp_schedule); },
+       .unit = "FILE.csv",
+       .help =
+           "with --pp: compute in the order of this file, in the CSV form of PyTorch's "
+           "pipelining: a row per pipeline rank, cells such as 0F2 (stage, F or B, micro-batch)",
+       .fallback = "1F1B, or interleaved 1F1B with --pp-chunks",
+       .on_resume = OnResume::process,
+       .also_called = {"--pipeline-parallel-schedule-csv", "--pipeline-schedule"},
+       .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_schedule(r); }},
+      {.flag = "--dump-schedule",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.dump_schedule); },
+       .unit = "FILE.csv|FILE.html",
+       .help = "with --pp: write the timeline of the schedule, as CSV that --pp-schedule reads or "
+               "as a page with a picture; with --dry-run without a run",
+       .on_resume = OnResume::process,
+       .check = dump_file_error,
+       .verify = [](const Resolution<TrainProgram>& r) { return check_dump_schedule(r); }},
+  };
+}
+
+// Below the rows of tensor groups.
+Settings<TrainProgram> zero_rows() {
+  return {
+      {.flag = "--zero",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.zero); },
+       .unit = "STAGE",
+       .help = "ZeRO: ranks divide nothing (0), the optimizer state (1), also gradients (2), or "
+               "also weights (3); no effect with one rank",
+       .fallback = 1,
+       .range = between(0, 3),
+       .quantity = "ZeRO stage",
+       .also_called = {"--zero-stage", "--fsdp", "--sharding-strategy"}},
+      {.flag = "--shard-group",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.shard_group); },
+       .unit = "RANKS",
+       .help = "number of data-parallel ranks, neighbours, that divide one training state; groups "
+               "hold equal states; must divide ranks / (--tp x --pp); 0 means all of them",
+       .fallback = 0,
+       .range = at_least(0),
+       .quantity = "shard group",
+       .also_called = {"--hybrid-shard", "--hsdp"},
+       .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_shard_group(r); },
+       .verify = [](const Resolution<TrainProgram>& r) { return check_shard_group(r); }},
+      {.flag = "--comm",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.comm); },
+       .help = "library that connects ranks; auto selects NCCL if every rank has a GPU of its own, "
+               "else MPI",
+       .fallback = SettingValue("auto"),
+       .on_resume = OnResume::process,
+       .quantity = "communication",
+       .also_called = {"--distributed-backend", "--ddp-backend"}},
+      {.flag = "--verify-every",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.verify_every); },
+       .unit = "STEPS",
+       .help = "steps between checks that all ranks hold equal copies of the loss, the weights and "
+               "the optimizer state; a difference ends the run; 0 disables the checks",
+       .fallback = 0,
+       .range = at_least(0)},
+  };
+}
+
+// The flags that print a plan instead of running it.
+Settings<TrainProgram> plan_rows() {
+  return {
+      {.flag = "--print-mesh",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.print_mesh); },
+       .help = "print the place and the groups of every rank, and exit",
+       .on_resume = OnResume::process},
+      {.flag = "--dry-run",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.dry_run); },
+       .help = "print the memory of each rank and the bytes that it sends per step, and exit; no "
+               "text is read",
+       .on_resume = OnResume::process,
+       .also_called = {"--estimate-memory", "--plan"}},
+  };
+}
+
+}  // namespace llmc

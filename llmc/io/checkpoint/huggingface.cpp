@@ -1,0 +1,295 @@
+#include "llmc/io/checkpoint/huggingface.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <system_error>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/device/dtype.h"
+
+namespace llmc {
+
+namespace {
+
+// ---- config --------------------------------------------------------------------------------
+
+// Throws unless the boolean `key` is `expected`; a missing key counts as `default_value`.
+void check_flag(const Json& json, const char* key, bool default_value, bool expected,
+                const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value != nullptr && !value->is_boolean()) fail(file + ": " + key + " is not true or false");
+  if ((value == nullptr ? default_value : value->boolean()) == expected) return;
+  fail(file + ": " + key + " = " + (expected ? "false" : "true") + " is not supported");
+}
+
+std::int64_t positive_size(const Json& json, const char* key, const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value == nullptr) fail(file + " has no " + key);
+  const std::int64_t size = json_size(*value, file + ": " + key);
+  constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
+  if (size < 1 || size > kMaxSize) {
+    fail(file + ": " + key + " = " + std::to_string(size), "allowed: 1 to 2147483648");
+  }
+  return size;
+}
+
+double probability(const Json& json, const char* key, double default_value,
+                   const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value == nullptr) return default_value;
+  const double number = value->is_number() ? value->number() : -1;
+  if (!(number >= 0 && number <= 1)) {
+    fail(file + ": " + key + " = " + printable(value->dump()), "allowed: a number from 0 to 1");
+  }
+  return number;
+}
+
+// Returns a token id, or nothing if it is absent or null. For a list (several end tokens), returns
+// the first one.
+std::optional<std::int64_t> token_id(const Json& json, const char* key, const std::string& file) {
+  const Json* value = json_member(json, key);
+  if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  return json_size(*value, file + ": " + key);
+}
+
+void check_architecture(const Json& json, const std::string& file) {
+  const Json* type = json_member(json, "model_type");
+  const std::string model_type =
+      type == nullptr ? "absent" : printable(json_text(*type, file + ": model_type"));
+  if (model_type != "gpt2") {
+    fail(file + ": model_type is " + model_type, "give a model of type gpt2");
+  }
+  if (const Json* activation = json_member(json, "activation_function")) {
+    const std::string name = json_text(*activation, file + ": activation_function");
+    if (name != "gelu_new" && name != "gelu_pytorch_tanh") {
+      fail(file + ": activation_function is " + printable(name),
+           "supported: gelu_new and gelu_pytorch_tanh, which are the same function");
+    }
+  }
+  check_flag(json, "tie_word_embeddings", true, true, file);
+  check_flag(json, "scale_attn_weights", true, true, file);
+  check_flag(json, "scale_attn_by_inverse_layer_idx", false, false, file);
+  check_flag(json, "add_cross_attention", false, false, file);
+}
+
+}  // namespace
+
+HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::string& file) {
+  const Json json = parse_json(text, file);
+  if (!json.is_object()) fail(file + " is not a JSON object");
+  check_architecture(json, file);
+  HuggingFaceConfig config;
+  config.vocab_size = positive_size(json, "vocab_size", file);
+  config.n_positions = positive_size(json, "n_positions", file);
+  config.n_layer = positive_size(json, "n_layer", file);
+  config.n_head = positive_size(json, "n_head", file);
+  config.n_embd = positive_size(json, "n_embd", file);
+  if (config.n_embd % config.n_head != 0) {
+    fail(file + ": n_embd = " + std::to_string(config.n_embd) +
+         " is not a multiple of n_head = " + std::to_string(config.n_head));
+  }
+  const Json* inner = json_member(json, "n_inner");
+  if (inner != nullptr && !inner->is_null() &&
+      json_size(*inner, file + ": n_inner") != 4 * config.n_embd) {
+    fail(file + ": n_inner = " + inner->dump() + " is not supported",
+         "allowed: null, or 4 * n_embd = " + std::to_string(4 * config.n_embd));
+  }
+  if (const Json* epsilon = json_member(json, "layer_norm_epsilon")) {
+    if (!epsilon->is_number() || !(epsilon->number() > 0.0)) {
+      fail(file + ": layer_norm_epsilon is not a number above 0");
+    }
+    config.layer_norm_epsilon = epsilon->number();
+  }
+  config.embd_pdrop = probability(json, "embd_pdrop", 0.1, file);
+  config.attn_pdrop = probability(json, "attn_pdrop", 0.1, file);
+  config.resid_pdrop = probability(json, "resid_pdrop", 0.1, file);
+  config.bos_token_id = token_id(json, "bos_token_id", file);
+  config.eos_token_id = token_id(json, "eos_token_id", file);
+  return config;
+}
+
+HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kConfigName;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    fail(path.string() + " is missing", "give a directory that save_pretrained wrote");
+  }
+  return parse_huggingface_config(read_file(path), path.string());
+}
+
+std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype) {
+  const auto id = [](const std::optional<std::int64_t>& token) -> Json {
+    return token ? Json(*token) : Json(nullptr);
+  };
+  const Json json = {{"architectures", {"GPT2LMHeadModel"}},
+                     {"model_type", "gpt2"},
+                     {"activation_function", "gelu_new"},
+                     {"vocab_size", config.vocab_size},
+                     {"n_positions", config.n_positions},
+                     {"n_ctx", config.n_positions},  // name in older readers
+                     {"n_embd", config.n_embd},
+                     {"n_layer", config.n_layer},
+                     {"n_head", config.n_head},
+                     {"n_inner", nullptr},
+                     {"layer_norm_epsilon", config.layer_norm_epsilon},
+                     {"initializer_range", 0.02},
+                     {"attn_pdrop", config.attn_pdrop},
+                     {"embd_pdrop", config.embd_pdrop},
+                     {"resid_pdrop", config.resid_pdrop},
+                     {"scale_attn_weights", true},
+                     {"scale_attn_by_inverse_layer_idx", false},
+                     {"reorder_and_upcast_attn", false},
+                     {"tie_word_embeddings", true},
+                     {"use_cache", true},
+                     {"bos_token_id", id(config.bos_token_id)},
+                     {"eos_token_id", id(config.eos_token_id)},
+                     {"torch_dtype", dtype == TensorDtype::bf16 ? "bfloat16" : "float32"}};
+  return json.dump(2) + "\n";
+}
+
+namespace {
+
+// ---- weights -------------------------------------------------------------------------------
+
+// Returns GPT2LMHeadModel's name for a tensor of its body.
+std::string huggingface_name(const std::string& name) {
+  return "transformer." + name;
+}
+
+}  // namespace
+
+std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors) {
+  for (TensorHeader& tensor : tensors) tensor.name = huggingface_name(tensor.name);
+  return tensors;
+}
+
+HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory)
+    : directory_(directory) {
+  std::error_code error;
+  if (std::filesystem::exists(directory / kWeightsName, error)) {
+    files_.emplace_back(directory / kWeightsName);
+    for (const std::string& name : files_.back().names()) add(name, 0);
+  } else if (std::filesystem::exists(directory / kWeightsIndexName, error)) {
+    open_shards();
+  } else {
+    fail(directory.string() + " has no " + std::string(kWeightsName),
+         "save the model with save_pretrained as safetensors; pytorch_model.bin is not supported");
+  }
+  check_head();
+}
+
+std::vector<std::string> HuggingFaceWeights::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, location] : locations_) names.push_back(name);
+  return names;
+}
+
+void HuggingFaceWeights::require_exactly(const std::vector<std::string>& expected) const {
+  const std::set<std::string> expected_set(expected.begin(), expected.end());
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  for (const std::string& name : expected_set) {
+    if (!locations_.contains(name)) missing.push_back(name);
+  }
+  for (const auto& [name, location] : locations_) {
+    if (!expected_set.contains(name)) unexpected.push_back(name);
+  }
+  if (missing.empty() && unexpected.empty()) return;
+  std::string what = directory_.string() + ":";
+  if (!missing.empty()) what += " missing " + list(missing);
+  if (!unexpected.empty())
+    what += (missing.empty() ? "" : ";") + (" unexpected " + list(unexpected));
+  fail(what, "check that config.json and the weights belong to the same model");
+}
+
+std::string HuggingFaceWeights::list(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxNames = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMaxNames, names.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
+  }
+  if (names.size() > kMaxNames) {
+    text += " and " + std::to_string(names.size() - kMaxNames) + " more";
+  }
+  return text;
+}
+
+bool HuggingFaceWeights::is_mask(const std::string& name) {
+  return name.starts_with("h.") &&
+         (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
+}
+
+void HuggingFaceWeights::add(const std::string& stored_name, std::size_t file) {
+  constexpr std::string_view kPrefix = "transformer.";
+  const std::string name =
+      stored_name.starts_with(kPrefix) ? stored_name.substr(kPrefix.size()) : stored_name;
+  if (is_mask(name)) return;
+  if (!locations_.emplace(name, TensorLocation{file, stored_name}).second) {
+    fail(files_[file].path().string() + ": tensor " + printable(name) +
+         " is stored twice, with and without the prefix transformer.");
+  }
+}
+
+void HuggingFaceWeights::open_shards() {
+  const std::string file = (directory_ / kWeightsIndexName).string();
+  const Json index = parse_json(read_file(file), file);
+  const Json* map = index.is_object() ? json_member(index, "weight_map") : nullptr;
+  if (map == nullptr || !map->is_object()) fail(file + " has no weight_map");
+  std::map<std::string, std::size_t> file_indices;
+  for (const auto& [name, value] : map->items()) {
+    const std::string shard = json_text(value, file + ": the file of " + printable(name));
+    if (!is_plain_file_name(shard)) fail(file + ": invalid file name " + printable(shard));
+    const auto [at, is_new] = file_indices.emplace(shard, files_.size());
+    if (is_new) files_.emplace_back(directory_ / shard);
+    if (files_[at->second].find(name) == nullptr) {
+      fail(files_[at->second].path().string() + " has no tensor " + printable(name) +
+           ", although the index lists it there");
+    }
+    add(name, at->second);
+  }
+}
+
+const HuggingFaceWeights::TensorLocation& HuggingFaceWeights::location(
+    const std::string& name) const {
+  const auto location = locations_.find(name);
+  if (location == locations_.end()) fail(directory_.string() + " has no tensor " + name);
+  return location->second;
+}
+
+void HuggingFaceWeights::check_head() {
+  constexpr const char* kHead = "lm_head.weight";
+  constexpr const char* kEmbedding = "wte.weight";
+  if (!locations_.contains(kHead)) return;
+  const TensorEntry& head = entry(kHead);
+  const TensorEntry& embedding = entry(kEmbedding);
+  const bool is_equal =
+      head.dtype == embedding.dtype && head.shape == embedding.shape &&
+      std::memcmp(head.bytes.data(), embedding.bytes.data(), head.bytes.size()) == 0;
+  if (!is_equal) {
+    fail(directory_.string() + ": lm_head.weight differs from transformer.wte.weight",
+         "give a model with tied embeddings");
+  }
+  locations_.erase(kHead);
+}
+
+void write_huggingface(const std::filesystem::path& directory, const HuggingFaceConfig& config,
+                       const std::vector<TensorHeader>& tensors,
+                       const std::function<std::span<const std::byte>(std::size_t)>& bytes_of) {
+  make_directory(directory);
+  SafetensorsWriter writer(directory / kWeightsName, huggingface_tensors(tensors));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::span<const std::byte> bytes = bytes_of(i);
+    require(static_cast<std::int64_t>(bytes.size()) == tensor_bytes(tensors[i]),
+            "tensor " + tensors[i].name + ": wrong number of bytes");
+    writer.write(writer.tensors()[i].name, bytes);
+  }
+  const TensorDtype dtype = tensors.empty() ? TensorDtype::f32 : tensors.front().dtype;
+  write_file(directory / kConfigName, huggingface_config_text(config, dtype));
+  writer.finish();
+}
+
+}  // namespace llmc

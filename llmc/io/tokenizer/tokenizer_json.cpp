@@ -1,0 +1,227 @@
+#include "llmc/io/tokenizer/tokenizer_json.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/io/tokenizer/bpe_files.h"
+#include "llmc/io/tokenizer/bpe_tokenizer.h"
+#include "llmc/io/tokenizer/bpe_vocabulary.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
+#include "llmc/io/tokenizer/word_tokenizer.h"
+
+namespace llmc {
+
+namespace {
+
+// A JSON object, its place in the file, and checks of its members. Errors name file, place and key.
+class Section {
+ public:
+  Section(const Json& json, std::string name) : json_(json), name_(std::move(name)) {
+    if (!json_.is_object()) fail(name_ + " is " + text(&json_) + ", not a JSON object");
+  }
+
+  // Returns null if the key is absent or its value is null.
+  const Json* find(const std::string& key) const {
+    const Json* value = json_member(json_, key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  const Json& at(const std::string& key) const {
+    const Json* value = find(key);
+    if (value == nullptr) fail(name_ + " has no \"" + key + "\"");
+    return *value;
+  }
+
+  Section section(const std::string& key) const { return {at(key), place(key)}; }
+
+  // Returns "FILE: KEY.KEY".
+  std::string place(const std::string& key) const {
+    return name_ + (name_.ends_with(".json") ? ": " : ".") + key;
+  }
+
+  // Throws if the object has a key that is not in `allowed`.
+  void allow_only(std::initializer_list<std::string_view> allowed) const {
+    for (const auto& [key, value] : json_.items()) {
+      if (std::find(allowed.begin(), allowed.end(), key) == allowed.end()) {
+        fail(place(printable(key)) + " is " + text(&value) + ": this key is not supported",
+             "remove the key; only the settings of GPT-2's tokenizer are supported");
+      }
+    }
+  }
+
+  // Throws unless the value of `key` is one of `allowed`; an absent value counts as null.
+  void expect(const std::string& key, const std::vector<Json>& allowed) const {
+    const Json* value = json_member(json_, key);
+    const Json actual = value == nullptr ? Json() : *value;
+    if (std::find(allowed.begin(), allowed.end(), actual) != allowed.end()) return;
+    std::string list;
+    for (const Json& item : allowed) list += (list.empty() ? "" : " or ") + text(&item);
+    fail(place(key) + " is " + text(value) + ", which is not supported", "allowed: " + list);
+  }
+
+ private:
+  static std::string text(const Json* value) {
+    return value == nullptr ? "missing" : printable(value->dump(-1, true));
+  }
+
+  const Json& json_;
+  std::string name_;
+};
+
+// Reads added_tokens, which `tokenizers` searches for in a text before any other step.
+void list_added(const Section& file, BpeListing& listing) {
+  listing.special_source = file.place("added_tokens");
+  const Json* added = file.find("added_tokens");
+  if (added == nullptr) return;
+  if (!added->is_array()) fail(listing.special_source + " is not a list");
+  for (const Json& item : *added) {
+    const Section token(
+        item, listing.special_source + "[" + std::to_string(listing.special.size()) + "]");
+    token.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+      token.expect(key, {false, nullptr});
+    }
+    const std::string text = json_text(token.at("content"), token.place("content"));
+    require(!text.empty(), token.place("content") + " is empty");
+    listing.special.emplace_back(text, json_size(token.at("id"), token.place("id")));
+  }
+}
+
+// Reads merges, each written as "a b" or ["a", "b"].
+void list_merges(const Section& model, BpeListing& listing) {
+  listing.merges_source = model.place("merges");
+  listing.first_merge = 0;
+  const Json& merges = model.at("merges");
+  if (!merges.is_array()) fail(listing.merges_source + " is not a list");
+  for (const Json& merge : merges) {
+    const std::string location =
+        listing.merges_source + ", merge " + std::to_string(listing.merges.size()) + ": ";
+    if (merge.is_string()) {
+      listing.merges.push_back(bpe::two_names(merge.text(), location));
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      listing.merges.emplace_back(merge[0].text(), merge[1].text());
+    } else {
+      fail(location + printable(merge.dump(-1, true)) + " is not two tokens",
+           "write a merge as \"a b\" or [\"a\", \"b\"]");
+    }
+  }
+}
+
+// Throws unless the post-processor is known to change no ids and add no special tokens. ByteLevel
+// changes only offsets, which this engine does not use.
+void check_post_processor(const Section& file) {
+  if (file.find("post_processor") == nullptr) return;
+  const Section post_processor = file.section("post_processor");
+  post_processor.expect("type", {"ByteLevel", "TemplateProcessing"});
+  if (post_processor.at("type") == "TemplateProcessing")
+    post_processor.expect("special_tokens", {Json::object()});
+}
+
+// Checks the pre-tokenizer, which splits a text before the merges, and the decoder, which turns
+// byte names back into bytes.
+void check_byte_level(const Section& file) {
+  const Section pre_tokenizer = file.section("pre_tokenizer");
+  pre_tokenizer.expect("type", {"ByteLevel"});
+  pre_tokenizer.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  pre_tokenizer.expect("add_prefix_space", {false});
+  pre_tokenizer.expect("use_regex", {true, nullptr});
+  file.section("decoder").expect("type", {"ByteLevel"});
+}
+
+std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name) {
+  check_byte_level(file);
+  const Section model = file.section("model");
+  model.allow_only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
+                    "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
+  model.expect("dropout", {nullptr, 0.0});
+  model.expect("continuing_subword_prefix", {nullptr, ""});
+  model.expect("end_of_word_suffix", {nullptr, ""});
+  model.expect("ignore_merges", {nullptr, false});
+  // Every byte has a token, so no text is unknown: unk_token, fuse_unk and byte_fallback have no
+  // effect.
+  BpeListing listing;
+  listing.ids_source = model.place("vocab");
+  listing.ids = bpe::named_ids(model.at("vocab"), listing.ids_source);
+  list_merges(model, listing);
+  list_added(file, listing);
+  return std::make_unique<BpeTokenizer>(make_bpe_vocabulary(listing), name);
+}
+
+std::unique_ptr<Tokenizer> read_words(const Section& file, const std::string& path,
+                                      const std::string& name) {
+  const Json split = {{"type", "Split"},
+                      {"pattern", {{"Regex", kWordSpacePattern}}},
+                      {"behavior", "Removed"},
+                      {"invert", false}};
+  file.expect("pre_tokenizer", {split});
+  file.expect("decoder", {nullptr});
+  file.expect("added_tokens", {nullptr, Json::array()});
+  const Section model = file.section("model");
+  model.allow_only({"type", "vocab", "unk_token"});
+  const std::string source = model.place("vocab");
+  const BpeListing::NamedIds ids = bpe::named_ids(model.at("vocab"), source);
+  std::vector<std::string> words(ids.size());
+  for (const auto& [word, id] : ids) {
+    const std::string what = source + ": the id of " + bpe::in_quotes(word);
+    if (word.empty()) fail(what + " belongs to an empty word");
+    if (id >= std::ssize(words)) {
+      fail(what + " is " + std::to_string(id) + ", but there are only " +
+           std::to_string(words.size()) + " words");
+    }
+    std::string& place = words[static_cast<std::size_t>(id)];
+    if (!place.empty()) {
+      fail(what + " is " + std::to_string(id) + ", which is also the id of another word");
+    }
+    place = word;
+  }
+  const std::string unknown_token = json_text(model.at("unk_token"), model.place("unk_token"));
+  if (std::find(words.begin(), words.end(), unknown_token) != words.end()) {
+    fail(model.place("unk_token") + " is the word " + bpe::in_quotes(unknown_token) +
+             ", which would hide unknown words",
+         "give an unk_token that is not in the list; an unknown word is an error");
+  }
+  return std::make_unique<WordTokenizer>(words, path, name);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path,
+                                               const std::string& name) {
+  const Json json = parse_json(read_file(path), path.string());
+  const Section file(json, path.string());
+  if (file.find("model") == nullptr) {
+    fail(path.string() + " is not a tokenizer.json: it has no \"model\"",
+         "give the directory of encoder.json and vocab.bpe, or of vocab.json and merges.txt");
+  }
+  file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
+                   "pre_tokenizer", "post_processor", "decoder", "model"});
+  for (const char* key : {"truncation", "padding", "normalizer"}) file.expect(key, {nullptr});
+  check_post_processor(file);
+  const Section model = file.section("model");
+  // GPT-2's own file is older than this key and does not have it.
+  const bool untyped_bpe = model.find("type") == nullptr && model.find("merges") != nullptr;
+  if (!untyped_bpe) model.expect("type", {"BPE", "WordLevel"});
+  if (untyped_bpe || model.at("type") == "BPE") return read_bpe(file, name);
+  return read_words(file, path.string(), name);
+}
+
+void check_tokenizer_config(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "tokenizer_config.json";
+  if (!path_exists(path)) return;
+  const Json json = parse_json(read_file(path), path.string());
+  const Section config(json, path.string());
+  for (const char* key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
+    config.expect(key, {false, nullptr});
+  }
+}
+
+}  // namespace llmc
