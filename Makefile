@@ -315,7 +315,7 @@ $(LIBRARY_OBJECTS): $(HOST)/units/%.o: build/units/%.cpp $(HOST)/standard.h.gch 
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) -include $(HOST)/standard.h -MMD -MP -c $< -o $@
 
-# Made anew if the list of files changes: a removed object must not stay in it.
+# Written again if the list of files changes: a removed object must not stay in it.
 $(LIBRARY): $(LIBRARY_OBJECTS) $(HOST)/library-list
 	@rm -f $@
 	ar rcs $@ $(LIBRARY_OBJECTS)
@@ -352,9 +352,8 @@ $(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
 $(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH) $(DECLARE)
 $(HOST)/mpi_training: private instances := $(HOST_INSTANCES)
 $(HOST)/mpi_training: $(HOST_INSTANCES)
-$(HOST)/mpi_training: private MPI_LIBS += $(HOST_LIBS)
 $(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(instances) $(LIBRARY) -o $@ $(MPI_LIBS)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(instances) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
 
 # Ranks with a GPU each communicate by NCCL: mpirun -n 2 build/cuda/mpi_ranks places.
 $(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "llmc/config/choices.h"
+#include "llmc/config/rank_rules.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
-#include "llmc/config/rank_rules.h"
 #include "llmc/config/train_settings.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call

@@ -1,5 +1,5 @@
-// The launchers of the ops and the classes of the model, which are compiled once for all programs and
-// tests. Without this header each of them would optimise its own copy of the same kernels.
+// The launchers of the ops and the classes of the model, which are compiled once for all programs
+// and tests. Without this header each of them would optimise its own copy of the same kernels.
 //
 // The Makefile includes this header before each program and test, to declare them. The .cu files of
 // this folder define them from the same lists. A launcher that is in no list still works: each file

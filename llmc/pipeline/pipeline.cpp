@@ -72,8 +72,8 @@ void check_messages(const PipelineSchedule& schedule, const PipelineShape& shape
     if (pass.kind != kind || before < 0 || before > last) continue;
     const PipelinePass& input = inputs[count++];
     if (input == pass) continue;
-    fail("pipeline schedule: " + pipeline_detail::cell(static_cast<std::size_t>(receiver), pass) + ": rank " +
-             std::to_string(sender) + " sends the input of " + input.name() + " before",
+    fail("pipeline schedule: " + pipeline_detail::cell(static_cast<std::size_t>(receiver), pass) +
+             ": rank " + std::to_string(sender) + " sends the input of " + input.name() + " before",
          "neighbours compute the passes of a direction in the same order");
   }
 }
