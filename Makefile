@@ -3,6 +3,7 @@
 
 # ---- choices --------------------------------------------------------------------------------
 CXX ?= g++## C++20 compiler of the host build
+CCACHE ?= $(shell command -v ccache)## compiles the same source for the host only once, if it is installed; empty: not used
 DEPS ?= $(patsubst %/usr,%,$(wildcard deps/usr))## folder filled by scripts/setup.sh --prefix; ./deps is used if it exists
 CUDA ?= auto## auto builds for CUDA if nvcc is found; 0 builds only for the host
 CUDA_HOME ?=## CUDA toolkit to use; if empty, nvcc from PATH, then /usr/local/cuda
@@ -102,7 +103,10 @@ OPTIMIZE  := -O1 $(CHECK)
 TEST_OPTIMIZE := $(if $(findstring thread,$(SANITIZE)),-O1,-O0) $(CHECK)
 TEST_CALLER_OPTIMIZE := -O0 $(CHECK)
 endif
-HOST_CXX  := $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
+HOST_CXX  := $(CCACHE) $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
+
+# ccache compares precompiled headers by their content only if it may.
+export CCACHE_SLOPPINESS := pch_defines,time_macros
 
 # ---- the library ----------------------------------------------------------------------------
 # Code without kernels (files, settings, formats, texts) is in .cpp files. Programs and tests of both
@@ -313,7 +317,7 @@ $(HOST)/standard.h.gch: llmc/base/standard.h $(HOST)/commands | $(CHECKED)
 
 $(LIBRARY_OBJECTS): $(HOST)/units/%.o: build/units/%.cpp $(HOST)/standard.h.gch $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
-	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) -include $(HOST)/standard.h -MMD -MP -c $< -o $@
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) $(if $(CCACHE),-fpch-preprocess) -include $(HOST)/standard.h -MMD -MP -c $< -o $@
 
 # Written again if the list of files changes: a removed object must not stay in it.
 $(LIBRARY): $(LIBRARY_OBJECTS) $(HOST)/library-list
@@ -533,6 +537,17 @@ asan-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
 tsan-tests: | faults
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
+
+# The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
+build/single/unit.cu: FORCE
+	@mkdir -p $(@D)
+	@printf '\043include "%s"\n' $(LIBRARY_FILES) train_gpt2.cu > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
+
+.PHONY: single
+single: build/single/train_gpt2 ## compile train_gpt2 for the host as one translation unit (build/single)
 
 # ---- checks and maintenance -----------------------------------------------------------------
 host-only: ## list every function outside llmc/device that exists only for the host

@@ -1,5 +1,5 @@
-// Continues texts with a GPT-2, and measures one. `infer_gpt2 --help` lists the flags. One
-// translation unit: everything else is in llmc/.
+// Continues texts with a GPT-2, and measures one. `infer_gpt2 --help` lists the flags.
+// Everything else is in llmc/.
 #include <cstdint>
 #include <exception>
 #include <string>

@@ -1,5 +1,5 @@
 // Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
-// a toy language. One translation unit: everything else is in llmc/ and data/.
+// a toy language. Everything else is in llmc/ and data/; `make single` compiles all as one unit.
 #include <algorithm>
 #include <cstdint>
 #include <exception>

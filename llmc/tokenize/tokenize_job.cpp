@@ -24,7 +24,7 @@ namespace {
 
 // Checksum of the bytes of all tokens, and of the tokenizer's files if it can write them. It
 // detects a different tokenizer of the same name.
-std::string tokenizer_checksum(const Tokenizer& tokenizer) {
+std::string checksum_of_tokenizer(const Tokenizer& tokenizer) {
   Checksum checksum;
   for (const TextFile& file : tokenizer.files()) checksum.add(std::as_bytes(std::span(file.text)));
   for (std::int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -102,7 +102,7 @@ std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
   const Json job = {{"tokenizer",
                      {{"name", tokenizer.name()},
                       {"vocabulary_size", tokenizer.vocabulary_size()},
-                      {"xxh64", tokenizer_checksum(tokenizer)}}},
+                      {"xxh64", checksum_of_tokenizer(tokenizer)}}},
                     {"settings", settings_json(settings)},
                     {"inputs", std::move(inputs)}};
   // File names need not be UTF-8. Bytes that are not are replaced, in the same way in each run.
