@@ -20,10 +20,10 @@
 #include "llmc/eval/tasks.h"
 #include "llmc/infer/generate.h"
 #include "llmc/infer/sequence_reader.h"
-#include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/interruption.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/stop_agreement.h"
+#include "llmc/train/run_position.h"
 #include "llmc/train/watch/progress.h"
 
 namespace llmc {

@@ -20,8 +20,8 @@
 #include "llmc/device/phase_clock.h"
 #include "llmc/io/data/token_hash.h"
 #include "llmc/parallel/pipeline_runner.h"
-#include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run_position.h"
 #include "llmc/train/schedule.h"
 #include "llmc/train/training_state.h"
 

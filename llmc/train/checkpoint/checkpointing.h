@@ -24,6 +24,7 @@
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/pretrained.h"
 #include "llmc/model/round_weight.h"
+#include "llmc/train/run_position.h"
 #include "llmc/train/training_state.h"
 
 namespace llmc {
@@ -31,25 +32,6 @@ namespace llmc {
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
 // The key of a checkpoint's state for RunPosition::protected_checkpoint.
 inline constexpr const char* kProtectedKey = "protected_checkpoint";
-
-// The position of a run: what a resumed run must know in addition to tensors and OptimizerState.
-struct RunPosition {
-  std::int64_t step = 0;                        // number of steps done
-  std::int64_t samples = 0;                     // sequences taken from the shuffled training text
-  std::int64_t tokens = 0;                      // number of tokens trained on
-  std::int64_t T = 0;                           // tokens in each of these sequences
-  std::string train = {};                       // name of the training text
-  std::optional<MeasuredLoss> validation = {};  // latest validation loss
-  std::optional<MeasuredLoss> best = {};        // lowest validation loss after a step
-  std::int64_t train_tokens = -1;               // tokens in the training text; -1: unknown
-  std::string vocabulary = {};                  // vocabulary_checksum; empty: unknown
-  CheckpointState flags = {};                   // recorded_settings
-  TrainingHistory history = {};                 // the stretch at the end includes the latest step
-  bool finite_loss = true;                      // whether the latest loss is finite
-  // Name of the newest checkpoint from before the first loss that was not finite, which is never
-  // removed; empty if all were, or if there was none. Only rank 0 sets it.
-  std::string protected_checkpoint = {};
-};
 
 namespace checkpointing_detail {
 

@@ -13,9 +13,9 @@
 #include "llmc/config/recorded_settings.h"
 #include "llmc/io/run_log.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
-#include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run_position.h"
 
 namespace llmc {
 
