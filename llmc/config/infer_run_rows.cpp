@@ -8,6 +8,8 @@
 #include "llmc/config/infer_values.h"
 #include "llmc/config/setting.h"
 
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 namespace llmc::infer_detail {

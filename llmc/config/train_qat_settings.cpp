@@ -9,6 +9,8 @@
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_settings.h"
 
+// A row names only the columns it needs, which causes this warning. (Default member initializers
+// would prevent it, but they crash g++ 12.)
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 namespace llmc {
