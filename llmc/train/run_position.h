@@ -11,7 +11,7 @@
 
 namespace llmc {
 
-// What a resumed run must know in addition to tensors and OptimizerState.
+// The knowledge that a resumed run needs in addition to tensors and OptimizerState.
 struct RunPosition {
   std::int64_t step = 0;                        // number of steps done
   std::int64_t samples = 0;                     // sequences taken from the shuffled training text

@@ -7,11 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "llmc/config/gpt2_config.h"
 #include "llmc/config/train_table.h"
+#include "llmc/device/target.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_tokenizer.h"
+#include "llmc/train/run/starting_weights.h"
 
 namespace llmc {
 
@@ -79,5 +82,51 @@ class UnreadText final : public DataSource {
   Gpt2Config default_shape_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
+
+// The default model for a text without --model: GPT-2 small on a GPU; on a CPU, a model small
+// enough to train there.
+inline Gpt2Config default_text_shape() {
+  if (!kCudaTarget) return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
+  return {};
+}
+
+// Throws if flags that are typed have no effect on the toy language.
+inline void require_toy_flags(const Request& typed) {
+  const std::string hint = "give --train FILE; or, with --steps 0, --val FILE or --eval TASK:FILE";
+  if (typed.model.init_from) {
+    fail_usage(
+        "--init-from " + *typed.model.init_from + ": there is no text to train on or to evaluate",
+        hint);
+  }
+  const auto refuse = [&](const std::string& flag) {
+    fail_usage(
+        flag + " has no effect without --train: the toy language has words and sizes of its own",
+        hint);
+  };
+  if (typed.data.tokenizer) refuse("--tokenizer " + *typed.data.tokenizer);
+  if (typed.model.name) {
+    config_from_name(*typed.model.name);  // an unknown name is the first thing to know
+    refuse("--model " + *typed.model.name);
+  }
+  if (typed.data.vocab_size) refuse("--vocab-size");
+}
+
+// Texts if the flags name data, else the toy language. --eval alone scores texts by a model that
+// learns the toy language; with --steps 0 or weights it evaluates that model. `known`: flags that
+// are typed or recorded. Toy: the source of the toy language.
+template <class Toy>
+std::unique_ptr<DataSource> choose_source(const Request& typed, const Request& known,
+                                          const std::optional<StartingWeights>& weights) {
+  const bool has_model = typed.model.init_from || !requests_training(known, {});
+  if (known.data.train || known.data.val || (known.evaluation.tasks && has_model)) {
+    return std::make_unique<TextSource>(known, typed.data.tokenizer, default_text_shape(), weights);
+  }
+  const bool has_size = typed.model.name || typed.data.vocab_size || typed.data.tokenizer;
+  if (typed.ranks.dry_run.value_or(false) && (has_size || has_model)) {
+    return std::make_unique<UnreadText>(known, default_text_shape(), weights);
+  }
+  require_toy_flags(typed);
+  return std::make_unique<Toy>();
+}
 
 }  // namespace llmc

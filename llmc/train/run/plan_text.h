@@ -3,12 +3,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "llmc/base/standard_output.h"
+#include "llmc/config/fill_settings.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/config/train_table.h"
+#include "llmc/device/dtype.h"
 #include "llmc/model/engine.h"
 #include "llmc/parallel/step_traffic.h"
+#include "llmc/train/run/recorded_run.h"
+#include "llmc/train/run/resolve.h"
+#include "llmc/train/run/schedule_dump.h"
 #include "llmc/train/training_state.h"
 #include "llmc/train/watch/step_numbers.h"
 
@@ -113,6 +122,26 @@ std::string plan_text(const RunConfig& config) {
   }
   if (!config.training() || ranks.size() == 1) return text;
   return text + traffic_text(config, planned_traffic<T>(config));
+}
+
+// --dry-run: what the run would need.
+inline void print_plan(const Request& request, RunFacts facts) {
+  if (request.schedule.epochs && !facts.windows) facts.windows = 1;  // memory does not depend on it
+  const RunConfig config = resolve(request, facts);
+  dispatch_dtype(config.precision.dtype, [&]<class T>() { print_text(plan_text<T>(config)); });
+  dump_schedule(config);
+}
+
+// --print-mesh: the groups that the flags and the resumed run imply. `started`: ranks of this run,
+// which --ranks replaces.
+inline void print_mesh(const Request& request, const std::optional<RecordedRun>& resumed,
+                       std::int64_t started) {
+  Request typed;
+  typed.ranks = request.ranks;
+  RunFacts facts{.ranks = request.ranks.ranks.value_or(started)};
+  if (resumed) facts.preset.ranks = resumed->settings.ranks;
+  const RunConfig config = fill_settings(train_settings(), typed, facts, facts.preset);
+  print_text(mesh_text(config.mesh()));
 }
 
 }  // namespace llmc

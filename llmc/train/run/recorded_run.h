@@ -9,8 +9,11 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/comm/exchange.h"
+#include "llmc/config/fill_settings.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/config/relocation.h"
+#include "llmc/config/train_table.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/model/pretrained.h"
@@ -115,6 +118,35 @@ inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
     return std::nullopt;
   }
   return read_recorded_run(typed, *newest);
+}
+
+// The same on all ranks, which call this together; rank 0 looks for the run.
+inline std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& exchange) {
+  std::optional<RecordedRun> run;
+  exchange.together([&] {
+    if (exchange.first()) run = find_recorded_run(request);
+  });
+  const std::string path = exchange.broadcast(run ? run->checkpoint.string() : "");
+  exchange.together([&] {
+    if (!exchange.first() && !path.empty()) run = read_recorded_run(request, path);
+  });
+  return run;
+}
+
+// The flags that are typed or recorded. Also sets --init-from to the directory of the weights; a
+// checkpoint has weights of its own. Throws if a typed flag needs another one that is neither.
+inline Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed) {
+  if (resumed) {
+    typed.model.init_from.reset();
+  } else if (typed.model.init_from) {
+    typed.model.init_from = find_float_model("--init-from", *typed.model.init_from);
+  }
+  const Request known = resumed ? with_recorded(typed, resumed->settings) : typed;
+  const std::string error =
+      requirement_error(train_settings(), typed,
+                        [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
+  if (!error.empty()) fail_usage(error);
+  return known;
 }
 
 }  // namespace llmc

@@ -1,0 +1,51 @@
+#include "llmc/train/run/describe_run.h"
+
+#include <string>
+
+#include "llmc/base/notice.h"
+#include "llmc/base/number_text.h"
+#include "llmc/device/dtype.h"
+#include "llmc/model/parameters.h"
+
+namespace llmc {
+
+namespace {
+
+// " x 4 ranks", as a factor of the tokens per step; empty for one rank.
+std::string ranks_text(const RunConfig& run) {
+  if (run.ranks.ranks == 1) return {};
+  const std::int64_t count = run.data_ranks();
+  const std::string factor = " x " + std::to_string(count);
+  const std::int64_t tp = run.ranks.tp, pp = run.ranks.pp;
+  if (tp * pp == 1) return factor + " ranks";
+  return factor + (count == 1 ? " data-parallel rank of " : " data-parallel ranks, each of ") +
+         (tp > 1 ? std::to_string(tp) + " tensor " : "") + (tp > 1 && pp > 1 ? "x " : "") +
+         (pp > 1 ? std::to_string(pp) + " pipeline " : "") + "ranks";
+}
+
+}  // namespace
+
+void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
+  const Gpt2Config& shape = run.shape;
+  if (run.schedule.epochs > 0) {
+    Notice::print(number_text("epochs: %g x ", run.schedule.epochs) + std::to_string(*windows) +
+                  " windows are " + std::to_string(run.schedule.steps) + " steps");
+  }
+  Notice::print("model: " + std::to_string(shape.layers) + " layers, " +
+                std::to_string(shape.heads) + " heads, " + std::to_string(shape.channels) +
+                " channels, context " + std::to_string(shape.context) + ", vocabulary " +
+                std::to_string(shape.vocabulary) + ": " +
+                std::to_string(ParameterTable(shape).count()) + " parameters, " +
+                dtype_name(run.precision.dtype));
+  if (!run.training()) return;
+  Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
+                std::to_string(run.tokens_per_step()) + " tokens (" +
+                std::to_string(run.batch.batch_size) + " sequences x " +
+                std::to_string(run.batch.seq_len) + " tokens x " +
+                std::to_string(run.batch.grad_accum) + " micro-batches" + ranks_text(run) + ")");
+  if (run.output.out.empty()) {
+    Notice::print("without --out DIR nothing is saved: the model is gone when the run ends");
+  }
+}
+
+}  // namespace llmc
