@@ -237,7 +237,7 @@ objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
 HOST_TESTS := $(if $(FILE),,$(HOST_INSTANCES)) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) main.cpp.o)
-CUDA_TESTS := $(if $(FILE),,$(CUDA_INSTANCES)) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) main.cpp.o)
+CUDA_TESTS := $(if $(FILE),,$(CUDA_INSTANCES)) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES))) $(HOST)/$(TEST_FOLDER)/main.cpp.o
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE

@@ -1,4 +1,4 @@
-// The facts that rules for defaults may depend on, as far as they are known before the data are read.
+// The facts that rules for defaults may depend on, as known before the data are read.
 #pragma once
 
 #include <algorithm>
