@@ -103,7 +103,7 @@ OPTIMIZE  := -O1 $(CHECK)
 TEST_OPTIMIZE := $(if $(findstring thread,$(SANITIZE)),-O1,-O0) $(CHECK)
 TEST_CALLER_OPTIMIZE := -O0 $(CHECK)
 endif
-HOST_CXX  := $(CCACHE) $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES)
+HOST_CXX  := $(strip $(CCACHE) $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES))
 
 # ccache compares precompiled headers by their content only if it may.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
