@@ -193,9 +193,9 @@ std::string safetensors_header(const std::vector<TensorHeader>& tensors,
     require(at % tensor_dtype_bytes(tensor.dtype) == 0, what + " would not be aligned",
             "put tensors of wider dtypes first");
     const std::int64_t end = at + tensor_bytes(tensor);
-    add(tensor.name, Json{{"dtype", tensor_dtype_name(tensor.dtype)},
-                          {"shape", tensor.shape},
-                          {"data_offsets", {at, end}}}
+    add(tensor.name, Json{{"data_offsets", {at, end}},
+                          {"dtype", tensor_dtype_name(tensor.dtype)},
+                          {"shape", tensor.shape}}
                          .dump());
     at = end;
   }

@@ -158,10 +158,11 @@ std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name
 
 std::unique_ptr<Tokenizer> read_words(const Section& file, const std::string& path,
                                       const std::string& name) {
-  const Json split = {{"type", "Split"},
+  // In the order in which an error shows the member of the file.
+  const Json split = {{"behavior", "Removed"},
+                      {"invert", false},
                       {"pattern", {{"Regex", kWordSpacePattern}}},
-                      {"behavior", "Removed"},
-                      {"invert", false}};
+                      {"type", "Split"}};
   file.expect("pre_tokenizer", {split});
   file.expect("decoder", {nullptr});
   file.expect("added_tokens", {nullptr, Json::array()});
