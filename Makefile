@@ -316,6 +316,7 @@ $(COMMIT).o: $(COMMIT).cpp | $(CHECKED)
 
 # Most of the time of a small file is spent on the standard headers, which are therefore precompiled.
 $(HOST)/standard.h.gch: llmc/base/standard.h $(HOST)/commands | $(CHECKED)
+	@cp $< $(HOST)/standard.h
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) -w -x c++-header $< -o $@
 
 $(CHECKED_UNITS:%=$(HOST)/units/%.o): $(HOST)/units/%.o: build/units/%.cpp $(HOST)/standard.h.gch $(HOST)/commands | $(CHECKED)
