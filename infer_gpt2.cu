@@ -6,13 +6,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "llmc/base/notice.h"           // Notice: messages on stderr
-#include "llmc/base/signal_request.h"   // SignalRequest: receives stop signals
-#include "llmc/base/standard_output.h"  // reserve_standard_output
-#include "llmc/config/command_line.h"   // parse_command_line
-#include "llmc/config/exit_code.h"      // report_failure
-#include "llmc/config/infer_generation_rows.h"
-#include "llmc/config/infer_run_rows.h"
+#include "llmc/base/notice.h"             // Notice: messages on stderr
+#include "llmc/base/signal_request.h"     // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"    // reserve_standard_output
+#include "llmc/config/command_line.h"     // parse_command_line
+#include "llmc/config/exit_code.h"        // report_failure
 #include "llmc/config/infer_table.h"      // the flags
 #include "llmc/device/select.h"           // select_device: GPU or host
 #include "llmc/eval/quality_commands.h"   // perplexity, score

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "llmc/io/data/data_sources.h"
-#include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "test/support.h"
 #include "test/write_file.h"

@@ -10,7 +10,6 @@
 
 #include "llmc/base/threads.h"
 #include "llmc/io/data/documents.h"
-#include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/io/tokenizer/gpt2_splitter.h"
 #include "llmc/io/tokenizer/text_cuts.h"
 #include "llmc/io/tokenizer/tokenizer.h"

@@ -10,8 +10,6 @@
 
 #include "llmc/base/file.h"
 #include "llmc/config/command_line.h"
-#include "llmc/config/infer_generation_rows.h"
-#include "llmc/config/infer_run_rows.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/infer_values.h"
 #include "test/support.h"

@@ -11,7 +11,6 @@
 #include "llmc/infer/generate.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/infer/text_stream.h"
-#include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/ops/sampling/host_sampling.h"
 #include "test/python.h"

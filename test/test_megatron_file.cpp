@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "llmc/io/data/data_sources.h"
-#include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "test/data_source_samples.h"
 #include "test/support.h"
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
-#include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/parallel/step_traffic.h"
 #include "llmc/train/run/plan_text.h"
 #include "test/layouts.h"

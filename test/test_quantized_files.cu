@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "llmc/infer/quant_mode.h"
-#include "llmc/io/data/source_list.h"
 #include "test/quantized_rig.h"
 
 using namespace llmc;

@@ -10,8 +10,6 @@
 #include "data/toy_run.h"
 #include "llmc/config/card_text.h"
 #include "llmc/config/command_line.h"
-#include "llmc/config/infer_generation_rows.h"
-#include "llmc/config/infer_run_rows.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/quantities.h"
 #include "llmc/config/recorded_settings.h"

@@ -55,11 +55,6 @@ bool Json::boolean() const {
   return std::get<bool>(value_);
 }
 
-std::int64_t Json::integer() const {
-  if (holds<std::int64_t>()) return std::get<std::int64_t>(value_);
-  return json_size(*this, "a number");
-}
-
 double Json::number() const {
   if (holds<double>()) return std::get<double>(value_);
   if (holds<std::int64_t>()) return static_cast<double>(std::get<std::int64_t>(value_));
@@ -197,8 +192,8 @@ class Builder {
   bool string(std::string& value) { return add(std::move(value)); }
   bool binary(Library::binary_t&) { return false; }  // no JSON text has it
 
-  bool start_object(std::size_t) { return open(Json::object()); }
-  bool start_array(std::size_t) { return open(Json::array()); }
+  bool start_object(std::size_t) { return open(false); }
+  bool start_array(std::size_t) { return open(true); }
   bool key(std::string& name) {
     check_depth();
     if (!open_.back().keys.insert(name).second) {
@@ -223,10 +218,10 @@ class Builder {
   // A list or an object whose end is not reached.
   struct Open {
     bool is_list = false;
-    std::vector<Json> list;
-    std::vector<JsonMember> members;
-    std::string key;
-    std::set<std::string> keys;
+    std::vector<Json> list = {};
+    std::vector<JsonMember> members = {};
+    std::string key = {};  // of the next member
+    std::set<std::string> keys = {};
   };
 
   void check_depth() const {
@@ -250,10 +245,9 @@ class Builder {
     }
   }
 
-  bool open(const Json& empty) {
+  bool open(bool is_list) {
     check_depth();
-    open_.emplace_back();
-    open_.back().is_list = empty.is_array();
+    open_.push_back({.is_list = is_list});
     return true;
   }
 

@@ -73,7 +73,6 @@ class Json {
 
   // These throw an `Error` for a value of another type.
   bool boolean() const;
-  std::int64_t integer() const;
   double number() const;
   const std::string& text() const;
 

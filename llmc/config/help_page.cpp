@@ -19,9 +19,9 @@ std::string wrap(const std::string& text, std::size_t width, std::size_t indent)
   return lines;
 }
 
-std::string flag_lines(const std::string& names, const std::string& placeholder,
+std::string flag_lines(const std::string& names, const std::string& value_name,
                        const std::string& help) {
-  std::string begin = "  " + names + (placeholder.empty() ? "" : " " + placeholder);
+  std::string begin = "  " + names + (value_name.empty() ? "" : " " + value_name);
   if (begin.size() < kHelpColumn) {
     begin.resize(kHelpColumn, ' ');
   } else {

@@ -11,8 +11,8 @@ namespace llmc {
 
 // A flag that every program has and that is not in its settings table.
 struct CommonFlag {
-  const char* names;        // as --help lists them
-  const char* placeholder;  // of its value; empty for a switch
+  const char* names;       // as --help lists them
+  const char* value_name;  // empty for a switch
   const char* help;
 };
 inline constexpr CommonFlag kCommonFlags[] = {
@@ -30,8 +30,8 @@ inline constexpr std::size_t kColumns = 80, kHelpColumn = 30;
 // first with `indent` blanks. A longer word has its own line.
 std::string wrap(const std::string& text, std::size_t width, std::size_t indent = 0);
 
-// One flag: names and placeholder, then the help text from kHelpColumn on.
-std::string flag_lines(const std::string& names, const std::string& placeholder,
+// One flag: names and name of the value, then the help text from kHelpColumn on.
+std::string flag_lines(const std::string& names, const std::string& value_name,
                        const std::string& help);
 
 inline bool is_positional(const std::string& flag) {
@@ -46,7 +46,7 @@ std::string help_page() {
   using namespace help_page_detail;
   std::string usage = std::string("Usage: ") + P::kName + " [OPTIONS]", flags, group;
   for (const CommonFlag& flag : kCommonFlags) {
-    flags += flag_lines(flag.names, flag.placeholder, flag.help);
+    flags += flag_lines(flag.names, flag.value_name, flag.help);
   }
   for (const Setting<P>& row : P::settings()) {
     if (row.group != group) flags += "\n" + row.group + ":\n";

@@ -1,10 +1,9 @@
-#include "llmc/config/infer_generation_rows.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "llmc/config/bare_words.h"
+#include "llmc/config/infer_rows.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/infer_values.h"

@@ -1,8 +1,7 @@
-#include "llmc/config/infer_run_rows.h"
-
 #include <string>
 #include <vector>
 
+#include "llmc/config/infer_rows.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/infer_values.h"

@@ -7,8 +7,7 @@
 #include "llmc/config/choices.h"
 #include "llmc/config/eval_spec.h"
 #include "llmc/config/fill_settings.h"
-#include "llmc/config/infer_generation_rows.h"
-#include "llmc/config/infer_run_rows.h"
+#include "llmc/config/infer_rows.h"
 #include "llmc/config/infer_values.h"
 #include "llmc/device/dtype.h"
 

@@ -192,7 +192,7 @@ template <class P>
 struct Setting {
   std::string flag;     // "--lr"; a name without dashes is the positional argument
   Field<P> field;       // where it is stored
-  std::string unit;     // placeholder after the flag, such as STEPS or DIR
+  std::string unit;     // name of the value in --help, such as STEPS or DIR
   std::string help;     // what the flag does
   Default<P> fallback;  // the default
   Range range;          // bounds of a number

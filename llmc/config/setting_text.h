@@ -111,7 +111,7 @@ SettingValue parse_value(const Setting<P>& row, const std::vector<std::string>& 
   }
 }
 
-// The placeholder after the flag in --help.
+// The name of the value after the flag in --help.
 template <class P>
 std::string unit_text(const Setting<P>& row) {
   if (row.field.type != SettingType::choice) return row.unit;

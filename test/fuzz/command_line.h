@@ -6,8 +6,6 @@
 #include <sstream>
 
 #include "llmc/config/command_line.h"
-#include "llmc/config/infer_generation_rows.h"
-#include "llmc/config/infer_run_rows.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
