@@ -86,8 +86,8 @@ class UnreadText final : public DataSource {
 // The default model for a text without --model: GPT-2 small on a GPU; on a CPU, a model small
 // enough to train there.
 inline Gpt2Config default_text_shape() {
-  if (!kCudaTarget) return {.context = 128, .layers = 4, .heads = 4, .channels = 128};
-  return {};
+  return kCudaTarget ? Gpt2Config{}
+                     : Gpt2Config{.context = 128, .layers = 4, .heads = 4, .channels = 128};
 }
 
 // Throws if flags that are typed have no effect on the toy language.

@@ -18,6 +18,9 @@
 
 namespace llmc {
 
+// A GPU does nothing but train, so by default a batch fills its memory.
+inline constexpr bool kBatchFillsMemory = kCudaTarget;
+
 // `request`: typed flags. All ranks call this together.
 inline RunFacts facts_of(const Request& request, const DataSource& source,
                          const std::optional<StartingWeights>& weights,
@@ -32,7 +35,7 @@ inline RunFacts facts_of(const Request& request, const DataSource& source,
     facts.weights_path = weights->path;
   }
   if (resumed) facts.preset = with_recorded(resumed->settings, facts.preset);
-  if (kCudaTarget && source.fills_memory()) {
+  if (kBatchFillsMemory && source.fills_memory()) {
     const std::int64_t sharing = std::ssize(ranks_on_device(exchange));
     set_gpu_batch(facts, request, device_properties().total_memory / sharing);
     facts.default_batch_size = std::ranges::min(exchange.all_gather({facts.default_batch_size}));
