@@ -91,7 +91,7 @@ HOST      := build/host
 # not used, and it prevents the vectorisation of loops with std::sqrt.
 OPTIMIZE  := -O2 -ftree-vectorize -fvect-cost-model=dynamic -fpeel-loops -fno-math-errno $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
-# A test's own code runs only briefly; the kernels it calls are in llmc/instances, at -O2. Tests without
+# A test's own code runs only briefly; the kernels it calls are compiled at -O2. Tests without
 # kernels spend less time running at -O0 than compiling at -O1.
 TEST_CALLER_OPTIMIZE = $(if $(filter %.cpp,$<),-O0,-O1) -g1 -fno-math-errno $(HOST_ARCH)
 else
@@ -120,14 +120,26 @@ CHECKED_UNITS   := $(filter-out $(PLAIN_UNITS),$(LIBRARY_UNITS))
 LIBRARY_OBJECTS := $(CHECKED_UNITS:%=$(HOST)/units/%.o) $(PLAIN_UNITS:%=build/host/units/%.o)
 LIBRARY_FLAGS   := $(if $(SANITIZE),-O0 $(CHECK),-O1 $(HOST_ARCH))
 
-# Launchers and model classes are compiled once per target and kind of flags. They come first in lists of
-# prerequisites (the longest jobs of a build start first) and in links, so that inline functions are
-# from the objects with more optimisation. A test that FILE names is built without them.
-INSTANCES      := $(basename $(notdir $(wildcard llmc/instances/*.cu)))
-HOST_INSTANCES := $(INSTANCES:%=$(HOST)/instances/%.o)
-CUDA_INSTANCES := $(INSTANCES:%=build/cuda/instances/%.o)
+# Kernels with their launchers, and the classes of the model, are compiled once per target and kind of
+# flags. They come first in lists of prerequisites (the longest jobs of a build start first) and in
+# links, so that inline functions are from the objects with more optimisation.
+DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
+# The host multiplies rows in its own way; only tests run the GPU's kernels there.
+ONLY_TESTED    := llmc/ops/gemm/row_product_kernels.cu
+HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED),$(DEVICE_FILES))
+HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o)
+TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
+# nvcc compiles several files at a time: it reads the headers of a file three times.
+CUDA_UNITS     := flash_attention_backward flash_attention_forward gemm attention model ops
+FILES_model    := $(filter llmc/instances/%,$(DEVICE_FILES))
+FILES_gemm     := $(filter llmc/ops/gemm/%,$(DEVICE_FILES))
+FILES_flash_attention_backward := llmc/ops/attention/flash_attention_backward.cu
+FILES_flash_attention_forward  := llmc/ops/attention/flash_attention_forward.cu
+FILES_attention := $(filter-out $(FILES_flash_attention_backward) $(FILES_flash_attention_forward),$(filter llmc/ops/attention/%,$(DEVICE_FILES)))
+FILES_ops      := $(filter-out $(foreach u,$(CUDA_UNITS),$(FILES_$(u))),$(DEVICE_FILES))
+CUDA_KERNELS   := $(CUDA_UNITS:%=build/cuda/units/%.o)
 DECLARE        := -include llmc/instances/instances.h
-INSTANCE_FLAGS := $(if $(SANITIZE),$(TEST_OPTIMIZE),$(OPTIMIZE))
+KERNEL_FLAGS   := $(if $(SANITIZE),$(TEST_OPTIMIZE),$(OPTIMIZE))
 
 # ---- the CUDA target ------------------------------------------------------------------------
 CUDA_OUT := build/cuda
@@ -239,8 +251,8 @@ objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o))
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
-HOST_TESTS := $(if $(FILE),,$(HOST_INSTANCES)) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) main.cpp.o)
-CUDA_TESTS := $(if $(FILE),,$(CUDA_INSTANCES)) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES))) $(HOST)/$(TEST_FOLDER)/main.cpp.o
+HOST_TESTS := $(TEST_KERNELS) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) main.cpp.o)
+CUDA_TESTS := $(CUDA_KERNELS) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES))) $(HOST)/$(TEST_FOLDER)/main.cpp.o
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -314,14 +326,20 @@ $(COMMIT).cpp: FORCE
 $(COMMIT).o: $(COMMIT).cpp | $(CHECKED)
 	@$(CXX) -c $< -o $@
 
-# Most of the time of a small file is spent on the standard headers, which are therefore precompiled.
-$(HOST)/standard.h.gch: llmc/base/standard.h $(HOST)/commands | $(CHECKED)
-	@cp $< $(HOST)/standard.h
-	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) -w -x c++-header $< -o $@
+# Most of the time of a small file is spent on headers that all files include. These are precompiled, once
+# per kind of flags.
+$(HOST)/standard.h.gch: llmc/base/standard.h
+$(HOST)/standard.h.gch: private flags = $(LIBRARY_FLAGS) $(MPI_FLAGS)
+$(HOST)/kernels.h.gch: llmc/device/device.h
+$(HOST)/kernels.h.gch: private flags = $(KERNEL_FLAGS)
+$(HOST)/%.h.gch: $(HOST)/commands | $(CHECKED)
+	@printf '\043include "%s"\n' $(filter %.h,$^) > $(@:.gch=)
+	$(HOST_CXX) $(flags) -w -x c++-header -MMD -MP -MF $@.d -MT $@ $(@:.gch=) -o $@
+precompiled = $(if $(CCACHE),-fpch-preprocess) -include $(1)
 
 $(CHECKED_UNITS:%=$(HOST)/units/%.o): $(HOST)/units/%.o: build/units/%.cpp $(HOST)/standard.h.gch $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
-	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) $(if $(CCACHE),-fpch-preprocess) -include $(HOST)/standard.h -MMD -MP -c $< -o $@
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(MPI_FLAGS) $(call precompiled,$(HOST)/standard.h) -MMD -MP -c $< -o $@
 
 ifneq ($(PLAIN_UNITS),)
 $(PLAIN_UNITS:%=build/host/units/%.o): build/host/libllmc.a ;
@@ -336,11 +354,15 @@ $(LIBRARY): $(LIBRARY_OBJECTS) $(HOST)/library-list
 $(HOST)/library-list: FORCE
 	$(call record,$(LIBRARY_OBJECTS))
 
-$(HOST_INSTANCES): $(HOST)/instances/%.o: llmc/instances/%.cu $(HOST)/commands | $(CHECKED)
+$(TEST_KERNELS): $(HOST)/%.o: %.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
-	$(HOST_CXX) $(INSTANCE_FLAGS) -MMD -MP -c -x c++ $< -o $@
+	$(HOST_CXX) $(KERNEL_FLAGS) $(call precompiled,$(HOST)/kernels.h) -MMD -MP -c -x c++ $< -o $@
 
-$(CUDA_INSTANCES): $(CUDA_OUT)/instances/%.o: llmc/instances/%.cu $(CUDA_OUT)/commands | $(CHECKED)
+$(CUDA_UNITS:%=build/units/cuda/%.cu): build/units/cuda/%.cu: Makefile FORCE
+	@mkdir -p $(@D)
+	@printf '\043include "%s"\n' $(FILES_$*) | cmp -s - $@ || printf '\043include "%s"\n' $(FILES_$*) > $@
+
+$(CUDA_KERNELS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 
@@ -348,14 +370,14 @@ $(CUDA_INSTANCES): $(CUDA_OUT)/instances/%.o: llmc/instances/%.cu $(CUDA_OUT)/co
 rank_flags = $(if $(filter %/train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
 rank_libs  = $(if $(filter %/train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_LIBS)))
 
-$(HOST)/%: %.cu $(HOST_INSTANCES) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_INSTANCES) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+$(HOST)/%: %.cu $(HOST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
 
 $(HOST)/%: data/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: %.cu $(CUDA_INSTANCES) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_INSTANCES) $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
+$(CUDA_OUT)/%: %.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
 $(HOST)/%: test/faults/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
@@ -364,38 +386,39 @@ $(HOST)/%: test/faults/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED)
 $(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
 # Part of suites mpi_ranks and nccl_ranks. It trains tiny models for two steps: compiling takes longer.
 $(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH) $(DECLARE)
-$(HOST)/mpi_training: private instances := $(HOST_INSTANCES)
-$(HOST)/mpi_training: $(HOST_INSTANCES)
-$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(instances) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
+$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
 
 # Ranks with a GPU each communicate by NCCL: mpirun -n 2 build/cuda/mpi_ranks places.
-$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
+$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
 
 # Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
 # checks them.
-$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
-$(HOST)/%: dev/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/%: dev/%.cu $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-# The program looks up the names of its own functions. "private" keeps these flags out of the file of
-# commands, which all host builds share.
-$(HOST)/launches: private HOST_LIBS += -rdynamic
-# Its speed does not matter: it lists the launches of a GPU.
-$(HOST)/launches: private OPTIMIZE := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0 -include $(HOST)/ops.h
-$(HOST)/launches: $(HOST)/ops.h
+# It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
+# up the names of its own functions, for which it is linked with -rdynamic.
+LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
+LAUNCH_KERNELS := $(CUDA_UNITS:%=$(HOST)/launch-units/%.o)
+$(LAUNCH_KERNELS): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
+$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(LAUNCH_FLAGS) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LAUNCH_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: dev/%.cu $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/%: dev/%.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
 # A group is one file that includes its members, each in a namespace of its own. The headers that
 # they include come first, outside these namespaces.
@@ -441,7 +464,8 @@ $(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-command
 $(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/instances/*.d build/*/units/*.d build/fuzz/*.d)
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/launch-units/*.d build/fuzz/*.d \
+                     build/*/llmc/*/*.d build/*/llmc/*/*/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
 # Suites that start the programs; they are in Python.
@@ -551,7 +575,7 @@ tsan-tests: | faults
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
 build/single/unit.cu: FORCE
 	@mkdir -p $(@D)
-	@printf '\043include "%s"\n' $(LIBRARY_FILES) train_gpt2.cu > $@.new
+	@printf '\043include "%s"\n' $(LIBRARY_FILES) $(HOST_KERNEL_FILES) train_gpt2.cu > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
@@ -563,8 +587,8 @@ single: build/single/train_gpt2 ## compile train_gpt2 for the host as one transl
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
-resources: $(HOST)/launches ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
-	@LAUNCHES="$(HOST)/launches" OPS_LIST="$(HOST)/ops.h" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+resources: $(HOST)/launches $(CUDA_UNITS:%=build/units/cuda/%.cu) ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
+	@LAUNCHES="$(HOST)/launches" OPS_LIST="$(HOST)/ops.h" UNITS="$(CUDA_UNITS:%=build/units/cuda/%.cu)" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: also clang-tidy)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

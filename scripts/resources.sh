@@ -7,8 +7,9 @@
 #   scripts/resources.sh "80 90a" [include flags] [-- SOURCE.cu ...]
 #   UPDATE=1 scripts/resources.sh ...     rewrite the tables
 #
-# The default source is dev/launches.cu, which uses every kernel: a kernel in llmc that it does not
-# compile is an error. $OPS_LIST is the header with the list of ops that it reads.
+# The default sources are $UNITS, which have the kernels of llmc, and dev/launches.cu, which has their
+# alternatives: a kernel in llmc that they do not compile is an error. $OPS_LIST is the header with the list of
+# ops that dev/launches.cu reads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
@@ -24,7 +25,9 @@ done
 if [ ${#sources[@]} -eq 0 ]; then
   OPS_LIST=${OPS_LIST:-build/host/ops.h}
   [ -f "$OPS_LIST" ] || { echo "resources.sh: $OPS_LIST is missing; run make build/host/launches" >&2; exit 2; }
-  sources=(dev/launches.cu) includes+=(-include "$OPS_LIST") complete=(--complete llmc)
+  read -ra sources <<<"${UNITS:-}"
+  [ ${#sources[@]} -gt 0 ] || { echo "resources.sh: UNITS is empty; run make resources" >&2; exit 2; }
+  sources+=(dev/launches.cu) includes+=(-include "$OPS_LIST") complete=(--complete llmc)
 fi
 case ${UPDATE:-0} in
   0) update=() ;;

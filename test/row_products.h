@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/row_product_checks.h"
 #include "test/support.h"
 
 namespace llmc_test::row_products {

@@ -9,6 +9,7 @@
 
 #include "dev/harness/arrays.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/ops/classifier_row.h"
 #include "llmc/ops/classifier_slices.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "llmc/ops/gemm/code_product_generated.h"
+#include "llmc/ops/gemm/code_product_prompt.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
 #include "test/row_code_products.h"
 

@@ -226,7 +226,7 @@ TEST_SUITE("dropout") {
     };
     const auto flash = check_with(
         [](auto out, auto lse, auto qkv, std::int64_t NH, const Dropout& dropout, Stream& stream) {
-          flash_attention_forward<float>(out, lse, qkv, NH, nullptr, dropout, stream);
+          flash_attention_forward<float>(out, lse, qkv, NH, nullptr, stream, dropout);
         });
     const auto standard = check_with([&](auto out, auto lse, auto qkv, std::int64_t NH,
                                          const Dropout& dropout, Stream& stream) {

@@ -31,8 +31,8 @@ TEST_SUITE("infer_ops") {
     const DeviceArray<T> wpe(convert<T>(random_floats(context * C, 2)), stream);
     const DeviceArray<T> out(std::vector<T>(static_cast<std::size_t>(rows * C)), stream);
     embedding_forward<T>(make_tensor(out.data(), rows, C), view_of(ids),
-                         make_tensor(wte.data(), V, C), make_tensor(wpe.data(), context, C),
-                         static_cast<const std::int32_t*>(positions.data()), T_new, {0, V}, stream);
+                         make_tensor(wte.data(), V, C), make_tensor(wpe.data(), context, C), T_new,
+                         {0, V}, stream, static_cast<const std::int32_t*>(positions.data()));
     std::vector<T> sums;
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t place = first[row / T_new] + row % T_new;

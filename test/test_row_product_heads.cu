@@ -10,6 +10,7 @@
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "llmc/ops/gemm/row_product.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
+#include "llmc/ops/gemm/row_product_prompt.h"
 #include "llmc/ops/quantize.h"
 #include "test/row_products.h"
 
@@ -281,9 +282,8 @@ TEST_SUITE("row_product_heads") {
       return complaint([&] {
         row_product_qkv<float, std::int8_t>(
             make_tensor(memory.data() + 1024, 2, 16), {numbers, scales}, {numbers, scales}, {},
-            make_tensor(static_cast<const std::int32_t*>(ints.data()), 2), product,
-            {make_tensor(memory.data() + 2048, floats), make_tensor(ints.data(), counters)},
-            stream);
+            make_tensor(static_cast<const std::int32_t*>(ints.data()), 2), product, stream,
+            {make_tensor(memory.data() + 2048, floats), make_tensor(ints.data(), counters)});
       });
     };
     CHECK(message(2, 64, 8, 8, true) == "");

@@ -2,7 +2,9 @@
 // executor, whose builds do not use them otherwise.
 #include <doctest/doctest.h>
 
+#include "llmc/ops/gemm/row_product_generated.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
+#include "llmc/ops/gemm/row_product_prompt.h"
 #include "test/row_products.h"
 
 namespace {

@@ -6,13 +6,16 @@
 #include "dev/harness/op_case.h"
 #include "dev/ops/shared/attention_case.h"
 #include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/attention_choice.h"
+#include "llmc/ops/attention/attention_row_terms.h"
+#include "llmc/ops/attention/flash_attention_backward.h"
+#include "llmc/ops/attention/flash_attention_forward.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "test/oracle/ops.h"
 
 namespace llmc_dev::attention {
 
 namespace oracle = llmc::oracle;
-using llmc::AttentionProducts;
 
 inline bool has_dropout(const std::string& variant) {
   return variant.ends_with("_dropout");
@@ -24,8 +27,41 @@ inline bool is_standard(const std::string& variant) {
 // If half precision does not run on tensor cores, the kernels for them are a variant of their own:
 // host builds check what GPUs run.
 template <class T>
-constexpr bool kHasMmaVariant =
-    sizeof(T) == 2 && llmc::kAttentionProducts<T> != AttentionProducts::tensor_cores;
+constexpr bool kHasMmaVariant = sizeof(T) == 2 && !llmc::kTensorCoreAttention<T>;
+
+template <bool kMma, class T>
+void flash_forward(llmc::Tensor<T, 3> out, llmc::Tensor<float, 3> lse, llmc::Tensor<T, 3> qkv,
+                   std::int64_t NH, const std::int32_t* doc_start, const llmc::Dropout& dropout,
+                   llmc::Stream& stream) {
+  if constexpr (kMma) {
+    const llmc::AttentionShape shape = llmc::check_attention("out", out, NH);
+    llmc::dispatch_dropout(dropout, [&]<bool kDropout>() {
+      llmc::launch_flash_forward<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
+                                              dropout, stream);
+    });
+  } else {
+    llmc::flash_attention_forward<T>(out, lse, qkv, NH, doc_start, stream, dropout);
+  }
+}
+
+template <bool kMma, class T>
+void flash_backward(llmc::Tensor<T, 3> d_qkv, llmc::Tensor<T, 3> d_out, llmc::Tensor<T, 3> qkv,
+                    llmc::Tensor<T, 3> out, llmc::Tensor<float, 3> lse, std::int64_t NH,
+                    const std::int32_t* doc_start, const llmc::Dropout& dropout,
+                    llmc::Tensor<float, 1> scratch, llmc::Stream& stream) {
+  if constexpr (kMma) {
+    const llmc::AttentionShape shape = llmc::check_attention("out", out, NH);
+    const llmc::RowTerms terms =
+        llmc::compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
+    llmc::dispatch_dropout(dropout, [&]<bool kDropout>() {
+      llmc::launch_flash_backward<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
+                                               shape, dropout, stream);
+    });
+  } else {
+    llmc::flash_attention_backward<T>(d_qkv, d_out, qkv, out, lse, NH, doc_start, scratch, stream,
+                                      dropout);
+  }
+}
 
 template <class T>
 std::vector<std::string> variants(Shape s) {
@@ -38,16 +74,16 @@ std::vector<std::string> variants(Shape s) {
   return names;
 }
 
-// Calls f.template operator()<kProducts>(name, dropout) for the variants that are not standard.
+// Calls f.template operator()<kMma>(name, dropout) for the variants that are not standard.
 template <class T, class F>
 void for_each_flash(Shape s, const F& f) {
-  const auto with_and_without_dropout = [&]<AttentionProducts kProducts>(const std::string& name) {
-    f.template operator()<kProducts>(name, llmc::Dropout{});
-    f.template operator()<kProducts>(name + "_dropout", dropout(s));
+  const auto with_and_without_dropout = [&]<bool kMma>(const std::string& name) {
+    f.template operator()<kMma>(name, llmc::Dropout{});
+    f.template operator()<kMma>(name + "_dropout", dropout(s));
   };
-  with_and_without_dropout.template operator()<llmc::kAttentionProducts<T>>("flash");
+  with_and_without_dropout.template operator()<false>("flash");
   if constexpr (kHasMmaVariant<T>) {
-    with_and_without_dropout.template operator()<AttentionProducts::tensor_cores>("mma");
+    with_and_without_dropout.template operator()<true>("mma");
   }
 }
 
@@ -114,12 +150,11 @@ void forward(OpRunner& runner, Shape s) {
   auto& qkv = qkv_input<T>(c, s);
   auto& out = c.output<T>(s.rows() * s.C());
   auto& lse = c.output<float>(s.rows() * s.NH);
-  const auto flash = [&]<AttentionProducts kProducts>(const auto& name, const auto& dropped) {
+  const auto flash = [&]<bool kMma>(const auto& name, const auto& dropped) {
     c.variant(name,
               [&, dropped](int i) {
-                llmc::flash_attention_forward<T, kProducts>(plain(s, out, i), by_head(s, lse, i),
-                                                            packed(s, qkv, i), s.NH, doc_start,
-                                                            dropped, runner.stream());
+                flash_forward<kMma>(plain(s, out, i), by_head(s, lse, i), packed(s, qkv, i), s.NH,
+                                    doc_start, dropped, runner.stream());
               },
               {.kept_bytes = kept<T>(s, false)});
   };
@@ -173,21 +208,19 @@ void backward(OpRunner& runner, Shape s) {
   auto& flash_scratch =
       c.input<float>(llmc::flash_attention_backward_scratch(s.B, s.T, s.NH, s.HS), kUnwritten);
   auto& d_qkv = c.output<T>(s.rows() * 3 * s.C());
-  const auto flash = [&]<AttentionProducts kProducts>(const auto& name, const auto& dropped) {
+  const auto flash = [&]<bool kMma>(const auto& name, const auto& dropped) {
     if (!c.is_selected(name)) return;
     auto& out = c.input<T>(s.rows() * s.C(), kComputed);
     auto& lse = c.input<float>(s.rows() * s.NH, kComputed);
     for (int i = 0; i < qkv.sets(); ++i) {
-      llmc::flash_attention_forward<T, kProducts>(plain(s, out, i), by_head(s, lse, i),
-                                                  packed(s, qkv, i), s.NH, doc_start, dropped,
-                                                  runner.stream());
+      flash_forward<kMma>(plain(s, out, i), by_head(s, lse, i), packed(s, qkv, i), s.NH, doc_start,
+                          dropped, runner.stream());
     }
     c.variant(name,
               [&, dropped](int i) {
-                llmc::flash_attention_backward<T, kProducts>(
-                    packed(s, d_qkv, i), plain(s, d_out, i), packed(s, qkv, i), plain(s, out, i),
-                    by_head(s, lse, i), s.NH, doc_start, dropped, flat(flash_scratch, i),
-                    runner.stream());
+                flash_backward<kMma>(packed(s, d_qkv, i), plain(s, d_out, i), packed(s, qkv, i),
+                                     plain(s, out, i), by_head(s, lse, i), s.NH, doc_start, dropped,
+                                     flat(flash_scratch, i), runner.stream());
               },
               {.kept_bytes = kept<T>(s, false) + bytes_of(flash_scratch)});
   };

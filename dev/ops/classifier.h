@@ -8,6 +8,7 @@
 
 #include "dev/ops/shared/classifier_case.h"
 #include "dev/variants/classifier_three_pass.h"
+#include "llmc/ops/classifier_row.h"
 #include "llmc/ops/classifier_slices.h"
 
 namespace llmc_dev::classifier {

@@ -11,6 +11,7 @@
 #include "dev/variants/gemm_plans.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/row_product_checks.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
 #include "test/oracle/ops.h"
 

@@ -141,8 +141,8 @@ void quantized_forward(OpRunner& runner, const Shape& s) {
   c.variant("used", [&](int i) {
     llmc::embedding_forward<T>(
         make_tensor(out.at(i), s.rows(), s.C), Tokens{ids.data(), {s.rows()}},
-        make_tensor(wte.at(i), s.wte_rows(), s.C), make_tensor(scales.at(i), s.wte_rows()),
-        make_tensor(wpe.at(i), s.context, s.C), nullptr, s.T, s.slice(), runner.stream());
+        make_tensor(wte.at(i), s.wte_rows(), s.C), make_tensor(wpe.at(i), s.context, s.C), s.T,
+        s.slice(), runner.stream(), nullptr, make_tensor(scales.at(i), s.wte_rows()));
   });
   std::vector<std::int64_t> rows;  // with tokens of the slice
   for (const std::int64_t r : sample(s.rows(), 64)) {

@@ -7,6 +7,7 @@
 
 #include "dev/harness/op_case.h"
 #include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/row_product_checks.h"
 #include "llmc/ops/gemm/row_product_kernels.h"
 #include "llmc/ops/quantize.h"
 #include "test/oracle/ops.h"

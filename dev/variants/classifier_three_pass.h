@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
-#include "llmc/ops/classifier.h"
+#include "llmc/ops/classifier_row.h"
 
 namespace llmc_dev {
 

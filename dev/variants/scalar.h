@@ -8,7 +8,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/dropout.h"
-#include "llmc/ops/gelu.h"
+#include "llmc/ops/gelu_gate.h"
 #include "llmc/ops/optimizer/adamw.h"
 
 namespace llmc_dev {

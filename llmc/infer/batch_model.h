@@ -238,8 +238,8 @@ class BatchModel {
                         stream());
       return;
     }
-    embedding_forward<T>(x, token, layer.tokens().matrix(), layer.positions().matrix(),
-                         position.data, 1, VocabularySlice{0, config().vocabulary}, stream());
+    embedding_forward<T>(x, token, layer.tokens().matrix(), layer.positions().matrix(), 1,
+                         VocabularySlice{0, config().vocabulary}, stream(), position.data);
   }
 
   // Arguments that the products of a pass share.
@@ -296,8 +296,8 @@ class BatchModel {
     for (std::int64_t l = 0; l < config().layers; ++l) {
       const Block<T>& block = model_.blocks()[static_cast<std::size_t>(l)];
       row_product_qkv<T, KV>(q, cache_.keys(l), cache_.values(l), slot, position,
-                             product(x, block.ln_1(), block.c_attn(), pass, 4 * l), qkv_scratch_,
-                             stream());
+                             product(x, block.ln_1(), block.c_attn(), pass, 4 * l), stream(),
+                             qkv_scratch_);
       attend(l, a, q);
       row_product_add<T>(x, x, product(a, block.attention_c_proj(), pass, 4 * l + 1), stream());
       row_product_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2), stream());

@@ -1,6 +1,7 @@
-// Instantiates the model, its training state and the decoder; see instances.h.
 #include "llmc/instances/instances.h"
 
 namespace llmc {
-LLMC_ALL_DTYPES(LLMC_MODEL, )
+LLMC_MODEL(, float)
+LLMC_MODEL(, bf16)
+LLMC_MODEL(, fp16)
 }  // namespace llmc

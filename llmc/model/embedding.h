@@ -37,8 +37,8 @@ class Embedding {
     const Tensor<T, 2> partial = context.tensor.partial_sums(out, batch.rows());
     Tensor<const float, 1> scales;
     if (context.quantization.pass().weights) scales = quantized_.scales(context);
-    embedding_forward<T>(partial, batch.tokens, wte_.matrix(), scales, wpe_.matrix(),
-                         batch.first_position, batch.T, slice_, context.stream);
+    embedding_forward<T>(partial, batch.tokens, wte_.matrix(), wpe_.matrix(), batch.T, slice_,
+                         context.stream, batch.first_position, scales);
     context.tensor.add_up(out, partial, context.stream);
   }
 

@@ -30,7 +30,7 @@ class SelfAttention {
     Stream& stream = pass.context.stream;
     if (kind_ == Attention::flash) {
       flash_attention_forward<T>(out, log_sum_exp(a, pass), qkv, heads_, pass.batch.doc_start,
-                                 dropout, stream);
+                                 stream, dropout);
     } else {
       standard_attention_forward<T>(out, log_sum_exp(a, pass), probabilities(a, pass), qkv, heads_,
                                     pass.batch.doc_start, stream, dropout);
@@ -47,7 +47,7 @@ class SelfAttention {
     if (kind_ == Attention::flash) {
       flash_attention_backward<T>(pass.batched(d_qkv), pass.batched(d_out), pass.batched(a.qkv),
                                   pass.batched(a.attention), log_sum_exp(a, pass), heads_,
-                                  batch.doc_start, dropout, context.scratch, context.stream);
+                                  batch.doc_start, context.scratch, context.stream, dropout);
     } else {
       standard_attention_backward<T>(pass.batched(d_qkv), probabilities(a, pass),
                                      pass.batched(d_out), pass.batched(a.qkv),

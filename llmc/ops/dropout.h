@@ -17,12 +17,9 @@
 // Dropout::first_plane place them, so that every rank draws its part of the same masks.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <string>
 
 #include "llmc/device/device.h"
-#include "llmc/ops/checks.h"
 
 namespace llmc {
 
@@ -83,20 +80,8 @@ struct Dropout {
 
 // Dropout with probability `rate` in [0, 1). The rate is rounded to a multiple of 2^-32, and
 // `scale` belongs to the rounded rate. Sites are below 2^24.
-inline Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, std::int64_t site,
-                            std::int64_t first_sample) {
-  require(rate >= 0 && rate < 1, "dropout probability " + std::to_string(rate) + " is out of range",
-          "use a probability from 0 to below 1");
-  Dropout dropout;
-  const double threshold = std::fmin(std::round(rate * 0x1p32), 4294967295.0);
-  dropout.threshold = static_cast<std::uint32_t>(threshold);
-  dropout.scale = static_cast<float>(1 / (1 - threshold * 0x1p-32));
-  dropout.seed = seed;
-  dropout.step = static_cast<std::uint32_t>(step);
-  dropout.site = static_cast<std::uint32_t>(site);
-  dropout.first_sample = first_sample;
-  return dropout;
-}
+Dropout make_dropout(double rate, std::uint64_t seed, std::int64_t step, std::int64_t site,
+                     std::int64_t first_sample);
 
 // Calls f.template operator()<kDropout>(). Kernels without dropout are separate instances that
 // contain no code for it.
@@ -106,28 +91,6 @@ void dispatch_dropout(const Dropout& dropout, F&& f) {
   f.template operator()<false>();
 }
 
-// One block per row.
-template <class T>
-__global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::int64_t C,
-                               Dropout dropout) {
-  constexpr int N = kVecSize<T>;
-  const std::int64_t row = block_x();
-  const std::int64_t batch_row = dropout.first_row + row;
-  const DropoutMask mask = dropout.row_mask(batch_row / T_seq);
-  for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
-    Vec<T, N> x = load_vec<N>(inp + row * C + c);
-    for (int k = 0; k < N; k += 4) {
-      const PhiloxBits bits = mask.bits(batch_row % T_seq, (c + k) / 4, 0);
-      for (int i = 0; i < 4; ++i) {
-        // Select instead of multiply: a dropped Inf or NaN must become 0.
-        const float value = to_float(x[k + i]) * mask.scale;
-        x[k + i] = from_float<T>(mask.keeps(bits.words[i]) ? value : 0.0f);
-      }
-    }
-    store_vec(out + row * C + c, x);
-  }
-}
-
 // out (rows, C) is inp with dropout; out may be inp. Row r is row dropout.first_row + r of the
 // batch, and row b * T_seq + t of the batch is position t of sample first_sample + b. The number of
 // rows may be 0 and need not be a multiple of T_seq. Applied to the gradient of its output, it
@@ -135,18 +98,6 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
 // nothing to do.
 template <class T>
 void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dropout& dropout,
-                   Stream& stream) {
-  const ProfileScope scope("dropout", stream, memory_traffic(out, inp));
-  const std::int64_t rows = out.shape[0], C = out.shape[1];
-  require_vector_rows("apply_dropout", C);
-  check_shape("inp", inp, {rows, C});
-  require(T_seq > 0 && dropout.first_row >= 0,
-          "apply_dropout: the sequences are empty, or the first row is negative");
-  require(dropout.enabled(), "apply_dropout: dropout is disabled");
-  const std::int64_t vectors = ceil_div(C, kVecSize<T>);
-  const int threads = static_cast<int>(round_up(vectors < 256 ? vectors : 256, 32));
-  launch(dropout_kernel<T>, Grid{rows, 1, 1}, threads, 0, stream, out.data, inp.data, T_seq, C,
-         dropout);
-}
+                   Stream& stream);
 
 }  // namespace llmc

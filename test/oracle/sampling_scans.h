@@ -8,6 +8,7 @@
 
 #include "llmc/device/philox.h"
 #include "llmc/ops/sampling/device_sampling.h"
+#include "llmc/ops/sampling/device_sampling_search.h"
 
 namespace llmc_test {
 

@@ -7,6 +7,7 @@
 
 #include "dev/harness/op_case.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/ops/classifier_row.h"
 #include "test/oracle/ops.h"
 
 namespace llmc_dev::classifier {

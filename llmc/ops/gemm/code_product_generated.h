@@ -13,6 +13,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/overlap.h"
 #include "llmc/ops/gemm/code_product_parts.h"
+#include "llmc/ops/gemm/row_product_heads.h"
 #include "llmc/ops/gemm/row_product_generated_tile.h"
 
 namespace llmc {

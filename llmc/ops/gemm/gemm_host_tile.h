@@ -15,7 +15,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/matrix_library.h"
-#include "llmc/ops/gelu.h"
+#include "llmc/ops/gelu_gate.h"
 #include "llmc/ops/gemm/gemm.h"
 #include "llmc/ops/gemm/gemm_host_scratch.h"
 

@@ -45,12 +45,6 @@ GemmCall<TO, TI> matmul_call(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose
 // Runs matmul_call(...) with the same arguments.
 template <class TO, class TI>
 void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Tensor<const TI, 2> b,
-            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream) {
-  const GemmCall<TO, TI> call = matmul_call(out, a, transpose_a, b, transpose_b, beta, bias);
-  const double multiply_adds =
-      static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-  count_work({.flops = 2 * multiply_adds}, stream);
-  gemm.run(call, stream);
-}
+            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream);
 
 }  // namespace llmc

@@ -105,4 +105,8 @@ struct RowProductCall {
   __host__ __device__ std::int64_t cache_row(std::int64_t r) const { return cache_token(r) * C(); }
 };
 
+// Runs a call whose arguments were checked (row_product_checks.h), by the target's kernels.
+template <class T, class TO, class KV>
+void run_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream);
+
 }  // namespace llmc

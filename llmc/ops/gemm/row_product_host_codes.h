@@ -16,7 +16,7 @@
 #include "llmc/ops/gemm/gemm_host_scratch.h"
 #include "llmc/ops/gemm/row_product_call.h"
 #include "llmc/ops/gemm/row_product_host_tile.h"
-#include "llmc/ops/layernorm.h"
+#include "llmc/ops/layernorm_row.h"
 
 namespace llmc::host_rows {
 

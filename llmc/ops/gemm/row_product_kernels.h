@@ -2,34 +2,13 @@
 // The number of rows takes no part in it.
 #pragma once
 
-#include <type_traits>
-
-#include "llmc/ops/gemm/code_product_generated.h"
-#include "llmc/ops/gemm/code_product_prompt.h"
-#include "llmc/ops/gemm/row_product_generated.h"
-#include "llmc/ops/gemm/row_product_prompt.h"
+#include "llmc/device/device.h"
+#include "llmc/ops/gemm/row_product_call.h"
 
 namespace llmc {
 
 // Launches the kernel of a product. Codes are in WarpCodeLayout, also on the host executor.
 template <class T, class TO, class KV>
-void launch_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream) {
-  const auto launch_kind = [&]<bool kLogits>() {
-    const bool is_prompt = call.kind == RowKind::prompt;
-    if (call.codes.codes != nullptr) {
-      return is_prompt ? row_kernels::launch_prompt_codes<kLogits>(call, stream)
-                       : row_kernels::launch_generated_codes<kLogits>(call, stream);
-    }
-    if (is_prompt) {
-      row_kernels::launch_prompt<kLogits>(call, stream);
-    } else {
-      row_kernels::launch_generated<kLogits>(call, stream);
-    }
-  };
-  if constexpr (std::is_same_v<TO, float> && std::is_same_v<KV, T>) {
-    if (call.epilogue == RowEpilogue::logits) return launch_kind.template operator()<true>();
-  }
-  if constexpr (std::is_same_v<TO, T>) launch_kind.template operator()<false>();
-}
+void launch_row_product(const RowProductCall<T, TO, KV>& call, Stream& stream);
 
 }  // namespace llmc

@@ -8,7 +8,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
-#include "llmc/ops/gelu.h"
+#include "llmc/ops/gelu_gate.h"
 #include "llmc/ops/gemm/row_product_call.h"
 
 namespace llmc::row_kernels {

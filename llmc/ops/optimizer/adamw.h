@@ -6,58 +6,19 @@
 // loss are not finite, begin_adamw counts a skipped update and adamw changes nothing.
 #pragma once
 
-#include <cmath>
+#include <cstdint>
 
 #include "llmc/device/device.h"
-#include "llmc/ops/elementwise.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/ops/optimizer/stochastic_rounding.h"
 
 namespace llmc {
 
-// Counts a skipped update. Only an overflow of the gradients indicates a loss scale that is too
-// large; if the loss itself is not finite, no scale helps. A skip that a smaller scale may cure is
-// no sign of a failing run, so it does not count in consecutive_skips. At the smallest scale, or if
-// gradients are not scaled, every skip counts.
-__device__ __forceinline__ void count_skip(OptimizerState* state) {
-  ++state->skipped_updates;
-  state->loss_scale_good_steps = 0;
-  if (state->overflowed != 0 && state->loss_scale > kMinLossScale) {
-    state->loss_scale = std::fmax(kMinLossScale, 0.5f * state->loss_scale);
-  } else {
-    ++state->consecutive_skips;
-  }
-}
-
-__device__ __forceinline__ void count_good_step(OptimizerState* state, std::int32_t window) {
-  if (state->loss_scale == 0.0f || ++state->loss_scale_good_steps < window) return;
-  state->loss_scale = std::fmin(kMaxLossScale, 2.0f * state->loss_scale);
-  state->loss_scale_good_steps = 0;
-}
-
-// Only one thread does the work.
-inline __global__ void begin_adamw_kernel(OptimizerState* state, double beta1, double beta2,
-                                          std::int32_t loss_scale_window) {
-  if (global_thread() > 0) return;
-  if (state->finite == 0) {
-    count_skip(state);
-    return;
-  }
-  state->consecutive_skips = 0;
-  count_good_step(state, loss_scale_window);
-  const double updates = ++state->updates;
-  state->bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, updates));
-  state->bias_correction2_root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, updates)));
-}
-
 // Called once per step, between finish_global_norm and adamw. Counts the update or the skipped one,
 // and writes the bias corrections and the loss scale of the next step (optimizer_state.h). Initial
 // state: all zeros, except loss_scale if gradients are scaled (fp16).
-inline void begin_adamw(OptimizerState* state, const OptimizerOptions& options, Stream& stream) {
-  launch(begin_adamw_kernel, Grid{1, 1, 1}, cooperating_threads(32), 0, stream, state,
-         options.beta1, options.beta2, static_cast<std::int32_t>(options.loss_scale_window));
-}
+void begin_adamw(OptimizerState* state, const OptimizerOptions& options, Stream& stream);
 
 // Constants of one update, computed once for all elements.
 struct AdamWStep {
@@ -68,47 +29,8 @@ struct AdamWStep {
 };
 
 // The learning rate, the weight decay and eps are rounded to fp32.
-inline AdamWStep make_adamw_step(const OptimizerOptions& options, double learning_rate,
-                                 bool use_weight_decay) {
-  const float rate = static_cast<float>(learning_rate);
-  const float weight_decay = use_weight_decay ? static_cast<float>(options.weight_decay) : 0;
-  return {.decay_factor = static_cast<float>(1.0 - static_cast<double>(rate) *
-                                                       static_cast<double>(weight_decay)),
-          .learning_rate = rate,
-          .beta2 = static_cast<float>(options.beta2),
-          .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
-          .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
-          .eps = static_cast<float>(options.eps)};
-}
-
-template <class T, class Rounding>
-__global__ void adamw_kernel(float* param, T* working_weights, float* m_inout, float* v_inout,
-                             const float* gradient, std::int64_t n, AdamWStep step,
-                             const OptimizerState* state, Rounding rounding) {
-  constexpr int N = kPerThread<T>;
-  const std::int64_t i = global_thread() * N;
-  if (i >= n || state->finite == 0) return;
-  const float scale = state->gradient_scale;
-  const float rate = step.learning_rate / state->bias_correction1;
-  const float root = state->bias_correction2_root;
-
-  Vec<float, N> p = load_up_to<N>(param + i, n - i);
-  Vec<float, N> m = load_up_to<N>(m_inout + i, n - i);
-  Vec<float, N> v = load_up_to<N>(v_inout + i, n - i);
-  const Vec<float, N> grad = load_up_to<N>(gradient + i, n - i);
-  Vec<T, N> w;
-  for (int k = 0; k < N; ++k) {
-    const float g = scale * grad[k];
-    m[k] += step.one_minus_beta1 * (g - m[k]);
-    v[k] = step.beta2 * v[k] + step.one_minus_beta2 * (g * g);
-    p[k] = step.decay_factor * p[k] - rate * m[k] / (std::sqrt(v[k]) / root + step.eps);
-  }
-  rounding.template round<T, N>(w, p, i, state->updates);
-  store_up_to(param + i, p, n - i);
-  store_up_to(m_inout + i, m, n - i);
-  store_up_to(v_inout + i, v, n - i);
-  if (working_weights != nullptr) store_up_to(working_weights + i, w, n - i);
-}
+AdamWStep make_adamw_step(const OptimizerOptions& options, double learning_rate,
+                          bool use_weight_decay);
 
 // One AdamW update of n parameters. Updates param (fp32 master weights), m and v (fp32 moments).
 // Unless it is null, `working_weights` receives the new parameters rounded to T by `rounding`
@@ -119,11 +41,6 @@ template <class T, class Rounding = NearestRounding>
 void adamw(float* param, T* working_weights, float* m, float* v, const float* gradient,
            std::int64_t n, const OptimizerOptions& options, double learning_rate,
            bool use_weight_decay, const OptimizerState* state, Stream& stream,
-           const Rounding& rounding = {}) {
-  rounding.check("adamw");
-  const AdamWStep step = make_adamw_step(options, learning_rate, use_weight_decay);
-  launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working_weights, m,
-                                    v, gradient, n, step, state, rounding);
-}
+           const Rounding& rounding = {});
 
 }  // namespace llmc

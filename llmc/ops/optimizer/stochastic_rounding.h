@@ -80,25 +80,10 @@ struct StochasticRounding {
   }
 };
 
-template <class T>
-__global__ void stochastic_convert_kernel(T* out, const float* inp, std::int64_t n,
-                                          StochasticRounding rounding, std::int32_t step) {
-  constexpr int N = 8;
-  const std::int64_t i = global_thread() * N;
-  if (i >= n) return;
-  const Vec<float, N> x = load_up_to<N>(inp + i, n - i);
-  Vec<T, N> y;
-  rounding.round<T, N>(y, x, i, step);
-  store_up_to(out + i, y, n - i);
-}
-
 // out[i] = inp[i] for i < n, rounded as in update number `step`. A resumed run restores its working
 // weights with it. T is bf16 or fp16; pointers are aligned to 16 bytes.
 template <class T>
 void stochastic_convert(T* out, const float* inp, std::int64_t n,
-                        const StochasticRounding& rounding, std::int32_t step, Stream& stream) {
-  rounding.check("stochastic_convert");
-  launch_elementwise<8>(stochastic_convert_kernel<T>, n, stream, out, inp, n, rounding, step);
-}
+                        const StochasticRounding& rounding, std::int32_t step, Stream& stream);
 
 }  // namespace llmc

@@ -1,6 +1,0 @@
-// Instantiates the forward pass of flash attention; see instances.h.
-#include "llmc/instances/instances.h"
-
-namespace llmc {
-LLMC_ALL_DTYPES(LLMC_FLASH_FORWARD, )
-}  // namespace llmc
