@@ -112,7 +112,8 @@ export CCACHE_SLOPPINESS := pch_defines,time_macros
 # Code without kernels (files, settings, formats, texts) is in .cpp files. Programs and tests of both
 # targets link it, so that it is compiled once per kind of flags, several files of a folder at a time.
 LIBRARY         := $(HOST)/libllmc.a
-LIBRARY_FILES   := $(filter-out $(if $(MPI_INCLUDE),,llmc/comm/mpi_%),$(sort $(shell find llmc -name '*.cpp')))
+EXECUTOR_FILES  := $(wildcard llmc/device/host/*.cpp)
+LIBRARY_FILES   := $(filter-out $(if $(MPI_INCLUDE),,llmc/comm/mpi_%) $(EXECUTOR_FILES),$(sort $(shell find llmc -name '*.cpp')))
 LIBRARY_UNITS   := $(shell scripts/library_units.sh build/units $(LIBRARY_FILES))
 # Races are looked for in kernels and in code that threads share; the race checker takes other code as it is.
 PLAIN_UNITS     := $(if $(findstring thread,$(SANITIZE)),$(filter config_% eval_% infer_% tokenize_% train_%,$(LIBRARY_UNITS)))
@@ -127,7 +128,8 @@ DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
 # The host multiplies rows in its own way; only tests run the GPU's kernels there.
 ONLY_TESTED    := llmc/ops/gemm/row_product_kernels.cu
 HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED),$(DEVICE_FILES))
-HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o)
+EXECUTOR       := $(HOST)/executor.o
+HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o) $(EXECUTOR)
 TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
 # nvcc compiles several files at a time: it reads the headers of a file three times.
 CUDA_UNITS     := flash_attention_backward flash_attention_forward gemm attention model ops
@@ -271,6 +273,13 @@ links: programs
 	@$(if $(CUDA_ONLY),,for p in $(TOP_TOOLS); do ln -sfn build/host/$$p $$p; done)
 
 # ---- compiling ------------------------------------------------------------------------------
+# Writes a file that includes others. It changes only if the list does.
+define include_files
+	@mkdir -p $(@D)
+	@printf '\043include "%s"\n' $(1) > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+endef
+
 # Writes a file that changes only if the commands change: other flags, another compiler.
 define record
 	@mkdir -p $(@D)
@@ -354,13 +363,18 @@ $(LIBRARY): $(LIBRARY_OBJECTS) $(HOST)/library-list
 $(HOST)/library-list: FORCE
 	$(call record,$(LIBRARY_OBJECTS))
 
-$(TEST_KERNELS): $(HOST)/%.o: %.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(CHECKED)
+$(filter-out $(EXECUTOR),$(TEST_KERNELS)): $(HOST)/%.o: %.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(KERNEL_FLAGS) $(call precompiled,$(HOST)/kernels.h) -MMD -MP -c -x c++ $< -o $@
 
-$(CUDA_UNITS:%=build/units/cuda/%.cu): build/units/cuda/%.cu: Makefile FORCE
-	@mkdir -p $(@D)
-	@printf '\043include "%s"\n' $(FILES_$*) | cmp -s - $@ || printf '\043include "%s"\n' $(FILES_$*) > $@
+# The host executor, which runs kernels on CPU threads. One file, so that its functions are inlined.
+build/units/executor.cu: FORCE
+	$(call include_files,$(EXECUTOR_FILES))
+$(EXECUTOR): build/units/executor.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(KERNEL_FLAGS) $(call precompiled,$(HOST)/kernels.h) -MMD -MP -c -x c++ $< -o $@
+
+$(CUDA_UNITS:%=build/units/cuda/%.cu): build/units/cuda/%.cu: FORCE
+	$(call include_files,$(FILES_$*))
 
 $(CUDA_KERNELS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	@mkdir -p $(@D)
@@ -370,17 +384,17 @@ $(CUDA_KERNELS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/comman
 rank_flags = $(if $(filter %/train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
 rank_libs  = $(if $(filter %/train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_LIBS)))
 
-$(HOST)/%: %.cu $(HOST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+$(HOST)/%: %.cu $(HOST)/kernels.h.gch $(HOST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(call precompiled,$(HOST)/kernels.h) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
 
-$(HOST)/%: data/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/%: data/%.cpp $(HOST)/standard.h.gch $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(call precompiled,$(HOST)/standard.h) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: %.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
-$(HOST)/%: test/faults/%.cu $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/%: test/faults/%.cu $(EXECUTOR) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(LIBRARY) -o $@ $(HOST_LIBS)
 
 # These programs find the test double of NCCL in place of its header.
 $(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
@@ -407,8 +421,8 @@ $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 # It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
 # up the names of its own functions, for which it is linked with -rdynamic.
 LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
-LAUNCH_KERNELS := $(CUDA_UNITS:%=$(HOST)/launch-units/%.o)
-$(LAUNCH_KERNELS): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
+LAUNCH_KERNELS := $(CUDA_UNITS:%=$(HOST)/launch-units/%.o) $(EXECUTOR)
+$(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
 $(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
@@ -574,9 +588,7 @@ tsan-tests: | faults
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
 build/single/unit.cu: FORCE
-	@mkdir -p $(@D)
-	@printf '\043include "%s"\n' $(LIBRARY_FILES) $(HOST_KERNEL_FILES) train_gpt2.cu > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) train_gpt2.cu)
 build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/device/host/worker_pool.h"
 #include "test/support.h"
 
 using namespace llmc;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "llmc/device/host/block.h"
+#include "llmc/device/host/unwritten.h"
 
 namespace llmc {
 

@@ -8,28 +8,24 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
-#include <utility>
 
-#include "llmc/base/error.h"
 #include "llmc/device/host/block_thread.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/rendezvous.h"
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/shared_arena.h"
 
-namespace llmc::host {
+namespace llmc {
+
+namespace host {
 
 class Block {
  public:
-  Block() : slots_(std::make_unique<ThreadSlot[]>(kMaxBlockThreads)) {
-    for (int i = 0; i < kMaxBlockThreads; ++i) slots_[i].index = i;
-  }
+  Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
@@ -47,46 +43,16 @@ class Block {
   // before those of every thread. The caller is ordered with the launches so far only by settle(),
   // so if it starts an overlapped launch without it, the threads of that launch are ordered with
   // the launches that the last settle() knew. Blocks are not ordered with each other.
-  void start_launch(int threads, bool overlapped) {
-    TsanIgnoreScope bookkeeping;
-    fibers_ = &pools_.next(overlapped);
-    fibers_->start_launch(threads);
-    tsan_release(&start_token_);
-  }
-  void end_launch() {
-    TsanIgnoreScope bookkeeping;
-    finished_.acquire(&end_token_);
-    finished_.release(&finished_token_);
-  }
+  void start_launch(int threads, bool overlapped);
+  void end_launch();
 
   // For TSan: all launches so far come before what the caller does next.
   void settle() { tsan_acquire(&finished_token_); }
   // For TSan: all launches so far come before what a context does after it acquires `token`.
-  void publish(void* token) {
-    TsanIgnoreScope bookkeeping;
-    finished_.release(token);
-  }
+  void publish(void* token);
 
   // Runs one block to completion; throws an Error if the executor detects a fault.
-  void run(const Launch& launch, Coordinates coordinates) {
-    TsanIgnoreScope bookkeeping;
-    launch_ = launch;
-    has_waited_ = false;
-    coordinates_ = coordinates;
-    num_live_threads_ = launch.threads;
-    next_to_start_ = 0;
-    if (kThreadSanitizer) prepare_tsan();
-    shared_.start_block(launch.shared_bytes);
-    current() = this;
-    resume(main_, start_next());
-    current() = nullptr;
-    thread() = nullptr;
-    shared_.end_block();
-    if (fault_.empty() && launch.overlapped && !has_waited_) {
-      fault_ = "the kernel was launched overlapped and never waited for the previous launch";
-    }
-    if (!fault_.empty()) report_fault();
-  }
+  void run(const Launch& launch, Coordinates coordinates);
 
   Coordinates grid() const { return launch_.grid; }
   Coordinates coordinates() const { return coordinates_; }
@@ -94,17 +60,9 @@ class Block {
 
   // The calling thread comes after all earlier launches of the stream. Every block of an overlapped
   // launch must call it in at least one thread: later launches wait only for this launch.
-  void wait_for_previous_launch() {
-    TsanIgnoreScope bookkeeping;
-    has_waited_ = true;
-    settle();
-  }
+  void wait_for_previous_launch();
   // Ends the launch with an Error if the block is overlapped and has not waited yet.
-  void require_wait(const CallSite& site) {
-    TsanIgnoreScope bookkeeping;
-    if (has_waited_ || !launch_.overlapped) return;
-    stop([&] { return site.text() + " comes before wait_for_previous_launch"; });
-  }
+  void require_wait(const CallSite& site);
 
   // Memory in which the threads of the caller's warp (or block) exchange values at their next
   // meeting. It is writable before the meeting and in combine(), and readable until the caller
@@ -135,21 +93,7 @@ class Block {
 
   // Returns a piece of the shared memory. `real_offset` is its offset on a GPU; `padded_offset` is
   // its offset here, where a poisoned gap follows every piece.
-  void* shared_piece(std::size_t real_offset, std::size_t padded_offset, std::size_t bytes) {
-    TsanIgnoreScope bookkeeping;
-    if (real_offset + bytes > launch_.shared_bytes) {
-      stop([&] {
-        return "the kernel takes " + std::to_string(real_offset + bytes) +
-               " bytes of shared memory; its launch provides " +
-               std::to_string(launch_.shared_bytes);
-      });
-    }
-    char* piece = shared_.piece(padded_offset, bytes);
-    if (piece == nullptr && bytes > 0) {
-      stop([] { return std::string("the kernel takes more than 64 pieces of shared memory"); });
-    }
-    return piece;
-  }
+  void* shared_piece(std::size_t real_offset, std::size_t padded_offset, std::size_t bytes);
 
   // Ends the launch with an Error whose text is message(); called by a kernel's thread. The
   // thread's stack is abandoned without unwinding, so no object on it may own memory.
@@ -170,102 +114,37 @@ class Block {
   // ---- threads ----
 
   // Entry function of a fiber; never returns.
-  static void run_threads() {
-    for (;;) current_unordered()->run_thread();
-  }
+  static void run_threads();
 
   // The block, read before anything orders this context with the OS thread that runs it now.
-  static Block* current_unordered() {
-    TsanIgnoreScope bookkeeping;
-    return current();
-  }
+  static Block* current_unordered();
 
-  void run_thread() {
-    tsan_acquire(&start_token_);
-    const KernelCall kernel = launch_.kernel;
-    kernel.call(kernel.closure);
-    finish_thread();
-  }
+  void run_thread();
 
   // Ends the current thread. Returns when this fiber has another thread to run.
-  void finish_thread() {
-    TsanIgnoreScope bookkeeping;
-    ThreadSlot& self = *thread();
-    self.done = true;
-    --num_live_threads_;
-    if (!self.copies.empty()) stop_for_copies(self.copies[0]);
-    tsan_release(&end_token_);
-    if (all_.arrived > 0 && all_.barrier_only && all_.arrived == num_live_threads_)
-      complete(all_, 0, threads());
-    if (!kThreadSanitizer && ready_count_ == 0 && next_to_start_ < threads()) {
-      start()->fiber = self.fiber;
-      return;
-    }
-    fibers_->recycle(self.fiber);
-    leave(*self.fiber, num_live_threads_ > 0);
-  }
+  void finish_thread();
 
   // TSan orders a new context after all that its creator has observed, which must not include other
   // threads of the block. Therefore all fibers are taken before the first thread starts. Meetings
   // get memory that earlier blocks did not use.
-  void prepare_tsan() {
-    for (int i = 0; i < threads(); ++i) {
-      slots_[i].fiber = fibers_->take();
-      slots_[i].fiber->set_name("thread " + std::to_string(i) + " of block " + coordinates_text());
-    }
-    tokens_ = std::make_unique<Token[]>(2 * kMeetings);
-  }
+  void prepare_tsan();
 
-  [[noreturn]] void stop_for_copies(const PendingCopy& copy) {
-    stop([&] {
-      return "a thread returned and never waited for " +
-             CallSite{"copy_async_16", copy.location}.text();
-    });
-  }
+  [[noreturn]] void stop_for_copies(const PendingCopy& copy);
 
-  ThreadSlot* start() {
-    ThreadSlot& slot = slots_[next_to_start_++];
-    slot.done = false;
-    slot.copy_group = 0;
-    return thread() = &slot;
-  }
+  ThreadSlot* start();
 
-  ThreadSlot* start_next() {
-    ThreadSlot* const slot = start();
-    if (!kThreadSanitizer) slot->fiber = fibers_->take();
-    return slot;
-  }
+  ThreadSlot* start_next();
 
   // For a fiber, which an exception must not leave. Without memory for the next thread's stack,
   // returns null, so that the executor reports the error.
-  ThreadSlot* start_next_or_fail() {
-    try {
-      return start_next();
-    } catch (const Error& error) {
-      fault_ = error.what();
-      return nullptr;
-    }
-  }
+  ThreadSlot* start_next_or_fail();
 
   // Switches to another thread: first to a ready one, then to one that has not started. If there is
   // neither, reports a stuck block or returns to the executor.
-  void leave(Fiber& from, bool others_wait) {
-    if (ready_count_ > 0) {
-      resume(from, pop_ready());
-    } else if (next_to_start_ < threads()) {
-      resume(from, start_next_or_fail());
-    } else if (others_wait) {
-      report_stuck();
-    } else {
-      resume(from, nullptr);
-    }
-  }
+  void leave(Fiber& from, bool others_wait);
 
   // Switches to thread `to`; null switches back to the executor.
-  void resume(Fiber& from, ThreadSlot* to) {
-    thread() = to;
-    Fiber::switch_to(from, to != nullptr ? *to->fiber : main_);
-  }
+  void resume(Fiber& from, ThreadSlot* to);
 
   template <class Values>
   static Values& buffer_of(Rendezvous& meeting) {
@@ -300,76 +179,23 @@ class Block {
   // Each meeting point has two tokens, as it has two buffers. A fast thread may release at the next
   // meeting while a slow one is still leaving this one. With one token, the slow thread would
   // acquire what the fast one did in between.
-  Token* token_of(const Rendezvous& meeting) {
-    if (!kThreadSanitizer) return nullptr;
-    const std::ptrdiff_t index = &meeting == &all_ ? 0 : 1 + (&meeting - warps_);
-    return tokens_.get() + 2 * index + meeting.parity;
-  }
+  Token* token_of(const Rendezvous& meeting);
 
   // Completes a meeting: the threads that wait in it become ready.
-  void complete(Rendezvous& meeting, int first, int end) {
-    meeting.arrived = 0;
-    meeting.parity ^= 1;
-    for (int i = first; i < end; ++i) {
-      if (slots_[i].waiting != &meeting) continue;
-      slots_[i].waiting = nullptr;
-      ready_[(ready_first_ + ready_count_++) % kMaxBlockThreads] = &slots_[i];
-    }
-  }
+  void complete(Rendezvous& meeting, int first, int end);
 
-  ThreadSlot* pop_ready() {
-    ThreadSlot* slot = ready_[ready_first_];
-    ready_first_ = (ready_first_ + 1) % kMaxBlockThreads;
-    --ready_count_;
-    return slot;
-  }
+  ThreadSlot* pop_ready();
 
   // ---- faults ----
 
-  std::string coordinates_text() const {
-    std::string text = "(";
-    text += std::to_string(coordinates_.x) + ", " + std::to_string(coordinates_.y) + ", ";
-    return text + std::to_string(coordinates_.z) + ")";
-  }
+  std::string coordinates_text() const;
 
-  [[noreturn]] void report_divergence(const Rendezvous& meeting) {
-    stop([&] {
-      return "divergent barrier: thread " + std::to_string(thread()->index) + " is in " +
-             thread()->site->text() + " while other threads of its group wait in " +
-             meeting.site->text();
-    });
-  }
+  [[noreturn]] void report_divergence(const Rendezvous& meeting);
 
-  [[noreturn]] void report_stuck() {
-    stop([&] {
-      std::map<std::string, int> waiting;
-      int returned = 0;
-      for (int i = 0; i < threads(); ++i) {
-        if (slots_[i].done) ++returned;
-        if (slots_[i].waiting != nullptr) ++waiting[slots_[i].site->text()];
-      }
-      std::string text = "divergent barrier: of " + std::to_string(threads()) + " threads";
-      for (const auto& [site, count] : waiting) {
-        text += ", " + std::to_string(count) + " wait forever in " + site;
-      }
-      return text + ", " + std::to_string(returned) + " have returned";
-    });
-  }
+  [[noreturn]] void report_stuck();
 
   // Resets the block as if none had run yet, and throws the fault.
-  [[noreturn]] void report_fault() {
-    fibers_->discard(&end_token_);
-    end_launch();
-    for (int i = 0; i < kMaxBlockThreads; ++i) {
-      slots_[i].waiting = nullptr;
-      slots_[i].copies.clear();
-    }
-    ready_first_ = ready_count_ = 0;
-    all_.arrived = 0;
-    for (Rendezvous& warp : warps_) warp.arrived = 0;
-    const std::string fault = std::exchange(fault_, {});
-    fail(fault + ", in block " + coordinates_text());
-  }
+  [[noreturn]] void report_fault();
 
   Launch launch_;  // a copy: a thread of an overlapped launch must not read the caller's stack
   bool has_waited_ = false;  // a thread has called wait_for_previous_launch()
@@ -392,4 +218,6 @@ class Block {
   TsanContext finished_;  // has observed all launches so far
 };
 
-}  // namespace llmc::host
+}  // namespace host
+
+}  // namespace llmc

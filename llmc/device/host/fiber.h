@@ -1,17 +1,18 @@
 // Fibers: control flows with their own stacks, registered with the sanitizers.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/stack_switch.h"
 
-namespace llmc::host {
+namespace llmc {
+
+namespace host {
 
 class Fiber {
  public:
@@ -22,16 +23,7 @@ class Fiber {
   // A fiber that calls entry() at the first switch to it; entry never returns. `number` shifts the
   // frames within the stack. Stacks are page-aligned, so without the shift the frames of all
   // threads would compete for the same few cache sets.
-  Fiber(void (*entry)(), std::size_t stack_bytes, int number)
-      : stack_(stack_bytes),
-        bottom_(stack_.bottom()),
-        bytes_(stack_bytes),
-        entry_(entry),
-        tsan_context_(tsan_create()) {
-    constexpr int kShifts = 32, kShiftBytes = 128;
-    const std::size_t shift = static_cast<std::size_t>(number % kShifts) * kShiftBytes;
-    context_.start(stack_.bottom() + stack_bytes - shift, stack_bytes - shift, &Fiber::enter);
-  }
+  Fiber(void (*entry)(), std::size_t stack_bytes, int number);
   ~Fiber() {
     if (kThreadSanitizer && stack_.bottom() != nullptr) destroy_tsan_context();
   }
@@ -40,44 +32,19 @@ class Fiber {
 
   // Suspends `from`, the running fiber, and continues in `to`. Returns at the next switch to
   // `from`.
-  [[gnu::no_sanitize_thread, gnu::noinline]] static void switch_to(Fiber& from, Fiber& to) {
-    if (kThreadSanitizer && from.stack_.bottom() == nullptr) from.tsan_context_ = tsan_current();
-    if (kThreadSanitizer)
-      from.ignore_depth_ = std::exchange(TsanIgnoreScope::depth(), to.ignore_depth_);
-    if (kAddressSanitizer) previous() = &from;
-    current() = &to;
-    asan_start_switch(&from.fake_stack_, to.bottom_, to.bytes_);
-    tsan_switch(to.tsan_context_);
-    Context::switch_stacks(from.context_, to.context_);
-    from.finish_switch();
-  }
+  [[gnu::no_sanitize_thread, gnu::noinline]] static void switch_to(Fiber& from, Fiber& to);
 
   // Sets the name that TSan's reports show next to the context's number.
   void set_name(const std::string& name) { tsan_set_name(tsan_context_, name.c_str()); }
 
   // For TSan: this fiber's accesses so far come before those of a context that acquires `token`.
-  [[gnu::no_sanitize_thread, gnu::noinline]] void publish(void* token) {
-    void* const caller = tsan_current();
-    tsan_switch(tsan_context_);
-    tsan_release(token);
-    tsan_switch(caller);
-  }
+  [[gnu::no_sanitize_thread, gnu::noinline]] void publish(void* token);
 
  private:
-  [[gnu::no_sanitize_thread]] static Fiber*& previous() {
-    static thread_local Fiber* fiber = nullptr;
-    return fiber;
-  }
-  [[gnu::no_sanitize_thread]] static Fiber*& current() {
-    static thread_local Fiber* fiber = nullptr;
-    return fiber;
-  }
+  [[gnu::no_sanitize_thread]] static Fiber*& previous();
+  [[gnu::no_sanitize_thread]] static Fiber*& current();
 
-  [[gnu::no_sanitize_thread]] static void enter() {
-    Fiber& self = *current();
-    self.finish_switch();
-    self.entry_();
-  }
+  [[gnu::no_sanitize_thread]] static void enter();
 
   // Stores the bounds of the previous stack, which ASan reports. A stack not allocated here (an OS
   // thread's) thus becomes known before a fiber switches back to it.
@@ -88,13 +55,7 @@ class Fiber {
 
   // TSan does not allow destroying a context that ignores accesses. A fiber suspended inside the
   // executor ignores them.
-  [[gnu::no_sanitize_thread, gnu::noinline]] void destroy_tsan_context() {
-    void* const caller = tsan_current();
-    tsan_switch(tsan_context_);
-    if (ignore_depth_ > 0) tsan_ignore(false);
-    tsan_switch(caller);
-    tsan_destroy(tsan_context_);
-  }
+  [[gnu::no_sanitize_thread, gnu::noinline]] void destroy_tsan_context();
 
   Stack stack_;
   const void* bottom_ = nullptr;
@@ -117,41 +78,18 @@ class FiberPool {
   // therefore uses different fibers for threads fewer than about this many apart.
   static constexpr std::size_t kRaceWindow = 1024;
 
-  void start_launch(int block_threads) {
-    num_unused_ = idle_.size();
-    // At least two blocks: neighbouring blocks must not share fibers.
-    window_ = std::max<std::size_t>(kRaceWindow, 2 * static_cast<std::size_t>(block_threads));
-  }
+  void start_launch(int block_threads);
 
-  Fiber* take() {
-    if (idle_.empty() || (kThreadSanitizer && num_unused_ == 0 && all_.size() < window_))
-      return create();
-    if (!kThreadSanitizer) {
-      Fiber* const fiber = idle_.back();  // latest one used: its stack is still in the cache
-      idle_.pop_back();
-      return fiber;
-    }
-    if (num_unused_ > 0) --num_unused_;
-    Fiber* const fiber = idle_.front();
-    idle_.pop_front();
-    return fiber;
-  }
+  Fiber* take();
 
   void recycle(Fiber* fiber) { idle_.push_back(fiber); }
 
   // Destroys all fibers after a fault, which leaves some suspended within a thread. Publishes their
   // accesses to `token` first (see Fiber::publish).
-  void discard(void* token) {
-    for (const auto& fiber : all_) fiber->publish(token);
-    idle_.clear();
-    all_.clear();
-  }
+  void discard(void* token);
 
  private:
-  Fiber* create() {
-    all_.push_back(std::make_unique<Fiber>(entry_, kStackBytes, static_cast<int>(all_.size())));
-    return all_.back().get();
-  }
+  Fiber* create();
 
   void (*entry_)();
   std::vector<std::unique_ptr<Fiber>> all_;
@@ -170,9 +108,7 @@ class FiberPools {
  public:
   static constexpr std::size_t kOverlapped = 3;
 
-  explicit FiberPools(void (*entry)()) : ordinary_(entry) {
-    for (std::size_t i = 0; i < kOverlapped; ++i) overlapped_.emplace_back(entry);
-  }
+  explicit FiberPools(void (*entry)());
   FiberPool& next(bool overlapped) {
     return overlapped ? overlapped_[++num_overlapped_ % kOverlapped] : ordinary_;
   }
@@ -184,4 +120,6 @@ class FiberPools {
   std::size_t num_overlapped_ = 0;
 };
 
-}  // namespace llmc::host
+}  // namespace host
+
+}  // namespace llmc

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "llmc/base/error.h"
 #include "llmc/device/host/stream.h"
 
 namespace llmc {
@@ -29,10 +28,7 @@ class Graph {
 
   // An overlapped launch at the start of the recording overlaps the work before the graph for TSan,
   // as if the launches were submitted one by one. On a GPU a graph starts after that work.
-  void launch(Stream& stream) {
-    require(!empty(), "a graph is launched, but nothing is recorded in it");
-    for (const auto& part : recording_) part(stream);
-  }
+  void launch(Stream& stream);
 
   std::int64_t nodes() const { return static_cast<std::int64_t>(recording_.size()); }
   bool empty() const { return recording_.empty(); }
@@ -41,15 +37,8 @@ class Graph {
   // Records the stream, and disables its profiler, until the end of the scope.
   class Scope {
    public:
-    Scope(Stream& stream, host::Recording* recording)
-        : stream_(stream), profiler_(stream.profiler()) {
-      stream_.profile(nullptr);
-      stream_.record(recording);
-    }
-    ~Scope() {
-      stream_.record(nullptr);
-      stream_.profile(profiler_);
-    }
+    Scope(Stream& stream, host::Recording* recording);
+    ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -12,10 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/base/error.h"
 #include "llmc/device/host/block.h"
 #include "llmc/device/host/fiber.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/host/sanitizer.h"
 #include "llmc/device/launch_observer.h"
 
 namespace llmc {
@@ -31,20 +31,8 @@ namespace host {
 // that block's fibers, because a stream executes its work in order.
 class StreamContext {
  public:
-  StreamContext() {
-    // Create the pool from the host context: TSan orders every later user after the creator, so no
-    // stream may be the creator.
-    WorkerPool::instance();
-    TsanIgnoreScope bookkeeping;
-    fiber_ = std::make_unique<Fiber>(&StreamContext::serve, kBytes, 0);
-    fiber_->set_name("a stream");
-    block_ = std::make_unique<Block>();
-  }
-  ~StreamContext() {
-    TsanIgnoreScope bookkeeping;
-    fiber_.reset();
-    block_.reset();
-  }
+  StreamContext();
+  ~StreamContext();
 
   Block& block() { return *block_; }
   bool running() const { return running_; }
@@ -69,31 +57,11 @@ class StreamContext {
  private:
   static constexpr std::size_t kBytes = 1024 * 1024;  // also for host code: a GEMM, a thrown error
 
-  static StreamContext*& current() {
-    static thread_local StreamContext* context = nullptr;
-    return context;
-  }
+  static StreamContext*& current();
   // The context, read before anything orders it with the OS thread that runs it now.
-  static StreamContext& current_unordered() {
-    TsanIgnoreScope bookkeeping;
-    return *current();
-  }
-  static void serve() {
-    StreamContext& self = current_unordered();
-    for (;;) {
-      self.call();
-      TsanIgnoreScope bookkeeping;
-      Fiber::switch_to(*self.fiber_, self.caller_);
-    }
-  }
-  void call() {
-    try {
-      call_(closure_);
-    } catch (...) {
-      TsanIgnoreScope bookkeeping;
-      error_ = std::current_exception();
-    }
-  }
+  static StreamContext& current_unordered();
+  static void serve();
+  void call();
 
   Fiber caller_;
   std::unique_ptr<Fiber> fiber_;
@@ -109,35 +77,12 @@ class StreamContext {
 // next stream would inherit happens-before edges and hide races.
 class StreamContextPool {
  public:
-  static std::unique_ptr<StreamContext> take() {
-    TsanIgnoreScope bookkeeping;
-    {
-      StreamContextPool& pool = instance();
-      const std::lock_guard lock(pool.mutex_);
-      if (!pool.idle_.empty()) {
-        std::unique_ptr<StreamContext> context = std::move(pool.idle_.back());
-        pool.idle_.pop_back();
-        return context;
-      }
-    }
-    return std::make_unique<StreamContext>();
-  }
-  static void recycle(std::unique_ptr<StreamContext> context) {
-    TsanIgnoreScope bookkeeping;
-    StreamContextPool& pool = instance();
-    const std::lock_guard lock(pool.mutex_);
-    pool.idle_.push_back(std::move(context));
-  }
+  static std::unique_ptr<StreamContext> take();
+  static void recycle(std::unique_ptr<StreamContext> context);
 
  private:
-  ~StreamContextPool() {
-    TsanIgnoreScope bookkeeping;
-    idle_.clear();
-  }
-  static StreamContextPool& instance() {
-    static StreamContextPool pool;
-    return pool;
-  }
+  ~StreamContextPool();
+  static StreamContextPool& instance();
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<StreamContext>> idle_;
@@ -154,11 +99,7 @@ class Stream {
   Stream() {
     if (host::kThreadSanitizer) context_ = host::StreamContextPool::take();
   }
-  ~Stream() {
-    host::TsanIgnoreScope bookkeeping;
-    if (host::kThreadSanitizer && idle_) host::StreamContextPool::recycle(std::move(context_));
-    context_.reset();
-  }
+  ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -188,21 +129,12 @@ class Stream {
   void record(host::Recording* recording) { recording_ = recording; }
   bool is_recording() const { return recording_ != nullptr; }
 
-  void synchronize() {
-    require_not_recording("the host cannot wait for a stream");
-    host::tsan_acquire(&finished_);
-    idle_ = true;
-  }
+  void synchronize();
   // Work runs when it is submitted. Like synchronize(), it orders the host after this work.
-  bool idle() {
-    synchronize();
-    return true;
-  }
+  bool idle();
   void wait(const Event& event);
   // Throws an Error that begins with `what` if a graph records the stream.
-  void require_not_recording(const char* what) const {
-    require(recording_ == nullptr, std::string(what) + " while a graph records it");
-  }
+  void require_not_recording(const char* what) const;
 
   // Calls `observer` before each later launch on this stream; null disables it.
   void observe(LaunchObserver* observer) { observer_ = observer; }
@@ -213,10 +145,7 @@ class Stream {
 
   // TSan token that the work of all streams releases. Freeing memory acquires it, as cudaFree waits
   // for the device.
-  static void* device_token() {
-    static char token;
-    return &token;
-  }
+  static void* device_token();
 
  private:
   enum class Kind { overlapped_launch, launch, other };
@@ -225,12 +154,7 @@ class Stream {
   struct Finish {
     void* finished;
     host::Block& block;
-    ~Finish() {
-      for (void* token : {finished, device_token()}) {
-        host::tsan_release(token);
-        block.publish(token);
-      }
-    }
+    ~Finish();
   };
 
   // For TSan, work is ordered with the launches before it, except an overlapped launch. Work that
@@ -281,14 +205,7 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(Stream& stream) {
-    stream.require_not_recording("an event cannot be recorded on a stream");
-    stream.run([this] {
-      host::tsan_release(&token_);
-      host::TsanIgnoreScope bookkeeping;
-      time_ = std::chrono::steady_clock::now();
-    });
-  }
+  void record(Stream& stream);
   void synchronize() { host::tsan_acquire(&token_); }
 
  private:
@@ -297,11 +214,6 @@ class Event {
   mutable char token_ = 0;
   std::chrono::steady_clock::time_point time_;
 };
-
-inline void Stream::wait(const Event& event) {
-  require_not_recording("a stream cannot wait for an event");
-  run([&event] { host::tsan_acquire(&event.token_); });
-}
 
 // Runs work() on the host when the stream reaches this point. Later work of the stream sees its
 // results.

@@ -12,6 +12,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/device/host/worker_pool.h"
 #include "llmc/ops/gemm/gemm.h"
 #include "llmc/ops/gemm/gemm_host_rows.h"
 #include "llmc/ops/gemm/gemm_host_tile.h"

@@ -12,6 +12,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/device/host/worker_pool.h"
 #include "llmc/ops/gelu_gate.h"
 #include "llmc/ops/gemm/row_product_call.h"
 

@@ -1,0 +1,136 @@
+#include "llmc/device/host/stream.h"
+
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/device/host/worker_pool.h"
+
+namespace llmc {
+
+namespace host {
+
+StreamContext::StreamContext() {
+  // Create the pool from the host context: TSan orders every later user after the creator, so no
+  // stream may be the creator.
+  WorkerPool::instance();
+  TsanIgnoreScope bookkeeping;
+  fiber_ = std::make_unique<Fiber>(&StreamContext::serve, kBytes, 0);
+  fiber_->set_name("a stream");
+  block_ = std::make_unique<Block>();
+}
+
+StreamContext::~StreamContext() {
+  TsanIgnoreScope bookkeeping;
+  fiber_.reset();
+  block_.reset();
+}
+
+StreamContext*& StreamContext::current() {
+  static thread_local StreamContext* context = nullptr;
+  return context;
+}
+
+StreamContext& StreamContext::current_unordered() {
+  TsanIgnoreScope bookkeeping;
+  return *current();
+}
+
+void StreamContext::serve() {
+  StreamContext& self = current_unordered();
+  for (;;) {
+    self.call();
+    TsanIgnoreScope bookkeeping;
+    Fiber::switch_to(*self.fiber_, self.caller_);
+  }
+}
+
+void StreamContext::call() {
+  try {
+    call_(closure_);
+  } catch (...) {
+    TsanIgnoreScope bookkeeping;
+    error_ = std::current_exception();
+  }
+}
+
+std::unique_ptr<StreamContext> StreamContextPool::take() {
+  TsanIgnoreScope bookkeeping;
+  {
+    StreamContextPool& pool = instance();
+    const std::lock_guard lock(pool.mutex_);
+    if (!pool.idle_.empty()) {
+      std::unique_ptr<StreamContext> context = std::move(pool.idle_.back());
+      pool.idle_.pop_back();
+      return context;
+    }
+  }
+  return std::make_unique<StreamContext>();
+}
+
+void StreamContextPool::recycle(std::unique_ptr<StreamContext> context) {
+  TsanIgnoreScope bookkeeping;
+  StreamContextPool& pool = instance();
+  const std::lock_guard lock(pool.mutex_);
+  pool.idle_.push_back(std::move(context));
+}
+
+StreamContextPool::~StreamContextPool() {
+  TsanIgnoreScope bookkeeping;
+  idle_.clear();
+}
+
+StreamContextPool& StreamContextPool::instance() {
+  static StreamContextPool pool;
+  return pool;
+}
+
+}  // namespace host
+
+Stream::~Stream() {
+  host::TsanIgnoreScope bookkeeping;
+  if (host::kThreadSanitizer && idle_) host::StreamContextPool::recycle(std::move(context_));
+  context_.reset();
+}
+
+void Stream::synchronize() {
+  require_not_recording("the host cannot wait for a stream");
+  host::tsan_acquire(&finished_);
+  idle_ = true;
+}
+
+bool Stream::idle() {
+  synchronize();
+  return true;
+}
+
+void Stream::require_not_recording(const char* what) const {
+  require(recording_ == nullptr, std::string(what) + " while a graph records it");
+}
+
+void* Stream::device_token() {
+  static char token;
+  return &token;
+}
+
+Stream::Finish::~Finish() {
+  for (void* token : {finished, device_token()}) {
+    host::tsan_release(token);
+    block.publish(token);
+  }
+}
+
+void Event::record(Stream& stream) {
+  stream.require_not_recording("an event cannot be recorded on a stream");
+  stream.run([this] {
+    host::tsan_release(&token_);
+    host::TsanIgnoreScope bookkeeping;
+    time_ = std::chrono::steady_clock::now();
+  });
+}
+
+void Stream::wait(const Event& event) {
+  require_not_recording("a stream cannot wait for an event");
+  run([&event] { host::tsan_acquire(&event.token_); });
+}
+
+}  // namespace llmc
