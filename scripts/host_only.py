@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lists every function outside llmc/device that exists only for the host, or only for the GPU.
 
-The claim under test: one source serves both targets. Every header of the engine and every main is
+The claim under test: one source serves both targets. Every header and kernel of the engine and every main is
 preprocessed twice, as g++ and as nvcc see it. Only the macro __CUDACC__ selects nvcc's view. The toolkit's
 own headers contain none of our functions and are replaced by empty ones, so no toolkit is needed. A line
 that only one of the two keeps belongs only to that target.
@@ -29,12 +29,13 @@ BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")
 
 
 def translation_units():
-    """(name, text) of everything to preprocess: the engine headers that both targets share, and each main."""
+    """(name, text) of everything to preprocess: the headers that both targets share, all kernels, each main."""
     target_headers = set(TARGET_HEADER.findall((ROOT / "llmc/device/target.h").read_text()))
     headers = [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "llmc").rglob("*.h"))]
     shared = [h for h in headers if h not in target_headers and not h.startswith("llmc/device/")]
-    text = "".join(f'#include "{h}"\n' for h in ["llmc/device/device.h"] + shared)
-    yield "all headers of llmc/", text + "#include LLMC_GEMM_HEADER\n#include LLMC_ROW_PRODUCT_HEADER\n"
+    kernels = [p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "llmc").rglob("*.cu"))]
+    text = "".join(f'#include "{h}"\n' for h in ["llmc/device/device.h"] + shared + kernels)
+    yield "all headers and kernels of llmc/", text
     for main in sorted(ROOT.glob("*.cu")):
         yield main.name, f'#include "{main.name}"\n'
 
@@ -143,7 +144,7 @@ def show(title, listing):
 
 def suspicious_lines():
     """Lines outside llmc/device where code for one target could hide."""
-    for path in sorted([*ROOT.glob("llmc/**/*.h"), *ROOT.glob("*.cu"), *ROOT.glob("dev/**/*.cu")]):
+    for path in sorted([*ROOT.glob("llmc/**/*.h"), *ROOT.glob("llmc/**/*.cu"), *ROOT.glob("*.cu"), *ROOT.glob("dev/**/*.cu")]):
         name = path.relative_to(ROOT).as_posix()
         if name.startswith("llmc/device/"):
             continue

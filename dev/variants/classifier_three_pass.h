@@ -1,6 +1,6 @@
 // The classifier with a textbook softmax: one pass over the row for its maximum, one for the sum of
 // exponentials, one for the gradients. Each thread handles one number at a time. The classifier in
-// llmc/ops/classifier.h computes maximum and sum in one pass, so it reads the row twice, not three
+// llmc/ops/classifier.cu computes maximum and sum in one pass, so it reads the row twice, not three
 // times.
 #pragma once
 

@@ -1,4 +1,4 @@
-// LayerNorm forward in two simpler forms than the one in llmc/ops/layernorm.h. They teach that
+// LayerNorm forward in two simpler forms than the one in llmc/ops/layernorm.cu. They teach that
 // neighbouring threads must read neighbouring memory, and that a row must be read only once.
 #pragma once
 

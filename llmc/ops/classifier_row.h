@@ -1,4 +1,4 @@
-// TODO
+// The softmax of a row of logits, for the kernels of classifier.h and classifier_slices.h.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// TODO
+// GELU and its derivative of a number in a register, for kernels that fuse them (gelu.h).
 #pragma once
 
 #include "llmc/device/device.h"

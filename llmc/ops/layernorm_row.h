@@ -1,4 +1,4 @@
-// TODO
+// LayerNorm of a row, for the kernels of layernorm.h and of the products that normalise their rows.
 #pragma once
 
 #include <algorithm>

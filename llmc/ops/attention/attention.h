@@ -1,4 +1,4 @@
-// Causal multi-head self-attention without the (T, T) matrix: checks and choice of the kernel.
+// Causal multi-head self-attention without the (T, T) matrix.
 //
 // There are two sets of kernels: one for tensor cores (flash_attention_forward.h, ..._backward.h),
 // and one with fused multiply-adds in IEEE fp32 (flash_attention_forward_fma.h,

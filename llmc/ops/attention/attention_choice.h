@@ -1,4 +1,4 @@
-// Which kernels a dtype uses, and the work of both passes.
+// The choice of the kernels of flash attention by dtype, and the work of both passes (attention.h).
 #pragma once
 
 #include <cstdint>

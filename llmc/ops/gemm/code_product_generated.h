@@ -13,8 +13,8 @@
 #include "llmc/device/device.h"
 #include "llmc/device/overlap.h"
 #include "llmc/ops/gemm/code_product_parts.h"
-#include "llmc/ops/gemm/row_product_heads.h"
 #include "llmc/ops/gemm/row_product_generated_tile.h"
+#include "llmc/ops/gemm/row_product_heads.h"
 
 namespace llmc {
 

@@ -174,7 +174,7 @@ __device__ __forceinline__ void for_lane_numbers(const T* x, std::int64_t K, con
   }
 }
 
-// As normalise_row (layernorm.h) with a warp per row.
+// As normalise_row (layernorm_row.h) with a warp per row.
 template <class T>
 __device__ __forceinline__ RowStatistics warp_statistics(const T* x, std::int64_t K,
                                                          float epsilon) {

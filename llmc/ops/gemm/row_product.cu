@@ -50,14 +50,6 @@ void row_product_add(Tensor<T, 2> out, In<T, 2> residual, const RowProduct<T>& p
   detail::start_row_product(call, out, stream);
 }
 
-std::int64_t qkv_scratch(std::int64_t M, std::int64_t C) {
-  return M * 2 * C;
-}
-
-std::int64_t qkv_counters(std::int64_t M, std::int64_t NH) {
-  return M * 2 * NH;  // blocks may have a single row
-}
-
 template <class T, class KV>
 void row_product_qkv(Tensor<T, 2> q, OutCache<KV> keys, OutCache<KV> values,
                      In<std::int32_t, 1> slot, In<std::int32_t, 1> position,

@@ -32,8 +32,12 @@ struct QkvScratch {
   Tensor<float, 1> sums;             // qkv_scratch(M, C) floats
   Tensor<std::int32_t, 1> counters;  // qkv_counters(M, NH)
 };
-std::int64_t qkv_scratch(std::int64_t M, std::int64_t C);
-std::int64_t qkv_counters(std::int64_t M, std::int64_t NH);
+inline std::int64_t qkv_scratch(std::int64_t M, std::int64_t C) {
+  return M * 2 * C;
+}
+inline std::int64_t qkv_counters(std::int64_t M, std::int64_t NH) {
+  return M * 2 * NH;  // blocks may have a single row
+}
 
 // The product is (M, 3C). Its columns 0 .. C-1 are written to q (M, C); columns C .. 2C-1 of row r
 // to row position[r] of sequence slot[r] in keys (slots, T_max, C), and the rest to the same row of
