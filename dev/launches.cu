@@ -23,7 +23,7 @@
 #include "llmc/device/device.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
-#include "llmc/ops/code_embedding.h"
+#include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which the host does not use
 #include "llmc/ops/gemm/row_product_kernels.h"
 #include "llmc/train/training_state.h"
 
