@@ -241,7 +241,7 @@ TEST_FOLDER := test$(if $(FILE),-alone)
 # each file would otherwise compile again. A file in no group is compiled alone.
 GROUP_train.cu       := checkpoint_texts comparison document_mask dropout evaluation finite_state loss_scale qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state training zero
 GROUP_model.cu       := batch_generator batch_generator_int8 batch_generator_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
-GROUP_ops.cu         := attention bias_gradient cache_attention classifier code_product_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize row_product row_product_codes row_product_heads row_product_kernels sampling sampling_search
+GROUP_ops.cu         := attention bias_gradient cache_attention classifier code_product_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize row_product row_product_codes row_product_heads row_product_kernels sampling
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := base_log batches data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \
@@ -454,6 +454,9 @@ compile_test = $(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(DOCTEST) $(if $(filter %.cu
 
 $(HOST)/test/group_%.o: $(HOST)/test/group_% $(HOST)/commands | $(CHECKED_TEST)
 	$(compile_test)
+
+# It compares a kernel with plain passes bit for bit, for which both need the same optimisation.
+$(HOST)/test/test_sampling_search.cu.o: private TEST_CALLER_OPTIMIZE = $(KERNEL_FLAGS)
 
 $(HOST)/test/test_%.o: test/test_% $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
