@@ -62,10 +62,8 @@ void run(Request request, World& world) {
   require_equal_inputs(config, data, weights, exchange);
   describe(config, facts.windows);
   if (exchange.first()) dump_schedule(config);
-  dispatch_dtype(config.precision.dtype, [&]<class T>() {
-    Trainer<T> trainer(config, std::move(data), resumed, world, exchange);
-    config.training() ? trainer.train() : trainer.evaluate_only();
-  });
+  Trainer trainer(config, std::move(data), resumed, world, exchange);
+  config.training() ? trainer.train() : trainer.evaluate_only();
 }
 
 int main_of_rank(int argc, char** argv, const ProcessInfo& process) {

@@ -25,7 +25,7 @@
 #include "llmc/model/engine.h"
 #include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which the host does not use
 #include "llmc/ops/gemm/row_product_kernels.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/training_engine.h"
 
 namespace {
 

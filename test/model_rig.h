@@ -8,7 +8,7 @@
 
 #include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/training_engine.h"
 #include "test/oracle/compare.h"
 #include "test/oracle/fixture.h"
 #include "test/support.h"
@@ -79,10 +79,10 @@ class ModelRig {
     const llmc::DeviceBatch staged = put(batch);
     runner().forward(staged);
     std::vector<double> all;
-    std::vector<T> logits;
+    std::vector<float> logits;
     for (std::int64_t row = 0; row < staged.rows(); ++row) {
       runner().read_logits(row, logits);
-      for (const auto& x : logits) all.push_back(as_double(x));
+      all.insert(all.end(), logits.begin(), logits.end());
     }
     return all;
   }

@@ -7,6 +7,7 @@
 
 #include "llmc/comm/exchange.h"
 #include "llmc/train/train_step.h"
+#include "llmc/train/training_engine.h"
 #include "test/model_rig.h"
 
 namespace llmc_test {
@@ -79,7 +80,7 @@ std::vector<float> kept_values(TrainingState<T>& state, Stream& stream) {
 template <class T>
 std::vector<StepResult> train(Rank<T>& rank, const SampleSource& samples, int steps,
                               RunPosition position = {}) {
-  TrainStep<T> step(rank.config, rank.engine, rank.exchange, samples);
+  TrainStep step(rank.config, rank.engine, rank.exchange, samples);
   step.read_ahead(position);
   std::vector<StepResult> results;
   for (int i = 0; i < steps; ++i) results.push_back(step.run(position));

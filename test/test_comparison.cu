@@ -193,9 +193,9 @@ TEST_SUITE("logits_scorer") {
       ModelRig<T> rig(engine_config(fixture.config()), shape_of(B, length, 5));
       rig.set_parameters(fixture.parameters());
       Exchange exchange;
-      RowScorer<T> rows(rig.runner(), exchange);
+      RowScorer rows(rig.runner(), exchange);
       const auto scores = rows.score(task, [](std::int64_t, std::int64_t) { return true; });
-      LogitsScorer<T> scorer(rig.runner(), task);
+      LogitsScorer scorer(rig.runner(), task);
       RowScoreSums sums(task);
       ObservedSource source(scorer, [&](const TokenLogProbs& prediction) {
         sums.add(-static_cast<double>(prediction.log_prob));
@@ -244,7 +244,7 @@ TEST_SUITE("logits_scorer") {
       base.set_parameters(parameters);
       change(parameters);
       model.set_parameters(parameters);
-      LogitsScorer<float> base_scorer(base.runner(), task), scorer(model.runner(), task);
+      LogitsScorer base_scorer(base.runner(), task), scorer(model.runner(), task);
       return compare_tokens(base_scorer, scorer, always).result();
     };
     const ComparisonResult same = compare_models([](auto&) {});

@@ -115,7 +115,7 @@ Scores score(const Fixture& fixture, const std::vector<EvalRow>& rows, std::int6
   ModelRig<T> rig(engine_config(fixture.config()), run);
   rig.set_parameters(fixture.parameters());
   Exchange exchange;
-  RowScorer<T> scorer(rig.runner(), exchange);
+  RowScorer scorer(rig.runner(), exchange);
   Scores all;
   std::int64_t last = 0, last_total = 0;
   const auto row_scores =
@@ -183,7 +183,7 @@ TEST_SUITE("evaluation") {
     for (double& x : parameters.at("ln_f.weight")) x = std::nan("");
     rig.set_parameters(parameters);
     Exchange exchange;
-    RowScorer<float> scorer(rig.runner(), exchange);
+    RowScorer scorer(rig.runner(), exchange);
     const auto scores =
         scorer.score(ListedRows({{{1, 0}, 1}}), [](std::int64_t, std::int64_t) { return true; });
     CHECK(std::isnan(scores[0].nll));

@@ -357,18 +357,19 @@ TEST_SUITE("model") {
     RunShape shape{.B = 8, .T = 1024, .logits_rows = 0};
     RunShape fewer_rows = shape;
     fewer_rows.logits_rows = 4096;
-    const std::int64_t bytes = memory_of<bf16>(config, fewer_rows, context);
-    CHECK(fit_hint<bf16>(config, shape, context, bytes) == "use --logits-rows 4096, which fits");
+    const std::int64_t bytes = planned_bytes(Dtype::bf16, config, fewer_rows, context);
+    CHECK(fit_hint(Dtype::bf16, config, shape, context, bytes) ==
+          "use --logits-rows 4096, which fits");
     RunShape smaller = shape;
     smaller.B = 3;
-    const std::int64_t smaller_bytes = memory_of<bf16>(config, smaller, context);
+    const std::int64_t smaller_bytes = planned_bytes(Dtype::bf16, config, smaller, context);
     const std::string batch =
         "use --batch-size 3, which fits; --grad-accum keeps the global batch large";
-    CHECK(fit_hint<bf16>(config, shape, context, smaller_bytes) == batch);
+    CHECK(fit_hint(Dtype::bf16, config, shape, context, smaller_bytes) == batch);
     // With no more rows of logits than the default, the hint does not suggest fewer rows.
     smaller.logits_rows = fewer_rows.logits_rows = 7;
-    CHECK(fit_hint<bf16>(config, fewer_rows, context, memory_of<bf16>(config, smaller, context)) ==
-          batch);
+    CHECK(fit_hint(Dtype::bf16, config, fewer_rows, context,
+                   planned_bytes(Dtype::bf16, config, smaller, context)) == batch);
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {

@@ -76,6 +76,7 @@ TEST_SUITE("pipeline plan") {
                                 .pipeline_ranks = p,
                                 .chunks = v};
             RunConfig config = run_config(layout.mesh(), 0, layout.micro_batches);
+            config.precision.dtype = Dtype::bf16;
             config.shape = config_from_name(model);
             if (config.shape.heads % t != 0) continue;
             CAPTURE(model);
@@ -84,7 +85,7 @@ TEST_SUITE("pipeline plan") {
             config.batch.batch_size = 4;
             config.batch.seq_len = 1024;
             config.ranks.sequence_parallel = t > 1;
-            const auto plans = planned_memory<bf16>(config);
+            const auto plans = planned_memory(config);
             const std::int64_t rows = 4096, own = t > 1 ? ceil_div(rows, std::int64_t{t}) : rows;
             for (int rank = 0; rank < p * t; ++rank) {
               const int place = layout.mesh().pipeline_rank(rank);
@@ -108,9 +109,10 @@ TEST_SUITE("pipeline plan") {
     const Gpt2Config model = config_from_name("d12");
     const Layout layout{.ranks = 4, .micro_batches = 4, .pipeline_ranks = 4};
     RunConfig config = run_config(layout.mesh(), 0, 4);
+    config.precision.dtype = Dtype::bf16;
     config.shape = model;
     config.pipeline = layout.pipeline(model.layers);
-    const auto plans = planned_memory<bf16>(config);
+    const auto plans = planned_memory(config);
     const ParameterTable table(model);
     std::int64_t layer = 0, embeddings = 0, final = 0;
     for (const ParameterSpec& spec : table.specs()) {
@@ -136,8 +138,9 @@ TEST_SUITE("pipeline plan") {
       if (layout.ranks > 4) continue;
       CAPTURE(layout.text());
       RunConfig config = config_of(layout, 2 * layout.pipeline_ranks);
+      config.precision.dtype = Dtype::bf16;
       if (layout.stage == 3) config.qat.mode = QatMode::w8a8;
-      const auto planned = planned_memory<bf16>(config);
+      const auto planned = planned_memory(config);
       run_thread_ranks(layout.ranks, [&](World& world) {
         Rank<bf16> rank(world, config);
         CHECK(rank.engine.memory().segments() == planned[static_cast<std::size_t>(world.rank())]);

@@ -73,8 +73,8 @@ struct Deployed {
   }
   std::vector<float> losses(const PreparedBatch& prepared) {
     std::vector<float> losses;
-    runner.forward(prepared);
-    runner.read_losses(prepared, losses);
+    runner.run(prepared);
+    runner.read_losses(losses);
     return losses;
   }
   Engine<T> engine;

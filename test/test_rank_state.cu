@@ -282,12 +282,13 @@ TEST_SUITE("rank state") {
     const auto bytes_at = [&](int zero) {
       RunShape other = shape;
       other.zero_stage = zero;
-      return memory_of<bf16>(model, other, context);
+      return planned_bytes(Dtype::bf16, model, other, context);
     };
     CHECK(bytes_at(3) < bytes_at(2));
-    CHECK(fit_hint<bf16>(model, shape, context, bytes_at(2)) == "use --zero 2, which fits");
-    CHECK(fit_hint<bf16>(model, shape, context, bytes_at(2) - 1) == "use --zero 3, which fits");
-    CHECK(fit_hint<bf16>(model, shape, context, bytes_at(3) - 1) ==
+    CHECK(fit_hint(Dtype::bf16, model, shape, context, bytes_at(2)) == "use --zero 2, which fits");
+    CHECK(fit_hint(Dtype::bf16, model, shape, context, bytes_at(2) - 1) ==
+          "use --zero 3, which fits");
+    CHECK(fit_hint(Dtype::bf16, model, shape, context, bytes_at(3) - 1) ==
           "use --zero 3 and --batch-size 1, which fits; --grad-accum keeps the global batch large");
 
     Context tensor({}, Ranks(make_mesh(4, 2, 2), 0));
@@ -295,10 +296,10 @@ TEST_SUITE("rank state") {
     const auto bytes_with = [&](bool sequence_parallel) {
       RunShape other = shape;
       other.sequence_parallel = sequence_parallel;
-      return memory_of<bf16>(model, other, tensor);
+      return planned_bytes(Dtype::bf16, model, other, tensor);
     };
     CHECK(bytes_with(true) < bytes_with(false));
-    CHECK(fit_hint<bf16>(model, shape, tensor, bytes_with(true)) ==
+    CHECK(fit_hint(Dtype::bf16, model, shape, tensor, bytes_with(true)) ==
           "use --sequence-parallel, which fits");
   }
 
@@ -319,8 +320,9 @@ TEST_SUITE("rank state") {
           CAPTURE(N);
           CAPTURE(zero);
           RunConfig config = run_config(make_mesh(N, N), zero, 1);
+          config.precision.dtype = Dtype::bf16;
           config.shape = model.shape;
-          const auto plans = planned_memory<bf16>(config);
+          const auto plans = planned_memory(config);
           const auto bytes_of = [&](const std::string& name) {
             double bytes = 0;
             for (const MemoryPlan::Segment& segment : plans[0]) {

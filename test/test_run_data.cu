@@ -88,7 +88,7 @@ TEST_SUITE("run_data") {
       Context context;
       const Gpt2Config shape{
           .vocabulary = 257, .context = 256, .layers = 2, .heads = 2, .channels = 64};
-      return memory_of<bf16>(shape, {.B = B, .T = 256}, context);
+      return planned_bytes(Dtype::bf16, shape, {.B = B, .T = 256}, context);
     };
     request.precision.dtype = Dtype::bf16;
     set_gpu_batch(facts, request, bytes_of(16) + kMemoryReserve);
@@ -131,7 +131,7 @@ TEST_SUITE("run_data") {
       shape.pipeline = make_pipeline({.ranks = 2, .micro_batches = 8}, 2);
       const Gpt2Config model{
           .vocabulary = 257, .context = 256, .layers = 2, .heads = 2, .channels = 64};
-      return largest_memory<bf16>(model, shape, make_mesh(2, 1, 1, 2));
+      return largest_memory(Dtype::bf16, model, shape, make_mesh(2, 1, 1, 2));
     };
     request.ranks.zero = 0;
     set_gpu_batch(facts, request, memory_at(16) + kMemoryReserve);

@@ -53,6 +53,7 @@ TEST_SUITE("tensor plan") {
     for (const char* model : {"d12", "d48"}) {
       for (const std::int64_t t : {1, 2, 3, 4, 5, 6, 12, 25}) {
         RunConfig config = run_config(make_mesh(static_cast<int>(t), 1, static_cast<int>(t)), 0, 1);
+        config.precision.dtype = Dtype::bf16;
         config.shape = config_from_name(model);
         if (config.shape.heads % t != 0) continue;
         config.batch.batch_size = 4;
@@ -66,7 +67,7 @@ TEST_SUITE("tensor plan") {
           const std::int64_t rows = 4096;
           const ActivationBytes expected =
               activation_bytes(config.shape, rows, t, sequence_parallel);
-          const auto plans = planned_memory<bf16>(config);
+          const auto plans = planned_memory(config);
           for (const auto& plan : plans) CHECK(segment_of(plan, "activations") == expected.all);
           const double per_element = static_cast<double>(expected.layer) /
                                      static_cast<double>(rows * config.shape.channels);
@@ -85,8 +86,9 @@ TEST_SUITE("tensor plan") {
       if (layout.ranks > 4) continue;
       CAPTURE(layout.text());
       RunConfig config = config_of(layout, 2);
+      config.precision.dtype = Dtype::bf16;
       if (layout.stage == 3) config.qat.mode = QatMode::w8a8;
-      const auto planned = planned_memory<bf16>(config);
+      const auto planned = planned_memory(config);
       run_thread_ranks(layout.ranks, [&](World& world) {
         Rank<bf16> rank(world, config);
         const auto& plan = planned[static_cast<std::size_t>(world.rank())];

@@ -87,25 +87,25 @@ TEST_SUITE("tensor state") {
         optimizer.updates = 3;
         state.set_optimizer_state(optimizer, rank.stream());
         state.restore_rounding(rank.stream());
-        state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
-                             std::int64_t count, bool) {
+        state.visit_kept([&](const char* kind, const ParameterSpec& spec,
+                             std::span<const std::byte> values, bool) {
           if (std::string(kind) != "weights" || state.layout().shards_weights()) return;
-          if constexpr (sizeof(*values) == 2) {
-            std::vector<bf16> host(static_cast<std::size_t>(count));
-            copy_to_host(host.data(), values, count, rank.stream());
-            rank.stream().synchronize();
-            static std::mutex mutex;
-            const std::lock_guard lock(mutex);
-            auto& whole = one[spec.name];
-            if (layout.ranks == 1) whole.resize(host.size());
-            bool equal = true;
-            for (std::int64_t i = 0; i < count; ++i) {
-              auto& expected = whole.at(static_cast<std::size_t>(spec.part.index(i)));
-              if (layout.ranks == 1) expected = host[i].bits;
-              equal = equal && expected == host[i].bits;
-            }
-            CHECK_MESSAGE(equal, spec.name);
+          std::vector<bf16> host(values.size() / sizeof(bf16));
+          const std::int64_t count = std::ssize(host);
+          copy_to_host(host.data(), reinterpret_cast<const bf16*>(values.data()), count,
+                       rank.stream());
+          rank.stream().synchronize();
+          static std::mutex mutex;
+          const std::lock_guard lock(mutex);
+          auto& whole = one[spec.name];
+          if (layout.ranks == 1) whole.resize(host.size());
+          bool equal = true;
+          for (std::int64_t i = 0; i < count; ++i) {
+            auto& expected = whole.at(static_cast<std::size_t>(spec.part.index(i)));
+            if (layout.ranks == 1) expected = host[i].bits;
+            equal = equal && expected == host[i].bits;
           }
+          CHECK_MESSAGE(equal, spec.name);
         });
       });
     }

@@ -164,4 +164,9 @@ decltype(auto) dispatch_dtype(Dtype dtype, F&& f) {
   return f.template operator()<float>();
 }
 
+// Bytes of a number.
+inline std::int64_t element_bytes(Dtype dtype) {
+  return dispatch_dtype(dtype, []<class T>() { return static_cast<std::int64_t>(sizeof(T)); });
+}
+
 }  // namespace llmc

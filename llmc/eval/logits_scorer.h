@@ -17,17 +17,15 @@
 #include "llmc/device/device.h"
 #include "llmc/eval/log_probs.h"
 #include "llmc/eval/task.h"
-#include "llmc/model/model_runner.h"
+#include "llmc/model/evaluation_pass.h"
 
 namespace llmc {
 
-// T: type of the runner's logits.
-template <class T, class Runner = ModelRunner<T>>
 class LogitsScorer : public LogProbSource {
  public:
   // Both must outlive the scorer. Nothing else may run the model until next() has returned null.
   // Throws if the model is spread over several ranks.
-  LogitsScorer(Runner& runner, const EvalTask& task)
+  LogitsScorer(EvaluationPass& runner, const EvalTask& task)
       : runner_(runner),
         task_(task),
         max_piece_(std::max<std::int64_t>(1, kMaxPieceLogits / vocabulary_size())) {
@@ -44,9 +42,8 @@ class LogitsScorer : public LogProbSource {
     }
     if (index_ == piece_end_) read_piece();
     const auto V = static_cast<std::size_t>(vocabulary_size());
-    const T* row = logits_.data() + (index_ - piece_begin_) * V;
-    row_logits_.resize(V);
-    std::transform(row, row + V, row_logits_.begin(), [](const T& x) { return to_float(x); });
+    const float* row = logits_.data() + (index_ - piece_begin_) * V;
+    row_logits_.assign(row, row + V);
     log_softmax(row_logits_, log_probs_);
     const auto likeliest = std::max_element(row_logits_.begin(), row_logits_.end());
     const std::int32_t token = scored_[index_].token;
@@ -87,7 +84,7 @@ class LogitsScorer : public LogProbSource {
         scored_.push_back({b * length + t - 1, tokens[t]});
       }
     }
-    runner_.forward(runner_.put({.batch = {.B = count, .T = length, .inputs = std::move(inputs)}}));
+    runner_.run({.batch = {.B = count, .T = length, .inputs = std::move(inputs)}});
     next_row_ += count;
   }
 
@@ -106,13 +103,13 @@ class LogitsScorer : public LogProbSource {
     piece_end_ = index_ + static_cast<std::size_t>(count);
   }
 
-  Runner& runner_;
+  EvaluationPass& runner_;
   const EvalTask& task_;
   std::int64_t max_piece_;      // rows
   std::int64_t next_row_ = 0;   // first row of the task that no batch has had
   std::vector<Scored> scored_;  // scored tokens of the batch
   std::size_t index_ = 0, piece_begin_ = 0, piece_end_ = 0;  // indices of scored_
-  std::vector<T> logits_;                                    // (piece, V)
+  std::vector<float> logits_;                                // (piece, V)
   std::vector<float> row_logits_, log_probs_;                // (V)
   TokenLogProbs current_;
 };

@@ -67,11 +67,9 @@ inline bool show_progress(ProgressTimer& timer, const std::string& name, std::in
   return true;
 }
 
-// T: type of the runner's logits.
-template <class T, class Runner>
-std::vector<EvalResult> score_tasks(const EvalTasks& tasks, Runner& runner) {
+inline std::vector<EvalResult> score_tasks(const EvalTasks& tasks, EvaluationPass& runner) {
   Exchange exchange;
-  RowScorer<T, Runner> scorer(runner, exchange);
+  RowScorer scorer(runner, exchange);
   ProgressTimer timer;
   return run_eval_tasks(
       tasks, scorer,
@@ -96,7 +94,7 @@ struct BaseModel {
           from_huggingface(read_pretrained_config(settings.base), settings.base);
       engine.emplace(config, window_shape(task.window()));
       load_engine(*engine, settings.base);
-      source = std::make_unique<LogitsScorer<T>>(engine->runner(), task);
+      source = std::make_unique<LogitsScorer>(engine->runner(), task);
     }
   }
 };
@@ -110,9 +108,9 @@ inline EvalResult comparison_result(const InferConfig& settings, const Perplexit
 
 // Measures the perplexity, compares with the base model and writes the log of --save-log, in one
 // pass that reads all log-probabilities.
-template <class T, class L, class Runner>
+template <class T>
 std::vector<EvalResult> predict_tokens(const InferConfig& settings, const PerplexityTask& task,
-                                       Runner& runner) {
+                                       EvaluationPass& runner) {
   const std::int64_t vocabulary = runner.config().vocabulary;
   const BaseModel<T> base(settings, task, vocabulary);
   std::optional<BaseLogWriter> log;
@@ -121,7 +119,7 @@ std::vector<EvalResult> predict_tokens(const InferConfig& settings, const Perple
   RowScoreSums sums(task);
   ProgressTimer timer;
   std::int64_t tokens = 0;
-  LogitsScorer<L, Runner> scorer(runner, task);
+  LogitsScorer scorer(runner, task);
   ObservedSource model(scorer, [&](const TokenLogProbs& prediction) {
     sums.add(-static_cast<double>(prediction.log_prob));
     if (log) log->add(prediction);
@@ -142,9 +140,8 @@ std::vector<EvalResult> predict_tokens(const InferConfig& settings, const Perple
   return results;
 }
 
-// Loads the model for windows of `window` tokens and returns f.operator()<L>(runner), L being the
-// type of its logits: the passes of training, or those of generation if the model or its cache are
-// not in --dtype.
+// Loads the model for windows of `window` tokens and returns f(runner): the passes of training, or
+// those of generation if the model or its cache are not in --dtype.
 template <class T, class KV, class F>
 auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int64_t window,
                  const F& f) {
@@ -152,13 +149,13 @@ auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int
   if (settings.quant == Quant::none && settings.kv_dtype == cache_dtype(settings.dtype)) {
     Engine<T> engine(config, shape);
     load_engine(engine, settings.model);
-    return f.template operator()<T>(engine.runner());
+    return f(engine.runner());
   }
   Engine<T> engine(config, decode_shape(settings));
   PromptRunner<T, KV> runner(engine, shape, int8_pass(settings, engine));
   load_engine(engine, settings);
   runner.clear();
-  return f.template operator()<float>(runner);
+  return f(runner);
 }
 
 }  // namespace quality_detail
@@ -173,8 +170,8 @@ void score(const InferConfig& settings) {
   const EvalTasks tasks =
       make_eval_tasks(specs, eval_options(settings, window), *files.tokenizer, window);
   print_text(
-      eval_table(with_runner<T, KV>(settings, files.config, window, [&]<class L>(auto& runner) {
-        return score_tasks<L>(tasks, runner);
+      eval_table(with_runner<T, KV>(settings, files.config, window, [&](EvaluationPass& runner) {
+        return score_tasks(tasks, runner);
       })));
 }
 
@@ -192,9 +189,9 @@ void perplexity(const InferConfig& settings) {
   const bool needs_vocabulary =
       !settings.save_log.empty() || !settings.base.empty() || !settings.base_log.empty();
   print_text(
-      eval_table(with_runner<T, KV>(settings, files.config, window, [&]<class L>(auto& runner) {
-        return needs_vocabulary ? predict_tokens<T, L>(settings, task, runner)
-                                : score_tasks<L>(tasks, runner);
+      eval_table(with_runner<T, KV>(settings, files.config, window, [&](EvaluationPass& runner) {
+        return needs_vocabulary ? predict_tokens<T>(settings, task, runner)
+                                : score_tasks(tasks, runner);
       })));
 }
 

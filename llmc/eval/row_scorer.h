@@ -18,17 +18,15 @@
 #include "llmc/comm/exchange.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/task.h"
-#include "llmc/model/model_runner.h"
+#include "llmc/model/evaluation_pass.h"
 
 namespace llmc {
 
-// T: type of the runner's logits.
-template <class T, class Runner = ModelRunner<T>>
 class RowScorer : public RowScoring {
  public:
   // Both must outlive the scorer. Batch i is scored by data rank i mod N of the runner's N data
   // ranks; all ranks of a tensor group have the same data rank.
-  RowScorer(Runner& runner, Exchange& exchange) : runner_(runner), exchange_(exchange) {}
+  RowScorer(EvaluationPass& runner, Exchange& exchange) : runner_(runner), exchange_(exchange) {}
 
   // Returns the scores of all rows, in their order, on every rank. After every batch of each rank
   // it calls `on_batch(tokens so far, all tokens)`, where all ranks return the same; if that is
@@ -92,12 +90,7 @@ class RowScorer : public RowScoring {
 
   // The most sequences of a length that fit into a batch of the runner.
   std::int64_t max_sequences(std::int64_t length) const {
-    const std::int64_t fitting = runner_.shape().rows() / length;
-    if constexpr (requires { runner_.max_sequences(); }) {
-      return std::min(fitting, runner_.max_sequences());
-    } else {
-      return fitting;
-    }
+    return std::min(runner_.shape().rows() / length, runner_.max_sequences());
   }
 
   // One rank of each tensor group has scored its rows; the others are 0 there.
@@ -130,11 +123,9 @@ class RowScorer : public RowScoring {
       std::copy(tokens.end() - rows[b].num_scored, tokens.end(),
                 targets.begin() + b * length + first_target(rows[b]));
     }
-    const auto batch =
-        runner_.put({.batch = {.B = B, .T = length, .inputs = inputs, .targets = targets}});
-    runner_.forward(batch);
+    runner_.run({.batch = {.B = B, .T = length, .inputs = inputs, .targets = targets}});
     std::vector<float> losses;
-    runner_.read_losses(batch, losses);
+    runner_.read_losses(losses);
 
     std::vector<RowScore> scores(rows.size());
     for (std::int64_t b = 0; b < B; ++b) {
@@ -160,18 +151,16 @@ class RowScorer : public RowScoring {
   bool all_greedy(const EvalRow& row, std::int64_t begin) {
     for (std::int64_t i = 0; i < row.num_scored; ++i) {
       runner_.read_logits(begin + i, logits_);
-      const auto best =
-          std::max_element(logits_.begin(), logits_.end(),
-                           [](const T& a, const T& b) { return to_float(a) < to_float(b); });
+      const auto best = std::max_element(logits_.begin(), logits_.end());
       const std::int32_t target = row.tokens[row.tokens.size() - row.num_scored + i];
       if (best - logits_.begin() != target) return false;
     }
     return true;
   }
 
-  Runner& runner_;
+  EvaluationPass& runner_;
   Exchange& exchange_;
-  std::vector<T> logits_;
+  std::vector<float> logits_;
 };
 
 }  // namespace llmc

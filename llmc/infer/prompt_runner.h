@@ -19,7 +19,7 @@
 namespace llmc {
 
 template <class T, class KV = T>
-class PromptRunner {
+class PromptRunner final : public EvaluationPass {
  public:
   // Reserves memory in the engine's plan; usable after engine.allocate(). `shape` has the sizes of
   // the batches: B, T and logits_rows.
@@ -36,21 +36,18 @@ class PromptRunner {
     engine.memory().reserve("logits", losses_, shape.rows());
   }
 
-  const Gpt2Config& config() const { return model_.config(); }
-  const RunShape& shape() const { return shape_; }
-  Context& context() { return engine_.context(); }
-
-  // Maximum number of sequences of a batch, however short they are.
-  std::int64_t max_sequences() const { return shape_.B; }
+  const Gpt2Config& config() const override { return model_.config(); }
+  const RunShape& shape() const override { return shape_; }
+  Context& context() override { return engine_.context(); }
+  std::int64_t max_sequences() const override { return shape_.B; }
 
   // Call once, after engine.allocate().
   void clear() { model_.clear(); }
 
-  PreparedBatch put(PreparedBatch batch) { return batch; }
-
   // Throws if the input of a product is not finite; the error names its layer and token.
-  void forward(const PreparedBatch& prepared) {
+  void run(const PreparedBatch& prepared) override {
     const Batch& batch = prepared.batch;
+    last_targets_ = batch.targets;
     std::vector<PromptPiece> pieces;
     for (std::int64_t b = 0; b < batch.B; ++b) {
       model_.clear_faults(b);
@@ -66,9 +63,8 @@ class PromptRunner {
     }
   }
 
-  // (B*T) losses of the batch of the last forward pass; 0 where a target is negative.
-  void read_losses(const PreparedBatch& prepared, std::vector<float>& losses) {
-    const std::vector<std::int32_t>& targets = prepared.batch.targets;
+  void read_losses(std::vector<float>& losses) override {
+    const std::vector<std::int32_t>& targets = last_targets_;
     const std::int64_t rows = std::ssize(targets);
     Stream& stream = model_.stream();
     copy_to_device(targets_.data, targets.data(), rows, stream);
@@ -82,9 +78,7 @@ class PromptRunner {
     stream.synchronize();
   }
 
-  // (count, V) logits of rows [first, first + count) of the last forward pass, at most
-  // shape().chunk_rows().
-  void read_logits(std::int64_t first, std::int64_t count, std::vector<float>& logits) {
+  void read_logits(std::int64_t first, std::int64_t count, std::vector<float>& logits) override {
     const Tensor<const float, 2> values = model_.logits_of(first, count);
     const std::int64_t V = config().vocabulary, columns = values.shape[1];
     logits.resize(static_cast<std::size_t>(count * V));
@@ -92,8 +86,9 @@ class PromptRunner {
       copy_to_host(logits.data() + i * V, values.data + i * columns, V, model_.stream());
     model_.stream().synchronize();
   }
-  // (V) logits of one row.
-  void read_logits(std::int64_t row, std::vector<float>& logits) { read_logits(row, 1, logits); }
+  void read_logits(std::int64_t row, std::vector<float>& logits) override {
+    read_logits(row, 1, logits);
+  }
 
  private:
   Engine<T>& engine_;
@@ -101,6 +96,7 @@ class PromptRunner {
   BatchModel<T, KV> model_;
   Tensor<std::int32_t, 1> targets_;
   Tensor<float, 1> losses_;
+  std::vector<std::int32_t> last_targets_;  // of the last run()
 };
 
 }  // namespace llmc

@@ -7,17 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/model/model_runner.h"
+#include "llmc/model/evaluation_pass.h"
 
 namespace llmc {
 
-template <class T>
 class SequenceReader {
  public:
-  using Logits = std::vector<T>;
+  using Logits = std::vector<float>;
 
   // Reads B sequences together, at most as many as the runner was built for.
-  SequenceReader(ModelRunner<T>& runner, std::int64_t B)
+  SequenceReader(EvaluationPass& runner, std::int64_t B)
       : runner_(runner), sequences_(static_cast<std::size_t>(B)) {}
 
   // Starts with B prompts of equal length T >= 1 (B*T ids, concatenated).
@@ -50,10 +49,10 @@ class SequenceReader {
     for (const auto& sequence : sequences_) {
       batch.inputs.insert(batch.inputs.end(), sequence.begin(), sequence.end());
     }
-    runner_.forward(runner_.put({.batch = std::move(batch)}));
+    runner_.run({.batch = std::move(batch)});
   }
 
-  ModelRunner<T>& runner_;
+  EvaluationPass& runner_;
   std::vector<std::vector<std::int32_t>> sequences_;  // all of equal length
 };
 

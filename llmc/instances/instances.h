@@ -4,7 +4,6 @@
 // them. Kernels and their launchers are in the .cu files of llmc/ops.
 #pragma once
 
-#include "llmc/eval/row_scorer.h"
 #include "llmc/infer/decoder.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/gpt2.h"
@@ -20,8 +19,7 @@
   EXTERN template class TrainingState<T>;            \
   EXTERN template class Engine<T>;                   \
   EXTERN template class Engine<T, TrainingState<T>>; \
-  EXTERN template class Decoder<T>;                  \
-  EXTERN template class RowScorer<T>;
+  EXTERN template class Decoder<T>;
 
 namespace llmc {
 LLMC_MODEL(extern, float)

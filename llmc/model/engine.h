@@ -41,6 +41,7 @@ class Engine {
   const RunShape& shape() const { return runner_.shape(); }
   const ParameterTable& table() const { return table_; }
   MemoryPlan& memory() { return memory_; }
+  const MemoryPlan& memory() const { return memory_; }
   Context& context() { return context_; }
   Stream& stream() { return context_.stream; }
   State& state() { return state_; }

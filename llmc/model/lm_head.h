@@ -14,20 +14,13 @@
 #include "llmc/model/context.h"
 #include "llmc/model/embedding.h"
 #include "llmc/model/parameter.h"
+#include "llmc/model/pass_options.h"
 #include "llmc/model/quantized_weight.h"
 #include "llmc/model/workspace.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/classifier_slices.h"
 
 namespace llmc {
-
-// The loss that a backward pass differentiates. Gradients are those of scale × the sum of the
-// losses, times *factor unless it is null. The pass adds scale × the sum of the losses to sum (1).
-struct LossOptions {
-  float scale = 1;
-  Tensor<float, 1> sum;           // fp32, in device memory
-  const float* factor = nullptr;  // in device memory
-};
 
 template <class T>
 class LmHead {

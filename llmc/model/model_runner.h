@@ -14,12 +14,13 @@
 #include "llmc/device/rows.h"
 #include "llmc/model/activations.h"
 #include "llmc/model/batch_stage.h"
+#include "llmc/model/evaluation_pass.h"
 #include "llmc/model/gpt2.h"
 
 namespace llmc {
 
 template <class T>
-class ModelRunner {
+class ModelRunner final : public EvaluationPass {
  public:
   // Reserves memory in the plan, including the context's tensor group and, for training, its
   // scratch; usable after plan.allocate(). All references must outlive the runner.
@@ -41,9 +42,10 @@ class ModelRunner {
     plan.reserve("backward buffers", context.scratch, model_.scratch_size());
   }
 
-  const Gpt2Config& config() const { return model_.config(); }
-  const RunShape& shape() const { return shape_; }
-  Context& context() { return context_; }
+  const Gpt2Config& config() const override { return model_.config(); }
+  const RunShape& shape() const override { return shape_; }
+  Context& context() override { return context_; }
+  std::int64_t max_sequences() const override { return shape_.rows(); }
   Gpt2<T>& model() { return model_; }
   // Those of a pass through the model. A pipeline rank has several slots of them: pipeline_runner.h
   // uses them in a training step, all other passes the first one.
@@ -78,6 +80,10 @@ class ModelRunner {
     }
     last_rows_ = batch.rows();
   }
+  void run(const PreparedBatch& batch) override {
+    last_batch_ = put(batch);
+    forward(last_batch_);
+  }
   // The backward pass of the last forward pass, with the same options. Adds to the parameter
   // gradients of the model's source. Only without pipeline ranks.
   void backward(const DeviceBatch& batch, const LossOptions& loss,
@@ -93,6 +99,16 @@ class ModelRunner {
 
   // ---- results of the last forward pass, in host memory; all pipeline ranks call these ----
 
+  void read_losses(std::vector<float>& losses) override { read_losses(last_batch_, losses); }
+  void read_logits(std::int64_t row, std::vector<float>& logits) override {
+    copy_logits(row, host_logits_);
+    to_floats(host_logits_, logits);
+  }
+  void read_logits(std::int64_t first, std::int64_t count, std::vector<float>& logits) override {
+    copy_logits(first, count, host_logits_);
+    to_floats(host_logits_, logits);
+  }
+
   // (B*T) losses of the batch.
   void read_losses(const DeviceBatch& batch, std::vector<float>& losses) {
     Tensor<const float, 1> own;
@@ -102,8 +118,8 @@ class ModelRunner {
                  context_.stream);
     context_.ranks.synchronize(context_.stream);
   }
-  // (V) logits of one row.
-  void read_logits(std::int64_t row, std::vector<T>& logits) {
+  // (V) logits of one row in the model's dtype.
+  void copy_logits(std::int64_t row, std::vector<T>& logits) {
     Tensor<const T, 1> own;
     if (model_.has_head()) own = model_.logits_of_row(activations(), last_rows_, row, context_);
     const std::int64_t V = config().vocabulary;
@@ -111,9 +127,8 @@ class ModelRunner {
     copy_to_host(logits.data(), of_last_rank<T>(own, logits_, V), V, context_.stream);
     context_.ranks.synchronize(context_.stream);
   }
-  // (count, V) logits of the rows [first, first + count), at most shape().chunk_rows(). Only for a
-  // model on one rank.
-  void read_logits(std::int64_t first, std::int64_t count, std::vector<T>& logits) {
+  // (count, V) logits of rows in the model's dtype, as the other read_logits().
+  void copy_logits(std::int64_t first, std::int64_t count, std::vector<T>& logits) {
     require(first >= 0 && count >= 0 && first + count <= last_rows_,
             "the last forward pass did not have these rows");
     const auto values = model_.logits_of_rows(activations(), last_rows_, first, count, context_);
@@ -130,6 +145,11 @@ class ModelRunner {
                           MemoryPlan& plan) {
     context.tensor.reserve(shape, C, sizeof(T), plan);
     return context;
+  }
+
+  static void to_floats(const std::vector<T>& values, std::vector<float>& floats) {
+    floats.resize(values.size());
+    std::ranges::transform(values, floats.begin(), [](const T& x) { return to_float(x); });
   }
 
   int pipeline_rank() const { return context_.ranks.pipeline_rank(); }
@@ -169,6 +189,8 @@ class ModelRunner {
   Tensor<float, 1> losses_;      // of a batch, with several pipeline ranks
   Tensor<T, 1> logits_;          // the same, of one row
   std::int64_t last_rows_ = 0;   // of the last forward pass
+  DeviceBatch last_batch_;       // of the last run()
+  std::vector<T> host_logits_;
 };
 
 }  // namespace llmc

@@ -1,9 +1,10 @@
-// Dropout of a training pass, and the numbers that it depends on.
+// What a training pass depends on besides its batch: dropout and its numbers, and the loss.
 #pragma once
 
 #include <cstdint>
 
 #include "llmc/config/run_shape.h"
+#include "llmc/device/device.h"
 #include "llmc/ops/dropout.h"
 
 namespace llmc {
@@ -14,6 +15,14 @@ struct PassOptions {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t first_sample = 0;  // index in the run of the batch's first sequence
+};
+
+// The loss that a backward pass differentiates. Gradients are those of scale × the sum of the
+// losses, times *factor unless it is null. The pass adds scale × the sum of the losses to sum (1).
+struct LossOptions {
+  float scale = 1;
+  Tensor<float, 1> sum;           // fp32, in device memory
+  const float* factor = nullptr;  // in device memory
 };
 
 enum class Branch { attention, mlp };

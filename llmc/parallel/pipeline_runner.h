@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -20,17 +19,10 @@
 #include "llmc/device/phase_clock.h"
 #include "llmc/device/rows.h"
 #include "llmc/model/model_runner.h"
+#include "llmc/parallel/step_batches.h"
 #include "llmc/pipeline/timeline.h"
 
 namespace llmc {
-
-// The micro-batches of a step and what their passes need.
-struct StepBatches {
-  std::int64_t count = 1;
-  std::function<PreparedBatch()> next;  // the micro-batches 0 to count - 1, one per call
-  std::function<PassOptions(std::int64_t micro_batch)> options;
-  LossOptions loss;
-};
 
 template <class T>
 class PipelineRunner {

@@ -28,11 +28,10 @@
 
 namespace llmc {
 
-template <class T>
 class Evaluator {
  public:
   // All references must outlive the object.
-  Evaluator(const RunConfig& config, const RunData& data, ModelRunner<T>& runner,
+  Evaluator(const RunConfig& config, const RunData& data, EvaluationPass& runner,
             Exchange& exchange, StopAgreement& stop)
       : config_(config), data_(data), runner_(runner), exchange_(exchange), stop_(stop) {
     if (!config.training()) return;
@@ -94,7 +93,7 @@ class Evaluator {
               progress.record(log_record(result, step),
                               "step " + std::to_string(step) + ": " + summary(result));
             }};
-    RowScorer<T> scorer(runner_, exchange_);
+    RowScorer scorer(runner_, exchange_);
     return run_eval_tasks(data_.tasks, scorer, callbacks);
   }
 
@@ -139,11 +138,9 @@ class Evaluator {
     const Ranks& ranks = runner_.context().ranks;
     const std::int64_t B = config_.batch.batch_size, own = first + ranks.data_rank() * B;
     const std::int64_t begin = own < end ? own : 0;
-    const DeviceBatch batch =
-        runner_.put({.batch = data_.validation->batch(begin, std::min(B, end - begin))});
-    runner_.forward(batch);
+    runner_.run({.batch = data_.validation->batch(begin, std::min(B, end - begin))});
     std::vector<float> losses;
-    runner_.read_losses(batch, losses);
+    runner_.read_losses(losses);
     double batch_sum = 0;
     for (const float loss : losses) batch_sum += static_cast<double>(loss);
     if (own >= end || !ranks.first_of_data_rank()) batch_sum = 0;
@@ -175,7 +172,7 @@ class Evaluator {
   // signal arrives.
   Prompts sample(std::int64_t count, std::int64_t tokens, std::uint64_t seed, std::int64_t step) {
     Prompts samples(static_cast<std::size_t>(count), prompt_);
-    SequenceReader<T> reader(runner_, count);
+    SequenceReader reader(runner_, count);
     generate(reader, Prompts(samples), {.tokens = tokens, .seed = seed, .step = step},
              [&](std::int64_t b, std::int32_t token) {
                samples[static_cast<std::size_t>(b)].push_back(token);
@@ -204,7 +201,7 @@ class Evaluator {
 
   const RunConfig& config_;
   const RunData& data_;
-  ModelRunner<T>& runner_;
+  EvaluationPass& runner_;
   Exchange& exchange_;
   StopAgreement& stop_;
   std::vector<std::int32_t> prompt_;  // start of every sample

@@ -19,11 +19,10 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/device/phase_clock.h"
 #include "llmc/io/data/token_hash.h"
-#include "llmc/parallel/pipeline_runner.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run_position.h"
 #include "llmc/train/schedule.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/training_runner.h"
 
 namespace llmc {
 
@@ -42,19 +41,17 @@ struct SampleSource {
   bool masks_targets = false;  // whether targets may be -1, on any rank
 };
 
-template <class T>
 class TrainStep {
  public:
   // All references, and what the samples need, must outlive the object.
-  TrainStep(const RunConfig& config, TrainingEngine<T>& engine, Exchange& exchange,
+  TrainStep(const RunConfig& config, TrainingRunner& runner, Exchange& exchange,
             SampleSource samples)
       : config_(config),
         schedule_(make_schedule(config.schedule)),
-        engine_(engine),
+        runner_(runner),
         exchange_(exchange),
-        samples_(std::move(samples)),
-        passes_(engine.runner()) {}
-  ~TrainStep() { engine_.context().ranks.time(nullptr); }
+        samples_(std::move(samples)) {}
+  ~TrainStep() { runner_.context().ranks.time(nullptr); }
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
@@ -73,21 +70,21 @@ class TrainStep {
   // Measures when passes begin and end in all later steps; the ranks begin these together.
   void time_passes() {
     times_passes_ = true;
-    passes_.time_passes(&step_begin_);
+    runner_.time_passes(&step_begin_);
   }
   // The passes of the last step, in milliseconds from its begin.
-  std::vector<TimedPass> timed_passes() { return passes_.timed_passes(); }
+  std::vector<TimedPass> timed_passes() { return runner_.timed_passes(); }
 
   // Runs the step after `position` and advances the position by one step.
   StepResult run(RunPosition& position) {
-    TrainingState<T>& state = engine_.state();
-    Stream& stream = engine_.stream();
+    RunState& state = runner_.state();
+    Stream& stream = runner_.stream();
     // Evaluations after this step keep the mode.
-    engine_.context().quantization.set(config_.quantized_pass(position.step + 1));
+    runner_.context().quantization.set(config_.quantized_pass(position.step + 1));
     clock_.start(stream);
     if (times_passes_) begin_timeline();
     // Not between steps: evaluations may communicate any number of times.
-    engine_.context().ranks.time(&clock_);
+    runner_.context().ranks.time(&clock_);
     StepResult result{.learning_rate = schedule_.rate(position.step)};
     result.targets = count_targets();
     if (result.targets > 0) {
@@ -102,7 +99,7 @@ class TrainStep {
     }
     result.optimizer = state.optimizer_state(stream);
     clock_.mark(Phase::other, stream);
-    engine_.context().ranks.time(nullptr);
+    runner_.context().ranks.time(nullptr);
     result.phases = clock_.milliseconds();
     position.step += 1;
     position.samples += config_.global_batch();
@@ -118,12 +115,12 @@ class TrainStep {
 
   void begin_timeline() {
     exchange_.barrier();
-    step_begin_.record(engine_.stream());
+    step_begin_.record(runner_.stream());
   }
 
   // The number of this rank's first sample in micro-batch `index`, counted from that of the step.
   std::int64_t first_in_step(std::int64_t index) const {
-    const Ranks& ranks = engine_.context().ranks;
+    const Ranks& ranks = runner_.context().ranks;
     return (index * ranks.mesh().data_ranks() + ranks.data_rank()) * config_.batch.batch_size;
   }
 
@@ -137,13 +134,13 @@ class TrainStep {
       const std::vector<std::int32_t>& targets = step_batches_.back().prepared.batch.targets;
       count[0] += std::ssize(targets) - std::ranges::count(targets, -1);
     }
-    if (!engine_.context().ranks.first_of_data_rank()) count[0] = 0;
+    if (!runner_.context().ranks.first_of_data_rank()) count[0] = 0;
     exchange_.sum(count);
     return count[0];
   }
 
   void run_passes(const RunPosition& position, StepResult& result) {
-    TrainingState<T>& state = engine_.state();
+    RunState& state = runner_.state();
     const auto next = [&] {
       Item item = next_item();
       result.token_hash += item.hash;
@@ -158,8 +155,9 @@ class TrainStep {
     const LossOptions loss = {.scale = 1.0f / static_cast<float>(result.targets),
                               .sum = state.loss(),
                               .factor = state.loss_scale()};
-    passes_.run({.count = config_.batch.grad_accum, .next = next, .options = options, .loss = loss},
-                &clock_);
+    runner_.run_passes(
+        {.count = config_.batch.grad_accum, .next = next, .options = options, .loss = loss},
+        &clock_);
   }
 
   Item next_item() {
@@ -177,10 +175,9 @@ class TrainStep {
 
   const RunConfig& config_;
   Schedule schedule_;
-  TrainingEngine<T>& engine_;
+  TrainingRunner& runner_;
   Exchange& exchange_;
   SampleSource samples_;
-  PipelineRunner<T> passes_;
   PhaseClock clock_;
   bool times_passes_ = false;
   Event step_begin_;

@@ -1,4 +1,4 @@
-// A training run: an engine, its data, and the loop of steps with the actions due between them.
+// A training run: a model, its data, and the loop of steps with the actions due between them.
 //
 // With several ranks, each has a Trainer and makes the same calls in the same order. Whatever
 // decides about them is equal on all ranks, or agreed on (StopAgreement). Rank 0 writes the files.
@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,7 +42,6 @@
 
 namespace llmc {
 
-template <class T>
 class Trainer {
  public:
   // Allocates and fills the device memory of the run; throws with a hint if it does not fit.
@@ -54,14 +54,15 @@ class Trainer {
         resumed_(std::move(resumed)),
         exchange_(exchange),
         stop_(exchange),
-        engine_(config.shape, config.run_shape(), {.allow_tf32 = config.precision.tf32},
-                Ranks(world, config.mesh())),
-        evaluator_(config_, data_, engine_.runner(), exchange, stop_),
-        checkpointer_(config_, data_, engine_, resumed_) {
+        runner_(make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
+                                     {.allow_tf32 = config.precision.tf32},
+                                     Ranks(world, config.mesh()))),
+        evaluator_(config_, data_, runner_->evaluation(), exchange, stop_),
+        checkpointer_(config_, data_, *runner_, resumed_) {
     // Measured before allocate(), because measuring needs memory that the model uses afterwards.
     if (config.training()) measure_peak();
-    allocate(engine_, exchange);
-    set_initial_state(engine_, config_, resumed_.has_value());
+    allocate(*runner_, exchange);
+    set_initial_state(*runner_, config_, resumed_.has_value());
   }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -76,7 +77,7 @@ class Trainer {
     exchange_.barrier();  // rank 0 has found its output in order
     const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
     log_lock.renew();
-    engine_.context().quantization.set(config_.quantized_pass(position_.step));
+    runner_->context().quantization.set(config_.quantized_pass(position_.step));
     summary_.start = std::chrono::steady_clock::now();
     summary_.first_step = position_.step;
     Interruption::set_saved(checkpointer_.saved_step());
@@ -85,8 +86,8 @@ class Trainer {
     const std::int64_t last = last_step();
     Notice::print(mfu_text(peak_, exchange_.ranks()));
     Reporter reporter(config_,
-                      flops_per_token(engine_.table(), config_.shape, config_.batch.seq_len),
-                      mfu_meter(), last, exchange_, engine_.context().ranks);
+                      flops_per_token(runner_->table(), config_.shape, config_.batch.seq_len),
+                      mfu_meter(), last, exchange_, runner_->context().ranks);
     Progress& progress = reporter.progress();
     progress.log(run_record(position_, data_, resumed_));
     for (const std::string& change : changes) {
@@ -111,7 +112,7 @@ class Trainer {
     const std::string& log = exchange_.first() ? config_.output.log : "";
     const LogLock log_lock(log);
     if (!log.empty()) refuse_used_log(log);
-    engine_.context().quantization.set(config_.quantized_pass(0));
+    runner_->context().quantization.set(config_.quantized_pass(0));
     Progress progress(log, false, 0);
     if (data_.validation) {
       const double loss = evaluator_.validation_loss(0, 0);
@@ -131,7 +132,7 @@ class Trainer {
     peak_ = known_peak(config_.device.peak_tflops, device_properties(), config_.precision.dtype,
                        config_.precision.tf32);
     if (exchange_.first() && peak_.is_measured) {
-      peak_.flops = measured_peak_flops<T>(engine_.context().gemm, engine_.stream());
+      peak_.flops = runner_->measured_peak_flops();
     }
     peak_.flops = exchange_.broadcast(peak_.flops);
   }
@@ -184,16 +185,16 @@ class Trainer {
     const std::initializer_list<const Rule*> rules = {&validation, &sample, &checkpoint, &tasks};
     Eta& eta = progress.eta();
     if (validation.due(position_.step, last)) timed(eta, WorkKind::validation, validation.act);
-    set_work_guesses(eta, config_, data_, engine_.table().count());
+    set_work_guesses(eta, config_, data_, runner_->table().count());
     eta.add_left(WorkKind::step, last - position_.step);
     for (const Rule* rule : rules) {
       eta.add_left(rule->work, rule->times_due(position_.step, last));
     }
     if (!data_.tasks.empty()) eta.add_left(WorkKind::tasks, 1);
     if (!config_.samples.final_out.empty()) eta.add_left(WorkKind::final_samples, 1);
-    TrainStep<T> step(config_, engine_, exchange_, {[&](std::int64_t first, std::int64_t B) {
-                        return data_.train->batch(first, B);
-                      }});
+    TrainStep step(config_, *runner_, exchange_, {[&](std::int64_t first, std::int64_t B) {
+                     return data_.train->batch(first, B);
+                   }});
     step.read_ahead(position_);
     const bool dumps_schedule = !config_.ranks.dump_schedule.empty();
     if (dumps_schedule) step.time_passes();
@@ -218,7 +219,7 @@ class Trainer {
   }
 
   // Writes the timeline of the last step.
-  void dump_measured(TrainStep<T>& step) {
+  void dump_measured(TrainStep& step) {
     const std::vector<TimedPass> passes = step.timed_passes();
     if (passes.empty()) return;  // no step had a target
     const PipelineTimeline timeline =
@@ -226,11 +227,11 @@ class Trainer {
     if (exchange_.first()) dump_schedule(config_, MeasuredTimeline{position_.step, timeline});
   }
 
-  void run_step(Reporter& reporter, TrainStep<T>& step) {
+  void run_step(Reporter& reporter, TrainStep& step) {
     Interruption::set_activity(RunActivity::step, position_.step + 1);
     bool has_targets = false;
     summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
-      reporter.step(position_, engine_.stream(), stop_, [&] {
+      reporter.step(position_, runner_->stream(), stop_, [&] {
         const StepResult result = step.run(position_);
         loss_ = result.loss;  // for the model card, even if the log cannot be written
         has_targets = result.targets > 0;
@@ -242,7 +243,7 @@ class Trainer {
     if (has_targets) checkpointer_.observe_loss(position_, *loss_, position_.step - 1);
     const std::int64_t verify_every = config_.ranks.verify_every;
     if (verify_every > 0 && position_.step % verify_every == 0) {
-      check_replicas(engine_.state(), position_.step, *loss_, exchange_, engine_.stream());
+      check_replicas(runner_->state(), position_.step, *loss_, exchange_, runner_->stream());
     }
     Interruption::set_activity(RunActivity::between, position_.step);
   }
@@ -324,9 +325,9 @@ class Trainer {
   std::optional<RecordedRun> resumed_;
   Exchange& exchange_;
   StopAgreement stop_;
-  TrainingEngine<T> engine_;
-  Evaluator<T> evaluator_;
-  Checkpointer<T> checkpointer_;
+  std::unique_ptr<TrainingRunner> runner_;
+  Evaluator evaluator_;
+  Checkpointer checkpointer_;
   RunPosition position_;
   std::optional<double> loss_;  // of the last step
   Peak peak_;

@@ -1,9 +1,6 @@
-// Everything that training changes: the weights in use, the fp32 master weights, the gradients and
-// the moments of AdamW. Also contains the optimizer step over them. Of the part of the model that
-// its tensor rank has, a rank keeps what the shard layout gives it (parallel/shard_layout.h); one
-// rank keeps everything.
-//
-// With several ranks, all of them call the same functions in the same order.
+// The state of a training run in one dtype (run_state.h), and the optimizer step over it. Of the
+// part of the model that its tensor rank has, a rank keeps what the shard layout gives it
+// (parallel/shard_layout.h); one rank keeps everything.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +25,7 @@
 #include "llmc/parallel/part_collector.h"
 #include "llmc/parallel/sharded_parameters.h"
 #include "llmc/parallel/weight_buckets.h"
+#include "llmc/train/run_state.h"
 
 namespace llmc {
 
@@ -35,7 +33,7 @@ namespace llmc {
 inline constexpr float kInitialLossScale = 65536;
 
 template <class T>
-class TrainingState {
+class TrainingState final : public RunState {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). Without shape.training, it reserves
   // only the weights and the loss. `table` and `context` must outlive the state.
@@ -78,61 +76,48 @@ class TrainingState {
     set_optimizer_state(initial_optimizer_state(kInitialLossScale), stream);
   }
 
-  // The optimizer state of a new run. Only fp16 uses the loss scale.
-  static OptimizerState initial_optimizer_state(float loss_scale) {
+  OptimizerState initial_optimizer_state(float loss_scale) const override {
     OptimizerState state{};
     if constexpr (std::is_same_v<T, fp16>) state.loss_scale = loss_scale;
     return state;
   }
 
-  // Sets the initial values of the table. A value depends only on the seed, its tensor and its
-  // index.
-  void initialise(std::uint64_t seed, Stream& stream) {
+  void initialise(std::uint64_t seed, Stream& stream) override {
     for (const ParameterSpec& spec : table().specs()) {
       if (spec.is_held) initialise(spec, seed, stream);
     }
     weights_.share(stream);
   }
 
-  // Enables stochastic rounding of master weights for all later updates
-  // (ops/optimizer/stochastic_rounding.h). It has no effect in fp32. Initial and loaded weights are
-  // rounded to nearest.
-  void enable_stochastic_rounding(std::uint64_t seed) { rounding_seed_ = seed; }
+  void enable_stochastic_rounding(std::uint64_t seed) override { rounding_seed_ = seed; }
 
   ParameterSource& source() { return *source_; }
-  const ParameterTable& table() const { return table_; }
+  Dtype dtype() const override { return kDtypeOf<T>; }
+  const ParameterTable& table() const override { return table_; }
   const ShardLayout& layout() const { return layout_; }
-  const Ranks& ranks() const { return ranks_; }
-  // Whether this rank reads and writes files.
-  bool first_rank() const { return ranks_.rank() == 0; }
-  // (1) loss of the step: sum over micro-batches, after finish_gradients() also over ranks.
-  Tensor<float, 1> loss() const { return loss_; }
-  // The factor that scales the gradients, in device memory; the same for all micro-batches of a
-  // step. Null if gradients are not scaled.
-  const float* loss_scale() const {
+  const Ranks& ranks() const override { return ranks_; }
+  Tensor<float, 1> loss() const override { return loss_; }
+  const float* loss_scale() const override {
     return std::is_same_v<T, fp16> && training_ ? &optimizer_.data->loss_scale : nullptr;
   }
 
   // ---- a step ----
 
-  // Clears gradients and loss for a step of this many micro-batches per rank.
-  void begin_step(Stream& stream, std::int64_t micro_batches = 1) {
+  void begin_step(Stream& stream, std::int64_t micro_batches = 1) override {
     const ProfileScope scope("zero gradients", stream, memory_traffic(gradients_->kept()));
     gradients_->begin_step(micro_batches, stream);
     fill_zero(loss_.data, 1, stream);
   }
 
-  // Call after the step's last micro-batch: gradients and loss become sums over all ranks.
-  void finish_gradients(Stream& stream) {
+  void finish_gradients(Stream& stream) override {
     if (ranks_.single()) return;
     ranks_.communicate(stream, [&] { ranks_.data().all_reduce(loss_, ranks_.stream()); });
     if (ranks_.mesh().pipeline_ranks > 1) ranks_.add_over_pipeline(loss_, stream);
     gradients_->finish();
   }
 
-  // Unscales, clips and applies the gradients. If they or the loss are not finite, it only counts a
-  // skipped update and adjusts the loss scale.
-  void apply_gradients(const OptimizerOptions& options, double learning_rate, Stream& stream) {
+  void apply_gradients(const OptimizerOptions& options, double learning_rate,
+                       Stream& stream) override {
     const ProfileScope scope("optimizer", stream);
     measure_gradients(options, stream);
     {
@@ -145,10 +130,7 @@ class TrainingState {
     weights_.share(stream);
   }
 
-  // Call after a checkpoint's weights and optimizer state are set. With stochastic rounding, it
-  // rounds the master weights as the last update did, because rounding to nearest yields other
-  // weights.
-  void restore_rounding(Stream& stream) {
+  void restore_rounding(Stream& stream) override {
     if constexpr (!std::is_same_v<T, float>) {
       const std::int32_t updates = optimizer_state(stream).updates;
       if (!rounding_seed_ || updates == 0) return;
@@ -164,19 +146,22 @@ class TrainingState {
 
   // ---- copies from and to host memory; each is finished on return ----
 
-  // The values of rank 0 replace those of the other ranks.
-  void spread(std::vector<float>& values, Stream& stream) { collector_.spread(values, stream); }
+  void spread(std::vector<float>& values, Stream& stream) override {
+    collector_.spread(values, stream);
+  }
 
-  // `values` has spec.size() fp32 numbers, the same on every rank. A rank keeps what it holds. All
-  // ranks throw if T cannot hold a number.
-  void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    require_representable<T>(spec, {values, static_cast<std::size_t>(spec.size())});
+  void require_representable(const ParameterSpec& spec,
+                             std::span<const float> values) const override {
+    llmc::require_representable<T>(spec, values);
+  }
+  void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) override {
+    require_representable(spec, {values, static_cast<std::size_t>(spec.size())});
     if (!spec.is_held) return;
     with_local_values(spec, values,
                       [&](const float* local) { set_local_weight(spec, local, stream); });
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
-                   Stream& stream) {
+                   Stream& stream) override {
     if (!spec.is_held) return;
     const OwnedPart part = layout_.own_values(spec);
     const auto set_moment = [&](const Tensor<float, 1>& moments, const float* values) {
@@ -188,27 +173,27 @@ class TrainingState {
     set_moment(second_moment_, second);
   }
 
-  // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
-  // The fp32 master weights:
-  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
+  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) override {
     collector_.collect(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
   }
-  void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) {
+  void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) override {
     collector_.collect(spec, values, stream,
                        [&](const OwnedPart& part) { return gradients_->owned(part); });
   }
-  void get_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
+  void get_moments(const ParameterSpec& spec, float* first, float* second,
+                   Stream& stream) override {
     const auto moment_of = [](const Tensor<float, 1>& moments) {
       return [&moments](const OwnedPart& part) { return moments.data + part.shard_offset; };
     };
     collector_.collect(spec, first, stream, moment_of(first_moment_));
     collector_.collect(spec, second, stream, moment_of(second_moment_));
   }
-  // Calls visit(kind, parameter, values, count, whole) for everything that ranks keep between
-  // steps; `values` are in device memory, and `whole` means that all ranks of a shard group keep
-  // the same. `count` is 0 if this rank holds nothing of it.
-  template <class Visit>
-  void visit_kept(const Visit& visit) const {
+  void visit_kept(const VisitKept& visit_bytes) const override {
+    const auto visit = [&](const char* kind, const ParameterSpec& spec, const auto* values,
+                           std::int64_t count, bool whole) {
+      const std::span numbers(values, static_cast<std::size_t>(count));
+      visit_bytes(kind, spec, std::as_bytes(numbers), whole);
+    };
     for (const ParameterSpec& spec : table().specs()) {
       const OwnedPart part = spec.is_held ? layout_.own_values(spec) : OwnedPart();
       if (layout_.shards_weights()) {
@@ -224,17 +209,17 @@ class TrainingState {
       visit("second moments", spec, second_moment_.data + part.shard_offset, part.size, whole);
     }
   }
-  OptimizerState optimizer_state(Stream& stream) {
+  OptimizerState optimizer_state(Stream& stream) override {
     OptimizerState state{};
     copy_to_host(&state, optimizer_.data, 1, stream);
     ranks_.synchronize(stream);
     return state;
   }
-  void set_optimizer_state(const OptimizerState& state, Stream& stream) {
+  void set_optimizer_state(const OptimizerState& state, Stream& stream) override {
     copy_to_device(optimizer_.data, &state, 1, stream);
     stream.synchronize();
   }
-  float loss_value(Stream& stream) {
+  float loss_value(Stream& stream) override {
     float loss = 0;
     copy_to_host(&loss, loss_.data, 1, stream);
     ranks_.synchronize(stream);
@@ -366,9 +351,5 @@ class TrainingState {
   Tensor<float, 1> loss_;
   std::unique_ptr<ShardedParameters<T>> source_;
 };
-
-// The engine of a training run.
-template <class T>
-using TrainingEngine = Engine<T, TrainingState<T>>;
 
 }  // namespace llmc

@@ -20,27 +20,27 @@
 #include "llmc/train/checkpoint/resuming.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/training_runner.h"
 #include "llmc/train/watch/progress.h"
 
 namespace llmc {
 
-template <class T>
 class Checkpointer {
  public:
   // All references must outlive the object. `resumed` is the run to continue, if any.
-  Checkpointer(const RunConfig& config, const RunData& data, TrainingEngine<T>& engine,
+  Checkpointer(const RunConfig& config, const RunData& data, TrainingRunner& runner,
                const std::optional<RecordedRun>& resumed)
-      : config_(config), data_(data), engine_(engine), resumed_(resumed) {}
+      : config_(config), data_(data), runner_(runner), resumed_(resumed) {}
 
   // Sets `position` to the checkpoint of the resumed run or to step 0, loads that checkpoint into
-  // the engine and removes later steps from the log. Returns one note per setting that differs from
+  // the runner and removes later steps from the log. Returns one note per setting that differs from
   // the checkpoint.
   std::vector<std::string> restore_or_start(RunPosition& position) {
     position = initial_position();
     if (!config_.output.resume) return {};
     std::vector<std::string> changes;
     if (resumed_) changes = restore(position);
-    if (!config_.output.log.empty() && engine_.state().first_rank())
+    if (!config_.output.log.empty() && runner_.state().first_rank())
       trim_log(config_.output.log, position.step);
     return changes;
   }
@@ -69,10 +69,10 @@ class Checkpointer {
     if (!saved) {
       const HuggingFaceConfig model = huggingface_config();
       const ModelCard card =
-          make_model_card(config_, model, engine_.table().count(), position, loss);
+          make_model_card(config_, model, runner_.table().count(), position, loss);
       try {
         saved_path_ =
-            save_checkpoint(out, model, position, config_.seed, engine_.state(), engine_.stream(),
+            save_checkpoint(out, model, position, config_.seed, runner_.state(), runner_.stream(),
                             checkpoint_texts(card, *data_.tokenizer), only_best);
       } catch (const ElementError& error) {
         refuse_save(position, error);
@@ -80,7 +80,7 @@ class Checkpointer {
       saved_step_ = position.step;
       progress.note("saved " + saved_path_);
     }
-    if (!engine_.state().first_rank()) return;
+    if (!runner_.state().first_rank()) return;
     try {
       tidy(position, progress);
     } catch (const Error& error) {  // too many checkpoints must not end a run
@@ -122,7 +122,7 @@ class Checkpointer {
   std::vector<std::string> restore(RunPosition& position) {
     const RunPosition current = position;
     const std::filesystem::path& checkpoint = resumed_->checkpoint;
-    position = load_checkpoint(checkpoint, config_.seed, engine_.state(), engine_.stream());
+    position = load_checkpoint(checkpoint, config_.seed, runner_.state(), runner_.stream());
     check_same_vocabulary(checkpoint, position.vocabulary, current.vocabulary,
                           config_.data.tokenizer);
     saved_path_ = checkpoint.string();
@@ -149,7 +149,7 @@ class Checkpointer {
   // The newest checkpoint from before the loss of the weights after `step` steps, which is not
   // finite. Empty if there is none, and on other ranks than 0.
   std::string checkpoint_before(std::int64_t step) const {
-    if (config_.output.out.empty() || !engine_.state().first_rank()) return {};
+    if (config_.output.out.empty() || !runner_.state().first_rank()) return {};
     try {
       return checkpoint_before_divergence(config_.output.out, config_.seed, step);
     } catch (const Error& error) {
@@ -186,7 +186,7 @@ class Checkpointer {
   }
 
   HuggingFaceConfig huggingface_config() const {
-    HuggingFaceConfig model = to_huggingface(engine_.config(), data_.tokenizer->end_of_text());
+    HuggingFaceConfig model = to_huggingface(runner_.config(), data_.tokenizer->end_of_text());
     model.embd_pdrop = config_.dropout.embedding;
     model.attn_pdrop = config_.dropout.attention;
     model.resid_pdrop = config_.dropout.residual;
@@ -195,7 +195,7 @@ class Checkpointer {
 
   const RunConfig& config_;
   const RunData& data_;
-  TrainingEngine<T>& engine_;
+  TrainingRunner& runner_;
   const std::optional<RecordedRun>& resumed_;
   std::string saved_path_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;

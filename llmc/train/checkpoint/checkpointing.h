@@ -23,9 +23,8 @@
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/model/pretrained.h"
-#include "llmc/model/round_weight.h"
 #include "llmc/train/run_position.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/run_state.h"
 
 namespace llmc {
 
@@ -46,8 +45,8 @@ inline std::vector<TensorHeader> tensor_headers(const ParameterTable& table,
 
 // Calls write(name, spec, values) for each tensor of the weights, then of the moments. All ranks
 // call this; only rank 0 gets values.
-template <class T, class Write>
-void collect_weights(TrainingState<T>& state, Stream& stream, const Write& write) {
+template <class Write>
+void collect_weights(RunState& state, Stream& stream, const Write& write) {
   std::vector<float> values;
   for (const ParameterSpec& spec : state.table().specs()) {
     values.resize(static_cast<std::size_t>(spec.size()));
@@ -55,8 +54,8 @@ void collect_weights(TrainingState<T>& state, Stream& stream, const Write& write
     write("transformer." + spec.name, spec, values);
   }
 }
-template <class T, class Write>
-void collect_moments(TrainingState<T>& state, Stream& stream, const Write& write) {
+template <class Write>
+void collect_moments(RunState& state, Stream& stream, const Write& write) {
   std::vector<float> m, v;
   for (const bool first : {true, false}) {
     for (const ParameterSpec& spec : state.table().specs()) {
@@ -68,10 +67,9 @@ void collect_moments(TrainingState<T>& state, Stream& stream, const Write& write
   }
 }
 
-// Throws an ElementError if weights or moments are not finite, or if T cannot hold a weight: a run
-// cannot continue from them.
-template <class T>
-void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& stream) {
+// Throws an ElementError if weights or moments are not finite, or if the dtype cannot hold a
+// weight: a run cannot continue from them.
+inline void write_tensors(CheckpointWriter& writer, RunState& state, Stream& stream) {
   const ParameterTable& table = state.table();
   WorkProgress progress("saving " + writer.path().string(), 3 * table.count());
   const auto write_to = [&](SafetensorsWriter& file) {
@@ -79,7 +77,7 @@ void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
                const std::vector<float>& values) {
       check_elements(
           values, spec.shape, is_not_finite, "not finite", [&] { return "tensor " + name; }, "");
-      if (file.path().filename() == kWeightsName) require_representable<T>(spec, values);
+      if (file.path().filename() == kWeightsName) state.require_representable(spec, values);
       file.write(name, std::as_bytes(std::span(values)));
       progress.add(spec.size());
     };
@@ -97,8 +95,7 @@ void write_tensors(CheckpointWriter& writer, TrainingState<T>& state, Stream& st
 }
 
 // The part of the other ranks in write_tensors() of rank 0.
-template <class T>
-void send_tensors(TrainingState<T>& state, Stream& stream) {
+inline void send_tensors(RunState& state, Stream& stream) {
   const auto nothing = [](const std::string&, const ParameterSpec&, const std::vector<float>&) {};
   collect_weights(state, stream, nothing);
   collect_moments(state, stream, nothing);
@@ -137,11 +134,11 @@ inline RunPosition read_position(const CheckpointReader& reader) {
 // Writes ROOT/step_NNNNNN, with `texts` next to the model. `only_best`: the checkpoint is saved
 // only because of its validation loss. Returns its path. All ranks call this; rank 0 writes. Throws
 // an ElementError on rank 0, and writes nothing, if weights or moments are not finite.
-template <class T>
-std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
-                            const RunPosition& position, std::uint64_t seed,
-                            TrainingState<T>& state, Stream& stream,
-                            const std::vector<TextFile>& texts = {}, bool only_best = false) {
+inline std::string save_checkpoint(const std::filesystem::path& root,
+                                   const HuggingFaceConfig& config, const RunPosition& position,
+                                   std::uint64_t seed, RunState& state, Stream& stream,
+                                   const std::vector<TextFile>& texts = {},
+                                   bool only_best = false) {
   if (!state.first_rank()) {
     checkpointing_detail::send_tensors(state, stream);
     return (root / checkpoint_name(position.step)).string();
@@ -161,7 +158,7 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
                               {"out", root.string()},
                               {"directory", std::filesystem::current_path().string()},
                               {"seed", seed},
-                              {"dtype", dtype_name(kDtypeOf<T>)},
+                              {"dtype", dtype_name(state.dtype())},
                               {"updates", optimizer.updates},
                               {"skipped", optimizer.skipped_updates},
                               {"skipped_in_row", optimizer.consecutive_skips}};
@@ -186,9 +183,8 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
 
 // Fills `state` from a checkpoint and returns its position. Throws if seed or dtype differ, and if
 // weights or moments are not finite or a second moment is negative.
-template <class T>
-RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed,
-                            TrainingState<T>& state, Stream& stream) {
+inline RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed,
+                                   RunState& state, Stream& stream) {
   CheckpointReader reader(path);
   const auto check = [&](const char* flag, const std::string& current, const std::string& saved) {
     if (current == saved) return;
@@ -197,7 +193,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   };
   check("--seed", std::to_string(seed),
         std::to_string(reader.state("seed").unsigned_integer("seed")));
-  check("--dtype", dtype_name(kDtypeOf<T>), reader.state("dtype").text("dtype"));
+  check("--dtype", dtype_name(state.dtype()), reader.state("dtype").text("dtype"));
   WorkProgress progress("loading " + path.string(), state.table().count());
   std::vector<float> first, second;
   for (const ParameterSpec& spec : state.table().specs()) {
@@ -228,7 +224,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   optimizer.updates = counter("updates");
   optimizer.skipped_updates = counter("skipped");
   optimizer.consecutive_skips = counter("skipped_in_row");
-  if constexpr (std::is_same_v<T, fp16>) {
+  if (state.dtype() == Dtype::fp16) {
     optimizer.loss_scale = static_cast<float>(reader.state("loss_scale").number("loss_scale"));
     optimizer.loss_scale_good_steps = counter("loss_scale_good_steps");
     if (!(optimizer.loss_scale >= kMinLossScale && optimizer.loss_scale <= kMaxLossScale)) {

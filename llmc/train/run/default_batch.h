@@ -35,12 +35,12 @@ inline std::int64_t default_batch_size(
 }
 
 // The memory of the pipeline rank that needs the most.
-template <class T>
-std::int64_t largest_memory(const Gpt2Config& model, const RunShape& shape, const Mesh& mesh) {
+inline std::int64_t largest_memory(Dtype dtype, const Gpt2Config& model, const RunShape& shape,
+                                   const Mesh& mesh) {
   std::int64_t largest = 0;
   for (int rank = 0; rank < mesh.pipeline_ranks; ++rank) {
     Context context({}, Ranks(mesh, mesh.rank_at(rank, 0, 0, 0)));
-    largest = std::max(largest, memory_of<T>(model, shape, context));
+    largest = std::max(largest, planned_bytes(dtype, model, shape, context));
   }
   return largest;
 }
@@ -54,15 +54,14 @@ inline void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t 
   const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
   const Gpt2Config model = model_shape(config, facts);
   const Pipeline pipeline = pipeline_of(config, model.layers);
-  facts.default_batch_size = dispatch_dtype(config.precision.dtype, [&]<class T>() {
-    return default_batch_size(total_memory, config.batch.seq_len * config.data_ranks(),
-                              request.batch.total_batch_tokens, [&](std::int64_t B) {
-                                RunShape shape = config.run_shape();
-                                shape.B = B;
-                                shape.pipeline = pipeline;
-                                return largest_memory<T>(model, shape, config.mesh());
-                              });
-  });
+  facts.default_batch_size = default_batch_size(
+      total_memory, config.batch.seq_len * config.data_ranks(), request.batch.total_batch_tokens,
+      [&](std::int64_t B) {
+        RunShape shape = config.run_shape();
+        shape.B = B;
+        shape.pipeline = pipeline;
+        return largest_memory(config.precision.dtype, model, shape, config.mesh());
+      });
 }
 
 }  // namespace llmc

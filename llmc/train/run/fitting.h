@@ -8,32 +8,19 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/comm/exchange.h"
-#include "llmc/model/engine.h"
 #include "llmc/train/run/rank_places.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/training_runner.h"
 
 namespace llmc {
-
-// Bytes of device memory that a run of this shape reserves; nothing is allocated. The call changes
-// the size of context.scratch, so `context` must belong to an engine that will not run.
-template <class T>
-std::int64_t memory_of(const Gpt2Config& config, const RunShape& shape, Context& context) {
-  const ParameterTable table(config, context.tensor.place(), shape.pipeline);
-  MemoryPlan plan;
-  TrainingState<T> state(table, shape, context, plan);
-  const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);
-  return plan.total();
-}
 
 // Returns a hint for a run of which a rank does not fit into `free_bytes`: the smallest --zero that
 // fits, if that is larger; else the default --logits-rows if that is smaller and fits, else the
 // largest batch, else one sequence of half the length, a quarter and
 // so on.
-template <class T>
-std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& context,
-                     std::int64_t free_bytes) {
+inline std::string fit_hint(Dtype dtype, const Gpt2Config& config, const RunShape& shape,
+                            Context& context, std::int64_t free_bytes) {
   RunShape candidate = shape;
-  const auto fits = [&] { return memory_of<T>(config, candidate, context) <= free_bytes; };
+  const auto fits = [&] { return planned_bytes(dtype, config, candidate, context) <= free_bytes; };
   const int shards = context.ranks.mesh().shard_ranks;
   for (candidate.zero_stage = shape.zero_stage + 1; shards > 1 && candidate.zero_stage <= 3;
        ++candidate.zero_stage) {
@@ -77,10 +64,9 @@ std::string fit_hint(const Gpt2Config& config, const RunShape& shape, Context& c
 
 // Reports the device and the memory of a run, then allocates it. Throws with a hint if it does not
 // fit. Ranks on the same device share its memory. All ranks call this together.
-template <class T>
-void allocate(TrainingEngine<T>& engine, Exchange& exchange) {
+inline void allocate(TrainingRunner& runner, Exchange& exchange) {
   const DeviceProperties device = device_properties();
-  const MemoryPlan& memory = engine.memory();
+  const MemoryPlan& memory = runner.memory();
   // No rank allocates before all have read how much is free.
   const std::vector<int> sharing = ranks_on_device(exchange);
   const std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
@@ -95,10 +81,10 @@ void allocate(TrainingEngine<T>& engine, Exchange& exchange) {
   if (total > device.free_memory) {
     fail("the run needs " + megabytes(total) + " of device memory, " +
              megabytes(device.free_memory) + " are free (" + ranks + memory.report() + ")",
-         fit_hint<T>(engine.config(), engine.shape(), engine.context(),
-                     device.free_memory / num_sharing));
+         fit_hint(runner.state().dtype(), runner.config(), runner.shape(), runner.context(),
+                  device.free_memory / num_sharing));
   }
-  engine.allocate();
+  runner.allocate();
 }
 
 }  // namespace llmc

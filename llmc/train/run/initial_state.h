@@ -3,16 +3,15 @@
 
 #include "llmc/config/train_settings.h"
 #include "llmc/model/pretrained.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/training_runner.h"
 
 namespace llmc {
 
 // Sets the weights, from --init-from or by the initializers of the table, and the optimizer state.
 // `resumed`: a checkpoint replaces the weights, so those of --init-from are not read.
-template <class T>
-void set_initial_state(TrainingEngine<T>& engine, const RunConfig& config, bool resumed) {
-  TrainingState<T>& state = engine.state();
-  Stream& stream = engine.stream();
+inline void set_initial_state(TrainingRunner& runner, const RunConfig& config, bool resumed) {
+  RunState& state = runner.state();
+  Stream& stream = runner.stream();
   if (!config.model.init_from.empty() && !resumed) {
     load_weights(config.model.init_from, state, stream);
   } else {

@@ -18,34 +18,29 @@
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/resolve.h"
 #include "llmc/train/run/schedule_dump.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/training_runner.h"
 #include "llmc/train/watch/step_numbers.h"
 
 namespace llmc {
 
 // The memory that each rank of a run reserves. Nothing is allocated and no rank is started.
-template <class T>
-std::vector<std::vector<MemoryPlan::Segment>> planned_memory(const RunConfig& config) {
+inline std::vector<std::vector<MemoryPlan::Segment>> planned_memory(const RunConfig& config) {
   const RunShape shape = config.run_shape();
   std::vector<std::vector<MemoryPlan::Segment>> ranks;
   for (int rank = 0; rank < config.mesh().ranks; ++rank) {
     Context context({}, Ranks(config.mesh(), rank));
-    const ParameterTable table(config.shape, context.tensor.place(), shape.pipeline);
-    MemoryPlan plan;
-    TrainingState<T> state(table, shape, context, plan);
-    const ModelRunner<T> runner(config.shape, table, state.source(), shape, context, plan);
-    ranks.push_back(plan.segments());
+    ranks.push_back(planned_segments(config.precision.dtype, config.shape, shape, context));
   }
   return ranks;
 }
 
 // The bytes that each rank of a run sends per step.
-template <class T>
-std::vector<StepTraffic> planned_traffic(const RunConfig& config) {
+inline std::vector<StepTraffic> planned_traffic(const RunConfig& config) {
   std::vector<StepTraffic> ranks;
   for (int rank = 0; rank < config.mesh().ranks; ++rank) {
     ranks.push_back(step_traffic(config.shape, config.run_shape(), config.mesh(),
-                                 config.batch.grad_accum, sizeof(T), rank));
+                                 config.batch.grad_accum, element_bytes(config.precision.dtype),
+                                 rank));
   }
   return ranks;
 }
@@ -101,13 +96,12 @@ inline std::string traffic_text(const RunConfig& config, const std::vector<StepT
 }  // namespace plan_text_detail
 
 // A paragraph per group of neighbouring ranks with equal memory, then what a rank sends.
-template <class T>
-std::string plan_text(const RunConfig& config) {
+inline std::string plan_text(const RunConfig& config) {
   using namespace plan_text_detail;
   const ParameterTable table(config.shape);
-  const auto ranks = planned_memory<T>(config);
-  std::string text =
-      "model: " + std::to_string(table.count()) + " parameters, " + dtype_name(kDtypeOf<T>) + "\n";
+  const auto ranks = planned_memory(config);
+  std::string text = "model: " + std::to_string(table.count()) + " parameters, " +
+                     dtype_name(config.precision.dtype) + "\n";
   for (std::size_t first = 0; first < ranks.size();) {
     std::size_t last = first;
     while (last + 1 < ranks.size() && ranks[first] == ranks[last + 1]) ++last;
@@ -121,14 +115,14 @@ std::string plan_text(const RunConfig& config) {
     first = last + 1;
   }
   if (!config.training() || ranks.size() == 1) return text;
-  return text + traffic_text(config, planned_traffic<T>(config));
+  return text + traffic_text(config, planned_traffic(config));
 }
 
 // --dry-run: what the run would need.
 inline void print_plan(const Request& request, RunFacts facts) {
   if (request.schedule.epochs && !facts.windows) facts.windows = 1;  // memory does not depend on it
   const RunConfig config = resolve(request, facts);
-  dispatch_dtype(config.precision.dtype, [&]<class T>() { print_text(plan_text<T>(config)); });
+  print_text(plan_text(config));
   dump_schedule(config);
 }
 

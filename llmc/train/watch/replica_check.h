@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/comm/exchange.h"
-#include "llmc/train/training_state.h"
+#include "llmc/train/run_state.h"
 
 namespace llmc {
 
@@ -27,32 +28,30 @@ struct Copy {
   std::int64_t hash = 0;
 };
 
-template <class U>
-std::int64_t hash_of(const U* values, std::int64_t count, Stream& stream) {
-  std::vector<U> host(static_cast<std::size_t>(count));
-  copy_to_host(host.data(), values, count, stream);
+inline std::int64_t hash_of(std::span<const std::byte> values, Stream& stream) {
+  std::vector<std::byte> host(values.size());
+  copy_to_host(host.data(), values.data(), std::ssize(values), stream);
   stream.synchronize();
   Checksum sum;
-  sum.add(std::as_bytes(std::span(host)));
+  sum.add(host);
   return static_cast<std::int64_t>(sum.value());
 }
 
-template <class T>
-std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream) {
+inline std::vector<Copy> copies_of(RunState& state, double loss, Stream& stream) {
   std::vector<Copy> copies = {{.name = "the loss", .hash = std::bit_cast<std::int64_t>(loss)}};
   const OptimizerState optimizer = state.optimizer_state(stream);
   Checksum sum;
   sum.add(std::as_bytes(std::span(&optimizer, 1)));
   copies.push_back(
       {.name = "the counters of the optimizer", .hash = static_cast<std::int64_t>(sum.value())});
-  state.visit_kept([&](const char* kind, const ParameterSpec& spec, const auto* values,
-                       std::int64_t count, bool whole) {
+  state.visit_kept([&](const char* kind, const ParameterSpec& spec,
+                       std::span<const std::byte> values, bool whole) {
     copies.push_back({.name = std::string("the ") + kind + " of " + spec.name,
                       .whole = whole,
                       .split = spec.part.split,
                       .first_holder = spec.first_holder,
                       .is_held = spec.is_held,
-                      .hash = spec.is_held ? hash_of(values, count, stream) : 0});
+                      .hash = spec.is_held ? hash_of(values, stream) : 0});
   });
   return copies;
 }
@@ -61,9 +60,8 @@ std::vector<Copy> copies_of(TrainingState<T>& state, double loss, Stream& stream
 
 // Throws on all ranks, with equal texts, if a rank holds other values than a lower rank that must
 // hold the same. `loss` of the step. All ranks call this together.
-template <class T>
-void check_replicas(TrainingState<T>& state, std::int64_t step, double loss, Exchange& exchange,
-                    Stream& stream) {
+inline void check_replicas(RunState& state, std::int64_t step, double loss, Exchange& exchange,
+                           Stream& stream) {
   using namespace replica_check_detail;
   const std::vector<Copy> copies = copies_of(state, loss, stream);
   std::vector<std::int64_t> own;

@@ -1,0 +1,37 @@
+#include <utility>
+
+#include "llmc/instances/instances.h"
+#include "llmc/train/training_engine.h"
+#include "llmc/train/training_runner.h"
+
+namespace llmc {
+
+std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const Gpt2Config& config,
+                                                     const RunShape& shape, const GemmOptions& gemm,
+                                                     Ranks ranks) {
+  return dispatch_dtype(dtype, [&]<class T>() -> std::unique_ptr<TrainingRunner> {
+    return std::make_unique<TrainingEngine<T>>(config, shape, gemm, std::move(ranks));
+  });
+}
+
+std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const Gpt2Config& config,
+                                                  const RunShape& shape, Context& context) {
+  return dispatch_dtype(dtype, [&]<class T>() {
+    const ParameterTable table(config, context.tensor.place(), shape.pipeline);
+    MemoryPlan plan;
+    TrainingState<T> state(table, shape, context, plan);
+    const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);
+    return plan.segments();
+  });
+}
+
+std::int64_t planned_bytes(Dtype dtype, const Gpt2Config& config, const RunShape& shape,
+                           Context& context) {
+  std::int64_t bytes = 0;
+  for (const MemoryPlan::Segment& segment : planned_segments(dtype, config, shape, context)) {
+    bytes += segment.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace llmc
