@@ -385,17 +385,22 @@ $(CUDA_KERNELS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/comman
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 
 # Only the training program has several ranks.
-rank_flags = $(if $(filter %/train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
-rank_libs  = $(if $(filter %/train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_LIBS)))
+rank_flags = $(if $(findstring /train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
+rank_libs  = $(if $(findstring /train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_LIBS)))
 
-$(HOST)/%: %.cu $(HOST)/kernels.h.gch $(HOST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(call precompiled,$(HOST)/kernels.h) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+# A program's own file has no kernels, so it needs no more optimisation than the library.
+$(MAINS:%=$(HOST)/%.o): $(HOST)/%.o: %.cu $(HOST)/commands | $(CHECKED)
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(DECLARE) $(rank_flags) -MMD -MP -c -x c++ $< -o $@
+$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST)/%.o $(HOST_KERNELS) $(LIBRARY) | $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+
+$(MAINS:%=$(CUDA_OUT)/%.o): $(CUDA_OUT)/%.o: %.cu $(CUDA_OUT)/commands | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+$(MAINS:%=$(CUDA_OUT)/%): $(CUDA_OUT)/%: $(CUDA_OUT)/%.o $(CUDA_KERNELS) $(LIBRARY) | $(COMMIT).o
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(CUDA_KERNELS) $< $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
 $(HOST)/%: data/%.cpp $(HOST)/standard.h.gch $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(call precompiled,$(HOST)/standard.h) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
-
-$(CUDA_OUT)/%: %.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
 $(HOST)/%: test/faults/%.cu $(EXECUTOR) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(LIBRARY) -o $@ $(HOST_LIBS)
