@@ -4,9 +4,9 @@
     scripts/resource_budgets.py --arch sm_80 --toolkit 13.0.88 --table dev/resources/sm_80.txt \\
         --launches LAUNCHES [--update] [--complete FOLDER] PTXAS_OUTPUT...
 
-Each PTXAS_OUTPUT is the output of `nvcc -Xptxas -v` and has the name of its source. LAUNCHES is the output
-of dev/launches.cu: the largest block and the most shared memory of each kernel's launches. Kernels of
-benchmarks (namespace llmc_dev) are not reported. The rules:
+Each PTXAS_OUTPUT is the output of `nvcc -Xptxas -v`. A kernel that several of them report counts once, with
+the most of each resource. LAUNCHES is the output of dev/launches.cu: the largest block and the most shared
+memory of each kernel's launches. Kernels of benchmarks (namespace llmc_dev) are not reported. The rules:
 
 - No kernel spills, whatever the table allows.
 - Registers may grow if that costs no warps. Each of a multiprocessor's four schedulers has 16384
@@ -16,7 +16,8 @@ benchmarks (namespace llmc_dev) are not reported. The rules:
 - Stack and shared memory do not grow.
 - A kernel that is not in the table has no budget yet, which is an error too. So is a kernel that is never
   launched, because its block size and its dynamic shared memory are unknown.
-- With --complete, every kernel in the headers of FOLDER must have been compiled.
+- With --complete, every kernel in the sources of FOLDER must have been compiled, and a line of the table whose
+  kernel was not compiled gives a warning.
 
 The report also shows how many warps of such blocks fit on a multiprocessor at the same time, of 64.
 
@@ -107,14 +108,19 @@ def plain_names(mangled):
     return names
 
 
+def most(one, other):
+    return Usage(*map(max, one, other))
+
+
 def read_reports(paths, launches):
-    """{(program, kernel): Usage}."""
+    """{kernel: Usage}."""
     all_usages = {}
     for path in paths:
         usages = parse_ptxas(path.read_text())
         for name, usage in zip(plain_names(usages), usages.values()):
             threads, shared = launches.get(name, (0, 0))
-            all_usages[path.name, name] = usage._replace(threads=threads, shared=usage.shared + shared)
+            usage = usage._replace(threads=threads, shared=usage.shared + shared)
+            all_usages[name] = most(usage, all_usages.get(name, usage))
     return all_usages
 
 
@@ -126,20 +132,16 @@ class DamagedTable(Exception):
 
 
 def read_table(path):
-    """The toolkit that made the table, and {(program, kernel): Usage}; None and {} if there is no file."""
+    """The toolkit that made the table, and {kernel: Usage}; None and {} if there is no file."""
     if not path.exists():
         return None, {}
-    toolkit, table, program = None, {}, None
+    toolkit, table = None, {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if match := re.fullmatch(r"# nvcc (\S+)", line):
             toolkit = match[1]
-        elif match := re.fullmatch(r"\[(.+)\]", line):
-            program = match[1]
         elif match := re.fullmatch(r" *(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line):
-            if program is None:
-                raise DamagedTable(f"{path}:{number}: a kernel before the first [program]")
             registers, stack, shared, threads = (int(match[i]) for i in range(1, 5))
-            table[program, match[5]] = Usage(registers, 0, stack, shared, threads)
+            table[match[5]] = Usage(registers, 0, stack, shared, threads)
         elif line and not line.startswith("#"):
             raise DamagedTable(f"{path}:{number}: not a line of the table: '{line}'; {HOW_TO_UPDATE}")
     if toolkit is None:
@@ -152,11 +154,7 @@ def write_table(path, arch, toolkit, usages):
              "# scripts/resource_budgets.py. Nothing spills.",
              f"# nvcc {toolkit}",
              "# registers, stack B, shared B, threads of a block, kernel"]
-    program = None
-    for (source, kernel), usage in sorted(usages.items()):
-        if source != program:
-            program = source
-            lines.append(f"[{program}]")
+    for kernel, usage in sorted(usages.items()):
         lines.append(f"{usage.registers:5d} {usage.stack:5d} {usage.shared:6d} {usage.threads:5d}  {kernel}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
@@ -182,12 +180,9 @@ def violations(usage, allowed):
 
 
 def print_usages(arch, usages, table):
-    program = None
-    for (source, kernel), usage in sorted(usages.items()):
-        if source != program:
-            program = source
-            print(f"{program}, {arch}\n registers  budget  spill B  stack B  shared B  budget  threads  warps of 64  kernel")
-        allowed = table.get((source, kernel))
+    print(f"{arch}\n registers  budget  spill B  stack B  shared B  budget  threads  warps of 64  kernel")
+    for kernel, usage in sorted(usages.items()):
+        allowed = table.get(kernel)
         max_registers = budget(allowed.registers) if allowed else "-"
         shared = allowed.shared if allowed else "-"
         warps = warps_at_once(arch, usage) if usage.threads else "-"
@@ -198,23 +193,19 @@ def print_usages(arch, usages, table):
 def judge(usages, table, same_toolkit):
     """Errors and warnings, one line each."""
     errors, warnings = [], []
-    for (program, kernel), usage in sorted(usages.items()):
-        name = f"{program}: {kernel}"
+    for kernel, usage in sorted(usages.items()):
         if usage.spill > 0:
-            errors.append(f"{name} spills {usage.spill} bytes")
+            errors.append(f"{kernel} spills {usage.spill} bytes")
         if usage.threads == 0:
-            errors.append(f"{name} is never launched by dev/launches.cu; add a case to dev/ops")
-        for message in violations(usage, table.get((program, kernel))):
-            (errors if same_toolkit else warnings).append(f"{name} {message}")
-    for program, kernel in sorted(set(table) - set(usages)):
-        if any(source == program for source, _ in usages):
-            warnings.append(f"{program}: {kernel} is in the table but was not compiled ({HOW_TO_UPDATE})")
+            errors.append(f"{kernel} is never launched by dev/launches.cu; add a case to dev/ops")
+        for message in violations(usage, table.get(kernel)):
+            (errors if same_toolkit else warnings).append(f"{kernel} {message}")
     return errors, warnings
 
 
 def kernels_in(folder):
-    """{name: file} of the kernels defined in the headers of a folder."""
-    return {name: path for path in sorted(folder.rglob("*.h"))
+    """{name: file} of the kernels defined in a folder."""
+    return {name: path for path in sorted(folder.rglob("*")) if path.suffix in (".h", ".cu")
             for name in KERNEL.findall(re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)", "", path.read_text()))}
 
 
@@ -226,7 +217,7 @@ def main():
     parser.add_argument("--launches", required=True, type=Path, help="output of dev/launches.cu")
     parser.add_argument("--complete", type=Path, metavar="FOLDER", help="every kernel in FOLDER must have been compiled")
     parser.add_argument("--update", action="store_true", help="write the table")
-    parser.add_argument("reports", nargs="+", type=Path, help="output of ptxas, one file per program")
+    parser.add_argument("reports", nargs="+", type=Path, help="output of ptxas, one file per source")
     arguments = parser.parse_args()
     launches = parse_launches(arguments.launches.read_text(), arguments.launches)
     usages = read_reports(arguments.reports, launches)
@@ -254,7 +245,8 @@ def main():
                   "only warnings")
         errors, warnings = judge(usages, table, same_toolkit)
     if arguments.complete:
-        compiled = {re.split("<", kernel)[0] for _, kernel in usages}
+        warnings += [f"{kernel} is in the table but was not compiled ({HOW_TO_UPDATE})" for kernel in sorted(set(table) - set(usages))]
+        compiled = {re.split("<", kernel)[0] for kernel in usages}
         errors += [f"{path}: {name} is not compiled by {', '.join(r.name for r in arguments.reports)}; add a case to dev/ops"
                    for name, path in kernels_in(arguments.complete).items() if name not in compiled]
     for line in warnings:

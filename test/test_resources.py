@@ -39,13 +39,14 @@ class Judge:
         self.folder = Path(folder)
         self.table = self.folder / "sm_80.txt"
 
-    def run(self, *kernels, toolkit=TOOLKIT, flags=(), launches=LAUNCHES):
-        report = self.folder / "train.cu"
+    def run(self, *kernels, toolkit=TOOLKIT, flags=(), launches=LAUNCHES, others=()):
+        report, other = self.folder / "train.cu", self.folder / "other.cu"
         report.write_text("".join(kernels))
+        other.write_text("".join(others))
         (self.folder / "launches").write_text(
             "".join(f"{threads} {shared} {name}\n" for name in launches for threads, shared in launches[name]))
         done = subprocess.run([sys.executable, str(ROOT / "scripts/resource_budgets.py"), "--arch", "sm_80", "--toolkit",
-                               toolkit, "--table", str(self.table), "--launches", str(self.folder / "launches"), *flags, str(report)],
+                               toolkit, "--table", str(self.table), "--launches", str(self.folder / "launches"), *flags, str(report), str(other)],
                               capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout + done.stderr
 
@@ -77,7 +78,7 @@ def test_usages_equal_to_the_table_pass(judge):
 def test_a_spill_fails_even_if_the_table_is_new(judge):
     for spilled in ({"stores": 8}, {"loads": 4}):
         judge.update(kernel(GELU))
-        judge.fails(kernel(GELU, **spilled), phrases=["train.cu", "gelu_kernel<float>", "spills"])
+        judge.fails(kernel(GELU, **spilled), phrases=["gelu_kernel<float>", "spills"])
     code, _ = judge.run(kernel(GELU, stores=8), flags=["--update"])
     expect(code == 1, "--update accepted a spill")
 
@@ -137,16 +138,40 @@ def test_a_missing_table_is_one_error(judge):
 def test_with_another_toolkit_only_spills_are_errors(judge):
     judge.update(kernel(GELU))
     judge.passes(kernel(GELU, 90, stack=8), kernel(FILL), toolkit="12.4.131",
-                 phrases=["is of nvcc 13.0.88", "warning: sm_80: train.cu: gelu_kernel<float> uses 90 registers",
-                          "warning: sm_80: train.cu: fill_kernel<bf16> is not in the table"])
+                 phrases=["is of nvcc 13.0.88", "warning: sm_80: gelu_kernel<float> uses 90 registers",
+                          "warning: sm_80: fill_kernel<bf16> is not in the table"])
     judge.fails(kernel(GELU, 90, stores=8), toolkit="12.4.131", phrases=["spills 8 bytes"])
 
 
-def test_a_removed_kernel_is_a_warning(judge):
+def test_a_removed_kernel_is_a_warning_if_the_sources_are_complete(judge):
     judge.update(kernel(GELU), kernel(FILL))
-    judge.passes(kernel(GELU), phrases=["fill_kernel<bf16>", "was not compiled"])
+    code, output = judge.run(kernel(GELU))
+    expect(code == 0 and "was not compiled" not in output, output)
+    (judge.folder / "src").mkdir()
+    judge.passes(kernel(GELU), flags=["--complete", str(judge.folder / "src")],
+                 phrases=["warning: sm_80: fill_kernel<bf16>", "was not compiled"])
     judge.update(kernel(GELU))
     expect("fill_kernel" not in judge.table.read_text(), "--update kept a removed kernel")
+
+
+def test_every_kernel_of_complete_sources_must_be_compiled(judge):
+    sources = judge.folder / "src" / "ops"
+    sources.mkdir(parents=True)
+    (sources / "gelu.cu").write_text("template <class T>\n__global__ __launch_bounds__(256) void gelu_kernel(T* x) {}\n")
+    judge.update(kernel(GELU))
+    judge.passes(kernel(GELU), flags=["--complete", str(judge.folder / "src")])
+    for name in ("fill.cu", "fill.h"):
+        (sources / name).write_text("__global__ void fill_kernel(float* x) {}\n")
+        judge.fails(kernel(GELU), flags=["--complete", str(judge.folder / "src")], phrases=[name, "fill_kernel is not compiled"])
+        (sources / name).unlink()
+
+
+def test_a_kernel_of_several_sources_counts_once_with_the_most(judge):
+    judge.run(kernel(GELU, 40, stack=8), flags=["--update"], others=[kernel(GELU, 48, stores=0)])
+    expect(judge.table.read_text().count("gelu_kernel") == 1, judge.table.read_text())
+    expect("   48     8      0   256  gelu_kernel<float>" in judge.table.read_text(), judge.table.read_text())
+    judge.fails(kernel(GELU, 40, stack=8), others=[kernel(GELU, 49)], phrases=["gelu_kernel<float> uses 49 registers"])
+    judge.fails(kernel(GELU), others=[kernel(GELU, 40, loads=4)], phrases=["gelu_kernel<float>", "spills"])
 
 
 def test_output_without_kernels_and_a_damaged_table_are_errors(judge):
@@ -155,7 +180,7 @@ def test_output_without_kernels_and_a_damaged_table_are_errors(judge):
     judge.update(kernel(GELU))
     judge.table.write_text(judge.table.read_text() + "nonsense\n")
     code, output = judge.run(kernel(GELU))
-    expect(code == 1 and "sm_80.txt:7" in output and "nonsense" in output, output)
+    expect(code == 1 and "sm_80.txt:6" in output and "nonsense" in output, output)
     judge.update(kernel(GELU))
     judge.passes(kernel(GELU))
 
