@@ -121,14 +121,15 @@ void run_rank_ops(Printer& printer) {
 }
 
 // The kernels of INT8 weights that only models on a GPU launch: the embedding in the GPU's layout
-// of codes, and the products that write an INT8 cache. All numbers are 0.
-template <class T>
+// of codes, and the products that write a cache in another dtype. All numbers are 0.
+template <class T, class KV>
 void run_int8_ops(std::int64_t C, Printer& printer) {
   constexpr std::int64_t kHeadSize = 64;
   const std::int64_t NH = C / kHeadSize, N = CodeMatrix::padded_columns(3 * C);
   Stream stream;
   stream.observe(&printer);
-  const Buffer<std::int8_t> codes(code_bytes(C, 3 * C)), cache(2 * C);
+  const Buffer<std::int8_t> codes(code_bytes(C, 3 * C));
+  const Buffer<KV> cache(2 * C);
   const Buffer<std::int32_t> ints(N + qkv_counters(1, NH));
   const Buffer<float> floats(N + qkv_scratch(1, C) + 2 * NH);
   const Buffer<T> rows(4 * C);
@@ -140,7 +141,7 @@ void run_int8_ops(std::int64_t C, Printer& printer) {
   const auto zero = make_tensor(static_cast<const std::int32_t*>(ints.data()), 1);
   const auto row = make_tensor(rows.data(), 1, C);
   code_embedding<T, WarpCodeLayout>(row, zero, weight, row, zero, stream);
-  RowProductCall<T, T, std::int8_t> call;
+  RowProductCall<T, T, KV> call;
   call.epilogue = RowEpilogue::qkv;
   call.M = 1;
   call.N = 3 * C;
@@ -198,20 +199,26 @@ Gpt2Config width(std::int64_t channels, std::int64_t head_size) {
           .channels = channels};
 }
 
+// Generates with a cache in another dtype than the model's.
+template <class T, class KV>
+void generate_with_cache(Printer& printer) {
+  generate<T, KV>(width(128, 64), printer);
+  for (const std::int64_t HS : {32, 64, 128}) generate<T, KV>(width(768, HS), printer);
+  for (const std::int64_t C : {128, 768}) run_int8_ops<T, KV>(C, printer);
+}
+
 template <class T>
 void run_all(Printer& printer) {
   for (const std::int64_t C : {128, 768, 1024, 1280, 1600, 2112}) {
     train<T>(width(C, 64), Attention::flash, printer);
     generate<T>(width(C, 64), printer);
   }
-  generate<T, std::int8_t>(width(768, 64), printer);
-  for (const std::int64_t C : {128, 768}) run_int8_ops<T>(C, printer);
   train<T>(width(768, 64), Attention::standard, printer);
   for (const std::int64_t HS : {32, 128}) {
     train<T>(width(768, HS), Attention::flash, printer);
     generate<T>(width(768, HS), printer);
-    generate<T, std::int8_t>(width(768, HS), printer);
   }
+  generate_with_cache<T, std::int8_t>(printer);
 }
 
 }  // namespace
@@ -223,6 +230,8 @@ int main() {
     run_all<float>(printer);
     run_all<bf16>(printer);
     run_all<fp16>(printer);
+    generate_with_cache<float, bf16>(printer);
+    generate_with_cache<float, fp16>(printer);
     run_rank_ops(printer);
     CaseLauncher launcher(printer);
 #define LLMC_LAUNCH_CASES(op) llmc_dev::op::cases(launcher);
