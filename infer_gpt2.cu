@@ -1,9 +1,7 @@
 // Continues texts with a GPT-2, and measures one. `infer_gpt2 --help` lists the flags.
 // Everything else is in llmc/.
-#include <cstdint>
 #include <exception>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "llmc/base/notice.h"             // Notice: messages on stderr
@@ -22,31 +20,17 @@
 
 namespace llmc {
 
-// Calls f.template operator()<KV>() for the type KV of the cache of a model of type T.
-template <class T, class F>
-void dispatch_cache(CacheDtype kv_dtype, const F& f) {
-  if (kv_dtype == CacheDtype::int8) return f.template operator()<std::int8_t>();
-  if constexpr (std::is_same_v<T, float>) {
-    if (kv_dtype == CacheDtype::bf16) return f.template operator()<bf16>();
-    if (kv_dtype == CacheDtype::fp16) return f.template operator()<fp16>();
-  }
-  f.template operator()<T>();
-}
-
-template <class T>
 void run(const InferConfig& settings) {
   const std::string command = settings.command.empty() ? "" : settings.command.front();
   SignalRequest::set_work(command.empty() ? "before the first text"
                                           : "in " + command + ": it is not complete");
-  if (command == "quantize") return quantize_model<T>(settings);
-  dispatch_cache<T>(settings.kv_dtype, [&]<class KV>() {
-    if (command == "perplexity") return perplexity<T, KV>(settings);
-    if (command == "score") return score<T, KV>(settings);
-    if (command == "bench") return bench<T, KV>(settings);
-    Job job = make_job(settings);
-    if (settings.interactive) return interact<T, KV>(settings, std::move(job));
-    generate_texts<T, KV>(settings, job);
-  });
+  if (command == "quantize") return quantize_model(settings);
+  if (command == "perplexity") return perplexity(settings);
+  if (command == "score") return score(settings);
+  if (command == "bench") return bench(settings);
+  Job job = make_job(settings);
+  if (settings.interactive) return interact(settings, std::move(job));
+  generate_texts(settings, job);
 }
 
 }  // namespace llmc
@@ -68,7 +52,7 @@ int main(int argc, char** argv) {
     }
     if (!settings.base.empty()) settings.base = find_float_model("--base", settings.base);
     select_device(choice_name(settings.device), argv);
-    dispatch_dtype(settings.dtype, [&]<class T>() { run<T>(settings); });
+    run(settings);
     return kExitOk;
   } catch (const std::exception& error) {
     return report_failure<InferProgram>(error);

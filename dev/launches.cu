@@ -21,7 +21,7 @@
 #include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/device/device.h"
-#include "llmc/infer/decoder.h"
+#include "llmc/infer/generation_runner.h"
 #include "llmc/model/engine.h"
 #include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which the host does not use
 #include "llmc/ops/gemm/row_product_kernels.h"
@@ -100,14 +100,22 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
 // Runs a prompt and one more token.
 template <class T, class KV = T>
 void generate(const Gpt2Config& config, Printer& printer) {
-  const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 9};
-  Engine<T> engine(config, shape.run_shape());
-  Decoder<T, KV> decoder(engine.runner(), shape, engine.memory());
-  engine.stream().observe(&printer);
-  engine.allocate();
-  decoder.prefill(some_tokens(8, config.vocabulary));
-  decoder.advance({0});
-  engine.stream().synchronize();
+  const auto runner = make_generation_runner(kDtypeOf<T>, config, decode_shape());
+  const auto pass = runner->make_pass(kDtypeOf<KV>, {.slots = 1, .capacity = 9, .chunk = 8});
+  Stream& stream = runner->stream();
+  Tensor<std::int32_t, 1> token, position;
+  runner->memory().reserve("batch", token, 1);
+  runner->memory().reserve("batch", position, 1);
+  stream.observe(&printer);
+  runner->allocate();
+  pass->clear();
+  const auto tokens = some_tokens(8, config.vocabulary);
+  pass->read_prompts({{.tokens = tokens, .wants_logits = true}});
+  const std::int32_t next = 8;
+  fill_zero(token.data, 1, stream);
+  copy_to_device(position.data, &next, 1, stream);
+  pass->step(token, position);
+  stream.synchronize();
 }
 
 // The kernels that only a rank among several launches.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/infer/batch_generator.h"
+#include "llmc/infer/batch_model.h"
 #include "llmc/model/engine.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
@@ -35,7 +36,7 @@ template <class T, class KV = T>
 struct BatchRig {
   Engine<T> engine;
   BatchModel<T, KV> model;
-  BatchGenerator<T, KV> generator;
+  BatchGenerator generator;
   std::size_t max_tokens = SIZE_MAX;  // of a text, after which its callback ends it
 
   // The weights are INT8 if `quantized` has a value.

@@ -10,6 +10,7 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/infer/quantize_command.h"
+#include "llmc/model/load_weights.h"
 #include "llmc/model/pretrained.h"
 #include "llmc/model/weights.h"
 #include "test/support.h"
@@ -46,7 +47,7 @@ void quantize_files(const fs::path& from, const fs::path& to, Quant quant = Quan
   settings.quant = quant;
   settings.zero_points = zero_points;
   Notice::set_quiet(true);
-  quantize_model<T>(settings);
+  quantize_model(settings);
   Notice::set_quiet(false);
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "llmc/infer/batch_generator.h"
-#include "llmc/infer/decoder.h"
 #include "test/batch_rig.h"
+#include "test/decoder.h"
 
 using namespace llmc_test;
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/decoder.h"
 #include "llmc/infer/generate.h"
 #include "llmc/model/engine.h"
+#include "test/decoder.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/infer/batch_model.h"
 #include "llmc/infer/prompt_runner.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "test/batch_rig.h"
@@ -65,11 +66,13 @@ struct Deployed {
   Deployed(const Fixture& fixture, const RunShape& shape, QatMode mode, bool zero_points)
       : engine(engine_config(fixture.config()),
                {.B = 1, .T = 1, .training = false, .int8_weights = true}),
-        runner(engine, shape,
-               {.quantizes_rows = mode == QatMode::w8a8, .zero_points = zero_points}) {
+        model(engine.runner().model(), engine.context(), PromptRunner::batch_shape(shape),
+              engine.memory(),
+              {.quantizes_rows = mode == QatMode::w8a8, .zero_points = zero_points}),
+        runner(model, engine.context(), shape, engine.memory()) {
     engine.allocate();
     set_weights<T>(fixture, engine.table(), engine.state(), engine.stream());
-    runner.clear();
+    model.clear();
   }
   std::vector<float> losses(const PreparedBatch& prepared) {
     std::vector<float> losses;
@@ -78,7 +81,8 @@ struct Deployed {
     return losses;
   }
   Engine<T> engine;
-  PromptRunner<T> runner;
+  BatchModel<T> model;
+  PromptRunner runner;
 };
 
 double mean(const std::vector<float>& values) {

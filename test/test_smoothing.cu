@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/calibrated_scales.h"
+#include "llmc/quantize/calibrated_scales.h"
 #include "test/batch_rig.h"
 
 using namespace llmc_test;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/model/load_weights.h"
 #include "llmc/train/run/plan_text.h"
 #include "llmc/train/watch/replica_check.h"
 #include "llmc/train/watch/step_numbers.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/model/load_weights.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "test/model_rig.h"
 #include "test/oracle/transformers.h"

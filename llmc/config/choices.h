@@ -114,4 +114,11 @@ inline constexpr CacheDtype cache_dtype(Dtype dtype) {
   }
 }
 
+inline constexpr Dtype dtype_of(CacheDtype cache) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::int8}) {
+    if (cache_dtype(dtype) == cache) return dtype;
+  }
+  return Dtype::fp32;
+}
+
 }  // namespace llmc

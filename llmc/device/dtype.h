@@ -134,6 +134,8 @@ template <>
 inline constexpr Dtype kDtypeOf<bf16> = Dtype::bf16;
 template <>
 inline constexpr Dtype kDtypeOf<fp16> = Dtype::fp16;
+template <>
+inline constexpr Dtype kDtypeOf<std::int8_t> = Dtype::int8;
 
 inline const char* dtype_name(Dtype dtype) {
   switch (dtype) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,10 +23,9 @@
 #include "llmc/eval/report.h"
 #include "llmc/eval/row_scorer.h"
 #include "llmc/eval/tasks.h"
-#include "llmc/infer/load_engine.h"
+#include "llmc/infer/load_model.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/infer/prompt_runner.h"
-#include "llmc/model/engine.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {
@@ -79,9 +79,8 @@ inline std::vector<EvalResult> score_tasks(const EvalTasks& tasks, EvaluationPas
 }
 
 // The base model of --base, or its log of --base-log.
-template <class T>
 struct BaseModel {
-  std::optional<Engine<T>> engine{};
+  std::unique_ptr<GenerationRunner> runner{};
   std::unique_ptr<LogProbSource> source{};
 
   // Loads it for a comparison with a model of `vocabulary` tokens.
@@ -92,9 +91,9 @@ struct BaseModel {
     } else if (!settings.base.empty()) {
       const Gpt2Config config =
           from_huggingface(read_pretrained_config(settings.base), settings.base);
-      engine.emplace(config, window_shape(task.window()));
-      load_engine(*engine, settings.base);
-      source = std::make_unique<LogitsScorer>(engine->runner(), task);
+      runner = make_generation_runner(settings.dtype, config, window_shape(task.window()));
+      load_model(*runner, settings.base);
+      source = std::make_unique<LogitsScorer>(runner->evaluation(), task);
     }
   }
 };
@@ -108,11 +107,10 @@ inline EvalResult comparison_result(const InferConfig& settings, const Perplexit
 
 // Measures the perplexity, compares with the base model and writes the log of --save-log, in one
 // pass that reads all log-probabilities.
-template <class T>
-std::vector<EvalResult> predict_tokens(const InferConfig& settings, const PerplexityTask& task,
-                                       EvaluationPass& runner) {
+inline std::vector<EvalResult> predict_tokens(const InferConfig& settings,
+                                              const PerplexityTask& task, EvaluationPass& runner) {
   const std::int64_t vocabulary = runner.config().vocabulary;
-  const BaseModel<T> base(settings, task, vocabulary);
+  const BaseModel base(settings, task, vocabulary);
   std::optional<BaseLogWriter> log;
   if (!settings.save_log.empty())
     log.emplace(settings.save_log, base_log_content(task, vocabulary));
@@ -142,43 +140,41 @@ std::vector<EvalResult> predict_tokens(const InferConfig& settings, const Perple
 
 // Loads the model for windows of `window` tokens and returns f(runner): the passes of training, or
 // those of generation if the model or its cache are not in --dtype.
-template <class T, class KV, class F>
-auto with_runner(const InferConfig& settings, const Gpt2Config& config, std::int64_t window,
-                 const F& f) {
+inline std::vector<EvalResult> with_runner(
+    const InferConfig& settings, const Gpt2Config& config, std::int64_t window,
+    const std::function<std::vector<EvalResult>(EvaluationPass&)>& f) {
   const RunShape shape = window_shape(window);
   if (settings.quant == Quant::none && settings.kv_dtype == cache_dtype(settings.dtype)) {
-    Engine<T> engine(config, shape);
-    load_engine(engine, settings.model);
-    return f(engine.runner());
+    const auto runner = make_generation_runner(settings.dtype, config, shape);
+    load_model(*runner, settings.model);
+    return f(runner->evaluation());
   }
-  Engine<T> engine(config, decode_shape(settings));
-  PromptRunner<T, KV> runner(engine, shape, int8_pass(settings, engine));
-  load_engine(engine, settings);
-  runner.clear();
-  return f(runner);
+  const auto runner = make_decoding_runner(settings, config);
+  const auto pass = make_pass(settings, *runner, PromptRunner::batch_shape(shape));
+  PromptRunner prompts(*pass, runner->context(), shape, runner->memory());
+  load_model(*runner, settings);
+  pass->clear();
+  return f(prompts);
 }
 
 }  // namespace quality_detail
 
 // `infer_gpt2 score TASK:FILE ...`: prints the table of --eval.
-template <class T, class KV>
-void score(const InferConfig& settings) {
+inline void score(const InferConfig& settings) {
   using namespace quality_detail;
   const ModelFiles files = read_model_files(settings);
   const std::int64_t window = window_of(settings, files.config);
   const std::vector<std::string> specs(settings.command.begin() + 1, settings.command.end());
   const EvalTasks tasks =
       make_eval_tasks(specs, eval_options(settings, window), *files.tokenizer, window);
-  print_text(
-      eval_table(with_runner<T, KV>(settings, files.config, window, [&](EvaluationPass& runner) {
-        return score_tasks(tasks, runner);
-      })));
+  print_text(eval_table(with_runner(settings, files.config, window, [&](EvaluationPass& runner) {
+    return score_tasks(tasks, runner);
+  })));
 }
 
 // `infer_gpt2 perplexity FILE`: prints a table of the perplexity and, with a base model, of the
 // comparison.
-template <class T, class KV>
-void perplexity(const InferConfig& settings) {
+inline void perplexity(const InferConfig& settings) {
   using namespace quality_detail;
   const ModelFiles files = read_model_files(settings);
   const std::int64_t window = window_of(settings, files.config);
@@ -188,11 +184,9 @@ void perplexity(const InferConfig& settings) {
   const auto& task = static_cast<const PerplexityTask&>(*tasks.front());
   const bool needs_vocabulary =
       !settings.save_log.empty() || !settings.base.empty() || !settings.base_log.empty();
-  print_text(
-      eval_table(with_runner<T, KV>(settings, files.config, window, [&](EvaluationPass& runner) {
-        return needs_vocabulary ? predict_tokens<T>(settings, task, runner)
-                                : score_tasks(tasks, runner);
-      })));
+  print_text(eval_table(with_runner(settings, files.config, window, [&](EvaluationPass& runner) {
+    return needs_vocabulary ? predict_tokens(settings, task, runner) : score_tasks(tasks, runner);
+  })));
 }
 
 }  // namespace llmc

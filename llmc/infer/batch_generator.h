@@ -21,8 +21,10 @@
 #include <vector>
 
 #include "llmc/device/replay.h"
-#include "llmc/infer/batch_model.h"
+#include "llmc/device/rows.h"
 #include "llmc/infer/finish_reason.h"
+#include "llmc/infer/generation_pass.h"
+#include "llmc/model/memory_plan.h"
 #include "llmc/ops/sampling/device_sampling.h"
 #include "llmc/ops/sampling/options.h"
 
@@ -58,11 +60,10 @@ struct BatchCallbacks {
   std::function<bool()> on_step = [] { return true; };
 };
 
-template <class T, class KV = T>
 class BatchGenerator {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). `model` must outlive the generator.
-  BatchGenerator(BatchModel<T, KV>& model, const BatchOptions& options, MemoryPlan& plan)
+  BatchGenerator(GenerationPass& model, const BatchOptions& options, MemoryPlan& plan)
       : model_(model),
         options_(options),
         slots_(static_cast<std::size_t>(model.shape().slots)),
@@ -343,7 +344,7 @@ class BatchGenerator {
     }
   }
 
-  BatchModel<T, KV>& model_;
+  GenerationPass& model_;
   BatchOptions options_;
   std::vector<Slot> slots_;
   std::deque<std::int64_t> unread_;  // slots whose context is not read completely

@@ -21,15 +21,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "llmc/device/rows.h"
+#include "llmc/infer/generation_pass.h"
 #include "llmc/infer/kv_cache.h"
 #include "llmc/model/context.h"
 #include "llmc/model/gpt2.h"
-#include "llmc/model/int8_weights.h"
+#include "llmc/model/int8_layout.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/ops/attention/decode_attention.h"
 #include "llmc/ops/attention/prompt_attention.h"
@@ -39,33 +39,8 @@
 
 namespace llmc {
 
-// The sizes of a batch. They are fixed, so its memory is fixed too.
-struct BatchShape {
-  std::int64_t slots = 1;        // sequences that are generated together
-  std::int64_t capacity = 1;     // maximum number of tokens of a sequence in the cache
-  std::int64_t chunk = 1;        // maximum number of rows of prompts in one pass
-  std::int64_t logits_rows = 0;  // maximum number of rows of logits_of(); 0: slots
-
-  std::int64_t rows() const { return std::max(slots, chunk); }
-};
-
-// How a model with INT8 weights computes.
-struct Int8Pass {
-  bool quantizes_rows = false;               // w8a8; false: activations are floats
-  bool zero_points = true;                   // of the activations
-  const ActivationScales* scales = nullptr;  // of the weights; may be null
-};
-
-// A part of a prompt that one pass reads.
-struct PromptPiece {
-  std::int64_t slot = 0;
-  std::int64_t first_position = 0;  // of tokens[0]; the cache holds the tokens before it
-  std::span<const std::int32_t> tokens{};
-  bool wants_logits = false;  // those of the last token
-};
-
 template <class T, class KV = T>
-class BatchModel {
+class BatchModel final : public GenerationPass {
  public:
   // Reserves memory in the plan; usable after plan.allocate() and clear(). `model` and `context`
   // must outlive this object.
@@ -102,25 +77,21 @@ class BatchModel {
   BatchModel(const BatchModel&) = delete;
   BatchModel& operator=(const BatchModel&) = delete;
 
-  // Call once, after plan.allocate().
-  void clear() {
+  void clear() override {
     fill_zero(counters_.data, counters_.size(), context_.stream);
     fill_zero(qkv_scratch_.counters.data, qkv_scratch_.counters.size(), context_.stream);
   }
 
-  const Gpt2Config& config() const { return model_.config(); }
-  const BatchShape& shape() const { return shape_; }
-  Stream& stream() { return context_.stream; }
+  const Gpt2Config& config() const override { return model_.config(); }
+  const BatchShape& shape() const override { return shape_; }
+  Stream& stream() override { return context_.stream; }
 
-  // Forgets the faults of a slot; call before it gets another sequence.
-  void clear_faults(std::int64_t slot) {
+  void clear_faults(std::int64_t slot) override {
     if (faults_.data == nullptr) return;
     fill_zero(row_range(faults_, slot, 1).data, shape_.capacity, stream());
   }
 
-  // Describes the first input of a product that could not be quantized because it is not finite:
-  // its layer, and its token in the context of the slot. Empty if there is none.
-  std::string fault_text(std::int64_t slot) {
+  std::string fault_text(std::int64_t slot) override {
     if (faults_.data == nullptr) return {};
     std::vector<std::int32_t> sites(static_cast<std::size_t>(shape_.capacity));
     copy_to_host(sites.data(), row_range(faults_, slot, 1).data, std::ssize(sites), stream());
@@ -133,10 +104,7 @@ class BatchModel {
            std::to_string(first - sites.begin()) + " is not finite";
   }
 
-  // Reads pieces of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
-  // (n, columns) of the n pieces that want them, in their order; columns from V on are undefined.
-  // The result is valid until the next call.
-  Tensor<const float, 2> read_prompts(const std::vector<PromptPiece>& pieces) {
+  Tensor<const float, 2> read_prompts(const std::vector<PromptPiece>& pieces) override {
     const std::int64_t rows = stage(pieces);
     const Tensor<T, 2> x = first_rows(x_, rows);
     embed(x, first_rows(row_token_, rows), first_rows(row_position_, rows));
@@ -151,16 +119,12 @@ class BatchModel {
     return write_logits(last_rows(pieces, x), RowKind::prompt);
   }
 
-  // The logits (count, columns) of rows [first, first + count) of the last read_prompts(), whose
-  // rows are those of its pieces, one after the other; at most logits_rows of them.
-  Tensor<const float, 2> logits_of(std::int64_t first, std::int64_t count) {
+  Tensor<const float, 2> logits_of(std::int64_t first, std::int64_t count) override {
     require(count <= logits_.shape[0], "more rows of logits than the batch has memory for");
     return write_logits(row_range(x_, first, count), RowKind::prompt);
   }
 
-  // Reads one generated token per slot, at position[b] of slot b, both (slots) in device memory.
-  // Returns the logits (slots, columns).
-  Tensor<const float, 2> step(In<std::int32_t, 1> token, In<std::int32_t, 1> position) {
+  Tensor<const float, 2> step(In<std::int32_t, 1> token, In<std::int32_t, 1> position) override {
     const Tensor<T, 2> x = first_rows(x_, shape_.slots);
     embed(x, token, position);
     blocks(x, RowKind::generated, {}, position,
@@ -171,11 +135,11 @@ class BatchModel {
     return write_logits(x, RowKind::generated);
   }
 
-  // The logits (slots, columns) that step() writes.
-  Tensor<const float, 2> step_logits() const { return first_rows(logits_, shape_.slots); }
+  Tensor<const float, 2> step_logits() const override { return first_rows(logits_, shape_.slots); }
 
-  // Bytes of cache that a step reads per sequence and token in it.
-  std::int64_t cache_bytes_per_token() const { return KvCache<KV>::bytes_per_token(config()); }
+  std::int64_t cache_bytes_per_token() const override {
+    return KvCache<KV>::bytes_per_token(config());
+  }
 
  private:
   static constexpr std::int64_t kLogitColumns = 64;  // rows of logits start at cache lines

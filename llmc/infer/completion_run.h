@@ -34,14 +34,13 @@ struct CompletionTotals {
   double seconds = 0;
 };
 
-template <class T, class KV>
 class CompletionRun {
  public:
   // Both must outlive the run.
   CompletionRun(const Job& job, const CompletionCallbacks& callbacks)
       : job_(job), callbacks_(callbacks), order_(num_completions(job)) {}
 
-  CompletionTotals run(BatchGenerator<T, KV>& generator) {
+  CompletionTotals run(BatchGenerator& generator) {
     const Clock::time_point start = Clock::now();
     generator_ = &generator;
     generator.run(
@@ -158,7 +157,7 @@ class CompletionRun {
 
   const Job& job_;
   const CompletionCallbacks& callbacks_;
-  const BatchGenerator<T, KV>* generator_ = nullptr;
+  const BatchGenerator* generator_ = nullptr;
   std::int64_t next_ = 0, num_sequences_ = 0;
   std::map<std::int64_t, Draft> drafts_;  // by the number of the sequence
   CompletionOrder order_;

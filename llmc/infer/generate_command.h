@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -18,30 +19,27 @@
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion_run.h"
 #include "llmc/infer/job.h"
-#include "llmc/infer/load_engine.h"
-#include "llmc/model/engine.h"
+#include "llmc/infer/load_model.h"
 
 namespace llmc {
 
 // A model in memory that generates texts.
-template <class T, class KV>
 class TextEngine {
  public:
   TextEngine(const InferConfig& settings, const Gpt2Config& config, const BatchShape& shape,
              const BatchOptions& options)
-      : engine_(config, decode_shape(settings)),
-        model_(engine_.runner().model(), engine_.context(), shape, engine_.memory(),
-               int8_pass(settings, engine_)),
-        generator_(model_, options, engine_.memory()) {
-    load_engine(engine_, settings);
+      : runner_(make_decoding_runner(settings, config)),
+        pass_(make_pass(settings, *runner_, shape)),
+        generator_(*pass_, options, runner_->memory()) {
+    load_model(*runner_, settings);
   }
 
-  BatchGenerator<T, KV>& generator() { return generator_; }
+  BatchGenerator& generator() { return generator_; }
 
  private:
-  Engine<T> engine_;
-  BatchModel<T, KV> model_;
-  BatchGenerator<T, KV> generator_;
+  std::unique_ptr<GenerationRunner> runner_;
+  std::unique_ptr<GenerationPass> pass_;
+  BatchGenerator generator_;
 };
 
 namespace generate_detail {
@@ -132,10 +130,9 @@ inline void require_complete(const CompletionTotals& totals, const std::string& 
 }  // namespace generate_detail
 
 // Continues the prompts of a job. Throws at the end if completions have an error.
-template <class T, class KV>
-void generate_texts(const InferConfig& settings, const Job& job) {
+inline void generate_texts(const InferConfig& settings, const Job& job) {
   using namespace generate_detail;
-  TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
+  TextEngine engine(settings, job.config, job.shape, job.options);
   const SignalRequest request;
   CompletionPrinter printer(settings, job);
   Completion last;
@@ -147,7 +144,7 @@ void generate_texts(const InferConfig& settings, const Job& job) {
             last = completion;
           },
       .on_step = [] { return !SignalRequest::requested(); }};
-  CompletionRun<T, KV> run(job, callbacks);
+  CompletionRun run(job, callbacks);
   const CompletionTotals totals = run.run(engine.generator());
   printer.finish();
   if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
@@ -158,13 +155,12 @@ void generate_texts(const InferConfig& settings, const Job& job) {
 
 // Reads prompts from stdin, line by line. Each continues the text so far, which begins with the
 // prompt of the command line; a text that fills the context loses its first half.
-template <class T, class KV>
-void interact(const InferConfig& settings, Job job) {
+inline void interact(const InferConfig& settings, Job job) {
   using namespace generate_detail;
   const std::int64_t context = job.config.context;
   job.shape = {
       .slots = 1, .capacity = context, .chunk = std::min<std::int64_t>(settings.chunk, context)};
-  TextEngine<T, KV> engine(settings, job.config, job.shape, job.options);
+  TextEngine engine(settings, job.config, job.shape, job.options);
   Notice::print("type a text and press Enter; an empty line or Ctrl-D ends");
   SignalRequest::set_work("");
   // Without a prompt, the job's is <|endoftext|> alone, which the first line replaces.
@@ -189,7 +185,7 @@ void interact(const InferConfig& settings, Job job) {
               history.insert(history.end(), completion.ids.begin(), completion.ids.end());
             },
         .on_step = [] { return !SignalRequest::requested(); }};
-    CompletionRun<T, KV> run(job, callbacks);
+    CompletionRun run(job, callbacks);
     const CompletionTotals totals = run.run(engine.generator());
     print_text("\n");
     require_complete(totals, {});

@@ -11,38 +11,36 @@
 #include <vector>
 
 #include "llmc/config/run_shape.h"
-#include "llmc/infer/batch_model.h"
+#include "llmc/infer/generation_pass.h"
 #include "llmc/model/batch_stage.h"
-#include "llmc/model/engine.h"
+#include "llmc/model/evaluation_pass.h"
+#include "llmc/model/memory_plan.h"
 #include "llmc/ops/classifier.h"
 
 namespace llmc {
 
-template <class T, class KV = T>
 class PromptRunner final : public EvaluationPass {
  public:
-  // Reserves memory in the engine's plan; usable after engine.allocate(). `shape` has the sizes of
-  // the batches: B, T and logits_rows.
-  PromptRunner(Engine<T>& engine, const RunShape& shape, const Int8Pass& pass)
-      : engine_(engine),
-        shape_(shape),
-        model_(engine.runner().model(), engine.context(),
-               {.slots = shape.B,
-                .capacity = shape.T,
-                .chunk = shape.rows(),
-                .logits_rows = shape.chunk_rows()},
-               engine.memory(), pass) {
-    engine.memory().reserve("batch", targets_, shape.rows());
-    engine.memory().reserve("logits", losses_, shape.rows());
+  // The batch of generation for evaluations of this shape: B, T and logits_rows.
+  static BatchShape batch_shape(const RunShape& shape) {
+    return {.slots = shape.B,
+            .capacity = shape.T,
+            .chunk = shape.rows(),
+            .logits_rows = shape.chunk_rows()};
+  }
+
+  // Reserves memory in the plan; usable after plan.allocate(). `model` has the shape
+  // batch_shape(shape); it and the context outlive the runner.
+  PromptRunner(GenerationPass& model, Context& context, const RunShape& shape, MemoryPlan& plan)
+      : model_(model), context_(context), shape_(shape) {
+    plan.reserve("batch", targets_, shape.rows());
+    plan.reserve("logits", losses_, shape.rows());
   }
 
   const Gpt2Config& config() const override { return model_.config(); }
   const RunShape& shape() const override { return shape_; }
-  Context& context() override { return engine_.context(); }
+  Context& context() override { return context_; }
   std::int64_t max_sequences() const override { return shape_.B; }
-
-  // Call once, after engine.allocate().
-  void clear() { model_.clear(); }
 
   // Throws if the input of a product is not finite; the error names its layer and token.
   void run(const PreparedBatch& prepared) override {
@@ -91,9 +89,9 @@ class PromptRunner final : public EvaluationPass {
   }
 
  private:
-  Engine<T>& engine_;
+  GenerationPass& model_;
+  Context& context_;
   RunShape shape_;
-  BatchModel<T, KV> model_;
   Tensor<std::int32_t, 1> targets_;
   Tensor<float, 1> losses_;
   std::vector<std::int32_t> last_targets_;  // of the last run()

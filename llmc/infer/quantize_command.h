@@ -17,7 +17,8 @@
 #include "llmc/base/notice.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/device/device.h"
-#include "llmc/infer/load_engine.h"
+#include "llmc/infer/load_model.h"
+#include "llmc/io/checkpoint/llmc_model_file.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/checkpoint/pending_directory.h"
 #include "llmc/io/checkpoint/quantized_config.h"
@@ -25,111 +26,14 @@
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/model/int8_weights.h"
+#include "llmc/model/load_weights.h"
 #include "llmc/model/parameters.h"
 #include "llmc/model/pretrained.h"
-#include "llmc/model/round_weight.h"
+#include "llmc/quantize/calibrated_scales.h"
+#include "llmc/quantize/host_weights.h"
+#include "llmc/quantize/quantized_tensors.h"
 
 namespace llmc {
-
-// The tensors of a model with INT8 weights in host memory. load_weights() fills it with the float
-// tensors of a model.
-template <class T>
-class QuantizedTensors {
- public:
-  // `table`, of one rank, outlives the tensors.
-  explicit QuantizedTensors(const ParameterTable& table)
-      : table_(table), tensors_(table.specs().size()) {}
-
-  const ParameterTable& table() const { return table_; }
-
-  // Rounds spec.size() numbers to T, and quantizes the result if the parameter is quantized. Throws
-  // if T cannot hold a number.
-  void set_weight(const ParameterSpec& spec, const float* values, Stream&) {
-    Tensors& tensors = tensors_[spec.id];
-    tensors.values = round_weight<T>(spec, values);
-    if (!is_quantized(spec)) return;
-    tensors.quantized = Int8Weights<T>::quantize(spec, tensors.values);
-    tensors.values = {};
-  }
-
-  // Sets the tensors of files that belong to activations.
-  void set_scales(const CalibratedScales& scales) {
-    const std::vector<std::string> layers = linear_layers(table_);
-    for (std::size_t i = 0; i < scales.fixed.size(); ++i) {
-      add_extra(input_scale_name(layers[i]), TensorDtype::f32, scales.fixed[i].scale);
-      add_extra(input_zero_point_name(layers[i]), TensorDtype::i8,
-                static_cast<std::int8_t>(scales.fixed[i].zero));
-    }
-    const std::size_t hidden = scales.gelu_factors.size() * 4 / layers.size();
-    for (std::size_t i = 3, l = 0; !scales.gelu_factors.empty() && i < layers.size(); i += 4, ++l) {
-      const auto own = std::as_bytes(std::span(scales.gelu_factors).subspan(l * hidden, hidden));
-      extras_.push_back(
-          {{input_smoothing_name(layers[i]), TensorDtype::f32, {static_cast<std::int64_t>(hidden)}},
-           {own.begin(), own.end()}});
-    }
-  }
-
-  // Writes a safetensors file: scales, float tensors, codes. In this order all are aligned.
-  void write(const std::filesystem::path& path) const {
-    const std::vector<Item> items = this->items();
-    std::vector<TensorHeader> headers;
-    for (const Item& item : items) headers.push_back(item.header);
-    SafetensorsWriter writer(path, huggingface_tensors(std::move(headers)));
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      writer.write(writer.tensors()[i].name, items[i].bytes);
-    }
-    writer.finish();
-  }
-
- private:
-  struct Tensors {
-    std::vector<T> values{};  // of a parameter that is not quantized
-    WeightCodes quantized{};
-  };
-  struct Item {
-    TensorHeader header;
-    std::span<const std::byte> bytes;
-  };
-  struct Extra {
-    TensorHeader header;
-    std::vector<std::byte> bytes;
-  };
-
-  template <class Number>
-  void add_extra(const std::string& name, TensorDtype dtype, const Number& number) {
-    const auto bytes = std::as_bytes(std::span(&number, 1));
-    extras_.push_back({{name, dtype, {1}}, {bytes.begin(), bytes.end()}});
-  }
-
-  std::vector<Item> items() const {
-    std::vector<Item> scales, floats, codes;
-    for (const ParameterSpec& spec : table_.specs()) {
-      const Tensors& tensors = tensors_[spec.id];
-      if (!is_quantized(spec)) {
-        floats.push_back({{spec.name, tensor_dtype(kDtypeOf<T>), spec.shape},
-                          std::as_bytes(std::span(tensors.values))});
-        continue;
-      }
-      scales.push_back(
-          {{scale_name(spec.name), TensorDtype::f32, scale_shape(spec.shape, output_axis(spec))},
-           std::as_bytes(std::span(tensors.quantized.scales))});
-      codes.push_back({{spec.name, TensorDtype::i8, spec.shape},
-                       std::as_bytes(std::span(tensors.quantized.codes))});
-    }
-    for (const Extra& extra : extras_) {
-      (extra.header.dtype == TensorDtype::i8 ? codes : scales)
-          .push_back({extra.header, std::span(extra.bytes)});
-    }
-    for (const auto* more : {&floats, &codes}) {
-      scales.insert(scales.end(), more->begin(), more->end());
-    }
-    return scales;
-  }
-
-  const ParameterTable& table_;
-  std::vector<Tensors> tensors_;  // by ParameterSpec::id
-  std::vector<Extra> extras_;
-};
 
 namespace quantize_command_detail {
 
@@ -213,8 +117,7 @@ inline std::string card_text(const std::string& name, const std::string& source,
 
 // Writes the model command[1] with the INT8 weights of --quant into the new directory command[2],
 // which appears when it is complete.
-template <class T>
-void quantize_model(const InferConfig& settings) {
+inline void quantize_model(const InferConfig& settings) {
   using namespace quantize_command_detail;
   const std::string model = find_float_model("quantize", settings.command.at(1));
   const std::filesystem::path out = new_directory(settings.command.at(2));
@@ -228,7 +131,7 @@ void quantize_model(const InferConfig& settings) {
                             .zero_points = settings.zero_points == ZeroPoints::automatic,
                             .dtype = dtype_name(settings.dtype),
                             .source = hash_of(weights)};
-  QuantizedTensors<T> tensors(table);
+  QuantizedTensors tensors(table, settings.dtype);
   if (!settings.calibrate.empty()) {
     const std::vector<std::int32_t> text = read_calibration_text(settings, model);
     ContentChecksum hash;

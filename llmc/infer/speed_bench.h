@@ -33,10 +33,8 @@
 #include "llmc/device/nvml.h"
 #include "llmc/device/properties.h"
 #include "llmc/device/replay.h"
-#include "llmc/infer/batch_model.h"
 #include "llmc/infer/bench_report.h"
-#include "llmc/infer/load_engine.h"
-#include "llmc/model/engine.h"
+#include "llmc/infer/load_model.h"
 #include "llmc/model/pretrained.h"
 
 namespace llmc {
@@ -68,7 +66,6 @@ inline double copy_gigabytes_per_second(Stream& stream) {
 }
 
 // The steps of one batch size.
-template <class T, class KV>
 class BatchBench {
  public:
   // `nvml` measures energy; null: it is not measured.
@@ -77,14 +74,13 @@ class BatchBench {
       : settings_(settings),
         batch_(batch),
         nvml_(nvml),
-        engine_(config, decode_shape(settings)),
-        model_(engine_.runner().model(), engine_.context(),
-               {.slots = batch, .capacity = config.context, .chunk = settings.chunk},
-               engine_.memory(), int8_pass(settings, engine_)) {
-    engine_.memory().reserve("batch", token_, batch);
-    engine_.memory().reserve("batch", position_, batch);
-    load_engine(engine_, settings);
-    model_.clear();
+        runner_(make_decoding_runner(settings, config)),
+        pass_(make_pass(settings, *runner_,
+                        {.slots = batch, .capacity = config.context, .chunk = settings.chunk})) {
+    runner_->memory().reserve("batch", token_, batch);
+    runner_->memory().reserve("batch", position_, batch);
+    load_model(*runner_, settings);
+    pass_->clear();
     fill_zero(token_.data, batch, stream());
     for (std::int64_t i = 0; i < config.context; ++i) {
       ids_.push_back(static_cast<std::int32_t>(i * 7919 % config.vocabulary));
@@ -93,7 +89,7 @@ class BatchBench {
 
   std::vector<BenchResult> run() {
     std::vector<BenchResult> results;
-    const std::int64_t context = model_.config().context;  // a prompt may fill it
+    const std::int64_t context = pass_->config().context;  // a prompt may fill it
     for (const std::int64_t n : numbers_within(settings_.prompt_tokens, 1, context)) {
       results.push_back(prompt(n));
     }
@@ -109,7 +105,7 @@ class BatchBench {
   }
 
  private:
-  Stream& stream() { return model_.stream(); }
+  Stream& stream() { return pass_->stream(); }
 
   // The numbers of a list from `min` to `max`.
   static std::vector<std::int64_t> numbers_within(const std::vector<std::string>& list,
@@ -124,11 +120,11 @@ class BatchBench {
   void read_prompts(std::int64_t length) {
     const std::span<const std::int32_t> ids(ids_);
     std::vector<PromptPiece> pieces;
-    std::int64_t room = model_.shape().chunk;
+    std::int64_t room = pass_->shape().chunk;
     const auto read = [&] {
-      if (!pieces.empty()) model_.read_prompts(pieces);
+      if (!pieces.empty()) pass_->read_prompts(pieces);
       pieces.clear();
-      room = model_.shape().chunk;
+      room = pass_->shape().chunk;
     };
     for (std::int64_t b = 0; b < batch_; ++b) {
       for (std::int64_t first = 0, count = 0; first < length; first += count) {
@@ -148,14 +144,14 @@ class BatchBench {
     const std::vector<std::int32_t> positions(static_cast<std::size_t>(batch_),
                                               static_cast<std::int32_t>(position));
     copy_to_device(position_.data, positions.data(), batch_, stream());
-    step_.run(stream(), [this] { model_.step(token_, position_); });
+    step_.run(stream(), [this] { pass_->step(token_, position_); });
   }
 
   // Bytes of weights that every step reads: all but the position embeddings.
   std::int64_t weight_bytes() const {
     std::int64_t bytes = 0;
-    for (const ParameterSpec& spec : engine_.table().specs()) {
-      if (spec.name != "wpe.weight") bytes += engine_.state().bytes_of(spec);
+    for (const ParameterSpec& spec : runner_->weights().table().specs()) {
+      if (spec.name != "wpe.weight") bytes += runner_->bytes_of(spec);
     }
     return bytes;
   }
@@ -163,7 +159,7 @@ class BatchBench {
   double step_bytes(double position) const {
     const auto batch = static_cast<double>(batch_);
     return (static_cast<double>(weight_bytes()) +
-            batch * (position + 1) * static_cast<double>(model_.cache_bytes_per_token())) /
+            batch * (position + 1) * static_cast<double>(pass_->cache_bytes_per_token())) /
            batch;
   }
 
@@ -218,8 +214,8 @@ class BatchBench {
   const InferConfig& settings_;
   std::int64_t batch_;
   const Nvml* nvml_;
-  Engine<T> engine_;
-  BatchModel<T, KV> model_;
+  std::unique_ptr<GenerationRunner> runner_;
+  std::unique_ptr<GenerationPass> pass_;
   Tensor<std::int32_t, 1> token_, position_;
   std::vector<std::int32_t> ids_;
   Replay step_;
@@ -238,8 +234,7 @@ inline std::unique_ptr<Nvml> open_nvml() {
 }  // namespace speed_bench_detail
 
 // Prints the table, and as the last line one JSON object with all results.
-template <class T, class KV>
-void bench(const InferConfig& settings) {
+inline void bench(const InferConfig& settings) {
   using namespace speed_bench_detail;
   const Gpt2Config config =
       from_huggingface(read_pretrained_config(settings.model), settings.model);
@@ -249,7 +244,7 @@ void bench(const InferConfig& settings) {
   const std::unique_ptr<Nvml> nvml = open_nvml();
   std::vector<BenchResult> results;
   for (const std::int64_t batch : whole_numbers(settings.batches)) {
-    BatchBench<T, KV> batch_bench(settings, config, batch, nvml.get());
+    BatchBench batch_bench(settings, config, batch, nvml.get());
     for (BenchResult& result : batch_bench.run()) results.push_back(std::move(result));
   }
   Json json = {{"model", settings.model},

@@ -1,28 +1,41 @@
 // The classes of the model and of its passes, which are compiled once for all programs and tests.
 //
-// The Makefile includes this header before each program and test, to declare them. model.cu defines
-// them. Kernels and their launchers are in the .cu files of llmc/ops.
+// The Makefile includes this header before each program and test, to declare them. model.cu and
+// generation_runner.cu define them. Kernels and their launchers are in the .cu files of llmc/ops.
 #pragma once
 
-#include "llmc/infer/decoder.h"
+#include <cstdint>
+
+#include "llmc/infer/batch_model.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/gpt2.h"
 #include "llmc/train/training_state.h"
 
 // Takes EXTERN (`extern` to declare, empty to define) and a dtype.
-#define LLMC_MODEL(EXTERN, T)                        \
-  EXTERN template class Block<T>;                    \
-  EXTERN template class Gpt2<T>;                     \
-  EXTERN template class Activations<T>;              \
-  EXTERN template class ModelRunner<T>;              \
-  EXTERN template class Weights<T>;                  \
-  EXTERN template class TrainingState<T>;            \
-  EXTERN template class Engine<T>;                   \
-  EXTERN template class Engine<T, TrainingState<T>>; \
-  EXTERN template class Decoder<T>;
+#define LLMC_MODEL(EXTERN, T)             \
+  EXTERN template class Block<T>;         \
+  EXTERN template class Gpt2<T>;          \
+  EXTERN template class Activations<T>;   \
+  EXTERN template class ModelRunner<T>;   \
+  EXTERN template class Weights<T>;       \
+  EXTERN template class TrainingState<T>; \
+  EXTERN template class Engine<T>;        \
+  EXTERN template class Engine<T, TrainingState<T>>;
+
+// The same with the dtypes of a model and of its cache.
+#define LLMC_GENERATION(EXTERN)                         \
+  EXTERN template class BatchModel<float>;              \
+  EXTERN template class BatchModel<float, bf16>;        \
+  EXTERN template class BatchModel<float, fp16>;        \
+  EXTERN template class BatchModel<float, std::int8_t>; \
+  EXTERN template class BatchModel<bf16>;               \
+  EXTERN template class BatchModel<bf16, std::int8_t>;  \
+  EXTERN template class BatchModel<fp16>;               \
+  EXTERN template class BatchModel<fp16, std::int8_t>;
 
 namespace llmc {
 LLMC_MODEL(extern, float)
 LLMC_MODEL(extern, bf16)
 LLMC_MODEL(extern, fp16)
+LLMC_GENERATION(extern)
 }  // namespace llmc

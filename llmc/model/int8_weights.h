@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/model/int8_layout.h"
+#include "llmc/model/loadable_weights.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
@@ -20,28 +22,8 @@
 
 namespace llmc {
 
-inline OutputAxis output_axis(const ParameterSpec& spec) {
-  return spec.axes.rows.front().name == AxisName::vocabulary ? OutputAxis::rows
-                                                             : OutputAxis::columns;
-}
-inline WeightShape weight_shape(const ParameterSpec& spec) {
-  return {spec.shape[0], spec.shape[1], output_axis(spec)};
-}
-
-// The linear layers of a block, in the order in which they are computed.
-inline constexpr std::array<const char*, 4> kBlockLayers = {"attn.c_attn", "attn.c_proj",
-                                                            "mlp.c_fc", "mlp.c_proj"};
-
-// The inputs of the products of a model with INT8 weights, in addition to weights.
-struct ActivationScales {
-  bool smooths_gelu = false;
-  Tensor<float, 2> gelu_factors{};  // (L, 4C): multiply the results of GELU, if smooths_gelu
-  // (4 L): of the inputs of kBlockLayers of each layer. Empty: each row has its own quantization.
-  std::vector<Quantization> fixed{};
-};
-
 template <class T>
-class Int8Weights final : public ParameterSource {
+class Int8Weights final : public ParameterSource, public LoadableCodes {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). `table`, of one rank, outlives the
   // weights.
@@ -77,20 +59,10 @@ class Int8Weights final : public ParameterSource {
       stream.synchronize();
       return;
     }
-    set_codes(spec, quantize(spec, rounded), stream);
+    set_codes(spec, quantize_parameter<T>(spec, rounded), stream);
   }
 
-  // Returns the codes of a parameter that is quantized, from its numbers in T, which are finite.
-  static WeightCodes quantize(const ParameterSpec& spec, const std::vector<T>& rounded) {
-    std::vector<float> values(rounded.size());
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_float(rounded[i]);
-    return quantize_weight(values.data(), spec.shape[0], spec.shape[1], output_axis(spec),
-                           spec.name);
-  }
-
-  // Sets the codes (spec.shape) and the scales (one per output) of a quantized parameter. Finished
-  // on return.
-  void set_codes(const ParameterSpec& spec, const WeightCodes& weight, Stream& stream) {
+  void set_codes(const ParameterSpec& spec, const WeightCodes& weight, Stream& stream) override {
     const WeightShape shape = weight_shape(spec);
     const std::int64_t columns = CodeMatrix::padded_columns(shape.N);
     require(std::ssize(weight.codes) == spec.size() && std::ssize(weight.scales) == shape.N,
@@ -109,18 +81,16 @@ class Int8Weights final : public ParameterSource {
   }
 
   const ParameterTable& table() const { return table_; }
-  const ActivationScales& activations() const { return activations_; }
+  const ActivationScales& activations() const override { return activations_; }
 
-  // Sets the factors (L, 4C) of the results of GELU. Finished on return.
-  void set_gelu_factors(const std::vector<float>& factors, Stream& stream) {
+  void set_gelu_factors(const std::vector<float>& factors, Stream& stream) override {
     const Tensor<float, 2>& all = activations_.gelu_factors;
     require(std::ssize(factors) == all.size(), "factors of GELU of another number");
     activations_.smooths_gelu = true;
     copy_to_device(all.data, factors.data(), all.size(), stream);
     stream.synchronize();
   }
-  // Sets the quantization of all inputs of linear layers.
-  void set_fixed_quantization(std::vector<Quantization> fixed) {
+  void set_fixed_quantization(std::vector<Quantization> fixed) override {
     require(std::ssize(fixed) == 4 * activations_.gelu_factors.shape[0],
             "quantizations of another number of inputs");
     activations_.fixed = std::move(fixed);

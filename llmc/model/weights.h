@@ -9,6 +9,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/model/int8_weights.h"
+#include "llmc/model/loadable_weights.h"
 #include "llmc/model/memory_plan.h"
 #include "llmc/model/parameter_source.h"
 #include "llmc/model/parameters.h"
@@ -17,7 +18,7 @@
 namespace llmc {
 
 template <class T>
-class Weights {
+class Weights final : public LoadableWeights {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). `table` outlives the weights. INT8
   // weights are those of int8_weights.h.
@@ -37,9 +38,8 @@ class Weights {
     if (values_.size() > 0) fill_zero(values_.data, values_.size(), stream);
   }
 
-  // Copies spec.size() fp32 numbers, rounded to T, and to codes if INT8 weights have the parameter
-  // as codes; the copy is finished on return. Throws if T cannot hold a number.
-  void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
+  // Rounds to T, and to codes if INT8 weights have the parameter as codes.
+  void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) override {
     if (quantized_ != nullptr) {
       quantized_->set_weight(spec, values, stream);
     } else if constexpr (std::is_same_v<T, float>) {
@@ -52,8 +52,7 @@ class Weights {
     }
   }
 
-  // The INT8 weights; null if the weights are floats.
-  Int8Weights<T>* quantized() { return quantized_.get(); }
+  Int8Weights<T>* quantized() override { return quantized_.get(); }
 
   // Bytes of a parameter in memory, without padding.
   std::int64_t bytes_of(const ParameterSpec& spec) const {
@@ -63,7 +62,7 @@ class Weights {
     return spec.size() + weight_shape(spec).N * kBytesPerOutput;
   }
 
-  const ParameterTable& table() const { return table_; }
+  const ParameterTable& table() const override { return table_; }
   T* data() const { return values_.data; }
   T* values_of(const ParameterSpec& spec) const { return values_.data + spec.offset; }
 

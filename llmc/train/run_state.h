@@ -13,26 +13,23 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
-#include "llmc/model/parameters.h"
+#include "llmc/model/loadable_weights.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 
 namespace llmc {
 
-class RunState {
+class RunState : public LoadableWeights {
  public:
   // Receives what ranks keep between steps: `values` of a parameter in device memory, empty if this
   // rank holds nothing of it. `whole`: all ranks of a shard group keep the same.
   using VisitKept = std::function<void(const char* kind, const ParameterSpec& spec,
                                        std::span<const std::byte> values, bool whole)>;
 
-  virtual ~RunState() = default;
-
   virtual Dtype dtype() const = 0;
-  virtual const ParameterTable& table() const = 0;
   virtual const Ranks& ranks() const = 0;
   // Whether this rank reads and writes files.
-  bool first_rank() const { return ranks().rank() == 0; }
+  bool first_rank() const final { return ranks().rank() == 0; }
 
   // The optimizer state of a new run. Only fp16 uses the loss scale.
   virtual OptimizerState initial_optimizer_state(float loss_scale) const = 0;
@@ -62,14 +59,11 @@ class RunState {
 
   // ---- copies from and to host memory; each is finished on return ----
 
-  // The values of rank 0 replace those of the other ranks.
-  virtual void spread(std::vector<float>& values, Stream& stream) = 0;
   // Throws an ElementError if the dtype cannot hold a weight. `values` has the whole parameter.
   virtual void require_representable(const ParameterSpec& spec,
                                      std::span<const float> values) const = 0;
-  // `values` has spec.size() fp32 numbers, the same on every rank. A rank keeps what it holds. All
-  // ranks throw if the dtype cannot hold a number.
-  virtual void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) = 0;
+  // In these, a rank keeps what it holds. In set_weight() of LoadableWeights, all ranks throw if the
+  // dtype cannot hold a number.
   virtual void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                            Stream& stream) = 0;
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "llmc/config/train_settings.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/model/load_weights.h"
 #include "llmc/train/training_runner.h"
 
 namespace llmc {

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "llmc/base/threads.h"
-#include "llmc/infer/calibration.h"
-#include "llmc/infer/host_weights.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "llmc/ops/quantize.h"
+#include "llmc/quantize/calibration.h"
+#include "llmc/quantize/host_weights.h"
 
 namespace llmc {
 

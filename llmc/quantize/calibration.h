@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "llmc/base/work_progress.h"
-#include "llmc/infer/host_weights.h"
 #include "llmc/model/engine.h"
 #include "llmc/model/int8_weights.h"
 #include "llmc/ops/quantize.h"
+#include "llmc/quantize/host_weights.h"
 
 namespace llmc {
 

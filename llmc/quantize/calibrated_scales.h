@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "llmc/base/notice.h"
-#include "llmc/infer/smoothing.h"
-#include "llmc/model/int8_weights.h"
+#include "llmc/model/loadable_weights.h"
+#include "llmc/quantize/smoothing.h"
 
 namespace llmc {
 
@@ -84,8 +84,7 @@ inline CalibratedScales calibrate_scales(const Gpt2Config& config, HostWeights& 
 }
 
 // Sets the scales of INT8 weights.
-template <class T>
-void set_scales(Int8Weights<T>& weights, const CalibratedScales& scales, Stream& stream) {
+inline void set_scales(LoadableCodes& weights, const CalibratedScales& scales, Stream& stream) {
   if (!scales.gelu_factors.empty()) weights.set_gelu_factors(scales.gelu_factors, stream);
   if (!scales.fixed.empty()) weights.set_fixed_quantization(scales.fixed);
 }

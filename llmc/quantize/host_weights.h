@@ -5,32 +5,28 @@
 #include <string>
 #include <vector>
 
-#include "llmc/device/device.h"
-#include "llmc/model/parameters.h"
+#include "llmc/model/loadable_weights.h"
 
 namespace llmc {
 
-class HostWeights {
+class HostWeights final : public LoadableWeights {
  public:
   // `table`, of one rank, outlives the weights.
   explicit HostWeights(const ParameterTable& table)
       : table_(table), values_(table.specs().size()) {}
 
-  const ParameterTable& table() const { return table_; }
+  const ParameterTable& table() const override { return table_; }
 
-  // For load_weights().
-  void set_weight(const ParameterSpec& spec, const float* values, Stream&) {
+  void set_weight(const ParameterSpec& spec, const float* values, Stream&) override {
     values_[spec.id].assign(values, values + spec.size());
   }
 
   std::vector<float>& of(const std::string& name) { return values_[table_.find(name).id]; }
   const std::vector<float>& of(const ParameterSpec& spec) const { return values_[spec.id]; }
 
-  // Copies all weights to a state with set_weight().
-  template <class State>
-  void copy_to(State& state, Stream& stream) const {
+  void copy_to(LoadableWeights& weights, Stream& stream) const {
     for (const ParameterSpec& spec : table_.specs())
-      state.set_weight(spec, values_[spec.id].data(), stream);
+      weights.set_weight(spec, values_[spec.id].data(), stream);
   }
 
  private:

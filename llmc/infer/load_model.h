@@ -1,31 +1,43 @@
 // Brings a model into memory and tells on stderr what it needs.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "llmc/base/notice.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/device/device.h"
-#include "llmc/infer/batch_model.h"
-#include "llmc/infer/calibrated_scales.h"
-#include "llmc/infer/calibration_text.h"
+#include "llmc/infer/generation_runner.h"
 #include "llmc/infer/prompt.h"
-#include "llmc/model/engine.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/model/load_weights.h"
+#include "llmc/quantize/calibrated_scales.h"
+#include "llmc/quantize/calibration_text.h"
+#include "llmc/quantize/host_weights.h"
 
 namespace llmc {
 
-// The shape of an engine whose model runs only over a key-value cache.
-inline RunShape decode_shape(const InferConfig& settings) {
-  return {.B = 1, .T = 1, .training = false, .int8_weights = settings.quant != Quant::none};
-}
-
-template <class T>
-Int8Pass int8_pass(const InferConfig& settings, Engine<T>& engine) {
+// How a runner with the weights of --quant computes.
+inline Int8Pass int8_pass(const InferConfig& settings, GenerationRunner& runner) {
   Int8Pass pass{.quantizes_rows = quantizes_activations(settings.quant),
                 .zero_points = settings.zero_points == ZeroPoints::automatic};
-  if (const auto* weights = engine.state().quantized()) pass.scales = &weights->activations();
+  if (const auto* codes = runner.weights().quantized()) pass.scales = &codes->activations();
   return pass;
+}
+
+// A runner with the weights of --quant for passes of generation.
+inline std::unique_ptr<GenerationRunner> make_decoding_runner(const InferConfig& settings,
+                                                              const Gpt2Config& config) {
+  return make_generation_runner(settings.dtype, config,
+                                decode_shape(settings.quant != Quant::none));
+}
+
+// A pass of generation with the cache of --kv-dtype.
+inline std::unique_ptr<GenerationPass> make_pass(const InferConfig& settings,
+                                                 GenerationRunner& runner,
+                                                 const BatchShape& shape) {
+  return runner.make_pass(dtype_of(settings.kv_dtype), shape, int8_pass(settings, runner));
 }
 
 // Prints the model, the device and the memory; throws if the device has too little free memory.
@@ -46,12 +58,11 @@ inline void describe_model(const Gpt2Config& config, Dtype dtype, const MemoryPl
 }
 
 // Prints what describe_model() prints, allocates all that is reserved and loads the weights at
-// `path`. Throws if memory is short or the weights are not those of the engine's config.
-template <class T>
-void load_engine(Engine<T>& engine, const std::string& path) {
-  describe_model(engine.config(), kDtypeOf<T>, engine.memory());
-  engine.allocate();
-  load_weights(path, engine.state(), engine.stream());
+// `path`. Throws if memory is short or the weights are not those of the runner's config.
+inline void load_model(GenerationRunner& runner, const std::string& path) {
+  describe_model(runner.config(), runner.dtype(), runner.memory());
+  runner.allocate();
+  load_weights(path, runner.weights(), runner.stream());
 }
 
 // The tokens of --calibrate for the model at `model`.
@@ -70,26 +81,26 @@ inline QuantizeOptions quantize_options(const InferConfig& settings) {
 
 // The same for --model in the mode of --quant, smoothed and with fixed scales if there is a
 // calibration text.
-template <class T>
-void load_engine(Engine<T>& engine, const InferConfig& settings) {
+inline void load_model(GenerationRunner& runner, const InferConfig& settings) {
   if (settings.calibrate.empty()) {
-    load_engine(engine, settings.model);
+    load_model(runner, settings.model);
     if (settings.quant != Quant::w8a8_static) return;
-    if (engine.state().quantized()->activations().fixed.empty()) {
+    if (runner.weights().quantized()->activations().fixed.empty()) {
       fail_usage("--quant w8a8-static: " + settings.model + " has no scales of activations",
                  "give a calibration text with --calibrate");
     }
     return;
   }
-  describe_model(engine.config(), kDtypeOf<T>, engine.memory());
-  engine.allocate();
-  HostWeights weights(engine.table());
-  load_weights(settings.model, weights, engine.stream());
+  describe_model(runner.config(), runner.dtype(), runner.memory());
+  runner.allocate();
+  Stream& stream = runner.stream();
+  HostWeights weights(runner.weights().table());
+  load_weights(settings.model, weights, stream);
   const CalibratedScales scales =
-      calibrate_scales(engine.config(), weights, read_calibration_text(settings, settings.model),
+      calibrate_scales(runner.config(), weights, read_calibration_text(settings, settings.model),
                        quantize_options(settings));
-  weights.copy_to(engine.state(), engine.stream());
-  set_scales(*engine.state().quantized(), scales, engine.stream());
+  weights.copy_to(runner.weights(), stream);
+  set_scales(*runner.weights().quantized(), scales, stream);
 }
 
 }  // namespace llmc

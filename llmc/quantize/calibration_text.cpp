@@ -1,4 +1,4 @@
-#include "llmc/infer/calibration_text.h"
+#include "llmc/quantize/calibration_text.h"
 
 #include <cstddef>
 
