@@ -2,21 +2,17 @@
 // prompts.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_settings.h"
-#include "llmc/config/infer_values.h"
 #include "llmc/infer/batch_generator.h"
-#include "llmc/infer/prompt.h"
+#include "llmc/infer/generation_pass.h"
 #include "llmc/infer/prompt_list.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
 
@@ -37,149 +33,17 @@ struct Job {
   std::vector<std::string> stop{};
   BatchShape shape{};
 
-  std::int64_t completions() const { return std::ssize(prompts) * samples; }
+  std::int64_t completions() const;
 
   // The sequence of a completion; completions are numbered prompt by prompt.
-  SequenceRequest request(std::int64_t completion) const {
-    const JobPrompt& prompt = prompts[static_cast<std::size_t>(completion / samples)];
-    return {.prompt = prompt.tokens,
-            .tokens = prompt.max_new_tokens,
-            .seed = seed_of(prompt),
-            .sample = static_cast<std::uint32_t>(completion % samples)};
-  }
+  SequenceRequest request(std::int64_t completion) const;
   std::uint64_t seed_of(const JobPrompt& prompt) const {
     return prompt.entry.seed ? static_cast<std::uint64_t>(*prompt.entry.seed) : seed;
   }
 };
 
-namespace job_detail {
-
-inline SamplingOptions sampling_options(const InferConfig& settings) {
-  SamplingOptions options;
-  options.temperature = settings.temperature;
-  options.top_k = settings.top_k;
-  options.top_p = settings.top_p;
-  options.min_p = settings.min_p;
-  options.typical = settings.typical;
-  options.repeat_penalty = settings.repeat_penalty;
-  options.repeat_last_n = settings.repeat_last_n;
-  options.presence_penalty = settings.presence_penalty;
-  options.frequency_penalty = settings.frequency_penalty;
-  options.logit_bias = parse_logit_biases(settings.logit_bias);
-  return options;
-}
-
-// Throws if --logit-bias names a token that the model does not have, or bans all tokens.
-inline void check_logit_biases(const std::vector<std::pair<std::int32_t, double>>& biases,
-                               std::int64_t vocabulary) {
-  std::int64_t num_banned = 0;
-  for (const auto& [token, value] : biases) {
-    if (token >= vocabulary) {
-      fail_usage("--logit-bias names token " + std::to_string(token) + ", the model has " +
-                     std::to_string(vocabulary) + " tokens",
-                 "use a token from 0 to " + std::to_string(vocabulary - 1));
-    }
-    if (std::isinf(value)) ++num_banned;
-  }
-  if (num_banned < vocabulary) return;
-  fail_usage("--logit-bias bans all " + std::to_string(vocabulary) + " tokens of the model",
-             "leave at least one token without -inf");
-}
-
-// The prompts of --prompts. An error in one of them does not affect the others.
-inline std::vector<JobPrompt> listed_prompts(const InferConfig& settings,
-                                             const Tokenizer& tokenizer,
-                                             std::optional<std::int32_t> end,
-                                             std::int64_t context) {
-  std::vector<JobPrompt> prompts;
-  for (PromptEntry& entry : read_prompt_list(settings.prompts)) {
-    JobPrompt prompt{.entry = std::move(entry)};
-    try {
-      if (prompt.entry.error.empty()) {
-        prompt.tokens =
-            prompt_tokens(prompt.entry.prompt, tokenizer, end, context, prompt.entry.location);
-      }
-    } catch (const Error& error) {
-      prompt.entry.error = error.what();
-    }
-    prompts.push_back(std::move(prompt));
-  }
-  return prompts;
-}
-
-inline JobPrompt single_prompt(const InferConfig& settings, const Tokenizer& tokenizer,
-                               std::optional<std::int32_t> end, std::int64_t context) {
-  JobPrompt prompt;
-  const bool from_file = !settings.file.empty();
-  prompt.entry.id = "1";
-  prompt.entry.prompt = from_file ? read_file(settings.file) : prompt_text(settings, std::cin);
-  prompt.tokens = prompt_tokens(prompt.entry.prompt, tokenizer, end, context,
-                                from_file ? "--file " + settings.file : "--prompt");
-  return prompt;
-}
-
-// Steps between reads of tokens. Streams and stop strings need every token at once. Otherwise the
-// host waits rarely, because a GPU idles during the wait. With a stop token this is a trade: a text
-// of n tokens loses (K - 1) / 2 steps at its end and saves n - n / K waits. If a wait costs a tenth
-// of a step (an estimate), K = 8 is the best for n = 320. On the host target a wait costs nothing.
-inline std::int64_t steps_between_reads(const Job& job, bool streams) {
-  bool has_stop_text = !job.stop.empty();
-  for (const JobPrompt& prompt : job.prompts) {
-    has_stop_text = has_stop_text || !prompt.entry.stop.empty();
-  }
-  if (streams || has_stop_text) return 1;
-  if (job.options.stop) return kCudaTarget ? 8 : 1;
-  return 32;
-}
-
-// The smallest shape in which all completions fit.
-inline BatchShape batch_shape(const Job& job, const InferConfig& settings) {
-  std::int64_t longest_prompt = 1, capacity = 1, count = 0;
-  for (const JobPrompt& prompt : job.prompts) {
-    if (prompt.tokens.empty()) continue;
-    const std::int64_t length = std::ssize(prompt.tokens);
-    longest_prompt = std::max(longest_prompt, length);
-    // The last token needs no entry in the cache, because no token follows it.
-    capacity = std::max(capacity, std::min(length + prompt.max_new_tokens, job.config.context) - 1);
-    count += job.samples;
-  }
-  if (settings.slide) capacity = longest_prompt = job.config.context;
-  const std::int64_t slots = std::clamp<std::int64_t>(count, 1, settings.batch);
-  return {.slots = slots,
-          .capacity = capacity,
-          .chunk = std::min(settings.chunk, slots * longest_prompt)};
-}
-
-}  // namespace job_detail
-
 // Reads the config, the tokenizer and the prompts. --model must be a path of find_pretrained().
 // Throws an Error that names the flag or the file.
-inline Job make_job(const InferConfig& settings) {
-  ModelFiles files = read_model_files(settings);
-  const std::optional<std::int32_t> end = files.end_of_text;
-  Job job;
-  job.config = files.config;
-  job.tokenizer = std::move(files.tokenizer);
-  if (settings.prompts.empty()) {
-    job.prompts = {job_detail::single_prompt(settings, *job.tokenizer, end, job.config.context)};
-  } else {
-    job.prompts = job_detail::listed_prompts(settings, *job.tokenizer, end, job.config.context);
-  }
-  // More tokens than this are the same as this many, and sums with them do not overflow.
-  constexpr std::int64_t kMaxNewTokens = std::int64_t{1} << 40;
-  for (JobPrompt& prompt : job.prompts) {
-    prompt.max_new_tokens = std::min(prompt.entry.tokens.value_or(settings.tokens), kMaxNewTokens);
-  }
-  job.options = {.sampling = job_detail::sampling_options(settings),
-                 .stop = settings.ignore_eos ? std::nullopt : end,
-                 .slide = settings.slide};
-  job_detail::check_logit_biases(job.options.sampling.logit_bias, job.config.vocabulary);
-  job.samples = settings.samples;
-  job.seed = static_cast<std::uint64_t>(settings.seed);
-  job.stop = settings.stop;
-  job.options.steps_between_reads = job_detail::steps_between_reads(job, settings.stream);
-  job.shape = job_detail::batch_shape(job, settings);
-  return job;
-}
+Job make_job(const InferConfig& settings);
 
 }  // namespace llmc

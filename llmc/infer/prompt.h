@@ -3,48 +3,23 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <istream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "llmc/base/error.h"
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_settings.h"
 #include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/io/tokenizer/byte_tokenizer.h"
-#include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
 
-// The tokenizer of --tokenizer. Without that flag, the one whose files are next to the weights.
-// Without such files, bytes if the model has that many tokens.
-inline std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings,
-                                                   std::int64_t vocabulary) {
-  if (!settings.tokenizer.empty()) return make_tokenizer(settings.tokenizer);
-  if (has_tokenizer_files(settings.model)) return make_tokenizer(settings.model);
-  auto bytes = std::make_unique<ByteTokenizer>();
-  if (bytes->vocabulary_size() == vocabulary) return bytes;
-  fail("--model " + settings.model + " has a vocabulary of " + std::to_string(vocabulary) +
-           " tokens and no tokenizer files",
-       "use --tokenizer DIR for a directory that contains tokenizer.json, or "
-       "encoder.json and vocab.bpe, or vocab.json and merges.txt; for a model of words, use "
-       "--tokenizer words:FILE");
-}
-
 // The token between documents: eos_token_id of config.json if the model has that token, otherwise
 // the tokenizer's.
-inline std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
-                                               const Tokenizer& tokenizer) {
-  if (config.eos_token_id && *config.eos_token_id < config.vocab_size) {
-    return static_cast<std::int32_t>(*config.eos_token_id);
-  }
-  return tokenizer.end_of_text();
-}
+std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
+                                        const Tokenizer& tokenizer);
 
 // The config and the tokenizer of --model.
 struct ModelFiles {
@@ -55,47 +30,17 @@ struct ModelFiles {
 
 // Reads them. --model must be a path of find_pretrained(). Throws if the two do not belong
 // together.
-inline ModelFiles read_model_files(const InferConfig& settings) {
-  const HuggingFaceConfig config = read_pretrained_config(settings.model);
-  ModelFiles files{.config = from_huggingface(config, settings.model)};
-  files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
-  check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);
-  files.end_of_text = end_of_text(config, *files.tokenizer);
-  return files;
-}
+ModelFiles read_model_files(const InferConfig& settings);
 
 // --prompt, or all of `input` if --prompt is "-".
-inline std::string prompt_text(const InferConfig& settings, std::istream& input) {
-  if (settings.prompt != "-") return settings.prompt;
-  std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
-  require(!input.bad(), "--prompt -: stdin cannot be read");
-  return text;
-}
+std::string prompt_text(const InferConfig& settings, std::istream& input);
 
 // The tokens of a prompt: at least one, and fewer than the model's context so that at least one can
 // follow. An empty text becomes the end-of-text token. Errors name the prompt as `source`; for the
 // flag --prompt they are usage errors.
-inline std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer,
-                                               std::optional<std::int32_t> end_of_text,
-                                               std::int64_t context,
-                                               const std::string& source = "--prompt") {
-  std::vector<std::int32_t> tokens = tokenizer.encode(text);
-  if (tokens.empty() && end_of_text) tokens.push_back(*end_of_text);
-  const auto refuse = [&](const std::string& problem, const std::string& hint) {
-    if (source == "--prompt") fail_usage(problem, hint);
-    fail(problem, hint);
-  };
-  if (tokens.empty()) {
-    refuse(source + " is empty, and this model has no <|endoftext|> to start from",
-           "give a text with at least one token");
-  }
-  if (std::ssize(tokens) >= context) {
-    refuse(
-        source + " has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
-            std::to_string(context),
-        "use at most " + std::to_string(context - 1) + ", so that at least one token can follow");
-  }
-  return tokens;
-}
+std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer,
+                                        std::optional<std::int32_t> end_of_text,
+                                        std::int64_t context,
+                                        const std::string& source = "--prompt");
 
 }  // namespace llmc
