@@ -131,19 +131,25 @@ LIBRARY_FLAGS   := $(if $(SANITIZE),-O0 $(CHECK),-O1 $(HOST_ARCH))
 DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
 # The host multiplies rows in its own way; only tests run the GPU's kernels there.
 ONLY_TESTED    := llmc/ops/gemm/row_product_kernels.cu
-HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED),$(DEVICE_FILES))
 EXECUTOR       := $(HOST)/executor.o
+# Code above the model has no kernels, but streams and device memory, which depend on the target.
+CODE_UNITS     := infer train
+FILES_infer    := $(filter llmc/infer/% llmc/quantize/% llmc/eval/%,$(DEVICE_FILES))
+FILES_train    := $(filter llmc/train/% llmc/model/%,$(DEVICE_FILES))
+HOST_CODE      := $(CODE_UNITS:%=$(HOST)/code/%.o)
+HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED) $(FILES_infer) $(FILES_train),$(DEVICE_FILES))
 HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o) $(EXECUTOR)
 TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
 # nvcc compiles several files at a time: it reads the headers of a file three times.
-CUDA_UNITS     := flash_attention_backward flash_attention_forward gemm attention model ops
+KERNEL_UNITS   := flash_attention_backward flash_attention_forward gemm attention model ops
+CUDA_UNITS     := $(CODE_UNITS) $(KERNEL_UNITS)
 FILES_model    := $(filter llmc/instances/%,$(DEVICE_FILES))
 FILES_gemm     := $(filter llmc/ops/gemm/%,$(DEVICE_FILES))
 FILES_flash_attention_backward := llmc/ops/attention/flash_attention_backward.cu
 FILES_flash_attention_forward  := llmc/ops/attention/flash_attention_forward.cu
 FILES_attention := $(filter-out $(FILES_flash_attention_backward) $(FILES_flash_attention_forward),$(filter llmc/ops/attention/%,$(DEVICE_FILES)))
 FILES_ops      := $(filter-out $(foreach u,$(CUDA_UNITS),$(FILES_$(u))),$(DEVICE_FILES))
-CUDA_KERNELS   := $(CUDA_UNITS:%=build/cuda/units/%.o)
+CUDA_OBJECTS   := $(CUDA_UNITS:%=build/cuda/units/%.o)
 DECLARE        := -include llmc/instances/instances.h
 KERNEL_FLAGS   := $(if $(SANITIZE),$(TEST_OPTIMIZE),$(OPTIMIZE))
 
@@ -257,8 +263,8 @@ objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o))
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
-HOST_TESTS := $(TEST_KERNELS) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) product_instances.cu.o main.cpp.o)
-CUDA_TESTS := $(CUDA_KERNELS) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) product_instances.cu.o) $(HOST)/$(TEST_FOLDER)/main.cpp.o
+HOST_TESTS := $(TEST_KERNELS) $(HOST_CODE) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) product_instances.cu.o main.cpp.o)
+CUDA_TESTS := $(CUDA_OBJECTS) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) product_instances.cu.o) $(HOST)/$(TEST_FOLDER)/main.cpp.o
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -380,9 +386,13 @@ $(EXECUTOR): build/units/executor.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(
 $(CUDA_UNITS:%=build/units/cuda/%.cu): build/units/cuda/%.cu: FORCE
 	$(call include_files,$(FILES_$*))
 
-$(CUDA_KERNELS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/commands | $(CHECKED)
+$(CUDA_OBJECTS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+
+$(HOST_CODE): $(HOST)/code/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(DECLARE) -MMD -MP -c -x c++ $< -o $@
 
 # Only the training program has several ranks.
 rank_flags = $(if $(findstring /train_gpt2,$@),$(MPI_FLAGS) $(if $(filter $(CUDA_OUT)/%,$@),$(NCCL_FLAGS)))
@@ -391,13 +401,13 @@ rank_libs  = $(if $(findstring /train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_
 # A program's own file has no kernels, so it needs no more optimisation than the library.
 $(MAINS:%=$(HOST)/%.o): $(HOST)/%.o: %.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(DECLARE) $(rank_flags) -MMD -MP -c -x c++ $< -o $@
-$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST)/%.o $(HOST_KERNELS) $(LIBRARY) | $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST)/%.o $(HOST_CODE) $(HOST_KERNELS) $(LIBRARY) | $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $(HOST_CODE) $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
 
 $(MAINS:%=$(CUDA_OUT)/%.o): $(CUDA_OUT)/%.o: %.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
-$(MAINS:%=$(CUDA_OUT)/%): $(CUDA_OUT)/%: $(CUDA_OUT)/%.o $(CUDA_KERNELS) $(LIBRARY) | $(COMMIT).o
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(CUDA_KERNELS) $< $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
+$(MAINS:%=$(CUDA_OUT)/%): $(CUDA_OUT)/%: $(CUDA_OUT)/%.o $(CUDA_OBJECTS) $(LIBRARY) | $(COMMIT).o
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(CUDA_OBJECTS) $< $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
 $(HOST)/%: data/%.cpp $(HOST)/standard.h.gch $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(call precompiled,$(HOST)/standard.h) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
@@ -409,20 +419,20 @@ $(HOST)/%: test/faults/%.cu $(EXECUTOR) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 $(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
 # Part of suites mpi_ranks and nccl_ranks. It trains tiny models for two steps: compiling takes longer.
 $(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH) $(DECLARE)
-$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
+$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST_CODE) $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(HOST_CODE) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
 
 # Ranks with a GPU each communicate by NCCL: mpirun -n 2 build/cuda/mpi_ranks places.
-$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
+$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OBJECTS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
 
 # Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
 # checks them.
 $(HOST)/bench_%: dev/bench.cu build/ops/%.h $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(LIBRARY) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
 $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS)
@@ -430,7 +440,7 @@ $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 # It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
 # up the names of its own functions, for which it is linked with -rdynamic.
 LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
-LAUNCH_KERNELS := $(CUDA_UNITS:%=$(HOST)/launch-units/%.o) $(EXECUTOR)
+LAUNCH_KERNELS := $(KERNEL_UNITS:%=$(HOST)/launch-units/%.o) $(EXECUTOR)
 $(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
@@ -440,8 +450,8 @@ $(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(HOST)/comman
 $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: dev/%.cu $(CUDA_KERNELS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_KERNELS) $(LIBRARY) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/%: dev/%.cu $(CUDA_OBJECTS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
 # A group is one file that includes its members, each in a namespace of its own. The headers that
 # they include come first, outside these namespaces.
@@ -490,7 +500,7 @@ $(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-command
 $(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/launch-units/*.d build/fuzz/*.d \
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/launch-units/*.d build/fuzz/*.d \
                      build/*/llmc/*/*.d build/*/llmc/*/*/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
@@ -600,7 +610,7 @@ tsan-tests: | faults
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
 build/single/unit.cu: FORCE
-	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) train_gpt2.cu)
+	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) $(FILES_infer) $(FILES_train) train_gpt2.cu)
 build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
 
@@ -612,8 +622,8 @@ single: build/single/train_gpt2 ## compile train_gpt2 for the host as one transl
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
-resources: $(HOST)/launches $(CUDA_UNITS:%=build/units/cuda/%.cu) ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
-	@LAUNCHES="$(HOST)/launches" OPS_LIST="$(HOST)/ops.h" UNITS="$(CUDA_UNITS:%=build/units/cuda/%.cu)" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+resources: $(HOST)/launches $(KERNEL_UNITS:%=build/units/cuda/%.cu) ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
+	@LAUNCHES="$(HOST)/launches" OPS_LIST="$(HOST)/ops.h" UNITS="$(KERNEL_UNITS:%=build/units/cuda/%.cu)" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: also clang-tidy)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

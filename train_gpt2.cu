@@ -15,6 +15,7 @@
 #include "llmc/config/compared_settings.h"    // given_values: the flags that ranks compare
 #include "llmc/config/train_table.h"          // the flags
 #include "llmc/device/select.h"               // select_device: GPU or host
+#include "llmc/model/pretrained.h"            // check_vocabulary: tokenizer and weights agree
 #include "llmc/train/run/data_source.h"       // choose_source: texts or the toy language
 #include "llmc/train/run/describe_run.h"      // describe: the first lines of a run
 #include "llmc/train/run/input_agreement.h"   // require_equal_inputs: data, weights, settings

@@ -1,6 +1,6 @@
-// What generation asks of a model with a key-value cache, in any dtype of weights and cache: a call
-// per launched pass, none per row. Code above this interface has no template parameter for dtypes.
-// batch_model.h computes the passes.
+// The interface of generation to a model with a key-value cache, in any dtype of weights and cache:
+// a call per launched pass, none per row. Code above this interface has no template parameter for
+// dtypes. batch_model.h computes the passes.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What evaluations and samples ask of a model, in any dtype: one call per pass. ModelRunner has the
-// passes of training, PromptRunner (infer/prompt_runner.h) those of generation.
+// The interface of evaluations and samples to a model, in any dtype: one call per pass. ModelRunner
+// has the passes of training, PromptRunner (infer/prompt_runner.h) those of generation.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What weights are loaded into, in any dtype: the memory of a model, the state of a training run,
-// or host memory.
+// The destination of weights from files, in any dtype: the memory of a model, the state of a
+// training run, or host memory.
 #pragma once
 
 #include <cstdint>

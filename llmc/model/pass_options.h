@@ -1,4 +1,4 @@
-// What a training pass depends on besides its batch: dropout and its numbers, and the loss.
+// The options of a training pass: dropout and its numbers, and the loss.
 #pragma once
 
 #include <cstdint>

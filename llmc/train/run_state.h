@@ -62,8 +62,8 @@ class RunState : public LoadableWeights {
   // Throws an ElementError if the dtype cannot hold a weight. `values` has the whole parameter.
   virtual void require_representable(const ParameterSpec& spec,
                                      std::span<const float> values) const = 0;
-  // In these, a rank keeps what it holds. In set_weight() of LoadableWeights, all ranks throw if the
-  // dtype cannot hold a number.
+  // In these, a rank keeps what it holds. In set_weight() of LoadableWeights, all ranks throw if
+  // the dtype cannot hold a number.
   virtual void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                            Stream& stream) = 0;
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.

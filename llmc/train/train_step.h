@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <iterator>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,9 +15,12 @@
 #include "llmc/base/prefetch.h"
 #include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/device/device.h"
 #include "llmc/device/phase_clock.h"
-#include "llmc/io/data/token_hash.h"
-#include "llmc/train/run/run_data.h"
+#include "llmc/io/data/batches.h"
+#include "llmc/model/batch_stage.h"
+#include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/pipeline/timeline.h"
 #include "llmc/train/run_position.h"
 #include "llmc/train/schedule.h"
 #include "llmc/train/training_runner.h"
@@ -56,56 +57,15 @@ class TrainStep {
   TrainStep& operator=(const TrainStep&) = delete;
 
   // Starts a thread that prepares micro-batches ahead of their use, from the position's samples on.
-  void read_ahead(const RunPosition& position) {
-    const std::int64_t accum = config_.batch.grad_accum;
-    batches_.emplace([this, accum, start = position.samples](std::int64_t n) {
-      const std::int64_t first =
-          start + n / accum * config_.global_batch() + first_in_step(n % accum);
-      Batch batch = samples_.batch(first, config_.batch.batch_size);
-      const std::uint64_t hash = token_hash(batch, first);
-      return Item{prepare(std::move(batch)), hash};
-    });
-  }
+  void read_ahead(const RunPosition& position);
 
   // Measures when passes begin and end in all later steps; the ranks begin these together.
-  void time_passes() {
-    times_passes_ = true;
-    runner_.time_passes(&step_begin_);
-  }
+  void time_passes();
   // The passes of the last step, in milliseconds from its begin.
   std::vector<TimedPass> timed_passes() { return runner_.timed_passes(); }
 
   // Runs the step after `position` and advances the position by one step.
-  StepResult run(RunPosition& position) {
-    RunState& state = runner_.state();
-    Stream& stream = runner_.stream();
-    // Evaluations after this step keep the mode.
-    runner_.context().quantization.set(config_.quantized_pass(position.step + 1));
-    clock_.start(stream);
-    if (times_passes_) begin_timeline();
-    // Not between steps: evaluations may communicate any number of times.
-    runner_.context().ranks.time(&clock_);
-    StepResult result{.learning_rate = schedule_.rate(position.step)};
-    result.targets = count_targets();
-    if (result.targets > 0) {
-      state.begin_step(stream, config_.batch.grad_accum);
-      run_passes(position, result);
-      state.finish_gradients(stream);
-      clock_.mark(Phase::optimizer, stream);
-      state.apply_gradients(config_.optimizer, result.learning_rate, stream);
-      result.loss = static_cast<double>(state.loss_value(stream));
-    } else {
-      skip_micro_batches(result);
-    }
-    result.optimizer = state.optimizer_state(stream);
-    clock_.mark(Phase::other, stream);
-    runner_.context().ranks.time(nullptr);
-    result.phases = clock_.milliseconds();
-    position.step += 1;
-    position.samples += config_.global_batch();
-    position.tokens += config_.tokens_per_step();
-    return result;
-  }
+  StepResult run(RunPosition& position);
 
  private:
   struct Item {
@@ -113,65 +73,21 @@ class TrainStep {
     std::uint64_t hash = 0;
   };
 
-  void begin_timeline() {
-    exchange_.barrier();
-    step_begin_.record(runner_.stream());
-  }
+  void begin_timeline();
 
   // The number of this rank's first sample in micro-batch `index`, counted from that of the step.
-  std::int64_t first_in_step(std::int64_t index) const {
-    const Ranks& ranks = runner_.context().ranks;
-    return (index * ranks.mesh().data_ranks() + ranks.data_rank()) * config_.batch.batch_size;
-  }
+  std::int64_t first_in_step(std::int64_t index) const;
 
   // The number of targets of the step on all ranks, which the loss of the first micro-batch already
   // needs. Only samples with masked targets are counted one by one.
-  std::int64_t count_targets() {
-    if (!samples_.masks_targets) return config_.tokens_per_step();
-    std::vector<std::int64_t> count = {0};
-    for (std::int64_t index = 0; index < config_.batch.grad_accum; ++index) {
-      step_batches_.push_back(batches_->next());
-      const std::vector<std::int32_t>& targets = step_batches_.back().prepared.batch.targets;
-      count[0] += std::ssize(targets) - std::ranges::count(targets, -1);
-    }
-    if (!runner_.context().ranks.first_of_data_rank()) count[0] = 0;
-    exchange_.sum(count);
-    return count[0];
-  }
+  std::int64_t count_targets();
 
-  void run_passes(const RunPosition& position, StepResult& result) {
-    RunState& state = runner_.state();
-    const auto next = [&] {
-      Item item = next_item();
-      result.token_hash += item.hash;
-      return std::move(item.prepared);
-    };
-    const auto options = [&](std::int64_t index) {
-      return PassOptions{.dropout = config_.dropout_rates(),
-                         .seed = config_.seed,
-                         .step = position.step,
-                         .first_sample = position.samples + first_in_step(index)};
-    };
-    const LossOptions loss = {.scale = 1.0f / static_cast<float>(result.targets),
-                              .sum = state.loss(),
-                              .factor = state.loss_scale()};
-    runner_.run_passes(
-        {.count = config_.batch.grad_accum, .next = next, .options = options, .loss = loss},
-        &clock_);
-  }
+  void run_passes(const RunPosition& position, StepResult& result);
 
-  Item next_item() {
-    if (step_batches_.empty()) return batches_->next();
-    Item item = std::move(step_batches_.front());
-    step_batches_.pop_front();
-    return item;
-  }
+  Item next_item();
 
   // No token of the step has a target: there is nothing to learn.
-  void skip_micro_batches(StepResult& result) {
-    result.loss = std::numeric_limits<double>::quiet_NaN();
-    while (!step_batches_.empty()) result.token_hash += next_item().hash;
-  }
+  void skip_micro_batches(StepResult& result);
 
   const RunConfig& config_;
   Schedule schedule_;

@@ -1,5 +1,5 @@
-// What a training run asks of its model, in any dtype: a call per step, pass or tensor, none per
-// row. Code above this interface has no template parameter for the dtype.
+// The interface of a training run to its model, in any dtype: a call per step, pass or tensor, none
+// per row. Code above this interface has no template parameter for the dtype.
 #pragma once
 
 #include <memory>

@@ -1,25 +1,17 @@
 // The checkpoints of a run: starts or resumes the run, saves, and removes old checkpoints.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "llmc/base/notice.h"
-#include "llmc/config/recorded_settings.h"
 #include "llmc/config/train_settings.h"
-#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/element_check.h"
-#include "llmc/io/checkpoint/retention.h"
-#include "llmc/io/run_log.h"
-#include "llmc/train/checkpoint/checkpoint_texts.h"
-#include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/checkpoint/resuming.h"
+#include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run_position.h"
 #include "llmc/train/training_runner.h"
 #include "llmc/train/watch/progress.h"
 
@@ -35,58 +27,18 @@ class Checkpointer {
   // Sets `position` to the checkpoint of the resumed run or to step 0, loads that checkpoint into
   // the runner and removes later steps from the log. Returns one note per setting that differs from
   // the checkpoint.
-  std::vector<std::string> restore_or_start(RunPosition& position) {
-    position = initial_position();
-    if (!config_.output.resume) return {};
-    std::vector<std::string> changes;
-    if (resumed_) changes = restore(position);
-    if (!config_.output.log.empty() && runner_.state().first_rank())
-      trim_log(config_.output.log, position.step);
-    return changes;
-  }
+  std::vector<std::string> restore_or_start(RunPosition& position);
 
   // Notes a loss of the weights after `step` steps. When it is the first one that is not finite,
   // the newest checkpoint from before is protected from removal for the rest of the run.
-  void observe_loss(RunPosition& position, double loss, std::int64_t step) {
-    const bool diverges = position.finite_loss && !std::isfinite(loss);
-    position.finite_loss = std::isfinite(loss);
-    if (!diverges || !position.protected_checkpoint.empty()) return;
-    position.protected_checkpoint = checkpoint_before(step);
-    if (position.protected_checkpoint.empty()) return;
-    Notice::warn("the loss is not finite: " + path_of(position.protected_checkpoint) +
-                 ", the newest checkpoint from before, is kept");
-  }
+  void observe_loss(RunPosition& position, double loss, std::int64_t step);
 
   // Saves the state at `position`. Does nothing without --out, at step 0, or if this step is
   // already saved. `loss` is the loss of the last step, for the model card. `only_best`: only
   // because of its validation loss; the checkpoint is removed when another has a lower one. Throws
   // on rank 0 if weights or moments are not finite.
   void save(const RunPosition& position, std::optional<double> loss, Progress& progress,
-            bool only_best = false) {
-    const std::string& out = config_.output.out;
-    const bool saved = position.step == saved_step_;
-    if (out.empty() || position.step == 0 || (saved && !is_new_best(position))) return;
-    if (!saved) {
-      const HuggingFaceConfig model = huggingface_config();
-      const ModelCard card =
-          make_model_card(config_, model, runner_.table().count(), position, loss);
-      try {
-        saved_path_ =
-            save_checkpoint(out, model, position, config_.seed, runner_.state(), runner_.stream(),
-                            checkpoint_texts(card, *data_.tokenizer), only_best);
-      } catch (const ElementError& error) {
-        refuse_save(position, error);
-      }
-      saved_step_ = position.step;
-      progress.note("saved " + saved_path_);
-    }
-    if (!runner_.state().first_rank()) return;
-    try {
-      tidy(position, progress);
-    } catch (const Error& error) {  // too many checkpoints must not end a run
-      Notice::warn(std::string("warning: ") + error.what());
-    }
-  }
+            bool only_best = false);
 
   // Whether --keep-best demands a checkpoint of this step.
   bool is_new_best(const RunPosition& position) const {
@@ -98,100 +50,28 @@ class Checkpointer {
   const std::string& saved_path() const { return saved_path_; }
 
   // Reports whether the state is saved, for a run that a signal ended at this step.
-  std::string interruption_text(std::int64_t step) const {
-    if (saved_step_ == step) return "saved " + saved_path_ + ", --resume continues";
-    return config_.output.out.empty() ? "nothing is saved without --out" : "nothing to save yet";
-  }
+  std::string interruption_text(std::int64_t step) const;
 
  private:
   // The position of this run at step 0.
-  RunPosition initial_position() const {
-    RunPosition position;
-    position.T = config_.batch.seq_len;
-    position.train = training_text(*data_.train);
-    position.train_tokens = 0;
-    for (const TokenSource& source : data_.train->windows_by_source().sources()) {
-      position.train_tokens += source.size();
-    }
-    position.vocabulary = vocabulary_checksum(*data_.tokenizer);
-    position.flags = recorded_settings(config_);
-    position.history = {{.train = position.train}};
-    return position;
-  }
+  RunPosition initial_position() const;
 
-  std::vector<std::string> restore(RunPosition& position) {
-    const RunPosition current = position;
-    const std::filesystem::path& checkpoint = resumed_->checkpoint;
-    position = load_checkpoint(checkpoint, config_.seed, runner_.state(), runner_.stream());
-    check_same_vocabulary(checkpoint, position.vocabulary, current.vocabulary,
-                          config_.data.tokenizer);
-    saved_path_ = checkpoint.string();
-    saved_step_ = position.step;
-    Notice::print("resume: from " + saved_path_);
-    if (!position.protected_checkpoint.empty()) {
-      Notice::print("resume: a loss was not finite; " + path_of(position.protected_checkpoint) +
-                    ", the newest checkpoint from before, is kept");
-    }
-    const std::int64_t steps = config_.schedule.steps;
-    if (position.step >= steps) {
-      Notice::print("resume: the run has done " + std::to_string(position.step) +
-                    " steps, and --steps is " + std::to_string(steps) +
-                    ": no step is left; a larger --steps continues");
-    }
-    position.flags = resumed_->flags;  // names of files as they are now
-    return adapt_position(position, current);
-  }
+  std::vector<std::string> restore(RunPosition& position);
 
-  std::string path_of(const std::string& checkpoint) const {
-    return (std::filesystem::path(config_.output.out) / checkpoint).string();
-  }
+  std::string path_of(const std::string& checkpoint) const;
 
   // The newest checkpoint from before the loss of the weights after `step` steps, which is not
   // finite. Empty if there is none, and on other ranks than 0.
-  std::string checkpoint_before(std::int64_t step) const {
-    if (config_.output.out.empty() || !runner_.state().first_rank()) return {};
-    try {
-      return checkpoint_before_divergence(config_.output.out, config_.seed, step);
-    } catch (const Error& error) {
-      Notice::warn(std::string("warning: ") + error.what());
-      return {};
-    }
-  }
+  std::string checkpoint_before(std::int64_t step) const;
 
   // Throws that the state at `position` cannot be saved.
-  [[noreturn]] void refuse_save(const RunPosition& position, const ElementError& error) const {
-    const std::string& name = position.protected_checkpoint;
-    const std::string kept = name.empty() ? checkpoint_before(position.step) : name;
-    fail("step " + std::to_string(position.step) + " is not saved: " + error.problem(),
-         kept.empty() ? "no checkpoint is kept; start again with a lower --lr or a longer --warmup"
-                      : path_of(kept) + " is kept; to continue from it, remove later checkpoints " +
-                            "and give --resume with a lower --lr");
-  }
+  [[noreturn]] void refuse_save(const RunPosition& position, const ElementError& error) const;
 
   // Removes checkpoints that the settings do not keep, and sets the links to the newest and the
   // best one.
-  void tidy(const RunPosition& position, Progress& progress) {
-    const OutputSettings<Resolved>& output = config_.output;
-    set_checkpoint_link(output.out, kLatestLink, checkpoint_name(position.step));
-    Retention retention{.keep = output.keep_checkpoints,
-                        .milestone_every = output.milestone_every,
-                        .protected_name = position.protected_checkpoint};
-    if (output.keep_best && position.best) retention.best = position.best->step;
-    if (is_new_best(position)) {
-      set_checkpoint_link(output.out, kBestLink, checkpoint_name(position.step));
-    }
-    for (const std::string& name : remove_old_checkpoints(saved_path_, retention)) {
-      progress.note("removed " + name);
-    }
-  }
+  void tidy(const RunPosition& position, Progress& progress);
 
-  HuggingFaceConfig huggingface_config() const {
-    HuggingFaceConfig model = to_huggingface(runner_.config(), data_.tokenizer->end_of_text());
-    model.embd_pdrop = config_.dropout.embedding;
-    model.attn_pdrop = config_.dropout.attention;
-    model.resid_pdrop = config_.dropout.residual;
-    return model;
-  }
+  HuggingFaceConfig huggingface_config() const;
 
   const RunConfig& config_;
   const RunData& data_;

@@ -5,18 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 
-#include "llmc/base/error.h"
-#include "llmc/base/notice.h"
 #include "llmc/comm/exchange.h"
-#include "llmc/config/fill_settings.h"
-#include "llmc/config/recorded_settings.h"
-#include "llmc/config/relocation.h"
-#include "llmc/config/train_table.h"
-#include "llmc/io/checkpoint/checkpoint_reader.h"
-#include "llmc/io/data/source_list.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/config/gpt2_config.h"
+#include "llmc/config/train_settings.h"
+#include "llmc/device/device.h"
+#include "llmc/io/checkpoint/manifest.h"
 
 namespace llmc {
 
@@ -31,122 +25,16 @@ struct RecordedRun {
   Request settings = {};       // the same, as if they had been typed
 };
 
-namespace recorded_run_detail {
-
-// The settings in a checkpoint's state, with names of files that lead to them from here. Older
-// programs recorded fewer flags, and some values under other names.
-inline CheckpointState settings_of(const CheckpointState& state, const std::string& out) {
-  CheckpointState flags;
-  for (const auto& [key, name] : {std::pair("--seed", "seed"), std::pair("--dtype", "dtype"),
-                                  std::pair("--seq-len", "seq_len")}) {
-    if (const auto value = state.find(name); value != state.end()) flags[key] = value->second;
-  }
-  for (const auto& [key, value] : state) {
-    if (key.starts_with("--")) flags[current_name(key)] = value;
-  }
-  const auto directory = state.find("directory"), old_out = state.find("out");
-  if (directory == state.end() || old_out == state.end()) return flags;
-  return relocated(flags, {.directory = directory->second.text("directory"),
-                           .out = old_out->second.text("out"),
-                           .new_out = out});
-}
-
-// Throws if a source of --train or --val, as the checkpoint records it, is not there.
-inline void require_sources(const RecordedRun& run, const std::string& flag,
-                            const std::optional<std::string>& typed,
-                            const std::optional<std::string>& recorded) {
-  if (typed || !recorded) return;
-  for (const std::string& name : parse_source_list(*recorded, flag, true).names) {
-    if (leads_to_file(name)) continue;
-    fail(run.checkpoint.string() + " records " + flag + " " + *recorded + ", and " + name +
-             " is not there",
-         "give " + flag + " with its present place");
-  }
-}
-
-// Throws unless the flags say what to train on if --out has no checkpoint: a mistyped --out must
-// not start a new run.
-inline void require_new_run(const Request& typed) {
-  const std::string& out = *typed.output.out;
-  if (typed.data.train) {
-    Notice::warn("resume: there is no valid checkpoint in " + out +
-                 ", so a new run starts at step 0");
-    return;
-  }
-  std::error_code ignored;
-  fail("--resume: there is no " +
-           std::string(std::filesystem::exists(out, ignored) ? "valid checkpoint in --out "
-                                                             : "directory --out ") +
-           out,
-       "check the name; with --train, a new run starts there");
-}
-
-}  // namespace recorded_run_detail
-
-// Reads what the run needs to know of a checkpoint in --out.
-inline RecordedRun read_recorded_run(const Request& typed,
-                                     const std::filesystem::path& checkpoint) {
-  const CheckpointReader reader(checkpoint);
-  RecordedRun run{.checkpoint = checkpoint, .step = reader.step()};
-  run.shape = from_huggingface(read_huggingface_config(run.checkpoint), run.checkpoint.string());
-  run.flags = recorded_run_detail::settings_of(reader.state(), *typed.output.out);
-  run.settings = recorded_request(run.flags);
-  const std::string& train = reader.state("train").text("train");
-  if (!typed.data.train && !run.settings.data.train && train != kToyTextName) {
-    fail(run.checkpoint.string() + " does not record where its training text " + train + " is",
-         "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
-  }
-  using recorded_run_detail::require_sources;
-  require_sources(run, "--train", typed.data.train, run.settings.data.train);
-  require_sources(run, "--val", typed.data.val, run.settings.data.val);
-  return run;
-}
-
 // Returns the run that --resume continues: the newest valid checkpoint in --out. Empty without
 // --resume, and if there is none but --train is typed, which starts a new run. Reports damaged
 // checkpoints.
-inline std::optional<RecordedRun> find_recorded_run(const Request& typed) {
-  if (!typed.output.resume.value_or(false)) return std::nullopt;
-  if (typed.schedule.steps == 0) {
-    fail_usage("--steps 0 with --resume: an evaluation does not continue a run",
-               "evaluate a checkpoint with --init-from " + *typed.output.out + " --steps 0");
-  }
-  const std::string& out = *typed.output.out;
-  const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(out);
-  if (!newest) {
-    recorded_run_detail::require_new_run(typed);
-    return std::nullopt;
-  }
-  return read_recorded_run(typed, *newest);
-}
+std::optional<RecordedRun> find_recorded_run(const Request& typed);
 
 // The same on all ranks, which call this together; rank 0 looks for the run.
-inline std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& exchange) {
-  std::optional<RecordedRun> run;
-  exchange.together([&] {
-    if (exchange.first()) run = find_recorded_run(request);
-  });
-  const std::string path = exchange.broadcast(run ? run->checkpoint.string() : "");
-  exchange.together([&] {
-    if (!exchange.first() && !path.empty()) run = read_recorded_run(request, path);
-  });
-  return run;
-}
+std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& exchange);
 
 // The flags that are typed or recorded. Also sets --init-from to the directory of the weights; a
 // checkpoint has weights of its own. Throws if a typed flag needs another one that is neither.
-inline Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed) {
-  if (resumed) {
-    typed.model.init_from.reset();
-  } else if (typed.model.init_from) {
-    typed.model.init_from = find_float_model("--init-from", *typed.model.init_from);
-  }
-  const Request known = resumed ? with_recorded(typed, resumed->settings) : typed;
-  const std::string error =
-      requirement_error(train_settings(), typed,
-                        [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
-  if (!error.empty()) fail_usage(error);
-  return known;
-}
+Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed);
 
 }  // namespace llmc

@@ -1,46 +1,20 @@
 // The facts that rules for defaults may depend on, as known before the data are read.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <iterator>
 #include <optional>
 
 #include "llmc/comm/exchange.h"
-#include "llmc/config/recorded_settings.h"
 #include "llmc/config/train_settings.h"
-#include "llmc/device/properties.h"
+#include "llmc/device/device.h"
 #include "llmc/train/run/data_source.h"
-#include "llmc/train/run/default_batch.h"
-#include "llmc/train/run/rank_places.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/starting_weights.h"
 
 namespace llmc {
 
-// A GPU does nothing but train, so by default a batch fills its memory.
-inline constexpr bool kBatchFillsMemory = kCudaTarget;
-
 // `request`: typed flags. All ranks call this together.
-inline RunFacts facts_of(const Request& request, const DataSource& source,
-                         const std::optional<StartingWeights>& weights,
-                         const std::optional<RecordedRun>& resumed, Exchange& exchange) {
-  RunFacts facts{.default_shape = source.default_shape(),
-                 .tokenizer = source.tokenizer().name(),
-                 .ranks = request.ranks.ranks.value_or(exchange.ranks()),
-                 .preset = source.preset()};
-  facts.default_shape.vocabulary = source.tokenizer().vocabulary_size();
-  if (weights) {
-    facts.weights = weights->shape;
-    facts.weights_path = weights->path;
-  }
-  if (resumed) facts.preset = with_recorded(resumed->settings, facts.preset);
-  if (kBatchFillsMemory && source.fills_memory()) {
-    const std::int64_t sharing = std::ssize(ranks_on_device(exchange));
-    set_gpu_batch(facts, request, device_properties().total_memory / sharing);
-    facts.default_batch_size = std::ranges::min(exchange.all_gather({facts.default_batch_size}));
-  }
-  return facts;
-}
+RunFacts facts_of(const Request& request, const DataSource& source,
+                  const std::optional<StartingWeights>& weights,
+                  const std::optional<RecordedRun>& resumed, Exchange& exchange);
 
 }  // namespace llmc

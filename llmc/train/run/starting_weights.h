@@ -7,7 +7,6 @@
 
 #include "llmc/config/gpt2_config.h"
 #include "llmc/config/train_settings.h"
-#include "llmc/model/pretrained.h"
 #include "llmc/train/run/recorded_run.h"
 
 namespace llmc {
@@ -22,12 +21,7 @@ struct StartingWeights {
 };
 
 // The weights of the resumed run, else those of --init-from, if there are any.
-inline std::optional<StartingWeights> starting_weights(const Request& request,
-                                                       const std::optional<RecordedRun>& run) {
-  if (run) return StartingWeights{run->checkpoint.string(), run->shape, true};
-  if (!request.model.init_from) return std::nullopt;
-  const std::string& path = *request.model.init_from;
-  return StartingWeights{path, from_huggingface(read_pretrained_config(path), path)};
-}
+std::optional<StartingWeights> starting_weights(const Request& request,
+                                                const std::optional<RecordedRun>& run);
 
 }  // namespace llmc

@@ -3,13 +3,11 @@
 // waiting for its part. So all ranks agree at fixed points, and decide only by what they agreed on.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "llmc/comm/exchange.h"
-#include "llmc/train/run/interruption.h"
+#include "llmc/device/device.h"
 
 namespace llmc {
 
@@ -33,16 +31,8 @@ class StopAgreement {
 
   // The same in two parts, for ranks that exchange other numbers as well: what this rank knows, and
   // what all ranks know.
-  std::int64_t own() const { return Interruption::signal() + (own_failure_ ? kFailure : 0); }
-  bool settle(std::span<const std::int64_t> all) {
-    for (const std::int64_t known : all) {
-      failed_ = failed_ || known >= kFailure;
-      const auto signal = static_cast<int>(known % kFailure);
-      if (signal != 0) Interruption::adopt(signal);
-      requested_ = requested_ || known != 0;
-    }
-    return requested_;
-  }
+  std::int64_t own() const;
+  bool settle(std::span<const std::int64_t> all);
 
  private:
   static constexpr std::int64_t kFailure = 1024;  // more than any signal

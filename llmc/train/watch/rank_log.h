@@ -2,43 +2,14 @@
 // step, the tokens, and the use of resources.
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-#include <optional>
-#include <string>
-
-#include "llmc/base/checksum.h"
 #include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
 #include "llmc/train/watch/step_numbers.h"
 
 namespace llmc {
 
-namespace rank_log_detail {
-
-inline double tenths(double value) {
-  return std::round(10 * value) / 10;
-}
-
-// The sum over ranks as `key`, with several ranks also the maximum as `key`_max. Nothing if a rank
-// does not know its value.
-template <class Number>
-void append_sum(LogRecord& line, const std::string& key, const RankNumbers& numbers, double factor,
-                const Number& number) {
-  if (numbers.largest([&](const StepNumbers& rank) { return -number(rank); }) > 0) return;
-  line.emplace_back(key, tenths(factor * numbers.sum(number)));
-  if (numbers.ranks().size() == 1) return;
-  line.emplace_back(key + "_max", tenths(factor * numbers.largest(number)));
-}
-
-}  // namespace rank_log_detail
-
 // Sets the numbers about this rank's resources. -1: unknown.
-inline void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
-  numbers.processors = usage.processors.value_or(-1);
-  numbers.host_memory = usage.host_memory.value_or(-1);
-  numbers.gpu_memory = usage.gpu.memory.value_or(-1);
-}
+void set_usage(StepNumbers& numbers, const ResourceUsage& usage);
 
 // ranks; comm_bytes that a rank sent, the largest number, and of them comm_bytes_tp in its tensor
 // group, comm_bytes_pp to ranks of its pipeline and comm_bytes_dp in its other groups (the rest are
@@ -49,57 +20,6 @@ inline void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
 // token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one core), host_mem_mb and
 // gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU gpu_util (percent),
 // gpu_power_w, gpu_temp_c.
-inline LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
-  LogRecord line;
-  line.emplace_back("ranks", std::ssize(numbers.ranks()));
-  const auto append_bytes = [&](const char* key, std::int64_t StepNumbers::*bytes) {
-    line.emplace_back(key, static_cast<std::int64_t>(numbers.largest(
-                               [&](const StepNumbers& rank) { return rank.*bytes; })));
-  };
-  append_bytes("comm_bytes", &StepNumbers::comm_bytes);
-  append_bytes("comm_bytes_tp", &StepNumbers::tensor_bytes);
-  append_bytes("comm_bytes_pp", &StepNumbers::pipeline_bytes);
-  append_bytes("comm_bytes_dp", &StepNumbers::data_bytes);
-  double known = 0;
-  const auto mean_of = [&](Phase phase) {
-    return numbers.mean(
-        [&](const StepNumbers& rank) { return rank.phases[static_cast<std::size_t>(phase)]; });
-  };
-  const auto append = [&](const char* key, double milliseconds) {
-    known += milliseconds;
-    line.emplace_back(key, milliseconds);
-  };
-  const auto append_phase = [&](const char* key, Phase phase) { append(key, mean_of(phase)); };
-  append_phase("fwd_ms", Phase::forward);
-  append_phase("bwd_ms", Phase::backward);
-  const double tensor_ms = mean_of(Phase::tensor_communication);
-  const double pipeline_ms = mean_of(Phase::pipeline_communication);
-  const double data_ms = mean_of(Phase::data_communication);
-  append("comm_ms", tensor_ms + pipeline_ms + data_ms);
-  append_phase("bubble_ms", Phase::bubble);
-  append_phase("optimizer_ms", Phase::optimizer);
-  append_phase("data_ms", Phase::data);
-  const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
-  line.emplace_back("other_ms", step_ms - known);
-  line.emplace_back("comm_ms_tp", tensor_ms);
-  line.emplace_back("comm_ms_pp", pipeline_ms);
-  line.emplace_back("comm_ms_dp", data_ms);
-  line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
-
-  using rank_log_detail::append_sum, rank_log_detail::tenths;
-  constexpr double kPerMebibyte = 1.0 / (1 << 20);
-  append_sum(line, "cpu_percent", numbers, 100, [](const StepNumbers& r) { return r.processors; });
-  append_sum(line, "host_mem_mb", numbers, kPerMebibyte,
-             [](const StepNumbers& r) { return r.host_memory; });
-  append_sum(line, "gpu_mem_mb", numbers, kPerMebibyte,
-             [](const StepNumbers& r) { return r.gpu_memory; });
-  const auto append_known = [&](const char* key, std::optional<double> value) {
-    if (value) line.emplace_back(key, tenths(*value));
-  };
-  append_known("gpu_util", own.gpu.utilisation);
-  append_known("gpu_power_w", own.gpu.power);
-  append_known("gpu_temp_c", own.gpu.temperature);
-  return line;
-}
+LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own);
 
 }  // namespace llmc

@@ -3,18 +3,22 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
 #include <utility>
 
-#include "llmc/base/notice.h"
+#include "llmc/comm/exchange.h"
+#include "llmc/comm/ranks.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/device/device.h"
+#include "llmc/device/resource_usage.h"
 #include "llmc/train/run/stop_agreement.h"
+#include "llmc/train/run_position.h"
 #include "llmc/train/train_step.h"
 #include "llmc/train/watch/mfu.h"
 #include "llmc/train/watch/profiling.h"
 #include "llmc/train/watch/progress.h"
 #include "llmc/train/watch/rank_log.h"
 #include "llmc/train/watch/speed.h"
+#include "llmc/train/watch/step_numbers.h"
 
 namespace llmc {
 
@@ -63,10 +67,7 @@ class Reporter {
     if (const auto profile = profiler_.end_step(stream)) progress_.note(*profile);
   }
 
-  void end_run() {
-    if (const auto profile = profiler_.end_run()) progress_.note(*profile);
-    Notice::end_live_line();
-  }
+  void end_run();
 
  private:
   // The number of `bytes`, which this rank has sent, since the last call with the same counter.
@@ -75,41 +76,9 @@ class Reporter {
   }
 
   StepRecord record(const RunPosition& position, const StepResult& result,
-                    const RankNumbers& numbers, const ResourceUsage& usage) {
-    const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
-    const double tok_per_s = 1e3 * static_cast<double>(config_.tokens_per_step()) / step_ms;
-    const double rank_tok_per_s = tok_per_s / static_cast<double>(exchange_.ranks());
-    const std::string note = mfu_.add_step(rank_tok_per_s * flops_.causal);
-    if (!note.empty()) mfu_.peak().is_measured ? progress_.note(note) : Notice::warn(note);
-    return {
-        .step = position.step,
-        .loss = result.loss,
-        .grad_norm = static_cast<double>(result.optimizer.gradient_norm),
-        .lr = result.learning_rate,
-        .tokens = position.tokens,
-        .tok_per_s = tok_per_s,
-        .mfu = mfu_.fraction(rank_tok_per_s * flops_.causal),
-        .mfu_full = mfu_.fraction(rank_tok_per_s * flops_.full),
-        .step_ms = step_ms,
-        .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
-        .qat = config_.quantized_pass(position.step).weights ? choice_name(config_.qat.mode) : "",
-        .more = rank_log(numbers, usage)};
-  }
+                    const RankNumbers& numbers, const ResourceUsage& usage);
 
-  void report_skipped(std::int64_t step, const StepResult& result) {
-    const OptimizerState& optimizer = result.optimizer;
-    if (result.targets == 0) {
-      Notice::warn("step " + std::to_string(step) + ": no token has a target, update skipped");
-      return;
-    }
-    if (optimizer.finite != 0) return;
-    Notice::warn(skipped_update_text(step, result.loss, optimizer));
-    if (optimizer.consecutive_skips < config_.output.max_skipped) return;
-    fail_together(std::to_string(optimizer.consecutive_skips) +
-                      " updates in a row were skipped: the loss or the gradient is not finite",
-                  "lower --lr, raise --warmup or use --dtype fp32; --max-skipped sets how many are "
-                  "tolerated");
-  }
+  void report_skipped(std::int64_t step, const StepResult& result);
 
   const RunConfig& config_;
   FlopsPerToken flops_;

@@ -2,16 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <type_traits>
 #include <vector>
 
 #include "llmc/comm/exchange.h"
 #include "llmc/comm/mesh.h"
+#include "llmc/device/device.h"
 #include "llmc/device/phase_clock.h"
 
 namespace llmc {
@@ -31,45 +28,20 @@ struct StepNumbers {
 };
 
 // Bytes that a rank sends for the decisions and numbers of one step, of N ranks.
-inline std::int64_t step_exchange_bytes(std::int64_t N) {
-  constexpr std::int64_t kAgreement = sizeof(std::int64_t);  // StopAgreement::agree()
-  return (static_cast<std::int64_t>(sizeof(StepNumbers)) + kAgreement) * (N - 1);
-}
+std::int64_t step_exchange_bytes(std::int64_t N);
 
 // The numbers of all ranks.
 class RankNumbers {
  public:
   // All ranks call this together. Throws on all of them if ranks with equal data ranks have read
   // different tokens.
-  RankNumbers(Exchange& exchange, const StepNumbers& own, const Mesh& mesh = {}) : mesh_(mesh) {
-    using Words = std::array<std::int64_t, sizeof(StepNumbers) / sizeof(std::int64_t)>;
-    static_assert(std::is_trivially_copyable_v<StepNumbers>);
-    const auto words = std::bit_cast<Words>(own);
-    const std::vector<std::int64_t> all =
-        exchange.all_gather(std::vector<std::int64_t>(words.begin(), words.end()));
-    for (std::size_t first = 0; first < all.size(); first += words.size()) {
-      Words of_rank{};
-      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), words.size(), of_rank.begin());
-      ranks_.push_back(std::bit_cast<StepNumbers>(of_rank));
-    }
-    require_equal_tokens();
-  }
+  RankNumbers(Exchange& exchange, const StepNumbers& own, const Mesh& mesh = {});
 
   const std::vector<StepNumbers>& ranks() const { return ranks_; }
 
-  std::vector<std::int64_t> stops() const {
-    std::vector<std::int64_t> all;
-    for (const StepNumbers& rank : ranks_) all.push_back(rank.stop);
-    return all;
-  }
+  std::vector<std::int64_t> stops() const;
   // The hash of the step's windows (token_hash.h).
-  std::uint64_t token_hash() const {
-    std::uint64_t sum = 0;
-    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
-      if (rank == first_of_data_rank(rank)) sum += of(rank).token_hash;
-    }
-    return sum;
-  }
+  std::uint64_t token_hash() const;
   template <class Number>
   double sum(const Number& number) const {
     double sum = 0;
@@ -97,15 +69,7 @@ class RankNumbers {
     return mesh_.ranks == 1 ? rank : mesh_.data_rank(rank) * mesh_.tensor_ranks;
   }
 
-  void require_equal_tokens() const {
-    for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
-      const int first = first_of_data_rank(rank);
-      if (of(rank).token_hash == of(first).token_hash) continue;
-      fail("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
-               ", which train on the same samples, have read different tokens",
-           "give all ranks the same files and flags");
-    }
-  }
+  void require_equal_tokens() const;
 
   Mesh mesh_;
   std::vector<StepNumbers> ranks_;

@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/number_text.h"
+#include "llmc/base/resolved.h"
+#include "llmc/base/standard_output.h"
+#include "llmc/comm/ranks.h"
+#include "llmc/config/setting.h"
+#include "llmc/config/train_output_settings.h"
+#include "llmc/device/device.h"
+#include "llmc/pipeline/timeline.h"
+#include "llmc/train/rule.h"
+#include "llmc/train/run/fitting.h"
+#include "llmc/train/run/initial_state.h"
+#include "llmc/train/run/interruption_text.h"
+#include "llmc/train/run/log_lock.h"
+#include "llmc/train/run/run_output.h"
+#include "llmc/train/run/schedule_dump.h"
+#include "llmc/train/trainer.h"
+#include "llmc/train/watch/replica_check.h"
+#include "llmc/train/watch/run_record.h"
+#include "llmc/train/watch/speed.h"
+#include "llmc/train/watch/work_plan.h"
+
+namespace llmc {
+
+Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRun> resumed,
+                 World& world, Exchange& exchange)
+    : config_(config),
+      data_(std::move(data)),
+      resumed_(std::move(resumed)),
+      exchange_(exchange),
+      stop_(exchange),
+      runner_(make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
+                                   {.allow_tf32 = config.precision.tf32},
+                                   Ranks(world, config.mesh()))),
+      evaluator_(config_, data_, runner_->evaluation(), exchange, stop_),
+      checkpointer_(config_, data_, *runner_, resumed_) {
+  // Measured before allocate(), because measuring needs memory that the model uses afterwards.
+  if (config.training()) measure_peak();
+  allocate(*runner_, exchange);
+  set_initial_state(*runner_, config_, resumed_.has_value());
+}
+
+void Trainer::train() {
+  Interruption interruption(!config_.output.out.empty());
+  LogLock log_lock(exchange_.first() ? config_.output.log : "");
+  const FileDescriptor lock =
+      exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
+  exchange_.barrier();  // rank 0 has found its output in order
+  const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
+  log_lock.renew();
+  runner_->context().quantization.set(config_.quantized_pass(position_.step));
+  summary_.start = std::chrono::steady_clock::now();
+  summary_.first_step = position_.step;
+  Interruption::set_saved(checkpointer_.saved_step());
+  Interruption::set_activity(RunActivity::between, position_.step);
+  SignalRequest::set_work("before step " + std::to_string(position_.step + 1));
+  const std::int64_t last = last_step();
+  Notice::print(mfu_text(peak_, exchange_.ranks()));
+  Reporter reporter(config_,
+                    flops_per_token(runner_->table(), config_.shape, config_.batch.seq_len),
+                    mfu_meter(), last, exchange_, runner_->context().ranks);
+  Progress& progress = reporter.progress();
+  progress.log(run_record(position_, data_, resumed_));
+  for (const std::string& change : changes) {
+    progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
+  }
+  run_steps(reporter, last, interruption);
+  if (stop_.requested()) save(progress);
+  throw_log_failure(progress);
+  reporter.end_run();
+  if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
+  if (!stop_.requested()) print_results(evaluator_.run_tasks(position_.step, progress));
+  if (stop_.requested()) report_interruption();
+  agree(progress);
+  throw_log_failure(progress);
+  print_summary();
+}
+
+void Trainer::evaluate_only() {
+  Interruption interruption(false, false);
+  interruption.begin();
+  const std::string& log = exchange_.first() ? config_.output.log : "";
+  const LogLock log_lock(log);
+  if (!log.empty()) refuse_used_log(log);
+  runner_->context().quantization.set(config_.quantized_pass(0));
+  Progress progress(log, false, 0);
+  if (data_.validation) {
+    const double loss = evaluator_.validation_loss(0, 0);
+    require_uninterrupted();
+    progress.log({{"step", std::int64_t{0}}, {"val_loss", loss}});
+    print_text(number_text("val_loss %.6f\n", loss));
+  }
+  const std::vector<EvalResult> results = evaluator_.run_tasks(0, progress);
+  print_results(results);
+  progress.throw_failure();
+  require_uninterrupted();
+}
+
+void Trainer::measure_peak() {
+  peak_ = known_peak(config_.device.peak_tflops, device_properties(), config_.precision.dtype,
+                     config_.precision.tf32);
+  if (exchange_.first() && peak_.is_measured) {
+    peak_.flops = runner_->measured_peak_flops();
+  }
+  peak_.flops = exchange_.broadcast(peak_.flops);
+}
+
+MfuMeter Trainer::mfu_meter() {
+  if (!kPeakFitsNextToModel) return MfuMeter(peak_, {});
+  return MfuMeter(peak_, [this] {
+    measure_peak();
+    return peak_.flops;
+  });
+}
+
+bool Trainer::agree(const Progress& progress) {
+  if (progress.failed()) stop_.report_failure();
+  return stop_.agree();
+}
+
+void Trainer::throw_log_failure(const Progress& progress) const {
+  if (!stop_.failed()) return;
+  progress.throw_failure();
+  fail_together("rank 0 cannot write its log");  // rank 0 reports its reason
+}
+
+void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption) {
+  Progress& progress = reporter.progress();
+  const OutputSettings<Resolved>& output = config_.output;
+  // The rules, in the order in which they run after a step.
+  const Rule validation = {
+      WorkKind::validation, {config_.validation.every}, Rule::OnLastStep::if_enabled, [&] {
+        evaluator_.validate(position_, progress);
+        observe_validation();
+        if (checkpointer_.is_new_best(position_)) save_best(progress, last);
+      }};
+  const Rule sample = {
+      WorkKind::sample, {config_.samples.every}, Rule::OnLastStep::if_enabled, [&] {
+        evaluator_.show_sample(position_.step, progress);
+      }};
+  const Rule checkpoint = {WorkKind::save,
+                           {output.checkpoint_every, output.milestone_every},
+                           Rule::OnLastStep::always,
+                           [&] { save(progress); }};
+  // train() runs the tasks after the last step and prints their results.
+  const Rule tasks = {WorkKind::tasks, {config_.evaluation.every}, Rule::OnLastStep::never, [&] {
+                        evaluator_.run_tasks(position_.step, progress);
+                      }};
+  const std::initializer_list<const Rule*> rules = {&validation, &sample, &checkpoint, &tasks};
+  Eta& eta = progress.eta();
+  if (validation.due(position_.step, last)) timed(eta, WorkKind::validation, validation.act);
+  set_work_guesses(eta, config_, data_, runner_->table().count());
+  eta.add_left(WorkKind::step, last - position_.step);
+  for (const Rule* rule : rules) {
+    eta.add_left(rule->work, rule->times_due(position_.step, last));
+  }
+  if (!data_.tasks.empty()) eta.add_left(WorkKind::tasks, 1);
+  if (!config_.samples.final_out.empty()) eta.add_left(WorkKind::final_samples, 1);
+  TrainStep step(config_, *runner_, exchange_, {[&](std::int64_t first, std::int64_t B) {
+                   return data_.train->batch(first, B);
+                 }});
+  step.read_ahead(position_);
+  const bool dumps_schedule = !config_.ranks.dump_schedule.empty();
+  if (dumps_schedule) step.time_passes();
+  const std::int64_t first = position_.step;
+  interruption.begin();
+  while (position_.step < last && !agree(progress)) {
+    run_step(reporter, step);
+    for (const Rule* rule : rules) {
+      if (stop_.requested()) break;
+      if (!rule->due(position_.step, last)) continue;
+      timed(eta, rule->work, rule->act);
+      agree(progress);
+    }
+  }
+  if (stop_.requested() && position_.step == first && first < last) end_before_first_step();
+  if (dumps_schedule && position_.step > first) dump_measured(step);
+}
+
+void Trainer::dump_measured(TrainStep& step) {
+  const std::vector<TimedPass> passes = step.timed_passes();
+  if (passes.empty()) return;  // no step had a target
+  const PipelineTimeline timeline =
+      gather_timeline(passes, config_.pipeline, config_.mesh(), exchange_);
+  if (exchange_.first()) dump_schedule(config_, MeasuredTimeline{position_.step, timeline});
+}
+
+void Trainer::run_step(Reporter& reporter, TrainStep& step) {
+  Interruption::set_activity(RunActivity::step, position_.step + 1);
+  bool has_targets = false;
+  summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
+    reporter.step(position_, runner_->stream(), stop_, [&] {
+      const StepResult result = step.run(position_);
+      loss_ = result.loss;  // for the model card, even if the log cannot be written
+      has_targets = result.targets > 0;
+      position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
+      return result;
+    });
+  });
+  // The loss of a step is that of the weights before its update.
+  if (has_targets) checkpointer_.observe_loss(position_, *loss_, position_.step - 1);
+  const std::int64_t verify_every = config_.ranks.verify_every;
+  if (verify_every > 0 && position_.step % verify_every == 0) {
+    check_replicas(runner_->state(), position_.step, *loss_, exchange_, runner_->stream());
+  }
+  Interruption::set_activity(RunActivity::between, position_.step);
+}
+
+void Trainer::observe_validation() {
+  if (!position_.validation || position_.validation->step != position_.step) return;
+  checkpointer_.observe_loss(position_, position_.validation->loss, position_.step);
+}
+
+std::int64_t Trainer::last_step() const {
+  const std::int64_t steps = config_.schedule.steps, stop_after = config_.output.stop_after;
+  return stop_after > 0 ? std::min(steps, position_.step + stop_after) : steps;
+}
+
+void Trainer::save(Progress& progress, bool only_best) {
+  if (!config_.output.out.empty() && position_.step > 0) {
+    Interruption::set_activity(RunActivity::saving, position_.step);
+  }
+  checkpointer_.save(position_, loss_, progress, only_best);
+  Interruption::set_saved(checkpointer_.saved_step());
+  Interruption::set_activity(RunActivity::between, position_.step);
+}
+
+void Trainer::save_best(Progress& progress, std::int64_t last) {
+  const OutputSettings<Resolved>& output = config_.output;
+  const Rule regular = {WorkKind::save,
+                        {output.checkpoint_every, output.milestone_every},
+                        Rule::OnLastStep::always,
+                        {}};
+  save(progress, !regular.due(position_.step, last));
+}
+
+void Trainer::print_results(const std::vector<EvalResult>& results) {
+  if (results.empty()) return;
+  print_text(eval_table(results));
+}
+
+void Trainer::report_interruption() const {
+  Notice::print("interrupted by " + Interruption::name() + " after step " +
+                std::to_string(position_.step) + ": " +
+                checkpointer_.interruption_text(position_.step));
+}
+
+void Trainer::require_uninterrupted() const {
+  if (!stop_.requested()) return;
+  fail_together("interrupted by " + Interruption::name() + ": the evaluation is not complete");
+}
+
+void Trainer::print_summary() {
+  summary_.step = position_.step;
+  summary_.last_step = config_.schedule.steps;
+  summary_.tokens = (position_.step - summary_.first_step) * config_.tokens_per_step();
+  summary_.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - summary_.start).count();
+  summary_.validation = position_.validation;
+  summary_.best = position_.best;
+  summary_.saved = checkpointer_.saved_path();
+  Notice::print(summary_text(summary_));
+  Notice::print("try: " + next_command(config_, position_.step, *data_.tokenizer));
+}
+
+}  // namespace llmc

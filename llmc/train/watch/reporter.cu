@@ -1,0 +1,52 @@
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/base/notice.h"
+#include "llmc/config/choices.h"
+#include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/train/watch/reporter.h"
+
+namespace llmc {
+
+void Reporter::end_run() {
+  if (const auto profile = profiler_.end_run()) progress_.note(*profile);
+  Notice::end_live_line();
+}
+
+StepRecord Reporter::record(const RunPosition& position, const StepResult& result,
+                            const RankNumbers& numbers, const ResourceUsage& usage) {
+  const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
+  const double tok_per_s = 1e3 * static_cast<double>(config_.tokens_per_step()) / step_ms;
+  const double rank_tok_per_s = tok_per_s / static_cast<double>(exchange_.ranks());
+  const std::string note = mfu_.add_step(rank_tok_per_s * flops_.causal);
+  if (!note.empty()) mfu_.peak().is_measured ? progress_.note(note) : Notice::warn(note);
+  return {.step = position.step,
+          .loss = result.loss,
+          .grad_norm = static_cast<double>(result.optimizer.gradient_norm),
+          .lr = result.learning_rate,
+          .tokens = position.tokens,
+          .tok_per_s = tok_per_s,
+          .mfu = mfu_.fraction(rank_tok_per_s * flops_.causal),
+          .mfu_full = mfu_.fraction(rank_tok_per_s * flops_.full),
+          .step_ms = step_ms,
+          .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
+          .qat = config_.quantized_pass(position.step).weights ? choice_name(config_.qat.mode) : "",
+          .more = rank_log(numbers, usage)};
+}
+
+void Reporter::report_skipped(std::int64_t step, const StepResult& result) {
+  const OptimizerState& optimizer = result.optimizer;
+  if (result.targets == 0) {
+    Notice::warn("step " + std::to_string(step) + ": no token has a target, update skipped");
+    return;
+  }
+  if (optimizer.finite != 0) return;
+  Notice::warn(skipped_update_text(step, result.loss, optimizer));
+  if (optimizer.consecutive_skips < config_.output.max_skipped) return;
+  fail_together(std::to_string(optimizer.consecutive_skips) +
+                    " updates in a row were skipped: the loss or the gradient is not finite",
+                "lower --lr, raise --warmup or use --dtype fp32; --max-skipped sets how many are "
+                "tolerated");
+}
+
+}  // namespace llmc
