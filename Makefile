@@ -400,12 +400,12 @@ rank_libs  = $(if $(findstring /train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_
 
 # A program's own file has no kernels, so it needs no more optimisation than the library.
 $(MAINS:%=$(HOST)/%.o): $(HOST)/%.o: %.cu $(HOST)/commands | $(CHECKED)
-	$(HOST_CXX) $(LIBRARY_FLAGS) $(DECLARE) $(rank_flags) -MMD -MP -c -x c++ $< -o $@
+	$(HOST_CXX) $(LIBRARY_FLAGS) $(rank_flags) -MMD -MP -c -x c++ $< -o $@
 $(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST)/%.o $(HOST_CODE) $(HOST_KERNELS) $(LIBRARY) | $(COMMIT).o
 	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $(HOST_CODE) $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
 
 $(MAINS:%=$(CUDA_OUT)/%.o): $(CUDA_OUT)/%.o: %.cu $(CUDA_OUT)/commands | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(DECLARE) $(rank_flags) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 $(MAINS:%=$(CUDA_OUT)/%): $(CUDA_OUT)/%: $(CUDA_OUT)/%.o $(CUDA_OBJECTS) $(LIBRARY) | $(COMMIT).o
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(CUDA_OBJECTS) $< $(COMMIT).o $(LIBRARY) -o $@ $(CUDA_LIBS) $(rank_libs)
 
