@@ -132,18 +132,20 @@ DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
 # The host multiplies rows in its own way; only tests run the GPU's kernels there.
 ONLY_TESTED    := llmc/ops/gemm/row_product_kernels.cu
 EXECUTOR       := $(HOST)/executor.o
-# Code above the model has no kernels, but streams and device memory, which depend on the target.
-CODE_UNITS     := infer train
+# The model and the code above it have no kernels, but streams and device memory, which depend on the target.
+# Only smoothing computes on the host for long.
+CODE_UNITS     := infer train model
 FILES_infer    := $(filter llmc/infer/% llmc/quantize/% llmc/eval/%,$(DEVICE_FILES))
 FILES_train    := $(filter llmc/train/% llmc/model/%,$(DEVICE_FILES))
+FILES_model    := $(filter llmc/instances/%,$(DEVICE_FILES))
+HOST_CODE_FILES := $(filter-out llmc/quantize/smoothing.cu,$(foreach u,$(CODE_UNITS),$(FILES_$(u))))
 HOST_CODE      := $(CODE_UNITS:%=$(HOST)/code/%.o)
-HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED) $(FILES_infer) $(FILES_train),$(DEVICE_FILES))
+HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED) $(HOST_CODE_FILES),$(DEVICE_FILES))
 HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o) $(EXECUTOR)
 TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
 # nvcc compiles several files at a time: it reads the headers of a file three times.
 KERNEL_UNITS   := flash_attention_backward flash_attention_forward gemm attention model ops
-CUDA_UNITS     := $(CODE_UNITS) $(KERNEL_UNITS)
-FILES_model    := $(filter llmc/instances/%,$(DEVICE_FILES))
+CUDA_UNITS     := infer train $(KERNEL_UNITS)
 FILES_gemm     := $(filter llmc/ops/gemm/%,$(DEVICE_FILES))
 FILES_flash_attention_backward := llmc/ops/attention/flash_attention_backward.cu
 FILES_flash_attention_forward  := llmc/ops/attention/flash_attention_forward.cu
@@ -390,7 +392,9 @@ $(CUDA_OBJECTS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/comman
 	@mkdir -p $(@D)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 
-$(HOST_CODE): $(HOST)/code/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
+$(CODE_UNITS:%=build/units/code/%.cu): build/units/code/%.cu: FORCE
+	$(call include_files,$(filter $(HOST_CODE_FILES),$(FILES_$*)))
+$(HOST_CODE): $(HOST)/code/%.o: build/units/code/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(DECLARE) -MMD -MP -c -x c++ $< -o $@
 
@@ -401,8 +405,8 @@ rank_libs  = $(if $(findstring /train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_
 # A program's own file has no kernels, so it needs no more optimisation than the library.
 $(MAINS:%=$(HOST)/%.o): $(HOST)/%.o: %.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(rank_flags) -MMD -MP -c -x c++ $< -o $@
-$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST)/%.o $(HOST_CODE) $(HOST_KERNELS) $(LIBRARY) | $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $(HOST_CODE) $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST_CODE) $(HOST_KERNELS) $(HOST)/%.o $(LIBRARY) | $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $(HOST_CODE) $(HOST)/$*.o $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
 
 $(MAINS:%=$(CUDA_OUT)/%.o): $(CUDA_OUT)/%.o: %.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
@@ -610,7 +614,7 @@ tsan-tests: | faults
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
 build/single/unit.cu: FORCE
-	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) $(FILES_infer) $(FILES_train) train_gpt2.cu)
+	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) $(HOST_CODE_FILES) train_gpt2.cu)
 build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
 

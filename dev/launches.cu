@@ -128,10 +128,10 @@ void run_rank_ops(Printer& printer) {
   stream.synchronize();
 }
 
-// The kernels of INT8 weights that only models on a GPU launch: the embedding in the GPU's layout
-// of codes, and the products that write a cache in another dtype. All numbers are 0.
+// The kernels that only models on a GPU launch: the embedding of INT8 codes in the GPU's layout,
+// and the products, of codes and of floats, that write a cache in another dtype. All numbers are 0.
 template <class T, class KV>
-void run_int8_ops(std::int64_t C, Printer& printer) {
+void run_gpu_ops(std::int64_t C, Printer& printer) {
   constexpr std::int64_t kHeadSize = 64;
   const std::int64_t NH = C / kHeadSize, N = CodeMatrix::padded_columns(3 * C);
   Stream stream;
@@ -140,11 +140,12 @@ void run_int8_ops(std::int64_t C, Printer& printer) {
   const Buffer<KV> cache(2 * C);
   const Buffer<std::int32_t> ints(N + qkv_counters(1, NH));
   const Buffer<float> floats(N + qkv_scratch(1, C) + 2 * NH);
-  const Buffer<T> rows(4 * C);
+  const Buffer<T> rows(4 * C), weights(3 * C * C);
   fill_zero(codes.data(), codes.size(), stream);
   fill_zero(ints.data(), ints.size(), stream);
   fill_zero(floats.data(), floats.size(), stream);
   fill_zero(rows.data(), rows.size(), stream);
+  fill_zero(weights.data(), weights.size(), stream);
   const CodeMatrix weight{codes.data(), floats.data(), ints.data(), C, 3 * C};
   const auto zero = make_tensor(static_cast<const std::int32_t*>(ints.data()), 1);
   const auto row = make_tensor(rows.data(), 1, C);
@@ -167,12 +168,16 @@ void run_int8_ops(std::int64_t C, Printer& printer) {
   call.T_max = 1;
   call.NH = NH;
   call.position = ints.data();
+  RowProductCall<T, T, KV> floats_call = call;
+  floats_call.codes = {};
+  floats_call.weight = weights.data();
   for (const RowKind kind : {RowKind::generated, RowKind::prompt}) {
+    call.kind = floats_call.kind = kind;
     for (const bool enabled : {false, true}) {
-      call.kind = kind;
       call.quantizer.enabled = enabled;
       launch_row_product(call, stream);
     }
+    launch_row_product(floats_call, stream);
   }
   stream.synchronize();
 }
@@ -212,7 +217,7 @@ template <class T, class KV>
 void generate_with_cache(Printer& printer) {
   generate<T, KV>(width(128, 64), printer);
   for (const std::int64_t HS : {32, 64, 128}) generate<T, KV>(width(768, HS), printer);
-  for (const std::int64_t C : {128, 768}) run_int8_ops<T, KV>(C, printer);
+  for (const std::int64_t C : {128, 768}) run_gpu_ops<T, KV>(C, printer);
 }
 
 template <class T>
