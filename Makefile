@@ -15,7 +15,7 @@ SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in 
 DEVICE ?= host## host or cuda: target that `make test` builds and runs
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
-FILE ?=## build and run only this test file, such as test/test_gelu.cu
+FILE ?=## build and run only these test files, such as test/test_gelu.cu
 MPI_HOME ?=## folder of an MPI library; if empty, Open MPI of Debian or Ubuntu
 NCCL_HOME ?=## folder of NCCL; if empty, that of the CUDA toolkit or of the system
 OP ?=## test or benchmark only these ops of dev/ops, such as "gelu adamw"
@@ -230,6 +230,13 @@ endif
 ifneq ($(OP),)
 override FILE := $(or $(FILE),test/test_ops.cu)
 endif
+# SUITE builds only what its suites need: the files that have them, or, for suites in Python, the programs.
+SUITE_NEEDS := $(if $(FILE),,$(if $(SUITE),$(shell scripts/suite_files.sh '$(SUITE)')))
+NO_BINARY   := $(filter programs,$(if $(filter-out programs,$(SUITE_NEEDS)),,$(SUITE_NEEDS)))
+ifeq ($(filter programs,$(SUITE_NEEDS)),)
+override FILE := $(or $(FILE),$(SUITE_NEEDS))
+OPS := $(or $(if $(SUITE_NEEDS),$(filter $(subst *,%,$(SUITE)),$(OPS))),$(OPS))
+endif
 
 # ---- targets to build -----------------------------------------------------------------------
 MAINS      := $(basename $(wildcard $(addsuffix .cu,$(PROGRAMS))))
@@ -265,8 +272,11 @@ objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o))
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
-HOST_TESTS := $(TEST_KERNELS) $(HOST_CODE) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) product_instances.cu.o main.cpp.o)
-CUDA_TESTS := $(CUDA_OBJECTS) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) product_instances.cu.o) $(HOST)/$(TEST_FOLDER)/main.cpp.o
+# Kernels of which no program on the host has an instance.
+NEEDS_PRODUCTS := $(if $(FILE),$(filter %_product.cu %_product_kernels.cu %_product_heads.cu %_product_codes.cu test/test_ops.cu,$(FILE)),yes)
+PRODUCTS   := $(if $(NEEDS_PRODUCTS),product_instances.cu.o)
+HOST_TESTS := $(if $(NEEDS_PRODUCTS),$(TEST_KERNELS),$(HOST_KERNELS)) $(HOST_CODE) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) $(PRODUCTS) main.cpp.o)
+CUDA_TESTS := $(CUDA_OBJECTS) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) $(PRODUCTS)) $(HOST)/$(TEST_FOLDER)/main.cpp.o
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -537,7 +547,7 @@ faults: $(HOST)/faults
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/faults
 
 # The programs come first: each is one long job, which must not be the last one to start.
-test-programs: $(if $(FILE),,$(TEST_PROGRAMS)) $(TEST_OUT)/tests
+test-programs: $(if $(FILE),,$(TEST_PROGRAMS)) $(if $(NO_BINARY),,$(TEST_OUT)/tests)
 
 # Links again if the list of files changes: a removed object must not stay in the binary.
 $(HOST)/tests: $(HOST)/test-list
@@ -555,7 +565,7 @@ endef
 test: ## run all tests (DEVICE=cuda: on the GPU; SUITE= and TEST= choose some)
 	$(ready)
 	+@$(MAKE) --no-print-directory test-programs
-	@SANITIZE="$(SANITIZE)" FILE="$(FILE)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
+	@SANITIZE="$(SANITIZE)" FILE="$(FILE)" NO_BINARY="$(NO_BINARY)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
 
 test-long: ## run all tests, including the slow ones that try every combination
 	+@LLMC_LONG=1 $(MAKE) --no-print-directory test

@@ -8,6 +8,8 @@
 - Only the files of LIBRARY_USERS include the options and JSON libraries, which take seconds to compile.
 - Outside llmc/device there is no conditional compilation and no raw CUDA. Exceptions: tests, the GEMM's calls
   of cuBLASLt, and comm/open_world.h, which selects the libraries of communication.
+- Above the model, no class and no function has a dtype as a template parameter (T or KV): the interfaces in
+  infer/ and train/ hide it. Exceptions: the files that implement these interfaces.
 - Every header has #pragma once.
 - The texts in the folders before config name no flags: their errors name quantities. Exception: a model
   card has a command to type.
@@ -37,6 +39,10 @@ RAW_CUDA = re.compile(
     r"|__\w+_sync|cuda[A-Z]\w+)\b")
 FLAG_IN_TEXT = re.compile(r'"[^"\n]*(?<![\w-])--[a-z]')
 FOLDERS_WITHOUT_FLAGS = ("base", "device", "ops", "comm", "io", "pipeline")
+DTYPE_PARAMETER = re.compile(r"\btemplate\s*<[^;{]*?\b(?:class|typename)\s+(T|KV)\b")
+FOLDERS_WITHOUT_DTYPES = ("plan", "quantize", "infer", "eval", "finetune", "train", "serve")
+DTYPE_FILES = ("llmc/infer/batch_model.h", "llmc/infer/generation_engine.h", "llmc/infer/kv_cache.h",
+               "llmc/train/measured_peak.h", "llmc/train/training_engine.h", "llmc/train/training_state.h")
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 
@@ -86,6 +92,11 @@ def breaches(root):
             for number, line in enumerate(text.splitlines(), 1):
                 if FLAG_IN_TEXT.search(line.split("//")[0]):
                     yield f"{name}:{number}: a flag in a text; use quantity() of base/error.h"
+        is_program = len(parts) == 1
+        if (is_program or folder in FOLDERS_WITHOUT_DTYPES) and str(name) not in DTYPE_FILES:
+            for number, line in enumerate(without_comments(text).splitlines(), 1):
+                if dtype := DTYPE_PARAMETER.search(line):
+                    yield f"{name}:{number}: the template parameter {dtype[1]} above the model; use its interface"
         if folder == "device" or parts[0] == "test":
             continue
         for number, line in enumerate(without_comments(text).splitlines(), 1):

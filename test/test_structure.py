@@ -71,6 +71,15 @@ def test_include_cycles_are_reported(folder):
                    llmc__base__d___h=ONCE + '#include "llmc/base/c.h"\n')
 
 
+def test_dtypes_as_template_parameters_above_the_model_are_reported(folder):
+    loop, main = ONCE + "template <class T, class KV = T>\nclass Loop {};\n", "template <typename KV>\nvoid run();\n"
+    message = "above the model; use its interface"
+    expect_reports(folder, ("llmc/train/loop.h:2", f"parameter T {message}"), ("train.cu:1", f"parameter KV {message}"),
+                   llmc__train__loop___h=loop, train___cu=main)
+    expect_reports(folder, ("train.cu:1", ""), llmc__train__loop___h=ONCE + "template <class Use>\nvoid f(Use);\n",
+                   llmc__model__loop___h=loop)
+
+
 def test_a_header_without_pragma_once_is_reported(folder):
     expect_reports(folder, ("llmc/base/c.h:1", "without #pragma once"), llmc__base__c___h="int f();\n")
 
