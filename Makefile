@@ -275,8 +275,10 @@ CUDA_FILES := $(filter %.cu,$(TEST_FILES))
 # Kernels of which no program on the host has an instance.
 NEEDS_PRODUCTS := $(if $(FILE),$(filter %_product.cu %_product_kernels.cu %_product_heads.cu %_product_codes.cu test/test_ops.cu,$(FILE)),yes)
 PRODUCTS   := $(if $(NEEDS_PRODUCTS),product_instances.cu.o)
-HOST_TESTS := $(if $(NEEDS_PRODUCTS),$(TEST_KERNELS),$(HOST_KERNELS)) $(HOST_CODE) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) $(PRODUCTS) main.cpp.o)
-CUDA_TESTS := $(CUDA_OBJECTS) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) $(PRODUCTS)) $(HOST)/$(TEST_FOLDER)/main.cpp.o
+# The definitions of ops in fp64 take most of the time of many tests. They are tested, not checked by sanitizers.
+ORACLE     := build/host/oracle.o
+HOST_TESTS := $(if $(NEEDS_PRODUCTS),$(TEST_KERNELS),$(HOST_KERNELS)) $(HOST_CODE) $(ORACLE) $(addprefix $(HOST)/$(TEST_FOLDER)/,$(call objects_of,$(HOST_FILES)) $(PRODUCTS) main.cpp.o)
+CUDA_TESTS := $(CUDA_OBJECTS) $(ORACLE) $(addprefix $(CUDA_OUT)/$(TEST_FOLDER)/,$(call objects_of,$(CUDA_FILES)) $(PRODUCTS)) $(HOST)/$(TEST_FOLDER)/main.cpp.o
 
 .PHONY: all programs test-programs links test test-long test-sanitize demo host-only resources lint headers \
         format clean help FORCE
@@ -429,27 +431,37 @@ $(HOST)/%: data/%.cpp $(HOST)/standard.h.gch $(HOST)/commands $(LIBRARY) | $(CHE
 $(HOST)/%: test/faults/%.cu $(EXECUTOR) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(LIBRARY) -o $@ $(HOST_LIBS)
 
+build/units/oracle.cpp: FORCE
+	$(call include_files,$(wildcard test/oracle/*.cpp))
+ifeq ($(SANITIZE),)
+$(ORACLE): build/units/oracle.cpp $(HOST)/commands | $(CHECKED_TEST)
+	$(HOST_CXX) -O2 $(HOST_ARCH) -MMD -MP -c $< -o $@
+else
+$(ORACLE): FORCE
+	+@$(MAKE) --no-print-directory SANITIZE= $@
+endif
+
 # These programs find the test double of NCCL in place of its header.
 $(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
 # Part of suites mpi_ranks and nccl_ranks. It trains tiny models for two steps: compiling takes longer.
 $(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH) $(DECLARE)
-$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST_CODE) $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(HOST_CODE) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
+$(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST_CODE) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(HOST_CODE) $(ORACLE) $(LIBRARY) -o $@ $(MPI_LIBS) $(HOST_LIBS)
 
 # Ranks with a GPU each communicate by NCCL: mpirun -n 2 build/cuda/mpi_ranks places.
-$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OBJECTS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
-	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
+$(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
+	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
 
 # Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
 # checks them.
-$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/bench_%: dev/bench.cu build/ops/%.h $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
-$(HOST)/%: dev/%.cu $(TEST_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
 
 # It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
 # up the names of its own functions, for which it is linked with -rdynamic.
@@ -458,14 +470,14 @@ LAUNCH_KERNELS := $(KERNEL_UNITS:%=$(HOST)/launch-units/%.o) $(EXECUTOR)
 $(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
-$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(LAUNCH_FLAGS) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LAUNCH_KERNELS) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
+$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(LAUNCH_FLAGS) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LAUNCH_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(CUDA_OUT)/%: dev/%.cu $(CUDA_OBJECTS) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
+$(CUDA_OUT)/%: dev/%.cu $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
 # A group is one file that includes its members, each in a namespace of its own. The headers that
 # they include come first, outside these namespaces.
@@ -617,9 +629,9 @@ BENCHES_HERE := planted_faults bench_gelu bench_random_fill
 .PHONY: every-build asan-tests tsan-tests
 every-build: all test-programs build/single/train_gpt2 $(BENCHES_HERE:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
              $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks) asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
-asan-tests: | faults
+asan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
-tsan-tests: | faults
+tsan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.

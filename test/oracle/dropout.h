@@ -3,7 +3,7 @@
 #pragma once
 
 #include <array>
-#include <cmath>
+#include <cstdint>
 #include <functional>
 
 #include "test/oracle/vec.h"
@@ -15,17 +15,7 @@ using Words = std::array<std::uint32_t, 4>;
 // One round multiplies words 0 and 2 by constants. The high halves of the products are xored with
 // words 3 and 1 and the key, and become words 2 and 0; the low halves become words 3 and 1. After
 // each round constants are added to the key.
-inline Words philox_words(std::uint32_t key0, std::uint32_t key1, Words x) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = 0xD2511F53ull * x[0];
-    const std::uint64_t b = 0xCD9E8D57ull * x[2];
-    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ key0, static_cast<std::uint32_t>(b),
-         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key1, static_cast<std::uint32_t>(a)};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  return x;
-}
+Words philox_words(std::uint32_t key0, std::uint32_t key1, Words x);
 
 // Dropout of a pass over a batch whose first row is sample first_sample of the run.
 struct Dropout {
@@ -35,36 +25,14 @@ struct Dropout {
   Index first_sample = 0;
 
   // The factor of an element of batch row b at a site: 0 or 1 / (1 - rate).
-  double factor(double rate, Index site, Index b, Index row, Index column, Index plane) const {
-    if (rate == 0) return 1;
-    const auto low_word = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-    const auto sample = static_cast<std::uint64_t>(first_sample + b);
-    const Words sample_words =
-        philox_words(low_word(seed), low_word(seed >> 32),
-                     {low_word(sample), low_word(sample >> 32), step, low_word(256 * site + 3)});
-    const Words bits =
-        philox_words(sample_words[0], sample_words[1],
-                     {low_word(column / 4), low_word(row), low_word(plane), sample_words[2]});
-    const double threshold = std::round(rate * 4294967296.0);
-    return bits[column % 4] < threshold ? 0 : 1 / (1 - threshold / 4294967296.0);
-  }
+  double factor(double rate, Index site, Index b, Index row, Index column, Index plane) const;
 };
 
 // The factor of the probability of (batch row, head, query, key); an empty function means 1.
 using AttentionFactor = std::function<double(Index b, Index h, Index i, Index j)>;
 
 // Applies dropout at a site to x (B, T, C), in place; rate 0 changes nothing.
-inline void apply_dropout(Vec& x, const Dropout& dropout, double rate, Index site, Index B, Index T,
-                          Index C) {
-  expect_size("x", static_cast<Index>(x.size()), B * T * C);
-  if (rate == 0) return;
-  for (Index b = 0; b < B; ++b) {
-    for (Index t = 0; t < T; ++t) {
-      for (Index c = 0; c < C; ++c) {
-        x[(b * T + t) * C + c] *= dropout.factor(rate, site, b, t, c, 0);
-      }
-    }
-  }
-}
+void apply_dropout(Vec& x, const Dropout& dropout, double rate, Index site, Index B, Index T,
+                   Index C);
 
 }  // namespace llmc::oracle
