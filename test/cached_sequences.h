@@ -16,6 +16,7 @@
 #include "llmc/ops/attention/prompt_attention.h"
 #include "llmc/ops/cache_rows.h"
 #include "llmc/ops/quantize.h"
+#include "test/oracle/attention.h"
 #include "test/oracle/ops.h"
 #include "test/support.h"
 

@@ -4,8 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/recorded_settings.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/model/pretrained.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
+#include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/resolve.h"
 #include "test/model_rig.h"
 #include "test/support.h"

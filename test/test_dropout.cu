@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
+#include "llmc/model/pretrained.h"
 #include "llmc/ops/attention/attention.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/dropout.h"

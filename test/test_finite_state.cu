@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "llmc/model/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "test/model_rig.h"
 #include "test/write_file.h"

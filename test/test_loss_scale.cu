@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/model/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/resolve.h"
 #include "test/guarded_state.h"

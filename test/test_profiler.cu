@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/json_value.h"
+#include "llmc/io/run_log.h"
 #include "llmc/ops/gemm/matmul.h"
 #include "llmc/train/watch/profiling.h"
 #include "test/support.h"

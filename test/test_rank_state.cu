@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/model/pretrained.h"
+#include "llmc/parallel/step_traffic.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/fitting.h"
 #include "llmc/train/run/plan_text.h"

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/train_rules.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 #include "llmc/train/run/default_batch.h"
 #include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_tokenizer.h"
+#include "llmc/train/training_runner.h"
 #include "test/support.h"
 
 using namespace llmc;

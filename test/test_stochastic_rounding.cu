@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
+#include "llmc/model/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "llmc/train/run/resolve.h"
 #include "test/model_rig.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/model/load_weights.h"
+#include "llmc/model/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "test/model_rig.h"
 #include "test/oracle/transformers.h"

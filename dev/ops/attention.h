@@ -11,6 +11,7 @@
 #include "llmc/ops/attention/flash_attention_backward.h"
 #include "llmc/ops/attention/flash_attention_forward.h"
 #include "llmc/ops/attention/standard_attention.h"
+#include "test/oracle/attention.h"
 #include "test/oracle/ops.h"
 
 namespace llmc_dev::attention {

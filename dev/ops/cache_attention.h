@@ -7,6 +7,7 @@
 #include "dev/harness/op_case.h"
 #include "llmc/ops/attention/decode_attention.h"
 #include "llmc/ops/attention/prompt_attention.h"
+#include "test/oracle/attention.h"
 #include "test/oracle/ops.h"
 
 namespace llmc_dev::cache_attention {
