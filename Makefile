@@ -133,14 +133,16 @@ DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
 ONLY_TESTED    := llmc/ops/gemm/row_product_kernels.cu
 EXECUTOR       := $(HOST)/executor.o
 # The model and the code above it have no kernels, but streams and device memory, which depend on the target.
-# Only smoothing computes on the host for long.
+# Only smoothing computes on the host for long, so it is compiled as kernels are.
 CODE_UNITS     := infer train model
 FILES_infer    := $(filter llmc/infer/% llmc/quantize/% llmc/eval/%,$(DEVICE_FILES))
 FILES_train    := $(filter llmc/train/% llmc/model/%,$(DEVICE_FILES))
 FILES_model    := $(filter llmc/instances/%,$(DEVICE_FILES))
-HOST_CODE_FILES := $(filter-out llmc/quantize/smoothing.cu,$(foreach u,$(CODE_UNITS),$(FILES_$(u))))
-HOST_CODE      := $(CODE_UNITS:%=$(HOST)/code/%.o)
-HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED) $(HOST_CODE_FILES),$(DEVICE_FILES))
+LONG_LOOPS     := llmc/quantize/smoothing.cu
+HOST_CODE_FILES := $(filter-out $(LONG_LOOPS),$(foreach u,$(CODE_UNITS),$(FILES_$(u))))
+HOST_UNITS     := $(CODE_UNITS:%=$(HOST)/code/%.o)
+HOST_CODE      := $(LONG_LOOPS:%.cu=$(HOST)/%.o) $(HOST_UNITS)
+HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED) $(LONG_LOOPS) $(HOST_CODE_FILES),$(DEVICE_FILES))
 HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o) $(EXECUTOR)
 TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
 # nvcc compiles several files at a time: it reads the headers of a file three times.
@@ -387,7 +389,7 @@ $(LIBRARY): $(LIBRARY_OBJECTS) $(HOST)/library-list
 $(HOST)/library-list: FORCE
 	$(call record,$(LIBRARY_OBJECTS))
 
-$(filter-out $(EXECUTOR),$(TEST_KERNELS)): $(HOST)/%.o: %.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(CHECKED)
+$(filter-out $(EXECUTOR),$(TEST_KERNELS)) $(LONG_LOOPS:%.cu=$(HOST)/%.o): $(HOST)/%.o: %.cu $(HOST)/kernels.h.gch $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(KERNEL_FLAGS) $(call precompiled,$(HOST)/kernels.h) -MMD -MP -c -x c++ $< -o $@
 
@@ -406,7 +408,7 @@ $(CUDA_OBJECTS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/comman
 
 $(CODE_UNITS:%=build/units/code/%.cu): build/units/code/%.cu: FORCE
 	$(call include_files,$(filter $(HOST_CODE_FILES),$(FILES_$*)))
-$(HOST_CODE): $(HOST)/code/%.o: build/units/code/%.cu $(HOST)/commands | $(CHECKED)
+$(HOST_UNITS): $(HOST)/code/%.o: build/units/code/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(DECLARE) -MMD -MP -c -x c++ $< -o $@
 
@@ -636,7 +638,7 @@ tsan-tests: | faults $(ORACLE)
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
 build/single/unit.cu: FORCE
-	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) $(HOST_CODE_FILES) train_gpt2.cu)
+	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) $(LONG_LOOPS) $(HOST_CODE_FILES) train_gpt2.cu)
 build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
 
