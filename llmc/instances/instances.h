@@ -1,7 +1,8 @@
 // The classes of the model and of its passes, which are compiled once for all programs and tests.
 //
-// The Makefile includes this header before each program and test, to declare them. model.cu and
-// generation_runner.cu define them. Kernels and their launchers are in the .cu files of llmc/ops.
+// The Makefile includes this header before each test and before the units of code above the model,
+// to declare them. model.cu and generation_runner.cu define them. Kernels and their launchers are
+// in the .cu files of llmc/ops.
 #pragma once
 
 #include <cstdint>
